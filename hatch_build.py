@@ -1,7 +1,8 @@
 """Compile speclsp/engine/model/int8/forward.c while the package is built.
 
 It uses zig's C compiler, which pip installs, so that every wheel has the same code and no user needs a compiler. Where
-that fails the package is pure Python, and slower. SPECLSP_PURE_WHEEL=1 builds the pure wheel on purpose.
+that fails the package is pure Python, and slower. SPECLSP_PURE_WHEEL=1 builds the pure wheel on purpose;
+SPECLSP_WHEEL_PLATFORM=darwin-arm64 builds a wheel for another platform of PLATFORMS.
 """
 
 from __future__ import annotations
@@ -15,23 +16,37 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-TARGET = "x86_64-linux-gnu.2.17"  # the oldest glibc that the libraries run on
-TAG = "py3-none-manylinux_2_17_x86_64"  # of the same glibc; `make dist` compares it with the libraries' symbols
-LIBRARIES = {"_forward.so": [], "_forward_avx2.so": ["-DNARROW"]}  # AVX-512 and AMX; AVX2
-FLAGS = ["-O3", "-fno-sanitize=undefined", "-Wall", "-Wextra", "-shared", "-fPIC", "-pthread", "-s"]
+LIBRARIES = {  # of a platform: {library: flags}
+    "x86_64": {"_forward.so": [], "_forward_avx2.so": ["-DNARROW"]},  # AVX-512 and AMX; AVX2 and AVX-VNNI
+    "arm64": {"_forward_neon.so": []},
+}
+# {platform: (instructions, zig's target, the wheel's tag)}. glibc 2.17 is the oldest that the libraries run on: `make
+# dist` compares it with their symbols.
+PLATFORMS = {
+    "linux-x86_64": ("x86_64", "x86_64-linux-gnu.2.17", "py3-none-manylinux_2_17_x86_64"),
+    "linux-aarch64": ("arm64", "aarch64-linux-gnu.2.17", "py3-none-manylinux_2_17_aarch64"),
+    "darwin-arm64": ("arm64", "aarch64-macos.11.0", "py3-none-macosx_11_0_arm64"),
+}
+FLAGS = [
+    *("-O3", "-ffp-contract=off", "-fno-sanitize=undefined", "-Wall", "-Wextra"),
+    *("-shared", "-fPIC", "-pthread", "-s"),
+]
 
 
 class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
     """Hatchling's hook: runs for wheels and for editable installs."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if self.target_name != "wheel" or sys.platform != "linux" or platform.machine() != "x86_64":
+        here = f"{sys.platform}-{platform.machine()}"
+        wanted = os.environ.get("SPECLSP_WHEEL_PLATFORM", here) if version == "standard" else here
+        if self.target_name != "wheel" or wanted not in PLATFORMS:
             return
         if version == "standard" and os.environ.get("SPECLSP_PURE_WHEEL"):
             return
+        instructions, target, tag = PLATFORMS[wanted]
         source = Path(self.root) / "speclsp" / "engine" / "model" / "int8"
-        for name, flags in LIBRARIES.items():
-            compiler = [sys.executable, "-m", "ziglang", "cc", "-target", TARGET, *FLAGS, *flags]
+        for name, flags in LIBRARIES[instructions].items():
+            compiler = [sys.executable, "-m", "ziglang", "cc", "-target", target, *FLAGS, *flags]
             try:
                 subprocess.run(
                     [*compiler, "-o", str(source / f"{name}.new"), str(source / "forward.c")],
@@ -46,4 +61,4 @@ class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
             (source / f"{name}.new").replace(source / name)  # a running engine keeps the one it has mapped
             build_data["artifacts"].append(f"speclsp/engine/model/int8/{name}")
             build_data["pure_python"] = False
-            build_data["tag"] = TAG
+            build_data["tag"] = tag

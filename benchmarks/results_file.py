@@ -17,6 +17,8 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
+from speclsp.weights.auto_choice import cpuinfo_field
+
 PACKAGES = ("speclsp", "torch", "transformers", "bitsandbytes", "tokenizers", "pygls", "triton", "numpy")
 CHECKOUT = Path(__file__).resolve().parents[1]
 RESULTS = CHECKOUT / "benchmarks" / "results"  # `python -m benchmarks NAME --results DIR` replaces it
@@ -55,15 +57,6 @@ def cpu_features() -> list[str]:
     wanted = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimddp", "i8mm")
     flags = set((cpuinfo_field("flags") or cpuinfo_field("Features")).split())
     return [name for name in wanted if name in flags]
-
-
-def cpuinfo_field(field: str) -> str:
-    """The first value of a field of /proc/cpuinfo; "" where there is none."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ""
-    return next((line.split(":", 1)[1].strip() for line in lines if line.split(":")[0].strip() == field), "")
 
 
 def versions() -> dict[str, str]:

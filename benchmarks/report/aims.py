@@ -146,13 +146,18 @@ AIMS: tuple[Aim, ...] = (
         aim
         for pair, name in NAMES.items()
         for aim in (
-            Aim(group="CPU", what=f"round of 16 rows ÷ the reads of its weights, {name}", limit=1.35, unit=" x",
-                measured=at(f"floor-{pair}", "ratios", "round_16_to_weights")),
-            Aim(group="CPU", what=f"round of 16 rows ÷ round of 1, {name}", limit=1.15, unit=" x",
-                measured=at(f"floor-{pair}", "ratios", "round_16_to_round_1")),
-            Aim(group="CPU", what=f"cancel to stop inside a prefill, p99, {name}", limit=10, unit=" ms",
-                measured=at(f"floor-{pair}", "ratios", "cancel_p99_ms")),
+            Aim(group="CPU", what=f"round of 16 rows ÷ the reads of its weights, AMX, {name}", limit=1.35, unit=" x",
+                measured=at(f"floor-{pair}-amx", "ratios", "round_16_to_weights")),
+            Aim(group="CPU", what=f"round of 16 rows ÷ round of 1, AMX, {name}", limit=1.15, unit=" x",
+                measured=at(f"floor-{pair}-amx", "ratios", "round_16_to_round_1")),
+            Aim(group="CPU", what=f"cancel to stop inside a prefill, p99, AMX, {name}", limit=10, unit=" ms",
+                measured=at(f"floor-{pair}-amx", "ratios", "cancel_p99_ms")),
         )
+    ),
+    *(
+        Aim(group="CPU", what=f"round of 16 rows ÷ round of 1, {path}, 0.5B", limit=limit, unit=" x",
+            measured=at(f"floor-{SMALL}-{path}", "ratios", "round_16_to_round_1"))
+        for path, limit in (("avx512-bf16", 1.6), ("avx512-vnni", 1.6), ("avx-vnni", 2.0))
     ),
     Aim(group="CPU beside peers", what="32 tokens, cold, whole ÷ the best peer's, 0.5B", limit=0.5, unit=" x",
         measured=against_peers(SMALL, "cold_total_ms")),

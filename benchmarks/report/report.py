@@ -125,15 +125,15 @@ def floor(results: Results) -> Section:
     """The CPU engine beside the time of its weight reads."""
     plots_made = [
         Plot(
-            name=f"floor-{pair}",
+            name=name,
             title=data["target"],
             caption=f"Rounds over a cache of {data['context_tokens']} tokens; the matrix products alone with the same "
             "kernels, timed in turn with them. Prefill: nothing cached.",
             made_from=data,
             make=lambda figure, data=data: plots.floor(figure, data),  # type: ignore[misc]
         )
-        for pair in PAIRS
-        if (data := results.get(f"floor-{pair}")) is not None
+        for name, data in sorted(results.items())
+        if name.startswith("floor-")
     ]
     about = "A pass cannot be quicker than reading the weights once: a round beside its own weight reads, by rows."
     return Section(title="The CPU engine and its floor", about=about, plots=plots_made)

@@ -1,11 +1,12 @@
 """The CPU engine against the machine's limit: a round beside its own weight reads, by number of rows.
 
-    python -m benchmarks floor qwen2.5-coder-0.5b-instruct [PAIR ...]
+    python -m benchmarks floor qwen2.5-coder-0.5b-instruct [PAIR ...] [--path avx-vnni]
 
-A pass cannot be quicker than reading the weights once. So the matrix products of a pass alone, with the same kernel,
-are timed in turn with whole rounds of 1 to 24 rows over a cache of 600 tokens; then prefill by length, and the time
-from setting `cancel` in the middle of a prefill until the engine stops. Times are medians; each kind is timed once per
-turn, so that a machine that slows down slows all alike. Writes benchmarks/results/floor-<pair>.json.
+A pass cannot be faster than reading the weights once, or than its products at the processor's peak. The bench measures
+both peaks. It times whole rounds of 1 to 24 rows over a cache of 600 tokens in turn with their matrix products alone.
+Then it times prefill by length, and the time from setting `cancel` inside a prefill until the engine stops. Times are
+medians; each kind is timed once per turn, so a machine that slows down slows all alike. Writes
+benchmarks/results/floor-<pair>-<path>.json.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ import random
 import statistics
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from time import perf_counter, sleep
 
 from benchmarks import results_file
 from benchmarks.speed.holes import source
 from speclsp.config import Config
+from speclsp.config.schema import EngineConfig
 from speclsp.engine.api import Cancel
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.loading import loading
+from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.native import NativeDecoder
+from speclsp.engine.model.int8.peaks import ATTENTION_PRODUCTS, Peaks, measure, measure_peaks
 from speclsp.engine.model.kv_cache import Cancelled
 from speclsp.weights import cards
 
@@ -32,7 +37,12 @@ CONTEXT_TOKENS = 600
 ROUNDS = (1, 2, 4, 8, 12, 16, 17, 24)
 PREFILLS = (64, 128, 256, 512, 1024)
 CANCELS = 200
-AIMS = {"round_16_to_weights": 1.35, "round_16_to_round_1": 1.15, "cancel_p99_ms": 10.0}
+RETURN_TOKENS, OTHER_TEXTS = 512, 8  # more texts than cache slots
+AIMS = {"round_16_to_weights": 1.35, "cancel_p99_ms": 10.0}
+ROUND_AIMS = {
+    path: {"round_16_to_round_1": ratio}
+    for path, ratio in {"AMX": 1.15, "AVX-512 BF16": 1.6, "AVX-512 VNNI": 1.6, "AVX-VNNI": 2.0}.items()
+}
 
 
 def timed_ms(work: Callable[[], object]) -> float:
@@ -72,6 +82,18 @@ def prefills(model: NativeDecoder, ids: list[int], turns: int) -> dict[str, floa
     return {length: round(statistics.median(times), 2) for length, times in times_by_length.items()}
 
 
+def return_to_text(model: NativeDecoder, ids: list[int], turns: int) -> float:
+    """Median milliseconds until the KV of a text is there again after OTHER_TEXTS texts took its cache slot."""
+    size = RETURN_TOKENS
+    texts = [(ids[first:] + ids[:first])[:size] for first in range(0, (OTHER_TEXTS + 1) * 32, 32)]
+    model.forget()
+    for text in texts:
+        model.catch_up(text)
+    return statistics.median(
+        timed_ms(partial(model.catch_up, texts[turn % len(texts)])) for turn in range(turns * len(texts))
+    )
+
+
 def cancel_to_stop(model: NativeDecoder, ids: list[int], trials: int, seed: int) -> list[float]:
     """Milliseconds from setting `cancel`, at a random moment of a cold prefill, until the prefill has stopped."""
     dice = random.Random(seed)
@@ -97,17 +119,37 @@ def cancel_to_stop(model: NativeDecoder, ids: list[int], trials: int, seed: int)
     return sorted(stops)
 
 
-def bench(pair: str, turns: int) -> bool:
+def limits_ms(model: NativeDecoder, peaks: Peaks) -> dict[str, float]:
+    """The least time of each round and prefill: reading the weights, or their products, at the machine's peaks."""
+    weights = model.layer_weights + model.head_weights
+    read_ms, products_ms = weights / peaks.read_gb_s / 1e6, weights / peaks.int8_g_s / 1e6
+    rounds = {f"round_{rows}": max(read_ms, rows * products_ms) for rows in ROUNDS}
+    prefill_ms = model.layer_weights / peaks.int8_g_s / 1e6  # a token
+    return {
+        name: round(ms, 2)
+        for name, ms in (rounds | {f"prefill_{length}": length * prefill_ms for length in PREFILLS}).items()
+    }
+
+
+def print_ratios(ratios: dict[str, float], aims: dict[str, float]) -> None:
+    for name, value in ratios.items():
+        print(f"{name}: {value}" + (f" (aim: at most {aims[name]})" if name in aims else ""))
+
+
+def bench(pair: str, turns: int, path: str) -> bool:
     """Measure a pair, print, write the JSON; False when this machine runs it otherwise."""
-    engine: CompletionEngine = loading.load(Config(model=pair), cards.load(pair))
+    engine: CompletionEngine = loading.load(Config(model=pair, engine=EngineConfig(cpu_path=path)), cards.load(pair))
     model = engine.target_decoder
     if not isinstance(model, NativeDecoder):
         print(f"{pair} runs as {engine.target} here, not through forward.c: there is nothing to compare.")
         return False
     text = source("argparse")
     ids = engine.prompter.tokenizer.encode(text, add_special_tokens=False).ids[: max(PREFILLS)]
+    peaks = measure_peaks(model.path, model.threads)
+    attention_g_s = measure(model.path, ATTENTION_PRODUCTS, model.threads)
     medians, parts = rounds(model, ids, turns)
     by_length = prefills(model, ids, max(3, turns // 3))
+    return_ms = round(return_to_text(model, ids, 3), 2)
     stops = cancel_to_stop(model, ids[:512], CANCELS, seed=1)
     ratios = {
         "round_16_to_weights": round(medians["round_16"] / medians["weights_16"], 3),
@@ -117,15 +159,22 @@ def bench(pair: str, turns: int) -> bool:
         "cancel_p50_ms": round(statistics.median(stops), 2),
         "cancel_p99_ms": round(stops[int(0.99 * len(stops))], 2),
     }
+    aims = AIMS | ROUND_AIMS.get(model.path, {})
+    limits = limits_ms(model, peaks)
+    shares = {name: round(limits[name] / medians[name], 2) for name in limits if name in medians}
+    shares |= {f"prefill_{length}": round(limits[f"prefill_{length}"] / ms, 2) for length, ms in by_length.items()}
     print(f"{engine.target}, {engine.device}, {CONTEXT_TOKENS} tokens in the cache")
+    print(f"peaks of {model.path}: {peaks.text}; attention {attention_g_s:.0f} G multiply-adds/s")
     print(f"weight reads alone: {medians['weights_1']:.1f} ms with 1 row, {medians['weights_16']:.1f} with 16")
     for rows in ROUNDS:
         of_parts = ", ".join(f"{name} {ms:.1f}" for name, ms in parts[f"round_{rows}"].items())
-        print(f"round of {rows:2}: {medians[f'round_{rows}']:6.1f} ms  ({of_parts})")
+        share = f"{shares[f'round_{rows}']:.0%} of the peak"
+        print(f"round of {rows:2}: {medians[f'round_{rows}']:6.1f} ms, {share}  ({of_parts})")
     for length, ms in by_length.items():
-        print(f"prefill of {length:>4}: {ms:6.1f} ms, {ms / int(length):.3f} a token")
-    for name, value in ratios.items():
-        print(f"{name}: {value}" + (f" (aim: at most {AIMS[name]})" if name in AIMS else ""))
+        share = f"{shares[f'prefill_{length}']:.0%} of the peak"
+        print(f"prefill of {length:>4}: {ms:6.1f} ms, {ms / int(length):.3f} a token, {share}")
+    print(f"return to a text of {RETURN_TOKENS} tokens after {OTHER_TEXTS} others: {return_ms:.1f} ms")
+    print_ratios(ratios, aims)
     figures = {
         "pair": pair,
         "target": engine.target,
@@ -134,22 +183,29 @@ def bench(pair: str, turns: int) -> bool:
         "turns": turns,
         "ms": medians,
         "parts_ms": parts,
+        "path": model.path,
+        "peaks": asdict(peaks) | {"attention_g_s": attention_g_s},
+        "limits_ms": limits,
+        "share_of_peak": shares,
         "prefill_ms": by_length,
+        "return_ms": return_ms,
         "cancel_trials": len(stops),
         "ratios": ratios,
-        "aims": AIMS,
+        "aims": aims,
     }
-    results_file.write("floor", figures, name=f"floor-{pair}")
+    slug = next(name for name, of in native.SETTINGS.items() if of == model.path)
+    results_file.write("floor", figures, name=f"floor-{pair}-{slug}")
     return True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks floor`."""
     parser.add_argument("pairs", nargs="+", metavar="PAIR", help="model pair")
+    parser.add_argument("--path", default="auto", choices=["auto", *native.SETTINGS], help="engine.cpu_path")
     parser.add_argument("--turns", metavar="N", type=int, default=15, help="timings of each kind (default: 15)")
 
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 1 when a pair does not run through the native kernels on this machine."""
-    measured = [bench(pair, options.turns) for pair in options.pairs]
+    measured = [bench(pair, options.turns, options.path) for pair in options.pairs]
     return 0 if all(measured) else 1

@@ -212,15 +212,24 @@ def draw(bar: ProgressLine, step: Progress) -> None:
         bar.show(step.detail, 0.0, "")
 
 
+def choose_card(config: Config) -> tuple[Card, str]:
+    """The pair of these settings, and the reason. For "auto", the CPU's speed is measured if it is not known yet."""
+    from speclsp.weights import store
+
+    if config.model == "auto":
+        from speclsp.engine.loading import cpu_speed
+
+        cpu_speed.measure_if_needed(config)
+    return store.auto(config)
+
+
 def open_engine(config: Config, bar: ProgressLine, card: Card | None = None) -> tuple[Completer, str]:
     """An engine in this process, and the reason for its pair. Fetches missing weights. Raises SpeclspError."""
     if config.model == "echo":
         from speclsp.engine.decoding.echo import EchoCompleter
 
         return EchoCompleter(config), "no model"
-    from speclsp.weights import store
-
-    chosen, why = (card, "") if card else store.auto(config)
+    chosen, why = (card, "") if card else choose_card(config)
     fetch(config, chosen, bar)
     bar.step(0.0, "starting torch")
     from speclsp.engine.loading import loading

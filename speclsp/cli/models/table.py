@@ -13,7 +13,7 @@ from speclsp.cli import terminal
 from speclsp.cli.models import sizes
 from speclsp.config import Config
 from speclsp.errors import SpeclspError
-from speclsp.weights import cards, removal, store
+from speclsp.weights import auto_choice, cards, removal, store
 from speclsp.weights.cards import Card
 
 HEAD = ("NAME", "SIZE", "MEMORY", "LICENSE", "FITS", "STATUS")
@@ -64,7 +64,7 @@ def current_name(config: Config, machine: sizes.Machine) -> str:
     if config.model != "auto":
         return config.model
     try:
-        return cards.choose(machine.memory_mib, machine.device)[0].name
+        return auto_choice.choose_by_settings(config, machine.memory_mib, machine.device)[0].name
     except SpeclspError:
         return ""
 

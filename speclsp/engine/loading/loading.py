@@ -219,7 +219,8 @@ def prepare(config: Config, card: Card, progress: Progress, with_draft: bool = T
     """
     device = pick_device(config.device)
     if device == "cpu":
-        torch.set_num_threads(config.engine.threads or power_of_two(psutil.cpu_count(logical=False) or 1))
+        torch.set_num_threads(cpu_threads(config))
+        native.use(config.engine.cpu_path)
     fetch = weights_progress(progress, 0.0, 0.5)
     models_dir, offline = config.models_dir, config.engine.offline
     target_dir = store.ensure(card.target, models_dir=models_dir, offline=offline, progress=fetch)
@@ -350,6 +351,11 @@ def explain_out_of_memory(card: Card, plan: MemoryPlan, device: str) -> Iterator
         raise OutOfMemory(
             card.name, plan.need_mib, free_mib, device, memory_plan.smaller_card(card, free_mib)
         ) from None
+
+
+def cpu_threads(config: Config) -> int:
+    """The number of threads that compute on a CPU."""
+    return config.engine.threads or power_of_two(psutil.cpu_count(logical=False) or 1)
 
 
 def power_of_two(threads: int) -> int:

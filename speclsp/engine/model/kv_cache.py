@@ -4,6 +4,8 @@ Two files edited in turn would evict each other from a single cache, and so woul
 down in one file. So the cache has several slots. A prompt continues in the slot that shares the longest prefix with
 it. If that would discard a long text, the shared prefix is copied to the least recently used slot instead.
 
+A text that loses its slot goes to the archive (kv_archive.py), if the decoder has one, and comes back from there.
+
 Several completions may run at once, one round each in turn. Each owns a slot: others copy from that slot but do not
 write to it while another slot is free. If more completions run than there are slots, the least recently used slot is
 evicted. Its completion sees that before its next round (`CacheSlot.owned`), and its text is computed again.
@@ -16,6 +18,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from speclsp.engine.model.kv_archive import KvArchive, common_prefix
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -23,6 +27,7 @@ SLOTS = 3
 MOST_SLOTS = 8  # for decoders that allocate a slot on first use: the number of concurrent completions
 EVEN_TOKENS = 32  # prefill steps are a multiple of it: kernels process rows by 16 or 32
 WORTH_KEEPING_TOKENS = 96  # a slot that would lose at least this many tokens is kept, and another slot is used
+WORTH_RESTORING_TOKENS = 32  # an archived text is used if it saves at least this many tokens of prefill
 LOW_PRIORITY_TOKENS = 8  # the same limit for a low-priority completion, whose result may never be requested
 
 
@@ -91,6 +96,7 @@ class CachedModel:
         self._initial_slots = self.slots, self.most_slots
         self.slot_ids: list[list[int]] = [[] for _ in range(self.most_slots)]  # the tokens that each slot holds
         self.slot = 0  # the current one
+        self.archive = KvArchive(0)  # a decoder that can save a slot has a larger one
         self.owners: WeakValueDictionary[int, CacheSlot] = WeakValueDictionary()  # by slot
         self._order = list(range(slots))  # slots in use, least recently used first, the current one last
 
@@ -139,8 +145,11 @@ class CachedModel:
     def shared_prefix(self, ids: Sequence[int], owner: CacheSlot | None = None) -> int:
         """The number of leading tokens of `ids` that `acquire_slot` would find cached."""
         own = self.slot_of(owner)
-        slots = self._order if own is None else [own]
-        return max(common_prefix(self.slot_ids[slot], ids) for slot in slots)
+        if own is not None:
+            return common_prefix(self.slot_ids[own], ids)
+        in_slots = max(common_prefix(self.slot_ids[slot], ids) for slot in self._order)
+        _, archived = self.archive.find(ids)
+        return archived if archived >= in_slots + WORTH_RESTORING_TOKENS else in_slots
 
     def acquire_slot(self, ids: Sequence[int], owner: CacheSlot | None = None) -> int:
         """Make the best slot the current one, holding only a prefix of `ids`; the prefix's length.
@@ -155,8 +164,16 @@ class CachedModel:
             best = max(self._order, key=lambda slot: shared[slot])  # among equals the least recently used one
             cached, lost = shared[best], len(self.slot_ids[best]) - shared[best]
             low_priority = owner is not None and owner.low_priority
-            if best in self.owners or lost >= (LOW_PRIORITY_TOKENS if low_priority else WORTH_KEEPING_TOKENS):
+            text, archived = self.archive.find(ids)
+            if text is not None and archived >= cached + WORTH_RESTORING_TOKENS:
+                best, cached = self._slot_to_evict(), archived
+                self.archive.touch(text)
+                self._archive_slot(best)
+                self.restore_slot(best, (text.keys, text.values), archived)
+                self.slot_ids[best] = list(ids[:archived])
+            elif best in self.owners or lost >= (LOW_PRIORITY_TOKENS if low_priority else WORTH_KEEPING_TOKENS):
                 victim = self._slot_to_evict()
+                self._archive_slot(victim)
                 if cached and victim != best:
                     self.copy(best, victim, cached)
                     self.slot_ids[victim] = list(ids[:cached])
@@ -172,6 +189,12 @@ class CachedModel:
         self.rewind(cached)
         return cached
 
+    def _archive_slot(self, slot: int) -> None:
+        """Keep the text of a slot that is about to lose it."""
+        ids = self.slot_ids[slot]
+        if self.archive.limit_bytes and len(ids) >= WORTH_KEEPING_TOKENS:
+            self.archive.add(ids, self.save_slot(slot, len(ids)))
+
     def _slot_to_evict(self) -> int:
         """The least recently used slot without an owner; else a slot not in use yet; else the least recently used."""
         unowned = [slot for slot in self._order if slot not in self.owners]
@@ -186,9 +209,13 @@ class CachedModel:
     def set_slot_count(self, slots: int) -> None:
         """Use `slots` slots from now on. The most recently used ones keep their text; added ones are empty.
 
+        Fewer slots release memory, so the archive is emptied then.
+
         Between rounds. Completions that lose their slot have their text computed again before their next round.
         """
         kept = self._order[-slots:]
+        if slots < len(self._order):
+            self.archive.clear()
         for slot in set(self._order) - set(kept):
             self.slot_ids[slot].clear()
             self.owners.pop(slot, None)
@@ -204,9 +231,13 @@ class CachedModel:
         del self.ids[length:]
 
     def forget(self, include_owned: bool = True) -> None:
-        """Forget the tokens of every slot, or only of slots without an owner: the next prompt is computed anew."""
+        """Forget the archive and the tokens of every slot, or only of slots without an owner.
+
+        The next prompt is computed anew.
+        """
         if include_owned:
             self.owners.clear()
+        self.archive.clear()
         for slot, ids in enumerate(self.slot_ids):
             if slot not in self.owners:
                 ids.clear()
@@ -249,19 +280,13 @@ class CachedModel:
         """Copy the first `tokens` entries of one slot's cache to another's."""
         raise NotImplementedError
 
+    def save_slot(self, slot: int, tokens: int) -> tuple[Tensor, Tensor]:
+        """A copy of the keys and values of a slot's first `tokens` tokens."""
+        raise NotImplementedError
+
+    def restore_slot(self, slot: int, kv: tuple[Tensor, Tensor], tokens: int) -> None:
+        """Write the first `tokens` tokens of what `save_slot` returned into a slot."""
+        raise NotImplementedError
+
     def free_slot(self, slot: int) -> None:
         """Free a slot's memory, where each slot has its own."""
-
-
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """The length of the longest common prefix of two token sequences."""
-    low, high = 0, min(len(a), len(b))
-    if list(a[:high]) == list(b[:high]):  # the common case; otherwise by bisection, so that comparing runs at C speed
-        return high
-    while high - low > 1:  # equal before `low`, not before `high`
-        middle = (low + high) // 2
-        if list(a[low:middle]) == list(b[low:middle]):
-            low = middle
-        else:
-            high = middle
-    return low

@@ -289,7 +289,7 @@ def test_slots_are_allocated_for_concurrent_completions_and_freed_on_request(num
     for run in runs:
         while not run.tokens:
             run.round()
-    assert target.kv_mib == MOST_SLOTS * one_mib, "never more than that"
+    assert target.kv_mib - target.archive.mib == MOST_SLOTS * one_mib, "never more than that"
     engine.set_slot_count(1)
     assert target.kv_mib == one_mib
     wanted = [alone(load(number_format), request(number, ignore_eos=True, max_tokens=6)).text for number in (0, 1)]
@@ -297,7 +297,7 @@ def test_slots_are_allocated_for_concurrent_completions_and_freed_on_request(num
     engine.set_slot_count(SLOTS)
     for number in range(5, 9):
         alone(engine, request(number))
-    assert target.kv_mib == SLOTS * one_mib, "one after the other needs no more"
+    assert target.kv_mib - target.archive.mib == SLOTS * one_mib, "one after the other needs no more"
 
 
 def test_a_draft_model_can_be_dropped_during_a_completion_and_restored():

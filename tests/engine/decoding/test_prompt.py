@@ -20,7 +20,7 @@ from speclsp.engine.decoding.prompt import ANCHOR_TOKENS, Prompter, cut_start, s
 from speclsp.engine.decoding.token_healing import Healing, RespelledTokens, continuation, split_healing
 from speclsp.engine.decoding.vocabulary import TextStream, Vocabulary, prefix_upper_bound
 from speclsp.engine.loading import checkpoint
-from speclsp.engine.model.kv_cache import common_prefix
+from speclsp.engine.model.kv_archive import common_prefix
 from speclsp.errors import InputError, TokenizerMismatch, WeightsError
 from speclsp.lsp.context import build
 from speclsp.lsp.documents.document import Snapshot

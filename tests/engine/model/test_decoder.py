@@ -22,7 +22,8 @@ from speclsp.engine.loading import checkpoint, loading, nf4_linear
 from speclsp.engine.model.cpu_linears import FloatLinear, Int8Linear, int8_is_exact, quicker_float
 from speclsp.engine.model.decoder import BLOCK, PREFILL_TOKENS, ROWS
 from speclsp.engine.model.int8 import native
-from speclsp.engine.model.kv_cache import CachedModel, Cancelled, common_prefix
+from speclsp.engine.model.kv_archive import common_prefix
+from speclsp.engine.model.kv_cache import CachedModel, Cancelled
 from speclsp.errors import WeightsError
 
 

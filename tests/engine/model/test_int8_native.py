@@ -1,4 +1,4 @@
-"""The int8 decoder of forward.c: the same bits for AMX and AVX-512, any pass, and any number of threads."""
+"""The int8 decoder of forward.c, on each path: the same bits for any pass and any number of threads."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ import pytest
 import torch
 from support.engine.random_models import IDS, NATIVE, native_decoder, reference_of, save_random
 
+from speclsp.config import schema
 from speclsp.engine.api import Cancel
 from speclsp.engine.model.int8 import native
-from speclsp.engine.model.kv_cache import Cancelled
+from speclsp.engine.model.int8.peaks import ATTENTION_PRODUCTS, measure, measure_peaks
+from speclsp.engine.model.kv_cache import SLOTS, Cancelled
+from speclsp.errors import WeightsError
 
 
 @pytest.mark.skipif(
-    sys.platform != "linux" or platform.machine() != "x86_64", reason="elsewhere the package is pure Python"
+    sys.platform != "linux" or platform.machine() != "x86_64", reason="elsewhere the package has other libraries"
 )
 def test_the_library_is_built_with_the_package_where_it_can_be():
-    assert all(native.library(file) is not None for file, _ in native.PATHS.values())
+    assert all(native.library(file) is not None for file in ("_forward.so", "_forward_avx2.so"))
     assert list(native.paths()) == [name for name in native.PATHS if name in native.paths()], "fastest first"
 
 
@@ -39,16 +42,40 @@ def test_any_number_of_threads_gives_the_same_bits(path: str, wide: Path):
     assert all(torch.equal(first, other) for other in others)
 
 
-@pytest.mark.skipif("AMX" not in NATIVE, reason="without AMX there is nothing to compare AVX-512 with")
-def test_amx_and_avx512_give_the_same_bits(wide: Path):
-    amx, vectors = (native_decoder(wide, path, 1000).forward(IDS[:230]) for path in ("AMX", "AVX-512 VNNI"))
-    assert torch.equal(amx, vectors)
+@pytest.mark.parametrize("path", NATIVE[1:])
+def test_paths_differ_in_the_last_bits_only(path: str, wide: Path):
+    best, other = (native_decoder(wide, name, 1000).forward(IDS[:230]) for name in (NATIVE[0], path))
+    assert (best - other).norm() / best.norm() < 0.02
 
 
-@pytest.mark.skipif(len(NATIVE) < 2, reason="one instruction set: nothing to compare")
-def test_avx2_differs_in_the_last_bits_only(wide: Path):
-    first, last = (native_decoder(wide, path, 1000).forward(IDS[:230]) for path in (NATIVE[0], NATIVE[-1]))
-    assert (first - last).norm() / first.norm() < 0.02
+@pytest.mark.parametrize("path", NATIVE)
+@pytest.mark.parametrize("split", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 24, 33, 48])
+def test_passes_of_any_width_give_the_same_bits(path: str, split: int, wide: Path):
+    """Every number of rows that the matrix products treat in their own way, at positions of every remainder."""
+    decoder, ids = native_decoder(wide, path, 1000), IDS[:150]
+    whole = decoder.forward(ids)
+    decoder.forget()
+    parts = [decoder.forward(ids[start : start + split]) for start in range(0, len(ids), split)]
+    assert torch.equal(whole, torch.cat(parts))
+
+
+def test_each_path_can_be_forced_by_its_setting(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(native, "_forced", "")
+    for setting, path in native.SETTINGS.items():
+        if path in native.paths():
+            native.use(setting)
+            assert native.best_path() == path
+    native.use("auto")
+    assert native.best_path() == next(iter(native.paths()), "")
+    assert set(native.SETTINGS) | {"auto"} == {
+        *next(s.rule.choices for s in schema.settings() if s.key == "engine.cpu_path")
+    }
+
+
+def test_a_path_that_the_machine_lacks_is_an_error_with_those_it_has(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(native, "paths", lambda: ("AVX-VNNI", "AVX2"))
+    with pytest.raises(WeightsError, match=r"does not have\. It has: auto, avx-vnni, avx2\."):
+        native.use("amx")
 
 
 @pytest.mark.parametrize("path", NATIVE)
@@ -80,3 +107,23 @@ def test_a_pass_cancelled_half_way_leaves_the_cache_unchanged(path: str, wide: P
     assert decoder.forward_with_tail(IDS[100:108], 8, cancel).shape == (8, 1000), "a round alone is finished"
     decoder.rewind(100)
     assert torch.equal(decoder.forward(IDS[100:110]), reference_of(decoder, IDS[:110])[100:])
+
+
+@pytest.mark.parametrize("path", NATIVE)
+def test_a_path_has_measured_peaks(path: str):
+    peaks = measure_peaks(path, threads=2, seconds=0.02, turns=1)
+    attention_g_s = measure(path, ATTENTION_PRODUCTS, threads=2, seconds=0.02, turns=1)
+    assert min(peaks.read_gb_s, peaks.int8_g_s, attention_g_s) > 0.1
+    assert peaks.text.endswith("G int8 multiply-adds/s")
+
+
+@pytest.mark.parametrize("path", NATIVE[:1])
+def test_a_text_from_the_archive_has_the_same_logits(path: str, wide: Path):
+    decoder, another = (native_decoder(wide, path, 1000) for _ in range(2))
+    texts = [[(token + shift) % 1000 for token in IDS[:150]] for shift in range(2 * SLOTS)]
+    for ids in texts:
+        decoder.catch_up(ids)
+    for ids in texts:
+        assert decoder.catch_up(ids) == 150, "nothing is computed again"
+        logits = decoder.forward(IDS[150:158])
+        assert torch.equal(logits, reference_of(another, ids + IDS[150:158])[150:])

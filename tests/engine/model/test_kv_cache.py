@@ -6,9 +6,12 @@ import threading
 from collections.abc import Sequence
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
+from speclsp.engine.model.kv_archive import KvArchive, common_prefix
 from speclsp.engine.model.kv_cache import (
     EVEN_TOKENS,
     SLOTS,
@@ -16,7 +19,6 @@ from speclsp.engine.model.kv_cache import (
     CachedModel,
     CacheSlot,
     Cancelled,
-    common_prefix,
 )
 
 
@@ -47,6 +49,20 @@ class TokenCache(CachedModel):
     def check(self) -> None:
         for slot, ids in enumerate(self.slot_ids):
             assert [self.entries[slot][position] for position in range(len(ids))] == ids
+
+
+class ArchivingCache(TokenCache):
+    """The same with an archive. An entry is 8 bytes."""
+
+    def __init__(self, most_slots: int = 0, limit_mib: int = 1) -> None:
+        super().__init__(most_slots=most_slots)
+        self.archive = KvArchive(limit_mib)
+
+    def save_slot(self, slot: int, tokens: int) -> tuple[Tensor, Tensor]:
+        return torch.tensor([self.entries[slot][position] for position in range(tokens)]), torch.empty(0)
+
+    def restore_slot(self, slot: int, kv: tuple[Tensor, Tensor], tokens: int) -> None:
+        self.entries[slot].update(enumerate(kv[0].tolist()[:tokens]))
 
 
 def prefill_all_but_tail(cache: TokenCache, ids: Sequence[int]) -> int:
@@ -226,3 +242,69 @@ def test_a_common_prefix_ends_where_the_sequences_differ(a: list[int], b: list[i
     length = common_prefix(a, b)
     assert a[:length] == b[:length]
     assert a[length : length + 1] != b[length : length + 1] or length == min(len(a), len(b))
+
+
+# ── the archive ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(prompts=st.lists(texts, min_size=1, max_size=30))
+def test_with_an_archive_the_cache_holds_exactly_the_prompt(prompts: list[list[int]]):
+    cache = ArchivingCache()
+    for ids in prompts:
+        before = max(common_prefix(cached, ids) for cached in cache.slot_ids)
+        expected = cache.shared_prefix(ids)
+        assert cache.catch_up(ids) == expected >= before
+        assert cache.ids == ids
+        cache.check()
+
+
+def test_a_text_that_lost_its_slot_comes_back_without_prefill():
+    cache = ArchivingCache()
+    files = [[number] * 200 for number in range(3 * SLOTS)]
+    for ids in files:
+        cache.catch_up(ids)
+    for ids in files:
+        assert cache.catch_up([*ids, 99]) == 200
+        cache.check()
+
+
+def test_a_changed_text_shares_only_its_unchanged_beginning():
+    cache = ArchivingCache()
+    for ids in ([1] * 100 + [2] * 100, *([number] * 200 for number in range(3, 3 + SLOTS))):
+        cache.catch_up(ids)
+    assert cache.catch_up([1] * 100 + [9] * 100) == 100
+    cache.check()
+    assert cache.catch_up([1] * 100 + [2] * 100) == 200, "the old text is still archived"
+
+
+def test_a_completion_that_owns_a_slot_keeps_it_when_another_text_comes_back():
+    cache = ArchivingCache(most_slots=SLOTS + 1)
+    archived = [7] * 200
+    for ids in (archived, *([number] * 200 for number in range(SLOTS))):
+        cache.catch_up(ids)
+    owners = [acquired(cache, [number] * 200) for number in range(SLOTS)]
+    assert cache.catch_up(archived) == 200
+    cache.check()
+    assert not any(owner.evicted for owner in owners)
+
+
+def test_the_archive_stays_within_its_limit_and_forgets_the_oldest():
+    archive = KvArchive(1)
+    for number in range(40):
+        archive.add([number] * 5, (torch.zeros(16, 1024), torch.zeros(0)))  # 64 KiB
+        assert archive.mib <= 1
+    assert [text.ids[0] for text in archive.texts] == list(range(24, 40))
+    archive.add([39] * 9, (torch.zeros(1), torch.zeros(0)))
+    assert len(archive.texts) == 16, "a text replaces the one that it continues"
+    archive.add([0], (torch.zeros(1024, 1024), torch.zeros(0)))
+    assert archive.texts == [], "a text above the limit is not kept"
+
+
+@pytest.mark.parametrize("release", ["forget", "empty", "set_slot_count"])
+def test_released_memory_includes_the_archive(release: str):
+    cache = ArchivingCache()
+    for number in range(2 * SLOTS):
+        cache.catch_up([number] * 200)
+    assert cache.archive.texts
+    getattr(cache, release)(*([1] if release == "set_slot_count" else []))
+    assert not cache.archive.texts

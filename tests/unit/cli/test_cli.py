@@ -337,7 +337,7 @@ def test_without_a_name_the_settings_choose_the_pair_and_auto_prints_its_reason(
     code, out, err = run("models", "path", "--set", "device=cpu")
     assert (code, out) == (1, "")
     assert err == (
-        "speclsp: qwen2.5-coder-0.5b-instruct, because there is no GPU: a larger model would answer too late.\n"
+        "speclsp: qwen2.5-coder-0.5b-instruct, because there is no GPU and the speed of this CPU was not measured.\n"
         "speclsp: qwen2.5-coder-0.5b-instruct is not on this machine: "
         "`speclsp models pull qwen2.5-coder-0.5b-instruct` fetches it.\n"
     )

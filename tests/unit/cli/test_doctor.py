@@ -13,13 +13,29 @@ from speclsp import config
 from speclsp.cli import entry
 from speclsp.cli.first_run import doctor
 from speclsp.cli.first_run.doctor import FAIL, OK, TODO, WARN, DoctorCheck
+from speclsp.config.schema import EngineConfig
 from speclsp.daemon import control
+from speclsp.engine.model.int8 import native
 
 
 @pytest.fixture(scope="module")
 def echoed() -> list[DoctorCheck]:
     """The whole report for the model-free pair."""
     return list(doctor.checks({"model": "echo"}))
+
+
+def test_the_device_line_has_the_processors_peaks(echoed: list[DoctorCheck]):
+    device = by_name(echoed)["device"]
+    if native.best_path():
+        assert device.facts["peaks"]["read_gb_s"] > 0
+        assert native.best_path() in device.found and "GB/s" in device.found
+
+
+def test_instructions_that_the_processor_lacks_fail_with_the_fix(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(native, "paths", lambda: ("AVX2",))
+    check = doctor.device(config.Config(engine=EngineConfig(cpu_path="amx"), device="cpu"))
+    assert (check.status, check.fix) == (FAIL, 'engine.cpu_path = "auto"')
+    assert "It has: auto, avx2." in check.found
 
 
 def by_name(checks: list[DoctorCheck]) -> dict[str, DoctorCheck]:

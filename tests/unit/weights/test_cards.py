@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.errors import UnknownPair
-from speclsp.weights import cards
+from speclsp.weights import auto_choice, cards
 from speclsp.weights.cards import CardError, Weights
 
 NAMES = cards.names()
@@ -196,7 +196,7 @@ def can(weights: Weights) -> bool:
 def test_auto_selects_the_largest_available_pair_that_fits(
     free_mib: int, device: str, fetchable: Callable[[Weights], bool], picked: str
 ) -> None:
-    card, why = cards.choose(free_mib, device, fetchable)
+    card, why = auto_choice.choose(free_mib, device, fetchable)
     assert card.name == picked
     assert why.startswith(picked) and why.endswith(".")
 
@@ -205,7 +205,7 @@ def test_auto_selects_the_largest_available_pair_that_fits(
 def test_auto_never_selects_a_pair_that_does_not_fit_or_has_a_restrictive_licence(
     free_mib: int, here: set[str]
 ) -> None:
-    card, _ = cards.choose(free_mib, "cuda", lambda weights: weights.name in here)
+    card, _ = auto_choice.choose(free_mib, "cuda", lambda weights: weights.name in here)
     if card.name != cards.WITHOUT_GPU:
         assert card.memory_mib["bf16"] < free_mib
         assert {weights.name for weights in card.weights()} <= here
@@ -214,10 +214,10 @@ def test_auto_never_selects_a_pair_that_does_not_fit_or_has_a_restrictive_licenc
 
 
 def test_auto_gives_the_reason_against_a_larger_pair() -> None:
-    _, why = cards.choose(24_000, "cuda:0", can)
+    _, why = auto_choice.choose(24_000, "cuda:0", can)
     assert "24000 MiB free on cuda:0" in why
     assert "qwen2.5-coder-14b needs" in why
-    _, why = cards.choose(140_000, "cuda", lambda weights: weights.mirror is not None)
+    _, why = auto_choice.choose(140_000, "cuda", lambda weights: weights.mirror is not None)
     assert "cannot be downloaded" in why
 
 

@@ -19,8 +19,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qw
 from transformers.utils import logging
 
 from speclsp.errors import WeightsError
-from speclsp.weights import gguf_convert
-from speclsp.weights.gguf_header import read_header
+from speclsp.weights.gguf import convert as gguf_convert
+from speclsp.weights.gguf.header import read_header
 
 logging.disable_progress_bar()
 SHAPE = {

@@ -145,7 +145,7 @@ def test_after_a_kill_at_any_point_no_complete_part_is_downloaded_again(
 def test_a_gguf_whose_conversion_was_interrupted_is_not_downloaded_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from speclsp.weights import gguf_convert
+    from speclsp.weights.gguf import convert as gguf_convert
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

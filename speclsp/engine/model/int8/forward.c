@@ -1,4 +1,4 @@
-/* A decoder's forward pass in int8 on x86-64: the arithmetic of decoder.py for Llama- and Qwen-shaped models, in one call.
+/* A decoder's forward pass in int8 on x86-64 and ARM64: the arithmetic of decoder.py for Llama- and Qwen-shaped models, in one call.
  *
  *     ids -> embed -> [ norm - qkv - rope - attend - o - norm - gate,up - down ] x layers -> norm -> head -> logits
  *
@@ -9,7 +9,8 @@
  *   - linears multiply int8 by int8 and sum in 32-bit integers, in any order; scales are per output and per row;
  *   - floating point is computed row by row, or query by query, with explicit fused multiply-adds in an order fixed by
  *     positions alone; keys that are masked for a query weigh exactly zero.
- * So passes of any width, any split of a prompt, any number of threads, and AMX or VNNI give the same bits.
+ * So passes of any width, any split of a prompt and any number of threads give the same bits on one path. Paths differ in
+ * the last bits of attention.
  *
  * Layouts. Weights: [out/32][in/64][2][16][64], the last 64 bytes being 16 outputs x 4 inputs (the operand layout of
  * both TDPBSSD and VPDPBUSD); gate and up are interleaved by 16 so that one block of 32 holds both. Quantized rows: [row/16][in/64][16][64].
@@ -17,22 +18,26 @@
  * of keys][16][2]. Activations between linears are float32, [rows][width].
  */
 #define _GNU_SOURCE
-#include <immintrin.h>
-#include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-#ifdef NARROW
-#include "simd_avx2.h" /* 16 numbers in two AVX2 registers */
+/* Three libraries: AVX-512 (VNNI, BF16) and AMX; NARROW for AVX2 and AVX-VNNI; ARM64. Each header defines the vectors of
+ * 16 numbers and their operations: load, mul_add, dot4, ... */
+#if defined(__aarch64__)
+#define ARM64
+#include "simd_neon.h" /* in four registers */
+#elif defined(NARROW)
+#include "simd_avx2.h" /* in two registers */
 #else
-#include "simd_avx512.h" /* 16 numbers in one AVX-512 register; both define load, mul_add, dot4, ... */
+#define AVX512
+#include "simd_avx512.h" /* in one register */
 #endif
 
 #define MAX_THREADS 64
@@ -40,10 +45,17 @@
 #define MOST_HEAD_DIM 128
 #define STEPS 16         /* of 64 inputs: these weights stay in the first-level cache while all rows are multiplied */
 #define ROWS 16          /* in an AMX tile */
+#define AHEAD 8192       /* bytes between the weights in use and those to fetch: 0.2 us of reading */
 #define SPINS 20000      /* polls of the ticket before a worker sleeps: about 0.3 ms */
 
 enum { QKV, OUT, UP, DOWN, LINEARS };
-enum { USE_VECTORS = 1, USE_AMX = 2 };
+#if defined(ARM64)
+enum { USE_NEON = 1, USE_DOTPROD = 2, USE_AMX = 3 /* never */ };
+#elif defined(NARROW)
+enum { USE_AVX2 = 1, USE_AVX_VNNI = 2, USE_AMX = 3 /* never */ };
+#else
+enum { USE_AVX512_VNNI = 1, USE_AVX512_BF16 = 2, USE_AMX = 3 };
+#endif
 enum { HEAD_MS = LINEARS, ATTENTION_MS, ROWS_MS, PARTS }; /* indices of a pass's times; the linears come first */
 
 typedef struct {
@@ -77,6 +89,8 @@ struct Model {
     uint16_t *embedding;          /* [vocab][hidden] bfloat16, owned by the caller */
     float *cos, *sin;             /* [positions][D/2], owned by the caller */
     int32_t path, threads;
+    char flip;                    /* see quantize */
+    Job multiply, attend;         /* of the path */
     /* state of one pass */
     int32_t t, start, group, kv_stride;  /* rows, position of the first, positions per layer and head of this cache */
     uint16_t *keys, *values, *q;  /* q: [rows][heads][D] bfloat16, scaled */
@@ -88,16 +102,18 @@ struct Model {
     const Linear *linear;
     const float *source, *norm_now;
     float *target;
-    int32_t target_width, mode;   /* for the matrix product's last step */
+    int32_t target_width, mode, span; /* span: blocks of 32 outputs in a chunk; for the matrix product's last step */
     const Packing *packing;       /* while loading */
-    float *scores;                /* [threads][QUERIES][positions]: scores in float32, weights in bfloat16 after them */
-    uint16_t *weights;
+    float *scores;                /* [threads][QUERIES][positions] */
+    uint16_t *weights;            /* the same in bfloat16 */
     int32_t *sums;                /* [threads][rows][32] */
     /* the thread pool */
     pthread_t crew[MAX_THREADS];
     _Atomic uint64_t ticket;      /* epoch:24 | chunks:20 | next:20 */
     _Atomic int32_t done, sleepers, closing, names;
-    _Atomic uint32_t wake;
+    uint32_t wake;                /* counts calls of wake_all; under `lock` */
+    pthread_mutex_t lock;
+    pthread_cond_t woken;
     Job job;
     uint64_t epoch;
     double ms[PARTS];             /* time by part since the last read */
@@ -110,7 +126,26 @@ static __thread int32_t thread_name; /* index of this thread; 0: the caller */
 
 /* ── thread pool: idle threads take chunks of a job, so a core that is busy otherwise delays one chunk ────────────── */
 
-static void futex(_Atomic uint32_t *word, int op, uint32_t value) { syscall(SYS_futex, word, op, value, NULL, NULL, 0); }
+static void wake_all(Model *m) {
+    pthread_mutex_lock(&m->lock);
+    m->wake++;
+    pthread_cond_broadcast(&m->woken);
+    pthread_mutex_unlock(&m->lock);
+}
+
+static uint32_t wakes(Model *m) {
+    pthread_mutex_lock(&m->lock);
+    const uint32_t count = m->wake;
+    pthread_mutex_unlock(&m->lock);
+    return count;
+}
+
+/* Sleep until `wake_all` has been called since `wakes` returned `seen`. */
+static void sleep_after(Model *m, uint32_t seen) {
+    pthread_mutex_lock(&m->lock);
+    while (m->wake == seen) pthread_cond_wait(&m->woken, &m->lock);
+    pthread_mutex_unlock(&m->lock);
+}
 
 /* Take and run one chunk; 0: there is none left. */
 static int take(Model *m) {
@@ -133,17 +168,14 @@ static void run(Model *m, Job job, int32_t chunks) {
     atomic_store_explicit(&m->done, 0, memory_order_relaxed);
     m->epoch = (m->epoch + 1) & 0xffffff;
     atomic_store_explicit(&m->ticket, m->epoch << 40 | (uint64_t)chunks << 20, memory_order_seq_cst);
-    if (atomic_load_explicit(&m->sleepers, memory_order_seq_cst)) {
-        atomic_fetch_add(&m->wake, 1);
-        futex(&m->wake, FUTEX_WAKE_PRIVATE, MAX_THREADS);
-    }
+    if (atomic_load_explicit(&m->sleepers, memory_order_seq_cst)) wake_all(m);
     while (take(m)) {}
     for (int32_t spin = 0; atomic_load_explicit(&m->done, memory_order_acquire) < chunks; spin++) {
-        if (spin < 2000) _mm_pause(); else { sched_yield(); }
+        if (spin < 2000) pause_briefly(); else { sched_yield(); }
     }
 }
 
-#ifndef NARROW
+#ifdef AVX512
 typedef struct { uint8_t palette, start, reserved[14]; uint16_t bytes[16]; uint8_t rows[16]; } Tiles;
 
 /* Eight tiles of 16 rows x 64 bytes. Constant, because compilers do not know all bytes the instruction reads. */
@@ -157,8 +189,6 @@ AMX static void tiles_off(void) { _tile_release(); }
 #else
 static void tiles_on(void) {}
 static void tiles_off(void) {}
-#define attend_amx attend_vectors
-#define multiply_amx multiply_vectors
 #endif
 
 static void *work(void *given) {
@@ -168,13 +198,13 @@ static void *work(void *given) {
     for (int32_t spin = 0; !atomic_load_explicit(&m->closing, memory_order_relaxed);) {
         if (m->path == USE_AMX && !on) { tiles_on(); on = 1; }
         if (take(m)) { spin = 0; continue; }
-        if (spin++ < SPINS) { _mm_pause(); continue; }
-        uint32_t seen = atomic_load(&m->wake);
+        if (spin++ < SPINS) { pause_briefly(); continue; }
+        const uint32_t seen = wakes(m);
         atomic_fetch_add(&m->sleepers, 1);
         uint64_t v = atomic_load_explicit(&m->ticket, memory_order_seq_cst);
         if ((v & 0xfffff) >= (v >> 20 & 0xfffff) && !atomic_load(&m->closing)) {
             if (on) { tiles_off(); on = 0; }
-            futex(&m->wake, FUTEX_WAIT_PRIVATE, seen);
+            sleep_after(m, seen);
         }
         atomic_fetch_sub(&m->sleepers, 1);
         spin = 0;
@@ -196,8 +226,9 @@ VEC static void normalize(float *y, const float *x, const float *weight, int32_t
         store(y + i, mul(mul(load(x + i), inverse), load(weight + i)));
 }
 
-/* int8 with one scale for the row: the largest magnitude becomes 127. `to` is the row's address in the first tile. */
-VEC static float quantize(int8_t *to, const float *x, int32_t n, int32_t padded) {
+/* int8 with one scale for the row: the largest magnitude becomes 127. `to` is the row's address in the first tile;
+ * `flip` (128 or 0) is exclusive-ored onto each byte: VPDPBUSD takes unsigned activations, 128 more than the signed ones. */
+VEC static float quantize(int8_t *to, const float *x, int32_t n, int32_t padded, char flip) {
     floats most = zeros();
     for (int32_t i = 0; i < n; i += 16) most = max(most, absolute(load(x + i)));
     float top = highest(most);
@@ -205,9 +236,9 @@ VEC static float quantize(int8_t *to, const float *x, int32_t n, int32_t padded)
     const floats by = all(127.0f / top);
     for (int32_t i = 0; i < n; i += 16) {
         const ints q = to_ints(mul(load(x + i), by)); /* to nearest even */
-        _mm_storeu_si128((__m128i *)(to + i / 64 * 1024 + i % 64), to_bytes(q));
+        store_bytes(to + i / 64 * 1024 + i % 64, to_bytes(q), flip);
     }
-    for (int32_t i = n; i < padded; i += 16) _mm_storeu_si128((__m128i *)(to + i / 64 * 1024 + i % 64), _mm_setzero_si128());
+    for (int32_t i = n; i < padded; i += 16) memset(to + i / 64 * 1024 + i % 64, 0, 16);
     return top / 127.0f;
 }
 
@@ -220,16 +251,16 @@ VEC static void one_normed(Model *m, int32_t row) {
     const Shape *s = &m->shape;
     float *h = m->h + (size_t)row * s->hidden;
     normalize(h, m->x + (size_t)row * s->hidden, m->norm_now, s->hidden, s->eps);
-    m->row_scale[row] = quantize(tile_row(m, row, m->linear->in), h, s->hidden, m->linear->in);
+    m->row_scale[row] = quantize(tile_row(m, row, m->linear->in), h, s->hidden, m->linear->in, m->flip);
 }
 
 VEC static void one_quantized(Model *m, int32_t row) {
     const int32_t n = m->linear == &m->now->linear[OUT] ? m->shape.heads * m->shape.head_dim : m->shape.inner;
-    m->row_scale[row] = quantize(tile_row(m, row, m->linear->in), m->source + (size_t)row * n, n, m->linear->in);
+    m->row_scale[row] = quantize(tile_row(m, row, m->linear->in), m->source + (size_t)row * n, n, m->linear->in, m->flip);
 }
 
 /* float32 -> bfloat16, round to nearest even; x is never NaN. */
-VEC static __m256i half(floats x) {
+VEC static shorts half(floats x) {
     const ints bits = as_ints(x), odd = both(shift_right(bits, 16), all_int(1));
     return to_shorts(shift_right(add_ints(bits, add_ints(odd, all_int(0x7fff))), 16));
 }
@@ -257,17 +288,17 @@ VEC static void one_rotated(Model *m, int32_t row) {
     const floats scale = all(s->attention_scale);
     uint16_t *q = m->q + (size_t)row * s->heads * d;
     for (int32_t i = 0; i < s->heads * d; i += 16)
-        _mm256_storeu_si256((__m256i *)(q + i), half(mul(load(qkv + i), scale)));
+        store_shorts(q + i, half(mul(load(qkv + i), scale)));
     for (int32_t j = 0; j < s->kv_heads; j++) {
         const size_t head = ((size_t)m->now_index * s->kv_heads + j) * m->kv_stride;
         uint16_t own[MOST_HEAD_DIM];
         uint16_t *key = m->keys + (head + position / 16 * 16) * d + position % 16 * 2;
         for (int32_t i = 0; i < d; i += 16)
-            _mm256_storeu_si256((__m256i *)(own + i), half(load(qkv + (s->heads + j) * d + i)));
+            store_shorts(own + i, half(load(qkv + (s->heads + j) * d + i)));
         for (int32_t i = 0; i < d; i += 2) memcpy(key + i * 16, own + i, 4);
         uint16_t *value = m->values + (head + position / 32 * 32) * d + position % 32 / 2 * 32 + position % 2;
         for (int32_t i = 0; i < d; i += 16)
-            _mm256_storeu_si256((__m256i *)(own + i), half(load(qkv + (s->heads + s->kv_heads + j) * d + i)));
+            store_shorts(own + i, half(load(qkv + (s->heads + s->kv_heads + j) * d + i)));
         for (int32_t i = 0; i < d; i++) value[i / 16 * 512 + i % 16 * 2] = own[i];
     }
 }
@@ -301,9 +332,8 @@ VEC static floats two_to(floats x) {
 
 #define LOG2_E 1.44269504088896341f
 
-/* One KV head and QUERIES queries (of one or more rows): a query is (row, head of the group), row-major. Scores and sums
- * are computed as TDPBF16PS does: 32 products as two chains of fused multiply-adds from zero, even and odd. The chains
- * are added to each other and then to the accumulator. So attend_amx and attend_vectors give the same bits. */
+/* One KV head and QUERIES queries (of one or more rows): a query is (row, head of the group), row-major. Each function adds
+ * a query's products in the order of the dimensions or positions, whatever its neighbours are. */
 typedef struct {
     const uint16_t *keys, *values, *q[QUERIES];
     float *out[QUERIES], *scores, scale[QUERIES];
@@ -331,39 +361,63 @@ static Attention attention_of(Model *m, int32_t chunk) {
     return at;
 }
 
-/* Scores -> weights in bfloat16, e^(score - the query's maximum), zero where masked; 1 / their sums -> at->scale. */
+/* The largest of the visible scores: the first `whole` ones, then the lanes of `rest`. */
+VEC static float most_of(const float *scores, int32_t whole, mask rest) {
+    floats most = all(-1e30f);
+    for (int32_t key = 0; key < whole; key += 16) most = max(most, load(scores + key));
+    return highest(max(most, choose(rest, most, load_some(scores + whole, rest))));
+}
+
+/* Scores -> weights, e^(score - the query's maximum), in place, zero where masked; 1 / their sums -> at->scale. */
 VEC static void soften(Attention *at) {
-    const ints lanes = lane_numbers();
-    const int32_t padded = (at->seen + 31) / 32 * 32;
-    for (int32_t i = 0; i < QUERIES; i++) {
+    for (int32_t i = 0; i < at->real; i++) {
+        float *scores = at->scores + (size_t)i * at->stride;
+        const int32_t whole = (at->last[i] + 1) / 16 * 16, padded = (at->seen + 31) / 32 * 32; /* whole: all visible */
+        const mask rest = first_lanes(at->last[i] + 1 - whole);
+        const floats by = all(LOG2_E), base = mul(all(most_of(scores, whole, rest)), by);
+        floats sum = zeros();
+        for (int32_t key = 0; key < whole; key += 16) {
+            const floats e = two_to(mul_sub(load(scores + key), by, base));
+            sum = add(sum, e);
+            store(scores + key, e);
+        }
+        if (whole < padded) {
+            const floats e = choose(rest, zeros(), two_to(mul_sub(load_some(scores + whole, rest), by, base)));
+            sum = add(sum, e);
+            store(scores + whole, e);
+        }
+        for (int32_t key = whole + 16; key < padded; key += 16) store(scores + key, zeros());
+        at->scale[i] = 1.0f / sum_of(sum);
+    }
+}
+
+#ifdef AVX512
+/* The same with weights in bfloat16, as the dot products of bfloat16 take them; their sum is that of the rounded ones. */
+BF16 static void soften_bf16(Attention *at) {
+    for (int32_t i = 0; i < at->real; i++) {
         const float *scores = at->scores + (size_t)i * at->stride;
         uint16_t *weights = at->weights + (size_t)i * at->stride;
-        const ints last = all_int(at->last[i]);
-        floats most = all(-1e30f), sum = zeros();
-        for (int32_t key = 0; key <= at->last[i]; key += 16) {
-            const mask visible = at_most(add_ints(lanes, all_int(key)), last);
-            most = max(most, choose(visible, most, load(scores + key)));
-        }
-        most = all(highest(most));
+        const int32_t whole = (at->last[i] + 1) / 16 * 16, padded = (at->seen + 31) / 32 * 32;
+        const mask rest = first_lanes(at->last[i] + 1 - whole);
+        const floats by = all(LOG2_E), base = mul(all(most_of(scores, whole, rest)), by);
+        floats sum = zeros();
         for (int32_t key = 0; key < padded; key += 16) {
-            const mask visible = at_most(add_ints(lanes, all_int(key)), last);
-            if (none(visible)) {
-                _mm256_storeu_si256((__m256i *)(weights + key), _mm256_setzero_si256());
-                continue;
-            }
-            const __m256i e = half(choose(visible, zeros(), two_to(mul(sub(load(scores + key), most), all(LOG2_E)))));
+            const mask visible = key < whole ? 0xffff : key == whole ? rest : 0;
+            const floats weight = choose(visible, zeros(), two_to(mul_sub(load_some(scores + key, visible), by, base)));
+            const __m256i e = (__m256i)_mm512_cvtneps_pbh(weight);
             sum = add(sum, as_floats(shift_left(widen(e), 16)));
             _mm256_storeu_si256((__m256i *)(weights + key), e);
         }
         at->scale[i] = 1.0f / sum_of(sum);
     }
 }
+#endif
 
 VEC static void scale_out(const Attention *at, int32_t query, int32_t c, floats sums) {
     if (query < at->real) store(at->out[query] + c, mul(sums, all(at->scale[query])));
 }
 
-#ifndef NARROW
+#ifdef AVX512
 AMX static void attend_amx(Model *m, int32_t chunk) {
     const int32_t d = m->shape.head_dim;
     Attention at = attention_of(m, chunk);
@@ -383,7 +437,7 @@ AMX static void attend_amx(Model *m, int32_t chunk) {
         if (d > 96) { _tile_loadd(6, k + 1536, 64); _tile_dpbf16ps(4, 3, 6); }
         _tile_stored(4, at.scores + key, at.stride * 4);
     }
-    soften(&at);
+    soften_bf16(&at);
     float sums[4][16][16] __attribute__((aligned(64)));
     for (int32_t c = 0; c < d; c += 64) {
         const int four = d - c >= 64;
@@ -416,52 +470,112 @@ AMX static void attend_amx(Model *m, int32_t chunk) {
 
 VEC static floats low_half(ints pairs) { return as_floats(shift_left(pairs, 16)); }
 VEC static floats high_half(ints pairs) { return as_floats(both(pairs, all_int((int32_t)0xffff0000))); }
-VEC static floats spread(uint16_t x) { return as_floats(all_int((int32_t)((uint32_t)x << 16))); }
-
+/* In float32: keys and values are widened once for all queries. */
 VEC static void attend_vectors(Model *m, int32_t chunk) {
     const int32_t d = m->shape.head_dim;
     Attention at = attention_of(m, chunk);
-    for (int32_t few = 0; few < QUERIES && few < at.real; few += FEW)
-        for (int32_t key = 0; key < at.seen; key += 16) {
+    float q[MOST_HEAD_DIM][QUERIES], wide[MOST_HEAD_DIM * 16]; /* wide: of 16 keys [D][16], of 32 values [32][16] */
+    for (int32_t i = 0; i < QUERIES; i++)
+        for (int32_t c = 0; c < d; c++) {
+            const uint32_t bits = (uint32_t)at.q[i][c] << 16;
+            memcpy(&q[c][i], &bits, 4);
+        }
+    for (int32_t key = 0; key < at.seen; key += 16) {
+        for (int32_t c = 0; c < d / 2; c++) {
+            const ints pairs = load_ints(at.keys + (size_t)key * d + c * 32);
+            store(wide + c * 32, low_half(pairs));
+            store(wide + c * 32 + 16, high_half(pairs));
+        }
+        for (int32_t few = 0; few < at.real; few += FEW) {
             floats sum[FEW];
             for (int32_t i = 0; i < FEW; i++) sum[i] = zeros();
-            for (int32_t c = 0; c < d; c += 32) {
-                floats even[FEW], odd[FEW];
-                for (int32_t i = 0; i < FEW; i++) even[i] = odd[i] = zeros();
-                for (int32_t u = 0; u < 32; u += 2) {
-                    const ints k = load_ints(at.keys + (size_t)key * d + (c + u) * 16);
-                    const floats k0 = low_half(k), k1 = high_half(k);
-                    for (int32_t i = 0; i < FEW; i++) {
-                        even[i] = mul_add(spread(at.q[few + i][c + u]), k0, even[i]);
-                        odd[i] = mul_add(spread(at.q[few + i][c + u + 1]), k1, odd[i]);
-                    }
-                }
-                for (int32_t i = 0; i < FEW; i++) sum[i] = add(sum[i], add(even[i], odd[i]));
+            for (int32_t c = 0; c < d; c++) {
+                const floats k = load(wide + c * 16);
+                for (int32_t i = 0; i < FEW; i++) sum[i] = mul_add(all(q[c][few + i]), k, sum[i]);
             }
             for (int32_t i = 0; i < FEW; i++) store(at.scores + (size_t)(few + i) * at.stride + key, sum[i]);
         }
+    }
     soften(&at);
-    for (int32_t few = 0; few < QUERIES && few < at.real; few += FEW)
-        for (int32_t c = 0; c < d; c += 16) {
-            floats sum[FEW];
-            for (int32_t i = 0; i < FEW; i++) sum[i] = zeros();
+    for (int32_t c = 0; c < d; c += 16) {
+        float sums[QUERIES][16] = {{0}};
+        for (int32_t key = 0; key < at.seen; key += 32) {
+            for (int32_t u = 0; u < 16; u++) {
+                const ints pairs = load_ints(at.values + (size_t)key * d + c / 16 * 512 + u * 32);
+                store(wide + u * 32, low_half(pairs));
+                store(wide + u * 32 + 16, high_half(pairs));
+            }
+            for (int32_t few = 0; few < at.real; few += FEW) {
+                const float *weights = at.scores + (size_t)few * at.stride + key;
+                floats sum[FEW];
+                for (int32_t i = 0; i < FEW; i++) sum[i] = load(sums[few + i]);
+                for (int32_t u = 0; u < 32; u++) {
+                    const floats v = load(wide + u * 16);
+                    for (int32_t i = 0; i < FEW; i++) sum[i] = mul_add(all(weights[(size_t)i * at.stride + u]), v, sum[i]);
+                }
+                for (int32_t i = 0; i < FEW; i++) store(sums[few + i], sum[i]);
+            }
+        }
+        for (int32_t i = 0; i < at.real; i++) scale_out(&at, i, c, load(sums[i]));
+    }
+}
+
+#ifdef AVX512
+/* With VDPBF16PS, which adds two products at a time. */
+#define dot2(sums, x, y) _mm512_dpbf16_ps(sums, (__m512bh)(x), (__m512bh)(y))
+
+BF16 static void attend_bf16(Model *m, int32_t chunk) {
+    const int32_t d = m->shape.head_dim;
+    Attention at = attention_of(m, chunk);
+    int32_t q[MOST_HEAD_DIM / 2][QUERIES]; /* two numbers of a query in each */
+    for (int32_t i = 0; i < QUERIES; i++)
+        for (int32_t c = 0; c < d / 2; c++) memcpy(&q[c][i], at.q[i] + c * 2, 4);
+    for (int32_t few = 0; few < at.real; few += FEW)
+        for (int32_t key = 0; key < at.seen; key += 32) { /* the cache holds whole blocks of 32 */
+            floats left[FEW], right[FEW];
+            for (int32_t i = 0; i < FEW; i++) left[i] = right[i] = zeros();
+            const uint16_t *k = at.keys + (size_t)key * d;
+            for (int32_t c = 0; c < d / 2; c++) {
+                const ints k0 = load_ints(k + c * 32), k1 = load_ints(k + 16 * d + c * 32);
+                fetch((k + 32 * d + c * 32));
+                fetch((k + 48 * d + c * 32));
+                for (int32_t i = 0; i < FEW; i++) {
+                    const ints x = all_int(q[c][few + i]);
+                    left[i] = dot2(left[i], k0, x);
+                    right[i] = dot2(right[i], k1, x);
+                }
+            }
+            for (int32_t i = 0; i < FEW; i++) {
+                store(at.scores + (size_t)(few + i) * at.stride + key, left[i]);
+                store(at.scores + (size_t)(few + i) * at.stride + key + 16, right[i]);
+            }
+        }
+    soften_bf16(&at);
+    for (int32_t few = 0; few < at.real; few += FEW)
+        for (int32_t c = 0; c < d; c += 32) {
+            floats left[FEW], right[FEW];
+            for (int32_t i = 0; i < FEW; i++) left[i] = right[i] = zeros();
             for (int32_t key = 0; key < at.seen; key += 32) {
-                floats even[FEW], odd[FEW];
-                for (int32_t i = 0; i < FEW; i++) even[i] = odd[i] = zeros();
+                const uint16_t *v = at.values + (size_t)key * d + c / 16 * 512;
                 for (int32_t u = 0; u < 16; u++) {
-                    const ints v = load_ints(at.values + (size_t)key * d + c / 16 * 512 + u * 32);
-                    const floats v0 = low_half(v), v1 = high_half(v);
+                    const ints v0 = load_ints(v + u * 32), v1 = load_ints(v + 512 + u * 32);
+                    fetch((v + 32 * d + u * 32));
+                    fetch((v + 32 * d + 512 + u * 32));
                     for (int32_t i = 0; i < FEW; i++) {
-                        const uint16_t *w = at.weights + (size_t)(few + i) * at.stride + key + u * 2;
-                        even[i] = mul_add(spread(w[0]), v0, even[i]);
-                        odd[i] = mul_add(spread(w[1]), v1, odd[i]);
+                        int32_t two;
+                        memcpy(&two, at.weights + (size_t)(few + i) * at.stride + key + u * 2, 4);
+                        left[i] = dot2(left[i], v0, all_int(two));
+                        right[i] = dot2(right[i], v1, all_int(two));
                     }
                 }
-                for (int32_t i = 0; i < FEW; i++) sum[i] = add(sum[i], add(even[i], odd[i]));
             }
-            for (int32_t i = 0; i < FEW; i++) scale_out(&at, few + i, c, sum[i]);
+            for (int32_t i = 0; i < FEW; i++) {
+                scale_out(&at, few + i, c, left[i]);
+                scale_out(&at, few + i, c + 16, right[i]);
+            }
         }
 }
+#endif
 
 /* ── linears: a chunk is 32 outputs of every row ─────────────────────────────────────────────────────────────────── */
 
@@ -494,7 +608,7 @@ VEC static void finish(Model *m, int32_t chunk, int32_t row, ints left, ints rig
     }
 }
 
-#ifndef NARROW
+#ifdef AVX512
 /* One pass over the weights, for 16 rows or for 32, which share the loaded weights. */
 AMX static void multiply_amx(Model *m, int32_t chunk) {
     const Linear *l = m->linear;
@@ -536,7 +650,7 @@ AMX static void multiply_amx(Model *m, int32_t chunk) {
                 _tile_stored(3, sum + 768, 64);
             } else {
                 for (int32_t k = first; k < end; k++, a += 1024, b += 2048) {
-                    for (int32_t ahead = 0; ahead < 2048; ahead += 64) _mm_prefetch((const char *)b + 2048 + ahead, _MM_HINT_T0);
+                    for (int32_t ahead = 0; ahead < 2048; ahead += 64) fetch(b + 2048 + ahead);
                     _tile_loadd(4, a, 64);
                     _tile_loadd(6, b, 64);
                     _tile_dpbssd(0, 4, 6);
@@ -555,51 +669,73 @@ AMX static void multiply_amx(Model *m, int32_t chunk) {
 }
 #endif
 
-/* n rows by 32 outputs; n is a compile-time constant, so that the sums stay in registers. */
-VEC static inline __attribute__((always_inline)) void dots(
-    ints *left, ints *right, int8_t *const *a, const int8_t *weights, int32_t in, const int32_t n) {
-    for (int32_t k = 0; k < in; k += 64, weights += 2048)
-        for (int32_t u = 0; u < 16; u++) {
-            const ints b0 = load_ints(weights + u * 64), b1 = load_ints(weights + 1024 + u * 64);
-            _mm_prefetch((const char *)weights + 4096 + u * 64, _MM_HINT_T0);
-            _mm_prefetch((const char *)weights + 5120 + u * 64, _MM_HINT_T0);
-#pragma GCC unroll 12
-            for (int32_t i = 0; i < n; i++) {
-                int32_t four;
-                memcpy(&four, a[i] + k * 16 + u * 4, 4);
-                const ints x = all_int(four ^ (int32_t)0x80808080); /* signed + 128 */
-                left[i] = dot4(left[i], x, b0);
-                right[i] = dot4(right[i], x, b1);
-            }
-        }
+/* ── timing of peaks, in products.h and peaks.h ──────────────────────────────────────────────────────────────────── */
+
+static double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-VEC static void multiply_vectors(Model *m, int32_t chunk) {
-    const Linear *l = m->linear;
-    const int8_t *weights = l->packed + (size_t)chunk * 32 * l->in;
-    const ints off0 = load_ints(l->offset + chunk * 32), off1 = load_ints(l->offset + chunk * 32 + 16);
-    for (int32_t row = 0; row < m->t; row += WIDE) {
-        const int32_t count = m->t - row < WIDE ? m->t - row : WIDE;
-        ints left[WIDE], right[WIDE];
-        int8_t *a[WIDE];
-        for (int32_t i = 0; i < WIDE; i++) {
-            left[i] = right[i] = zero_ints();
-            a[i] = tile_row(m, row + (i < count ? i : 0), l->in);
-        }
-        if (count == 1) dots(left, right, a, weights, l->in, 1);
-        else if (count <= WIDE / 3) dots(left, right, a, weights, l->in, WIDE / 3);
-        else if (count <= WIDE * 2 / 3) dots(left, right, a, weights, l->in, WIDE * 2 / 3);
-        else dots(left, right, a, weights, l->in, WIDE);
-        for (int32_t i = 0; i < count; i++) finish(m, chunk, row + i, sub_ints(left[i], off0), sub_ints(right[i], off1));
-    }
-}
+/* Calls `step` until `seconds` have passed; `each`: operations of one call. The result is operations a second. */
+#define REPEAT(step, each) \
+    const double began = seconds_now(); \
+    double done = 0, passed; \
+    do { step; done += (each); } while ((passed = seconds_now() - began) < seconds); \
+    return done / passed;
+
+static volatile int32_t peak_sink, peak_source = 0x01020304;
+
+#if defined(ARM64)
+#define MULTIPLY multiply_neon
+#define TARGET VEC
+#define DOT4 dot4
+#define MOST 4
+#define BLOCKS 1
+#include "products.h"
+#define MULTIPLY multiply_dotprod
+#define TARGET __attribute__((target("dotprod")))
+#define DOT4 dot4_dotprod
+#define MOST 6
+#define BLOCKS 1
+#include "products.h"
+#elif defined(NARROW)
+#define MULTIPLY multiply_avx2
+#define TARGET VEC
+#define DOT4 dot4
+#define MOST 3
+#define BLOCKS 2
+#include "products.h"
+#define MULTIPLY multiply_vnni /* VPDPBUSD of AVX-VNNI */
+#define TARGET __attribute__((target("avx2,fma,avxvnni")))
+#define DOT4 dot4_vnni
+#define MOST 6
+#define BLOCKS 1
+#include "products.h"
+#define MULTIPLY multiply_vnni_evex /* the same, encoded for processors that have AVX-512 VNNI instead */
+#define TARGET __attribute__((target("avx2,fma,avx512f,avx512vl,avx512vnni")))
+#define DOT4 dot4_vnni_evex
+#define MOST 6
+#define BLOCKS 1
+#include "products.h"
+#else
+#define MULTIPLY multiply_vectors
+#define TARGET VEC
+#define DOT4 dot4
+#define MOST 12
+#define BLOCKS 2
+#include "products.h"
+#endif
 
 static void multiply(Model *m, const Linear *l, float *target, int32_t width, int32_t mode) {
     m->linear = l;
     m->target = target;
     m->target_width = width;
     m->mode = mode;
-    run(m, m->path == USE_AMX ? multiply_amx : multiply_vectors, l->out / 32);
+    /* Long spans read memory in a row; eight for each thread leave little to wait for at the end. */
+    const int32_t blocks = l->out / 32, span = blocks / (m->threads * 8);
+    m->span = m->path == USE_AMX || span < 1 ? 1 : span > 16 ? 16 : span;
+    run(m, m->multiply, (blocks + m->span - 1) / m->span);
 }
 
 static void lap(Model *m, int32_t part) {
@@ -644,7 +780,7 @@ int32_t speclsp_forward(Model *m, const int32_t *ids, int32_t t, int32_t start, 
         lap(m, QKV);
         rows(m, some_rotated);
         lap(m, ROWS_MS);
-        run(m, m->path == USE_AMX ? attend_amx : attend_vectors, s->kv_heads * ((t * (s->heads / s->kv_heads) + QUERIES - 1) / QUERIES));
+        run(m, m->attend, s->kv_heads * ((t * (s->heads / s->kv_heads) + QUERIES - 1) / QUERIES));
         lap(m, ATTENTION_MS);
         m->linear = &layer->linear[OUT], m->source = m->attended;
         rows(m, some_quantized);
@@ -701,7 +837,9 @@ void speclsp_read_weights(Model *m, int32_t t) {
 static void *zeroed(size_t bytes) {
     void *at = mmap(NULL, (bytes + 8192 + 0x1fffff) & ~(size_t)0x1fffff, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return NULL;
+#ifdef MADV_HUGEPAGE
     madvise(at, bytes, MADV_HUGEPAGE); /* a pass reads all of it: TLB misses would be a tenth of its time */
+#endif
     return at;
 }
 
@@ -715,28 +853,72 @@ static Linear *linear_at(Model *m, int32_t layer, int32_t which) {
     return layer < 0 ? &m->head : &m->layer[layer].linear[which];
 }
 
-static void cpuid(uint32_t leaf, uint32_t *a, uint32_t *b, uint32_t *c, uint32_t *d) {
-    __asm__ volatile("cpuid" : "=a"(*a), "=b"(*b), "=c"(*c), "=d"(*d) : "a"(leaf), "c"(0));
+#ifdef ARM64
+/* The best path that the processor has; every one has NEON. */
+int32_t speclsp_path(void) {
+#ifdef __APPLE__
+    return USE_DOTPROD; /* since M1 */
+#else
+    return getauxval(AT_HWCAP) >> 20 & 1 ? USE_DOTPROD : USE_NEON; /* HWCAP_ASIMDDP of Linux */
+#endif
+}
+#else
+static void cpuid(uint32_t leaf, uint32_t part, uint32_t *a, uint32_t *b, uint32_t *c, uint32_t *d) {
+    __asm__ volatile("cpuid" : "=a"(*a), "=b"(*b), "=c"(*c), "=d"(*d) : "a"(leaf), "c"(part));
 }
 
-/* The instructions that this machine and its kernel allow: 0 none, USE_VECTORS (this build's), USE_AMX. (Intel's manual, volume 2, CPUID.) */
-int32_t speclsp_path(void) {
+/* CPUID leaf 7 (Intel's manual, volume 2): registers b, c, d of part 0, and a of part 1. All zero if the processor or its
+ * kernel has no AVX2 and FMA. */
+typedef struct { uint32_t b, c, d, a1; int avx512, amx; } Features; /* avx512, amx: the kernel saves their registers */
+
+static Features features(void) {
+    Features f = {0};
     uint32_t a, b, c, d, low, high;
-    cpuid(0, &a, &b, &c, &d);
-    if (a < 7) return 0;
-    cpuid(1, &a, &b, &c, &d);
-    if (!(c >> 27 & 1)) return 0; /* OSXSAVE */
-    const uint32_t fma = c;
-    (void)fma;
+    cpuid(0, 0, &a, &b, &c, &d);
+    if (a < 7) return f;
+    cpuid(1, 0, &a, &b, &c, &d);
+    if (!(c >> 27 & 1) || !(c >> 12 & 1)) return f; /* OSXSAVE, FMA */
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    cpuid(7, &a, &b, &c, &d);
+    if ((low & 6) != 6) return f;
+    cpuid(7, 0, &a, &f.b, &f.c, &f.d);
+    if (!(f.b >> 5 & 1)) return (Features){0}; /* AVX2 */
+    if (a) cpuid(7, 1, &f.a1, &b, &c, &d);
+    f.avx512 = (low & 0xe6) == 0xe6, f.amx = (low >> 17 & 3) == 3;
+    return f;
+}
+
+static int has_avx512_vnni(const Features *f) {
+    const uint32_t base = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* F, DQ, BW, VL */
+    return f->avx512 && (f->b & base) == base && f->c >> 11 & 1;
+}
+
+/* The best path of this build that the machine and its kernel allow; 0: none. */
+int32_t speclsp_path(void) {
+    const Features f = features();
 #ifdef NARROW
-    return (b >> 5 & 1) && (fma >> 12 & 1) && (low & 6) == 6 ? USE_VECTORS : 0; /* AVX2, FMA */
+    return !f.b ? 0 : f.a1 >> 4 & 1 || has_avx512_vnni(&f) ? USE_AVX_VNNI : USE_AVX2;
 #else
-    const uint32_t avx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* F, DQ, BW, VL */
-    if ((b & avx512) != avx512 || !(c >> 11 & 1) || (low & 0xe6) != 0xe6) return 0;
-    const int amx = (d >> 22 & 1) && (d >> 24 & 1) && (d >> 25 & 1) && (low >> 17 & 3) == 3; /* BF16, TILE, INT8 */
-    return amx && syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* XTILEDATA */) == 0 ? USE_AMX : USE_VECTORS;
+    if (!has_avx512_vnni(&f)) return 0;
+    const int bf16 = f.a1 >> 5 & 1, tiles = f.d >> 22 & f.d >> 24 & f.d >> 25 & 1; /* AMX-BF16, -TILE, -INT8 */
+    if (tiles && f.amx && syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* XTILEDATA */) == 0) return USE_AMX;
+    return bf16 ? USE_AVX512_BF16 : USE_AVX512_VNNI;
+#endif
+}
+#endif
+
+static void choose_path(Model *m, int32_t path) {
+    m->path = path;
+    m->flip = path == USE_AMX ? 0 : ACTIVATION_FLIP;
+    m->attend = attend_vectors;
+#if defined(ARM64)
+    m->multiply = path == USE_DOTPROD ? multiply_dotprod : multiply_neon;
+#elif defined(NARROW)
+    const Features f = features();
+    m->multiply = path == USE_AVX2 ? multiply_avx2 : f.a1 >> 4 & 1 ? multiply_vnni : multiply_vnni_evex;
+#else
+    m->multiply = path == USE_AMX ? multiply_amx : multiply_vectors;
+    if (path == USE_AMX) m->attend = attend_amx;
+    else if (path == USE_AVX512_BF16) m->attend = attend_bf16;
 #endif
 }
 
@@ -747,7 +929,7 @@ Model *speclsp_new(const Shape *shape, const uint16_t *embedding, const float *c
     m->shape = *shape;
     const Shape *s = &m->shape;
     m->embedding = (uint16_t *)embedding, m->cos = (float *)cos, m->sin = (float *)sin;
-    m->path = path;
+    choose_path(m, path);
     m->threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
     const int32_t rows = (s->rows + 2 * ROWS - 1) / (2 * ROWS) * 2 * ROWS;
     const int32_t attention = s->heads * s->head_dim, qkv = (attention + 2 * s->kv_heads * s->head_dim + 31) / 32 * 32;
@@ -766,6 +948,7 @@ Model *speclsp_new(const Shape *shape, const uint16_t *embedding, const float *c
     m->weights = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
     m->sums = zeroed((size_t)m->threads * (s->rows + 2 * ROWS) * 32 * 4);
     atomic_store(&m->names, 1);
+    pthread_mutex_init(&m->lock, NULL), pthread_cond_init(&m->woken, NULL);
     if (!m->layer || !m->x || !m->h || !m->qkv || !m->attended || !m->act || !m->quantized || !m->row_scale || !m->scores || !m->q || !m->weights || !m->sums) return NULL;
     for (int32_t i = 1; i < m->threads; i++)
         if (pthread_create(&m->crew[i], NULL, work, m)) { m->threads = i; break; }
@@ -786,7 +969,7 @@ VEC static void pack(Model *m, int32_t chunk) {
         const uint16_t *w = p->weight + (size_t)row * p->in;
         floats most = zeros();
         for (int32_t i = 0; i < p->in; i += 16) {
-            const floats v = as_floats(shift_left(widen(_mm256_loadu_si256((const __m256i *)(w + i))), 16));
+            const floats v = as_floats(shift_left(widen(load_shorts(w + i)), 16));
             most = max(most, absolute(v));
         }
         float scale = highest(most) / 127.0f;
@@ -794,11 +977,11 @@ VEC static void pack(Model *m, int32_t chunk) {
         const floats by = all(scale);
         ints sum = zero_ints();
         for (int32_t i = 0; i < p->in; i += 16) {
-            const floats v = as_floats(shift_left(widen(_mm256_loadu_si256((const __m256i *)(w + i))), 16));
+            const floats v = as_floats(shift_left(widen(load_shorts(w + i)), 16));
             const ints q = to_ints(divide(v, by));
             sum = add_ints(sum, q);
             int32_t four[4];
-            _mm_storeu_si128((__m128i *)four, to_bytes(q));
+            store_bytes((int8_t *)four, to_bytes(q), 0);
             int8_t *block = to + (size_t)(i / 64) * 2048 + o / 16 * 1024 + o % 16 * 4;
             for (int32_t u = 0; u < 4; u++) memcpy(block + (i % 64 / 4 + u) * 64, &four[u], 4);
         }
@@ -844,6 +1027,8 @@ int32_t speclsp_norm(Model *m, int32_t layer, int32_t which, const float *weight
     return 0;
 }
 
+#include "peaks.h"
+
 static void linear_free(Linear *l) {
     unmap(l->packed, packed_bytes(l));
     free(l->scale), free(l->offset), free(l->bias);
@@ -851,8 +1036,7 @@ static void linear_free(Linear *l) {
 
 void speclsp_free(Model *m) {
     atomic_store(&m->closing, 1);
-    atomic_fetch_add(&m->wake, 1);
-    futex(&m->wake, FUTEX_WAKE_PRIVATE, MAX_THREADS);
+    wake_all(m);
     for (int32_t i = 1; i < m->threads; i++) pthread_join(m->crew[i], NULL);
     const Shape *s = &m->shape;
     for (int32_t i = 0; i < s->layers; i++) {
@@ -871,5 +1055,6 @@ void speclsp_free(Model *m) {
     unmap(m->scores, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
     unmap(m->weights, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
     unmap(m->sums, (size_t)m->threads * (s->rows + 2 * ROWS) * 32 * 4);
+    pthread_mutex_destroy(&m->lock), pthread_cond_destroy(&m->woken);
     free(m->norm), free(m->layer), free(m);
 }

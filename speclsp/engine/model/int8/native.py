@@ -1,6 +1,6 @@
 """The int8 decoder of forward.c: each pass is one C call, without the interpreter's lock.
 
-For models of Llama's and Qwen's shape on x86-64 with AMX, AVX-512 VNNI or AVX2, if the package was built with the
+For models of Llama's and Qwen's shape on ARM64, and on x86-64 with AVX2 or better, if the package was built with the
 libraries (hatch_build.py). Other models run in decoder.py, which has the same operations, with cpu_linears.py.
 """
 
@@ -17,20 +17,36 @@ import torch
 from torch import Tensor
 
 from speclsp.engine.model.decoder import ModelShape
+from speclsp.engine.model.kv_archive import KvArchive
 from speclsp.engine.model.kv_cache import MOST_SLOTS, SLOTS, CachedModel, Cancelled
+from speclsp.errors import WeightsError
 
 PREFILL_TOKENS = 320  # in one step; within it, `cancel` is checked several times per layer
 MOST_GAMMA = 64  # guesses in a round
 MOST_ROWS = PREFILL_TOKENS + MOST_GAMMA + 1  # the last step of prefill and the first round share a pass
 PATHS = {  # fastest first: the library, and the least value of its speclsp_path
-    "AMX": ("_forward.so", 2),
+    "AMX": ("_forward.so", 3),
+    "AVX-512 BF16": ("_forward.so", 2),  # VNNI as well
     "AVX-512 VNNI": ("_forward.so", 1),
+    "AVX-VNNI": ("_forward_avx2.so", 2),
     "AVX2": ("_forward_avx2.so", 1),
+    "NEON dotprod": ("_forward_neon.so", 2),
+    "NEON": ("_forward_neon.so", 1),
+}
+SETTINGS = {  # values of engine.cpu_path
+    "amx": "AMX",
+    "avx512-bf16": "AVX-512 BF16",
+    "avx512-vnni": "AVX-512 VNNI",
+    "avx-vnni": "AVX-VNNI",
+    "avx2": "AVX2",
+    "neon-dotprod": "NEON dotprod",
+    "neon": "NEON",
 }
 QKV, OUT, UP, DOWN = range(4)
 NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K = range(4)
 PARTS = ("qkv", "out", "up", "down", "head", "attention", "rows")  # of a pass, timed separately
 LAST = -1  # the "layer" of the head and the last norm
+_forced = ""  # of PATHS: see `use`
 
 
 class CShape(Structure):
@@ -66,6 +82,7 @@ def library(name: str) -> ctypes.CDLL | None:
             [c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_void_p, c_int32, c_void_p, c_int32, c_void_p],
         ),
         "read_weights": (None, [c_void_p, c_int32]),
+        "peak": (c_double, [c_int32, c_int32, c_int32, c_double]),
         "profile": (None, [c_void_p, POINTER(c_double)]),
         "free": (None, [c_void_p]),
     }
@@ -86,9 +103,24 @@ def paths() -> tuple[str, ...]:
     return tuple(usable)
 
 
+def use(setting: str) -> None:
+    """Set the path of every decoder built after this: a value of engine.cpu_path; "auto" is the fastest.
+
+    Raises:
+        WeightsError: this machine, or this package, does not have it.
+    """
+    global _forced
+    if setting != "auto" and SETTINGS[setting] not in paths():
+        usable = [name for name, path in SETTINGS.items() if path in paths()]
+        raise WeightsError(
+            f'engine.cpu_path = "{setting}", which this machine does not have. It has: {", ".join(["auto", *usable])}.'
+        )
+    _forced = SETTINGS.get(setting, "")
+
+
 def best_path() -> str:
-    """The fastest of them: "AMX", "AVX-512 VNNI", "AVX2", or "" when there is none."""
-    return next(iter(paths()), "")
+    """The path in use: that of `use`, or the fastest; "" when there is none."""
+    return _forced or next(iter(paths()), "")
 
 
 def supports(shape: ModelShape, inner: int) -> bool:
@@ -115,7 +147,7 @@ class NativeDecoder(CachedModel):
     Args:
         inner: the width of the gated MLP.
         threads: that compute, including the caller's.
-        path: one of `paths()`; "": the machine's best.
+        path: one of `paths()`; "": that of `best_path()`.
     """
 
     tail_tokens = PREFILL_TOKENS
@@ -135,6 +167,7 @@ class NativeDecoder(CachedModel):
         path: str = "",
     ) -> None:
         super().__init__(context_tokens, PREFILL_TOKENS, slots, MOST_SLOTS)
+        self.archive = KvArchive()
         self.shape, self.threads, self.path = shape, threads, path or best_path()
         file, number = PATHS[self.path]
         loaded = library(file)
@@ -143,6 +176,7 @@ class NativeDecoder(CachedModel):
         self._library = loaded
         self._kv_shape = (layers, shape.kv_heads, self.positions, shape.head_dim)
         self._kv: dict[int, tuple[Tensor, Tensor]] = {}
+        self.layer_weights, self.head_weights = 0, 0  # each is one byte, and one multiply-add a token
         angle = torch.outer(torch.arange(self.positions, dtype=torch.float32), shape.inv_freq.float().cpu())
         self._cos, self._sin = angle.cos() * shape.rope_scale, angle.sin() * shape.rope_scale  # [positions, D/2]
         # a copy: a view would keep the whole file mapped, half a GiB of the 0.5B that is not read again
@@ -169,6 +203,10 @@ class NativeDecoder(CachedModel):
     def set_linear(self, layer: int, which: int, weight: Tensor, bias: Tensor | None) -> None:
         """Quantize and pack a linear's weights, [out, in]; layer LAST is the head."""
         half = weight.to(torch.bfloat16).contiguous()
+        if layer == LAST:
+            self.head_weights += half.numel()
+        else:
+            self.layer_weights += half.numel()
         float_bias = None if bias is None else bias.float().contiguous()
         bias_at = None if float_bias is None else address(float_bias)
         if self._library.speclsp_linear(self._model, layer, which, address(half), bias_at, *half.shape):
@@ -201,8 +239,15 @@ class NativeDecoder(CachedModel):
         self._pass(new, 0, cancel)
 
     def copy(self, source: int, target: int, tokens: int) -> None:
-        rows = -(-tokens // 32) * 32  # whole blocks
-        for from_, to in zip(self.kv(source), self.kv(target), strict=True):
+        self.restore_slot(target, self.kv(source), tokens)
+
+    def save_slot(self, slot: int, tokens: int) -> tuple[Tensor, Tensor]:
+        keys, values = (part[:, :, : whole_blocks(tokens)].clone() for part in self.kv(slot))
+        return keys, values
+
+    def restore_slot(self, slot: int, kv: tuple[Tensor, Tensor], tokens: int) -> None:
+        rows = whole_blocks(tokens)
+        for from_, to in zip(kv, self.kv(slot), strict=True):
             to[:, :, :rows] = from_[:, :, :rows]
 
     def kv(self, slot: int) -> tuple[Tensor, Tensor]:
@@ -224,7 +269,8 @@ class NativeDecoder(CachedModel):
     @property
     def kv_mib(self) -> float:
         """Memory of the KV cache in MiB."""
-        return sum(part.numel() * part.element_size() for kv in self._kv.values() for part in kv) / 2**20
+        slots = sum(part.numel() * part.element_size() for kv in self._kv.values() for part in kv) / 2**20
+        return slots + self.archive.mib
 
     def read_weights(self, rows: int = 1) -> None:
         """Only a pass's matrix products, from arbitrary inputs: the memory-bandwidth bound of a round."""
@@ -309,9 +355,14 @@ def build(
     return decoder
 
 
+def whole_blocks(tokens: int) -> int:
+    """Positions in blocks of 32, which forward.c reads at once."""
+    return -(-tokens // 32) * 32
+
+
 def positions_for(context_tokens: int) -> int:
-    """Positions of a slot: whole blocks of 32, which forward.c reads at once."""
-    return -(-(context_tokens + 1) // 32) * 32
+    """Positions of a slot."""
+    return whole_blocks(context_tokens + 1)
 
 
 def address(tensor: Tensor) -> int:

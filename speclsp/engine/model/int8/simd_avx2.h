@@ -7,10 +7,16 @@
 typedef struct { __m256 a, b; } floats;
 typedef struct { __m256i a, b; } ints;
 typedef ints mask; /* lanes of all ones or none */
+typedef __m256i shorts;
+typedef __m128i bytes;
+
+#define ACTIVATION_FLIP (char)128 /* VPDPBUSD multiplies unsigned activations; see quantize */
+#define pause_briefly() _mm_pause()
+#define fetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+#define without_flip(sums, offset) sub_ints(sums, load_ints(offset)) /* 128 x the sum of each output's weights */
 
 #define VEC __attribute__((target("avx2,fma")))
-#define WIDE 3 /* rows multiplied at a time: 12 accumulators */
-#define FEW 2  /* queries in attention at a time: 8 accumulators */
+#define FEW 4 /* queries in attention at a time: 8 accumulators */
 
 #define N VEC static inline __attribute__((unused))
 #define PS2(name, f) N floats name(floats x, floats y) { return (floats){f(x.a, y.a), f(x.b, y.b)}; }
@@ -35,11 +41,11 @@ N floats zeros(void) { return (floats){_mm256_setzero_ps(), _mm256_setzero_ps()}
 N ints zero_ints(void) { return (ints){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 N floats all(float v) { return (floats){_mm256_set1_ps(v), _mm256_set1_ps(v)}; }
 N ints all_int(int32_t v) { return (ints){_mm256_set1_epi32(v), _mm256_set1_epi32(v)}; }
-N ints lane_numbers(void) {
-    return (ints){_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)};
-}
 N floats load(const float *p) { return (floats){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 N void store(float *p, floats x) { _mm256_storeu_ps(p, x.a), _mm256_storeu_ps(p + 8, x.b); }
+N shorts load_shorts(const void *p) { return _mm256_loadu_si256(p); }
+N void store_shorts(void *p, shorts x) { _mm256_storeu_si256(p, x); }
+N void store_bytes(void *p, bytes x, char flip) { _mm_storeu_si128(p, _mm_xor_si128(x, _mm_set1_epi8(flip))); }
 N ints load_ints(const void *p) {
     return (ints){_mm256_loadu_si256(p), _mm256_loadu_si256((const __m256i *)p + 1)};
 }
@@ -66,10 +72,7 @@ N __m256 half_times_2_to(__m256 p, __m256 n) { /* p * 2^n; results below the nor
 N floats times_2_to(floats p, floats n) {
     return (floats){half_times_2_to(p.a, n.a), half_times_2_to(p.b, n.b)};
 }
-N floats about_inverse(floats x) { /* 12 bits, plus a Newton step in addition to forward.c's */
-    const floats r = {_mm256_rcp_ps(x.a), _mm256_rcp_ps(x.b)};
-    return mul_add(r, neg_mul_add(x, r, all(1.0f)), r);
-}
+N floats about_inverse(floats x) { return divide(all(1.0f), x); } /* the same bits on all processors, ARM64 too */
 
 /* Sums and maxima of all lanes, in the order of AVX-512's reductions: halves, quarters, pairs. */
 N float total(floats x) {
@@ -92,11 +95,6 @@ N int32_t total_int(ints x) {
 }
 
 /* masks */
-N mask at_most(ints x, ints y) {
-    const __m256i ones = _mm256_set1_epi32(-1);
-    return (mask){_mm256_xor_si256(_mm256_cmpgt_epi32(x.a, y.a), ones), _mm256_xor_si256(_mm256_cmpgt_epi32(x.b, y.b), ones)};
-}
-N int none(mask m) { return _mm256_testz_si256(m.a, m.a) && _mm256_testz_si256(m.b, m.b); }
 N floats choose(mask m, floats x, floats y) { /* y where the mask is set */
     return (floats){_mm256_blendv_ps(x.a, y.a, _mm256_castsi256_ps(m.a)), _mm256_blendv_ps(x.b, y.b, _mm256_castsi256_ps(m.b))};
 }
@@ -131,3 +129,11 @@ N __m256i half_dot4(__m256i sums, __m256i x, __m256i w) {
 N ints dot4(ints sums, ints x, ints w) {
     return (ints){half_dot4(sums.a, x.a, w.a), half_dot4(sums.b, x.b, w.b)};
 }
+
+/* The same in one instruction per half, in its two encodings. */
+#define DOT4_OF(name, features, half) \
+    __attribute__((target(features))) static inline ints name(ints sums, ints x, ints w) { \
+        return (ints){half(sums.a, x.a, w.a), half(sums.b, x.b, w.b)}; \
+    }
+DOT4_OF(dot4_vnni, "avx2,fma,avxvnni", _mm256_dpbusd_avx_epi32)
+DOT4_OF(dot4_vnni_evex, "avx2,fma,avx512f,avx512vl,avx512vnni", _mm256_dpbusd_epi32)

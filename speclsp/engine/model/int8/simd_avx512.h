@@ -1,25 +1,35 @@
 /* The vector operations of forward.c in AVX-512: sixteen numbers in one register. */
 #pragma once
 #include <immintrin.h>
+#include <sys/syscall.h>
 
 #define VEC __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
+#define BF16 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")))
 #define AMX \
     __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,amx-tile,amx-int8,amx-bf16")))
-#define WIDE 12 /* rows multiplied at a time: 24 accumulators */
-#define FEW 8   /* queries in attention at a time: 16 accumulators */
+#define FEW 8 /* queries in attention at a time: 8 or 16 accumulators */
 
 typedef __m512 floats;
 typedef __m512i ints;
 typedef __mmask16 mask;
+typedef __m256i shorts; /* sixteen of 16 bits */
+typedef __m128i bytes;
+
+#define ACTIVATION_FLIP (char)128 /* VPDPBUSD multiplies unsigned activations; see quantize */
+#define pause_briefly() _mm_pause()
+#define fetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+#define without_flip(sums, offset) sub_ints(sums, load_ints(offset)) /* 128 x the sum of each output's weights */
 
 #define zeros() _mm512_setzero_ps()
 #define zero_ints() _mm512_setzero_si512()
 #define all(x) _mm512_set1_ps(x)
 #define all_int(x) _mm512_set1_epi32(x)
-#define lane_numbers() _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 #define load(p) _mm512_loadu_ps(p)
 #define load_ints(p) _mm512_loadu_si512(p)
 #define store(p, x) _mm512_storeu_ps(p, x)
+#define load_shorts(p) _mm256_loadu_si256((const __m256i *)(p))
+#define store_shorts(p, x) _mm256_storeu_si256((__m256i *)(p), x)
+#define store_bytes(p, x, flip) _mm_storeu_si128((__m128i *)(p), _mm_xor_si128(x, _mm_set1_epi8(flip)))
 #define add(x, y) _mm512_add_ps(x, y)
 #define sub(x, y) _mm512_sub_ps(x, y)
 #define mul(x, y) _mm512_mul_ps(x, y)
@@ -49,8 +59,6 @@ typedef __mmask16 mask;
 #define to_shorts(x) _mm512_cvtepi32_epi16(x)    /* the low 16 bits */
 #define to_bytes(x) _mm512_cvtsepi32_epi8(x)
 #define dot4(sums, x, w) _mm512_dpbusd_epi32(sums, x, w) /* += four unsigned bytes of x times four signed bytes of w */
-#define at_most(x, y) _mm512_cmple_epi32_mask(x, y)
-#define none(m) (!(m))
 #define choose(m, x, y) _mm512_mask_blend_ps(m, x, y) /* y where the mask is set */
 #define first_lanes(n) ((mask)((n) >= 16 ? 0xffff : (n) <= 0 ? 0 : (1u << (n)) - 1))
 #define load_some(p, m) _mm512_maskz_loadu_ps(m, p)

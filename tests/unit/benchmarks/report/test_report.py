@@ -96,7 +96,7 @@ def gpu() -> dict[str, Any]:
 EVERYTHING: dict[str, dict[str, Any]] = {
     f"completions-{SMALL}": {"bench": "completions", **ABOUT, **completions(SMALL)},
     f"scale-{SMALL}": {"bench": "scale", **ABOUT, **scale(SMALL)},
-    f"floor-{SMALL}": {"bench": "floor", **ABOUT, **floor(SMALL)},
+    f"floor-{SMALL}-amx": {"bench": "floor", **ABOUT, **floor(SMALL)},
     "scale-editor": {"bench": "scale-editor", **ABOUT, **document()},
     f"peers-{SMALL}": {"bench": "peers", **ABOUT, **peers(SMALL)},
     f"keystrokes-{SMALL}": {"bench": "keystrokes", **ABOUT, **typed(SMALL)},
@@ -147,7 +147,7 @@ def test_the_page_stands_alone_and_its_pictures_are_small(page: Path):
     pictures = sorted(file.name for file in page.parent.glob("*.png"))
     assert pictures == [
         f"report-completions-{SMALL}.png",
-        f"report-floor-{SMALL}.png",
+        f"report-floor-{SMALL}-amx.png",
         "report-gpu-0.5b-7b.png",
         f"report-keystrokes-{SMALL}.png",
         f"report-peers-{SMALL}.png",
@@ -195,8 +195,8 @@ def test_results_of_before_are_left_out_and_broken_ones_are_named(tmp_path: Path
 
 def test_an_aim_is_held_against_its_own_pairs_figure_alone():
     found = {aim.what: aim.measured(EVERYTHING) for aim in AIMS}
-    assert found["round of 16 rows ÷ round of 1, 0.5B"] == 1.1
-    assert found["round of 16 rows ÷ round of 1, 1.5B"] is None
+    assert found["round of 16 rows ÷ round of 1, AMX, 0.5B"] == 1.1
+    assert found["round of 16 rows ÷ round of 1, AMX, 1.5B"] is None
     assert found["32 tokens, cold, whole ÷ the best peer's, 0.5B"] == 0.48
     assert found["key to suggestion, p50, 0.5B"] == 280
     assert found["make bench"] == 27.5

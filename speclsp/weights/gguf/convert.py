@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speclsp.errors import WeightsError
-from speclsp.weights.gguf_header import REPAIR, Header, Tensor, read_header
+from speclsp.weights.gguf.header import REPAIR, Header, Tensor, read_header
 
 if TYPE_CHECKING:
     import numpy as np

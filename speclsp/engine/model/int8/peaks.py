@@ -1,0 +1,41 @@
+"""Measures the machine's peaks with the instructions of one path: no pass of the int8 decoder can be faster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from speclsp.engine.model.int8.native import PATHS, library
+
+READ_BYTES, INT8_PRODUCTS, ATTENTION_PRODUCTS = range(3)  # as in peaks.h
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Peaks of the machine with the instructions of one path, all threads together."""
+
+    read_gb_s: float  # of weights from memory
+    int8_g_s: float  # 10^9 multiply-adds a second of the linears
+
+    @property
+    def text(self) -> str:
+        return f"reads {self.read_gb_s:.0f} GB/s, {self.int8_g_s:.0f} G int8 multiply-adds/s"
+
+
+def measure_peaks(path: str, threads: int, seconds: float = 0.5, turns: int = 2) -> Peaks:
+    """Measure reads and the linears' products, for `seconds` each in every turn."""
+    read, products = (measure(path, what, threads, seconds, turns) for what in (READ_BYTES, INT8_PRODUCTS))
+    return Peaks(read, products)
+
+
+def measure(path: str, what: int, threads: int, seconds: float = 0.5, turns: int = 2) -> float:
+    """10^9 operations a second of READ_BYTES, INT8_PRODUCTS or ATTENTION_PRODUCTS.
+
+    The best turn counts: other programs only slow it. Raises MemoryError: there are no 512 MiB to read.
+    """
+    file, number = PATHS[path]
+    loaded = library(file)
+    assert loaded is not None, "paths() lists only libraries that load"
+    best: float = max(loaded.speclsp_peak(number, what, threads, seconds) for _ in range(turns)) / 1e9
+    if not best:
+        raise MemoryError("no memory to measure reads: 512 MiB")
+    return round(best, 1)

@@ -1,0 +1,41 @@
+"""The int8 decoder on ARM64, emulated: the bits of AVX2, for every pass and both paths."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.engine.arm64_calls import Recorder, emulated
+from support.engine.random_models import IDS, NATIVE, native_decoder, save_random
+
+from speclsp.engine.model.int8 import native
+
+pytestmark = pytest.mark.skipif("AVX2" not in NATIVE, reason="the reference is the AVX2 path of x86-64")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorder, torch.Tensor]:
+    """The calls and logits of AVX2: a prompt, rounds of several widths, and one token at a time."""
+    directory = tmp_path_factory.mktemp("model")
+    sizes = {"hidden_size": 160, "num_attention_heads": 5, "num_key_value_heads": 1, "intermediate_size": 240}
+    save_random("qwen3", directory, **sizes, head_dim=64, num_hidden_layers=2, vocab_size=97)
+    recorder = Recorder(native.library("_forward_avx2.so"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(native, "library", lambda name: recorder)
+        decoder = native_decoder(directory, "AVX2", 97)
+    ids, logits, start = [i % 97 for i in IDS], [], 0
+    for width in (70, 1, 2, 3, 5, 8, 13, 16, 24, 1):
+        logits.append(decoder.forward(ids[start : start + width]))
+        start += width
+    return recorder, torch.cat(logits)
+
+
+@pytest.mark.parametrize(
+    ("path", "processor", "threads"),
+    [("NEON", "cortex-a72", 1), ("NEON", "max", 2), ("NEON dotprod", "max", 1), ("NEON dotprod", "neoverse-n1", 2)],
+)
+def test_arm64_gives_the_bits_of_avx2(
+    path: str, processor: str, threads: int, recorded: tuple[Recorder, torch.Tensor], tmp_path_factory
+):
+    recorder, expected = recorded
+    program = emulated(tmp_path_factory.getbasetemp(), processor)
+    assert torch.equal(recorder.replayed(program, path, threads), expected)
