@@ -1,4 +1,4 @@
-"""Release artifacts in dist/: the sdist, two wheels, two VSIX files and the Neovim plugin.
+"""Release artifacts in dist/: the sdist, four wheels, two VSIX files and the Neovim plugin.
 
     tracked files ─► build/release/source ─► addresses.toml written in ─► sdist ─► wheels
                                                                             └────► VSIX, which carries the sdist
@@ -27,7 +27,7 @@ import tomli
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "build/release/source"
 DIST = ROOT / "dist"
-PURE = "SPECLSP_PURE_WHEEL"  # hatch_build.py reads it
+PURE, PLATFORM = "SPECLSP_PURE_WHEEL", "SPECLSP_WHEEL_PLATFORM"  # hatch_build.py reads them
 PAGES = ("README.md", "CHANGELOG.md", "editors/nvim/README.md")  # vsce rewrites the links of the extension's pages
 PLUGIN = ("plugin", "lua", "lsp", "doc", "images", "README.md", "LICENSE")
 URL_LABELS = {
@@ -37,7 +37,9 @@ URL_LABELS = {
     "changelog": "Changelog",
     "nvim_plugin": "Neovim plugin",
 }
-LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2"}  # manylinux lets wheels link to these
+LIBRARIES = {  # manylinux lets wheels link to these
+    *("libc.so.6", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"),
+}
 MARKDOWN_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 HTML_LINK = re.compile(r"(<(img|source|a)\b[^>]*?\b(?:src|srcset|href)=\")([^\"]+)(?=\")")
 
@@ -130,30 +132,35 @@ def build_sdist() -> Path:
 
 
 def build_wheels(sdist: Path) -> None:
-    """Build both wheels from the sdist: for Linux x86-64 as pip does it for users, and without compiled libraries."""
+    """Build the wheels from the sdist: for Linux x86-64 as pip does it for users, pure, and for ARM64."""
     run([sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "-w", DIST, sdist], cwd=DIST)
     (binary,) = DIST.glob("*-py3-none-manylinux_*_x86_64.whl")
-    check_symbols(binary)
+    check_symbols(binary, 2)
     with tarfile.open(sdist) as archive:
         archive.extractall(SOURCE.parent, filter="data")
     unpacked = SOURCE.parent / sdist.name.removesuffix(".tar.gz")
     run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", DIST], cwd=unpacked, **{PURE: "1"})
+    for platform in ("darwin-arm64", "linux-aarch64"):
+        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", DIST]
+        run(build, cwd=unpacked, **{PLATFORM: platform})
+    (arm64,) = DIST.glob("*-py3-none-manylinux_*_aarch64.whl")
+    check_symbols(arm64, 1)
 
 
-def check_symbols(wheel: Path) -> None:
+def check_symbols(wheel: Path, count: int) -> None:
     """End the program if a library in the wheel needs a newer glibc than its tag, or a library outside manylinux."""
     tag = re.search(r"manylinux_(\d+)_(\d+)_", wheel.name)
     assert tag, wheel.name
     allowed = (int(tag[1]), int(tag[2]))
     with zipfile.ZipFile(wheel) as archive:
         libraries = {name: archive.read(name) for name in archive.namelist() if name.endswith(".so")}
-    if len(libraries) != 2:
-        sys.exit(f"{wheel.name} holds {len(libraries)} compiled libraries instead of 2: was ziglang installed?")
+    if len(libraries) != count:
+        sys.exit(f"{wheel.name} holds {len(libraries)} compiled libraries instead of {count}: was ziglang installed?")
     for name, content in libraries.items():
         needed, foreign = newest_glibc(content), linked_libraries(content) - LIBRARIES
         if needed > allowed or foreign:
             version = ".".join(map(str, needed))
-            sys.exit(f"{wheel.name}: {name} needs glibc {version} and {sorted(foreign)}; correct the tag or TARGET.")
+            sys.exit(f"{wheel.name}: {name} needs glibc {version} and {sorted(foreign)}; correct hatch_build.py.")
 
 
 def newest_glibc(library: bytes) -> tuple[int, int]:
