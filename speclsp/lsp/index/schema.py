@@ -20,7 +20,7 @@ from speclsp import config as settings
 APPLICATION = 0x53504C58  # "SPLX"
 VERSION = 1  # of the tables and of what outline.py says: another one is made anew
 SUFFIX = ".sqlite"
-BESIDE = ("-wal", "-shm", "-journal")
+BESIDE = ("-wal", "-shm", "-journal", "-new")  # endings of the files that lie beside a database
 MOST_PAGES = 65_536  # 256 MiB
 BUSY_S = 120.0  # another window's process may write, and has the lowest priority too
 UNUSED_S = 30 * 24 * 3600.0
@@ -65,10 +65,20 @@ def open_to_write(path: Path) -> sqlite3.Connection:
                 return existing
             existing.close()
         throw_away(path)
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    connection = _connect(path)
-    connection.executescript(f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};{_TABLES}")
-    return connection
+    _create(path)
+    return _connect(path)
+
+
+def _create(path: Path) -> None:
+    """Create an empty index in one step: a reader that saw half of its tables would have it built again."""
+    new = path.with_name(path.name + "-new")
+    new.unlink(missing_ok=True)
+    os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA journal_mode = MEMORY")  # no file beside it
+        connection.executescript(f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};{_TABLES}")
+    new.replace(path)
 
 
 def open_to_read(path: Path) -> sqlite3.Connection | None:

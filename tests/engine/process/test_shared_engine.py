@@ -141,7 +141,8 @@ def is_gone() -> bool:
 
 
 def wait_for_its_end() -> None:
-    wait_until(is_gone, ENDS_S)
+    """A dying process frees its files one by one: the lock first, the socket a moment later."""
+    wait_until(lambda: not control.is_there(), ENDS_S)
 
 
 class Lease:

@@ -9,7 +9,7 @@ import sqlite3
 import stat
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -454,6 +454,21 @@ def test_a_damaged_index_answers_nothing_and_is_rebuilt(root: Path, database: Pa
         database.rmdir()
     assert names(IndexReader.build(root, database).symbols(["f"])) == ["a.py:f"]
     assert not elsewhere.exists()
+
+
+def test_a_reader_never_sees_an_index_that_is_being_created(tmp_path: Path):
+    for number in range(50):
+        database = tmp_path / f"{number}.sqlite"
+        creation = threading.Thread(target=lambda path=database: schema.open_to_write(path).close())
+        creation.start()
+        index = None
+        while index is None:
+            with suppress(sqlite3.OperationalError):  # locked; half an index is a plain sqlite3.DatabaseError
+                index = schema.open_to_read(database)
+        creation.join()
+        assert index.execute("SELECT count(*) FROM files").fetchone() == (0,)
+        index.close()
+    assert not list(tmp_path.glob("*-new"))
 
 
 def test_a_query_over_its_time_limit_returns_nothing(root: Path, database: Path):
