@@ -133,6 +133,90 @@ def test_a_manual_trigger_offers_alternatives(window: Window) -> None:
             window.sees(lambda screen, at=number: same(screen.whole, shows[at]), f"{key} shows number {number}")
 
 
+def test_a_snooze_stops_automatic_suggestions_until_it_ends(window: Window) -> None:
+    window.show("snooze.py", FUNCTION)
+    window.suggested(*BEGINNINGS)
+    window.command("Snooze Suggestions...")
+    window.shot("snooze")
+    assert [label.split(",")[0].split("  ")[-1] for label in window.picks()] == ["For 10 minutes", "For this session"]
+    window.pick("For this session")
+    window.says("snoozed for this session")
+    window.sees(lambda screen: not screen.ghost, "the shown suggestion is gone")
+    assert window.bar() == "speclsp: snoozed for this session"
+    before = len(window.wire.replay()[1])
+    window.type("\n\nresult = ")
+    window.sees(lambda screen: screen.document[-1].strip() == "result =", "the document has the typed line")
+    time.sleep(NOTHING_S)
+    assert not window.screen().ghost
+    assert len(window.wire.replay()[1]) == before, "the server got no request"
+    asked_by_hand(window)
+    window.command("Snooze Suggestions...")
+    window.pick("End the snooze")
+    window.says("speclsp: ready")
+    window.press("Control+End")
+    window.suggested(*BEGINNINGS)
+
+
+def test_in_manual_mode_only_the_key_gives_a_suggestion(window: Window) -> None:
+    window.show("manual.py", FUNCTION)
+    window.server.settings(window.server.ours | {"speclsp.completion.trigger": "manual"})
+    try:
+        until(lambda: window.wire.told("speclsp/status")[-1].get("trigger") == "manual", "the server has the setting")
+        until(lambda: "on request only" in window.hover(), "the hover says how to ask", else_=window.hover)
+        window.focus()
+        window.type("result = ")
+        time.sleep(NOTHING_S)
+        assert window.screen().document[-1] == "result = "
+        assert not window.screen().ghost
+        asked_by_hand(window)
+    finally:
+        window.server.settings()
+    until(lambda: window.wire.told("speclsp/status")[-1].get("trigger") == "automatic", "the setting is as before")
+    window.press("Escape", "Control+End")
+    window.suggested(*BEGINNINGS)
+
+
+def test_the_status_bar_shows_the_latency_of_the_last_suggestion_if_wanted(window: Window) -> None:
+    window.show("latency.py", FUNCTION)
+    window.suggested(*BEGINNINGS)
+    assert window.bar() == "speclsp"
+    window.server.settings(window.server.ours | {"speclsp.completion.show_latency": True})
+    try:
+        until(lambda: window.bar() == f"speclsp {last_latency_ms(window)} ms", "the bar has it", else_=window.bar)
+        window.type("\n")
+        window.suggested(*BEGINNINGS)
+        until(lambda: window.bar() == f"speclsp {last_latency_ms(window)} ms", "and the next one's", else_=window.bar)
+    finally:
+        window.server.settings()
+    until(lambda: window.bar() == "speclsp", "the bar is as before", else_=window.bar)
+
+
+def asked_by_hand(window: Window) -> None:
+    """Ask by the key for a suggestion at the cursor, and see it. The model may need another beginning first."""
+    for beginning in ("", *BEGINNINGS):
+        window.type(beginning)
+        asked = len(window.wire.replay()[1])
+        window.press("Alt+Backslash")
+        question = until(
+            lambda old=asked: (
+                len(window.wire.replay()[1]) > old
+                and (newest := window.wire.newest())
+                and newest.context["triggerKind"] == 1
+                and newest
+            ),
+            "asked by hand",
+        )
+        if question.items:
+            shown = lines(question.accepted(0))
+            window.sees(lambda screen, shown=shown: screen.ghost and same(screen.whole, shown), "the suggestion")
+            return
+    pytest.fail("the model suggested nothing")
+
+
+def last_latency_ms(window: Window) -> int:
+    return int(window.wire.told("speclsp/status")[-1]["last_latency_ms"] + 0.5)
+
+
 def test_the_suggest_widget_has_precedence(window: Window) -> None:
     """A suggestion extends the item that is selected in the widget, or there is none."""
     window.show("widget.py", "retaliate = 1\nretain = retaliate\n\n")

@@ -319,6 +319,10 @@ class Window:
         items = self.page.query_selector_all(OURS)
         return "; ".join(item.get_attribute("aria-label") or "" for item in items)
 
+    def bar(self) -> str:
+        """Our status bar item, as it is drawn, without its icon."""
+        return self.page.inner_text(OURS).strip()
+
     def said(self) -> list[str]:
         """All labels of our item since the window opened, in order."""
         return list(self.page.evaluate("() => window.said"))
