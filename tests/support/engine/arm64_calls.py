@@ -16,7 +16,7 @@ from support.editors import install
 
 SOURCES = Path(native.__file__).parent
 REPLAY = Path(__file__).with_name("arm64_replay.c")
-FLAGS = ("-O2", "-ffp-contract=off", "-fno-sanitize=undefined", "-static", "-pthread")
+FLAGS = ("-O2", "-ffp-contract=off", "-fno-sanitize=undefined", "-pthread")
 PATHS = {"NEON": 1, "NEON dotprod": 2}
 
 
@@ -66,6 +66,8 @@ def emulated(folder: Path, processor: str) -> list[str]:
     """The command that runs the replay program on an emulated processor."""
     program = folder / "arm64_replay"
     if not program.exists():
-        compiler = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-musl", *FLAGS]
+        compiler = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.28", *FLAGS]
         subprocess.run([*compiler, f"-I{SOURCES}", "-o", str(program), str(REPLAY)], check=True)
-    return [str(install.install("qemu-aarch64")), "-cpu", processor, str(program)]
+    emulator = install.install("qemu-aarch64")
+    libraries = emulator.parents[1] / "aarch64-linux-gnu"
+    return [str(emulator), "-L", str(libraries), "-cpu", processor, str(program)]
