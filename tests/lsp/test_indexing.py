@@ -55,6 +55,15 @@ def indexers(editor: Editor) -> list[psutil.Process]:
     return [child for child in editor.server.children() if is_indexer(child)]
 
 
+def thread_switches(task: Path) -> list[int]:
+    """Voluntary and other context switches of a thread; [] if it has ended."""
+    try:
+        lines = (task / "status").read_text().splitlines()
+    except OSError:
+        return []
+    return [int(line.split()[1]) for line in lines if "ctxt_switches" in line]
+
+
 def defined(index: IndexReader, name: str) -> list[str]:
     return [symbol.path for symbol in index.symbols([name])]
 
@@ -171,12 +180,7 @@ def test_an_idle_index_does_not_wake(root: Path):
         assert process.nice() == 19
 
         def switches() -> int:
-            return sum(
-                int(line.split()[1])
-                for task in Path(f"/proc/{process.pid}/task").iterdir()
-                for line in (task / "status").read_text().splitlines()
-                if "ctxt_switches" in line
-            )
+            return sum(sum(thread_switches(task)) for task in Path(f"/proc/{process.pid}/task").iterdir())
 
         def is_quiet() -> bool:
             before = switches()

@@ -234,5 +234,5 @@ def gone(pid: int) -> bool:
     """True when the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
-    except FileNotFoundError:
+    except OSError:
         return True

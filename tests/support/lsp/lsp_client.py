@@ -163,8 +163,11 @@ def gone_within(pid: int, timeout_s: float) -> bool:
     """True if the process ends within the time. A zombie counts as ended."""
     until = time.monotonic() + timeout_s
     while time.monotonic() < until:
-        stat = Path(f"/proc/{pid}/stat")
-        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX":
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state in "ZX":
             return True
         time.sleep(0.02)
     return False
