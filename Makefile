@@ -40,7 +40,7 @@ coverage: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## 
 	@$(BIN)/python -m pytest --cov --cov-branch --cov-report=term
 
 # One test at a time: their figures are times. Writes docs/reliability.md from the results.
-soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## the promise tests at full length (under 30 min on 2 cores)
+soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## the promise tests at full length (35 min on 2 cores)
 	@code=0; $(BIN)/python -m pytest -m promise --soak || code=$$?; $(BIN)/python tests/promises.py; exit $$code
 
 .test-model: .venv/.installed

@@ -7,12 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from promises import Measured
 from scipy import stats
 
 from speclsp.engine.decoding.accept import Sampler, Sampling, agree, noise, noise_rows, warp
 
 VOCAB = 12
-DRAWS = 200_000
+DRAWS, SOAK_DRAWS = 50_000, 200_000
 LEAST_P_VALUE = 1e-4  # fixed seeds, so a failure is a bug and not chance
 
 
@@ -71,12 +72,14 @@ def check_pairs(pairs: np.ndarray, chain: Chain) -> None:
     assert stats.chisquare(observed, wanted).pvalue > LEAST_P_VALUE
 
 
+@pytest.mark.promise(37)
 @pytest.mark.parametrize("kind", ["model", "ngram"])
-def test_rejection_sampling_draws_the_targets_tokens_and_pairs_of_tokens(kind: str):
-    """Two hundred thousand pairs, each from as many rounds of two guesses as needed."""
+def test_rejection_sampling_draws_the_targets_tokens_and_pairs_of_tokens(kind: str, promise: Measured, soak: bool):
+    """Each pair comes from as many rounds of two guesses as needed."""
     torch.set_num_threads(1)
-    chain = Chain(draft_sharpness=0.5)
-    check_pairs(rejection_pairs(chain, kind, DRAWS), chain)
+    chain, draws = Chain(draft_sharpness=0.5), SOAK_DRAWS if soak else DRAWS
+    check_pairs(rejection_pairs(chain, kind, draws), chain)
+    promise.measured(f"{draws:,} pairs of tokens drawn with a {kind} draft: the target's distribution", holds=True)
 
 
 def test_a_biased_rule_fails_the_chi_square_test():
