@@ -43,6 +43,7 @@ BENCHMARKS = {
     ),
     "formats": Benchmark("speed.number_formats", "quality of the int8 target against its bf16 weights"),
     "sizing": Benchmark("capacity.sizing", "GPUs for a team: typing traces simulated on shared servers"),
+    "draft-length": Benchmark("speed.draft_length", "recorded answers replayed against policies of the draft length"),
     "floor": Benchmark("speed.floor", "rounds of the CPU engine against the time its weight reads alone take"),
     "gpu": Benchmark("speed.gpu.gpu", "correctness and speed of the engine on a GPU, against transformers"),
     "gpu-trace": Benchmark("speed.gpu.trace", "recording of the draft's acceptance, which `gpu` replays"),

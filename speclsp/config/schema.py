@@ -71,7 +71,7 @@ class EngineConfig:
         high=131_072,
     )
     max_draft_tokens: int = setting(
-        16, "Maximum number of tokens drafted in one decoding step.", advanced=True, low=0, high=64
+        64, "Maximum number of tokens drafted in one decoding step.", advanced=True, low=0, high=64
     )
     max_model_draft_tokens: int = setting(
         0,

@@ -1,6 +1,7 @@
 """Neovim lifecycle: processes that die, a missing program, two editors at once.
 
-Also everything that is not a key: commands, health, status line, Neovim's own client, the real model.
+Also everything that is not a key: commands, health, status line, Neovim's own client, the real model. Tests of processes
+run in the newest Neovim only; tests of the plugin run in each supported version.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ def gone(processes: list[psutil.Process]) -> None:
     assert not alive
 
 
-def test_an_engine_killed_while_a_suggestion_is_shown_is_replaced_silently(program, home):
-    with NvimSession(program, home, OURS, "--model", "tiny") as seat:
+def test_an_engine_killed_while_a_suggestion_is_shown_is_replaced_silently(newest, home):
+    with NvimSession(newest, home, OURS, "--model", "tiny") as seat:
         begin(seat)
         engine = seat.engine()
         engine.kill()
@@ -117,11 +118,11 @@ def test_a_killed_server_leaves_the_editor_working_and_restarts_by_command(progr
         accept(seat)
 
 
-def test_two_neovims_share_an_engine_and_do_not_disturb_each_other(program, home):
+def test_two_neovims_share_an_engine_and_do_not_disturb_each_other(newest, home):
     home.mkdir()
     with (
-        NvimSession(program, home / "a", OURS, "--model", "tiny") as first,
-        NvimSession(program, home / "b", OURS, "--model", "tiny") as second,
+        NvimSession(newest, home / "a", OURS, "--model", "tiny") as first,
+        NvimSession(newest, home / "b", OURS, "--model", "tiny") as second,
     ):
         for seat in (first, second):
             seat.open("bank.py", BANK)
@@ -139,8 +140,8 @@ def test_two_neovims_share_an_engine_and_do_not_disturb_each_other(program, home
 
 
 @pytest.mark.parametrize("how", ["quit", "killed"])
-def test_all_processes_end_with_neovim(program, home, how):
-    with NvimSession(program, home, OURS, "--model", "tiny") as seat:
+def test_all_processes_end_with_neovim(newest, home, how):
+    with NvimSession(newest, home, OURS, "--model", "tiny") as seat:
         begin(seat)
         family, engine = seat.family(), seat.engine()
         assert len(family) >= 2, "tap and server"
@@ -239,8 +240,8 @@ def test_the_status_line_follows_the_server(settled):
 
 
 @pytest.mark.real
-def test_the_real_model_suggests_and_is_accepted(program, home, coder_0_5b):
-    with NvimSession(program, home, OURS, "--model", "qwen2.5-coder-0.5b-instruct") as seat:
+def test_the_real_model_suggests_and_is_accepted(newest, home, coder_0_5b):
+    with NvimSession(newest, home, OURS, "--model", "qwen2.5-coder-0.5b-instruct") as seat:
         seat.open("bank.py", BANK)
         seat.ready()
         seat.keys("Go<C-U><CR>    def deposit_all(self, amounts):<CR>    for amount in amounts:<CR>    ")

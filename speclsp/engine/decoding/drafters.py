@@ -55,6 +55,7 @@ class ReuseDrafter:
     source = "reuse"
     free = True
     MATCH_TOKENS = 3  # after the two texts diverged, the last 1 to 3 tokens locate the position again
+    TYPED_TOKENS = 8  # strength of a match at its beginning: the user typed the suggestion's own first characters
 
     def __init__(self, previous: Sequence[int], start: int) -> None:
         self.previous, self.start = list(previous), start
@@ -62,7 +63,7 @@ class ReuseDrafter:
     def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
         done = list(ids[self.start :])
         if self.previous[: len(done)] == done:
-            return Guess(self.previous[len(done) : len(done) + k], strength=8)
+            return Guess(self.previous[len(done) : len(done) + k], strength=self.TYPED_TOKENS + len(done))
         for n in range(min(self.MATCH_TOKENS, len(done)), 0, -1):
             at = find_last(self.previous, done[-n:])
             if at >= 0:
@@ -81,7 +82,7 @@ class NGramDrafter:
 
     source = "ngram"
     free = True
-    LONGEST = 8
+    LENGTHS = (32, 24, 16, 12, *range(8, 0, -1))  # of a match, the longest first
 
     def __init__(self, elsewhere: Sequence[int] = ()) -> None:
         self.elsewhere = list(elsewhere)
@@ -89,7 +90,7 @@ class NGramDrafter:
     def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
         text = [*self.elsewhere, *ids]
         packed = array("i", text).tobytes()
-        for n in range(min(self.LONGEST, len(ids)), 0, -1):
+        for n in (length for length in self.LENGTHS if length <= len(ids)):
             at = find_last_packed(packed, array("i", text[-n:]).tobytes(), before=len(text) - n)
             if at >= 0:
                 return Guess(text[at + n : at + n + k], strength=n)

@@ -8,7 +8,8 @@ that a source which stopped paying is tried again later.
 
 Guesses from the text differ: after accepted ones the match is longer, and the next is accepted more often (0.37 after
 one matching token, 0.92 after eight). So their α is kept by the length of the match, and 1 + α1 + α1·α2 + … replaces
-τ.
+τ. A guess counts only if the suggestion is still wanted there: the editor stops most suggestions after a line or a
+block. So γ has no other limit than the rows of a pass: a long match gets a long draft.
 """
 
 from __future__ import annotations
@@ -21,14 +22,27 @@ from time import perf_counter
 
 from speclsp.engine.decoding.drafters import CATCH_UP_TOKENS, Drafter, Guess, ModelDrafter, Pick
 from speclsp.engine.model.decoder import PREFILL_TOKENS, ROWS
-from speclsp.engine.model.kv_cache import CachedModel
+from speclsp.engine.model.kv_cache import MOST_GAMMA, CachedModel
 
 USUAL_TOKENS = 24  # few completions in an editor are longer, even if more is allowed
 MODEL_MARGIN = 1.15  # a model draft must be estimated to be that much faster: its estimate is the less certain one
+MOST_MODEL_GAMMA = 16  # each guess of a draft model costs a pass of its own
 LEAST_MODEL_ALPHA = 0.55  # below it a model draft loses time, even where the estimate says otherwise
 PRIORS = {  # acceptance before any observation, by source and strength of the match (ENGINE.md A)
-    "reuse": {0: 0.8},
-    "ngram": {1: 0.37, 2: 0.47, 3: 0.6, 4: 0.72, 5: 0.8, 6: 0.85, 8: 0.92},  # 72 FIM tasks, 2880 tokens, the 0.5B
+    "reuse": {0: 0.6, 4: 0.8, 8: 0.9, 16: 0.95, 32: 0.97},
+    "ngram": {  # up to 8: 72 FIM tasks, 2880 tokens, the 0.5B
+        1: 0.37,
+        2: 0.47,
+        3: 0.6,
+        4: 0.72,
+        5: 0.8,
+        6: 0.85,
+        8: 0.92,
+        12: 0.94,
+        16: 0.96,
+        24: 0.97,
+        32: 0.98,
+    },
     "model": {0: 0.8},
 }
 PRIOR_GUESSES = 4.0  # weight of the prior, in draft tokens
@@ -62,6 +76,7 @@ WIDTHS = (
     2 * ROWS,
     2 * ROWS + 1,
     3 * ROWS,
+    8 * ROWS,
 )  # rows of the measured passes: kernels process rows by 8 or by 16
 
 
@@ -101,12 +116,14 @@ class MeasuredPolicy:
     Args:
         costs: of this machine.
         max_gamma: the most guesses in a round.
-        max_model_gamma: the same for a draft model; 0: no other limit.
+        usual_tokens: mean length of a suggestion as the editor uses it.
+        max_model_gamma: the same for a draft model; 0: MOST_MODEL_GAMMA.
     """
 
     costs: Costs
-    max_gamma: int = 16
+    max_gamma: int = MOST_GAMMA
     max_model_gamma: int = 0
+    usual_tokens: float = USUAL_TOKENS
     acceptances: dict[tuple[str, int], Acceptance] = field(default_factory=dict)
 
     def start(self) -> None:
@@ -126,10 +143,11 @@ class MeasuredPolicy:
         for drafter in drafters:
             if drafter.free and most > 0:
                 offer = drafter.propose(ids, most, pick)
-                all_accepted, tokens = 1.0, 1.0  # probability, expected tokens
+                wanted, tokens = 1.0, 1.0  # probability that a guess is reached and wanted; expected tokens
+                goes_on = 1.0 - 1.0 / self.usual_tokens
                 for gamma in range(1, len(offer.tokens) + 1):
-                    all_accepted *= self.acceptance(drafter.source, offer.strength + gamma - 1).alpha
-                    tokens += all_accepted
+                    wanted *= goes_on * self.acceptance(drafter.source, offer.strength + gamma - 1).alpha
+                    tokens += wanted
                     rate = tokens / self.costs.verify(gamma + 1)
                     if rate > best_rate:
                         best_source, best, best_rate = drafter.source, offer._replace(tokens=offer.tokens[:gamma]), rate
@@ -162,7 +180,7 @@ class MeasuredPolicy:
         missing = max(0, drafter.missing(ids) - CATCH_UP_TOKENS)
         left = min(room + 1, USUAL_TOKENS)
         best_gamma, best_rate = 0, best_rate * MODEL_MARGIN
-        for gamma in range(1, min(room, self.max_gamma, self.max_model_gamma or self.max_gamma) + 1):
+        for gamma in range(1, min(room, self.max_gamma, self.max_model_gamma or MOST_MODEL_GAMMA) + 1):
             yielded = tau(alpha, gamma)
             rounds_left = max(1.0, left / yielded)
             catch_up_ms = missing * self.costs.draft_prefill_ms / rounds_left
@@ -198,11 +216,11 @@ def measure(target: CachedModel, draft: CachedModel | None = None, repeats: int 
 
     This is also the warm-up: kernels are chosen and memory is touched here, not in the first completion.
     """
-    context = [1 + i % 100 for i in range(min(2 * PREFILL_TOKENS, target.context_tokens - 4 * ROWS))]
+    context = [1 + i % 100 for i in range(min(2 * PREFILL_TOKENS, target.context_tokens - WIDTHS[-1] - 1))]
 
     def timed(decoder: CachedModel, tokens: int) -> float:
         times = []
-        for _ in range(repeats):
+        for _ in range(repeats if tokens < WIDTHS[-1] else 1):  # the widest takes as long as the others together
             decoder.rewind(len(context))
             began_s = perf_counter()
             decoder.forward(context[:1] * tokens)

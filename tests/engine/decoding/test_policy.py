@@ -58,7 +58,16 @@ def test_a_drafter_of_high_acceptance_may_widen_the_pass():
     policy = MeasuredPolicy(Costs(verify_ms=FLAT))
     for _ in range(20):
         policy.learn("reuse", 8, 15, 15)
-    assert len(policy.guess([guesses("reuse", 16)], [1], 30, pick)[1].tokens) > ROWS - 1
+    assert len(policy.guess([guesses("reuse", 16, strength=8)], [1], 30, pick)[1].tokens) > ROWS - 1
+
+
+def test_a_long_match_gets_more_guesses_than_two_slices_hold_and_a_short_suggestion_fewer():
+    wide = Costs(verify_ms={1: 30.0, 8: 38.0, 16: 42.0, 24: 51.0, 64: 92.0})
+    text = MeasuredPolicy(wide, usual_tokens=200.0)
+    line = MeasuredPolicy(wide, usual_tokens=10.0)
+    offer = [guesses("ngram", 64, strength=32)]
+    assert len(text.guess(offer, [1], 64, pick)[1].tokens) > 2 * ROWS
+    assert 0 < len(line.guess(offer, [1], 64, pick)[1].tokens) <= 2 * ROWS
 
 
 def test_a_drafter_that_was_never_accepted_gets_a_low_estimate():

@@ -40,6 +40,7 @@ def script() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "dont_write_bytecode", True)  # models/ goes into the wheel unchanged
+        patch.syspath_prepend(TINY)  # for corpus.py
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
     return module

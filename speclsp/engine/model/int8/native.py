@@ -18,11 +18,11 @@ from torch import Tensor
 
 from speclsp.engine.model.decoder import ModelShape
 from speclsp.engine.model.kv_archive import KvArchive
-from speclsp.engine.model.kv_cache import MOST_SLOTS, SLOTS, CachedModel, Cancelled
+from speclsp.engine.model.kv_cache import MOST_GAMMA, MOST_SLOTS, SLOTS, CachedModel, Cancelled
 from speclsp.errors import WeightsError
 
 PREFILL_TOKENS = 320  # in one step; within it, `cancel` is checked several times per layer
-MOST_GAMMA = 64  # guesses in a round
+MOST_UNBROKEN_ROWS = 24  # of a pass that ignores `cancel`: 50 ms of the 0.5B on two cores without AMX
 MOST_ROWS = PREFILL_TOKENS + MOST_GAMMA + 1  # the last step of prefill and the first round share a pass
 PATHS = {  # fastest first: the library, and the least value of its speclsp_path
     "AMX": ("_forward.so", 3),
@@ -232,8 +232,8 @@ class NativeDecoder(CachedModel):
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def forward_with_tail(self, new: Sequence[int], wanted: int, cancel: threading.Event | None = None) -> Tensor:
-        # a round without prefill is short, and its tokens are worth its time: only prefill stops half-way
-        return self._pass(new, wanted, cancel if len(new) > MOST_GAMMA + 1 else None)
+        # a narrow round is short, and its tokens are worth its time: it does not stop half-way
+        return self._pass(new, wanted, cancel if len(new) > MOST_UNBROKEN_ROWS else None)
 
     def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
         self._pass(new, 0, cancel)
