@@ -1,7 +1,7 @@
 """Neovim lifecycle: processes that die, a missing program, two editors at once.
 
-Also everything that is not a key: commands, health, status line, Neovim's own client, the real model. Tests of processes
-run in the newest Neovim only; tests of the plugin run in each supported version.
+Also everything that is not a key: commands, health, status line, Neovim's own client, the real model. Tests of
+processes run in the newest Neovim only; tests of the plugin run in each supported version.
 """
 
 from __future__ import annotations
