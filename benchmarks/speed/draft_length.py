@@ -11,7 +11,7 @@ policy sees the places in the same order and learns from one to the next, as in 
     repeated         a block of the file that is written a second time, from its first line on
 
 `whole` replays the recorded answers, `line` only the tokens of their first line, which is where the editor ends most
-suggestions. Writes benchmarks/results/draft-length-<pair>.json.
+suggestions; the earlier suggestion ended there, too. Writes benchmarks/results/draft-length-<pair>.json.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Record:
     previous: list[int]
     answer: list[int]
     line_tokens: int  # of the answer's first line, its line end included
+    previous_line_tokens: int = 0  # the same of `previous`
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,8 +79,9 @@ def replay(records: Iterable[Record], policy: MeasuredPolicy, costs: Costs, whol
     for record in records:
         policy.start()
         drafters: list[Drafter] = [NGramDrafter(record.left_out)]
-        if record.previous:
-            drafters.insert(0, ReuseDrafter(record.previous, start=len(record.prompt)))
+        previous = record.previous if whole else record.previous[: record.previous_line_tokens]
+        if previous:
+            drafters.insert(0, ReuseDrafter(previous, start=len(record.prompt)))
         end, done = len(record.answer) if whole else record.line_tokens, 0
         while done < end:
             room = len(record.answer) - done - 1
@@ -135,15 +137,19 @@ def record(engine: CompletionEngine, kind: str, request: Request) -> Record:
             request = replace(request, line_prefix=request.line_prefix + typed, previous=earlier[len(typed) :])
     result = measure.run(engine, replace(request, speculate=False)).result
     prompt = engine.prompter.build(request)
-    texts = [engine.prompter.vocabulary.text(token) for token in result.tokens]
-    line = next((i + 1 for i, text in enumerate(texts) if "\n" in text), len(texts))
+
+    def first_line(tokens: Sequence[int]) -> int:
+        ends = (i + 1 for i, token in enumerate(tokens) if "\n" in engine.prompter.vocabulary.text(token))
+        return next(ends, len(tokens))
+
     return Record(
         kind=kind,
         prompt=prompt.ids,
         left_out=prompt.left_out,
         previous=prompt.previous,
         answer=list(result.tokens),
-        line_tokens=line,
+        line_tokens=first_line(result.tokens),
+        previous_line_tokens=first_line(prompt.previous),
     )
 
 
