@@ -211,10 +211,10 @@ def main(options: argparse.Namespace) -> int:
         }
         for title, rows in table.items():
             print(title)
-            for name, figures in rows.items():
-                gain = rows["plain"]["ms_per_token"] / figures["ms_per_token"] if figures["ms_per_token"] else 1.0
-                print(f"  {name:<16} {gain:5.2f} x  {'  '.join(f'{key} {value}' for key, value in figures.items())}")
-        figures = {
+            for name, row in rows.items():
+                gain = rows["plain"]["ms_per_token"] / row["ms_per_token"] if row["ms_per_token"] else 1.0
+                print(f"  {name:<16} {gain:5.2f} x  {'  '.join(f'{key} {value}' for key, value in row.items())}")
+        figures: dict[str, object] = {
             **pairs.about(engine),
             "places": options.places,
             "tokens": options.tokens,
