@@ -189,21 +189,21 @@ def test_a_selected_item_away_from_the_cursor_gets_nothing(editor: Editor, page:
 def test_typing_through_a_suggestion_needs_no_engine_request(editor: Editor, page: Page):
     cursor = len(page.text)
     shown = editor.text(page.ask(cursor))
-    requests_before = editor.asked()
+    requests_before = editor.request_count()
     for count in (1, 3, 7):
         typed_cursor = page.type(cursor, shown[:count])
         assert editor.text(page.ask(typed_cursor)) == shown or editor.text(page.ask(typed_cursor)) == shown[count:]
         page.edit(cursor, typed_cursor, "")
         assert editor.text(page.ask(cursor)) == shown, "taken back, it is there again"
-    assert editor.asked() == requests_before
+    assert editor.request_count() == requests_before
 
 
 def test_typing_other_text_makes_a_new_request(editor: Editor, page: Page):
-    cursor, requests_before = len(page.text), editor.asked()
+    cursor, requests_before = len(page.text), editor.request_count()
     assert editor.text(page.ask(cursor)) == page.expected(cursor)
     cursor = page.type(cursor, "Ex")
     assert editor.text(page.ask(cursor)) == page.expected(cursor)
-    assert editor.asked() == requests_before + 2
+    assert editor.request_count() == requests_before + 2
 
 
 def test_the_same_position_in_a_changed_document_makes_a_new_request(editor: Editor, page: Page):
@@ -349,7 +349,7 @@ def telling(path: Path, *events: bytes, kind: bytes = b"text/event-stream") -> I
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "error"),
     [
         (lambda path: nullcontext(), "No such file"),
         (lambda path: nullcontext(path.write_text("")), "is not a socket"),
@@ -360,15 +360,15 @@ def telling(path: Path, *events: bytes, kind: bytes = b"text/event-stream") -> I
         (lambda path: telling(path, b'{"status":"error","error":{"message":"no weights."}}'), "no weights."),
     ],
 )
-def test_an_unusable_socket_is_one_sentence_in_the_status(isolated: Path, make: Any, said: str):
+def test_an_unusable_socket_is_one_sentence_in_the_status(isolated: Path, make: Any, error: str):
     path = isolated / "e.sock"
     with make(path), Editor("--set", f"engine.socket={path}") as editor:
         editor.initialize()
         editor.until("error")
         page = Page(editor, SOURCE)
         assert editor.items(page.ask(3)) == []
-        assert said in editor.statuses()[-1]["message"]
-        if said == "no engine answers":
+        assert error in editor.statuses()[-1]["message"]
+        if error == "no engine answers":
             assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "engine_away")
             before = len(editor.statuses())
             time.sleep(2.5)  # the backend tries again and reports nothing new

@@ -121,7 +121,7 @@ def test_while_typing_through_it_the_entry_starts_with_the_word_at_the_cursor():
     with Editor("--set", "completion.show_in_menu=true") as editor:
         editor.begin(EMACS)
         page = Page(editor, "x = ab\n")
-        cursor, requests_before = 6, editor.asked()
+        cursor, requests_before = 6, editor.request_count()
         (first,) = entries(editor, ask(page, cursor))
         suggestion = first["textEdit"]["newText"].removeprefix("ab")
         for key in suggestion[:6]:  # "E:1234", of which ":" is no part of a word
@@ -131,19 +131,19 @@ def test_while_typing_through_it_the_entry_starts_with_the_word_at_the_cursor():
             assert item["textEdit"]["newText"] == word + suggestion[cursor - 6 :]
             assert item["filterText"] == item["label"] == word + suggestion[cursor - 6 :]
             assert accepted(page, item) == "x = ab" + suggestion + "\n"
-        assert editor.asked() == requests_before + 1, "the engine was asked once"
+        assert editor.request_count() == requests_before + 1, "one request to the engine"
 
 
 def test_simultaneous_inline_and_menu_requests_share_one_answer():
     with Editor("--set", "completion.show_in_menu=true", "--set", "echo.round_ms=10") as editor:
         page = Page(editor.begin(VS_CODE), SOURCE)
         cursor = page.type(3, "x")
-        requests_before = editor.asked()
+        requests_before = editor.request_count()
         inline, menu = page.ask(cursor), ask(page, cursor)
         assert editor.text(inline) == page.expected(cursor)
         (item,) = entries(editor, menu)
         assert accepted(page, item) == page.text[:cursor] + page.expected(cursor) + page.text[cursor:]
-        assert editor.asked() == requests_before + 1
+        assert editor.request_count() == requests_before + 1
 
 
 def test_the_newest_request_wins_and_a_cancelled_one_stops_the_engine():

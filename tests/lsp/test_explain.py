@@ -48,11 +48,11 @@ def until_left(editor: Editor, **facts: object) -> dict[str, Any]:
     """Wait until the file of the last explanation has these facts, and return its content."""
     record: dict[str, Any] = {}
 
-    def said() -> bool:
+    def has_facts() -> bool:
         record.update(json.loads(left(editor).read_text()) if left(editor).exists() else {})
         return bool(record) and all(record.get(name) == fact for name, fact in facts.items())
 
-    wait_until(said)
+    wait_until(has_facts)
     return record
 
 

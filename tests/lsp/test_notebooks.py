@@ -108,12 +108,12 @@ def test_typing_through_a_suggestion_reuses_it_and_an_edit_above_does_not():
     with Editor() as editor:
         editor.begin(NOTEBOOKS)
         open_book(editor, "x")
-        shown, requests_before = seen(editor, LAST, 0, 1), editor.asked()
+        shown, requests_before = seen(editor, LAST, 0, 1), editor.request_count()
         position = {"line": 0, "character": 1}
         edit = {"range": {"start": position, "end": position}, "text": shown[:3]}
         change(editor, textContent=[{"document": {"uri": LAST, "version": 2}, "changes": [edit]}])
         (item,) = editor.items(editor.complete(LAST, 0, 4))
-        assert item["insertText"] in (shown, shown[3:]) and editor.asked() == requests_before
+        assert item["insertText"] in (shown, shown[3:]) and editor.request_count() == requests_before
         start = {"line": 0, "character": 0}
         edit = {"range": {"start": start, "end": start}, "text": "q"}
         change(editor, textContent=[{"document": {"uri": FIRST, "version": 2}, "changes": [edit]}])

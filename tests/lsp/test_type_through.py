@@ -33,7 +33,7 @@ def count(editor: Editor, name: str) -> float:
 @pytest.mark.promise(11)
 def test_a_matching_key_continues_the_stream_without_a_new_engine_request(editor: Editor):
     page = Page(editor, SOURCE, uri="file:///along.py")
-    requests_before, cancelled_before = editor.asked(), count(editor, "cancelled_total")
+    requests_before, cancelled_before = editor.request_count(), count(editor, "cancelled_total")
     suggestion = page.expected(CURSOR)
     older, cursor = page.ask(CURSOR), CURSOR
     wait_until_working(editor)
@@ -43,7 +43,7 @@ def test_a_matching_key_continues_the_stream_without_a_new_engine_request(editor
         assert editor.items(older) == [], "answered at once"
         older = newer
     assert editor.text(older) == suggestion[3:]
-    assert editor.asked() == requests_before + 1 and count(editor, "cancelled_total") == cancelled_before
+    assert editor.request_count() == requests_before + 1 and count(editor, "cancelled_total") == cancelled_before
     assert editor.arrived == sorted(editor.arrived)
 
 
@@ -51,7 +51,7 @@ def test_a_matching_key_continues_the_stream_without_a_new_engine_request(editor
 def test_the_stream_continues_for_an_editor_that_cancels_before_its_next_request(editor: Editor):
     """VS Code sends $/cancelRequest, didChange, and up to 50 ms later the next request."""
     page = Page(editor, SOURCE, uri="file:///cancels-first.py")
-    requests_before, suggestion = editor.asked(), page.expected(CURSOR)
+    requests_before, suggestion = editor.request_count(), page.expected(CURSOR)
     older = page.ask(CURSOR)
     wait_until_working(editor)
     editor.notify("$/cancelRequest", {"id": older})
@@ -59,7 +59,7 @@ def test_the_stream_continues_for_an_editor_that_cancels_before_its_next_request
     assert editor.reply(older)["error"]["code"] == -32800
     time.sleep(0.04)
     assert editor.text(page.ask(cursor)) == suggestion[1:]
-    assert editor.asked() == requests_before + 1
+    assert editor.request_count() == requests_before + 1
 
 
 @pytest.mark.promise(11)
@@ -76,10 +76,10 @@ def test_a_diverging_key_makes_a_new_request(editor: Editor):
 def test_a_prompt_is_prefilled_after_a_pause_and_the_request_uses_it(editor: Editor):
     page = Page(editor, SOURCE, uri="file:///ahead.py")
     assert editor.text(page.ask(CURSOR))
-    used_before, requests_before = count(editor, 'prefill_ahead_total{outcome="used"}'), editor.asked()
+    used_before, requests_before = count(editor, 'prefill_ahead_total{outcome="used"}'), editor.request_count()
     cursor = page.type(CURSOR, "xy")
     time.sleep(0.3)  # an editor with a delay before its request
-    assert editor.asked() == requests_before, "reading ahead is no request"
+    assert editor.request_count() == requests_before, "reading ahead is no request"
     assert editor.text(page.ask(cursor)) == page.expected(cursor)
     assert count(editor, 'prefill_ahead_total{outcome="used"}') == used_before + 1
 

@@ -117,9 +117,9 @@ class Driven:
         return True
 
 
-def begun(engine: CompletionEngine, asked: Request) -> Driven:
+def begun(engine: CompletionEngine, request: Request) -> Driven:
     cancel = Cancel()
-    running = engine.complete(asked, cancel)
+    running = engine.complete(request, cancel)
     return Driven(running, cancel, iter(running))
 
 
@@ -130,16 +130,16 @@ def finished(run: Driven) -> Result:
     return run.running.result
 
 
-def alone(engine: CompletionEngine, asked: Request) -> Result:
-    return finished(begun(engine, asked))
+def alone(engine: CompletionEngine, request: Request) -> Result:
+    return finished(begun(engine, request))
 
 
-def interleaved(engine: CompletionEngine, asked: Sequence[Request], slots: int, dice: random.Random) -> list[Driven]:
+def interleaved(engine: CompletionEngine, requests: Sequence[Request], slots: int, dice: random.Random) -> list[Driven]:
     """Runs rounds in random order; some completions start late, some are cancelled, and the cache shrinks and grows."""
     engine.set_slot_count(slots)
     runs: list[Driven] = []
     live: list[Driven] = []
-    waiting = list(asked)
+    waiting = list(requests)
     while live or waiting:
         if waiting and (not live or dice.random() < 0.5):
             live.append(begun(engine, waiting.pop(0)))

@@ -85,7 +85,7 @@ def send(engine: TcpEngine, request: dict[str, Any]) -> httpx.Response:
         return client.request(request["method"], request["path"], headers=headers, content=body)
 
 
-def said(request: dict[str, Any]) -> str:
+def expected_text(request: dict[str, Any]) -> str:
     """The echo pair's text for the request, which proves that it received the text that the program meant."""
     body = request["body"]
     if "input_prefix" in body:
@@ -98,7 +98,7 @@ def by_llama_vim(request: dict[str, Any], reply: httpx.Response) -> None:
     assert re.match(r"\s*{", reply.text)
     assert re.search(r'"content"\s*:"', reply.text), "no blank between the colon and the text"
     answer = reply.json()
-    assert answer["content"] == said(request)
+    assert answer["content"] == expected_text(request)
     assert list(answer) == request["body"]["response_fields"]
     for name in ("prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_second"):
         assert isinstance(answer["timings/" + name], int | float)
@@ -115,7 +115,7 @@ def by_llama_vscode(request: dict[str, Any], reply: httpx.Response) -> None:
     """An object with `content`, or a list of such objects, as three completions are its default."""
     answers = reply.json()
     assert isinstance(answers, list)
-    assert [answer["content"] for answer in answers] == [said(request) + more for more in ("", ":2", ":3")]
+    assert [answer["content"] for answer in answers] == [expected_text(request) + more for more in ("", ":2", ":3")]
     for name in ("prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_second"):
         assert isinstance(answers[0]["timings"][name], int | float)
 
@@ -141,7 +141,7 @@ def as_props(request: dict[str, Any], reply: httpx.Response) -> None:
 
 def by_openai(request: dict[str, Any], reply: httpx.Response) -> None:
     answer = reply.json()
-    assert answer["choices"][0]["text"] == said(request)
+    assert answer["choices"][0]["text"] == expected_text(request)
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert {"prompt_tokens", "completion_tokens", "total_tokens"} <= answer["usage"].keys()
 
@@ -154,7 +154,7 @@ def by_minuet(request: dict[str, Any], reply: httpx.Response) -> None:
             texts.append(json.loads(line.removeprefix("data:"))["choices"][0]["text"])
         except ValueError:
             assert line in ("", "data: [DONE]")
-    assert "".join(texts) == said(request)
+    assert "".join(texts) == expected_text(request)
 
 
 def by_continue(read: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any], httpx.Response], None]:
@@ -170,7 +170,7 @@ def by_continue(read: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, An
                 event = json.loads(line.removeprefix("data:"))
                 assert "error" not in event
                 text += read(event)
-        assert text == said(request)
+        assert text == expected_text(request)
 
     return check
 
@@ -183,7 +183,7 @@ def by_twinny(read: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any]
         for line in reply.text.split("\n"):
             if line.startswith("data: {"):
                 text += read(json.loads(line.split("data:")[1]))
-        assert text == said(request)
+        assert text == expected_text(request)
 
     return check
 

@@ -248,7 +248,7 @@ def test_a_configured_address_is_an_allowed_host_too(bound: str, let_in: list[st
 # ── clients that only occupy connections ───────────────────────────────────────────────────────────────────────────
 
 
-class Held:
+class BlockingApp:
     """An application that answers after `go` is set."""
 
     def __init__(self) -> None:
@@ -269,7 +269,7 @@ class Held:
 
 
 @contextmanager
-def serving(app: Held) -> Iterator[int]:
+def serving(app: BlockingApp) -> Iterator[int]:
     """The guard before `app`, on a port."""
     listener = tcp_guard.listen("127.0.0.1", 0)
     settings = uvicorn.Config(
@@ -295,8 +295,8 @@ def serving(app: Held) -> Iterator[int]:
 
 
 @pytest.fixture
-def app() -> Held:
-    return Held()
+def app() -> BlockingApp:
+    return BlockingApp()
 
 
 def drip(port: int, *lines: str) -> bytes:
@@ -326,7 +326,7 @@ def drip(port: int, *lines: str) -> bytes:
     ],
     ids=["nothing", "headers", "body", "body without the token"],
 )
-def test_a_request_that_drips_is_disconnected(monkeypatch: pytest.MonkeyPatch, app: Held, lines: list[str]):
+def test_a_request_that_drips_is_disconnected(monkeypatch: pytest.MonkeyPatch, app: BlockingApp, lines: list[str]):
     monkeypatch.setattr(tcp_guard, "HEADERS_S", 0.3)
     monkeypatch.setattr(tcp_guard, "BODY_S", 0.3)
     with serving(app) as port:
@@ -334,7 +334,7 @@ def test_a_request_that_drips_is_disconnected(monkeypatch: pytest.MonkeyPatch, a
         assert app.arrived == 0
 
 
-def test_a_second_request_that_drips_is_disconnected_too(monkeypatch: pytest.MonkeyPatch, app: Held):
+def test_a_second_request_that_drips_is_disconnected_too(monkeypatch: pytest.MonkeyPatch, app: BlockingApp):
     monkeypatch.setattr(tcp_guard, "HEADERS_S", 1.0)
     app.go.set()
     first = ["GET / HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}", "", "GET / HT"]
@@ -343,7 +343,7 @@ def test_a_second_request_that_drips_is_disconnected_too(monkeypatch: pytest.Mon
         assert app.arrived == 1
 
 
-def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch, app: Held):
+def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch, app: BlockingApp):
     monkeypatch.setattr(tcp_guard, "IDLE_S", 0.2)
     app.go.set()
     with serving(app) as port:
@@ -351,7 +351,7 @@ def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch, app: Held
     assert status(reply) == 200, "and then the other side closed"
 
 
-def test_a_slow_answer_keeps_its_connection(monkeypatch: pytest.MonkeyPatch, app: Held):
+def test_a_slow_answer_keeps_its_connection(monkeypatch: pytest.MonkeyPatch, app: BlockingApp):
     monkeypatch.setattr(tcp_guard, "HEADERS_S", 1.0)
     monkeypatch.setattr(tcp_guard, "BODY_S", 1.0)
     lines = [POST, "Host: localhost", f"Authorization: Bearer {TOKEN}", LENGTH, END]
@@ -364,7 +364,7 @@ def test_a_slow_answer_keeps_its_connection(monkeypatch: pytest.MonkeyPatch, app
 
 
 @pytest.mark.promise(29)
-def test_idle_connections_do_not_block_new_ones(monkeypatch: pytest.MonkeyPatch, app: Held):
+def test_idle_connections_do_not_block_new_ones(monkeypatch: pytest.MonkeyPatch, app: BlockingApp):
     monkeypatch.setattr(tcp_guard, "MAX_CONNECTIONS", 4)
     app.go.set()
     with serving(app) as port, ExitStack() as stack:
@@ -375,7 +375,7 @@ def test_idle_connections_do_not_block_new_ones(monkeypatch: pytest.MonkeyPatch,
         assert hear(idle[0]) == b"", "the oldest had to go"
 
 
-def test_running_requests_are_never_disconnected_for_new_ones(monkeypatch: pytest.MonkeyPatch, app: Held):
+def test_running_requests_are_never_disconnected_for_new_ones(monkeypatch: pytest.MonkeyPatch, app: BlockingApp):
     monkeypatch.setattr(tcp_guard, "MAX_CONNECTIONS", 3)
     lines = ["GET / HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}", END]
     with serving(app) as port, ThreadPoolExecutor(3) as pool:
@@ -445,7 +445,7 @@ def test_another_user_s_token_file_is_refused(monkeypatch: pytest.MonkeyPatch):
         tcp_guard.token()
 
 
-def test_a_guard_without_a_token_is_refused(app: Held):
+def test_a_guard_without_a_token_is_refused(app: BlockingApp):
     with pytest.raises(ValueError, match="no token"):
         tcp_guard.TcpGuard(app, "")
 

@@ -196,7 +196,7 @@ class Client:
     left: int
     dice: random.Random
     job: ScheduledJob | None = None
-    asked_at: dict[str, int] = field(default_factory=dict)  # the number of rounds at submission or at its last round
+    wait_start: dict[str, int] = field(default_factory=dict)  # the number of rounds at submission or at its last round
     texts: dict[str, str] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     longest_wait: int = 0
@@ -204,7 +204,7 @@ class Client:
     def ask(self) -> None:
         self.left -= 1
         prefix = f"{self.name}{self.left}"
-        self.asked_at[prefix], self.texts[prefix] = len(self.hasher.rounds), ""
+        self.wait_start[prefix], self.texts[prefix] = len(self.hasher.rounds), ""
         self.job = self.scheduler.submit(
             Request(prefix=prefix, session=self.name), lambda event, prefix=prefix: self.on_event(prefix, event)
         )
@@ -212,8 +212,8 @@ class Client:
     def on_event(self, prefix: str, event: Event) -> None:
         if isinstance(event, RoundEvent):
             now = len(self.hasher.rounds)
-            self.longest_wait = max(self.longest_wait, now - 1 - self.asked_at[prefix])
-            self.asked_at[prefix] = now
+            self.longest_wait = max(self.longest_wait, now - 1 - self.wait_start[prefix])
+            self.wait_start[prefix] = now
             self.texts[prefix] += event.piece.text
             assert answer_to(prefix).startswith(self.texts[prefix]), "its own text, in order, nothing twice"
             whim = self.dice.random()
@@ -225,7 +225,7 @@ class Client:
             assert isinstance(event, DoneEvent)
             result = event.results[0]
             assert result.text == self.texts[prefix]
-            assert prefix not in self.ended, "told once"
+            assert prefix not in self.ended, "one end for each request"
             self.ended[prefix] = result.stop_type
             if result.stop_type == "eos":
                 assert result.text == answer_to(prefix)

@@ -53,7 +53,7 @@ class World:
     has_small_cache: bool = True
     answers: bool = True  # whether the device responds
 
-    def held(self, **given: Any) -> Residency:
+    def new_residency(self, **given: Any) -> Residency:
         """A Residency in this world."""
         settings = {"idle_s": IDLE_S, "min_free_memory_mib": KEEP_MIB} | given
         load = settings.pop("load", self.load)
@@ -130,7 +130,7 @@ def world() -> World:
 @pytest.fixture
 def residency(world: World) -> Residency:
     """A residency whose pair is loaded."""
-    residency = world.held()
+    residency = world.new_residency()
     residency.maintain()
     assert residency.state == "ok"
     return residency
@@ -147,7 +147,7 @@ def test_the_first_maintain_loads_and_until_then_requests_are_refused_with_the_p
         refused.append(residency.refusal())
         return Completer()
 
-    residency = world.held(load=load)
+    residency = world.new_residency(load=load)
     assert residency.next_due_s() == 0.0
     residency.maintain()
     assert refused == ["the model is loading (40%, loading weights): retry when /health reports ok."]
@@ -157,7 +157,7 @@ def test_the_first_maintain_loads_and_until_then_requests_are_refused_with_the_p
 
 def test_a_first_load_that_fails_stays_an_error_and_says_why(world: World):
     world.error = WeightsError("model.safetensors is cut short: pull again.")
-    residency = world.held()
+    residency = world.new_residency()
     residency.maintain()
     for _ in range(3):
         world.now_s += 2 * RETRY_S
@@ -194,7 +194,7 @@ def test_a_request_or_a_running_completion_postpones_unloading(world: World, res
 
 
 def test_an_idle_time_of_zero_never_unloads(world: World):
-    residency = world.held(idle_s=0.0, min_free_memory_mib=0)
+    residency = world.new_residency(idle_s=0.0, min_free_memory_mib=0)
     residency.maintain()
     assert residency.next_due_s() is None
     world.run(residency, 10**7)
@@ -453,7 +453,7 @@ def test_a_release_that_fails_halfway_unloads_everything_and_is_retried(world: W
 
 def test_a_pair_without_a_draft_has_one_step_fewer(world: World):
     world.has_draft = False
-    residency = world.held()
+    residency = world.new_residency()
     residency.maintain()
     world.others_mib = world.total_mib
     world.run(residency, 2 * CHECK_S)
@@ -463,7 +463,9 @@ def test_a_pair_without_a_draft_has_one_step_fewer(world: World):
 @pytest.mark.parametrize("way", ["min_free_memory_mib = 0", "a completer that takes no memory"])
 def test_without_a_reserve_the_memory_is_never_checked(world: World, way: str, monkeypatch: pytest.MonkeyPatch):
     residency = (
-        world.held(min_free_memory_mib=0) if way.startswith("keep") else world.held(load=lambda tell: Completer())
+        world.new_residency(min_free_memory_mib=0)
+        if way.startswith("keep")
+        else world.new_residency(load=lambda tell: Completer())
     )
     residency.maintain()
     world.others_mib = world.total_mib
@@ -473,7 +475,7 @@ def test_without_a_reserve_the_memory_is_never_checked(world: World, way: str, m
 
 def test_a_machine_smaller_than_the_reserve_still_runs_the_model(world: World):
     world.total_mib = TARGET_MIB + DRAFT_MIB + CACHE_MIB + 200  # 200 left, 500 wanted
-    residency = world.held()
+    residency = world.new_residency()
     residency.maintain()
     world.run(residency, 100)
     assert residency.memory == "full"
@@ -483,7 +485,7 @@ def test_a_machine_smaller_than_the_reserve_still_runs_the_model(world: World):
 
 
 def test_a_device_failure_while_unloading_is_an_error_and_is_retried(world: World):
-    residency = world.held()
+    residency = world.new_residency()
     residency.maintain()
     trim = world.trim
 
@@ -548,7 +550,7 @@ def maintain_until(residency: Residency, done: Callable[[], bool], busy: bool = 
 
 def test_the_draft_answers_alone_and_the_target_takes_over_between_two_completions(world: World):
     staged = Staged()
-    residency = world.held(load=staged)
+    residency = world.new_residency(load=staged)
     residency.maintain()
     assert (residency.state, residency.draft_only, residency.completer.target) == ("loading", True, "alone")
     assert residency.refusal() == "" and residency.ready_event.is_set()
@@ -575,7 +577,7 @@ def test_a_target_that_cannot_be_loaded_also_unloads_the_draft(world: World, whe
     staged.read.set()
     alive: list[Any] = []
     world.trim = lambda: alive.extend((gc.collect() * 0, staged.draft(), staged.target()))
-    residency = world.held(load=staged)
+    residency = world.new_residency(load=staged)
     residency.maintain()
     maintain_until(residency, lambda: residency.state == "error")
     assert (residency.completer, residency.draft_only, residency.message) == (None, False, str(error))
@@ -586,7 +588,7 @@ def test_a_target_that_cannot_be_loaded_also_unloads_the_draft(world: World, whe
 def test_a_reload_may_start_with_the_draft_alone(world: World):
     staged = Staged()
     staged.read.set()
-    residency = world.held(load=staged)
+    residency = world.new_residency(load=staged)
     residency.maintain()
     maintain_until(residency, lambda: residency.state == "ok")
     world.run(residency, IDLE_S)

@@ -142,7 +142,7 @@ def test_a_damaged_usage_database_is_moved_aside_with_one_log_line_and_replaced(
     assert len(lines) == 1 and "was damaged: it is saved as stats.db.damaged" in lines[0]
 
 
-def told(editor: Editor) -> list[str]:
+def output_lines(editor: Editor) -> list[str]:
     """All output beside answers: stderr lines, and log and show messages to the client."""
     shown = [message["params"]["message"] for message in editor.notifications if "essage" in message["method"]]
     return [*editor.stderr().splitlines(), *shown]
@@ -185,7 +185,7 @@ def test_without_writable_state_suggestions_still_come_and_one_message_says_so(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     with Editor() as editor:
         use(editor)
-        lines = told(editor)
+        lines = output_lines(editor)
     assert not [line for line in lines if "Traceback" in line or "Logging error" in line], lines
     about = [line for line in lines if str(tmp_path / "file") in line]
     assert len(about) == 1, lines
@@ -197,7 +197,7 @@ def test_on_a_full_disk_suggestions_still_come_and_one_message_says_so(
     monkeypatch.setenv("XDG_STATE_HOME", str(full_disk))
     with Editor() as editor:
         use(editor)
-        lines = told(editor)
+        lines = output_lines(editor)
     assert not [line for line in lines if "Traceback" in line or "Logging error" in line], lines
     assert len([line for line in lines if "cannot be written: no space left on device" in line]) == 1, lines
 

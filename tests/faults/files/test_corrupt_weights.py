@@ -175,12 +175,12 @@ TORCH = {  # faults found only after torch is imported: they need the model's ow
 }
 
 
-def check_said(said: str, wanted: str) -> None:
+def check_message(message: str, wanted: str) -> None:
     """Checks for one line, beside the progress lines that are printed without a terminal."""
-    assert re.search(wanted, said), f"expected {wanted!r} in {said!r}"
-    assert REPAIR in said or "`speclsp models pull`" in said, said
-    assert "Traceback" not in said and "bug in speclsp" not in said, said
-    assert len([line for line in said.strip().splitlines() if not line.startswith("checking ")]) == 1, said
+    assert re.search(wanted, message), f"expected {wanted!r} in {message!r}"
+    assert REPAIR in message or "`speclsp models pull`" in message, message
+    assert "Traceback" not in message and "bug in speclsp" not in message, message
+    assert len([line for line in message.strip().splitlines() if not line.startswith("checking ")]) == 1, message
 
 
 @pytest.mark.promise(23)
@@ -203,7 +203,7 @@ def test_every_fault_is_reported_in_one_line_with_the_file_the_values_and_the_re
         code, output = (house.run if kind in alone else house.fork)(*words)
         longest_s = max(longest_s, time.monotonic() - begun)
         assert code == 2, (kind, output)
-        check_said(output, wanted)
+        check_message(output, wanted)
     assert longest_s < BOUND_S
     tested = len(FAULTS) if soak else len(FAULTS) - len(TORCH) + 1
     promise.measured(f"{tested} kinds of fault named, after {longest_s:.1f} s at most", holds=longest_s < WANTED_S)
@@ -222,7 +222,7 @@ def test_faults_that_only_the_model_reader_finds_are_named_too(house: FaultyHubR
         tokenizer = checkpoint.read_tokenizer(folder)
         Prompter(cards.load("tiny"), tokenizer, Vocabulary(tokenizer), 64)
         checkpoint.read_decoder(folder, "fp32", "cpu", 64, tokenizer.get_vocab_size())
-    check_said(str(caught.value), wanted)
+    check_message(str(caught.value), wanted)
 
 
 @pytest.mark.promise(23)
@@ -246,7 +246,7 @@ def test_the_language_server_reports_the_fault_survives_and_suggests_after_the_r
             editor.until("error", after=before if number else 0, timeout_s=BOUND_S)
             longest_s = max(longest_s, time.monotonic() - begun)
             message = [status for status in editor.statuses() if status["state"] == "error"][-1]["message"]
-            check_said(message, wanted)
+            check_message(message, wanted)
             assert editor.process.poll() is None
         shutil.copytree(house.whole / "speclsp/models/hubbed", cache() / "hubbed", dirs_exist_ok=True)
         FAULTS["cut short"](model(house))
@@ -280,7 +280,7 @@ def test_verify_finds_a_flipped_bit_even_if_the_modification_time_is_unchanged(h
     os.utime(folder / FIRST, ns=(stamped_ns, stamped_ns))
     code, output = house.fork("models", "verify", "hubbed")
     assert code == 1
-    check_said(output, wanted)
+    check_message(output, wanted)
     assert house.fork("models", "pull", "hubbed")[0] == 0
     code, output = house.fork("models", "verify", "hubbed")
     assert code == 0 and output.startswith("hubbed: all checksums match\n")

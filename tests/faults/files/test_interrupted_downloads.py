@@ -63,7 +63,7 @@ def test_an_interrupted_transfer_resumes_where_it_stopped(house: FaultyHubRun, p
     check_whole(house)
     again = house.hub.served - sizes(house)
     assert 0 <= again <= CHUNK, "what had come was asked for once more"
-    starts = [start for name, start in house.hub.asked if name == FIRST]
+    starts = [start for name, start in house.hub.transfers if name == FIRST]
     assert starts == sorted(starts) and starts[-1] > 0
     promise.measured(f"{len(cuts)} cuts in one pull: {again} bytes fetched twice", holds=again <= CHUNK)
 
@@ -117,14 +117,14 @@ def give_up(house: FaultyHubRun, promise: Measured, kind: str) -> None:
     assert code == 2
     assert "the hub sent" in output and "`speclsp models pull hubbed`" in output, output
     assert took_s < 60
-    tries = len(house.hub.asked)
+    tries = len(house.hub.transfers)
     assert tries == product.ATTEMPTS + 1, "those that brought something do not count"
     house.hub.released.set()
     house.hub.reset()
     code, output = pull(house)
     house.hub.released.clear()
     assert code == 0, output
-    assert house.hub.asked[0] == (FIRST, 6 * CHUNK) if kind == "stall" else house.hub.asked[0][1] >= 6 * CHUNK
+    assert house.hub.transfers[0] == (FIRST, 6 * CHUNK) if kind == "stall" else house.hub.transfers[0][1] >= 6 * CHUNK
     check_whole(house)
     bound_s = product.ATTEMPTS * product.STALL_S + 6
     promise.measured(
@@ -153,7 +153,7 @@ def test_after_a_kill_at_any_byte_the_next_pull_resumes_there(
         house.hub.served, house.hub.at_byte = here, strike if number <= kills else lambda served: None
         code, output = pull(house)
         assert code == (-signal.SIGKILL if number <= kills else 0), output
-        again += sum(size - start for start, size in [(house.hub.asked[0][1], partial)] if partial)
+        again += sum(size - start for start, size in [(house.hub.transfers[0][1], partial)] if partial)
         if code:
             check_nothing_is_loaded(house)
     check_whole(house)
@@ -226,7 +226,7 @@ def test_two_concurrent_pulls_download_once_and_both_succeed(house: FaultyHubRun
     ]
     outputs = [process.communicate(timeout=120)[0].decode() for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
-    assert sorted(house.hub.asked) == [(FIRST, 0), (SECOND, 0)]
+    assert sorted(house.hub.transfers) == [(FIRST, 0), (SECOND, 0)]
     check_whole(house)
 
 
@@ -240,7 +240,7 @@ def test_too_little_disk_space_is_reported_in_bytes_before_any_download(house: F
     needed = int(output.partition("needs ")[2].split()[0])
     assert need <= needed < need + (1 << 20), output
     assert str(small_disk_bytes)[:3] in output
-    assert house.hub.asked == []
+    assert house.hub.transfers == []
 
 
 @pytest.mark.promise(24)

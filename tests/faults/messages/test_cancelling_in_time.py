@@ -27,18 +27,18 @@ SETTINGS = {
 LONG = "".join(f"value_{number} = compute({number}, 'name {number}')\n" for number in range(1500))
 
 
-def cancels_alone(editor: Clocked, page: Page, asked: int) -> None:
+def cancels_alone(editor: Clocked, page: Page, msg_id: int) -> None:
     """Cancels without an edit: the cursor moved, or the window lost the focus."""
-    editor.notify("$/cancelRequest", {"id": asked})
+    editor.notify("$/cancelRequest", {"id": msg_id})
 
 
-def cancels_and_types(editor: Clocked, page: Page, asked: int) -> None:
+def cancels_and_types(editor: Clocked, page: Page, msg_id: int) -> None:
     """VS Code: cancels the older request and sends the edit at once."""
-    editor.notify("$/cancelRequest", {"id": asked})
+    editor.notify("$/cancelRequest", {"id": msg_id})
     page.type(CURSOR, "z")
 
 
-def types_and_asks(editor: Clocked, page: Page, asked: int) -> None:
+def types_and_asks(editor: Clocked, page: Page, msg_id: int) -> None:
     """Neovim: sends the edit and the next request."""
     page.ask(page.type(CURSOR, "z"))
 

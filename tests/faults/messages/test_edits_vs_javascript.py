@@ -86,7 +86,7 @@ def test_random_edits_give_the_same_text_as_javascript_strings(encoding: str, no
             counts["astray"] += not same
             counts["questions"] += 1
     assert counts["edits"] == wanted
-    promise.measured(told(encoding, "in the process", counts), holds=not counts["astray"])
+    promise.measured(summary(encoding, "in the process", counts), holds=not counts["astray"])
     assert not counts["astray"], counts
 
 
@@ -123,11 +123,11 @@ def test_answers_use_the_text_after_random_edits_on_the_wire(encoding: str, node
             hear(number)
         assert editor.popups() == [] and editor.stray == b""
     assert counts["edits"] == wanted
-    promise.measured(told(encoding, "over the wire", counts), holds=not counts["astray"])
+    promise.measured(summary(encoding, "over the wire", counts), holds=not counts["astray"])
     assert not counts["astray"], counts
 
 
-def told(encoding: str, where: str, counts: Counter[str]) -> str:
+def summary(encoding: str, where: str, counts: Counter[str]) -> str:
     return (
         f"{counts['edits']:,} random edits in {encoding} columns {where}: "
         f"{counts['astray']} differences at {counts['questions']:,} looks"

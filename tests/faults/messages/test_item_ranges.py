@@ -49,7 +49,7 @@ class Seen:
 
     def hear(self, page: Page, cursor: int, items: list[dict[str, Any]]) -> None:
         """Checks the items of an answer at an offset of a page."""
-        self.counts["asked"] += 1
+        self.counts["questions"] += 1
         for item in items:
             self.counts["items"] += 1
             self.check(page, cursor, item["range"], item["insertText"])
@@ -69,10 +69,10 @@ class Seen:
         self.counts["replace"] += end > cursor
         return start, end
 
-    def told(self) -> str:
+    def summary(self) -> str:
         counts = self.counts
         return (
-            f"{counts['asked']} questions, {counts['items']} items, {counts['reach back']} reach back, "
+            f"{counts['questions']} questions, {counts['items']} items, {counts['reach back']} reach back, "
             f"{counts['replace']} replace what follows: each on one line around the cursor"
         )
 
@@ -140,8 +140,8 @@ def test_every_item_has_a_range_on_one_line_around_the_cursor(encoding: str, fas
     if soak:  # the echo pair's text is inserted unchanged; this text is fitted to its surroundings
         with Editor(*fast, "--set", "completion.eagerness=high", pair="tiny") as editor:
             ask_everywhere(begun(editor, encoding), rng, checked, encoding, texts=8, questions=6)
-    promise.measured(f"{encoding}: {checked.told()}", holds=True)
-    assert checked.counts["items"] > checked.counts["asked"] // 2
+    promise.measured(f"{encoding}: {checked.summary()}", holds=True)
+    assert checked.counts["items"] > checked.counts["questions"] // 2
     assert checked.counts["reach back"], "nothing was typed along"
 
 
@@ -163,8 +163,8 @@ def test_an_item_that_extends_the_selected_completion_has_its_range(fast, promis
                 assert item["range"] == span and item["insertText"].startswith(chosen)
             checked.hear(page, cursor, items)
             editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
-    promise.measured(f"on from the selected item: {checked.told()}", holds=True)
-    assert checked.counts["items"] > checked.counts["asked"] // 2
+    promise.measured(f"on from the selected item: {checked.summary()}", holds=True)
+    assert checked.counts["items"] > checked.counts["questions"] // 2
 
 
 @pytest.mark.promise(16)
@@ -176,7 +176,7 @@ def test_the_menu_item_has_a_range_that_contains_the_word_at_the_cursor(fast, pr
             page = Page(editor, some_text(rng, 12), uri=f"file:///project/{number}.py")
             cursor = rng.choice(page.stops())
             params = {"textDocument": {"uri": page.uri}, "position": page.place(cursor)}
-            checked.counts["asked"] += 1
+            checked.counts["questions"] += 1
             for item in editor.call("textDocument/completion", params)["items"]:
                 checked.counts["items"] += 1
                 edit = item["textEdit"]
@@ -184,8 +184,8 @@ def test_the_menu_item_has_a_range_that_contains_the_word_at_the_cursor(fast, pr
                 word = page.text[start:cursor]
                 assert word == "" or word.isidentifier() or all(c.isalnum() or c == "_" for c in word)
             editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
-    promise.measured(f"in the menu: {checked.told()}", holds=True)
-    assert checked.counts["items"] > checked.counts["asked"] // 2 and checked.counts["reach back"]
+    promise.measured(f"in the menu: {checked.summary()}", holds=True)
+    assert checked.counts["items"] > checked.counts["questions"] // 2 and checked.counts["reach back"]
 
 
 @pytest.mark.promise(16)
@@ -206,8 +206,8 @@ def test_a_notebook_item_has_a_range_inside_its_cell(fast, promise, soak: bool):
             editor.notify(
                 "notebookDocument/didClose", {"notebookDocument": {"uri": book["uri"]}, "cellTextDocuments": ids}
             )
-    promise.measured(f"in cells of notebooks: {checked.told()}", holds=True)
-    assert checked.counts["items"] == checked.counts["asked"]
+    promise.measured(f"in cells of notebooks: {checked.summary()}", holds=True)
+    assert checked.counts["items"] == checked.counts["questions"]
 
 
 class Cell(Page):

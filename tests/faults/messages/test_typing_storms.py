@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 from promises import Measured
-from support.faults.typing_storm import CANCELLED, SAID, Clocked, Found, Typist, belongs, memory_mib, total
+from support.faults.typing_storm import CANCELLED, ECHO_CHARACTERS, Clocked, Found, Typist, belongs, memory_mib, total
 from support.lsp.editor_client import CAPABILITIES, Editor, Page, echoed
 
 SOURCE = "def f():\n    return \n"
@@ -107,7 +107,7 @@ class Walker:
         self.pages += self.cells
         self.cursors = dict.fromkeys(range(len(self.pages)), 9)
         self.undo: dict[int, list[tuple[int, int, str]]] = {number: [] for number in self.cursors}
-        self.asked: dict[int, tuple[str, str]] = {}
+        self.pending: dict[int, tuple[str, str]] = {}
         self.closing: set[int] = set()  # requests sent while a close was in flight
         self.cancelled: set[int] = set()
         self.shown = 0
@@ -158,7 +158,7 @@ class Walker:
 
     def asks(self, at: int) -> None:
         msg_id = self.pages[at].ask(self.cursors[at])
-        self.asked[msg_id] = self.around(at)
+        self.pending[msg_id] = self.around(at)
 
     def around(self, at: int) -> tuple[str, str]:
         """The text that the engine receives at the cursor; for a cell with the cells above it."""
@@ -170,15 +170,15 @@ class Walker:
         return above + page.text[:cursor], page.text[cursor:]
 
     def cancels(self, at: int) -> None:
-        if self.asked:
-            msg_id = next(reversed(self.asked))
+        if self.pending:
+            msg_id = next(reversed(self.pending))
             self.cancelled.add(msg_id)
             self.editor.notify("$/cancelRequest", {"id": msg_id})
 
     def accepts(self, at: int) -> None:
         """Accepts the whole suggestion, or a word of it."""
         self.asks(at)
-        (item,) = self.editor.items(next(reversed(self.asked))) or [None]
+        (item,) = self.editor.items(next(reversed(self.pending))) or [None]
         if item is not None:
             whole = item["insertText"]
             self.edit(at, self.cursors[at], self.cursors[at], whole if self.dice.random() < 0.5 else whole[:3])
@@ -200,8 +200,8 @@ class Walker:
     def judge(self) -> None:
         """Checks the replies to all requests so far."""
         editor = self.editor
-        assert editor.wait_for(lambda: all(editor.replies[msg_id] for msg_id in self.asked), 20), "unanswered"
-        for msg_id, (before, after) in self.asked.items():
+        assert editor.wait_for(lambda: all(editor.replies[msg_id] for msg_id in self.pending), 20), "unanswered"
+        for msg_id, (before, after) in self.pending.items():
             (reply,) = editor.replies.pop(msg_id)
             if "error" in reply:
                 assert msg_id in self.cancelled and reply["error"]["code"] == CANCELLED, reply
@@ -209,7 +209,7 @@ class Walker:
             for item in reply["result"]["items"]:
                 assert belongs(item, before, after) is not None, f"stale: {item['insertText']!r}"
                 self.shown += 1
-        self.asked.clear()
+        self.pending.clear()
 
 
 class Cell(Page):
@@ -283,7 +283,7 @@ def test_the_oracle_detects_a_stale_answer():
         }
 
     echo_text = echoed("ab", "c")
-    assert len(echo_text) == SAID
+    assert len(echo_text) == ECHO_CHARACTERS
     assert belongs(item(echo_text, 2, 2), "ab", "c") == 0
     assert belongs(item(echo_text[2:], 4, 4), "ab" + echo_text[:2], "c") == 2
     assert belongs(item(echo_text, 2, 4), "ab" + echo_text[:2], "c") == 2, "with what was typed"

@@ -208,12 +208,12 @@ def test_no_hidden_character_of_any_model_output_is_delivered(promise: Measured,
 scraps = st.sampled_from(
     [*CODE, *MARKERS, *VARIANTS, "<|fim", "<｜fim▁", "🙂\ufe0f", "a\ufe0f", "\r\n"]
 ) | st.sampled_from(HIDDEN)
-said = st.lists(scraps, max_size=12).map("".join)
+texts = st.lists(scraps, max_size=12).map("".join)
 
 
 @pytest.mark.promise(33)
 @settings(max_examples=400)
-@given(said, said, said, st.integers(1, 5), st.booleans())
+@given(texts, texts, texts, st.integers(1, 5), st.booleans())
 def test_no_hidden_character_passes_whatever_the_cut_or_the_completion_point(
     before: str, after: str, text: str, step: int, whole: bool
 ):
@@ -234,8 +234,8 @@ def plan_at(text: str) -> SuggestionPlan:
     return planned
 
 
-def shown(text: str, said: str) -> str:
-    suggestion = plan_at(text).to_suggestion(said)
+def shown(text: str, output: str) -> str:
+    suggestion = plan_at(text).to_suggestion(output)
     return suggestion.reason.value if isinstance(suggestion, NoSuggestion) else suggestion.text
 
 

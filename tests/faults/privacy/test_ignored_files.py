@@ -49,7 +49,7 @@ def test_an_ignored_file_is_no_context_and_one_excluded_from_ai_tools_gets_no_su
 ):
     root = tmp_path.as_uri()
     lay(tmp_path, {where: pattern for where, (_, pattern) in IGNORED.items()})
-    with Talker(lambda asked: "return ledger.post(entry)\n") as server, editor_of(server) as editor:
+    with Talker(lambda request: "return ledger.post(entry)\n") as server, editor_of(server) as editor:
         editor.begin(rootUri=root)
         editor.open(f"{root}/app.py", TEXT)
         lay(tmp_path, {"plain.py": ""})
@@ -70,7 +70,7 @@ def test_an_ignored_file_is_no_context_and_one_excluded_from_ai_tools_gets_no_su
                 version += 1
                 editor.change(f"{root}/app.py", version, {"text": f"n = {version}\n{TEXT}"})
                 assert editor.items(editor.complete(f"{root}/app.py", LINE + 1, 4))
-            shown += [str(asked.body) for asked in server.completions()[before:]]
+            shown += [str(request.body) for request in server.completions()[before:]]
             assert number > 3 or "zq8harmless" in shown[-1], "an ordinary neighbour is shown"
     leaks = [text for text in shown if "zq8Ignored" in text]
     promise.measured(
@@ -83,7 +83,7 @@ def test_an_ignored_file_is_no_context_and_one_excluded_from_ai_tools_gets_no_su
 @pytest.mark.promise(32)
 def test_an_ignore_file_created_while_typing_takes_effect_within_seconds(promise: Measured, tmp_path: Path):
     root = tmp_path.as_uri()
-    with Talker(lambda asked: "return ledger.post(entry)\n") as server, editor_of(server) as editor:
+    with Talker(lambda request: "return ledger.post(entry)\n") as server, editor_of(server) as editor:
         editor.begin(rootUri=root)
         editor.open(f"{root}/app.py", TEXT)
         assert ask(editor, f"{root}/app.py")
@@ -110,16 +110,16 @@ def test_hostile_ignore_files_delay_no_key(promise: Measured, tmp_path: Path):
     (tmp_path / ".cursorignore").mkdir()
     lay(tmp_path, {".git/info/exclude": "**/a*a*a*a*a*a*a*a*b/**/a*a*a*b/**/c\n" * 1900})
     uri = f"{root}/{long}/app.py"
-    with Talker(lambda asked: "return ledger.post(entry)\n") as server, editor_of(server) as editor:
+    with Talker(lambda request: "return ledger.post(entry)\n") as server, editor_of(server) as editor:
         editor.begin(rootUri=root)
         editor.open(uri, TEXT)
         # A busy machine needs longer than WAIT_S for its first verdict, and shows nothing until then.
         assert becomes_true(lambda: editor.items(editor.complete(uri, LINE, 4))), "they name nothing for AI tools"
         for version in range(2, 30):
             editor.change(uri, version, {"text": f"n = {version}\n{TEXT}"})
-            asked = time.monotonic()
+            began_s = time.monotonic()
             assert editor.items(editor.complete(uri, LINE + 1, 4)), "they name nothing for AI tools"
-            quick.append(time.monotonic() - asked)
+            quick.append(time.monotonic() - began_s)
     promise.measured(
         f"pipes, devices and patterns without end as ignore files: 28 keys answered, the slowest after "
         f"{max(quick) * 1000:.0f} ms",

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from promises import Measured
 from support.lsp.editor_client import Editor, Page
-from support.lsp.faulty_http_server import Asked, Connection, FaultyServer
+from support.lsp.faulty_http_server import Connection, FaultyServer, HttpRequest
 
 from speclsp.observability import logfile
 
@@ -81,8 +81,8 @@ def test_no_text_of_a_buffer_is_on_disk_or_in_a_process_s_arguments(promise: Mea
 
 @pytest.mark.promise(35, 36)
 def test_a_remote_error_that_quotes_the_document_reaches_no_log(promise: Measured, isolated: Path):
-    async def quotes(asked: Asked, connection: Connection) -> None:
-        await connection.whole(400, json.dumps({"error": {"message": f"cannot parse: {asked.body}"}}).encode())
+    async def quotes(request: HttpRequest, connection: Connection) -> None:
+        await connection.whole(400, json.dumps({"error": {"message": f"cannot parse: {request.body}"}}).encode())
 
     with FaultyServer() as server:
         server.always = quotes
@@ -90,7 +90,7 @@ def test_a_remote_error_that_quotes_the_document_reaches_no_log(promise: Measure
             editor.initialize()
             assert editor.wait_for(lambda: editor.states() and editor.states()[-1] in ("ready", "error"), 20)
             use(editor, "far")
-        assert CANARY in json.dumps([asked.body for asked in server.asked]), "else nothing was quoted"
+        assert CANARY in json.dumps([request.body for request in server.requests]), "else nothing was quoted"
     assert found_in(isolated) == []
     promise.measured("a server's errors that quote the document: 0 canaries in the log", holds=True)
 

@@ -16,7 +16,7 @@ import pytest
 from promises import Measured
 from support.faults.scripted_server import Talker, editor_of
 from support.lsp.editor_client import Editor
-from support.lsp.faulty_http_server import Asked, Connection
+from support.lsp.faulty_http_server import Connection, HttpRequest
 
 from speclsp.lsp.visibility import secret_files
 
@@ -58,7 +58,7 @@ def test_no_word_of_a_secret_file_leaves_the_editor(promise: Measured, tmp_path:
     root = tmp_path.as_uri()
     text = words()
     line, version = text.count("\n") - 1, 1
-    with Talker(lambda asked: "return ledger.post(entry)\n") as server, editor_of(server) as editor:
+    with Talker(lambda request: "return ledger.post(entry)\n") as server, editor_of(server) as editor:
         editor.begin(rootUri=root)
         editor.open(f"{root}/app.py", text)
         completed, neighbour_shown = [], False
@@ -76,7 +76,7 @@ def test_no_word_of_a_secret_file_leaves_the_editor(promise: Measured, tmp_path:
             editor.change(f"{root}/app.py", version, {"text": f"n = {version}\n{text}"})
             before = len(server.completions())
             assert ask(editor, f"{root}/app.py", f"n = {version}\n{text}", line + 1, kind=1 + version % 2)
-            beside = str([asked.body["input_extra"] for asked in server.completions()[before:]])
+            beside = str([request.body["input_extra"] for request in server.completions()[before:]])
             neighbour_shown |= HARMLESS in beside  # not in each request: the time for snippets is limited
         assert neighbour_shown
         assert completed.pop(0) == "plain.py"
@@ -156,7 +156,7 @@ def test_a_generated_key_or_licence_text_is_not_delivered(promise: Measured, soa
     count, chance = (2_000 if soak else 200), random.Random(34)
     saying: list[str] = [""]
     delivered, reasons = [], set[str]()
-    with Talker(lambda asked: saying[0]) as server, editor_of(server) as editor:
+    with Talker(lambda request: saying[0]) as server, editor_of(server) as editor:
         editor.begin()
         editor.open("file:///p/a.py", "")
         kept = 0
@@ -192,12 +192,12 @@ def test_a_generated_key_or_licence_text_is_not_delivered(promise: Measured, soa
 def test_a_deadline_never_shows_the_first_half_of_a_key(promise: Measured):
     key = f"sk-proj-{drawn(random.Random(7), 60)}"
 
-    async def hang(asked: Asked, connection: Connection) -> None:
+    async def hang(request: HttpRequest, connection: Connection) -> None:
         await connection.head()
         await connection.event({"content": f'api_key = "{key[:30]}', "stop": False})
         await asyncio.Event().wait()
 
-    with Talker(lambda asked: "") as server, editor_of(server, "completion.timeout_ms=300") as editor:
+    with Talker(lambda request: "") as server, editor_of(server, "completion.timeout_ms=300") as editor:
         editor.begin()
         server.always = hang
         editor.open("file:///p/a.py", "import os\n")

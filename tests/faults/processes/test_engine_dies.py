@@ -123,10 +123,10 @@ def test_a_crash_loop_ends_with_one_status_until_the_user_retries(
         while editor.statuses()[-1]["last_reason"] in ("", "loading") and time.monotonic() < until_s:
             question(editor)
         count = len(editor.statuses())
-        asked_s = time.monotonic()
+        questions_began_s = time.monotonic()
         for _ in range(20):
             question(editor)
-        each_ms = 1000 * (time.monotonic() - asked_s) / 20
+        each_ms = 1000 * (time.monotonic() - questions_began_s) / 20
         assert editor.statuses()[-1]["last_reason"] == "engine_away"
         time.sleep(0.5)
         assert {status["state"] for status in editor.statuses()[count:]} <= {"error"}

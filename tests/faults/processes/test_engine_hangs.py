@@ -72,7 +72,7 @@ def completes(editor: Editor) -> bool:
     return False
 
 
-def told_since(editor: Editor, count: int) -> list[str]:
+def fault_messages(editor: Editor, count: int) -> list[str]:
     """The distinct status messages about the fault since then."""
     return list(
         dict.fromkeys(status["message"] for status in editor.statuses()[count:] if status["state"] == "starting")
@@ -101,7 +101,7 @@ def test_engines_that_hang_are_replaced_for_all_their_editors_at_once(trouble: T
         back_s = time.monotonic() - began_s - found_s
         assert len({engine_of(editor) for editor in sharing}) == 1, "all of them the same one"
         for editor, count in zip(everybody, since, strict=True):
-            messages = told_since(editor, count)
+            messages = fault_messages(editor, count)
             assert any("does not answer" in message for message in messages), messages
             assert "error" not in editor.states()
             assert editor.popups() == []

@@ -67,7 +67,7 @@ WAYS: dict[str, Callable[[Editor], None]] = {
 def test_editors_that_start_at_once_share_one_engine_and_its_client_count(count: int):
     with ExitStack() as stack:
         editors = open_editors(stack, count)
-        assert all(comes(editor, lambda said: said["clients"] == count) for editor in editors)
+        assert all(comes(editor, lambda report: report["clients"] == count) for editor in editors)
         engine_of(editors)
         for number, editor in enumerate(editors):
             assert status(editor)["shared"] is True
@@ -87,7 +87,7 @@ def test_the_engine_survives_every_end_of_an_editor_until_the_last_one():
             editors[number].process.wait(PATIENCE_S)
             for remaining in editors[number + 1 :]:
                 count = len(editors) - number - 1
-                assert comes(remaining, lambda said, count=count: said["clients"] == count)
+                assert comes(remaining, lambda report, count=count: report["clients"] == count)
                 assert status(remaining)["engine_pid"] == engine
                 completes(remaining, f"{number} of them gone")
         assert editors[-1].gone(process), "nobody is left"
@@ -121,7 +121,7 @@ def test_a_killed_engine_costs_each_editor_one_answer_and_is_replaced_by_one_eng
             assert editor.items(number, timeout_s=PATIENCE_S) == []
         for editor, status_count in zip(editors, before, strict=True):
             editor.until("ready", after=status_count, timeout_s=PATIENCE_S)
-        assert all(comes(editor, lambda said: said["clients"] == 3) for editor in editors)
+        assert all(comes(editor, lambda report: report["clients"] == 3) for editor in editors)
         assert engine_of(editors) != engine
         for editor, page in zip(editors, pages, strict=True):
             request_id = page.ask(CURSOR)
@@ -144,7 +144,7 @@ def test_a_stopped_engine_stays_stopped_until_a_setting_changes():
         status_count = len(first.statuses())
         first.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"max_tokens": 50}}})
         first.until("ready", after=status_count, timeout_s=PATIENCE_S)
-        assert comes(second, lambda said: said["state"] == "ready"), "the others use it as well"
+        assert comes(second, lambda report: report["state"] == "ready"), "the others use it as well"
         engine_of([first, second])
         assert first.popups() == second.popups() == []
 
@@ -179,7 +179,7 @@ def test_editors_that_change_an_engine_setting_together_share_one_new_engine():
             editor.notify("workspace/didChangeConfiguration", {"settings": {"echo": {"round_ms": 1}}})
         for editor, status_count in zip(editors, before, strict=True):
             editor.until("ready", after=status_count, timeout_s=PATIENCE_S)
-        assert all(comes(editor, lambda said: said["clients"] == 3) for editor in editors)
+        assert all(comes(editor, lambda report: report["clients"] == 3) for editor in editors)
         assert engine_of(editors) != engine
         for number, editor in enumerate(editors):
             completes(editor, f"changed {number}")
@@ -204,9 +204,9 @@ def test_an_editor_releases_the_engine_while_completion_is_off_and_returns_to_it
         engine = engine_of([first, second])
         first.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"enabled": False}}})
         first.until("off")
-        assert comes(second, lambda said: said["clients"] == 1)
+        assert comes(second, lambda report: report["clients"] == 1)
         first.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"enabled": True}}})
-        assert comes(first, lambda said: said["state"] == "ready" and said["clients"] == 2)
+        assert comes(first, lambda report: report["state"] == "ready" and report["clients"] == 2)
         assert engine_of([first, second]) == engine
 
 

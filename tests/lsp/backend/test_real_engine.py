@@ -35,12 +35,12 @@ def test_qwen_completes_a_line_and_typing_through_it_needs_no_model(coder_0_5b: 
         page = Page(editor, SOURCE)
         editor.until("ready", timeout_s=120)
         assert editor.text(page.ask(CURSOR)) == "a + b"
-        assert becomes_true(lambda: editor.asked() == 1), (
+        assert becomes_true(lambda: editor.request_count() == 1), (
             "the engine counts one at its end, a round after the answer was shown"
         )
         assert editor.text(page.ask(page.type(CURSOR, "a "))) in ("+ b", "a + b"), "the start may lie before the cursor"
-        assert editor.asked() == 1, "answered from the suggestion that was shown"
+        assert editor.request_count() == 1, "answered from the suggestion that was shown"
         page.type(CURSOR + 2, "* ")
         suggestion = editor.text(page.ask(CURSOR + 4))
         assert suggestion is not None and "b" in suggestion
-        assert becomes_true(lambda: editor.asked() == 2)
+        assert becomes_true(lambda: editor.request_count() == 2)

@@ -34,7 +34,7 @@ from speclsp.config import api_keys
 
 SOURCE = "def add(a, b):\n    return \n"
 CURSOR = len(SOURCE) - 1
-SAID = "a + b"
+ANSWER = "a + b"
 
 
 def pointed_at(server: FaultyServer, *more: str, **how: Any) -> Editor:
@@ -49,7 +49,7 @@ def own_settings(text: str) -> None:
     path.write_text(text)
 
 
-def all_that_was_told(editor: Editor) -> str:
+def all_output(editor: Editor) -> str:
     """Everything that the language server has written: messages, stderr, logs."""
     logs = [path.read_text(errors="replace") for path in editor.logs.parent.rglob("*") if path.is_file()]
     messages = [editor.notifications, editor.requests, list(editor.replies.values())]
@@ -67,7 +67,7 @@ def both() -> Iterator[tuple[Editor, FaultyServer]]:
 
 def test_a_request_has_the_markers_of_the_servers_model_and_the_status_its_address(both: tuple[Editor, FaultyServer]):
     editor, server = both
-    assert editor.text(Page(editor, SOURCE, uri="file:///good.py").ask(CURSOR)) == SAID
+    assert editor.text(Page(editor, SOURCE, uri="file:///good.py").ask(CURSOR)) == ANSWER
     status = editor.statuses()[-1]
     assert status["remote"] == f"127.0.0.1:{server.port}"
     assert (status["pair"], status["target"]) == ("qwen2.5-coder-7b", "Qwen/Qwen2.5-Coder-7B")
@@ -116,7 +116,7 @@ def test_a_failure_gives_an_empty_answer_and_a_status_until_it_is_over(
     after = len(editor.statuses()) - 1
     editor.until("ready", after=after)
     page.type(0, "#\n")
-    assert editor.text(page.ask(CURSOR + 2)) == SAID
+    assert editor.text(page.ask(CURSOR + 2)) == ANSWER
     assert editor.wait_for(lambda: editor.statuses()[-1]["message"] == "", 20)
     promise.measured(f"{len(FAULTS)} kinds of fault: each an empty answer and a sentence", holds=True)
 
@@ -163,7 +163,7 @@ def test_a_cancelled_request_is_closed_at_the_server_and_others_continue(how: st
     server.wait(lambda: request.closed_at is not None)
     assert other_request.closed_at is None
     resume.set()
-    assert editor.text(other_id) == SAID
+    assert editor.text(other_id) == ANSWER
 
 
 def test_an_open_breaker_answers_at_once_and_sends_nothing():
@@ -173,7 +173,7 @@ def test_an_open_breaker_answers_at_once_and_sends_nothing():
         assert editor.items(page.ask(CURSOR)) == []
         editor.until("error")
         assert "Next try at" in editor.statuses()[-1]["message"]
-        cursor, requests_before = CURSOR, len(server.asked)
+        cursor, requests_before = CURSOR, len(server.requests)
         for letter in "typing":
             cursor = page.type(cursor, letter)
             assert editor.items(page.ask(cursor)) == []
@@ -181,7 +181,7 @@ def test_an_open_breaker_answers_at_once_and_sends_nothing():
         editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"max_tokens": 50}}})
         assert editor.wait_for(lambda: "to be left alone until" in editor.statuses()[-1]["message"], 20)
         assert editor.items(page.ask(cursor)) == []
-        assert len(server.asked) == requests_before, "Retry-After holds, new settings or not"
+        assert len(server.requests) == requests_before, "Retry-After holds, new settings or not"
 
 
 def test_a_server_that_starts_later_is_used():
@@ -196,14 +196,14 @@ def test_a_server_that_starts_later_is_used():
             server.listen()
             editor.until("ready")
             page.type(0, "#\n")
-            assert editor.text(page.ask(CURSOR + 2)) == SAID
+            assert editor.text(page.ask(CURSOR + 2)) == ANSWER
             assert editor.popups() == []
 
 
 def test_the_local_engine_starts_and_answers_only_while_the_server_cannot():
     with FaultyServer() as server, pointed_at(server, "--set", "remote.fallback=true", pair="echo") as editor:
         page = Page(editor.begin(), SOURCE)
-        assert editor.text(page.ask(CURSOR)) == SAID
+        assert editor.text(page.ask(CURSOR)) == ANSWER
         assert editor.engines() == []
         server.stop()
         page.type(0, "#\n")
@@ -217,7 +217,7 @@ def test_the_local_engine_starts_and_answers_only_while_the_server_cannot():
         server.listen()
         assert editor.wait_for(lambda: editor.statuses()[-1]["remote"] != "", 20)
         page.type(0, "#\n")
-        assert editor.text(page.ask(CURSOR + 6)) == SAID
+        assert editor.text(page.ask(CURSOR + 6)) == ANSWER
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +249,7 @@ def test_a_remote_speclsp_engine_answers_like_a_local_one(style: str, port_engin
         assert editor.statuses()[-1]["target"] == "echo"
         for cursor in (page.text.index("return ") + 7, page.type(page.text.index("return ") + 7, "[")):
             assert editor.text(page.ask(cursor)) == page.expected(cursor)
-        assert token not in all_that_was_told(editor)
+        assert token not in all_output(editor)
 
 
 # ── the key ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,15 +269,15 @@ def test_the_key_goes_to_the_users_own_server_and_nowhere_else(monkeypatch: pyte
             page.type(0, "#\n")
             assert editor.items(page.ask(CURSOR + 2)) == []
             assert editor.wait_for(lambda: any("bad key ***" in status["message"] for status in editor.statuses()), 20)
-            assert {request.headers.get("authorization") for request in server.asked} == {f"Bearer {key}"}
-            assert elsewhere.asked == []
+            assert {request.headers.get("authorization") for request in server.requests} == {f"Bearer {key}"}
+            assert elsewhere.requests == []
             assert key not in " ".join(editor.server.cmdline())
-            assert key not in all_that_was_told(editor)
+            assert key not in all_output(editor)
         with Editor(pair="auto") as editor:  # an editor that names another server, as settings of a repository may
             editor.begin(initializationOptions={"remote": {"url": elsewhere.url}})
-            assert editor.text(Page(editor, SOURCE).ask(CURSOR)) == SAID
-            assert len(elsewhere.asked) >= 2
-            assert all("authorization" not in request.headers for request in elsewhere.asked)
+            assert editor.text(Page(editor, SOURCE).ask(CURSOR)) == ANSWER
+            assert len(elsewhere.requests) >= 2
+            assert all("authorization" not in request.headers for request in elsewhere.requests)
 
 
 @pytest.mark.promise(30, 36)
@@ -289,7 +289,7 @@ def test_later_settings_of_an_editor_change_no_server_address_and_no_key_is_read
         assert editor.wait_for(
             lambda: any("remote.url" in problem for problem in editor.statuses()[-1]["problems"]), 20
         )
-        assert editor.text(page.ask(CURSOR)) == SAID
-        assert elsewhere.asked == []
+        assert editor.text(page.ask(CURSOR)) == ANSWER
+        assert elsewhere.requests == []
         assert "authorization" not in server.completions()[-1].headers
-        assert "sk-1" not in all_that_was_told(editor)
+        assert "sk-1" not in all_output(editor)

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import trustme
 from support.lsp.faulty_http_server import (
-    Asked,
     Behaviour,
     Connection,
     FaultyServer,
+    HttpRequest,
     body_of,
     choice,
     comments,
@@ -51,8 +51,8 @@ class Far:
     def __init__(self, url: str, own_url: str = "", **settings: object) -> None:
         config, problems = parse({"remote": {"url": url, **settings.pop("remote", {})}, **settings})
         assert problems == []
-        self.said: list[Status] = []
-        self.remote = RemoteBackend(config, self.said.append, own_url)
+        self.statuses: list[Status] = []
+        self.remote = RemoteBackend(config, self.statuses.append, own_url)
 
     async def __aenter__(self) -> Far:
         self.remote.start()
@@ -90,23 +90,23 @@ def kind_of_server(answers: dict[str, Behaviour]) -> FaultyServer:
     """A server with these answers by path, and 404 for every other path."""
     server = FaultyServer()
 
-    async def by_path(asked: Asked, connection: Connection) -> None:
-        await answers.get(asked.path, nothing_here)(asked, connection)
+    async def by_path(request: HttpRequest, connection: Connection) -> None:
+        await answers.get(request.path, nothing_here)(request, connection)
 
     server.everywhere = by_path
     return server
 
 
 def tells(found: object, status: int = 200) -> Behaviour:
-    async def behave(asked: Asked, connection: Connection) -> None:
+    async def behave(request: HttpRequest, connection: Connection) -> None:
         await connection.whole(status, json.dumps(found).encode())
 
     return behave
 
 
-async def infilled(asked: Asked, connection: Connection) -> None:
+async def infilled(request: HttpRequest, connection: Connection) -> None:
     """The /infill of llama.cpp: 400 without a prompt."""
-    if "input_prefix" not in asked.body:
+    if "input_prefix" not in request.body:
         await connection.whole(400, b'{"error": {"message": "\\"input_prefix\\" is required"}}')
         return
     await connection.head()
@@ -190,9 +190,9 @@ def test_each_kind_of_server_is_detected_without_generating_a_token(name: str):
                 assert backend.status.state == "ready", backend.status.message
                 detected = backend.remote.server
                 assert (detected.kind, detected.style, detected.model) == expected
-                assert not any(request.body and request.path.endswith("completions") for request in server.asked)
+                assert not any(request.body and request.path.endswith("completions") for request in server.requests)
                 assert await backend.text() == ("x" if detected.style == "infill" else "a + b")
-                request = server.asked[-1]
+                request = server.requests[-1]
                 assert request.headers["x-session-id"] == "w1"
                 assert request.headers["accept-encoding"] == "identity"
                 if detected.style == "infill":
@@ -252,9 +252,11 @@ def test_a_gateway_without_a_model_list_is_used_when_the_settings_name_the_model
                 assert "HTTP 404" in backend.status.message
             async with Far(server.url, remote={"model": "company-coder"}, model="starcoder2-3b") as backend:
                 assert await backend.text() == "a + b"
-                assert server.asked[-1].body["model"] == "company-coder"
+                assert server.requests[-1].body["model"] == "company-coder"
                 assert (
-                    server.asked[-1].body["prompt"].startswith("<repo_name>repo\n<file_sep>g.py\nd\n<file_sep>f.py\n")
+                    server.requests[-1]
+                    .body["prompt"]
+                    .startswith("<repo_name>repo\n<file_sep>g.py\nd\n<file_sep>f.py\n")
                 )
 
     run(work)
@@ -313,7 +315,7 @@ def test_an_unusable_address_is_reported_with_the_reason(url: str, words: str):
         async with Far(url) as backend:
             assert backend.status.state == "error"
             assert words in backend.status.message
-            assert "me:secret" not in str(backend.said)
+            assert "me:secret" not in str(backend.statuses)
 
     run(work)
 
@@ -326,10 +328,10 @@ def test_a_key_for_another_server_is_not_sent_and_that_is_reported(monkeypatch: 
         with kind_of_server({"/v1/models": refuses(401)}) as server:
             async with Far(server.url, own_url="https://coder.example") as backend:
                 assert "SPECLSP_API_KEY is not sent to" in backend.status.message
-                assert "authorization" not in server.asked[0].headers
+                assert "authorization" not in server.requests[0].headers
             async with Far(server.url, own_url=server.url) as backend:
                 assert "refuses the key" in backend.status.message
-                assert server.asked[-1].headers["authorization"] == "Bearer sk-1"
+                assert server.requests[-1].headers["authorization"] == "Bearer sk-1"
 
     run(work)
 
@@ -339,9 +341,9 @@ def test_a_key_stored_after_a_refusal_is_used_at_the_next_detection():
         with kind_of_server({"/v1/models": listing([CODER], "vllm"), "/v1/completions": good}) as server:
             answer = server.everywhere
 
-            async def locked(asked: Asked, connection: Connection) -> None:
-                is_authorized = asked.headers.get("authorization") == "Bearer sk-new"
-                await (answer if is_authorized else refuses(401))(asked, connection)
+            async def locked(request: HttpRequest, connection: Connection) -> None:
+                is_authorized = request.headers.get("authorization") == "Bearer sk-new"
+                await (answer if is_authorized else refuses(401))(request, connection)
 
             server.everywhere = locked
             remote.api_keys.store(server.url, "sk-old")
@@ -362,8 +364,8 @@ def test_the_user_is_prompted_for_the_keyring_once(monkeypatch: pytest.MonkeyPat
     async def work() -> None:
         with kind_of_server({"/v1/models": refuses(401)}) as server:
             async with Far(server.url) as backend:
-                requests_before = len(server.asked)
-                await backend.until(lambda status: len(server.asked) >= requests_before + 2)
+                requests_before = len(server.requests)
+                await backend.until(lambda status: len(server.requests) >= requests_before + 2)
                 assert prompts == [server.url]
 
     run(work)
@@ -387,11 +389,11 @@ def test_a_keyring_that_waits_for_the_user_does_not_block_the_editor(monkeypatch
 
 @pytest.mark.parametrize("status", [400, 422])
 def test_a_field_that_a_strict_gateway_rejects_by_name_is_omitted_from_then_on(status: int):
-    async def strict(asked: Asked, connection: Connection) -> None:
+    async def strict(request: HttpRequest, connection: Connection) -> None:
         for name in ("seed", "stop", "skip_special_tokens"):
-            if name in asked.body:
+            if name in request.body:
                 return await connection.whole(status, f'{{"detail": "unknown field: {name}"}}'.encode())
-        return await good(asked, connection)
+        return await good(request, connection)
 
     async def work() -> None:
         with FaultyServer(owner="vllm") as server:
@@ -425,7 +427,7 @@ def test_a_refused_request_is_reported_and_the_next_one_is_sent():
     [(307, {"location": "http://a:99999/"}), (429, {"retry_after": "Mon, 01 Jan 99999999999 00:00:00 GMT"})],
 )
 def test_an_invalid_header_is_an_ordinary_failure(status: int, headers: dict[str, str]):
-    async def nonsense(asked: Asked, connection: Connection) -> None:
+    async def nonsense(request: HttpRequest, connection: Connection) -> None:
         await connection.whole(status, b"", **headers)
 
     async def work() -> None:
@@ -474,8 +476,8 @@ def test_an_unforeseen_exception_is_reported_and_detection_runs_again(monkeypatc
 def test_a_server_that_quotes_the_document_in_its_error_is_not_quoted():
     secret = "password = 'hunter2 \\ \"twice\"'"
 
-    async def quotes(asked: Asked, connection: Connection) -> None:
-        error = {"detail": [{"type": "string_type", "loc": ["body", "stop"], "input": asked.body}]}
+    async def quotes(request: HttpRequest, connection: Connection) -> None:
+        error = {"detail": [{"type": "string_type", "loc": ["body", "stop"], "input": request.body}]}
         await connection.whole(413, json.dumps(error).encode())
 
     async def work() -> None:
@@ -575,10 +577,10 @@ def test_nothing_is_sent_before_the_date_that_retry_after_names():
                 with pytest.raises(EngineError):
                     await backend.text()
                 assert "Next try at" in backend.status.message
-                requests_before, now_s, clock_s = len(server.asked), time.monotonic(), time.time()
+                requests_before, now_s, clock_s = len(server.requests), time.monotonic(), time.time()
                 assert remote.retry_after[server.url] >= now_s + retry_at_s - clock_s - 0.1
                 await backend.until(lambda status: status.state == "ready")
-                assert server.asked[requests_before].at >= now_s + retry_at_s - clock_s - 0.1
+                assert server.requests[requests_before].at >= now_s + retry_at_s - clock_s - 0.1
 
     run(work)
 
@@ -622,7 +624,7 @@ def test_a_private_certificate_authority_is_trusted_when_the_settings_name_it(ca
             async with Far(url) as backend:
                 assert "signed by nobody known here" in backend.status.message
                 assert "remote.ca_file" in backend.status.message
-            assert len(server.asked) == 2, "nothing was sent to the one that is not trusted"
+            assert len(server.requests) == 2, "nothing was sent to the one that is not trusted"
 
     run(work)
 
@@ -639,7 +641,7 @@ def test_an_expired_certificate_or_one_for_another_name_is_refused(ca: trustme.C
             with FaultyServer(context) as server:
                 async with Far(server.url.replace("127.0.0.1", "localhost"), remote=settings) as backend:
                     assert words in backend.status.message
-                assert server.asked == []
+                assert server.requests == []
 
     run(work)
 
@@ -665,9 +667,9 @@ def test_a_proxy_is_used_for_other_machines_only(monkeypatch: pytest.MonkeyPatch
                 monkeypatch.setenv(name, proxy.url)
             async with Far(server.url) as backend:
                 assert await backend.text() == "a + b"
-            assert proxy.asked == []
+            assert proxy.requests == []
             async with Far("https://coder.example") as backend:
                 assert "proxy" in backend.status.message
-            assert proxy.asked[0].method == "CONNECT"
+            assert proxy.requests[0].method == "CONNECT"
 
     run(work)

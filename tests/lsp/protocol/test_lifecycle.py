@@ -151,9 +151,9 @@ def test_an_id_may_be_a_string_and_an_id_in_use_is_refused(shared: Client):
 
 def test_the_server_can_send_a_request_and_gets_the_clients_reply(shared: Client):
     for answer, outcome in (({"result": [7]}, [7]), ({"error": {"code": -1, "message": "no"}}, "JsonRpcException: no")):
-        asked = len(shared.requests)
+        count = len(shared.requests)
         msg_id = shared.request("test/ask")
-        assert shared.wait_for(lambda asked=asked: len(shared.requests) > asked)
+        assert shared.wait_for(lambda count=count: len(shared.requests) > count)
         shared.send({"jsonrpc": "2.0", "id": shared.requests[-1]["id"], **answer})
         assert shared.reply(msg_id)["result"] == outcome
 

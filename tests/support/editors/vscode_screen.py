@@ -330,11 +330,11 @@ class Window:
     def says(self, pattern: str, patience_s: float = PATIENCE_S) -> str:
         """Waits until the label of our status bar item matches."""
 
-        def said() -> str:
+        def matching_status() -> str:
             status = self.status()
             return status if re.search(pattern, status) else ""
 
-        return until(said, f"the status bar says {pattern!r}", patience_s, self.status)
+        return until(matching_status, f"the status bar says {pattern!r}", patience_s, self.status)
 
     def hover(self) -> str:
         """The text of our item's hover; "" until it shows."""

@@ -8,21 +8,21 @@ from collections.abc import Callable
 from typing import Any
 
 from support.lsp.editor_client import Editor
-from support.lsp.faulty_http_server import Asked, Connection, FaultyServer, choice
+from support.lsp.faulty_http_server import Connection, FaultyServer, HttpRequest, choice
 
 
 class Talker(FaultyServer):
     """A server with scripted answers: `say` makes the whole text of each, `chance` cuts it into pieces."""
 
-    def __init__(self, say: Callable[[Asked], str], seed: int = 0) -> None:
+    def __init__(self, say: Callable[[HttpRequest], str], seed: int = 0) -> None:
         super().__init__()
         self.say, self.chance = say, random.Random(seed)
         self.always = self.talk
-        self.said: list[str] = []
+        self.answers: list[str] = []
 
-    async def talk(self, asked: Asked, connection: Connection) -> None:
-        text, ours = self.say(asked), asked.path.endswith("infill")
-        self.said.append(text)
+    async def talk(self, request: HttpRequest, connection: Connection) -> None:
+        text, ours = self.say(request), request.path.endswith("infill")
+        self.answers.append(text)
         await connection.head()
         for piece in self.pieces(text):
             await connection.event({"content": piece, "stop": False} if ours else choice(piece))
@@ -37,7 +37,7 @@ class Talker(FaultyServer):
         """All received requests as text: paths, headers and bodies."""
         return "\n".join(
             json.dumps([request.path, request.headers, request.body], ensure_ascii=False)
-            for request in list(self.asked)
+            for request in list(self.requests)
         )
 
 

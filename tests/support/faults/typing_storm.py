@@ -17,7 +17,7 @@ from typing import Any
 from support.lsp.editor_client import Editor, Page, echoed
 
 LETTERS = "abcdxyz _.=(é𝒙\n"
-SAID = 19  # characters of an echo
+ECHO_CHARACTERS = 19  # characters of an echo
 CANCELLED = -32800
 
 
@@ -35,7 +35,7 @@ class Clocked(Editor):
 
 
 @dataclass(slots=True)
-class Asked:
+class PendingRequest:
     """One request: its text, and whether the client still wanted its answer."""
 
     before: str
@@ -78,7 +78,7 @@ def belongs(item: dict[str, Any], before: str, after: str) -> int | None:
         return None
     covered = line[2 * start["character"] :].decode("utf-16-le")
     left = item["insertText"][len(covered) :]
-    for typed in range(SAID):
+    for typed in range(ECHO_CHARACTERS):
         expected = echoed(before[: len(before) - typed], after)
         if expected == before[len(before) - typed :] + left and item["insertText"].startswith(covered):
             return typed
@@ -98,7 +98,7 @@ class Typist:
         self.editor, self.page, self.cancels = editor, page, cancels
         self.dice = random.Random(seed)
         self.cursor = len(page.text)
-        self.asked: dict[int, Asked] = {}
+        self.pending: dict[int, PendingRequest] = {}
         self._newest: int | None = None
         self._gap_s = 1 / keys_per_s
         self._pause_every = pause_every
@@ -123,7 +123,7 @@ class Typist:
         msg_id = self.ask_anew()
         (item,) = self.editor.items(msg_id)
         assert belongs(item, *self.sides()) == 0 and self.page.version == last + 1
-        counts.last_ms.append((self.editor.came[msg_id] - self.asked.pop(msg_id).at) * 1000)
+        counts.last_ms.append((self.editor.came[msg_id] - self.pending.pop(msg_id).at) * 1000)
         del self.editor.replies[msg_id]
         return counts
 
@@ -131,9 +131,9 @@ class Typist:
         """Marks the older request as stale, and cancels it if the editor does."""
         newest = self._newest
         if newest is not None and newest not in self.editor.came:
-            self.asked[newest].left_at = time.perf_counter()
+            self.pending[newest].left_at = time.perf_counter()
             if self.cancels:
-                self.asked[newest].cancelled = True
+                self.pending[newest].cancelled = True
                 self.editor.notify("$/cancelRequest", {"id": newest})
 
     def key(self) -> None:
@@ -157,7 +157,7 @@ class Typist:
         """Sends a request at the cursor."""
         now = time.perf_counter()
         self._newest = msg_id = self.page.ask(self.cursor)
-        self.asked[msg_id] = Asked(*self.sides(), now, self.page, self.page.version)
+        self.pending[msg_id] = PendingRequest(*self.sides(), now, self.page, self.page.version)
         return msg_id
 
     def ask_anew(self) -> int:
@@ -175,8 +175,8 @@ class Typist:
     def judge(self) -> Found:
         """Checks that every request has exactly one reply, and every suggestion belongs to its request's text."""
         editor, counts = self.editor, Found()
-        assert editor.wait_for(lambda: all(editor.replies[msg_id] for msg_id in self.asked), 20), "unanswered"
-        for msg_id, request in self.asked.items():
+        assert editor.wait_for(lambda: all(editor.replies[msg_id] for msg_id in self.pending), 20), "unanswered"
+        for msg_id, request in self.pending.items():
             (reply,) = editor.replies.pop(msg_id)
             counts.requests += 1
             counts.left += bool(request.left_at)
@@ -189,7 +189,7 @@ class Typist:
                 assert typed is not None, f"stale: {item['insertText']!r}"
                 counts.shown += 1
                 counts.along += typed > 0
-        self.asked.clear()
+        self.pending.clear()
         editor.arrived.clear()
         self._newest = None
         return counts

@@ -124,7 +124,7 @@ class Editor(Client):
             lines = http.get("http://engine/metrics").text.splitlines()
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
-    def asked(self) -> float:
+    def request_count(self) -> float:
         """The number of completion requests that the engine has counted."""
         return sum(value for name, value in self.metrics().items() if "requests_total" in name)
 

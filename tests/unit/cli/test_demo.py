@@ -17,7 +17,7 @@ from speclsp.config import Config
 from speclsp.engine.api import Piece, Request, Result
 from speclsp.errors import InputError
 
-SAID = "if key not in self.values:\n            return default\n        return float(self.values[key])\n"
+ANSWER = "if key not in self.values:\n            return default\n        return float(self.values[key])\n"
 
 
 class Scripted:
@@ -25,7 +25,7 @@ class Scripted:
 
     pair, target, draft, device = "scripted", "scripted (fp32)", "", "paper"
 
-    def __init__(self, says: str = SAID, says_when_drafting: str | None = None, ms: float = 10.0) -> None:
+    def __init__(self, says: str = ANSWER, says_when_drafting: str | None = None, ms: float = 10.0) -> None:
         self.says = {False: says, True: says if says_when_drafting is None else says_when_drafting}
         self.ms = ms
         self.requests: list[Request] = []
@@ -76,7 +76,7 @@ def test_runs_alternate_from_a_cold_prompt_and_make_the_same_number_of_tokens():
 
 
 def test_a_single_different_token_is_detected():
-    changed = SAID[:10] + "!" + SAID[11:]
+    changed = ANSWER[:10] + "!" + ANSWER[11:]
     comparison = measure.compare(Scripted(says_when_drafting=changed), Request(), repeats=1, tokens=20)
     assert not comparison.identical
     assert measure.compare(Scripted(says_when_drafting=changed), Request(), repeats=1, tokens=10).identical
@@ -124,7 +124,7 @@ def test_the_demo_shows_the_code_then_the_comparison_and_ends_with_json(
 
 
 def test_the_demo_fails_when_the_texts_differ(scripted: Scripted, capsys: pytest.CaptureFixture[str]):
-    scripted.says[True] = SAID.replace("values", "Values")
+    scripted.says[True] = ANSWER.replace("values", "Values")
     assert demo.main(Config(), repeats=1) == 1
     out = capsys.readouterr().out
     assert "DIFFERENT" in out

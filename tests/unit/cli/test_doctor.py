@@ -78,7 +78,7 @@ def test_the_exit_code_is_1_when_a_check_fails(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("told", "status", "words"),
+    ("status_answer", "status", "words"),
     [
         (None, OK, "no engine runs"),
         ({"status": "starting"}, OK, "starting or stopping"),
@@ -89,9 +89,9 @@ def test_the_exit_code_is_1_when_a_check_fails(capsys: pytest.CaptureFixture[str
     ],
 )
 def test_the_shared_engine_is_reported(
-    told: dict[str, object] | None, status: str, words: str, monkeypatch: pytest.MonkeyPatch
+    status_answer: dict[str, object] | None, status: str, words: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(control, "status", lambda: told)
+    monkeypatch.setattr(control, "status", lambda: status_answer)
     check = doctor.shared_engine()
     assert check.status == status and words in check.found
     assert bool(check.fix) == (status == WARN)

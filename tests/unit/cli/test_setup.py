@@ -65,9 +65,9 @@ def test_the_default_choice_is_downloaded_and_leaves_the_settings_alone(run: Run
     assert "fetching tiny-gguf" in err, "progress"
     assert store.path(shop.weights) is not None
     assert not config.config_path().exists()
-    asked = shop.asked()
+    parts = shop.requested_parts()
     assert run("--yes")[0] == 0
-    assert shop.asked() == asked, "nothing is downloaded twice"
+    assert shop.requested_parts() == parts, "nothing is downloaded twice"
 
 
 def test_without_a_terminal_it_downloads_only_with_yes(run: Run, shop: Shop):
@@ -76,7 +76,7 @@ def test_without_a_terminal_it_downloads_only_with_yes(run: Run, shop: Shop):
         2,
         "speclsp: setup asks before a download and stdin is no terminal: run `speclsp setup --yes`.\n",
     )
-    assert shop.asked() == []
+    assert shop.requested_parts() == []
 
 
 @pytest.mark.parametrize(("typed", "code"), [("\n", 0), ("y\n", 0), ("n\n", 1), ("", 1)])
@@ -84,7 +84,7 @@ def test_on_a_terminal_it_asks(run: Run, shop: Shop, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "stdin", Terminal(typed))
     ended, out, _ = run()
     assert ended == code
-    assert ("Nothing was downloaded or changed." in out) == (code == 1) == (shop.asked() == [])
+    assert ("Nothing was downloaded or changed." in out) == (code == 1) == (shop.requested_parts() == [])
 
 
 def test_without_a_network_it_says_so_and_a_later_run_resumes(run: Run, shop: Shop):
@@ -104,7 +104,7 @@ def test_a_full_disk_is_named_before_the_download(run: Run, shop: Shop, monkeypa
     monkeypatch.setattr(sizes.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 90, 10))
     code, _, err = run("--yes")
     assert code == 2 and "of disk in" in err and "10 B are free: free some, or set XDG_CACHE_HOME" in err
-    assert shop.asked() == []
+    assert shop.requested_parts() == []
 
 
 @pytest.mark.parametrize(("typed", "code"), [("n\n", 1), ("y\ny\n", 0)])
@@ -115,7 +115,7 @@ def test_a_model_that_does_not_fit_is_refused_or_confirmed(
     ended, _, err = run("--yes")
     assert ended == 2
     assert "MiB of memory and cpu has 10 MiB free: close other programs, or choose a smaller model" in err
-    assert shop.asked() == []
+    assert shop.requested_parts() == []
     monkeypatch.setattr(sys, "stdin", Terminal(typed))
     ended, out, _ = run()
     assert (ended, "Use it anyway? [y/N]" in out) == (code, True)

@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     monkeypatch.setattr(logging.getLogger("speclsp"), "propagate", True)
     return caplog
 
@@ -110,7 +110,7 @@ def test_unknown_names_from_an_editor_are_not_stored(path: Path):
 
 
 def test_while_the_file_is_locked_counts_wait_and_one_line_is_logged(
-    path: Path, said: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    path: Path, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(usage_db, "PATIENCE_S", 0.01)
     usage_db.write(path, [("2026-W01", "python", "tiny", "shown", 1)])
@@ -121,22 +121,22 @@ def test_while_the_file_is_locked_counts_wait_and_one_line_is_logged(
         tally.add("python", "tiny", SHOWN)
         time.sleep(0.05)
     until = time.monotonic() + 30
-    while "locked" not in said.text and time.monotonic() < until:
+    while "locked" not in log.text and time.monotonic() < until:
         time.sleep(0.01)
     other.execute("ROLLBACK")
     other.close()
     tally.close(wait_s=60)
     assert total(path) == 6
-    assert said.text.count("cannot count") == 1
+    assert log.text.count("cannot count") == 1
 
 
-def test_a_damaged_file_is_moved_aside_and_counting_starts_again(path: Path, said: pytest.LogCaptureFixture):
+def test_a_damaged_file_is_moved_aside_and_counting_starts_again(path: Path, log: pytest.LogCaptureFixture):
     path.parent.mkdir()
     path.write_bytes(b"this was a database once, said nobody " * 40)
     assert usage_db.write(path, [("2026-W01", "python", "tiny", "shown", 3)]) == ""
     assert total(path) == 3
     assert (path.parent / "stats.db.damaged").read_bytes().startswith(b"this was")
-    assert said.text.count("was damaged") == 1
+    assert log.text.count("was damaged") == 1
 
 
 def test_a_file_that_another_server_has_replaced_is_not_moved_aside(path: Path):
@@ -146,7 +146,7 @@ def test_a_file_that_another_server_has_replaced_is_not_moved_aside(path: Path):
 
 
 @pytest.mark.parametrize("what", ["no directory", "a directory", "a newer one"])
-def test_a_directory_that_cannot_be_written_is_logged_once(path: Path, what: str, said: pytest.LogCaptureFixture):
+def test_a_directory_that_cannot_be_written_is_logged_once(path: Path, what: str, log: pytest.LogCaptureFixture):
     if what == "no directory":
         path.parent.write_text("a file")
     elif what == "a directory":
@@ -161,8 +161,8 @@ def test_a_directory_that_cannot_be_written_is_logged_once(path: Path, what: str
         tally.add("python", "tiny", SHOWN)
         time.sleep(0.03)
     tally.close(wait_s=60)
-    assert len(said.records) == 1
-    assert "speclsp stats" in said.text
+    assert len(log.records) == 1
+    assert "speclsp stats" in log.text
 
 
 def test_a_full_disk_costs_only_the_counts(path: Path):

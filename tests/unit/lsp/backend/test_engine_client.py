@@ -47,7 +47,7 @@ class Pretender:
         self.mute = False  # reads requests and never answers
         self.slow = False  # delays the answers to /infill
         self.clients = 0  # number of other clients in its answer to /leave
-        self.asked: list[tuple[str, str, Any]] = []  # path, authorization, body
+        self.requests: list[tuple[str, str, Any]] = []  # path, authorization, body
         self.found = EngineEndpoint(pid=pid, version=version, settings={} if pair == "auto" else {"model": pair})
         self._streams: dict[asyncio.StreamWriter, asyncio.Queue[bytes | None]] = {}
 
@@ -67,9 +67,9 @@ class Pretender:
             server.close()
             self.vanish()
 
-    def say(self, **told: object) -> None:
+    def say(self, **changes: object) -> None:
         """Send another state to all leases."""
-        self.says = {**self.says, **told}
+        self.says = {**self.says, **changes}
         for stream in self._streams.values():
             stream.put_nowait(event(self.says))
 
@@ -84,7 +84,7 @@ class Pretender:
             writer.transport.abort()
 
     def paths(self) -> list[str]:
-        return [path.partition("?")[0] for path, _, _ in self.asked]
+        return [path.partition("?")[0] for path, _, _ in self.requests]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -92,7 +92,7 @@ class Pretender:
             lines = {name.lower(): value for name, _, value in (line.partition(": ") for line in head.splitlines()[1:])}
             body = await reader.readexactly(int(lines.get("content-length", 0)))
             path = head.split()[1]
-            self.asked.append((path, lines.get("authorization", ""), json.loads(body) if body else None))
+            self.requests.append((path, lines.get("authorization", ""), json.loads(body) if body else None))
             while self.mute:
                 await asyncio.sleep(0.005)
             if path.startswith("/lease"):
@@ -128,8 +128,8 @@ async def respond(writer: asyncio.StreamWriter, kind: str, body: bytes) -> None:
     await writer.drain()
 
 
-def event(told: object) -> bytes:
-    return b"data: " + json.dumps(told).encode() + b"\n\n"
+def event(data: object) -> bytes:
+    return b"data: " + json.dumps(data).encode() + b"\n\n"
 
 
 class World:
@@ -157,11 +157,11 @@ def world(monkeypatch: pytest.MonkeyPatch, isolated: Path) -> World:
 
 
 @asynccontextmanager
-async def using(said: list[Status], **changes: object) -> AsyncIterator[EngineClient]:
+async def using(statuses: list[Status], **changes: object) -> AsyncIterator[EngineClient]:
     """A Backend for the pair echo and these settings."""
     config, problems = parse({"model": "echo", **changes})
     assert problems == []
-    engine = connect(config, said.append, lambda line: None, "an editor")
+    engine = connect(config, statuses.append, lambda line: None, "an editor")
     assert isinstance(engine, EngineClient)
     engine.start()
     try:
@@ -170,10 +170,10 @@ async def using(said: list[Status], **changes: object) -> AsyncIterator[EngineCl
         await engine.close()
 
 
-async def until(said: list[Status], state: str, after: int = 0) -> Status:
-    while state not in [status.state for status in said[after:]]:
+async def until(statuses: list[Status], state: str, after: int = 0) -> Status:
+    while state not in [status.state for status in statuses[after:]]:
         await asyncio.sleep(0.005)
-    return next(status for status in said[after:] if status.state == state)
+    return next(status for status in statuses[after:] if status.state == state)
 
 
 async def text_of(engine: EngineClient) -> str:
@@ -201,8 +201,8 @@ def test_an_engine_on_a_port_is_sent_the_token_with_every_request(world: World):
                 assert (await until(statuses, "ready")).engine_pid == 7
                 assert await text_of(client) == "said"
         assert engine.paths()[:2] == ["/lease", "/infill"]
-        assert {authorization for _, authorization, _ in engine.asked} == {"Bearer s3cret"}
-        query = engine.asked[0][0].partition("?")[2]
+        assert {authorization for _, authorization, _ in engine.requests} == {"Bearer s3cret"}
+        query = engine.requests[0][0].partition("?")[2]
         assert "client=an+editor" in query and f"pid={os.getpid()}" in query
         assert world.starts == 0
 
@@ -210,7 +210,7 @@ def test_an_engine_on_a_port_is_sent_the_token_with_every_request(world: World):
 
 
 @pytest.mark.parametrize(
-    ("told", "state", "usable"),
+    ("changes", "state", "usable"),
     [
         ({"status": "asleep"}, "asleep", True),
         ({"status": "loading", "progress": 0.5}, "loading", False),
@@ -219,12 +219,12 @@ def test_an_engine_on_a_port_is_sent_the_token_with_every_request(world: World):
     ],
 )
 def test_a_request_is_sent_in_every_usable_state(
-    world: World, isolated: Path, told: dict[str, object], state: str, usable: bool
+    world: World, isolated: Path, changes: dict[str, object], state: str, usable: bool
 ):
     async def work() -> None:
         statuses: list[Status] = []
         async with Pretender().at(isolated / "s") as engine:
-            engine.says = {**engine.says, **told}
+            engine.says = {**engine.says, **changes}
             world.here = engine.found
             async with using(statuses) as client:
                 status = await until(statuses, state)
@@ -267,7 +267,7 @@ def test_a_path_that_is_not_an_engine_socket_is_never_connected_to(world: World,
                 world.here = EngineEndpoint(pid=7, socket=str(isolated / name))
                 async with using(statuses):
                     assert str(isolated / name) in (await until(statuses, "error")).message
-            assert engine.asked == [] and world.starts == 0
+            assert engine.requests == [] and world.starts == 0
 
     run(work())
 
@@ -342,7 +342,7 @@ def test_an_engine_that_cannot_load_is_ended_and_its_error_reported(world: World
                 assert (await until(statuses, "error")).message == "no weights: fetch them."
                 while "/leave" not in engine.paths():
                     await asyncio.sleep(0.005)
-        assert engine.asked[-1][2] == {"pid": 7} and world.starts == 0
+        assert engine.requests[-1][2] == {"pid": 7} and world.starts == 0
 
     run(work())
 
@@ -514,7 +514,7 @@ def test_an_engine_of_another_version_is_ended_once_no_client_uses_it(world: Wor
                 world.here = None
                 assert (await until(statuses, "ready")).engine_pid == 2
         assert "/lease" not in old.paths() and "/infill" not in old.paths()
-        assert all(body == {"pid": 1} for path, _, body in old.asked if path == "/leave"), "that one, and no other"
+        assert all(body == {"pid": 1} for path, _, body in old.requests if path == "/leave"), "that one, and no other"
         assert "/leave" not in new.paths()
 
     run(work())
@@ -569,7 +569,7 @@ HUNG = "raise SystemExit(75)"  # its device did not answer; another process may 
 
 @pytest.mark.parametrize("is_shared", [True, False])
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "message"),
     [
         ("raise SystemExit('speclsp engine: no weights: run this.')", "no weights: run this."),
         ("raise SystemExit(3)", "exit code 3"),
@@ -578,17 +578,17 @@ HUNG = "raise SystemExit(75)"  # its device did not answer; another process may 
     ],
 )
 def test_an_engine_that_does_not_start_is_reported_with_its_error(
-    program: str, said: str, is_shared: bool, monkeypatch: pytest.MonkeyPatch, isolated: Path
+    program: str, message: str, is_shared: bool, monkeypatch: pytest.MonkeyPatch, isolated: Path
 ):
     python_that(program, isolated, monkeypatch)
     monkeypatch.setattr(engine_client, "BACKOFF_S", (0.0, 0.0, 0.0))
-    if not said:
-        said = f"exit code {-9 if program == KILLED else 75}" if is_shared else "ended 3 times"
+    if not message:
+        message = f"exit code {-9 if program == KILLED else 75}" if is_shared else "ended 3 times"
 
     async def work() -> None:
         statuses: list[Status] = []
         async with using(statuses, **{"engine.shared": is_shared}):
-            assert said in (await until(statuses, "error")).message
+            assert message in (await until(statuses, "error")).message
 
     run(work())
     assert [path.name for path in settings.runtime_dir().iterdir() if path.name != "engine.lock"] == []

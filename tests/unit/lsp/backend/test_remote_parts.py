@@ -69,12 +69,12 @@ def test_each_wait_doubles_up_to_a_limit_and_a_success_resets_it(draws: list[flo
     assert breaker.wait_s <= SHORTEST_S * (1 + JITTER)
 
 
-@given(asked_s=st.floats(0, 86_400), before=st.integers(0, 20))
-def test_retry_after_is_a_lower_bound_of_the_wait(asked_s: float, before: int):
+@given(retry_after_s=st.floats(0, 86_400), before=st.integers(0, 20))
+def test_retry_after_is_a_lower_bound_of_the_wait(retry_after_s: float, before: int):
     breaker = CircuitBreaker(Clock())
     for _ in range(before):
         breaker.record_failure(at_once=True)
-    assert breaker.record_failure(wait_s=asked_s) and breaker.wait_s >= asked_s
+    assert breaker.record_failure(wait_s=retry_after_s) and breaker.wait_s >= retry_after_s
 
 
 # ── model cards and their markers ─────────────────────────────────────────────────────────────────────────────────────
@@ -219,18 +219,18 @@ def test_an_invalid_redirect_target_is_left_out(location: str):
 
 
 @given(st.text("ab \n'é\\\"", max_size=60), st.text("ab \n'é\\\"", max_size=60), st.data())
-def test_quotations_of_the_document_are_removed_from_an_error(prompt: str, said: str, data: st.DataObject):
+def test_quotations_of_the_document_are_removed_from_an_error(prompt: str, message: str, data: st.DataObject):
     offset = data.draw(st.integers(0, len(prompt)))
-    said = " ".join(f"{said}{prompt[offset:]}{said}".split())
+    message = " ".join(f"{message}{prompt[offset:]}{message}".split())
     shown, document = (
-        error_messages.without_quotes(said, {"prompt": prompt}),
+        error_messages.without_quotes(message, {"prompt": prompt}),
         " ".join(json.dumps([prompt], ensure_ascii=False).split()),
     )
     size = error_messages.QUOTED_CHARACTERS
     assert not any(shown[offset : offset + size] in document for offset in range(len(shown) - size + 1))
-    rest = iter(said)
+    rest = iter(message)
     assert all(letter in rest for letter in shown.replace("…", "")), "in its order, and nothing made up"
-    assert error_messages.without_quotes(said, {"model": prompt}) == said
+    assert error_messages.without_quotes(message, {"model": prompt}) == message
 
 
 @given(
@@ -291,7 +291,7 @@ class Fake:
     reads_ahead, kept_while_off = True, False
 
     def __init__(self, name: str, on_status: OnStatus) -> None:
-        self.name, self.told = name, on_status
+        self.name, self.on_status = name, on_status
         self.status = Status(state="starting", pair=name, remote=name if name == "far" else "")
         self.started = self.closed = False
 
@@ -300,7 +300,7 @@ class Fake:
 
     def say(self, state: str, message: str = "") -> None:
         self.status = Status(state=state, message=message, pair=self.name, remote=self.status.remote)
-        self.told(self.status)
+        self.on_status(self.status)
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         if not self.status.usable:

@@ -96,12 +96,12 @@ def test_a_shown_text_is_always_the_backends_answer_to_the_text_or_to_a_beginnin
             requests.append((text, start_request(scripted, text)))
         outcomes = [(text, await task) for text, task in requests]
         assert outcomes[-1][1].reason != "superseded"
-        asked_at = [request.prefix + request.line_prefix for request in scripted.backend.requests]
+        request_texts = [request.prefix + request.line_prefix for request in scripted.backend.requests]
         for text, outcome in outcomes:
             for suggestion in outcome.suggestions:
                 whole = text[: suggestion.start] + suggestion.text
-                assert any(text.startswith(start) and start + answer == whole for start in asked_at)
-        for start, sent in zip(asked_at, scripted.backend.streamed, strict=True):
+                assert any(text.startswith(start) and start + answer == whole for start in request_texts)
+        for start, sent in zip(request_texts, scripted.backend.streamed, strict=True):
             assert answer.startswith(sent) and start.startswith(TEXT)
 
     backend = ScriptedBackend(answer)

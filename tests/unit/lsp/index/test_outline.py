@@ -290,7 +290,7 @@ def line(symbol: Symbol) -> str:
     return f"{symbol.kind} {name} · {symbol.signature} · {symbol.doc}".rstrip()
 
 
-def said(made: import_statements.Import) -> list[tuple[str, str]]:
+def names_of(made: import_statements.Import) -> list[tuple[str, str]]:
     module = f"{made.module} = {made.alias}" if made.alias else made.module
     names = [original if original == alias else f"{original} as {alias}" for original, alias in made.names]
     return [(module, name) for name in names or [""]]
@@ -301,7 +301,7 @@ def test_an_outline_lists_the_public_definitions_of_a_file_with_their_signatures
     text, expected, imports = SOURCES[grammar]
     result = of(grammar, text)
     assert [line(symbol) for symbol in result.symbols] == [row.strip() for row in expected.split("\n")]
-    assert [pair for statement in result.imports for pair in said(statement)] == imports
+    assert [pair for statement in result.imports for pair in names_of(statement)] == imports
 
 
 def test_every_indexed_language_has_an_example():

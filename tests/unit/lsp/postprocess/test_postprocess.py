@@ -58,13 +58,13 @@ def stream(plan: SuggestionPlan, text: str, step: int = 4) -> str:
 
 
 def complete(
-    marked: str, said: str, language: str = "python", config: CompletionConfig = CONFIG, tree: bool = True
+    marked: str, output: str, language: str = "python", config: CompletionConfig = CONFIG, tree: bool = True
 ) -> str | Reason:
-    """The text after accepting the suggestion made of `said` at the ¦, or the reason for showing nothing."""
+    """The text after accepting the suggestion made of `output` at the ¦, or the reason for showing nothing."""
     plan = plan_at(marked, language, config, tree)
     if isinstance(plan, NoSuggestion):
         return plan.reason
-    suggestion = plan.to_suggestion(stream(plan, said))
+    suggestion = plan.to_suggestion(stream(plan, output))
     return suggestion.reason if isinstance(suggestion, NoSuggestion) else applied(marked.replace("¦", ""), suggestion)
 
 
@@ -168,7 +168,7 @@ def test_every_reason_has_a_meaning_of_one_line():
 
 
 @pytest.mark.parametrize(
-    ("language", "marked", "said", "result"),
+    ("language", "marked", "output", "result"),
     [
         ("python", "x = f¦", "oo(1)\ny = 2\n", "x = foo(1)"),
         ("python", "x = foo(1)¦", "\ny = 2\nz = 3\n", "x = foo(1)\ny = 2"),
@@ -208,12 +208,12 @@ def test_every_reason_has_a_meaning_of_one_line():
         ("plaintext", "Dear Ann, th¦", "ank you.\nBest,\n", "Dear Ann, thank you."),
     ],
 )
-def test_a_suggestion_ends_with_its_line_or_its_block(language: str, marked: str, said: str, result: str):
-    assert complete(marked, said, language) == result
+def test_a_suggestion_ends_with_its_line_or_its_block(language: str, marked: str, output: str, result: str):
+    assert complete(marked, output, language) == result
 
 
 @pytest.mark.parametrize(
-    ("language", "marked", "said", "result"),
+    ("language", "marked", "output", "result"),
     [
         ("python", "def f(x):\n    ¦", "return x\n    y = 2\n    return y\n", "def f(x):\n    return x"),
         (
@@ -227,8 +227,8 @@ def test_a_suggestion_ends_with_its_line_or_its_block(language: str, marked: str
         ("go", "func f() int {\n\t¦\n}\n", "return 1\n\tx := 2\n}\n", "func f() int {\n\treturn 1\n}\n"),
     ],
 )
-def test_a_block_ends_after_a_jump(language: str, marked: str, said: str, result: str):
-    assert complete(marked, said, language) == result
+def test_a_block_ends_after_a_jump(language: str, marked: str, output: str, result: str):
+    assert complete(marked, output, language) == result
 
 
 def test_the_stream_is_closed_as_soon_as_more_text_would_change_nothing():
@@ -259,7 +259,7 @@ def test_a_truncated_last_line_is_dropped_from_a_block():
 
 
 @pytest.mark.parametrize(
-    ("marked", "said", "result"),
+    ("marked", "output", "result"),
     [
         ("def f():\n    ¦", "a = b()\n    " * 9, "def f():\n    a = b()"),
         ("def f():\n    ¦", "a = b()\n    c = d()\n    " * 5, "def f():\n    a = b()\n    c = d()"),
@@ -268,20 +268,20 @@ def test_a_truncated_last_line_is_dropped_from_a_block():
         ("# ¦", "-" * 76 + "\n", "# " + "-" * 76),
     ],
 )
-def test_a_model_that_repeats_itself_is_stopped(marked: str, said: str, result: str | Reason):
-    assert complete(marked, said) == result
+def test_a_model_that_repeats_itself_is_stopped(marked: str, output: str, result: str | Reason):
+    assert complete(marked, output) == result
 
 
-@pytest.mark.parametrize("said", [")" * 8000, ") " * 4000, ")]}\"'" * 1600, ")" * 4000 + " " * 4000 + "x"])
+@pytest.mark.parametrize("output", [")" * 8000, ") " * 4000, ")]}\"'" * 1600, ")" * 4000 + " " * 4000 + "x"])
 @pytest.mark.parametrize("language", ["python", "typescript"])
-def test_endless_closing_brackets_cost_little_time(language: str, said: str, monkeypatch: pytest.MonkeyPatch):
+def test_endless_closing_brackets_cost_little_time(language: str, output: str, monkeypatch: pytest.MonkeyPatch):
     lengths: list[int] = []
     balance = lexical_rules.balance
     monkeypatch.setattr(lexical_rules, "balance", lambda text, by: lengths.append(len(text)) or balance(text, by))
     plan = plan_at("x = f(a¦", language)
     assert isinstance(plan, SuggestionPlan)
     lengths.clear()
-    plan.to_suggestion(said)
+    plan.to_suggestion(output)
     assert len(lengths) < 400, "of some milliseconds each"
 
 
@@ -289,7 +289,7 @@ def test_endless_closing_brackets_cost_little_time(language: str, said: str, mon
 
 
 @pytest.mark.parametrize(
-    ("language", "marked", "said", "result"),
+    ("language", "marked", "output", "result"),
     [
         ("python", "print(¦)", "a, b)\n", "print(a, b)"),
         ("python", "print(¦)", "a, b", "print(a, b)"),
@@ -322,13 +322,13 @@ def test_endless_closing_brackets_cost_little_time(language: str, said: str, mon
     ],
 )
 def test_nothing_right_of_the_cursor_is_repeated_or_closed_twice(
-    language: str, marked: str, said: str, result: str | Reason
+    language: str, marked: str, output: str, result: str | Reason
 ):
-    assert complete(marked, said, language) == result
+    assert complete(marked, output, language) == result
 
 
 @pytest.mark.parametrize(
-    ("marked", "said", "result"),
+    ("marked", "output", "result"),
     [
         ("x = 1\n¦\ny = foo(2)\n", "y = foo(2)\nz = 3\n", Reason.REPEATS_BELOW),
         ("x = 1\ny¦\ny = foo(2)\n", " = foo(2)\nz = 3\n", Reason.REPEATS_BELOW),
@@ -350,8 +350,8 @@ def test_nothing_right_of_the_cursor_is_repeated_or_closed_twice(
         ("x = ¦", "<|endoftext|>", Reason.FORBIDDEN),
     ],
 )
-def test_repeated_and_trivial_text_is_not_shown(marked: str, said: str, result: str | Reason):
-    assert complete(marked, said) == result
+def test_repeated_and_trivial_text_is_not_shown(marked: str, output: str, result: str | Reason):
+    assert complete(marked, output) == result
 
 
 def test_with_multiline_never_no_suggestion_has_a_second_line():
@@ -499,14 +499,14 @@ codes = st.lists(scraps, max_size=30).map("".join)
     st.integers(1, 6),
 )
 def test_any_generated_text_becomes_a_valid_suggestion_or_none(
-    before: str, after: str, said: str, language: str, end: str, multiline: str, with_tree: bool, step: int
+    before: str, after: str, output: str, language: str, end: str, multiline: str, with_tree: bool, step: int
 ):
     text, cursor = (before + after).replace("\n", end), len(before.replace("\n", end))
     plan = plan_for(text, cursor, language, CompletionConfig(multiline=multiline), with_tree)
     if isinstance(plan, NoSuggestion):
         return
-    suggestion = plan.to_suggestion(said)
-    assert plan.to_suggestion(stream(plan, said, step)) == suggestion, "closing the stream early costs nothing"
+    suggestion = plan.to_suggestion(output)
+    assert plan.to_suggestion(stream(plan, output, step)) == suggestion, "closing the stream early costs nothing"
     if isinstance(suggestion, NoSuggestion):
         return
     assert suggestion.start == cursor <= suggestion.end
@@ -592,8 +592,8 @@ def hole(source: str, start: int, end: int) -> str | None:
     return applied(source[:start] + source[end:], suggestion)
 
 
-def plan_clean_of_all(plan: SuggestionPlan, said: str) -> str:
-    suggestion = plan.to_suggestion(said)
+def plan_clean_of_all(plan: SuggestionPlan, output: str) -> str:
+    suggestion = plan.to_suggestion(output)
     return suggestion.text if isinstance(suggestion, Suggestion) else ""
 
 

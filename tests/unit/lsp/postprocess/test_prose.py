@@ -36,11 +36,11 @@ def plan_at(marked: str, language: str) -> SuggestionPlan:
     return plan
 
 
-def complete(marked: str, said: str, language: str) -> str | Reason:
-    """The text after accepting the suggestion made of `said` at the ¦, or the reason for showing nothing."""
+def complete(marked: str, output: str, language: str) -> str | Reason:
+    """The text after accepting the suggestion made of `output` at the ¦, or the reason for showing nothing."""
     plan, text = plan_at(marked, language), marked.replace("¦", "")
-    suggestion = plan.to_suggestion(said)
-    early = next((said[:end] for end in range(1, len(said)) if plan.finished(said[:end])), said)
+    suggestion = plan.to_suggestion(output)
+    early = next((output[:end] for end in range(1, len(output)) if plan.finished(output[:end])), output)
     assert plan.to_suggestion(early) == suggestion, "closing the stream early costs nothing"
     if isinstance(suggestion, NoSuggestion):
         return suggestion.reason
@@ -55,7 +55,7 @@ def complete(marked: str, said: str, language: str) -> str | Reason:
 
 
 @pytest.mark.parametrize(
-    ("language", "marked", "said", "result"),
+    ("language", "marked", "output", "result"),
     [
         (
             "python",
@@ -102,15 +102,15 @@ def complete(marked: str, said: str, language: str) -> str | Reason:
         ("lua", "--[[ What it is¦\n]]\nx = 1\n", " for ]]\ny = 2\n", "--[[ What it is for\n]]\nx = 1\n"),
     ],
 )
-def test_a_comment_ends_with_its_line_and_is_closed_once(language: str, marked: str, said: str, result: str | Reason):
-    assert complete(marked, said, language) == result
+def test_a_comment_ends_with_its_line_and_is_closed_once(language: str, marked: str, output: str, result: str | Reason):
+    assert complete(marked, output, language) == result
 
 
 # ── a language inside a string, tags, templates ──────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("language", "marked", "said", "result"),
+    ("language", "marked", "output", "result"),
     [
         ("python", 'q = "SELECT ¦"\n', "a FROM t WHERE b = 'x'\"\n", "q = \"SELECT a FROM t WHERE b = 'x'\"\n"),
         ("python", 'db.run("SELECT ¦\n', 'a WHERE b = ?", (b,))\n', 'db.run("SELECT a WHERE b = ?", (b,))\n'),
@@ -132,16 +132,16 @@ def test_a_comment_ends_with_its_line_and_is_closed_once(language: str, marked: 
     ],
 )
 def test_a_string_a_template_and_a_tag_are_closed_once_and_not_too_early(
-    language: str, marked: str, said: str, result: str
+    language: str, marked: str, output: str, result: str
 ):
-    assert complete(marked, said, language) == result
+    assert complete(marked, output, language) == result
 
 
 # ── block ends without brackets, and values ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("language", "marked", "said", "result"),
+    ("language", "marked", "output", "result"),
     [
         (
             "lua",
@@ -157,15 +157,15 @@ def test_a_string_a_template_and_a_tag_are_closed_once_and_not_too_early(
         ("toml", "[a]\nb = ¦\n", '["c", "d"]\n\n[e]\n', '[a]\nb = ["c", "d"]\n'),
     ],
 )
-def test_the_end_of_a_block_or_value_is_not_repeated(language: str, marked: str, said: str, result: str):
-    assert complete(marked, said, language) == result
+def test_the_end_of_a_block_or_value_is_not_repeated(language: str, marked: str, output: str, result: str):
+    assert complete(marked, output, language) == result
 
 
 # ── Markdown, and its fences elsewhere ───────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("marked", "said", "result"),
+    ("marked", "output", "result"),
     [
         ("Some words ¦\n\n```py\nx\n```\n", 'and "more" (so\nNext\n', 'Some words and "more" (so\n\n```py\nx\n```\n'),
         ("```py\ndef f(x):\n    ¦\n```\n", "return x\n```\n\nText\n", "```py\ndef f(x):\n    return x\n```\n"),
@@ -181,9 +181,9 @@ def test_the_end_of_a_block_or_value_is_not_repeated(language: str, marked: str,
     ],
 )
 def test_in_markdown_a_fence_holds_code_of_its_language_and_the_rest_is_prose(
-    marked: str, said: str, result: str | Reason
+    marked: str, output: str, result: str | Reason
 ):
-    assert complete(marked, said, "markdown") == result
+    assert complete(marked, output, "markdown") == result
 
 
 def test_code_in_a_fence_starts_blocks_by_the_rules_of_its_language():

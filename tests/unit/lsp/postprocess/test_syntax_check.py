@@ -51,18 +51,18 @@ def look(text: str, cursor: int, language: str) -> tuple[SyntaxTree, SuggestionP
     return tree, plan
 
 
-def breaks(marked: str, said: str, language: str, *, torn: bool = False) -> bool:
+def breaks(marked: str, output: str, language: str, *, torn: bool = False) -> bool:
     cursor = marked.index("¦")
     _, plan = look(marked.replace("¦", ""), cursor, language)
     assert plan.check is not None
-    return plan.check.breaks(said, cursor, perf_counter() + 10, truncated=torn)
+    return plan.check.breaks(output, cursor, perf_counter() + 10, truncated=torn)
 
 
 # ── broken syntax ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("language", "marked", "said"),
+    ("language", "marked", "output"),
     [
         ("python", "foo(¦", "a, b)"),
         ("python", "foo(¦", "a,"),
@@ -92,12 +92,12 @@ def breaks(marked: str, said: str, language: str, *, torn: bool = False) -> bool
         ("bash", "¦", "for x in a; do"),
     ],
 )
-def test_a_text_that_later_lines_can_complete_does_not_break_the_syntax(language: str, marked: str, said: str):
-    assert not breaks(marked, said, language)
+def test_a_text_that_later_lines_can_complete_does_not_break_the_syntax(language: str, marked: str, output: str):
+    assert not breaks(marked, output, language)
 
 
 @pytest.mark.parametrize(
-    ("language", "marked", "said"),
+    ("language", "marked", "output"),
     [
         ("python", "foo(¦", "a b)"),
         ("python", "x = ¦\ny = 2\n", "f(1))"),
@@ -114,8 +114,8 @@ def test_a_text_that_later_lines_can_complete_does_not_break_the_syntax(language
         ("lua", "local x = ¦\n", "f(1))"),
     ],
 )
-def test_a_text_that_nothing_can_complete_breaks_the_syntax(language: str, marked: str, said: str):
-    assert breaks(marked, said, language)
+def test_a_text_that_nothing_can_complete_breaks_the_syntax(language: str, marked: str, output: str):
+    assert breaks(marked, output, language)
 
 
 def test_errors_elsewhere_do_not_count_against_a_suggestion():
@@ -152,7 +152,7 @@ def test_in_a_long_file_only_a_window_is_checked(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("language", "marked", "said", "result"),
+    ("language", "marked", "output", "result"),
     [
         ("python", "def f():\n    ¦", "a()\n    b()\n    c(]\n    d()\n\n", "def f():\n    a()\n    b()"),
         ("python", "x = ¦\ny = 2\n", "f(1))\n", "x = f(1)\ny = 2\n"),
@@ -172,11 +172,11 @@ def test_in_a_long_file_only_a_window_is_checked(monkeypatch: pytest.MonkeyPatch
         ("javascript", "f();\n¦\ng();\n", "} else {\n", Reason.BREAKS),
     ],
 )
-def test_a_breaking_suggestion_is_shortened_or_not_shown(language: str, marked: str, said: str, result: str | Reason):
+def test_a_breaking_suggestion_is_shortened_or_not_shown(language: str, marked: str, output: str, result: str | Reason):
     cursor = marked.index("¦")
     text = marked.replace("¦", "")
     cuts: Cuts = []
-    suggestion = look(text, cursor, language)[1].to_suggestion(said, cuts=cuts)
+    suggestion = look(text, cursor, language)[1].to_suggestion(output, cuts=cuts)
     shown = (
         suggestion.reason
         if isinstance(suggestion, NoSuggestion)

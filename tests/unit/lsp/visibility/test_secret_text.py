@@ -258,8 +258,8 @@ def plan_at(marked: str, *others: str) -> SuggestionPlan:
     return plan
 
 
-def shown(marked: str, said: str, *others: str, whole: bool = True) -> str | Reason:
-    suggestion = plan_at(marked, *others).to_suggestion(said, complete=whole)
+def shown(marked: str, output: str, *others: str, whole: bool = True) -> str | Reason:
+    suggestion = plan_at(marked, *others).to_suggestion(output, complete=whole)
     return suggestion.reason if isinstance(suggestion, NoSuggestion) else suggestion.text
 
 
@@ -308,13 +308,15 @@ texts = st.lists(scraps, max_size=14).map("".join)
 
 @settings(max_examples=500)
 @given(texts, texts, texts, st.integers(1, 7))
-def test_a_stream_closed_early_gives_the_same_suggestion_without_secrets(before: str, after: str, said: str, step: int):
+def test_a_stream_closed_early_gives_the_same_suggestion_without_secrets(
+    before: str, after: str, output: str, step: int
+):
     document = before + after
     plan = postprocess.plan(Snapshot("file:///a.py", "python", 1, document, len(before)), None, CompletionConfig())
     if isinstance(plan, NoSuggestion):
         return
-    suggestion = plan.to_suggestion(said)
-    streamed = next((said[:end] for end in range(step, len(said), step) if plan.finished(said[:end])), said)
+    suggestion = plan.to_suggestion(output)
+    streamed = next((output[:end] for end in range(step, len(output), step) if plan.finished(output[:end])), output)
     assert plan.to_suggestion(streamed) == suggestion, "closing the stream early costs nothing"
     if not isinstance(suggestion, NoSuggestion):
         line = before.rpartition("\n")[2]
