@@ -26,7 +26,7 @@ NEVER_MS = math.inf
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FleetRequest:
     """A request that reaches a server."""
 
     at_ms: float  # since its session, or the simulation, began
@@ -42,7 +42,7 @@ class Session:
     """A stretch of typing, as it was recorded."""
 
     seconds: float
-    asked: Sequence[Asked]
+    requests: Sequence[FleetRequest]
 
 
 @dataclass(slots=True)
@@ -88,42 +88,46 @@ class Work:
 
 
 class Cache:
-    """Whose last prompts a replica still holds, by the tokens they take; the longest unused go first."""
+    """Prefix cache of a replica: each developer's last prompt, in tokens; the least recently used is evicted first."""
 
     def __init__(self, tokens: float) -> None:
-        self._free, self._held = tokens, OrderedDict[int, int]()
+        self._free, self._prompt_tokens = tokens, OrderedDict[int, int]()
 
-    def read(self, asked: Asked, age: int) -> int:
+    def read(self, request: FleetRequest, age: int) -> int:
         """Number of prompt tokens that must be read. From now on the prompt is cached."""
-        is_cached = asked.developer in self._held
-        self._free += self._held.pop(asked.developer, 0)
-        self._held[asked.developer] = asked.prompt_tokens
-        self._free -= asked.prompt_tokens
-        while self._free < 0 and len(self._held) > 1:
-            self._free += self._held.popitem(last=False)[1]
-        return asked.prompt_tokens - (cached(asked, age) if is_cached else 0)
+        is_cached = request.developer in self._prompt_tokens
+        self._free += self._prompt_tokens.pop(request.developer, 0)
+        self._prompt_tokens[request.developer] = request.prompt_tokens
+        self._free -= request.prompt_tokens
+        while self._free < 0 and len(self._prompt_tokens) > 1:
+            self._free += self._prompt_tokens.popitem(last=False)[1]
+        return request.prompt_tokens - (cached(request, age) if is_cached else 0)
 
 
-def cached(asked: Asked, age: int) -> int:
+def cached(request: FleetRequest, age: int) -> int:
     """Tokens that the prompt shares with those of so many requests ago: the nearest recorded age that is no newer."""
-    lengths = [at for at in asked.cached_tokens if at >= age] or list(asked.cached_tokens)[-1:]
-    return asked.cached_tokens[lengths[0]] if lengths else 0
+    lengths = [at for at in request.cached_tokens if at >= age] or list(request.cached_tokens)[-1:]
+    return request.cached_tokens[lengths[0]] if lengths else 0
 
 
 def serve(
-    asked: Sequence[Asked], serving: Serving, age: int = 1, seed: int = 0, numbers: Sequence[int] | None = None
+    requests: Sequence[FleetRequest],
+    serving: Serving,
+    age: int = 1,
+    seed: int = 0,
+    numbers: Sequence[int] | None = None,
 ) -> tuple[list[Outcome], Replica]:
     """Serve one replica's requests in the order of arrival. `numbers` identify them and seed their random draws."""
-    outcomes, replica = [Outcome() for _ in asked], Replica()
+    outcomes, replica = [Outcome() for _ in requests], Replica()
     cache, waiting, running = Cache(serving.cache_tokens), deque[Work](), list[Work]()
-    names = numbers or range(len(asked))
+    names = numbers or range(len(requests))
     arriving, now_ms = 0, 0.0
-    while arriving < len(asked) or waiting or running:
-        if not waiting and not running and asked[arriving].at_ms > now_ms:
-            replica.idle_ms += asked[arriving].at_ms - now_ms
-            now_ms = asked[arriving].at_ms
-        while arriving < len(asked) and asked[arriving].at_ms <= now_ms:
-            request = asked[arriving]
+    while arriving < len(requests) or waiting or running:
+        if not waiting and not running and requests[arriving].at_ms > now_ms:
+            replica.idle_ms += requests[arriving].at_ms - now_ms
+            now_ms = requests[arriving].at_ms
+        while arriving < len(requests) and requests[arriving].at_ms <= now_ms:
+            request = requests[arriving]
             unread = max(1, cache.read(request, age))
             outcomes[arriving].read_tokens = unread
             dice = zlib.crc32(b"%d %d" % (seed, names[arriving]))
@@ -131,19 +135,21 @@ def serve(
             replica.present_ms += now_ms - request.at_ms
             arriving += 1
         for group in (waiting, running):
-            unwanted = [work for work in group if asked[work.number].at_ms + asked[work.number].wanted_ms <= now_ms]
+            unwanted = [
+                work for work in group if requests[work.number].at_ms + requests[work.number].wanted_ms <= now_ms
+            ]
             for work in unwanted:
                 group.remove(work)
-                outcomes[work.number].left_ms = now_ms - asked[work.number].at_ms
+                outcomes[work.number].left_ms = now_ms - requests[work.number].at_ms
         if not waiting and not running:
             continue
-        now_ms += one_round(asked, outcomes, replica, waiting, running, serving, now_ms)
+        now_ms += one_round(requests, outcomes, replica, waiting, running, serving, now_ms)
     replica.end_ms = now_ms
     return outcomes, replica
 
 
 def one_round(
-    asked: Sequence[Asked],
+    requests: Sequence[FleetRequest],
     outcomes: list[Outcome],
     replica: Replica,
     waiting: deque[Work],
@@ -161,7 +167,7 @@ def one_round(
         if waiting[0].unread:
             break
         admitted.append(waiting.popleft())
-    context = sum(asked[work.number].prompt_tokens for work in running) / decoding if decoding else 0.0
+    context = sum(requests[work.number].prompt_tokens for work in running) / decoding if decoding else 0.0
     ms = serving.round_ms(decoding, gamma, context, prefilled)
     present = len(waiting) + len(running) + len(admitted)
     replica.present_ms += present * ms
@@ -179,7 +185,7 @@ def one_round(
         outcome.tokens += tokens
         outcome.rounds += decoded
         replica.made_tokens += tokens
-        since_ms = now_ms + ms - asked[work.number].at_ms
+        since_ms = now_ms + ms - requests[work.number].at_ms
         outcome.first_ms = min(outcome.first_ms, since_ms)
         if work.left:
             still.append(work)
@@ -203,7 +209,7 @@ def accepted(work: Work, alpha: float, gamma: int) -> int:
 
 def developers(
     sessions: Sequence[Session], count: int, active: float, horizon_ms: float, seed: int = 0
-) -> Iterator[Asked]:
+) -> Iterator[FleetRequest]:
     """Requests of `count` developers within the horizon, each typing that share of it; ordered by developer."""
     pause_ms = sum(entry.seconds for entry in sessions) / len(sessions) * 1000 * (1 - active) / active
     for developer in range(count):
@@ -214,7 +220,7 @@ def developers(
             into_ms = dice.random() * session.seconds * 1000
         while now_ms < horizon_ms:
             if typing:
-                for request in session.asked:
+                for request in session.requests:
                     at_ms = now_ms + request.at_ms - into_ms
                     if request.at_ms >= into_ms and at_ms < horizon_ms:
                         yield replace(request, at_ms=at_ms, developer=developer)
@@ -224,10 +230,10 @@ def developers(
             typing, into_ms, session = not typing, 0.0, dice.choice(sessions)
 
 
-def route(asked: Sequence[Asked], replicas: int, affinity: bool) -> list[list[int]]:
+def route(requests: Sequence[FleetRequest], replicas: int, affinity: bool) -> list[list[int]]:
     """Requests by replica: with affinity, all of a developer's on one replica; else round-robin."""
     numbers: list[list[int]] = [[] for _ in range(replicas)]
-    for number, request in enumerate(asked):
+    for number, request in enumerate(requests):
         to = zlib.crc32(b"developer %d" % request.developer) if affinity else number
         numbers[to % replicas].append(number)
     return numbers
@@ -237,7 +243,7 @@ def route(asked: Sequence[Asked], replicas: int, affinity: bool) -> list[list[in
 class Run:
     """Results of a simulated fleet."""
 
-    asked: Sequence[Asked]
+    requests: Sequence[FleetRequest]
     outcomes: Sequence[Outcome]
     replicas: Sequence[Replica]
     horizon_ms: float
@@ -246,21 +252,21 @@ class Run:
         """Of the requests that were wanted for so long, the share whose last token had come by then."""
         waited = [
             outcome.last_ms + network_ms <= target_ms
-            for request, outcome in zip(self.asked, self.outcomes, strict=True)
+            for request, outcome in zip(self.requests, self.outcomes, strict=True)
             if request.wanted_ms >= target_ms
         ]
         return sum(waited) / len(waited) if waited else 1.0
 
     def shown(self, network_ms: float) -> float:
         """Of all requests, the share answered before the next key."""
-        pairs = zip(self.asked, self.outcomes, strict=True)
+        pairs = zip(self.requests, self.outcomes, strict=True)
         return sum(outcome.last_ms + network_ms <= request.wanted_ms for request, outcome in pairs) / max(
-            1, len(self.asked)
+            1, len(self.requests)
         )
 
     def quantile_ms(self, of: str, share: float, wanted_ms: float) -> float:
         """Of the requests wanted at least so long: the time that `share` of them do not exceed to "first" or "last"."""
-        pairs = zip(self.asked, self.outcomes, strict=True)
+        pairs = zip(self.requests, self.outcomes, strict=True)
         times = sorted(getattr(outcome, f"{of}_ms") for request, outcome in pairs if request.wanted_ms >= wanted_ms)
         return times[max(0, math.ceil(share * len(times)) - 1)] if times else NEVER_MS
 
@@ -277,9 +283,11 @@ class Run:
         return sum(replica.sequence_rounds for replica in self.replicas) / max(1, rounds)
 
 
-def run(asked: Sequence[Asked], serving: Serving, replicas: int, horizon_ms: float, affinity: bool = True) -> Run:
+def run(
+    requests: Sequence[FleetRequest], serving: Serving, replicas: int, horizon_ms: float, affinity: bool = True
+) -> Run:
     """Serve the requests in the order of their times."""
-    in_time = sorted(asked, key=lambda one: one.at_ms)
+    in_time = sorted(requests, key=lambda one: one.at_ms)
     outcomes: list[Outcome] = [Outcome()] * len(in_time)
     served = []
     for numbers in route(in_time, replicas, affinity):
@@ -288,4 +296,4 @@ def run(asked: Sequence[Asked], serving: Serving, replicas: int, horizon_ms: flo
         served.append(replica)
         for number, outcome in zip(numbers, mine, strict=True):
             outcomes[number] = outcome
-    return Run(asked=in_time, outcomes=outcomes, replicas=served, horizon_ms=horizon_ms)
+    return Run(requests=in_time, outcomes=outcomes, replicas=served, horizon_ms=horizon_ms)

@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks import results_file
 from benchmarks.capacity.roofline import GPUS, MODELS, Serving, anchors, off_above, schedule, speedup
-from benchmarks.capacity.simulator import Asked, Run, Session, cached, developers, run
+from benchmarks.capacity.simulator import FleetRequest, Run, Session, cached, developers, run
 from benchmarks.capacity.tables import print_tables
 from speclsp.cli import measure
 from speclsp.errors import InputError
@@ -82,7 +82,9 @@ def sessions(traffic: Figures, server: Figures) -> list[Session]:
             if row["overtaken"]:
                 tokens = dice.choice([length for length in whole if length >= tokens] or [tokens])
             cached_tokens = {age: row[f"cached_tokens_{age}"] for age in ages}
-            requests.append(Asked(row["at_ms"], row["prompt_tokens"], max(1, tokens), row["wanted_ms"], cached_tokens))
+            requests.append(
+                FleetRequest(row["at_ms"], row["prompt_tokens"], max(1, tokens), row["wanted_ms"], cached_tokens)
+            )
         result.append(Session(session["seconds"], requests))
     return result
 
@@ -204,11 +206,11 @@ def capacity(typed: Sequence[Session], serving: Serving, share: float, horizon_m
     return low
 
 
-def told(done: Run, within_ms: float) -> Figures:
+def run_figures(done: Run, within_ms: float) -> Figures:
     """Summary of a run."""
     seconds = done.horizon_ms / 1000
     return {
-        "requests_per_second": round(len(done.asked) / seconds, 1),
+        "requests_per_second": round(len(done.requests) / seconds, 1),
         **{
             f"{of}_p{share * 100:.0f}_ms": finite(done.quantile_ms(of, share, within_ms) + NETWORK_MS)
             for of in ("first", "last")
@@ -229,7 +231,7 @@ def at_capacity(
     """The most developers on one GPU, and the figures of a run with that many; None where there is no such run."""
     most = capacity(typed, serving, share, horizon_ms / 4, within_ms)
     done = simulate(typed, serving, most, 1, share, horizon_ms / 2) if most else None
-    return {"developers": most, "at": told(done, within_ms) if done is not None else None}
+    return {"developers": most, "at": run_figures(done, within_ms) if done is not None else None}
 
 
 def finite(ms: float) -> float | None:
@@ -256,8 +258,8 @@ def team(
     return {
         "developers": count,
         "replicas": replicas,
-        "affinity": told(done, within_ms),
-        "no_affinity": told(without, within_ms),
+        "affinity": run_figures(done, within_ms),
+        "no_affinity": run_figures(without, within_ms),
     }
 
 
@@ -276,7 +278,7 @@ def bench(options: argparse.Namespace) -> Figures:
     chosen = pair(options.gpu, options.target)
     if not fits(chosen, context):
         raise InputError(f"--target {options.target} does not fit on --gpu {options.gpu!r} in bf16 with its draft.")
-    requests = [request for session in typed for request in session.asked]
+    requests = [request for session in typed for request in session.requests]
     reading = sum(request.prompt_tokens - cached(request, 1) for request in requests) / sum(
         request.output_tokens for request in requests
     )

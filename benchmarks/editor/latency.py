@@ -88,7 +88,7 @@ class Key:
 
     ms: float
     ghost_ms: float | None  # first on the screen; None: nothing came, or the next key came first
-    asked_ms: float = 0.0
+    request_ms: float = 0.0
     answered_ms: float = 0.0
     along: bool = False  # it typed through a suggestion
 
@@ -127,12 +127,14 @@ def typed(seat: NvimSession, text: str, warm: bool) -> list[Key]:
     for number, (character, ms, till) in enumerate(zip(text, pressed, [*pressed[1:], float("inf")], strict=True)):
         before = [frame for frame in frames if frame.ms < ms]
         along = bool(before and before[-1].ghost and "".join(before[-1].ghost).startswith(character))
-        candidates = (reply for reply in answers if reply.asked_ms >= ms and len(reply.document) == length + number + 1)
+        candidates = (
+            reply for reply in answers if reply.request_ms >= ms and len(reply.document) == length + number + 1
+        )
         # about the text with this key and no further one
         answer = next((reply for reply in candidates if reply.texts), None)
         after = ms if along else answer.ms if answer else till
         ghost_ms = next((frame.ms for frame in frames if after <= frame.ms < till and frame.ghost), None)
-        keys.append(Key(ms, ghost_ms, answer.asked_ms if answer else 0.0, answer.ms if answer else 0.0, along))
+        keys.append(Key(ms, ghost_ms, answer.request_ms if answer else 0.0, answer.ms if answer else 0.0, along))
     return keys if warm else []  # the first suggestion of all has a cold model
 
 
@@ -166,10 +168,10 @@ def vscode(pair: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
                             question for question in questions if stroke.ms <= question.ms < till and question.items
                         ]
                         request = next((entry for entry in requests if entry.answered_ms), None)
-                        asked_ms, answered_ms = (request.ms, request.answered_ms) if request else (0.0, 0.0)
+                        request_ms, answered_ms = (request.ms, request.answered_ms) if request else (0.0, 0.0)
                         along = bool(ghost) and ghost.startswith(stroke.key)
                         if time_number or chunk != TYPED[0]:
-                            keys.append(Key(stroke.ms, stroke.ghost_ms, asked_ms, answered_ms, along))
+                            keys.append(Key(stroke.ms, stroke.ghost_ms, request_ms, answered_ms, along))
                         ghost = stroke.ghost
         traces = read_traces(server.root / "home/.local/state/speclsp/log/lsp.log")
     return keys, traces
@@ -188,11 +190,11 @@ def figures(keys: list[Key], traces: list[dict[str, float]]) -> dict[str, object
     ]
     parts: dict[str, list[float]] = {"whole": [], "editor": [], "server": [], "engine": []}
     for key in new:
-        near = min(traces, key=lambda trace: abs(trace["at_ms"] - key.asked_ms), default=None)
-        if near is None or abs(near["at_ms"] - key.asked_ms) > SAME_MS:
+        near = min(traces, key=lambda trace: abs(trace["at_ms"] - key.request_ms), default=None)
+        if near is None or abs(near["at_ms"] - key.request_ms) > SAME_MS:
             continue
         assert key.ghost_ms is not None
-        between = key.answered_ms - key.asked_ms
+        between = key.answered_ms - key.request_ms
         engine = min(near["engine_ms"], between)
         parts["whole"].append(key.ghost_ms - key.ms)
         parts["editor"].append(key.ghost_ms - key.ms - between)

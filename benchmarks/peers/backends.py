@@ -206,9 +206,9 @@ def versions(names: list[str]) -> dict[str, str]:
     return installed
 
 
-def print_table(told: Mapping[str, Any]) -> None:
+def print_table(reports: Mapping[str, Any]) -> None:
     print(f"{'':32}{'cold p50':>10}{'p95':>9}{'warm p50':>10}{'p95':>9}   equal   first line  likeness")
-    for name, server in told.items():
+    for name, server in reports.items():
         for way, row in server.get("side_by_side", {}).items():
             print(
                 f"{f'{name}: {way}':32}{row['cold_p50_ms']:10.0f}{row['cold_p95_ms']:9.0f}{row['warm_p50_ms']:10.0f}"
@@ -260,13 +260,13 @@ def main(options: argparse.Namespace) -> int:
     return 1 if any("not_run" in report for report in reports.values()) else 0
 
 
-def write(options: argparse.Namespace, told: Mapping[str, Any]) -> None:
+def write(options: argparse.Namespace, reports: Mapping[str, Any]) -> None:
     """Write the report into the file, beside those of other servers."""
     file = results_file.RESULTS / "backends.json"
     earlier = json.loads(file.read_text()) if file.is_file() else {"server_versions": {}, "servers": {}}
     figures = {
         "pair": options.model,
-        "server_versions": earlier["server_versions"] | versions(list(told)),
-        "servers": earlier["servers"] | dict(told),
+        "server_versions": earlier["server_versions"] | versions(list(reports)),
+        "servers": earlier["servers"] | dict(reports),
     }
     print(f"wrote {results_file.write('backends', figures)}", flush=True)

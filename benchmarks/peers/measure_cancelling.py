@@ -22,26 +22,26 @@ SOURCE = "def add(a, b):\n    return \n"
 CURSOR = len(SOURCE) - 1
 
 
-def key_then_request(editor: Editor, page: Page, asked: int) -> None:
+def key_then_request(editor: Editor, page: Page, msg_id: int) -> None:
     """Most editors: the edit, then the next request."""
     page.ask(page.type(CURSOR, "z"))
 
 
-def cancel_then_key(editor: Editor, page: Page, asked: int) -> None:
+def cancel_then_key(editor: Editor, page: Page, msg_id: int) -> None:
     """VS Code: the older request is cancelled, the edit follows at once."""
-    editor.notify("$/cancelRequest", {"id": asked})
+    editor.notify("$/cancelRequest", {"id": msg_id})
     page.type(CURSOR, "z")
 
 
-def key_then_cancel(editor: Editor, page: Page, asked: int) -> None:
+def key_then_cancel(editor: Editor, page: Page, msg_id: int) -> None:
     """The edit, and then the cancelling."""
     page.type(CURSOR, "z")
-    editor.notify("$/cancelRequest", {"id": asked})
+    editor.notify("$/cancelRequest", {"id": msg_id})
 
 
-def cancel_alone(editor: Editor, page: Page, asked: int) -> None:
+def cancel_alone(editor: Editor, page: Page, msg_id: int) -> None:
     """A cursor that moves, a window that is left."""
-    editor.notify("$/cancelRequest", {"id": asked})
+    editor.notify("$/cancelRequest", {"id": msg_id})
 
 
 WAYS: tuple[Callable[[Editor, Page, int], None], ...] = (

@@ -247,7 +247,11 @@ def bench(config: Config, options: argparse.Namespace, every: Sequence[Task]) ->
                 answering.recent_edits = played(one, one.place.root).candidates
                 for variant in selected:
                     rows[variant.name].append(answering.row(one.place, variant))
-                bar.show("completing", number / len(chosen), f"{number + 1} of {len(chosen)}, {answering.asked} asked")
+                bar.show(
+                    "completing",
+                    number / len(chosen),
+                    f"{number + 1} of {len(chosen)}, {answering.new_generations} asked",
+                )
             answering.check()
     finally:
         cache.close()

@@ -28,7 +28,7 @@ METRICS: Mapping[str, Measure] = {
     "names_known": lambda row: (row.judged.known, row.judged.names),
     "repeats_of_shown": lambda row: (row.judged.repeats, row.judged.shown),
 }
-HELD = ("exact", "similarity", "right_characters", "saved_per_shown")  # against base
+COMPARED = ("exact", "similarity", "right_characters", "saved_per_shown")  # against base
 WHOLE = ("all", "cross", "single")  # the groups with all metrics
 LEAST = 10  # tasks of a kind that are worth a line
 
@@ -62,12 +62,14 @@ def of_variant(
         metrics = METRICS if name in WHOLE else {"exact": METRICS["exact"]}
         figures: dict[str, Any] = {"tasks": len(numbers)}
         figures |= {metric: as_json(bootstrap.figure(counts(mine, of), resampled)) for metric, of in metrics.items()}
-        figures["beside_base"] = held_against(mine, theirs, [metric for metric in HELD if metric in metrics], resampled)
+        figures["beside_base"] = comparison(
+            mine, theirs, [metric for metric in COMPARED if metric in metrics], resampled
+        )
         by_kind_name[name] = figures
     return {"of": by_kind_name} | costs(rows)
 
 
-def held_against(mine: Sequence[Row], theirs: Sequence[Row], metrics: Sequence[str], drawn: Draws) -> dict[str, Any]:
+def comparison(mine: Sequence[Row], theirs: Sequence[Row], metrics: Sequence[str], drawn: Draws) -> dict[str, Any]:
     """Ratio and difference of metrics, the same tasks drawn for both."""
     return {
         metric: {
@@ -81,10 +83,10 @@ def held_against(mine: Sequence[Row], theirs: Sequence[Row], metrics: Sequence[s
 def beside(rows: Sequence[Row], others: Sequence[Row], tasks: Sequence[Task]) -> dict[str, Any]:
     """Comparison of one variant with another, over the tasks that both have: all, cross-file and single-file ones."""
     return {
-        name: held_against(
+        name: comparison(
             [rows[number] for number in numbers],
             [others[number] for number in numbers],
-            HELD,
+            COMPARED,
             bootstrap.draws(len(numbers)),
         )
         for name, numbers in groups(tasks[: min(len(rows), len(others))]).items()
@@ -94,22 +96,22 @@ def beside(rows: Sequence[Row], others: Sequence[Row], tasks: Sequence[Task]) ->
 
 def costs(rows: Sequence[Row]) -> dict[str, Any]:
     """Times, tokens and sources. Model times are of this run's generations; the others were measured before."""
-    asked_rows = [row for row in rows if row.tokens or row.prompt_tokens]
-    fresh = [row.ms for row in asked_rows if row.asked]
-    looked = [row.context_ms for row in asked_rows]
+    model_rows = [row for row in rows if row.tokens or row.prompt_tokens]
+    fresh = [row.ms for row in model_rows if row.asked]
+    looked = [row.context_ms for row in model_rows]
     sources: dict[str, list[int]] = {}
     for row in rows:
         for source, _path, characters in row.extra:
             sources.setdefault(source, []).append(characters)
     return {
-        "asked": len(asked_rows),
+        "asked": len(model_rows),
         "made_in_this_run": len(fresh),
-        "known_from_another": len(asked_rows) - len(fresh),
+        "known_from_another": len(model_rows) - len(fresh),
         "ms": spread(fresh) if fresh else None,
-        "ms_when_made": spread([row.ms for row in asked_rows]),
+        "ms_when_made": spread([row.ms for row in model_rows]),
         "context_ms": spread(looked) if any(looked) else None,
-        "prompt_tokens": spread([row.prompt_tokens for row in asked_rows]),
-        "tokens": spread([row.tokens for row in asked_rows]),
+        "prompt_tokens": spread([row.prompt_tokens for row in model_rows]),
+        "tokens": spread([row.tokens for row in model_rows]),
         "nothing_because": tally(row.reason for row in rows if row.reason),
         "shown_from": {
             source: {"pieces": len(sizes), "mean_characters": round(sum(sizes) / len(sizes))}

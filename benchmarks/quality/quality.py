@@ -124,7 +124,7 @@ def run(
                     if entry.most_tasks is None or number < entry.most_tasks:
                         rows[entry.name].append(asking.row(task, entry))
                     done = (number * len(mine) + place + 1) / (len(tasks) * len(mine))
-                    bar.show("completing", done, f"{number + 1} of {len(tasks)} tasks, {asking.asked} asked")
+                    bar.show("completing", done, f"{number + 1} of {len(tasks)} tasks, {asking.new_generations} asked")
             asking.check()
             about["arithmetic"][engine.target] = asking.arithmetic
         del engine, asking
@@ -201,12 +201,12 @@ def written(task: Task) -> str:
     return (task.root / task.path).read_text(encoding="utf-8")[task.cursor :][:WRITTEN]
 
 
-def table(told: Mapping[str, Any], full_beside: Mapping[str, Any] = MappingProxyType({})) -> str:
+def table(rows: Mapping[str, Any], full_beside: Mapping[str, Any] = MappingProxyType({})) -> str:
     """The ablation as text: exact lines in all, cross-file and single-file tasks, with the other metrics."""
     head = ("variant", "exact", "full x", "cross", "x base", "single", "x base", "similar", "saved", "shown", "breaks",
             "twice", "names", "prompt", "ctx ms", "ms")  # fmt: skip
     lines = [head]
-    for name, row in told.items():
+    for name, row in rows.items():
         of = row["of"]
         lines.append(
             (

@@ -84,7 +84,7 @@ class Answer:
 
     reader: Reader
     generation: Generation
-    asked: bool
+    is_new: bool
     extra: tuple[tuple[str, str, int], ...]
     context_ms: float = 0.0
 
@@ -100,7 +100,7 @@ class TaskRunner:
         self.server = LlamaServer(engine.card, cache, config.engine.threads)
         self.arithmetic = arithmetic(engine)
         self.model = model_key(engine, self.arithmetic, config.models_dir)
-        self.asked = 0
+        self.new_generations = 0
         self.recent_edits: Callable[[ChunkPlace], list[Chunk]] | None = None  # of the task's user (edits.py)
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class TaskRunner:
         assert result is not None  # otherwise it would have been generated again
         cleaned = answer.reader.to_suggestion(result.text, complete=result.whole)
         shown = cleaned if isinstance(cleaned, Suggestion) else None
-        self.asked += answer.asked
+        self.new_generations += answer.is_new
         return Row(
             task=task.id,
             judged=judge(task, shown, snapshot, tree, torn=not result.whole),
@@ -142,7 +142,7 @@ class TaskRunner:
             extra=answer.extra,
             context_ms=answer.context_ms,
             ms=answer.generation.ms,
-            asked=answer.asked,
+            asked=answer.is_new,
         )
 
     def ask(self, task: Task, variant: Variant, snapshot: Snapshot, tree: SyntaxTree | None) -> Answer | NoSuggestion:
@@ -179,7 +179,7 @@ class TaskRunner:
             request, plan, prompt_orders.prompter_for(self.ours, variant.order, config.engine.context_tokens)
         )
         extra = tuple((chunk.source, chunk.path, len(chunk.text)) for chunk in context.extra)
-        return Answer(reader=plan, generation=generation, asked=is_new, extra=extra, context_ms=context_ms)
+        return Answer(reader=plan, generation=generation, is_new=is_new, extra=extra, context_ms=context_ms)
 
     def peer(self, task: Task, variant: Variant) -> Answer:
         """As llama.vscode would, on this engine or a llama.cpp server. Raises PeerError."""
@@ -189,7 +189,7 @@ class TaskRunner:
         else:
             generation, is_new = self.say(question.request(), question, self.infill)
         extra = tuple(("ring", chunk.filename, len(chunk.text)) for chunk in question.chunks)
-        return Answer(reader=question, generation=generation, asked=is_new, extra=extra)
+        return Answer(reader=question, generation=generation, is_new=is_new, extra=extra)
 
     def say(self, request: Request, reader: Reader, prompter: Prompter) -> tuple[Generation, bool]:
         """(generation for a request, as far as `reader` needs it; True if it was generated now)."""

@@ -151,11 +151,11 @@ COLUMNS = (
 
 def row(name: str, way: Mapping[str, Any]) -> str:
     """A way in the table: milliseconds, tokens a round where there were guesses beside τ, decoding's speed-up."""
-    tau_said = f"{way['tau_per_guessing_round']:6.2f} {way['alpha']:6.0%}" if way["judged"] else f"{'-':>6} {'-':>6}"
+    tau_column = f"{way['tau_per_guessing_round']:6.2f} {way['alpha']:6.0%}" if way["judged"] else f"{'-':>6} {'-':>6}"
     per_round = way["tokens_per_guessing_round"] if way["judged"] else way["tokens_per_round"]
     return (
         f"{name:12} {way['ttft_ms']['p50']:7.0f} {way['decode_ms']['p50']:7.0f} {way['total_ms']['p50']:7.0f} "
-        f"{way['ms_per_token']:7.1f} {per_round:7.2f} {tau_said} {way['decode_speed_up']:6.2f}"
+        f"{way['ms_per_token']:7.1f} {per_round:7.2f} {tau_column} {way['decode_speed_up']:6.2f}"
     )
 
 

@@ -44,7 +44,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class FormatResult:
     """One format's result for a task: the prompt's tokens as the engine built them, and its greedy continuation.
 
     Its first `respelled` tokens repeat the text before the cursor, and were not chosen freely.
@@ -84,7 +84,7 @@ def tasks(files: int, tokens: int) -> list[Task]:
     return result
 
 
-def say(engine: CompletionEngine, chosen: list[Task], progress: Callable[[float, str], None]) -> list[Said]:
+def say(engine: CompletionEngine, chosen: list[Task], progress: Callable[[float, str], None]) -> list[FormatResult]:
     """Every task completed greedily, token by token."""
     results = []
     for number, task in enumerate(chosen):
@@ -92,7 +92,9 @@ def say(engine: CompletionEngine, chosen: list[Task], progress: Callable[[float,
         result = measure.run(engine, task.request).result
         prompt = engine.prompter.build(task.request)
         respelled = spelled_by(engine, result.tokens, prompt.heal)
-        results.append(Said(prompt=list(prompt.ids), tokens=list(result.tokens), respelled=respelled, text=result.text))
+        results.append(
+            FormatResult(prompt=list(prompt.ids), tokens=list(result.tokens), respelled=respelled, text=result.text)
+        )
     progress(1.0, engine.target)
     return results
 
@@ -106,7 +108,7 @@ def spelled_by(engine: CompletionEngine, tokens: list[int], text: bytes) -> int:
 
 
 def agreement(
-    engine: CompletionEngine, reference: list[Said], progress: Callable[[float, str], None]
+    engine: CompletionEngine, reference: list[FormatResult], progress: Callable[[float, str], None]
 ) -> list[list[bool]]:
     """For each token that the reference chose freely: True if `engine` also chooses it after the same tokens."""
     agreed = []
@@ -124,9 +126,11 @@ def agreement(
     return agreed
 
 
-def exact(said: list[Said], chosen: list[Task]) -> int:
+def exact(results: list[FormatResult], chosen: list[Task]) -> int:
     """Number of first lines that equal the answer, trailing blanks aside."""
-    return sum((result.text.split("\n")[0]).rstrip() == task.answer for result, task in zip(said, chosen, strict=True))
+    return sum(
+        (result.text.split("\n")[0]).rstrip() == task.answer for result, task in zip(results, chosen, strict=True)
+    )
 
 
 def in_format(settings: Config, number_format: str) -> Config:

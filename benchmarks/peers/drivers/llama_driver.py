@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from protocol import Answer, Said, die_with_parent, serve
+from protocol import Answer, TokenLog, die_with_parent, serve
 
 START_S = 120
 
@@ -68,7 +68,7 @@ def load(job: dict[str, Any]) -> Answer:
         ports[mode] = free_port()
         server(job, settings, ports[mode])
 
-    def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, said: Said) -> None:
+    def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, log: TokenLog) -> None:
         body = {
             "prompt": ids,
             "n_predict": max_tokens,
@@ -89,7 +89,7 @@ def load(job: dict[str, Any]) -> Answer:
                 piece = json.loads(line[6:])
                 if piece.get("stop"):
                     return
-                said(piece.get("tokens", []))
+                log(piece.get("tokens", []))
 
     return answer
 

@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 import openvino
 import openvino_genai as genai
-from protocol import Answer, Said, serve
+from protocol import Answer, TokenLog, serve
 
 
 class Streamer(genai.StreamerBase):  # type: ignore[misc]
     """Passes tokens on as they are decided."""
 
-    def __init__(self, said: Said) -> None:
+    def __init__(self, log: TokenLog) -> None:
         super().__init__()
-        self.said = said
+        self.log = log
 
     def write(self, token: int | Sequence[int]) -> genai.StreamingStatus:
-        self.said([token] if isinstance(token, int) else token)
+        self.log([token] if isinstance(token, int) else token)
         return genai.StreamingStatus.RUNNING
 
     def end(self) -> None:
@@ -64,7 +64,7 @@ def load(job: dict[str, Any]) -> Answer:
             loaded[key] = pipeline(job, mode, settings)
         pipelines[mode] = loaded[key]
 
-    def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, said: Said) -> None:
+    def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, log: TokenLog) -> None:
         prompt = openvino.Tensor(np.array([ids], dtype=np.int64))
         generation = genai.GenerationConfig(
             max_new_tokens=max_tokens,
@@ -73,7 +73,7 @@ def load(job: dict[str, Any]) -> Answer:
             do_sample=False,
             **job["modes"][mode].get("generation", {}),
         )
-        pipelines[mode].generate(prompt, generation, Streamer(said))
+        pipelines[mode].generate(prompt, generation, Streamer(log))
 
     return answer
 

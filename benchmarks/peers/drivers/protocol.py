@@ -24,7 +24,7 @@ from time import perf_counter
 from typing import Any
 
 
-class Said:
+class TokenLog:
     """The tokens of one answer as they come; the clock of the first ones."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Said:
         self.tokens += (int(token) for token in tokens)
 
 
-Answer = Callable[[list[int], int, str, bool, Said], None]  # ids, max_tokens, mode, cold, where tokens go
+Answer = Callable[[list[int], int, str, bool, TokenLog], None]  # ids, max_tokens, mode, cold, where tokens go
 
 
 def serve(load: Callable[[dict[str, Any]], Answer], packages: Sequence[str]) -> None:
@@ -64,9 +64,9 @@ def serve(load: Callable[[dict[str, Any]], Answer], packages: Sequence[str]) -> 
     tell({"ready": True, "load_s": load_s, "versions": {name: version(name) for name in packages}})
     for line in sys.stdin:
         request = json.loads(line)
-        output = Said()
+        log = TokenLog()
         try:
-            answer(request["ids"], request["max_tokens"], request["mode"], request["cold"], output)
+            answer(request["ids"], request["max_tokens"], request["mode"], request["cold"], log)
         except Exception as error:
             traceback.print_exc()
             tell({"error": one_line(error)})
@@ -74,9 +74,9 @@ def serve(load: Callable[[dict[str, Any]], Answer], packages: Sequence[str]) -> 
         ended_s = perf_counter()
         tell(
             {
-                "total_ms": round((ended_s - output.began_s) * 1e3, 2),
-                "first_ms": round((output.first_s - output.began_s) * 1e3, 2),
-                "tokens": output.tokens,
+                "total_ms": round((ended_s - log.began_s) * 1e3, 2),
+                "first_ms": round((log.first_s - log.began_s) * 1e3, 2),
+                "tokens": log.tokens,
             }
         )
 

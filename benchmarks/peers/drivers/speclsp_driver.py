@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from protocol import Answer, Said, serve
+from protocol import Answer, TokenLog, serve
 
 from speclsp import config
 from speclsp.engine.api import Request
@@ -24,11 +24,11 @@ def load(job: dict[str, Any]) -> Answer:
     engine.prompter.stop_tokens = frozenset()
     modes: dict[str, dict[str, Any]] = job["modes"]
 
-    def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, said: Said) -> None:
+    def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, log: TokenLog) -> None:
         request = Request(raw_prompt="", max_tokens=max_tokens, cache_prompt=not cold, **changes(modes[mode]))
         prompt = Prompt(ids=ids, heal=b"", previous=[], left_out=[])
         for piece in RunningCompletion(engine, request, prompt, threading.Event()):
-            said(piece.tokens)
+            log(piece.tokens)
 
     return answer
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from protocol import Answer, Said, serve
+from protocol import Answer, TokenLog, serve
 from transformers import AutoModelForCausalLM, DynamicCache
 from transformers.generation.streamers import BaseStreamer
 
@@ -19,12 +19,12 @@ from transformers.generation.streamers import BaseStreamer
 class Streamer(BaseStreamer):  # type: ignore[misc]
     """Passes tokens on as they are decided; generate puts the prompt in first."""
 
-    def __init__(self, said: Said) -> None:
-        self.said, self.prompt_seen = said, False
+    def __init__(self, log: TokenLog) -> None:
+        self.log, self.prompt_seen = log, False
 
     def put(self, value: torch.Tensor) -> None:
         if self.prompt_seen:
-            self.said(value.reshape(-1).tolist())
+            self.log(value.reshape(-1).tolist())
         self.prompt_seen = True
 
     def end(self) -> None:
@@ -44,7 +44,7 @@ def load(job: dict[str, Any]) -> Answer:
     draft = read(job["draft"]) if job["draft"] and any(mode.startswith("draft") for mode in job["modes"]) else None
     caches: dict[str, tuple[list[int], DynamicCache]] = {}
 
-    def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, said: Said) -> None:
+    def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, log: TokenLog) -> None:
         settings = job["modes"][mode]
         more: dict[str, Any] = dict(settings.get("generation", {}))
         if mode.startswith("draft") and draft is not None:
@@ -66,7 +66,7 @@ def load(job: dict[str, Any]) -> Answer:
                 max_new_tokens=max_tokens,
                 do_sample=False,
                 past_key_values=cache,
-                streamer=Streamer(said),
+                streamer=Streamer(log),
                 **more,
             )
         caches[mode] = (output[0].tolist(), cache)

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from protocol import Answer, Said, serve
+from protocol import Answer, TokenLog, serve
 
 
 def preload(peer: Path) -> None:
@@ -54,14 +54,14 @@ def load(job: dict[str, Any]) -> Answer:
     engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
     numbers = itertools.count()
 
-    def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, said: Said) -> None:
+    def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, log: TokenLog) -> None:
         if cold:
             engine.reset_prefix_cache()
         sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True, detokenize=False)
         engine.add_request(str(next(numbers)), {"prompt_token_ids": ids}, sampling)
         while engine.has_unfinished_requests():
             for output in engine.step():
-                said(output.outputs[0].token_ids[len(said.tokens) :])
+                log(output.outputs[0].token_ids[len(log.tokens) :])
 
     return answer
 

@@ -130,29 +130,30 @@ def later_lines(
     return by_eagerness
 
 
-def source(told: Mapping[str, Any], pair: str, name: str) -> str:
+def source(summary: Mapping[str, Any], pair: str, name: str) -> str:
     """The lines for CURVES of lsp/confidence.py."""
-    judged = told["features"]["used"]
-    rows = [f"        {key}={json.dumps(told[key])}," for key in ("weights", "wanted", "expected")]
+    judged = summary["features"]["used"]
+    rows = [f"        {key}={json.dumps(summary[key])}," for key in ("weights", "wanted", "expected")]
     about = (
-        f"    # {date.today()}, {name} set: {told['suggested']} suggestions from {told['packages']} packages; on the\n"
+        f"    # {date.today()}, {name} set: {summary['suggested']} suggestions from {summary['packages']} packages; "
+        "on the\n"
         f"    # half that it is not made from, area under ROC {judged['area']:.2f}, Brier's score {judged['brier']:.2f}"
     )
     return "\n".join([about, f'    "{pair}": Curve(', *rows, "    ),"])
 
 
-def in_words(told: Mapping[str, Any]) -> str:
+def in_words(summary: Mapping[str, Any]) -> str:
     """The table and curves as text."""
     names = ("least", "shown", "precision", "right_kept", "saved_kept", "worth")
     rows = [
         f"{name:8}" + "".join("-".rjust(12) if row[what] is None else f"{row[what]:>12.3f}" for what in names)
-        for name, row in told["at"].items()
+        for name, row in summary["at"].items()
     ]
     head = " " * 8 + "".join(f"{what:>12}" for what in names)
-    tried = [f"{name:15} " + "  ".join(f"{k} {v}" for k, v in row.items()) for name, row in told["features"].items()]
-    bins = [f"  said {row['said']:.2f} true {row['true']:.2f} ({row['examples']})" for row in told["reliability"]]
-    typing = f"typed along: {told['typed_along']}" if told["typed_along"] else NO_TYPING
-    return "\n".join([head, *rows, "", *tried, "", *bins, "", f"later lines: {told['later_lines']}", typing])
+    tried = [f"{name:15} " + "  ".join(f"{k} {v}" for k, v in row.items()) for name, row in summary["features"].items()]
+    bins = [f"  said {row['said']:.2f} true {row['true']:.2f} ({row['examples']})" for row in summary["reliability"]]
+    typing = f"typed along: {summary['typed_along']}" if summary["typed_along"] else NO_TYPING
+    return "\n".join([head, *rows, "", *tried, "", *bins, "", f"later lines: {summary['later_lines']}", typing])
 
 
 def draw(figure: Figure, data: Mapping[str, Any]) -> None:

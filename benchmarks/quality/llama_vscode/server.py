@@ -63,7 +63,7 @@ class LlamaServer:
         return digest([(self.home / "requirements.txt").read_text(), model_directory.sum_of(self.weights)])
 
     def say(self, ask: Ask) -> tuple[Generation, bool]:
-        """(answer, True if the server had to be asked). Raises PeerError."""
+        """(answer, True if the server generated it now). Raises PeerError."""
         body = ask.body(SEED)
         key = digest([self.sum, body])
         entry = self.cache.get(key)

@@ -62,7 +62,7 @@ def generations(task: cursors.Task, chance: random.Random) -> Iterator[tuple[str
 
 
 def broken(
-    task: cursors.Task, plan: SuggestionPlan, tree: SyntaxTree, made: Suggestion, said: str, kind: str
+    task: cursors.Task, plan: SuggestionPlan, tree: SyntaxTree, made: Suggestion, output: str, kind: str
 ) -> Iterator[str]:
     """The laws that a suggestion does not keep."""
     deadline = perf_counter() + ENOUGH_MS / 1e3
@@ -76,7 +76,7 @@ def broken(
         yield "repeats what stands below"
     style, _step = lexical_rules.indent_style(plan.around.before + plan.around.after)
     blanks = {line[:1] for line in made.text.split("\n")[1:] if line[:1] in "\t "}
-    if style and "\t" in said + " " and blanks - {""} - {"\t" if style == "tabs" else " "} and " *" not in made.text:
+    if style and "\t" in output + " " and blanks - {""} - {"\t" if style == "tabs" else " "} and " *" not in made.text:
         yield "mixes tabs and spaces"
     if plan.to_suggestion(made.text) != made:
         yield "is another text when cleaned again"

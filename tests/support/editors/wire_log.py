@@ -20,7 +20,7 @@ BYTES = {"utf-8": 1, "utf-16": 2, "utf-32": 4}  # bytes of one unit of a positio
 class Answer:
     """One answered request for a suggestion."""
 
-    asked_ms: float
+    request_ms: float
     ms: float
     uri: str
     line: int
@@ -113,21 +113,21 @@ class Conversation:
         elif to == "editor" and method is None and message.get("id") not in self._open:
             self._early[message.get("id")] = {"ms": ms, "to": to, "message": message}
         elif to == "editor" and method is None:
-            asked_ms, method, params, text = self._open.pop(message["id"])
+            request_ms, method, params, text = self._open.pop(message["id"])
             result = message.get("result") or {}
             if method == "initialize":
                 self.encoding = result.get("capabilities", {}).get("positionEncoding", "utf-16")
             else:
-                self.answers.append(self._answer(asked_ms, ms, params, text, result))
+                self.answers.append(self._answer(request_ms, ms, params, text, result))
 
-    def _answer(self, asked_ms: float, ms: float, params: dict[str, Any], text: str, result: Any) -> Answer:
+    def _answer(self, request_ms: float, ms: float, params: dict[str, Any], text: str, result: Any) -> Answer:
         items = result["items"] if isinstance(result, dict) and "items" in result else result or []
         at = params["position"]
         span = items[0]["range"] if items else {"start": at, "end": at}
         start, end = (self._offset(text, span[side]) for side in ("start", "end"))
         texts = tuple(plain(item["insertText"]) for item in items)
         return Answer(
-            asked_ms=asked_ms,
+            request_ms=request_ms,
             ms=ms,
             uri=params["textDocument"]["uri"],
             line=at["line"],

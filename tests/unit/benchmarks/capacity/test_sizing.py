@@ -30,7 +30,7 @@ from benchmarks.capacity.roofline import (
     speedup,
     tau,
 )
-from benchmarks.capacity.simulator import NEVER_MS, Asked, Session, developers, route, run, serve
+from benchmarks.capacity.simulator import NEVER_MS, FleetRequest, Session, developers, route, run, serve
 
 H100 = GPUS["H100 SXM"]
 PLAIN = Serving(gpu=H100, target=MODELS["7B"])
@@ -42,7 +42,7 @@ def speculating(gamma: int = 3, alpha: float = 0.7, gpu: str = "H100 SXM", targe
 
 
 @st.composite
-def asked(draw: st.DrawFn, patient: bool = False) -> list[Asked]:
+def fleet_requests(draw: st.DrawFn, patient: bool = False) -> list[FleetRequest]:
     """Up to 60 requests within two seconds, of up to six developers, in the order of their times."""
     dice = random.Random(draw(st.integers(0, 10**6)))
     count, within_ms = draw(st.integers(1, 60)), draw(st.sampled_from([50, 500, 2000]))
@@ -52,7 +52,7 @@ def asked(draw: st.DrawFn, patient: bool = False) -> list[Asked]:
         prompt = dice.randint(1, 3000)
         cached = {1: dice.randrange(prompt), 4: dice.randrange(prompt) // 4}
         times = dice.uniform(0, within_ms), dice.choice(wanted)
-        made.append(Asked(times[0], prompt, dice.randint(1, 40), times[1], cached, dice.randrange(6)))
+        made.append(FleetRequest(times[0], prompt, dice.randint(1, 40), times[1], cached, dice.randrange(6)))
     return sorted(made, key=lambda one: one.at_ms)
 
 
@@ -127,16 +127,16 @@ def test_gamma_by_batch_covers_every_batch_once_and_is_never_slower_than_none(
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 0.9, 1.0])
 def test_alone_a_sequence_gets_tau_tokens_a_round_and_its_time_is_that_of_its_rounds(alpha: float):
     serving, tokens = speculating(4, alpha), 20_000
-    (outcome,), replica = serve([Asked(0.0, 100, tokens, ENDLESS_MS)], serving)
+    (outcome,), replica = serve([FleetRequest(0.0, 100, tokens, ENDLESS_MS)], serving)
     assert (tokens - 1) / outcome.rounds == pytest.approx(tau(alpha, 4), rel=0.03)
     assert outcome.first_ms == pytest.approx(serving.round_ms(0, 0, 0, 100))
     assert outcome.last_ms - outcome.first_ms == pytest.approx(outcome.rounds * serving.round_ms(1, 4, 100))
     assert replica.mean_batch == 1
 
 
-@given(asked(), SERVERS)
+@given(fleet_requests(), SERVERS)
 @settings(max_examples=60)
-def test_every_request_ends_once_and_no_work_is_lost_or_made_up(requests: list[Asked], serving: Serving):
+def test_every_request_ends_once_and_no_work_is_lost_or_made_up(requests: list[FleetRequest], serving: Serving):
     outcomes, replica = serve(requests, serving)
     for one, outcome in zip(requests, outcomes, strict=True):
         finished = outcome.last_ms < NEVER_MS
@@ -149,18 +149,18 @@ def test_every_request_ends_once_and_no_work_is_lost_or_made_up(requests: list[A
     assert replica.busy_ms + replica.idle_ms == pytest.approx(replica.end_ms), "it rests only when nobody is there"
 
 
-@given(asked(), SERVERS)
+@given(fleet_requests(), SERVERS)
 @settings(max_examples=60)
-def test_littles_law_holds(requests: list[Asked], serving: Serving):
+def test_littles_law_holds(requests: list[FleetRequest], serving: Serving):
     outcomes, replica = serve(requests, serving)
     present = replica.present_ms / replica.end_ms  # L, by watching who is there
     rate, sojourn_ms = len(requests) / replica.end_ms, sum(outcome.left_ms for outcome in outcomes) / len(outcomes)
     assert present == pytest.approx(rate * sojourn_ms)
 
 
-@given(asked(patient=True), SERVERS, st.integers(1, 4))
+@given(fleet_requests(patient=True), SERVERS, st.integers(1, 4))
 @settings(max_examples=60)
-def test_twice_the_replicas_are_no_slower_on_average(requests: list[Asked], serving: Serving, replicas: int):
+def test_twice_the_replicas_are_no_slower_on_average(requests: list[FleetRequest], serving: Serving, replicas: int):
     def mean_ms(count: int) -> float:
         outcomes = run(requests, serving, count, 2000).outcomes
         return sum(outcome.last_ms for outcome in outcomes) / len(outcomes)
@@ -169,9 +169,11 @@ def test_twice_the_replicas_are_no_slower_on_average(requests: list[Asked], serv
     assert mean_ms(2 * replicas) <= mean_ms(replicas) + longest_ms
 
 
-@given(asked(patient=True), SERVERS)
+@given(fleet_requests(patient=True), SERVERS)
 @settings(max_examples=30)
-def test_a_request_takes_the_same_alone_whatever_its_neighbours_were_named(requests: list[Asked], serving: Serving):
+def test_a_request_takes_the_same_alone_whatever_its_neighbours_were_named(
+    requests: list[FleetRequest], serving: Serving
+):
     alone, _ = serve(requests[:1], serving, numbers=[7])
     far_away = replace(requests[0], at_ms=1e7, developer=99)
     both, _ = serve([requests[0], far_away], serving, numbers=[7, 8])
@@ -179,7 +181,7 @@ def test_a_request_takes_the_same_alone_whatever_its_neighbours_were_named(reque
 
 
 def test_a_key_ends_a_request_within_the_round_that_is_under_way():
-    (outcome,), replica = serve([Asked(0.0, 100, 10_000, 50.0)], PLAIN)
+    (outcome,), replica = serve([FleetRequest(0.0, 100, 10_000, 50.0)], PLAIN)
     assert outcome.last_ms == NEVER_MS
     assert 50 <= outcome.left_ms <= 50 + PLAIN.round_ms(1, 0, 100)
     assert replica.end_ms == outcome.left_ms
@@ -188,8 +190,8 @@ def test_a_key_ends_a_request_within_the_round_that_is_under_way():
 def test_a_prompt_is_read_again_when_its_memory_was_needed_for_others():
     small = Serving(gpu=replace(H100, memory_gib=14.2 / 0.9), target=MODELS["7B"])
     assert 10_000 < small.cache_tokens < 30_000
-    mine = [Asked(at_ms, 1000, 1, ENDLESS_MS, {1: 900}) for at_ms in (0.0, 1000.0, 9000.0)]
-    others = [Asked(5000.0 + number, 1000, 1, ENDLESS_MS, {}, 1 + number) for number in range(40)]
+    mine = [FleetRequest(at_ms, 1000, 1, ENDLESS_MS, {1: 900}) for at_ms in (0.0, 1000.0, 9000.0)]
+    others = [FleetRequest(5000.0 + number, 1000, 1, ENDLESS_MS, {}, 1 + number) for number in range(40)]
     afterwards = [replace(others[0], at_ms=9200.0), replace(mine[0], at_ms=9500.0)]
     outcomes, _ = serve(sorted([*mine, *others, *afterwards], key=lambda one: one.at_ms), small)
     assert [outcomes[at].read_tokens for at in (0, 1, -3, -2, -1)] == [1000, 100, 1000, 1000, 100]
@@ -205,7 +207,7 @@ def typed(seed: int = 1) -> list[Session]:
         Session(
             20.0,
             [
-                Asked(
+                FleetRequest(
                     900.0 * number,
                     500,
                     dice.choice([3, 8, 16, 24]),
@@ -290,11 +292,13 @@ def test_a_prefix_cache_holds_whole_blocks_of_what_is_common_and_never_the_last_
     recorder: ModuleType, ids: list[int], tail: list[int], cut: int
 ):
     other = ids[:cut] + tail
-    held = recorder.shared(ids, other)
-    assert held % recorder.BLOCK_TOKENS == 0
-    assert held == 0 or held < len(ids)
-    assert ids[:held] == other[:held]
-    assert held + recorder.BLOCK_TOKENS > min(cut, len(ids) - 1), "nothing that is common and whole is left out"
+    cached_tokens = recorder.shared(ids, other)
+    assert cached_tokens % recorder.BLOCK_TOKENS == 0
+    assert cached_tokens == 0 or cached_tokens < len(ids)
+    assert ids[:cached_tokens] == other[:cached_tokens]
+    assert cached_tokens + recorder.BLOCK_TOKENS > min(cut, len(ids) - 1), (
+        "nothing that is common and whole is left out"
+    )
 
 
 def test_a_stream_that_was_closed_while_nobody_was_answered_counts_as_overtaken_by_a_key(recorder: ModuleType):
@@ -340,9 +344,9 @@ def test_the_load_is_counted_for_each_second_of_typing_and_what_a_key_cut_short_
     assert found["new_prompt_tokens"] == pytest.approx((400 + 18 + 10) / 3, abs=0.05)
     assert found["overtaken"] == pytest.approx(1 / 3, abs=0.001)
     (session,) = sizing.sessions(made, made["servers"][0])
-    assert [one.output_tokens for one in session.asked][::2] == [20, 12]
-    assert session.asked[1].output_tokens in (12, 20), "it would have gone on"
-    assert session.asked[1].cached_tokens == {1: 384, 4: 320}
+    assert [one.output_tokens for one in session.requests][::2] == [20, 12]
+    assert session.requests[1].output_tokens in (12, 20), "it would have gone on"
+    assert session.requests[1].cached_tokens == {1: 384, 4: 320}
 
 
 def test_the_command_prints_every_table_and_writes_what_it_found(

@@ -70,7 +70,7 @@ class Oracle(language_server.Server):
         self.answers, self.stray, self.messages = {}, 0, []
         self._coming: dict[int, tuple[float, dict[str, Any]]] = {}
         self._numbers, self._heard, self._ended = itertools.count(1), threading.Condition(), False
-        self.text, self.cancelled, self.asked = "", [], []
+        self.text, self.cancelled, self.msg_ids = "", [], []
 
     def send(self, *messages: dict[str, Any]) -> None:
         for message in messages:
@@ -85,7 +85,7 @@ class Oracle(language_server.Server):
                 self.cancelled.append(params["id"])
                 self._coming[params["id"]] = (self.clock() + 0.001, {"error": {"code": -32800}})
             elif message["method"] == "textDocument/inlineCompletion":
-                self.asked.append(message["id"])
+                self.msg_ids.append(message["id"])
                 answer = {"result": {"items": self.items(params["position"])}}
                 self._coming[message["id"]] = (self.clock() + self.takes_s, answer)
 
@@ -98,17 +98,17 @@ class Oracle(language_server.Server):
             for text, then in self.states[at + 1 : at + 1 + self.ahead]
             if text.startswith(before) and text.endswith(after) and then == len(text) - len(after) > cursor
         ]
-        said = max(grown, key=len, default="")
-        return [{"insertText": said, "range": {"start": place, "end": place}}] if said else []
+        suggestion = max(grown, key=len, default="")
+        return [{"insertText": suggestion, "range": {"start": place, "end": place}}] if suggestion else []
 
     def metrics(self) -> dict[str, float]:
         """Every question costs 3 tokens."""
-        asked = float(len(self.asked))
+        count = float(len(self.msg_ids))
         return {
-            'speclsp_requests_total{stop="eos"}': asked,
-            "speclsp_prompt_tokens_total": 103 * asked,
-            "speclsp_cached_tokens_total": 100 * asked,
-            "speclsp_prefilled_tokens_total": 3 * asked,
+            'speclsp_requests_total{stop="eos"}': count,
+            "speclsp_prompt_tokens_total": 103 * count,
+            "speclsp_cached_tokens_total": 100 * count,
+            "speclsp_prefilled_tokens_total": 3 * count,
             "speclsp_running_requests": 0.0,
         }
 
@@ -148,7 +148,7 @@ def replayed(clock: Clock, takes_s: float, seed: int = 4) -> tuple[Oracle, Recor
 def test_however_fast_the_server_the_source_is_written(clock: Clock, takes_s: float, seed: int):
     oracle, recording, presses = replayed(clock, takes_s, seed)
     assert oracle.text == recording.source() == SOURCE
-    assert len(presses) == len(oracle.asked) - 1
+    assert len(presses) == len(oracle.msg_ids) - 1
     assert all(math.isfinite(press.heard_s) for press in presses), "every question has its answer"
 
 
@@ -329,8 +329,8 @@ def test_keys_that_type_a_suggestion_along_are_counted_until_one_does_not():
         press(1), press(2, along=True), press(3, along=True), press(4), press(5, along=True, uri="file:///b.py"),
         press(6, heard_s=9.0), press(7, along=True), press(8), press(9, along=True),
     ]  # fmt: skip
-    told = {number: trace(number, confidence=number / 10) for number in (1, 4, 6, 8)}
-    told |= {2: trace(2, reused=True, confidence=0.5), 7: trace(7, confidence=None)}
-    assert followed(presses, told) == [(0.1, 2), (0.4, 0), (0.8, 1)], "those of the model that were seen"
-    told[2] = trace(2, confidence=0.3)
-    assert followed(presses, told)[:2] == [(0.1, 1), (0.3, 1)], "a key is counted once"
+    traces = {number: trace(number, confidence=number / 10) for number in (1, 4, 6, 8)}
+    traces |= {2: trace(2, reused=True, confidence=0.5), 7: trace(7, confidence=None)}
+    assert followed(presses, traces) == [(0.1, 2), (0.4, 0), (0.8, 1)], "those of the model that were seen"
+    traces[2] = trace(2, confidence=0.3)
+    assert followed(presses, traces)[:2] == [(0.1, 1), (0.3, 1)], "a key is counted once"

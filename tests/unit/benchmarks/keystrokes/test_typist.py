@@ -111,7 +111,7 @@ def test_half_an_hour_of_keys_in_five_languages_is_committed_in_less_than_three_
 @pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.stem)
 def test_a_committed_recording_is_what_the_generator_makes(file: Path):
     made = Recording.read(file)
-    told = {item.name: getattr(made, item.name) for item in dataclasses.fields(made)}
-    again = record(made.source(), **{k: v for k, v in told.items() if k not in ("start", "keys")})
+    fields = {item.name: getattr(made, item.name) for item in dataclasses.fields(made)}
+    again = record(made.source(), **{k: v for k, v in fields.items() if k not in ("start", "keys")})
     assert again == made, "run `python -m benchmarks make-recordings`"
     assert made.origin in (file.parents[1] / "README.md").read_text(encoding="utf-8"), "its origin and licence are told"

@@ -38,7 +38,7 @@ def load(job):
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     print("a library's banner on stdout")
 
-    def answer(ids, max_tokens, mode, cold, said):
+    def answer(ids, max_tokens, mode, cold, log):
         if mode == "fails":
             raise ValueError("out of tokens")
         if mode == "dies":
@@ -46,7 +46,7 @@ def load(job):
         if mode.startswith("sulks"):
             return
         for token in range(max_tokens):
-            said([token])
+            log([token])
         print("and another")
 
     return answer
@@ -264,9 +264,9 @@ def test_every_way_runs_on_every_hole_and_what_could_not_be_measured_is_said(che
     assert found["ways"]["fake plain"]["agreement"]["equal_tokens"] == [0, 0]
     assert "install-peers absent --model tiny" in found["not_measured"]["absent"]
     assert "made 0 of 6 tokens" in found["not_measured"]["fake sulks"]
-    said = capsys.readouterr().out
-    assert "x fake plain" in said
-    assert "not measured: absent" in said
+    output = capsys.readouterr().out
+    assert "x fake plain" in output
+    assert "not measured: absent" in output
 
 
 def test_the_sweep_tries_every_candidate_and_the_comparison_takes_its_best(checkout):

@@ -59,14 +59,14 @@ SURE = st.lists(st.tuples(st.floats(0.001, 0.999), st.booleans()), min_size=1, m
 
 @given(SURE, st.data())
 def test_medium_hides_one_right_suggestion_of_a_hundred_at_most_and_low_wants_more(
-    told: list[tuple[float, bool]], data: st.DataObject
+    predictions: list[tuple[float, bool]], data: st.DataObject
 ):
-    sure, right = [p for p, _ in told], [hit for _, hit in told]
-    saved = data.draw(st.lists(st.integers(0, 30), min_size=len(told), max_size=len(told)))
+    sure, right = [p for p, _ in predictions], [hit for _, hit in predictions]
+    saved = data.draw(st.lists(st.integers(0, 30), min_size=len(predictions), max_size=len(predictions)))
     followed = data.draw(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 30)), max_size=20))
     wanted = thresholds.thresholds(sure, right, saved, followed)
     assert 0 == wanted["high"] <= wanted["medium"] < wanted["low"] < 1
-    hidden = [(hit, one) for (p, hit), one in zip(told, saved, strict=True) if p < wanted["medium"]]
+    hidden = [(hit, one) for (p, hit), one in zip(predictions, saved, strict=True) if p < wanted["medium"]]
     assert sum(hit for hit, _ in hidden) <= thresholds.MOST_LOST * sum(right)
     assert sum(one for _, one in hidden) <= thresholds.MOST_SAVED_LOST * sum(saved)
     assert wanted["medium"] <= thresholds.WRONG / (1 + thresholds.WRONG)
@@ -75,24 +75,24 @@ def test_medium_hides_one_right_suggestion_of_a_hundred_at_most_and_low_wants_mo
 
 
 @given(SURE, st.floats(0, 1), st.floats(0, 1))
-def test_a_higher_bar_shows_no_more(told: list[tuple[float, bool]], one: float, other: float):
-    sure, right = [p for p, _ in told], [hit for _, hit in told]
-    low, high = (thresholds.at_threshold(sure, right, bar, len(told)) for bar in sorted((one, other)))
+def test_a_higher_bar_shows_no_more(predictions: list[tuple[float, bool]], one: float, other: float):
+    sure, right = [p for p, _ in predictions], [hit for _, hit in predictions]
+    low, high = (thresholds.at_threshold(sure, right, bar, len(predictions)) for bar in sorted((one, other)))
     assert high["shown"] <= low["shown"] <= 1
     if any(right):
         assert high["right_kept"] <= low["right_kept"]
 
 
 def rows(path: Path, count: int = 400) -> Path:
-    """As `python -m benchmarks quality` leaves them: what the model said, and what of it was right."""
+    """Rows in the format of `python -m benchmarks quality`: the model's output and its score."""
     lines = []
     for number, one in enumerate(made_up(count)):
-        said = "x" * sum(characters for characters, _ in one.thoughts) + ("\n    y" if number % 4 == 0 else "")
+        output = "x" * sum(characters for characters, _ in one.thoughts) + ("\n    y" if number % 4 == 0 else "")
         logprobs = [*(thought for _, thought in one.thoughts), *[-1.0] * (2 if number % 4 == 0 else 0)]
         row = {
             "task": str(number),
             "judged": {"shown": number % 10 != 3, "exact": one.right and number % 10 != 3, "saved": 5 * one.right},
-            "said": said, "text": said, "written": said, "logprobs": logprobs,
+            "said": output, "text": output, "written": output, "logprobs": logprobs,
             "characters": [size for size, _ in one.thoughts] + [5, 1] * (number % 4 == 0),
             "package": one.package, "language": one.language, "line": "    ", "rest": "",
         }  # fmt: skip
@@ -106,17 +106,19 @@ def test_rows_become_figures_a_table_and_words(tmp_path: Path):
     assert (found.tasks, len(found.examples)) == (400, 360)
     assert found.exact == sum(example.right for example in found.examples)
     assert all(len(example.later) == len(example.later_right) <= 1 for example in found.examples)
-    told = calibration.figures(found)
-    assert told["at"]["high"]["shown"] == pytest.approx(0.9)
-    assert told["at"]["medium"]["right_kept"] >= 0.99
-    assert [one["shown"] for one in told["curve"]] == sorted((one["shown"] for one in told["curve"]), reverse=True)
-    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    figures = calibration.figures(found)
+    assert figures["at"]["high"]["shown"] == pytest.approx(0.9)
+    assert figures["at"]["medium"]["right_kept"] >= 0.99
+    assert [one["shown"] for one in figures["curve"]] == sorted(
+        (one["shown"] for one in figures["curve"]), reverse=True
+    )
+    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
     curves = eval(
-        "{" + calibration.source(told, "tiny", "quick") + "}", {"Curve": confidence.Curve}
+        "{" + calibration.source(figures, "tiny", "quick") + "}", {"Curve": confidence.Curve}
     )  # as in the source
-    assert curves["tiny"].weights == told["weights"] and curves["tiny"].wanted == told["wanted"]
-    assert "medium" in calibration.in_words(told)
-    assert html_page.draw(lambda figure: calibration.draw(figure, told), (9, 4), "light").startswith(b"\x89PNG")
+    assert curves["tiny"].weights == figures["weights"] and curves["tiny"].wanted == figures["wanted"]
+    assert "medium" in calibration.in_words(figures)
+    assert html_page.draw(lambda figure: calibration.draw(figure, figures), (9, 4), "light").startswith(b"\x89PNG")
 
 
 def test_replayed_typing_counts_for_the_weights_it_was_made_with_and_no_others(tmp_path: Path):
@@ -127,10 +129,10 @@ def test_replayed_typing_counts_for_the_weights_it_was_made_with_and_no_others(t
     followed = [[0.0015, 9], [0.9, 1], [0.9, 0]]
     for weights, known in ((alone["weights"], True), ({"intercept": 1.0}, False)):
         file.write_text(json.dumps({"confidence": {"weights": weights, "followed": followed}}))
-        told = calibration.figures(found, examples.Typing.read(file))
-        assert (told["typed_along"] is not None) is known
-        assert ("not known for these weights" in calibration.in_words(told)) is not known
-        assert told["wanted"]["medium"] == (0.001 if known else alone["wanted"]["medium"])
+        figures = calibration.figures(found, examples.Typing.read(file))
+        assert (figures["typed_along"] is not None) is known
+        assert ("not known for these weights" in calibration.in_words(figures)) is not known
+        assert figures["wanted"]["medium"] == (0.001 if known else alone["wanted"]["medium"])
     file.write_text(json.dumps({"confidence": {"weights": alone["weights"], "followed": followed}}))
     along = calibration.figures(found, examples.Typing.read(file))["typed_along"]
     assert along["medium"] == {

@@ -90,10 +90,10 @@ class Wanting:
         return Suggestion(text, 0, 0) if text else NoSuggestion(Reason.EMPTY)
 
 
-# ── what a model said ────────────────────────────────────────────────────────────────────────────────────────────
+# ── generated text ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def told(*texts: str, stop: str = "") -> Generation:
+def generation(*texts: str, stop: str = "") -> Generation:
     return Generation(
         tokens=[*range(len(texts))],
         texts=[*texts],
@@ -106,7 +106,7 @@ def told(*texts: str, stop: str = "") -> Generation:
 
 
 def test_a_reader_hears_what_was_said_as_far_as_it_wants_it():
-    whole = told("a", " b", "\n", "c", stop="eos")
+    whole = generation("a", " b", "\n", "c", stop="eos")
     for wanting, text, ended in (
         (Wanting(9), "a b\nc", True),
         (Wanting(9, "\n"), "a b\n", True),
@@ -119,17 +119,17 @@ def test_a_reader_hears_what_was_said_as_far_as_it_wants_it():
 
 
 def test_who_wants_more_than_was_said_must_ask_again():
-    assert read_text(told("a", "b"), Wanting(3)) is None, "its first reader had enough"
-    assert read_text(told("a", "b", stop="limit"), Wanting(3)) is None
-    assert read_text(told("a", "b", stop="limit"), Wanting(2)) is not None
+    assert read_text(generation("a", "b"), Wanting(3)) is None, "its first reader had enough"
+    assert read_text(generation("a", "b", stop="limit"), Wanting(3)) is None
+    assert read_text(generation("a", "b", stop="limit"), Wanting(2)) is not None
 
 
 def test_a_generation_is_kept_under_all_that_decides_its_tokens_and_under_nothing_else(tiny: CompletionEngine):
     request = Request(prefix="import os\n", line_prefix="print(", suffix=")\n")
     build = tiny.prompter.build
 
-    def key(asked: Request, model: str = "a model") -> str:
-        return generation_cache.generation_key(model, build(asked), asked)
+    def key(request: Request, model: str = "a model") -> str:
+        return generation_cache.generation_key(model, build(request), request)
 
     same = (replace(request, max_tokens=32), replace(request, session="another"))
     others = (
@@ -173,8 +173,8 @@ def test_a_process_that_makes_other_numbers_is_another_model_and_its_run_is_not_
 
 def test_what_was_said_is_on_disk_before_the_next_is_asked(tmp_path: Path):
     memory, other = GenerationCache(tmp_path), GenerationCache(tmp_path)
-    memory.put("key", told("a", stop="eos"))
-    assert other.get("key") == told("a", stop="eos")
+    memory.put("key", generation("a", stop="eos"))
+    assert other.get("key") == generation("a", stop="eos")
     assert other.get("other") is None
     memory.close()
     other.close()
@@ -202,7 +202,7 @@ def test_the_same_prompt_is_asked_once(tiny: CompletionEngine, tmp_path: Path):
     every = variants.variants(config.context.sources)
     one = TaskRunner(tiny, config, memory)
     first, again = one.row(task, every[BASE]), one.row(task, every[BASE])
-    assert (first.asked, again.asked, one.asked) == (True, False, 1)
+    assert (first.asked, again.asked, one.new_generations) == (True, False, 1)
     assert replace(again, asked=True, context_ms=0.0) == replace(first, context_ms=0.0)
     one.close()
     memory.close()
@@ -311,11 +311,11 @@ def test_a_variant_that_takes_long_is_held_against_the_same_tasks_alone(
     monkeypatch.setattr(quality, "tasks_of", lambda name: tasks(tmp_path / "shapes"))
     monkeypatch.setattr(variants, "FEWER", 1)
     assert main(["quality", "--model", "tiny", "--variants", "full,plain,psm-line"]) == 0
-    told = json.loads((tmp_path / "results/quality-quick-tiny.json").read_text())
-    assert {name: one["of"]["all"]["tasks"] for name, one in told["variants"].items()} == {
+    figures = json.loads((tmp_path / "results/quality-quick-tiny.json").read_text())
+    assert {name: one["of"]["all"]["tasks"] for name, one in figures["variants"].items()} == {
         BASE: 2, FULL: 2, "plain": 2, "psm-line": 1,
     }  # fmt: skip
-    assert told["plain_differs_from_full_in"] == 0
+    assert figures["plain_differs_from_full_in"] == 0
 
 
 def test_a_part_of_a_set_does_not_replace_the_result_of_the_whole(
@@ -340,9 +340,9 @@ def test_set_takes_the_name_of_a_task_set_or_a_setting(tmp_path: Path, capsys: p
 
 
 def test_formats_is_the_other_benchmark(monkeypatch: pytest.MonkeyPatch):
-    asked: list[tuple[str, int, int]] = []
+    calls: list[tuple[str, int, int]] = []
     monkeypatch.setattr(
-        number_formats, "bench", lambda settings, files, tokens: asked.append((settings.model, files, tokens))
+        number_formats, "bench", lambda settings, files, tokens: calls.append((settings.model, files, tokens))
     )
     assert main(["quality", "--model", "tiny", "--formats"]) == 0
-    assert asked == [("tiny", number_formats.FILES, number_formats.TOKENS)]
+    assert calls == [("tiny", number_formats.FILES, number_formats.TOKENS)]

@@ -1,4 +1,4 @@
-"""Intervals and figures: an interval holds its figure, equals are not told apart, and the same seed says the same."""
+"""Confidence intervals: each contains its figure, equal variants do not differ, and a seed fixes the resampling."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def tasks(count: int) -> list[Task]:
     ]  # fmt: skip
 
 
-def rows(exact: list[int], *, asked: bool = True) -> list[Row]:
+def rows(exact: list[int], *, is_new: bool = True) -> list[Row]:
     return [
-        Row(task=f"{number}", judged=Judged(shown=True, exact=bool(one)), tokens=3, ms=10.0, asked=asked, extra=())
+        Row(task=f"{number}", judged=Judged(shown=True, exact=bool(one)), tokens=3, ms=10.0, asked=is_new, extra=())
         for number, one in enumerate(exact)
     ]
 
@@ -97,7 +97,7 @@ def test_a_variant_with_fewer_rows_is_held_against_the_same_tasks_alone():
 
 
 def test_only_answers_made_in_this_run_say_how_long_one_takes_now():
-    known, mixed = figures.costs(rows([1, 0], asked=False)), figures.costs([*rows([1]), *rows([1], asked=False)])
+    known, mixed = figures.costs(rows([1, 0], is_new=False)), figures.costs([*rows([1]), *rows([1], is_new=False)])
     assert (known["ms"], known["made_in_this_run"], known["known_from_another"]) == (None, 0, 2)
     assert known["ms_when_made"] == {"p50": 10.0, "p95": 10.0}
     assert (mixed["made_in_this_run"], mixed["ms"]) == (1, {"p50": 10.0, "p95": 10.0})

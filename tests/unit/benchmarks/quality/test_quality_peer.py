@@ -90,8 +90,8 @@ def test_open_files_come_oldest_first_and_then_the_file_itself(tmp_path: Path):
     assert str(tmp_path) not in str(made.body(1)), "the same on every machine"
 
 
-def asked(document: str) -> Ask:
-    """Without other files."""
+def question_at(document: str) -> Ask:
+    """A question at the `|` of a document, without chunks of other files."""
     cursor = document.index("|")
     lines = document.replace("|", "").split("\n")
     before = document[:cursor].split("\n")
@@ -99,7 +99,7 @@ def asked(document: str) -> Ask:
 
 
 @pytest.mark.parametrize(
-    ("document", "said", "shown"),
+    ("document", "output", "shown"),
     [
         ("a = |\nb = 2\n", "1\n\n", "1"),
         ("a = |\nb = 2\n", " \n", None),
@@ -115,19 +115,19 @@ def asked(document: str) -> Ask:
         ("a|\nb\n", "\nb\n\nz", None),
     ],
 )
-def test_an_answer_is_shown_as_the_extension_shows_it(document: str, said: str, shown: str | None):
-    wanted = asked(document)
-    found = wanted.to_suggestion(said)
+def test_an_answer_is_shown_as_the_extension_shows_it(document: str, output: str, shown: str | None):
+    wanted = question_at(document)
+    found = wanted.to_suggestion(output)
     assert (
         isinstance(found, NoSuggestion) if shown is None else found == Suggestion(shown, wanted.cursor, wanted.cursor)
     )
 
 
 def test_a_line_indented_less_ends_the_answer_as_soon_as_it_is_seen():
-    wanted = asked("if a:\n    b|\n")
+    wanted = question_at("if a:\n    b|\n")
     assert not wanted.finished("(1)\n   ")
     assert wanted.finished("(1)\n   c")
-    assert not asked("b|\n").finished("\nc\nd"), "without an indentation nothing ends it"
+    assert not question_at("b|\n").finished("\nc\nd"), "without an indentation nothing ends it"
 
 
 def test_the_prompt_is_the_servers_and_nothing_of_it_is_lost(tmp_path: Path):

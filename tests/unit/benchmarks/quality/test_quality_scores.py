@@ -52,7 +52,7 @@ def test_nothing_shown_is_nothing_gained_and_nothing_broken(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("said", "exact"),
+    ("output", "exact"),
     [
         (TRUTH + "  ", True),
         (TRUTH + "\n\n\ndef volume():", True),
@@ -61,8 +61,8 @@ def test_nothing_shown_is_nothing_gained_and_nothing_broken(tmp_path: Path):
         ("\n    " + TRUTH, False),
     ],
 )
-def test_exact_is_the_whole_first_line_and_nothing_else(tmp_path: Path, said: str, exact: bool):
-    assert judge(task(tmp_path), said).exact is exact
+def test_exact_is_the_whole_first_line_and_nothing_else(tmp_path: Path, output: str, exact: bool):
+    assert judge(task(tmp_path), output).exact is exact
 
 
 def test_what_is_left_right_of_the_cursor_is_part_of_the_line(tmp_path: Path):
@@ -121,7 +121,7 @@ def test_one_more_place_that_makes_no_sense_is_a_parse_broken(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("document", "said", "repeats"),
+    ("document", "output", "repeats"),
     [
         ("print(|, sep='')\n", "area, sep=''", True),
         ("print(|sep='')\n", "area, lacksep='')", False),
@@ -134,9 +134,9 @@ def test_one_more_place_that_makes_no_sense_is_a_parse_broken(tmp_path: Path):
     ],
 )
 def test_an_end_that_says_what_stands_right_of_it_or_below_is_seen(
-    tmp_path: Path, document: str, said: str, repeats: bool
+    tmp_path: Path, document: str, output: str, repeats: bool
 ):
-    assert judge(task(tmp_path, document, "0"), said).repeats is repeats
+    assert judge(task(tmp_path, document, "0"), output).repeats is repeats
 
 
 def test_who_wrote_the_same_line_twice_may_be_told_it_twice(tmp_path: Path):

@@ -52,14 +52,14 @@ def archive_of(folder: Path, file: str, members: dict[str, str], links: dict[str
 
 
 class Index:
-    """A package index in a folder, that counts what is asked of it."""
+    """Package index in a folder. Records the name of each requested archive."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.asked, self.lock = folder, list[str](), threading.Lock()
+        self.folder, self.requests, self.lock = folder, list[str](), threading.Lock()
 
     def get(self, archive: Archive, file: Path) -> None:
         with self.lock:
-            self.asked.append(archive.name)
+            self.requests.append(archive.name)
         shutil.copy(self.folder / archive.file, file)
 
 
@@ -84,17 +84,17 @@ def test_a_package_is_fetched_once_and_lies_unpacked_in_a_folder_of_its_own(tmp_
     index = Index(tmp_path / "index")
     one = archive_of(index.folder, "one-1.0.tar.gz", {"one-1.0/one/a.py": "a = 1\n", "one-1.0/data.bin": "no source"})
     two = archive_of(index.folder, "two-1.0-py3-none-any.whl", {"two/b.py": "b = 2\n"})
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     first = corpus.fetch(
-        lambda done, total: told.append((done, total)), listed(tmp_path, one, two), tmp_path, index.get
+        lambda done, total: reports.append((done, total)), listed(tmp_path, one, two), tmp_path, index.get
     )
     assert [
         (package.root / inside).read_text() for package, inside in zip(first, ("one/a.py", "two/b.py"), strict=True)
     ]
     assert not (first[0].root / "data.bin").exists(), "only source is unpacked"
-    assert told[0][0] == 0 and told[-1][0] == told[-1][1] == one.stat().st_size + two.stat().st_size
+    assert reports[0][0] == 0 and reports[-1][0] == reports[-1][1] == one.stat().st_size + two.stat().st_size
     again = corpus.fetch(listed=tmp_path / "packages.toml", into=tmp_path, get=index.get)
-    assert again == first and sorted(index.asked) == ["one", "two"]
+    assert again == first and sorted(index.requests) == ["one", "two"]
 
 
 def test_what_was_built_beside_the_source_is_left_in_the_archive(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_what_was_built_beside_the_source_is_left_in_the_archive(tmp_path: Path)
     inside = sorted(path.relative_to(package.root).as_posix() for path in package.root.rglob("*") if path.is_file())
     assert inside == ["package.json", "src/a.ts"]
     (package,) = corpus.fetch(listed=listed(tmp_path, file, folders='["dist"]'), into=tmp_path, get=index.get)
-    assert (package.root / "dist/a.js").exists() and len(index.asked) == 2, "other folders are another unpacking"
+    assert (package.root / "dist/a.js").exists() and len(index.requests) == 2, "other folders are another unpacking"
 
 
 @pytest.mark.parametrize("name", ["../out.py", "/out.py", "top/../../out.py", "top\\..\\out.py", "C:/out.py"])
@@ -201,12 +201,12 @@ def test_the_list_pins_thirty_packages_of_2026_with_permissive_licences() -> Non
 def test_where_nothing_comes_the_rest_is_not_asked_for(tmp_path: Path) -> None:
     index = Index(tmp_path / "index")
     files = [archive_of(index.folder, f"p{n}-1.0.tar.gz", {"t/a.py": "a = 1\n"}) for n in range(40)]
-    asked: list[str] = []
+    requests: list[str] = []
 
     def offline(archive: Archive, file: Path) -> None:
-        asked.append(archive.name)
+        requests.append(archive.name)
         raise CorpusError(f"{archive} could not be fetched.")
 
     with pytest.raises(CorpusError, match="could not be fetched"):
         corpus.fetch(listed=listed(tmp_path, *files), into=tmp_path, get=offline)
-    assert len(asked) <= 2 * corpus.AT_ONCE
+    assert len(requests) <= 2 * corpus.AT_ONCE

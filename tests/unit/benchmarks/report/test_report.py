@@ -118,7 +118,7 @@ class Seen(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.links: list[str] = []
-        self.said = ""
+        self.text = ""
         self.feed(source)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
@@ -131,7 +131,7 @@ class Seen(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if "style" not in self.open:
-            self.said += data + "\n"
+            self.text += data + "\n"
 
 
 @pytest.fixture(scope="module")
@@ -159,21 +159,21 @@ def test_the_page_stands_alone_and_its_pictures_are_small(page: Path):
 
 
 def test_every_aim_is_on_the_page_with_its_verdict_and_every_plot_with_its_machine(page: Path):
-    said = Seen(page.read_text(encoding="utf-8")).said
+    text = Seen(page.read_text(encoding="utf-8")).text
     for aim in AIMS:
-        assert aim.what in said
-    assert said.count("A Processor, 2 cores (amx_int8)") == 7
-    assert said.count("pass\n") == report.verdicts(EVERYTHING)[PASS] > 3
-    assert "nothing cached" in said
-    assert "vllm\nmemory" in said.replace("\n\n", "\n"), "what could not be measured says why"
+        assert aim.what in text
+    assert text.count("A Processor, 2 cores (amx_int8)") == 7
+    assert text.count("pass\n") == report.verdicts(EVERYTHING)[PASS] > 3
+    assert "nothing cached" in text
+    assert "vllm\nmemory" in text.replace("\n\n", "\n"), "what could not be measured says why"
 
 
 def test_without_a_single_result_the_page_says_so_everywhere(tmp_path: Path):
-    said = Seen(report.write(tmp_path, tmp_path).read_text(encoding="utf-8")).said
+    text = Seen(report.write(tmp_path, tmp_path).read_text(encoding="utf-8")).text
     titles = [section.title for section in report.sections({})]
-    assert all(title in said for title in titles)
-    assert said.count("Not measured.") == len(titles)
-    assert said.count("not measured\n") == len(AIMS)
+    assert all(title in text for title in titles)
+    assert text.count("Not measured.") == len(titles)
+    assert text.count("not measured\n") == len(AIMS)
     assert list(tmp_path.glob("*.png")) == []
 
 
@@ -240,8 +240,8 @@ def test_the_command_keeps_how_long_a_run_took_and_counts_the_aims(
 ):
     folders = ["--results", str(tmp_path), "--out", str(tmp_path / "report")]
     assert main(["report", *folders, "--took", "bench-quick=200"]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"aims: 1 pass, 0 short, \d+ not measured", said)
+    output = capsys.readouterr().out
+    assert re.search(r"aims: 1 pass, 0 short, \d+ not measured", output)
     assert json.loads((tmp_path / "run-bench-quick.json").read_text())["minutes"] == 3.3
     assert (tmp_path / "report/report.html").is_file()
     assert main(["report", "--results", str(tmp_path / "nowhere")]) == 2
@@ -249,6 +249,6 @@ def test_the_command_keeps_how_long_a_run_took_and_counts_the_aims(
 
 def test_what_the_gate_hides_of_replayed_typing_is_said_where_it_is_known():
     medium = {"hidden": 0.1307, "suggestions": 199, "keys_lost": 0.0466, "keys": 536}
-    said = report.in_typing({"typed_along": {"medium": medium}})
-    assert "hides 13% of 199 suggestions" in said and "4.7% of the 536 keys" in said
+    sentence = report.in_typing({"typed_along": {"medium": medium}})
+    assert "hides 13% of 199 suggestions" in sentence and "4.7% of the 536 keys" in sentence
     assert report.in_typing({"typed_along": None}) == "" == report.in_typing({})

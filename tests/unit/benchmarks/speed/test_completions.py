@@ -24,14 +24,14 @@ def tiny() -> CompletionEngine:
 
 
 class Watched:
-    """An engine that remembers what it was asked."""
+    """Engine wrapper that records each request."""
 
     def __init__(self, engine: CompletionEngine) -> None:
-        self.engine, self.asked = engine, []
+        self.engine, self.requests = engine, []
         self.pair, self.draft = engine.pair, engine.draft
 
     def complete(self, request: Request, cancel: Any) -> Any:
-        self.asked.append(request)
+        self.requests.append(request)
         return self.engine.complete(request, cancel)
 
 
@@ -49,7 +49,7 @@ def test_every_way_has_the_same_prompt_cold_and_another_way_is_first_at_each_hol
     per_hole = len(names) + 1  # and the suggestion that `reuse` drafts from
     first = []
     for number in range(3):
-        timed = watched.asked[number * per_hole + 1 : (number + 1) * per_hole]
+        timed = watched.requests[number * per_hole + 1 : (number + 1) * per_hole]
         assert not any(request.cache_prompt for request in timed)
         assert len({(request.prefix, request.line_prefix, request.max_tokens) for request in timed}) == 1
         first.append((timed[0].speculate, timed[0].sources, timed[0].gamma))

@@ -35,29 +35,30 @@ def test_tasks_are_real_lines_and_the_answer_is_their_rest():
 
 
 def test_a_target_agrees_with_itself_at_every_place(tiny: CompletionEngine):
-    said = number_formats.say(tiny, TASKS, still)
-    held = number_formats.agreement(tiny, said, still)
-    assert [len(places) for places in held] == [len(one.tokens) - one.respelled for one in said]
-    assert any(one.respelled for one in said), "where a word is respelled its tokens are no choice"
-    assert sum(map(len, held)) > 10
-    assert all(map(all, held))
+    results = number_formats.say(tiny, TASKS, still)
+    agreements = number_formats.agreement(tiny, results, still)
+    assert [len(places) for places in agreements] == [len(one.tokens) - one.respelled for one in results]
+    assert any(one.respelled for one in results), "where a word is respelled its tokens are no choice"
+    assert sum(map(len, agreements)) > 10
+    assert all(map(all, agreements))
 
 
 def test_one_other_token_is_one_place_that_differs_or_shows_in_what_follows_it_alone(tiny: CompletionEngine):
-    (said,) = number_formats.say(tiny, TASKS[:1], still)
-    assert len(said.tokens) - said.respelled >= 3
-    at = said.respelled + 2
-    altered = replace(said, tokens=[*said.tokens[:at], (said.tokens[at] + 1) % 50, *said.tokens[at + 1 :]])
-    (held,) = number_formats.agreement(tiny, [altered], still)
-    assert held[:3] == [True, True, False], "what stands before it is as it was"
+    (result,) = number_formats.say(tiny, TASKS[:1], still)
+    assert len(result.tokens) - result.respelled >= 3
+    at = result.respelled + 2
+    altered = replace(result, tokens=[*result.tokens[:at], (result.tokens[at] + 1) % 50, *result.tokens[at + 1 :]])
+    (agreements,) = number_formats.agreement(tiny, [altered], still)
+    assert agreements[:3] == [True, True, False], "what stands before it is as it was"
 
 
 def test_only_a_whole_first_line_is_exact():
     task = number_formats.Task(request=TASKS[0].request, answer="return a")
-    said = [
-        number_formats.Said(prompt=[], tokens=[], text=text) for text in ("return a  \nb", "return ab", "return", "")
+    results = [
+        number_formats.FormatResult(prompt=[], tokens=[], text=text)
+        for text in ("return a  \nb", "return ab", "return", "")
     ]
-    assert [number_formats.exact([one], [task]) for one in said] == [1, 0, 0, 0]
+    assert [number_formats.exact([one], [task]) for one in results] == [1, 0, 0, 0]
 
 
 def test_the_command_writes_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

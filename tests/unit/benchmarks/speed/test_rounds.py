@@ -20,7 +20,7 @@ def piece(drafted: int, accepted: int, ms: float = 10.0, source: str = "ngram") 
 
 
 pieces = st.lists(
-    st.integers(0, 8).flatmap(lambda drafted: st.integers(0, drafted).map(lambda held: piece(drafted, held))),
+    st.integers(0, 8).flatmap(lambda drafted: st.integers(0, drafted).map(lambda accepted: piece(drafted, accepted))),
     max_size=20,
 )
 
@@ -31,9 +31,9 @@ def test_every_guess_is_accepted_or_refused_or_never_looked_at(made: list[Piece]
     assert found.accepted <= found.judged <= found.drafted
     assert found.tokens == found.accepted + found.rounds, "each round adds the target's own token"
     assert sum(tried for tried, _ in found.by_depth) == found.judged
-    assert sum(held for _, held in found.by_depth) == found.accepted
-    for (_, held), (tried, _) in zip(found.by_depth, found.by_depth[1:], strict=False):
-        assert tried <= held, "a guess is looked at only when the one before it held"
+    assert sum(accepted for _, accepted in found.by_depth) == found.accepted
+    for (_, accepted), (tried, _) in zip(found.by_depth, found.by_depth[1:], strict=False):
+        assert tried <= accepted, "a guess is looked at only when the one before it held"
 
 
 def test_guesses_behind_a_wrong_one_say_nothing_about_acceptance():
@@ -50,8 +50,8 @@ def test_a_draft_that_is_always_right_yields_all_and_one_that_never_is_yields_on
 def test_where_acceptance_does_not_depend_on_depth_tau_is_what_is_measured():
     dice, made = random.Random(3), []
     for _ in range(20_000):
-        held = next((n for n in range(4) if dice.random() > 0.7), 4)
-        made.append(piece(4, held))
+        accepted = next((n for n in range(4) if dice.random() > 0.7), 4)
+        made.append(piece(4, accepted))
     found = measure.drafting(made)
     assert found.alpha == pytest.approx(0.7, abs=0.01)
     assert found.tokens_per_round == pytest.approx(found.predicted, rel=0.01)

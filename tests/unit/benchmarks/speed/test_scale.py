@@ -1,4 +1,4 @@
-"""`python -m benchmarks scale`: prompts and documents of the size asked for, and a server that is really typed at."""
+"""`python -m benchmarks scale`: prompts and documents of the requested size, and typing against a real server."""
 
 from __future__ import annotations
 
