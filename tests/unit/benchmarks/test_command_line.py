@@ -47,7 +47,7 @@ def test_a_benchmark_is_a_module_with_flags_and_a_main_function(name: str):
     assert f"python -m benchmarks {name}" in source, "its docstring names the command"
 
 
-def test_every_module_with_a_main_function_can_be_named():
+def test_every_module_with_a_main_function_is_a_benchmark():
     folder = Path(results_file.__file__).parent
     modules = {
         ".".join(file.relative_to(folder).with_suffix("").parts)
@@ -74,7 +74,7 @@ def test_a_benchmark_describes_itself_and_refuses_unknown_flags_in_one_line(
     assert "unrecognized arguments: --fastest" in err and err.count("\n") == 1
 
 
-def test_outside_a_checkout_one_sentence_names_what_is_missing(
+def test_the_command_outside_a_checkout_reports_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(results_file, "CHECKOUT", tmp_path)

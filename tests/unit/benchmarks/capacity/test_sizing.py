@@ -1,4 +1,4 @@
-"""`python -m benchmarks sizing`: the cost model against published figures, and the laws any queue of servers obeys."""
+"""`python -m benchmarks sizing`: the cost model against published figures, and laws of queueing."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ SERVERS = st.sampled_from(
 
 
 @pytest.mark.parametrize("anchor", anchors(), ids=lambda anchor: anchor.what)
-def test_the_cost_model_is_within_a_tenth_of_what_others_measured(anchor: Any):
+def test_the_cost_model_is_within_ten_percent_of_published_measurements(anchor: Any):
     assert anchor.modelled_ms == pytest.approx(anchor.measured_ms, rel=0.1)
 
 
-def test_a_few_rows_cost_hardly_more_than_one_and_many_cost_in_proportion():
+def test_pass_time_is_flat_for_few_rows_and_linear_for_many():
     def ms(rows: int) -> float:
         return pass_ms(H100, MODELS["7B"], rows)
 
@@ -78,7 +78,7 @@ def test_a_few_rows_cost_hardly_more_than_one_and_many_cost_in_proportion():
 
 
 @given(st.floats(0, 1), st.integers(0, 8))
-def test_tau_lies_between_one_token_and_all_guesses_and_one_more(alpha: float, gamma: int):
+def test_tau_lies_between_one_and_gamma_plus_one(alpha: float, gamma: int):
     assert 1 <= tau(alpha, gamma) <= gamma + 1
     assert tau(alpha, gamma + 1) >= tau(alpha, gamma)
 
@@ -95,20 +95,20 @@ def test_a_better_draft_pays_up_to_a_larger_batch(gpu: str, target: str, gamma: 
     assert off_above(worse, 600, reading) <= off_above(better, 600, reading)
 
 
-def test_speculation_pays_alone_and_not_in_a_crowd_and_sooner_not_where_prompts_are_read():
+def test_speculation_pays_only_in_small_batches_and_prefill_lowers_the_limit():
     serving = speculating(3, 0.7)
     alone, reading = off_above(serving, 600), off_above(serving, 600, 16)
     assert 0 < reading < alone < LARGEST_BATCH
     assert speedup(serving, 1, 600) > 1 > speedup(serving, alone + 1, 600)
 
 
-def test_a_target_hardly_slower_than_its_draft_gains_nothing_at_any_batch():
+def test_a_target_about_as_fast_as_its_draft_gains_nothing_at_any_batch():
     assert off_above(speculating(5, 0.7, "H200", "1.5B"), 600) == 0
 
 
 @given(st.sampled_from(list(GPUS)), st.sampled_from(["1.5B", "7B", "32B"]), st.integers(1, 6), st.floats(0.3, 0.9))
 @settings(max_examples=25)
-def test_gamma_by_batch_covers_every_batch_once_and_is_never_slower_than_none(
+def test_gamma_by_batch_covers_every_batch_once_and_never_slows_it_down(
     gpu: str, target: str, gamma: int, alpha: float
 ):
     serving = speculating(gamma, alpha, gpu, target)
@@ -125,7 +125,7 @@ def test_gamma_by_batch_covers_every_batch_once_and_is_never_slower_than_none(
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 0.9, 1.0])
-def test_alone_a_sequence_gets_tau_tokens_a_round_and_its_time_is_that_of_its_rounds(alpha: float):
+def test_a_single_sequence_gets_tau_tokens_per_round_and_takes_the_time_of_its_rounds(alpha: float):
     serving, tokens = speculating(4, alpha), 20_000
     (outcome,), replica = serve([FleetRequest(0.0, 100, tokens, ENDLESS_MS)], serving)
     assert (tokens - 1) / outcome.rounds == pytest.approx(tau(alpha, 4), rel=0.03)
@@ -136,7 +136,7 @@ def test_alone_a_sequence_gets_tau_tokens_a_round_and_its_time_is_that_of_its_ro
 
 @given(fleet_requests(), SERVERS)
 @settings(max_examples=60)
-def test_every_request_ends_once_and_no_work_is_lost_or_made_up(requests: list[FleetRequest], serving: Serving):
+def test_every_request_ends_once_and_the_token_counts_add_up(requests: list[FleetRequest], serving: Serving):
     outcomes, replica = serve(requests, serving)
     for one, outcome in zip(requests, outcomes, strict=True):
         finished = outcome.last_ms < NEVER_MS
@@ -171,23 +171,21 @@ def test_twice_the_replicas_are_no_slower_on_average(requests: list[FleetRequest
 
 @given(fleet_requests(patient=True), SERVERS)
 @settings(max_examples=30)
-def test_a_request_takes_the_same_alone_whatever_its_neighbours_were_named(
-    requests: list[FleetRequest], serving: Serving
-):
+def test_later_requests_do_not_change_an_earlier_ones_outcome(requests: list[FleetRequest], serving: Serving):
     alone, _ = serve(requests[:1], serving, numbers=[7])
     far_away = replace(requests[0], at_ms=1e7, developer=99)
     both, _ = serve([requests[0], far_away], serving, numbers=[7, 8])
     assert both[0] == alone[0]
 
 
-def test_a_key_ends_a_request_within_the_round_that_is_under_way():
+def test_a_key_ends_a_request_within_the_current_round():
     (outcome,), replica = serve([FleetRequest(0.0, 100, 10_000, 50.0)], PLAIN)
     assert outcome.last_ms == NEVER_MS
     assert 50 <= outcome.left_ms <= 50 + PLAIN.round_ms(1, 0, 100)
     assert replica.end_ms == outcome.left_ms
 
 
-def test_a_prompt_is_read_again_when_its_memory_was_needed_for_others():
+def test_an_evicted_prompt_is_read_again():
     small = Serving(gpu=replace(H100, memory_gib=14.2 / 0.9), target=MODELS["7B"])
     assert 10_000 < small.cache_tokens < 30_000
     mine = [FleetRequest(at_ms, 1000, 1, ENDLESS_MS, {1: 900}) for at_ms in (0.0, 1000.0, 9000.0)]
@@ -233,7 +231,7 @@ def test_developers_type_their_share_of_the_time(count: int, share: float, seed:
     assert len(made) == pytest.approx(expected, rel=0.35)
 
 
-def test_with_affinity_a_developer_stays_on_one_replica_and_less_is_read():
+def test_affinity_keeps_a_developer_on_one_replica_and_reads_fewer_tokens():
     made = sorted(developers(typed(), 60, 0.5, 30_000.0), key=lambda one: one.at_ms)
     for numbers in zip(route(made, 4, affinity=True), route(made, 4, affinity=False), strict=True):
         assert all(numbers)
@@ -249,7 +247,7 @@ def test_with_affinity_a_developer_stays_on_one_replica_and_less_is_read():
     assert read(affinity=True) < read(affinity=False)
 
 
-def test_more_developers_wait_longer_and_fewer_fit_within_a_shorter_time():
+def test_latency_grows_with_developers_and_capacity_with_the_time_limit():
     def late(count: int) -> float:
         return sizing.simulate(typed(), PLAIN, count, 1, 0.5, 8_000.0).quantile_ms("last", 0.95, 500.0)
 
@@ -259,11 +257,11 @@ def test_more_developers_wait_longer_and_fewer_fit_within_a_shorter_time():
     )
 
 
-def test_a_server_that_cannot_answer_even_one_in_time_has_no_capacity():
+def test_a_server_too_slow_for_one_developer_has_no_capacity():
     assert sizing.capacity(typed(), PLAIN, 0.5, 10_000.0, 25.0) == 0
 
 
-def test_a_server_that_is_in_time_only_because_keys_take_its_requests_away_is_not_enough():
+def test_a_server_that_loses_its_requests_to_keys_has_insufficient_capacity():
     alone = sizing.shown_alone(typed(), PLAIN, 2_000.0)
     few, many = (sizing.simulate(typed(), PLAIN, count, 1, 0.5, 8_000.0) for count in (10, 2000))
     nobody_waits_so_long_ms = 1e6
@@ -288,7 +286,7 @@ def recorder() -> ModuleType:
 
 
 @given(st.lists(st.integers(0, 2), max_size=80), st.lists(st.integers(0, 2), max_size=80), st.integers(0, 80))
-def test_a_prefix_cache_holds_whole_blocks_of_what_is_common_and_never_the_last_token(
+def test_a_prefix_cache_shares_whole_blocks_and_never_the_last_token(
     recorder: ModuleType, ids: list[int], tail: list[int], cut: int
 ):
     other = ids[:cut] + tail
@@ -301,7 +299,7 @@ def test_a_prefix_cache_holds_whole_blocks_of_what_is_common_and_never_the_last_
     )
 
 
-def test_a_stream_that_was_closed_while_nobody_was_answered_counts_as_overtaken_by_a_key(recorder: ModuleType):
+def test_a_stream_closed_before_its_answer_counts_as_overtaken_by_a_key(recorder: ModuleType):
     words = SimpleNamespace(encode=lambda text, **_: SimpleNamespace(ids=[ord(letter) for letter in text]))
     presses = [
         SimpleNamespace(sent_s=10.0, heard_s=10.31, error=0),
@@ -334,7 +332,7 @@ def traffic(rows: Sequence[str]) -> dict[str, Any]:
     return about | {"columns": columns, "servers": [{"slower_ms": 0.0, "sessions": [session]}]}
 
 
-def test_the_load_is_counted_for_each_second_of_typing_and_what_a_key_cut_short_is_given_a_whole_length():
+def test_the_load_is_per_second_of_typing_and_cut_answers_get_a_full_length():
     made = traffic(
         ["0 400 32 20 90 300 0 900 0 0", "500 402 32 2 80 100 1 100 384 320", "900 410 32 12 70 200 0 700 400 0"]
     )
@@ -349,7 +347,7 @@ def test_the_load_is_counted_for_each_second_of_typing_and_what_a_key_cut_short_
     assert session.requests[1].cached_tokens == {1: 384, 4: 320}
 
 
-def test_the_command_prints_every_table_and_writes_what_it_found(
+def test_the_command_prints_every_table_and_writes_its_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
@@ -375,7 +373,7 @@ def test_the_command_prints_every_table_and_writes_what_it_found(
         (["--within", "20"], "network"),
     ],
 )
-def test_what_cannot_be_simulated_is_said_with_the_way_out(
+def test_an_invalid_simulation_is_refused_with_the_fix(
     words: list[str],
     complaint: str,
     tmp_path: Path,

@@ -39,7 +39,7 @@ class SlowModel:
         self.now_s += seconds
 
 
-def test_frames_keep_their_times_and_equal_neighbours_become_one():
+def test_frames_keep_their_times_and_equal_neighbours_are_merged():
     frames = [Frame(1000, plain("red")), Frame(1210, plain("red")), Frame(1430, plain("blue"))]
     timed = sampled(frames, 1000, 2000)
     assert [(picture.getpixel((0, 0)), ms) for picture, ms in timed] == [((255, 0, 0), 450), ((0, 0, 255), 550)]
@@ -74,14 +74,14 @@ def test_the_committed_still_pictures_are_small():
     assert {path.name for path in committed if path.stat().st_size > MOST_STILL_BYTES} == set()
 
 
-def test_a_story_types_waits_for_each_suggestion_and_lasts_as_long_as_the_model():
+def test_a_story_types_and_waits_for_each_suggestion():
     hand = SlowModel()
     story.play(hand, (story.Step("type", "ab"), story.Step("read", seconds=0.5), story.Step("press", "Tab")))
     assert hand.keys == "ab<Tab>"
     assert hand.now_s == pytest.approx(2.1, abs=0.4), "about two keys, a second for the model, and time to read"
 
 
-def test_a_suggestion_that_does_not_come_ends_the_story_with_its_step():
+def test_a_missing_suggestion_ends_the_story_and_names_its_step():
     with pytest.raises(InputError, match=r"step 1 of the story had no suggestion within 20 s"):
         story.play(SlowModel(comes=False), (story.Step("type", "a"), story.Step("read")))
 

@@ -1,4 +1,4 @@
-"""The replay of recorded typing, with a clock that does not tick by itself, and what is made of it."""
+"""Replay of recorded typing on a manual clock, and its statistics."""
 
 from __future__ import annotations
 
@@ -145,14 +145,14 @@ def replayed(clock: Clock, takes_s: float, seed: int = 4) -> tuple[Oracle, Recor
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("takes_s", [0.001, 0.2, 5.0])
-def test_however_fast_the_server_the_source_is_written(clock: Clock, takes_s: float, seed: int):
+def test_the_replay_writes_the_source_at_every_server_speed(clock: Clock, takes_s: float, seed: int):
     oracle, recording, presses = replayed(clock, takes_s, seed)
     assert oracle.text == recording.source() == SOURCE
     assert len(presses) == len(oracle.msg_ids) - 1
     assert all(math.isfinite(press.heard_s) for press in presses), "every question has its answer"
 
 
-def test_keys_come_at_their_times_and_questions_without_an_answer_are_cancelled(clock: Clock):
+def test_keys_keep_their_times_and_unanswered_requests_are_cancelled(clock: Clock):
     oracle, _, presses = replayed(clock, takes_s=0.2005)
     for press in presses:
         assert press.late_ms < 1e-6
@@ -162,7 +162,7 @@ def test_keys_come_at_their_times_and_questions_without_an_answer_are_cancelled(
             assert press.answer_ms == pytest.approx(200.5)
 
 
-def test_a_suggestion_that_says_what_is_typed_next_is_accepted_in_some_pauses(clock: Clock):
+def test_a_suggestion_that_matches_the_next_keys_is_accepted_in_some_pauses(clock: Clock):
     _, recording, presses = replayed(clock, takes_s=0.01)
     accepted = [press for press in presses if press.accepted]
     assert accepted and len(presses) < len(recording.keys)
@@ -173,7 +173,7 @@ def test_a_suggestion_that_says_what_is_typed_next_is_accepted_in_some_pauses(cl
     assert len(typed_along) > len(presses) / 4, "an oracle's suggestions are typed along"
 
 
-def test_the_engines_counts_are_taken_where_it_is_at_rest(clock: Clock):
+def test_the_engines_metrics_are_read_while_it_is_idle(clock: Clock):
     _, _, presses = replayed(clock, takes_s=0.01)
     for press in presses:
         assert press.counted is None or press.next_ms >= (press.answer_ms + 1000 * replay_editor.QUIET_S)
@@ -182,13 +182,13 @@ def test_the_engines_counts_are_taken_where_it_is_at_rest(clock: Clock):
     assert figures.alone(replayed(clock, takes_s=2.0)[2]) == []
 
 
-def test_nothing_is_accepted_from_a_server_that_is_too_slow(clock: Clock):
+def test_no_suggestion_of_a_slow_server_is_accepted(clock: Clock):
     _, recording, presses = replayed(clock, takes_s=30)
     assert len(presses) == len(recording.keys) - 1
     assert not any(press.accepted or press.along or press.fresh for press in presses)
 
 
-def test_part_of_a_suggestion_is_accepted_where_only_a_part_comes_true():
+def test_only_the_true_part_of_a_suggestion_is_accepted():
     keys = [Key(100, "char", n, n, char, n + 1) for n, char in enumerate("return value")]
     assert landing("", 0, 0, "return value", keys) == (Key(0, "accept", 0, 0, "return value", 12), 12)
     assert landing("", 0, 0, "return values\n", keys) == (Key(0, "accept", 0, 0, "return", 6), 6)
@@ -196,7 +196,7 @@ def test_part_of_a_suggestion_is_accepted_where_only_a_part_comes_true():
     assert landing("", 0, 0, "ret", keys) is None, "shorter than it takes to accept it"
 
 
-def test_what_replaces_text_right_of_the_cursor_is_accepted_whole_or_without_replacing():
+def test_a_replacement_is_accepted_whole_or_as_an_insertion():
     keys = [Key(100, "char", 5 + n, 5 + n, char, 6 + n) for n, char in enumerate("first")]
     keys += [Key(100, "overtype", 10, 11, ")", 11)]
     assert landing("call()", 5, 6, "first)", keys) == (Key(0, "accept", 5, 6, "first)", 11), 6)
@@ -204,7 +204,7 @@ def test_what_replaces_text_right_of_the_cursor_is_accepted_whole_or_without_rep
 
 
 @given(st.text("ab\n\té😀", max_size=60), st.data())
-def test_a_position_names_one_place(text: str, data: st.DataObject):
+def test_a_position_maps_back_to_its_offset(text: str, data: st.DataObject):
     offset = data.draw(st.integers(0, len(text)))
     assert offset_of(text, position(text, offset)) == offset
 
@@ -228,12 +228,12 @@ def trace(version: int, outcome: str = "shown", **more: Any) -> dict[str, Any]:
 
 
 @given(st.lists(st.floats(0, 1e4), max_size=30), st.integers(0, 30))
-def test_what_never_came_counts_as_endless(values: list[float], missing: int):
+def test_a_missing_answer_counts_as_infinite_time(values: list[float], missing: int):
     found = quantile([*values, *[math.inf] * missing], 0.5)
     assert (found is None) == (len(values) < missing or not values)
 
 
-def test_a_late_answer_is_no_answer_and_an_empty_one_no_suggestion():
+def test_late_answers_and_empty_answers_are_not_counted_as_suggestions():
     presses = [
         press(1),
         press(2, heard_s=0.4),
@@ -248,7 +248,7 @@ def test_a_late_answer_is_no_answer_and_an_empty_one_no_suggestion():
     assert side["misfits"] == 1
 
 
-def test_traces_find_their_requests_in_the_order_of_each_version():
+def test_traces_are_matched_to_requests_in_order_by_version():
     presses = [press(1, version=1), press(2, version=2), press(3, version=2), press(4, version=3)]
     traces = [trace(1), trace(2, "cancelled"), trace(2), trace(3, reused=True), trace(9)]
     found = by_request(presses, traces)
@@ -270,7 +270,7 @@ def test_traces_find_their_requests_in_the_order_of_each_version():
     assert figures.editors_side(presses, found)["suggestion_from_model"]["count"] == 3
 
 
-def test_stale_work_is_told_in_ms_and_in_rounds():
+def test_stale_work_is_reported_in_ms_and_in_rounds():
     counts = {
         "speclsp_rounds_total": 10.0,
         "speclsp_predicted_ms_sum": 400.0,
@@ -294,7 +294,7 @@ def test_stale_work_is_told_in_ms_and_in_rounds():
     assert bucket_quantile({}, "stale_work_histogram_ms", 0.99) is None
 
 
-def test_figures_of_a_server_that_is_not_sound_are_called_wrong():
+def test_each_server_fault_is_reported_in_one_sentence():
     sound: dict[str, Any] = {"server": {"outcomes": {"shown": 9, "cancelled": 4}}, "unanswered": 0, "stray_answers": 0}
     sound |= {"misfits": 0, "errors": {}, "messages_shown": []}
     assert figures.faults(sound) == []
@@ -311,7 +311,7 @@ def test_figures_of_a_server_that_is_not_sound_are_called_wrong():
 
 
 @given(st.floats(0.05, 20))
-def test_minutes_are_spread_over_the_languages(minutes: float):
+def test_minutes_are_divided_equally_among_the_languages(minutes: float):
     def of(language: str, *lengths_ms: int) -> list[Recording]:
         about = {"path": "", "origin": "", "licence": "", "seed": 1, "minutes": 1.0, "start": ""}
         keys = [tuple(Key(100, "char", 0, 0, "a", 1) for _ in range(length // 100)) for length in lengths_ms]
@@ -324,7 +324,7 @@ def test_minutes_are_spread_over_the_languages(minutes: float):
         assert spent_ms == pytest.approx(min(minutes * 30_000, sum(one.duration_ms for one in of_one)))
 
 
-def test_keys_that_type_a_suggestion_along_are_counted_until_one_does_not():
+def test_keys_are_counted_while_they_type_through_a_suggestion():
     presses = [
         press(1), press(2, along=True), press(3, along=True), press(4), press(5, along=True, uri="file:///b.py"),
         press(6, heard_s=9.0), press(7, along=True), press(8), press(9, along=True),

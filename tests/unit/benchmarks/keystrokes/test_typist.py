@@ -1,4 +1,4 @@
-"""Made-up typing keeps its promises: the source comes out, at a human's pace, and the same from the same seed."""
+"""Generator of synthetic typing: its keys write the source at human speed, reproducibly from a seed."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def test_the_same_seed_makes_the_same_keys(source: str, language: str, seed: int
 
 
 @given(SOURCES, LANGUAGES, st.integers(0, 10_000))
-def test_nobody_types_faster_than_15_keys_a_second_or_slower_than_2_within_a_burst(source, language, seed):
+def test_typing_speed_in_a_burst_is_2_to_15_keys_per_second(source, language, seed):
     keys = record(source, language=language, seed=seed, minutes=2).keys
     assert all(FASTEST_MS <= key.wait_ms <= LONGEST_PAUSE_MS for key in keys)
     assert all(2 <= rate <= 15 for rate in rates(keys))
 
 
 @given(SOURCES, LANGUAGES, st.integers(0, 10_000))
-def test_every_key_fits_the_text_it_is_pressed_in(source: str, language: str, seed: int):
+def test_every_key_applies_to_the_text_at_its_time(source: str, language: str, seed: int):
     made = record(source, language=language, seed=seed, minutes=2)
     text, cursor = made.start, 0
     for key in made.keys:
@@ -76,14 +76,16 @@ def test_every_key_fits_the_text_it_is_pressed_in(source: str, language: str, se
 
 
 @given(SOURCES, st.integers(0, 10_000))
-def test_a_recording_survives_its_file(tmp_path_factory: pytest.TempPathFactory, source: str, seed: int):
+def test_a_recording_is_unchanged_after_writing_and_reading(
+    tmp_path_factory: pytest.TempPathFactory, source: str, seed: int
+):
     file = tmp_path_factory.mktemp("keys") / "one.jsonl"
     made = record(source, language="lua", seed=seed, minutes=1, path="a/b.lua", origin="b 1.0", licence="MIT")
     made.write(file)
     assert Recording.read(file) == made
 
 
-def test_an_editor_that_closes_brackets_is_typed_over():
+def test_automatic_closing_brackets_are_typed_over():
     source = 'x\n\n\ncall(first, ["a", {"b": (1)}])\ncall("two")\nif (a) {\n\tb();\n}\nend\n'
     kinds = Counter(key.kind for seed in range(40) for key in record(source, language="go", seed=seed, minutes=1).keys)
     assert kinds["overtype"] > 40 and kinds["jump"] > 40
@@ -97,7 +99,7 @@ def recordings() -> list[Recording]:
     return [Recording.read(file) for file in RECORDINGS]
 
 
-def test_half_an_hour_of_keys_in_five_languages_is_committed_in_less_than_three_megabytes():
+def test_the_committed_recordings_hold_30_minutes_in_5_languages_below_3_mb():
     everything = recordings()
     assert len({made.language for made in everything}) >= 5
     busy_ms = sum(min(key.wait_ms, 2000) for made in everything for key in made.keys)  # long thought is not typing
@@ -109,7 +111,7 @@ def test_half_an_hour_of_keys_in_five_languages_is_committed_in_less_than_three_
 
 
 @pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.stem)
-def test_a_committed_recording_is_what_the_generator_makes(file: Path):
+def test_a_committed_recording_equals_the_generators_output(file: Path):
     made = Recording.read(file)
     fields = {item.name: getattr(made, item.name) for item in dataclasses.fields(made)}
     again = record(made.source(), **{k: v for k, v in fields.items() if k not in ("start", "keys")})

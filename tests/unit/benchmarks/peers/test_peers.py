@@ -81,35 +81,35 @@ def test_a_peer_answers_with_its_tokens_and_its_own_times(driver):
     assert peer.versions["pytest"] == pytest.__version__
 
 
-def test_what_a_library_prints_is_in_the_log_and_not_in_the_conversation(driver):
+def test_library_output_goes_to_the_log_and_not_into_the_protocol(driver):
     with start(driver, "plain") as peer:
         peer.ask([1], 1, "plain", cold=True)
         assert peer.ask([1], 2, "plain", cold=True)["tokens"] == [0, 1]
     assert "a library's banner" in peer.log.read_text()
 
 
-def test_who_is_not_asked_stands_still_with_its_children(driver):
+def test_an_idle_peer_and_its_children_are_stopped(driver):
     with start(driver, "plain") as peer:
         peer.ask([1], 1, "plain", cold=True)
         family = [psutil.Process(peer.process.pid), *psutil.Process(peer.process.pid).children()]
         assert becomes_true(lambda: [each.status() for each in family] == [psutil.STATUS_STOPPED] * 2)
 
 
-def test_closing_ends_the_children_too(driver):
+def test_closing_a_peer_ends_its_children(driver):
     peer = start(driver, "plain")
     (child,) = psutil.Process(peer.process.pid).children()
     peer.close()
     assert becomes_true(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
-def test_a_failed_answer_is_an_error_in_words_and_the_next_one_is_served(driver):
+def test_a_failed_answer_raises_its_error_and_the_next_one_succeeds(driver):
     with start(driver, "plain", "fails") as peer:
         with pytest.raises(PeerError, match="ValueError: out of tokens"):
             peer.ask([1], 1, "fails", cold=True)
         assert peer.ask([1], 1, "plain", cold=True)["tokens"] == [0]
 
 
-def test_a_peer_that_ends_or_cannot_load_or_is_not_there_is_an_error_that_names_it(driver):
+def test_a_peer_that_ends_or_cannot_start_raises_an_error_with_its_name(driver):
     with start(driver, "dies") as peer, pytest.raises(PeerError, match="fake ended with 3"):
         peer.ask([1], 1, "dies", cold=True)
     with pytest.raises(PeerError, match="no such model"):
@@ -127,7 +127,7 @@ def test_modes_share_a_process_unless_the_peer_has_one_for_each():
 
 
 @given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4), max_size=8), st.integers(1, 20))
-def test_every_way_is_in_one_group_and_groups_fit(sizes, room):
+def test_every_way_is_in_one_group_and_each_group_fits_the_memory(sizes, room):
     units = [[Way("openvino", str(size), {}) for size in unit] for unit in sizes]
 
     def mib(unit: Sequence[Way]) -> int:
@@ -145,7 +145,7 @@ def test_every_way_is_in_one_group_and_groups_fit(sizes, room):
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_every_peer_has_a_driver_and_something_to_try_in_each_mode(peer, monkeypatch):
+def test_every_peer_has_a_driver_and_candidates_for_each_mode(peer, monkeypatch):
     modes = candidates_of(peer, CARD)
     assert (driver_process.DRIVERS / PEERS[peer].driver).is_file()
     assert "plain" in modes
@@ -157,7 +157,7 @@ def test_without_a_draft_model_there_is_no_draft_mode(monkeypatch):
     assert "draft" not in candidates_of("openvino", WITHOUT_DRAFT)
 
 
-def test_the_settings_fastest_in_the_sweep_are_taken_and_the_first_where_nothing_was_tried(monkeypatch):
+def test_the_fastest_settings_of_the_sweep_are_used_or_else_the_first(monkeypatch):
     first, second, third = candidates_of("openvino", CARD)["lookup"][:3]
     rows = [
         {"settings": first, "cold": 90, "warm": 90},
@@ -183,13 +183,13 @@ def way(name: str, totals: dict[int, list[float]], tokens: list[int] | None = No
     return made
 
 
-def test_the_ratio_is_to_the_best_peer_and_within_the_group_it_was_measured_in():
+def test_the_ratio_compares_with_the_best_peer_within_one_group():
     ours = way("speclsp", {0: [100.0], 1: [300.0]})  # the machine slowed down between the groups
     found = against(ours, [way("early", {0: [200.0]}), way("late", {1: [400.0]})])["cold_total_ms"]
     assert found == {"ratio": 0.75, "best_peer": "late plain", "ratios": {"early plain": 0.5, "late plain": 0.75}}
 
 
-def test_tokens_are_compared_up_to_where_the_reference_would_stop():
+def test_tokens_are_compared_up_to_the_references_stop_token():
     reference = way("speclsp", {0: [1.0]}, tokens=[7, 8, 99, 1])
     same = agreement(way("a", {0: [1.0]}, tokens=[7, 8, 5, 5]), reference, frozenset({99}))
     other = agreement(way("b", {0: [1.0]}, tokens=[7, 9, 99, 1]), reference, frozenset({99}))
@@ -198,14 +198,14 @@ def test_tokens_are_compared_up_to_where_the_reference_would_stop():
 
 
 @given(st.lists(st.integers(0, 2), max_size=6), st.lists(st.integers(0, 2), max_size=6))
-def test_what_two_answers_share_is_their_common_start(one, other):
+def test_shared_counts_the_common_prefix_of_two_answers(one, other):
     n = shared(one, other)
     assert one[:n] == other[:n]
     assert one[n : n + 1] != other[n : n + 1] or n == len(one) == len(other)
 
 
 @given(st.lists(st.floats(0.1, 1e5), min_size=1))
-def test_the_middle_is_never_above_what_one_in_twenty_exceeds(values):
+def test_the_median_is_at_most_the_95th_percentile(values):
     found = spread(values)
     assert min(values) - 0.1 <= found["p50"] <= found["p95"] <= max(values) + 0.1
 
@@ -213,7 +213,7 @@ def test_the_middle_is_never_above_what_one_in_twenty_exceeds(values):
 # ── prompts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_hole_goes_on_with_what_its_line_really_says():
+def test_a_hole_and_its_rest_restore_the_source():
     from benchmarks.speed.holes import source
 
     for request, rest in holes_and_rests(5, context_lines=44):
@@ -252,7 +252,7 @@ def result(checkout: Path, name: str) -> dict[str, Any]:
     return found
 
 
-def test_every_way_runs_on_every_hole_and_what_could_not_be_measured_is_said(checkout, capsys):
+def test_every_way_runs_on_every_hole_and_failures_are_reported(checkout, capsys):
     assert bench("--peers", "fake,absent") == 1, "something is missing"
     found = result(checkout, "peers-tiny")
     assert set(found["ways"]) == {"speclsp plain", "speclsp speculative", "fake plain"}
@@ -269,7 +269,7 @@ def test_every_way_runs_on_every_hole_and_what_could_not_be_measured_is_said(che
     assert "not measured: absent" in output
 
 
-def test_the_sweep_tries_every_candidate_and_the_comparison_takes_its_best(checkout):
+def test_the_sweep_measures_every_candidate_and_the_comparison_uses_the_best(checkout):
     assert bench("--tune", "--peers", "fake") == 0
     rows = result(checkout, "peers-tuning-tiny")["peers"]["fake"]
     assert [row["settings"] for row in rows["plain"]] == [{}, {"more": 1}]
@@ -279,7 +279,7 @@ def test_the_sweep_tries_every_candidate_and_the_comparison_takes_its_best(check
     assert result(checkout, "peers-tiny")["ways"]["fake plain"]["settings"] == best
 
 
-def test_wrong_flags_are_one_sentence(checkout):
+def test_a_wrong_flag_raises_a_config_error(checkout):
     with pytest.raises(ConfigError, match="--peers"):
         bench("--peers", "nobody")
     with pytest.raises(ConfigError, match="--threads"):

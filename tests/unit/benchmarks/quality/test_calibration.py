@@ -1,4 +1,4 @@
-"""The gate's weights come from counting: the fit finds what made the data, and thresholds do what they promise."""
+"""Calibration of the confidence gate: the fit recovers known weights, and thresholds keep their limits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_weight_of_probabilities_is_never_negative():
     assert set(table) < {"intercept", *fit.TRIED["all"]}, "those that would be are left out"
 
 
-def test_confidences_of_packages_never_seen_are_calibrated():
+def test_confidences_of_packages_outside_the_fit_are_calibrated():
     examples = made_up(4000)
     sure = fit.crossed(examples, ("total",))  # which they are made by
     right = [example.right for example in examples]
@@ -58,7 +58,7 @@ SURE = st.lists(st.tuples(st.floats(0.001, 0.999), st.booleans()), min_size=1, m
 
 
 @given(SURE, st.data())
-def test_medium_hides_one_right_suggestion_of_a_hundred_at_most_and_low_wants_more(
+def test_medium_hides_at_most_one_percent_of_right_suggestions_and_low_more(
     predictions: list[tuple[float, bool]], data: st.DataObject
 ):
     sure, right = [p for p, _ in predictions], [hit for _, hit in predictions]
@@ -75,7 +75,7 @@ def test_medium_hides_one_right_suggestion_of_a_hundred_at_most_and_low_wants_mo
 
 
 @given(SURE, st.floats(0, 1), st.floats(0, 1))
-def test_a_higher_bar_shows_no_more(predictions: list[tuple[float, bool]], one: float, other: float):
+def test_a_higher_threshold_shows_no_more(predictions: list[tuple[float, bool]], one: float, other: float):
     sure, right = [p for p, _ in predictions], [hit for _, hit in predictions]
     low, high = (thresholds.at_threshold(sure, right, bar, len(predictions)) for bar in sorted((one, other)))
     assert high["shown"] <= low["shown"] <= 1
@@ -121,7 +121,7 @@ def test_rows_become_figures_a_table_and_words(tmp_path: Path):
     assert html_page.draw(lambda figure: calibration.draw(figure, figures), (9, 4), "light").startswith(b"\x89PNG")
 
 
-def test_replayed_typing_counts_for_the_weights_it_was_made_with_and_no_others(tmp_path: Path):
+def test_replayed_typing_counts_only_for_its_own_weights(tmp_path: Path):
     found = examples.read(rows(tmp_path / "full.jsonl"))
     alone = calibration.figures(found)
     file = tmp_path / "keystrokes-high-tiny.json"
@@ -141,12 +141,12 @@ def test_replayed_typing_counts_for_the_weights_it_was_made_with_and_no_others(t
     assert along["low"]["keys_lost"] == 0.9 and along["low"]["hidden"] == 0.3333
 
 
-def test_without_rows_it_says_what_to_run(tmp_path: Path):
+def test_missing_rows_are_reported_with_the_command_to_run(tmp_path: Path):
     with pytest.raises(InputError, match="python -m benchmarks quality"):
         examples.read(tmp_path / "full.jsonl")
 
 
-def test_the_gate_weighs_what_the_fit_may_find():
+def test_the_gate_uses_only_features_of_the_fit():
     for curve in confidence.CURVES.values():
         assert set(curve.weights) <= {"intercept", *fit.USED}
     assert set(fit.TRIED["all"]) < set(fit.features([(1, -1.0)], Place()))

@@ -45,7 +45,7 @@ def shop(tmp_path: Path) -> Package:
     return package(tmp_path, OLD, NEW)
 
 
-def test_the_cursor_stands_where_a_release_changed_a_line_and_the_truth_is_the_rest_of_it(shop: Package):
+def test_a_task_has_its_cursor_at_a_change_and_the_rest_of_the_line_as_its_truth(shop: Package):
     found = {(task.place.path, task.place.text[: task.place.cursor].rpartition("\n")[2], task.place.truth)
              for task in edits.tasks(shop)}  # fmt: skip
     assert found == {
@@ -55,7 +55,7 @@ def test_the_cursor_stands_where_a_release_changed_a_line_and_the_truth_is_the_r
     }
 
 
-def test_what_else_the_release_changed_is_what_the_user_did(shop: Package):
+def test_the_other_changes_of_the_release_are_the_recent_edits(shop: Package):
     (task,) = (one for one in edits.tasks(shop) if one.place.truth == "price(9)")
     place = ChunkPlace((task.place.root / task.place.path).as_uri(), task.place.path, None, "python", "", "")
     shown = [(chunk.path, chunk.text) for chunk in edits.played(task, task.place.root).candidates(place)]
@@ -76,13 +76,13 @@ texts = lines.map(lambda listed: "".join(line + "\n" for line in listed))
 
 @settings(deadline=None, max_examples=60)
 @given(texts, texts)
-def test_a_text_with_all_its_hunks_made_is_the_newer_one(old: str, new: str) -> None:
+def test_applying_all_hunks_gives_the_newer_text(old: str, new: str) -> None:
     assert edits.made_of(old, edits.hunks(old, new)) == new
 
 
 @settings(deadline=None, max_examples=60)
 @given(texts, texts, st.randoms())
-def test_hunks_made_one_by_one_as_edits_come_to_the_same(old: str, new: str, dice) -> None:
+def test_hunks_applied_as_single_edits_give_the_newer_text(old: str, new: str, dice) -> None:
     found = edits.hunks(old, new)
     dice.shuffle(found)
     text, done = old, {}
@@ -95,6 +95,6 @@ def test_hunks_made_one_by_one_as_edits_come_to_the_same(old: str, new: str, dic
     assert text == new
 
 
-def test_what_is_compared_without_being_told_is_there_to_be_compared() -> None:
+def test_every_default_variant_exists() -> None:
     names = [task.name for task in variants.chosen(edits.USUAL, Config().context.sources)]
     assert names == [variants.BASE, *edits.USUAL.split(",")]

@@ -105,7 +105,7 @@ def generation(*texts: str, stop: str = "") -> Generation:
     )
 
 
-def test_a_reader_hears_what_was_said_as_far_as_it_wants_it():
+def test_a_reader_gets_the_generation_up_to_its_own_end():
     whole = generation("a", " b", "\n", "c", stop="eos")
     for wanting, text, ended in (
         (Wanting(9), "a b\nc", True),
@@ -118,13 +118,13 @@ def test_a_reader_hears_what_was_said_as_far_as_it_wants_it():
         assert (found.text, found.whole) == (text, ended)
 
 
-def test_who_wants_more_than_was_said_must_ask_again():
+def test_a_generation_that_is_too_short_for_its_reader_is_not_reused():
     assert read_text(generation("a", "b"), Wanting(3)) is None, "its first reader had enough"
     assert read_text(generation("a", "b", stop="limit"), Wanting(3)) is None
     assert read_text(generation("a", "b", stop="limit"), Wanting(2)) is not None
 
 
-def test_a_generation_is_kept_under_all_that_decides_its_tokens_and_under_nothing_else(tiny: CompletionEngine):
+def test_the_cache_key_contains_exactly_what_determines_the_tokens(tiny: CompletionEngine):
     request = Request(prefix="import os\n", line_prefix="print(", suffix=")\n")
     build = tiny.prompter.build
 
@@ -145,7 +145,7 @@ def name(engine: CompletionEngine) -> str:
     return generation_cache.model_key(engine, generation_cache.arithmetic(engine))
 
 
-def test_another_number_format_or_engine_is_another_model(tiny: CompletionEngine, monkeypatch: pytest.MonkeyPatch):
+def test_another_number_format_or_engine_changes_the_model_key(tiny: CompletionEngine, monkeypatch: pytest.MonkeyPatch):
     mine = name(tiny)
     monkeypatch.setattr(generation_cache, "token_source", lambda: "changed")
     assert name(tiny) != mine
@@ -154,10 +154,10 @@ def test_another_number_format_or_engine_is_another_model(tiny: CompletionEngine
     assert name(tiny) != mine
 
 
-def test_a_process_that_makes_other_numbers_is_another_model_and_its_run_is_not_written(
+def test_other_logits_change_the_model_key_and_discard_the_run(
     tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Seen once: a process whose log-probabilities were off all its life, its answers kept among those of others."""
+    """One process computed wrong log-probabilities, and its answers entered the shared cache."""
     mine, memory = name(tiny), GenerationCache(tmp_path)
     asking = TaskRunner(tiny, Config(), memory)
     asking.check()
@@ -171,7 +171,7 @@ def test_a_process_that_makes_other_numbers_is_another_model_and_its_run_is_not_
     memory.close()
 
 
-def test_what_was_said_is_on_disk_before_the_next_is_asked(tmp_path: Path):
+def test_each_answer_is_written_before_the_next_request(tmp_path: Path):
     memory, other = GenerationCache(tmp_path), GenerationCache(tmp_path)
     memory.put("key", generation("a", stop="eos"))
     assert other.get("key") == generation("a", stop="eos")
@@ -180,7 +180,7 @@ def test_what_was_said_is_on_disk_before_the_next_is_asked(tmp_path: Path):
     other.close()
 
 
-def test_a_generation_is_what_the_engine_streams_token_by_token(tiny: CompletionEngine):
+def test_a_generation_equals_the_streamed_tokens(tiny: CompletionEngine):
     request = Request(prefix="import os\n\n\n", line_prefix="def ", max_tokens=12)
     made = run_task.generate(tiny, request, Wanting(12))
     running = tiny.complete(replace(request, speculate=False), run_task.threading.Event())
@@ -196,7 +196,7 @@ def test_a_generation_is_what_the_engine_streams_token_by_token(tiny: Completion
 # ── a task in a variant ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_same_prompt_is_asked_once(tiny: CompletionEngine, tmp_path: Path):
+def test_the_same_prompt_is_generated_once(tiny: CompletionEngine, tmp_path: Path):
     memory, config = GenerationCache(tmp_path / "said"), Config(model="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[0]
     every = variants.variants(config.context.sources)
@@ -208,7 +208,7 @@ def test_the_same_prompt_is_asked_once(tiny: CompletionEngine, tmp_path: Path):
     memory.close()
 
 
-def test_full_shows_the_model_other_files_and_base_shows_none(tiny: CompletionEngine, tmp_path: Path):
+def test_full_sends_other_files_and_base_sends_none(tiny: CompletionEngine, tmp_path: Path):
     memory, config = GenerationCache(tmp_path / "said"), Config(model="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[1]
     every = variants.variants(config.context.sources)
@@ -221,7 +221,7 @@ def test_full_shows_the_model_other_files_and_base_shows_none(tiny: CompletionEn
     memory.close()
 
 
-def test_in_the_servers_own_time_no_more_is_shown_than_in_all_the_time_there_is(tiny: CompletionEngine, tmp_path: Path):
+def test_the_servers_time_limit_gives_no_more_context_than_unlimited_time(tiny: CompletionEngine, tmp_path: Path):
     memory, config = GenerationCache(tmp_path / "said"), Config(model="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[1]
     every = variants.variants(config.context.sources)
@@ -235,7 +235,7 @@ def test_in_the_servers_own_time_no_more_is_shown_than_in_all_the_time_there_is(
     memory.close()
 
 
-def test_every_order_of_the_prompt_holds_the_same_text(tiny: CompletionEngine):
+def test_every_prompt_order_contains_the_same_text(tiny: CompletionEngine):
     request = Request(prefix="a = 1\nb = 2\n", line_prefix="c = ", suffix="\nd = 4\n", heal=False)
     texts = {}
     for order in ("ours", "line", "standard", "spm"):
@@ -266,7 +266,7 @@ def test_variants_are_chosen_by_name_and_base_is_always_among_them():
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_command_writes_its_figures_and_a_second_run_asks_nothing(
+def test_the_command_writes_its_figures_and_a_second_run_generates_nothing(
     tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
@@ -303,7 +303,7 @@ def test_the_command_writes_its_figures_and_a_second_run_asks_nothing(
     assert len(both.tables) == 4
 
 
-def test_a_variant_that_takes_long_is_held_against_the_same_tasks_alone(
+def test_a_slow_variant_is_compared_on_its_tasks_only(
     tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -339,7 +339,7 @@ def test_set_takes_the_name_of_a_task_set_or_a_setting(tmp_path: Path, capsys: p
     assert "quick or full" in capsys.readouterr().err
 
 
-def test_formats_is_the_other_benchmark(monkeypatch: pytest.MonkeyPatch):
+def test_formats_runs_the_number_format_benchmark(monkeypatch: pytest.MonkeyPatch):
     calls: list[tuple[str, int, int]] = []
     monkeypatch.setattr(
         number_formats, "bench", lambda settings, files, tokens: calls.append((settings.model, files, tokens))

@@ -23,7 +23,7 @@ def of_all(values: list[int]) -> bootstrap.Counts:
 
 
 @given(ZEROS_AND_ONES)
-def test_an_interval_holds_its_figure_and_stays_where_the_figures_are(values: list[int]):
+def test_an_interval_contains_its_figure_and_stays_in_its_range(values: list[int]):
     found = figure(of_all(values), draws(len(values), times=50))
     assert found is not None
     assert found.value == pytest.approx(sum(values) / len(values))
@@ -31,7 +31,7 @@ def test_an_interval_holds_its_figure_and_stays_where_the_figures_are(values: li
 
 
 @given(ZEROS_AND_ONES)
-def test_a_variant_differs_from_itself_by_nothing(values: list[int]):
+def test_a_variant_has_no_difference_to_itself(values: list[int]):
     drawn = draws(len(values), times=50)
     same = difference(of_all(values), of_all(values), drawn)
     assert same is not None
@@ -40,7 +40,7 @@ def test_a_variant_differs_from_itself_by_nothing(values: list[int]):
     assert once is None if not any(values) else (once is not None and once.low == once.high == 1.0)
 
 
-def test_what_is_sure_has_a_narrow_interval_and_what_is_not_a_wide_one():
+def test_more_tasks_give_a_narrower_interval():
     few, many = figure(of_all([0, 1] * 5), draws(10)), figure(of_all([0, 1] * 500), draws(1000))
     assert few is not None
     assert many is not None
@@ -48,14 +48,14 @@ def test_what_is_sure_has_a_narrow_interval_and_what_is_not_a_wide_one():
     assert 0.05 < many.high - many.low < 0.07, "1.96 x 2 x sqrt(1 / 4 / 1000)"
 
 
-def test_a_figure_of_the_shown_ignores_what_is_not_shown():
+def test_a_figure_of_shown_suggestions_ignores_the_others():
     found = figure(([3.0, 0.0, 5.0], [1.0, 0.0, 1.0]), draws(3))
     assert found is not None
     assert found.value == 4.0
     assert figure(([0.0, 0.0], [0.0, 0.0]), draws(2)) is None
 
 
-def test_the_same_number_of_tasks_is_drawn_alike_every_time():
+def test_resampling_the_same_number_of_tasks_is_reproducible():
     assert (draws(7) == draws(7)).all()
     assert (draws(7).sum(axis=1) == 7).all()
 
@@ -81,7 +81,7 @@ def rows(exact: list[int], *, is_new: bool = True) -> list[Row]:
     ]
 
 
-def test_a_variant_is_held_against_base_task_by_task_and_kind_by_kind():
+def test_a_variant_is_compared_with_base_per_task_and_per_kind():
     base, full = rows([1, 0] * 10), rows([1, 1, 1, 0] * 5)
     found = figures.of_variant(full, base, tasks(20))["of"]
     assert {kind: found[kind]["tasks"] for kind in ("all", "cross", "single")} == {"all": 20, "cross": 10, "single": 10}
@@ -91,12 +91,12 @@ def test_a_variant_is_held_against_base_task_by_task_and_kind_by_kind():
     assert figures.beside(full, base, tasks(20))["all"] == found["all"]["beside_base"]
 
 
-def test_a_variant_with_fewer_rows_is_held_against_the_same_tasks_alone():
+def test_a_variant_with_fewer_rows_is_compared_on_its_tasks_only():
     found = figures.of_variant(rows([1, 1]), rows([1, 0, 0, 0]), tasks(4))["of"]["all"]
     assert (found["tasks"], found["exact"]["value"], found["beside_base"]["exact"]["ratio"]["value"]) == (2, 1.0, 2.0)
 
 
-def test_only_answers_made_in_this_run_say_how_long_one_takes_now():
+def test_times_come_only_from_generations_of_this_run():
     known, mixed = figures.costs(rows([1, 0], is_new=False)), figures.costs([*rows([1]), *rows([1], is_new=False)])
     assert (known["ms"], known["made_in_this_run"], known["known_from_another"]) == (None, 0, 2)
     assert known["ms_when_made"] == {"p50": 10.0, "p95": 10.0}

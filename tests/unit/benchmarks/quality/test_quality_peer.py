@@ -1,4 +1,4 @@
-"""llama.vscode's policy, written again: what it picks of a history, what it sends, and what of an answer it shows."""
+"""Port of llama.vscode's policy: its ring of chunks, its prompt and its cut of an answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ring() -> Ring:
     return Ring(random.Random(1))
 
 
-def test_few_lines_are_no_chunk_and_many_are_cut_to_half_a_chunk_somewhere():
+def test_few_lines_give_no_chunk_and_many_give_half_a_chunk_from_a_random_line():
     made = ring()
     made.pick(numbered(2), "a", evict=False)
     assert made.queued == []
@@ -36,14 +36,14 @@ def test_few_lines_are_no_chunk_and_many_are_cut_to_half_a_chunk_somewhere():
     assert list(cut.lines) == numbered(500)[at : at + 32]
 
 
-def test_around_a_line_are_half_a_chunk_above_and_below():
+def test_around_picks_half_a_chunk_above_and_below_a_line():
     made = ring()
     made.around(numbered(20), 3, "a")
     assert made.queued[0].lines == tuple(numbered(20))
     assert made.queued[0].text == "\n".join(numbered(20)) + "\n"
 
 
-def test_the_same_is_not_picked_twice_and_what_is_very_like_it_gives_way():
+def test_an_equal_chunk_is_skipped_and_a_similar_one_is_replaced():
     made = ring()
     made.pick(numbered(40), "a", evict=True)
     made.pick(numbered(40), "a", evict=True)
@@ -79,7 +79,7 @@ def task(folder: Path, document: str) -> Task:
     )  # fmt: skip
 
 
-def test_open_files_come_oldest_first_and_then_the_file_itself(tmp_path: Path):
+def test_open_files_come_oldest_first_and_the_current_file_last(tmp_path: Path):
     made = policy.ask(task(tmp_path, "\n".join([*numbered(400), "    here|", *numbered(200, "below")])))
     names = [chunk.filename.rpartition("/")[2] for chunk in made.chunks]
     assert names == ["older.py", "older.py", "newer.py", "shapes.py", "shapes.py", "shapes.py"]
@@ -115,7 +115,7 @@ def question_at(document: str) -> Ask:
         ("a|\nb\n", "\nb\n\nz", None),
     ],
 )
-def test_an_answer_is_shown_as_the_extension_shows_it(document: str, output: str, shown: str | None):
+def test_an_answer_is_cut_as_in_the_extension(document: str, output: str, shown: str | None):
     wanted = question_at(document)
     found = wanted.to_suggestion(output)
     assert (
@@ -123,14 +123,14 @@ def test_an_answer_is_shown_as_the_extension_shows_it(document: str, output: str
     )
 
 
-def test_a_line_indented_less_ends_the_answer_as_soon_as_it_is_seen():
+def test_a_line_with_less_indent_ends_the_answer():
     wanted = question_at("if a:\n    b|\n")
     assert not wanted.finished("(1)\n   ")
     assert wanted.finished("(1)\n   c")
     assert not question_at("b|\n").finished("\nc\nd"), "without an indentation nothing ends it"
 
 
-def test_the_prompt_is_the_servers_and_nothing_of_it_is_lost(tmp_path: Path):
+def test_the_prompt_equals_the_servers_prompt(tmp_path: Path):
     engine = pairs.engine(Config(model="tiny", engine=EngineConfig(context_tokens=1024)))
     ours, fim = engine.prompter, engine.card.fim
     writes = InfillPrompter(ours.card, ours.tokenizer, ours.vocabulary, policy.CONTEXT_TOKENS)

@@ -1,4 +1,4 @@
-"""Scores of one suggestion: the person's own text scores full, and each difference counts where it is."""
+"""Scores of one suggestion: the true text has full scores, and each difference lowers its own score."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def judge(task: Task, text: str, replaced: int = 0) -> Judged:
     return scores.judge(task, Suggestion(text, task.cursor, task.cursor + replaced), snapshot, tree, torn=False)
 
 
-def test_what_the_person_wrote_is_right_in_every_way(tmp_path: Path):
+def test_the_true_text_has_full_scores(tmp_path: Path):
     found = judge(task(tmp_path), TRUTH)
     assert found == Judged(
         shown=True, exact=True, similarity=1.0, right=len(TRUTH), saved=len(TRUTH), names=3, known=3, parsed=True
     )
 
 
-def test_nothing_shown_is_nothing_gained_and_nothing_broken(tmp_path: Path):
+def test_a_missing_suggestion_has_empty_scores(tmp_path: Path):
     made = task(tmp_path)
     snapshot = Snapshot(uri="file:///a.py", language="python", version=1, text=made.text, cursor=made.cursor)
     assert scores.judge(made, None, snapshot, None, torn=False) == Judged()
@@ -61,11 +61,11 @@ def test_nothing_shown_is_nothing_gained_and_nothing_broken(tmp_path: Path):
         ("\n    " + TRUTH, False),
     ],
 )
-def test_exact_is_the_whole_first_line_and_nothing_else(tmp_path: Path, output: str, exact: bool):
+def test_exact_compares_the_whole_first_line(tmp_path: Path, output: str, exact: bool):
     assert judge(task(tmp_path), output).exact is exact
 
 
-def test_what_is_left_right_of_the_cursor_is_part_of_the_line(tmp_path: Path):
+def test_text_right_of_the_cursor_is_part_of_the_line(tmp_path: Path):
     call = task(tmp_path, "print(area(|))\n", "radius=2")
     assert judge(call, "radius=2").exact
     assert judge(call, "radius=2))", replaced=2).exact, "it takes the place of the brackets"
@@ -73,27 +73,27 @@ def test_what_is_left_right_of_the_cursor_is_part_of_the_line(tmp_path: Path):
     assert judge(call, "radius=2))").unparsed
 
 
-def test_at_a_block_start_the_first_line_that_says_something_counts(tmp_path: Path):
+def test_exact_compares_the_first_nonblank_line_at_a_block_start(tmp_path: Path):
     block = task(tmp_path, "def area(radius):|\n", "\n    square = radius**2\n    return square")
     assert judge(block, "\n    square = radius**2\n    return 3 * square").exact
     assert not judge(block, "\n    return radius").exact
 
 
-def test_right_is_counted_to_the_first_mistake_and_saved_to_the_last_whole_word(tmp_path: Path):
+def test_right_ends_at_the_first_error_and_saved_at_the_last_whole_word(tmp_path: Path):
     found = judge(task(tmp_path), "math.pilot")
     assert (found.right, found.saved) == (len("math.pi"), len("math."))
     assert judge(task(tmp_path), "cone").right == 0
 
 
 @given(LINES, LINES)
-def test_similarity_is_symmetric_and_one_for_the_same_alone(one: str, other: str):
+def test_similarity_is_symmetric_and_one_only_for_equal_texts(one: str, other: str):
     assert scores.similarity(one, other) == scores.similarity(other, one)
     assert 0.0 <= scores.similarity(one, other) <= 1.0
     assert (scores.similarity(one, other) == 1.0) is (one == other)
 
 
 @given(LINES, LINES)
-def test_similarity_is_of_the_longest_common_subsequence(one: str, other: str):
+def test_similarity_measures_the_longest_common_subsequence(one: str, other: str):
     rows = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
     for i, a in enumerate(one):
         for j, b in enumerate(other):
@@ -102,7 +102,7 @@ def test_similarity_is_of_the_longest_common_subsequence(one: str, other: str):
     assert scores.similarity(one, other) == pytest.approx(wanted)
 
 
-def test_names_are_those_of_the_code_and_are_known_when_they_stand_somewhere_in_the_package(tmp_path: Path):
+def test_names_come_from_code_and_are_known_if_they_occur_in_the_package(tmp_path: Path):
     (tmp_path / "other.py").write_text("def elsewhere(): ...\n", encoding="utf-8")
     found = judge(task(tmp_path), 'elsewhere(radius, "not a name") * nowhere  # nor this')
     assert (found.names, found.known) == (3, 2)
@@ -111,7 +111,7 @@ def test_names_are_those_of_the_code_and_are_known_when_they_stand_somewhere_in_
     assert judge(task(tmp_path, "x = 1  # the | of it\n", "area"), "surface nobody knows").names == 0
 
 
-def test_one_more_place_that_makes_no_sense_is_a_parse_broken(tmp_path: Path):
+def test_a_new_syntax_error_counts_as_a_broken_parse(tmp_path: Path):
     found = judge(task(tmp_path), "math.pi *)")
     assert (found.parsed, found.breaks, found.unparsed) == (True, True, True)
     body = task(tmp_path, "function area(radius) {\n  |\n}\n", "return 1", language="javascript")
@@ -133,12 +133,10 @@ def test_one_more_place_that_makes_no_sense_is_a_parse_broken(tmp_path: Path):
         ("se|\nsecond = 2\n", "cond = 2", True),
     ],
 )
-def test_an_end_that_says_what_stands_right_of_it_or_below_is_seen(
-    tmp_path: Path, document: str, output: str, repeats: bool
-):
+def test_repeats_marks_an_end_that_equals_the_following_text(tmp_path: Path, document: str, output: str, repeats: bool):
     assert judge(task(tmp_path, document, "0"), output).repeats is repeats
 
 
-def test_who_wrote_the_same_line_twice_may_be_told_it_twice(tmp_path: Path):
+def test_a_true_repeated_line_is_no_repetition(tmp_path: Path):
     twice = task(tmp_path, "|\nemit(token)\n", "emit(token)")
     assert not judge(twice, "emit(token)").repeats

@@ -1,4 +1,4 @@
-"""The packages of the quality tasks: pinned, checked, unpacked inside one folder, or refused in a sentence."""
+"""Packages of the quality tasks: pinned by checksum and unpacked inside one folder, or refused with one sentence."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def listed(tmp_path: Path, *archives: Path, folders: str = "[]", sha256: str = "
     return path
 
 
-def test_a_package_is_fetched_once_and_lies_unpacked_in_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_a_package_is_fetched_once_and_unpacked_into_its_own_folder(tmp_path: Path) -> None:
     index = Index(tmp_path / "index")
     one = archive_of(index.folder, "one-1.0.tar.gz", {"one-1.0/one/a.py": "a = 1\n", "one-1.0/data.bin": "no source"})
     two = archive_of(index.folder, "two-1.0-py3-none-any.whl", {"two/b.py": "b = 2\n"})
@@ -97,7 +97,7 @@ def test_a_package_is_fetched_once_and_lies_unpacked_in_a_folder_of_its_own(tmp_
     assert again == first and sorted(index.requests) == ["one", "two"]
 
 
-def test_what_was_built_beside_the_source_is_left_in_the_archive(tmp_path: Path) -> None:
+def test_build_outputs_stay_in_the_archive(tmp_path: Path) -> None:
     index = Index(tmp_path / "index")
     both = {
         "package/src/a.ts": "export const a = 1\n",
@@ -114,7 +114,7 @@ def test_what_was_built_beside_the_source_is_left_in_the_archive(tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["../out.py", "/out.py", "top/../../out.py", "top\\..\\out.py", "C:/out.py"])
 @pytest.mark.parametrize("file", ["bad-1.0.tar.gz", "bad-1.0-py3-none-any.whl"])
-def test_an_archive_with_a_path_that_leads_out_is_refused_whole(tmp_path: Path, file: str, name: str) -> None:
+def test_an_archive_with_a_path_outside_its_folder_is_refused(tmp_path: Path, file: str, name: str) -> None:
     index = Index(tmp_path / "index")
     bad = archive_of(index.folder, file, {"top/fine.py": "fine = 1\n", name: "out = 1\n"})
     with pytest.raises(CorpusError, match="leads out of its folder"):
@@ -122,14 +122,14 @@ def test_an_archive_with_a_path_that_leads_out_is_refused_whole(tmp_path: Path, 
     assert not list(tmp_path.rglob("out.py")) and not list((tmp_path / "cache").rglob("*.py"))
 
 
-def test_a_link_in_an_archive_is_passed_over(tmp_path: Path) -> None:
+def test_a_link_in_an_archive_is_skipped(tmp_path: Path) -> None:
     index = Index(tmp_path / "index")
     file = archive_of(index.folder, "linked-1.0.tar.gz", {"t/a.py": "a = 1\n"}, {"t/b.py": "/etc/passwd", "t/c": ".."})
     (package,) = corpus.fetch(listed=listed(tmp_path, file), into=tmp_path, get=index.get)
     assert [path.name for path in package.root.rglob("*")] == ["a.py"]
 
 
-def test_an_archive_that_is_not_the_pinned_one_is_refused_and_the_others_are_kept(tmp_path: Path) -> None:
+def test_an_archive_with_another_checksum_is_refused_and_the_others_are_kept(tmp_path: Path) -> None:
     index = Index(tmp_path / "index")
     bad = archive_of(index.folder, "bad-1.0.tar.gz", {"bad/a.py": "a = 1\n"})
     good = archive_of(index.folder, "good-1.0.tar.gz", {"good/a.py": "a = 1\n"})
@@ -149,7 +149,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
         corpus.fetch(listed=listed(tmp_path, file), into=tmp_path, get=index.get)
 
 
-def test_half_an_archive_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_truncated_archive_raises_an_error_and_leaves_no_files(tmp_path: Path) -> None:
     index = Index(tmp_path / "index")
     file = archive_of(index.folder, "half-1.0.tar.gz", {"t/a.py": "".join(f"a{n} = {n * 7919}\n" for n in range(3000))})
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
@@ -164,7 +164,7 @@ def test_a_missing_list_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ecosystem", ["npm", "pypi-sdist"])
-def test_without_a_connection_one_sentence_says_what_to_do(
+def test_a_failed_connection_raises_one_sentence_with_the_fix(
     ecosystem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def offline(command: list[str], **_: object) -> object:
@@ -179,7 +179,7 @@ def test_without_a_connection_one_sentence_says_what_to_do(
     assert "\n" not in str(error.value)
 
 
-def test_without_npm_the_way_to_one_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_npm_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing: Callable[..., None] = lambda *_: None  # noqa: E731
     monkeypatch.setattr("shutil.which", nothing)
     with pytest.raises(CorpusError, match=r"tests/support/editors/install\.py node"):
@@ -198,7 +198,7 @@ def test_the_list_pins_thirty_packages_of_2026_with_permissive_licences() -> Non
     assert sum(package.archive.bytes for package in packages) < 300 << 20
 
 
-def test_where_nothing_comes_the_rest_is_not_asked_for(tmp_path: Path) -> None:
+def test_failed_fetches_stop_further_requests(tmp_path: Path) -> None:
     index = Index(tmp_path / "index")
     files = [archive_of(index.folder, f"p{n}-1.0.tar.gz", {"t/a.py": "a = 1\n"}) for n in range(40)]
     requests: list[str] = []

@@ -1,4 +1,4 @@
-"""Tasks of `python -m benchmarks quality`: the truth fits back in, every label is true, the choice is fixed."""
+"""Tasks of `python -m benchmarks quality`: the truth restores the file, labels are correct, and sampling is reproducible."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def original(task: Task) -> str:
     return (task.root / task.path).read_text()
 
 
-def test_there_are_tasks_of_every_sort(made: list[Task]) -> None:
+def test_tasks_cover_every_kind(made: list[Task]) -> None:
     assert {task.kind for task in made} == set(cut_points.KINDS)
     assert {task.below for task in made} == {"kept", "unwritten"}
     assert {bool(task.crosses) for task in made} == {True, False}
@@ -125,7 +125,7 @@ def test_there_are_tasks_of_every_sort(made: list[Task]) -> None:
     assert len({task.id for task in made}) == len(made) >= 30
 
 
-def test_with_the_truth_put_back_the_file_is_what_its_author_wrote(made: list[Task]) -> None:
+def test_inserting_the_truth_restores_the_original_file(made: list[Task]) -> None:
     for task in made:
         above, below = task.text[: task.cursor], task.text[task.cursor :]
         whole = original(task)
@@ -139,7 +139,7 @@ def test_with_the_truth_put_back_the_file_is_what_its_author_wrote(made: list[Ta
             assert all(line in rest or set(line.strip()) <= set(")}],;") for line in kept), "nothing is made up"
 
 
-def test_the_cursor_is_at_the_kind_of_place_it_says(made: list[Task]) -> None:
+def test_the_cursor_position_matches_the_kind_of_the_task(made: list[Task]) -> None:
     for task in made:
         line = task.text[: task.cursor].rpartition("\n")[2]
         above = task.text[: task.cursor].split("\n")[-2].strip()
@@ -159,7 +159,7 @@ def test_the_cursor_is_at_the_kind_of_place_it_says(made: list[Task]) -> None:
             assert re.search(r"\w\(|, $", line)
 
 
-def test_a_truth_says_something_and_is_no_import_and_no_prose(made: list[Task]) -> None:
+def test_a_truth_has_words_and_is_no_import_and_no_prose(made: list[Task]) -> None:
     for task in made:
         first = task.truth.split("\n")[0]
         assert 4 <= len(first) <= 120 and re.search(r"[A-Za-z_]{3}", first)
@@ -212,14 +212,14 @@ def test_the_same_packages_give_the_same_tasks(shops: list[Package], made: list[
     assert cursors.digest(made[1:]) != cursors.digest(made)
 
 
-def test_no_file_gives_more_than_two_tasks_and_no_package_more_than_its_share(made: list[Task]) -> None:
+def test_tasks_per_file_and_per_package_are_limited(made: list[Task]) -> None:
     places = [(task.package, task.path) for task in made]
     assert max(map(places.count, places)) <= cursors.MOST_A_FILE
     packages = [task.package for task in made]
     assert max(map(packages.count, packages)) <= cursors.MOST_A_PACKAGE
 
 
-def test_the_same_code_twice_is_one_task(tmp_path: Path) -> None:
+def test_duplicate_code_gives_one_task(tmp_path: Path) -> None:
     shop = package(tmp_path / "one", files=2)
     text = (shop.root / "shop/module0.py").read_text()
     for n in range(20):
@@ -229,7 +229,7 @@ def test_the_same_code_twice_is_one_task(tmp_path: Path) -> None:
     assert len(set(surroundings)) == len(tasks)
 
 
-def test_the_quick_set_is_a_fixed_part_with_as_much_of_every_sort(made: list[Task]) -> None:
+def test_the_quick_set_is_a_fixed_stratified_sample(made: list[Task]) -> None:
     many = [replace(task, id=f"{task.id}{n}") for n in range(10) for task in made]
     quick = cursors.quick(many)
     assert len(quick) == cursors.QUICK and quick == cursors.quick(many) and set(quick) <= set(many)
@@ -258,7 +258,7 @@ def test_generated_vendored_and_minified_files_are_not_read(tmp_path: Path) -> N
     assert read == {"shop/__init__.py", "shop/module0.py", "shop/module1.py"}
 
 
-def test_a_line_that_an_older_version_had_is_no_task(tmp_path: Path) -> None:
+def test_a_line_of_an_older_version_is_no_task(tmp_path: Path) -> None:
     shop = package(tmp_path / "new")
     old = package(tmp_path / "old")
     shop = replace(shop, before_root=old.root)
@@ -270,7 +270,7 @@ def test_a_line_that_an_older_version_had_is_no_task(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_not_written_yet_leaves_the_closing_brackets_that_an_editor_has_put_there() -> None:
+def test_removing_the_unwritten_rest_keeps_the_closing_brackets() -> None:
     text = "function f(a) {\n  if (a) {\n    g(a)\n    h(a)\n  } else {\n    i(a)\n  }\n  return a\n}\n\nf(1)\n"
     file = SourceFile("a.ts", "typescript", text, frozenset())
     assert without_rest(file, Candidate("line_start", 2, 4, 2)) == ["  }", "}", "", "f(1)", ""]

@@ -140,7 +140,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return report.write(put(tmp_path_factory.mktemp("results"), EVERYTHING), tmp_path_factory.mktemp("report"))
 
 
-def test_the_page_stands_alone_and_its_pictures_are_small(page: Path):
+def test_the_page_is_self_contained_and_its_pictures_are_small(page: Path):
     seen = Seen(page.read_text(encoding="utf-8"))
     assert seen.open == []
     assert all(link.startswith("data:image/png;base64,") for link in seen.links)
@@ -158,7 +158,7 @@ def test_the_page_stands_alone_and_its_pictures_are_small(page: Path):
     assert all((page.parent / name).stat().st_size < 200_000 for name in pictures)
 
 
-def test_every_aim_is_on_the_page_with_its_verdict_and_every_plot_with_its_machine(page: Path):
+def test_the_page_shows_each_aim_with_its_verdict_and_each_plot_with_its_machine(page: Path):
     text = Seen(page.read_text(encoding="utf-8")).text
     for aim in AIMS:
         assert aim.what in text
@@ -168,7 +168,7 @@ def test_every_aim_is_on_the_page_with_its_verdict_and_every_plot_with_its_machi
     assert "vllm\nmemory" in text.replace("\n\n", "\n"), "what could not be measured says why"
 
 
-def test_without_a_single_result_the_page_says_so_everywhere(tmp_path: Path):
+def test_a_page_without_results_marks_every_section_as_not_measured(tmp_path: Path):
     text = Seen(report.write(tmp_path, tmp_path).read_text(encoding="utf-8")).text
     titles = [section.title for section in report.sections({})]
     assert all(title in text for title in titles)
@@ -178,14 +178,14 @@ def test_without_a_single_result_the_page_says_so_everywhere(tmp_path: Path):
 
 
 @given(st.sets(st.sampled_from(sorted(EVERYTHING))))
-def test_whatever_is_missing_the_rest_is_told(names: set[str]):
+def test_missing_results_do_not_hide_the_others(names: set[str]):
     results = {name: EVERYTHING[name] for name in names}
     drawn = [plot.name for section in report.sections(results) for plot in section.plots]
     assert {name.removesuffix("-0.5b-7b") for name in drawn} == names - {"run-bench"}
     assert sum(report.verdicts(results).values()) == len(AIMS)
 
 
-def test_results_of_before_are_left_out_and_broken_ones_are_named(tmp_path: Path):
+def test_old_results_are_left_out_and_broken_results_are_reported(tmp_path: Path):
     put(tmp_path, {"old": {"pair": "x", "ways": {}}, **EVERYTHING})
     assert set(report.read(tmp_path)) == set(EVERYTHING)
     (tmp_path / "cut.json").write_text('{"bench": ')
@@ -193,7 +193,7 @@ def test_results_of_before_are_left_out_and_broken_ones_are_named(tmp_path: Path
         report.read(tmp_path)
 
 
-def test_an_aim_is_held_against_its_own_pairs_figure_alone():
+def test_an_aim_is_compared_with_the_figure_of_its_own_pair_only():
     found = {aim.what: aim.measured(EVERYTHING) for aim in AIMS}
     assert found["round of 16 rows ÷ round of 1, AMX, 0.5B"] == 1.1
     assert found["round of 16 rows ÷ round of 1, AMX, 1.5B"] is None
@@ -206,7 +206,7 @@ def test_an_aim_is_held_against_its_own_pairs_figure_alone():
 
 
 @given(limit=st.floats(0.1, 100), value=st.floats(0, 200), at_least=st.booleans())
-def test_a_verdict_is_pass_or_short_by_the_limit_and_nothing_else(limit: float, value: float, at_least: bool):
+def test_a_verdict_depends_only_on_the_limit(limit: float, value: float, at_least: bool):
     aim = aims.Aim(group="", what="", limit=limit, unit="", measured=lambda results: None, at_least=at_least)
     assert aim.verdict(None) == NOT_MEASURED
     assert aim.verdict(limit) == PASS
@@ -216,11 +216,11 @@ def test_a_verdict_is_pass_or_short_by_the_limit_and_nothing_else(limit: float, 
 @pytest.mark.parametrize(
     ("value", "words"), [(0.4823, "0.482"), (5.214, "5.21"), (20, "20"), (20.0, "20"), (312.7, "313"), (1, "1")]
 )
-def test_numbers_have_three_digits_that_count(value: float, words: str):
+def test_numbers_have_three_significant_digits(value: float, words: str):
     assert aims.number(value) == words
 
 
-def test_a_path_that_breaks_off_is_nothing():
+def test_a_missing_path_gives_none():
     assert aims.dig({"a": {"b": 1}}, "a", "b") == 1
     assert aims.dig({"a": 1}, "a", "b") is None
     assert aims.dig(None, "a") is None
@@ -235,7 +235,7 @@ def test_the_same_figures_make_the_same_picture():
     assert one.startswith(b"\x89PNG")
 
 
-def test_the_command_keeps_how_long_a_run_took_and_counts_the_aims(
+def test_the_command_stores_the_duration_of_a_run_and_counts_the_aims(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     folders = ["--results", str(tmp_path), "--out", str(tmp_path / "report")]
@@ -247,7 +247,7 @@ def test_the_command_keeps_how_long_a_run_took_and_counts_the_aims(
     assert main(["report", "--results", str(tmp_path / "nowhere")]) == 2
 
 
-def test_what_the_gate_hides_of_replayed_typing_is_said_where_it_is_known():
+def test_the_report_states_the_share_of_replayed_typing_that_the_gate_hides():
     medium = {"hidden": 0.1307, "suggestions": 199, "keys_lost": 0.0466, "keys": 536}
     sentence = report.in_typing({"typed_along": {"medium": medium}})
     assert "hides 13% of 199 suggestions" in sentence and "4.7% of the 536 keys" in sentence

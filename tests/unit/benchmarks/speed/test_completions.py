@@ -1,4 +1,4 @@
-"""`python -m benchmarks completions`: the same holes in every way, cold, in turn; what is written adds up."""
+"""`python -m benchmarks completions`: every way completes the same holes cold, and the counts add up."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def requests() -> list[Request]:
     return [Request(prefix="".join(lines) * n, line_prefix="z = ad", max_tokens=8) for n in (1, 2, 3)]
 
 
-def test_every_way_has_the_same_prompt_cold_and_another_way_is_first_at_each_hole(tiny: CompletionEngine):
+def test_ways_share_a_cold_prompt_and_rotate_their_order(tiny: CompletionEngine):
     watched = Watched(tiny)
     made = completions.measure(watched, requests(), 1, lambda fraction, what: None)  # type: ignore[arg-type]
     names = list(completions.ways(has_draft=True))
@@ -56,7 +56,7 @@ def test_every_way_has_the_same_prompt_cold_and_another_way_is_first_at_each_hol
     assert len(set(first)) == 3
 
 
-def test_all_texts_are_the_plain_ones_and_counts_add_up(tiny: CompletionEngine):
+def test_all_texts_equal_the_plain_ones_and_counts_add_up(tiny: CompletionEngine):
     made = completions.measure(tiny, requests(), 1, lambda fraction, what: None)
     ways = completions.ways(has_draft=True)
     for name, runs in made.items():
@@ -69,7 +69,7 @@ def test_all_texts_are_the_plain_ones_and_counts_add_up(tiny: CompletionEngine):
     assert (plain["tokens_per_round"], plain["drafted"], plain["decode_speed_up"]) == (1.0, 0, 1.0)
 
 
-def test_a_text_that_differs_is_counted_as_such(tiny: CompletionEngine):
+def test_a_different_text_is_not_counted_as_identical(tiny: CompletionEngine):
     made = completions.measure(tiny, requests()[:1], 1, lambda fraction, what: None)
     other = made["policy"][0][0].result
     other.tokens = [*other.tokens[:-1], other.tokens[-1] + 1]
@@ -77,7 +77,7 @@ def test_a_text_that_differs_is_counted_as_such(tiny: CompletionEngine):
     assert completions.figures_of(ways["policy"], made["policy"], made["plain"])["identical_runs"] == 0
 
 
-def test_a_pair_without_a_draft_model_is_not_asked_for_one():
+def test_a_pair_without_a_draft_model_has_no_model_drafting_ways():
     assert not any(way.source == "model" for way in completions.ways(has_draft=False).values())
     assert {way.gamma for way in completions.ways(True).values() if way.source == "model"} == {1, 3, 5}
 
@@ -92,7 +92,7 @@ def test_the_best_setting_of_each_drafter_is_named():
     assert completions.best(found) == {"ngram": "b", "model": "c"}
 
 
-def test_what_was_typed_since_is_no_part_of_the_suggestion_drafted_from(tiny: CompletionEngine):
+def test_the_previous_suggestion_excludes_the_characters_typed_since(tiny: CompletionEngine):
     request = requests()[0]
     earlier = completions.previous(tiny, request)
     whole = measure.complete_once(tiny, Request(prefix=request.prefix, line_prefix="z = ", max_tokens=8)).text
@@ -115,7 +115,7 @@ def test_the_command_writes_its_figures_with_their_machine(
     assert "every text identical" in capsys.readouterr().out
 
 
-def test_settings_and_pairs_are_asked_for_alike_in_every_benchmark():
+def test_every_benchmark_parses_pairs_and_settings_alike():
     parser = argparse.ArgumentParser()
     pairs.add_arguments(parser)
     both = parser.parse_args(["--model", "tiny", "--model", "echo", "--set", "engine.threads=1"])

@@ -1,4 +1,4 @@
-"""`python -m benchmarks formats`: a target agrees with itself in full, and what differs is counted where it differs."""
+"""`python -m benchmarks formats`: a target agrees with itself, and a changed token counts as one difference."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def tiny() -> CompletionEngine:
     return pairs.engine(number_formats.in_format(settings, "bf16"))
 
 
-def test_tasks_are_real_lines_and_the_answer_is_their_rest():
+def test_tasks_are_lines_of_real_files_and_the_answer_is_the_rest():
     assert len(TASKS) == 6
     assert [task.request.line_prefix.strip() == "" for task in TASKS] == [True, False] * 3
     assert all(task.answer and task.answer == task.answer.rstrip() for task in TASKS)
     assert number_formats.tasks(3, 6) == TASKS, "the same every time"
 
 
-def test_a_target_agrees_with_itself_at_every_place(tiny: CompletionEngine):
+def test_a_target_agrees_with_itself_at_every_token(tiny: CompletionEngine):
     results = number_formats.say(tiny, TASKS, still)
     agreements = number_formats.agreement(tiny, results, still)
     assert [len(places) for places in agreements] == [len(one.tokens) - one.respelled for one in results]
@@ -43,7 +43,7 @@ def test_a_target_agrees_with_itself_at_every_place(tiny: CompletionEngine):
     assert all(map(all, agreements))
 
 
-def test_one_other_token_is_one_place_that_differs_or_shows_in_what_follows_it_alone(tiny: CompletionEngine):
+def test_a_changed_token_disagrees_at_its_own_place_and_not_before(tiny: CompletionEngine):
     (result,) = number_formats.say(tiny, TASKS[:1], still)
     assert len(result.tokens) - result.respelled >= 3
     at = result.respelled + 2
@@ -52,7 +52,7 @@ def test_one_other_token_is_one_place_that_differs_or_shows_in_what_follows_it_a
     assert agreements[:3] == [True, True, False], "what stands before it is as it was"
 
 
-def test_only_a_whole_first_line_is_exact():
+def test_exact_counts_whole_first_lines_only():
     task = number_formats.Task(request=TASKS[0].request, answer="return a")
     results = [
         number_formats.FormatResult(prompt=[], tokens=[], text=text)

@@ -1,4 +1,4 @@
-"""Statistics of a drafter over rounds: counts that add up, and τ beside them."""
+"""Statistics of a drafter over rounds: acceptance counts, τ and quantiles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pieces = st.lists(
 
 
 @given(pieces)
-def test_every_guess_is_accepted_or_refused_or_never_looked_at(made: list[Piece]):
+def test_every_drafted_token_is_accepted_rejected_or_not_judged(made: list[Piece]):
     found = measure.drafting(made)
     assert found.accepted <= found.judged <= found.drafted
     assert found.tokens == found.accepted + found.rounds, "each round adds the target's own token"
@@ -36,18 +36,18 @@ def test_every_guess_is_accepted_or_refused_or_never_looked_at(made: list[Piece]
         assert tried <= accepted, "a guess is looked at only when the one before it held"
 
 
-def test_guesses_behind_a_wrong_one_say_nothing_about_acceptance():
+def test_drafted_tokens_after_a_rejection_do_not_count_for_acceptance():
     found = measure.drafting([piece(drafted=7, accepted=1)])
     assert (found.judged, found.accepted, found.alpha) == (2, 1, 0.5)
 
 
-def test_a_draft_that_is_always_right_yields_all_and_one_that_never_is_yields_one():
+def test_a_perfect_draft_yields_all_tokens_and_a_wrong_one_yields_one():
     right, wrong = [piece(5, 5)] * 3, [piece(5, 0)] * 3
     assert measure.drafting(right).tokens_per_round == measure.drafting(right).predicted == 6
     assert measure.drafting(wrong).tokens_per_round == measure.drafting(wrong).predicted == 1
 
 
-def test_where_acceptance_does_not_depend_on_depth_tau_is_what_is_measured():
+def test_tau_predicts_tokens_per_round_if_acceptance_is_independent_of_depth():
     dice, made = random.Random(3), []
     for _ in range(20_000):
         accepted = next((n for n in range(4) if dice.random() > 0.7), 4)
@@ -58,7 +58,7 @@ def test_where_acceptance_does_not_depend_on_depth_tau_is_what_is_measured():
     assert found.predicted == pytest.approx(tau(found.alpha, 4))
 
 
-def test_a_source_is_counted_by_itself():
+def test_each_draft_source_is_counted_separately():
     made = [piece(3, 3, source="ngram"), piece(2, 0, source="model"), piece(0, 0)]
     assert measure.drafting(made, "model").drafted == 2
     assert measure.drafting(made, "ngram").accepted == 3
@@ -66,7 +66,7 @@ def test_a_source_is_counted_by_itself():
     assert measure.drafting([]).alpha == measure.drafting([]).tokens_per_round == 0.0
 
 
-def test_time_is_read_off_at_the_round_that_brought_the_token():
+def test_decode_time_ends_with_the_round_of_the_token():
     run = measure.Run(result=Result(), total_ms=99, rounds=(piece(3, 1, 10), piece(3, 2, 20), piece(0, 0, 30)))
     assert [run.decode_ms(tokens) for tokens in (0, 1, 2, 3, 5, 6, 99)] == [0, 10, 10, 30, 30, 60, 60]
 

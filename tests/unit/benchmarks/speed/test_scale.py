@@ -20,14 +20,14 @@ def tiny() -> CompletionEngine:
     return pairs.engine(Config(model="tiny", engine=EngineConfig(context_tokens=512, draft=False)))
 
 
-def test_a_prompt_has_about_the_tokens_it_is_named_for_and_what_does_not_fit_is_left_out(tiny: CompletionEngine):
+def test_a_prompt_has_about_its_nominal_tokens_and_too_long_ones_are_left_out(tiny: CompletionEngine):
     with terminal.progress() as bar:
         rows = scale.by_prompt(tiny, (128, 256, 1024), bar)
     assert [row["prompt_tokens"] for row in rows] == [pytest.approx(128, abs=4), pytest.approx(256, abs=4)]
     assert all(row["warm_new_tokens"] <= 4 for row in rows), "one more character leaves the rest cached"
 
 
-def test_outputs_are_read_off_one_run_so_they_never_fall(tiny: CompletionEngine):
+def test_output_times_come_from_one_run_and_never_decrease(tiny: CompletionEngine):
     with terminal.progress() as bar:
         rows = scale.by_output(tiny, (4, 8, 16), bar, count=1)
     assert [row["tokens"] for row in rows] == [4, 8, 16]
@@ -36,7 +36,7 @@ def test_outputs_are_read_off_one_run_so_they_never_fall(tiny: CompletionEngine)
 
 
 @pytest.mark.parametrize("lines", [100, 5000])
-def test_a_document_has_the_lines_asked_for_and_an_empty_one_in_its_middle_to_type_into(lines: int):
+def test_a_document_has_the_requested_lines_and_an_empty_line_near_its_middle(lines: int):
     made, at = scale.document(lines)
     assert len(made) == lines
     assert made[at] == ""
@@ -44,7 +44,7 @@ def test_a_document_has_the_lines_asked_for_and_an_empty_one_in_its_middle_to_ty
     assert not any("\n" in line for line in made)
 
 
-def test_the_command_measures_both_wings_and_writes_both_files(
+def test_the_command_measures_engine_and_editor_and_writes_both_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
