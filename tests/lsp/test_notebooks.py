@@ -36,7 +36,7 @@ def change(editor: Editor, **cells: object) -> None:
     editor.notify("notebookDocument/didChange", {"notebookDocument": book, "change": {"cells": cells}})
 
 
-def seen(editor: Editor, uri: str, line: int, character: int) -> str:
+def suggestion_at(editor: Editor, uri: str, line: int, character: int) -> str:
     """The answer at a position. Its range must be empty and at that position."""
     (item,) = editor.items(editor.complete(uri, line, character))
     position = {"line": line, "character": character}
@@ -59,13 +59,13 @@ def test_a_cell_is_completed_with_the_cells_above_in_its_own_positions(encoding:
     with Editor("--set", "completion.disabled_languages=") as editor:
         editor.begin({**NOTEBOOKS, "general": {"positionEncodings": [encoding]}})
         open_book(editor)
-        assert seen(editor, LAST, 0, columns) == echoed(f"{ABOVE}\nprint(𝒙é", "")
-        assert seen(editor, LAST, 0, 5) == echoed(f"{ABOVE}\nprint", "(𝒙é")
-        assert seen(editor, NOTE, 0, 2) == echoed("# ", "Text")
+        assert suggestion_at(editor, LAST, 0, columns) == echoed(f"{ABOVE}\nprint(𝒙é", "")
+        assert suggestion_at(editor, LAST, 0, 5) == echoed(f"{ABOVE}\nprint", "(𝒙é")
+        assert suggestion_at(editor, NOTE, 0, 2) == echoed("# ", "Text")
         position = {"line": 0, "character": columns}
         edit = {"range": {"start": position, "end": position}, "text": "\n  y"}
         change(editor, textContent=[{"document": {"uri": LAST, "version": 2}, "changes": [edit]}])
-        assert seen(editor, LAST, 1, 3) == echoed(f"{ABOVE}\nprint(𝒙é\n  y", "")
+        assert suggestion_at(editor, LAST, 1, 3) == echoed(f"{ABOVE}\nprint(𝒙é\n  y", "")
         assert editor.popups() == []
 
 
@@ -77,15 +77,15 @@ def test_moved_added_and_deleted_cells_are_followed():
             editor,
             structure={"array": {"start": 0, "deleteCount": 3, "cells": [cell(LAST), cell(FIRST), cell(NOTE, 1)]}},
         )
-        assert seen(editor, LAST, 0, 1) == echoed("x", "")
-        assert seen(editor, FIRST, 0, 0) == echoed("x\n\n", ABOVE)
+        assert suggestion_at(editor, LAST, 0, 1) == echoed("x", "")
+        assert suggestion_at(editor, FIRST, 0, 0) == echoed("x\n\n", ABOVE)
         fourth = FIRST.replace("W0", "W9")
         array = {"start": 3, "deleteCount": 0, "cells": [cell(fourth)]}
         change(editor, structure={"array": array, "didOpen": [document(fourth, "z")]})
-        assert seen(editor, fourth, 0, 1) == echoed(f"x\n\n{ABOVE}\nz", "")
+        assert suggestion_at(editor, fourth, 0, 1) == echoed(f"x\n\n{ABOVE}\nz", "")
         deletion = {"array": {"start": 0, "deleteCount": 1}, "didClose": [{"uri": LAST}]}
         change(editor, structure=deletion)
-        assert seen(editor, fourth, 0, 1) == echoed(f"{ABOVE}\nz", "")
+        assert suggestion_at(editor, fourth, 0, 1) == echoed(f"{ABOVE}\nz", "")
         assert editor.items(editor.complete(LAST, 0, 1)) == [], "it is closed"
 
 
@@ -94,21 +94,21 @@ def test_an_execution_changes_nothing_and_a_cell_of_another_language_or_kind_lea
         editor.begin(NOTEBOOKS)
         open_book(editor, "x")
         change(editor, data=[{**cell(FIRST), "executionSummary": {"executionOrder": 9, "success": True}}])
-        assert seen(editor, LAST, 0, 1) == echoed(f"{ABOVE}\nx", "")
+        assert suggestion_at(editor, LAST, 0, 1) == echoed(f"{ABOVE}\nx", "")
         reopened = {"array": {"start": 0, "deleteCount": 1, "cells": [cell(FIRST)]}, "didClose": [{"uri": FIRST}]}
         change(editor, structure={**reopened, "didOpen": [document(FIRST, ABOVE, "r")]})
-        assert seen(editor, LAST, 0, 1) == echoed("x", "")
+        assert suggestion_at(editor, LAST, 0, 1) == echoed("x", "")
         change(editor, structure={**reopened, "didOpen": [document(FIRST, ABOVE)]})
-        assert seen(editor, LAST, 0, 1) == echoed(f"{ABOVE}\nx", "")
+        assert suggestion_at(editor, LAST, 0, 1) == echoed(f"{ABOVE}\nx", "")
         change(editor, data=[cell(FIRST, kind=1)])
-        assert seen(editor, LAST, 0, 1) == echoed("x", "")
+        assert suggestion_at(editor, LAST, 0, 1) == echoed("x", "")
 
 
 def test_typing_through_a_suggestion_reuses_it_and_an_edit_above_does_not():
     with Editor() as editor:
         editor.begin(NOTEBOOKS)
         open_book(editor, "x")
-        shown, requests_before = seen(editor, LAST, 0, 1), editor.request_count()
+        shown, requests_before = suggestion_at(editor, LAST, 0, 1), editor.request_count()
         position = {"line": 0, "character": 1}
         edit = {"range": {"start": position, "end": position}, "text": shown[:3]}
         change(editor, textContent=[{"document": {"uri": LAST, "version": 2}, "changes": [edit]}])
@@ -117,7 +117,7 @@ def test_typing_through_a_suggestion_reuses_it_and_an_edit_above_does_not():
         start = {"line": 0, "character": 0}
         edit = {"range": {"start": start, "end": start}, "text": "q"}
         change(editor, textContent=[{"document": {"uri": FIRST, "version": 2}, "changes": [edit]}])
-        assert seen(editor, LAST, 0, 4) == echoed(f"q{ABOVE}\nx{shown[:3]}", "")
+        assert suggestion_at(editor, LAST, 0, 4) == echoed(f"q{ABOVE}\nx{shown[:3]}", "")
 
 
 def test_the_prefetched_prompt_is_the_prompt_of_the_next_request():
@@ -125,13 +125,13 @@ def test_the_prefetched_prompt_is_the_prompt_of_the_next_request():
     with Editor() as editor:
         editor.begin(NOTEBOOKS)
         open_book(editor, "")
-        seen(editor, LAST, 0, 0)
+        suggestion_at(editor, LAST, 0, 0)
         for column in range(20):  # on a busy machine a request may come before its prefill
             position = {"line": 0, "character": column}
             edit = {"range": {"start": position, "end": position}, "text": "x"}
             change(editor, textContent=[{"document": {"uri": LAST, "version": 2 + column}, "changes": [edit]}])
             time.sleep(0.3)  # an editor with a delay before its request
-            assert seen(editor, LAST, 0, column + 1) == echoed(f"{ABOVE}\n{'x' * (column + 1)}", "")
+            assert suggestion_at(editor, LAST, 0, column + 1) == echoed(f"{ABOVE}\n{'x' * (column + 1)}", "")
             if editor.metrics().get(used):
                 break
         assert editor.metrics().get(used), "what was read ahead was never what was asked for"
@@ -144,7 +144,7 @@ def test_a_closed_notebook_gets_nothing_and_malformed_changes_are_ignored():
         for params in ({"notebookDocument": {"uri": BOOK}, "change": {"cells": {"structure": {"array": 3}}}}, [], None):
             editor.notify("notebookDocument/didChange", params)
         change(editor, textContent=[{"document": {"uri": "never", "version": 2}, "changes": []}])
-        assert seen(editor, LAST, 0, 1) == echoed(f"{ABOVE}\nx", "")
+        assert suggestion_at(editor, LAST, 0, 1) == echoed(f"{ABOVE}\nx", "")
         editor.notify("notebookDocument/didClose", {"notebookDocument": {"uri": BOOK}, "cellTextDocuments": []})
         assert editor.items(editor.complete(LAST, 0, 1)) == []
         change(editor, data=[cell(FIRST)])

@@ -53,8 +53,8 @@ def hear(connection: socket.socket) -> bytes:
     return received
 
 
-def status(heard: bytes) -> int:
-    return int(heard.split(b" ")[1])
+def status(response: bytes) -> int:
+    return int(response.split(b" ")[1])
 
 
 # ── web pages, and programs without the token ──────────────────────────────────────────────────────────

@@ -86,7 +86,7 @@ def test_an_editor_waits_no_longer_for_many_requests_without_a_session(crowd: in
 
 
 @dataclass
-class Seen:
+class SessionWait:
     """A session's remaining rounds and its wait."""
 
     entrant: Entrant
@@ -105,7 +105,7 @@ def test_no_session_waits_longer_than_the_bound_however_often_others_submit(
 ):
     """`keys`: the sessions that submit before each round; each ends its older request."""
     order: RoundOrder[Entrant] = RoundOrder()
-    live: dict[int, Seen] = {}
+    live: dict[int, SessionWait] = {}
     most = 3 * (sessions - 1) if typing else 2 * (sessions - 1) - 1
     if sessions == 2:
         most = 1
@@ -119,7 +119,7 @@ def test_no_session_waits_longer_than_the_bound_however_often_others_submit(
             if old is not None:
                 order.entrants.remove(old.entrant)
             order.join(fresh, since=old.entrant.since if old else None)
-            live[who] = Seen(fresh, length, old.waits if old else 0)
+            live[who] = SessionWait(fresh, length, old.waits if old else 0)
         last, stood_back = order.last_session, order.newest_in_a_row
         chosen = order.next()
         if chosen is None:

@@ -126,11 +126,11 @@ def test_a_damaged_usage_database_is_moved_aside_with_one_log_line_and_replaced(
     path.write_bytes(spoilt)
     lines: list[str] = []
 
-    class Heard(logging.Handler):
+    class ListHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(record.getMessage())
 
-    logger, handler = logging.getLogger("speclsp.stats"), Heard()
+    logger, handler = logging.getLogger("speclsp.stats"), ListHandler()
     logger.addHandler(handler)
     try:
         for _ in range(3):

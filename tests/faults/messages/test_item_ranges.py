@@ -41,13 +41,13 @@ LANGUAGES = ("python", "javascript", "html", "yaml", "cobol")
 BOOK = "file:///project/book.ipynb"
 
 
-class Seen:
+class RangeChecker:
     """Counts of requests and items, each checked for a range that an editor can apply."""
 
     def __init__(self) -> None:
         self.counts = Counter[str]()
 
-    def hear(self, page: Page, cursor: int, items: list[dict[str, Any]]) -> None:
+    def check_items(self, page: Page, cursor: int, items: list[dict[str, Any]]) -> None:
         """Checks the items of an answer at an offset of a page."""
         self.counts["questions"] += 1
         for item in items:
@@ -94,7 +94,9 @@ def beyond(rng: random.Random, page: Page, cursor: int) -> tuple[dict[str, int],
     return place, cursor
 
 
-def type_along(editor: Editor, page: Page, cursor: int, items: list[dict[str, Any]], seen: Seen, rng: random.Random):
+def type_along(
+    editor: Editor, page: Page, cursor: int, items: list[dict[str, Any]], checker: RangeChecker, rng: random.Random
+):
     """Types the first characters of a suggestion: later ranges may reach back to where it began."""
     if not items or items[0]["range"]["start"] != items[0]["range"]["end"]:
         return
@@ -104,10 +106,12 @@ def type_along(editor: Editor, page: Page, cursor: int, items: list[dict[str, An
         if not text or "\n" in typed or "\r" in typed:
             return
         cursor = page.type(cursor, typed)
-        seen.hear(page, cursor, editor.items(page.ask(cursor), 60))
+        checker.check_items(page, cursor, editor.items(page.ask(cursor), 60))
 
 
-def ask_everywhere(editor: Editor, rng: random.Random, seen: Seen, encoding: str, texts: int, questions: int) -> None:
+def ask_everywhere(
+    editor: Editor, rng: random.Random, checker: RangeChecker, encoding: str, texts: int, questions: int
+) -> None:
     for number in range(texts):
         page = Page(editor, some_text(rng, rng.randrange(30)), encoding, uri=f"file:///project/{encoding}/{number}.py")
         editor.open(page.uri, page.text, language=rng.choice(LANGUAGES))
@@ -116,8 +120,8 @@ def ask_everywhere(editor: Editor, rng: random.Random, seen: Seen, encoding: str
             kind = rng.choice([INVOKED, AUTOMATIC])
             msg_id = editor.complete(page.uri, position["line"], position["character"], kind)
             items = editor.items(msg_id, 60)
-            seen.hear(page, cursor, items)
-            type_along(editor, page, cursor, items, seen, rng)
+            checker.check_items(page, cursor, items)
+            type_along(editor, page, cursor, items, checker, rng)
         editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
 
 
@@ -134,20 +138,20 @@ def fast() -> list[str]:
 @pytest.mark.promise(16)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
 def test_every_item_has_a_range_on_one_line_around_the_cursor(encoding: str, fast, promise, soak: bool):
-    checked, rng = Seen(), random.Random(encoding)
+    checker, rng = RangeChecker(), random.Random(encoding)
     with Editor(*fast) as editor:
-        ask_everywhere(begun(editor, encoding), rng, checked, encoding, texts=100 if soak else 8, questions=8)
+        ask_everywhere(begun(editor, encoding), rng, checker, encoding, texts=100 if soak else 8, questions=8)
     if soak:  # the echo pair's text is inserted unchanged; this text is fitted to its surroundings
         with Editor(*fast, "--set", "completion.eagerness=high", pair="tiny") as editor:
-            ask_everywhere(begun(editor, encoding), rng, checked, encoding, texts=8, questions=6)
-    promise.measured(f"{encoding}: {checked.summary()}", holds=True)
-    assert checked.counts["items"] > checked.counts["questions"] // 2
-    assert checked.counts["reach back"], "nothing was typed along"
+            ask_everywhere(begun(editor, encoding), rng, checker, encoding, texts=8, questions=6)
+    promise.measured(f"{encoding}: {checker.summary()}", holds=True)
+    assert checker.counts["items"] > checker.counts["questions"] // 2
+    assert checker.counts["reach back"], "nothing was typed along"
 
 
 @pytest.mark.promise(16)
 def test_an_item_that_extends_the_selected_completion_has_its_range(fast, promise, soak: bool):
-    checked, rng = Seen(), random.Random(16)
+    checker, rng = RangeChecker(), random.Random(16)
     with Editor(*fast) as editor:
         begun(editor, "utf-16")
         for number in range(150 if soak else 20):
@@ -161,36 +165,36 @@ def test_an_item_that_extends_the_selected_completion_has_its_range(fast, promis
             items = editor.items(page.ask(cursor, selectedCompletionInfo={"range": span, "text": chosen}))
             for item in items:
                 assert item["range"] == span and item["insertText"].startswith(chosen)
-            checked.hear(page, cursor, items)
+            checker.check_items(page, cursor, items)
             editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
-    promise.measured(f"on from the selected item: {checked.summary()}", holds=True)
-    assert checked.counts["items"] > checked.counts["questions"] // 2
+    promise.measured(f"on from the selected item: {checker.summary()}", holds=True)
+    assert checker.counts["items"] > checker.counts["questions"] // 2
 
 
 @pytest.mark.promise(16)
 def test_the_menu_item_has_a_range_that_contains_the_word_at_the_cursor(fast, promise, soak: bool):
-    checked, rng = Seen(), random.Random(17)
+    checker, rng = RangeChecker(), random.Random(17)
     with Editor(*fast, "--set", "completion.show_in_menu=true") as editor:
         begun(editor, "utf-16")
         for number in range(150 if soak else 20):
             page = Page(editor, some_text(rng, 12), uri=f"file:///project/{number}.py")
             cursor = rng.choice(page.stops())
             params = {"textDocument": {"uri": page.uri}, "position": page.place(cursor)}
-            checked.counts["questions"] += 1
+            checker.counts["questions"] += 1
             for item in editor.call("textDocument/completion", params)["items"]:
-                checked.counts["items"] += 1
+                checker.counts["items"] += 1
                 edit = item["textEdit"]
-                start, _ = checked.check(page, cursor, edit["range"], edit["newText"])
+                start, _ = checker.check(page, cursor, edit["range"], edit["newText"])
                 word = page.text[start:cursor]
                 assert word == "" or word.isidentifier() or all(c.isalnum() or c == "_" for c in word)
             editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
-    promise.measured(f"in the menu: {checked.summary()}", holds=True)
-    assert checked.counts["items"] > checked.counts["questions"] // 2 and checked.counts["reach back"]
+    promise.measured(f"in the menu: {checker.summary()}", holds=True)
+    assert checker.counts["items"] > checker.counts["questions"] // 2 and checker.counts["reach back"]
 
 
 @pytest.mark.promise(16)
 def test_a_notebook_item_has_a_range_inside_its_cell(fast, promise, soak: bool):
-    checked, rng = Seen(), random.Random(18)
+    checker, rng = RangeChecker(), random.Random(18)
     with Editor(*fast) as editor:
         begun(editor, "utf-16")
         for number in range(60 if soak else 8):
@@ -201,13 +205,13 @@ def test_a_notebook_item_has_a_range_inside_its_cell(fast, promise, soak: bool):
             editor.notify("notebookDocument/didOpen", {"notebookDocument": book, "cellTextDocuments": documents})
             for cell in cells:
                 cursor = rng.choice(cell.stops())
-                checked.hear(cell, cursor, editor.items(cell.ask(cursor)))
+                checker.check_items(cell, cursor, editor.items(cell.ask(cursor)))
             ids = [{"uri": cell.uri} for cell in cells]
             editor.notify(
                 "notebookDocument/didClose", {"notebookDocument": {"uri": book["uri"]}, "cellTextDocuments": ids}
             )
-    promise.measured(f"in cells of notebooks: {checked.summary()}", holds=True)
-    assert checked.counts["items"] == checked.counts["questions"]
+    promise.measured(f"in cells of notebooks: {checker.summary()}", holds=True)
+    assert checker.counts["items"] == checker.counts["questions"]
 
 
 class Cell(Page):

@@ -10,7 +10,16 @@ from contextlib import ExitStack
 
 import pytest
 from promises import Measured
-from support.faults.typing_storm import CANCELLED, ECHO_CHARACTERS, Clocked, Found, Typist, belongs, memory_mib, total
+from support.faults.typing_storm import (
+    CANCELLED,
+    ECHO_CHARACTERS,
+    Clocked,
+    StormCounts,
+    Typist,
+    belongs,
+    memory_mib,
+    total,
+)
 from support.lsp.editor_client import CAPABILITIES, Editor, Page, echoed
 
 SOURCE = "def f():\n    return \n"
@@ -25,7 +34,7 @@ LANES = ((15,), (50, 200))  # lanes run concurrently; the rates of one lane run 
 PAUSE_S = 0.8  # the interval at which the user looks at a suggestion
 
 
-def typed(editor: Clocked, rate: int, cancels: bool, keys: int, documents: int) -> Found:
+def typed(editor: Clocked, rate: int, cancels: bool, keys: int, documents: int) -> StormCounts:
     """Runs a storm in several documents at once; returns its counts."""
     typists = [
         Typist(
@@ -38,7 +47,7 @@ def typed(editor: Clocked, rate: int, cancels: bool, keys: int, documents: int) 
         )
         for number in range(documents)
     ]
-    counts = Found()
+    counts = StormCounts()
     with ThreadPoolExecutor(documents) as pool:
         for storm in pool.map(lambda typist: typist.storm(keys), typists):
             counts.add(storm)
@@ -55,7 +64,7 @@ def engine_rounds_after(editor: Editor) -> float:
 @pytest.mark.timeout(600)
 def test_keys_at_three_rates_are_answered_once_and_never_for_another_text(promise: Measured, soak: bool):
     """VS Code cancels the older request with every key; Neovim leaves that to the server. Half of the keys each."""
-    storms: dict[int, Found] = {}
+    storms: dict[int, StormCounts] = {}
     grown: dict[int, float] = {}
     wasted: dict[int, float] = {}
 
@@ -63,7 +72,7 @@ def test_keys_at_three_rates_are_answered_once_and_never_for_another_text(promis
         documents, short, long = RATES[rate]
         keys = (long if soak else short) // 2
         typed(editor, rate, True, max(20, keys // 10), documents)  # creates everything that is set up only once
-        before_mib, rounds, storms[rate] = memory_mib(editor), total(editor, "rounds_total"), Found()
+        before_mib, rounds, storms[rate] = memory_mib(editor), total(editor, "rounds_total"), StormCounts()
         for cancels in (True, False):
             storms[rate].add(typed(editor, rate, cancels, keys, documents))
         grown[rate], wasted[rate] = memory_mib(editor) - before_mib, engine_rounds_after(editor)

@@ -83,7 +83,7 @@ def test_no_word_of_a_secret_file_leaves_the_editor(promise: Measured, tmp_path:
         for uri in (f"{root}/app.py", f"{root}/{FILES[0]}"):
             assert editor.call("speclsp/explain", {"textDocument": {"uri": uri}})["text"]
         texts = {
-            "requests": server.heard(),
+            "requests": server.received_text(),
             "answers": str(list(editor.replies.values())),
             "notifications": str(editor.notifications),
             "stderr": editor.stderr(),

@@ -27,7 +27,7 @@ class Watched:
 
     editor: Editor
     processes: list[psutil.Process] = field(default_factory=list)
-    seen: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)  # (steps, KiB of each process)
+    samples: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)  # (steps, KiB of each process)
     handles: list[tuple[int, ...]] = field(default_factory=list)  # file handles and threads of each process
 
     def __post_init__(self) -> None:
@@ -36,12 +36,12 @@ class Watched:
 
     def look(self, done: int) -> None:
         """Samples each process after `done` steps."""
-        self.seen.append((done, tuple(process.memory_info().rss / 1024 for process in self.processes)))
+        self.samples.append((done, tuple(process.memory_info().rss / 1024 for process in self.processes)))
         self.handles.append(tuple(n for process in self.processes for n in (process.num_fds(), process.num_threads())))
 
     def grown_kib(self) -> list[float]:
         """Growth of each process per 1,000 steps after the warm-up."""
-        steady = self.steady(self.seen)
+        steady = self.steady(self.samples)
         return [1000 * slope([(done, kib[number]) for done, kib in steady]) for number in range(len(self.processes))]
 
     def more_handles(self) -> int:
@@ -53,8 +53,8 @@ class Watched:
         return max(0, max(now - before for before, now in zip(most, least, strict=True)))
 
     @staticmethod
-    def steady(seen: Sequence) -> Sequence:
-        return seen[int(WARM * len(seen)) :]
+    def steady(samples: Sequence) -> Sequence:
+        return samples[int(WARM * len(samples)) :]
 
 
 def completions(editor: Clocked, pages: list[Page], count: int) -> Iterator[int]:
@@ -122,7 +122,7 @@ def test_keys_in_a_file_of_usual_size_leak_nothing(promise: Measured, soak: bool
             del editor.replies[msg_id], editor.came[msg_id]
             if number % (keys // 60) == 0:
                 watched.look(number)
-        steady = watched.steady(watched.seen)
+        steady = watched.steady(watched.samples)
         grown_mib = (steady[-1][1][0] - steady[0][1][0]) / 1024
     assert grown_mib < (16 if soak else 2), "8 KB a key are more than that"
     promise.measured(

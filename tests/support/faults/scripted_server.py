@@ -33,7 +33,7 @@ class Talker(FaultyServer):
         cuts = sorted(self.chance.randrange(len(text) + 1) for _ in range(self.chance.randrange(5)))
         return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True) if start < end]
 
-    def heard(self) -> str:
+    def received_text(self) -> str:
         """All received requests as text: paths, headers and bodies."""
         return "\n".join(
             json.dumps([request.path, request.headers, request.body], ensure_ascii=False)

@@ -48,7 +48,7 @@ class PendingRequest:
 
 
 @dataclass(slots=True)
-class Found:
+class StormCounts:
     """Counts of a storm."""
 
     keys: int = 0
@@ -58,7 +58,7 @@ class Found:
     left: int = 0  # requests made stale by a key or a cancellation before their answer
     last_ms: list[float] = field(default_factory=list)  # answer times of the last requests
 
-    def add(self, other: Found) -> None:
+    def add(self, other: StormCounts) -> None:
         self.keys += other.keys
         self.requests += other.requests
         self.shown += other.shown
@@ -105,9 +105,9 @@ class Typist:
         self._along = ""  # rest of the shown suggestion, still to be typed
         self._next_key = time.perf_counter()
 
-    def storm(self, keys: int) -> Found:
+    def storm(self, keys: int) -> StormCounts:
         """Types `keys` keys and returns their counts. Fails on a missing, stale or doubled answer, and on an error."""
-        counts = Found(keys=keys)
+        counts = StormCounts(keys=keys)
         for number in range(keys):
             self.leave()
             self.key()
@@ -172,9 +172,9 @@ class Typist:
         self._along = items[0]["insertText"] if items and self.dice.random() < 0.7 else ""
         self._next_key = time.perf_counter()
 
-    def judge(self) -> Found:
+    def judge(self) -> StormCounts:
         """Checks that every request has exactly one reply, and every suggestion belongs to its request's text."""
-        editor, counts = self.editor, Found()
+        editor, counts = self.editor, StormCounts()
         assert editor.wait_for(lambda: all(editor.replies[msg_id] for msg_id in self.pending), 20), "unanswered"
         for msg_id, request in self.pending.items():
             (reply,) = editor.replies.pop(msg_id)

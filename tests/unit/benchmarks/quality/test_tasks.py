@@ -1,4 +1,4 @@
-"""Tasks of `python -m benchmarks quality`: the truth restores the file, labels are correct, and sampling is reproducible."""
+"""Tasks of `python -m benchmarks quality`: the truth restores the file, and labels and sampling are correct."""
 
 from __future__ import annotations
 

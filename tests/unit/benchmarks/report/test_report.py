@@ -111,7 +111,7 @@ def put(directory: Path, results: dict[str, dict[str, Any]]) -> Path:
     return directory
 
 
-class Seen(HTMLParser):
+class PageContent(HTMLParser):
     """Content of a page: its text, its pictures and its links."""
 
     def __init__(self, source: str) -> None:
@@ -141,9 +141,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_page_is_self_contained_and_its_pictures_are_small(page: Path):
-    seen = Seen(page.read_text(encoding="utf-8"))
-    assert seen.open == []
-    assert all(link.startswith("data:image/png;base64,") for link in seen.links)
+    content = PageContent(page.read_text(encoding="utf-8"))
+    assert content.open == []
+    assert all(link.startswith("data:image/png;base64,") for link in content.links)
     pictures = sorted(file.name for file in page.parent.glob("*.png"))
     assert pictures == [
         f"report-completions-{SMALL}.png",
@@ -154,12 +154,12 @@ def test_the_page_is_self_contained_and_its_pictures_are_small(page: Path):
         "report-scale-editor.png",
         f"report-scale-{SMALL}.png",
     ]
-    assert len(seen.links) == 2 * len(pictures), "each for light and for dark"
+    assert len(content.links) == 2 * len(pictures), "each for light and for dark"
     assert all((page.parent / name).stat().st_size < 200_000 for name in pictures)
 
 
 def test_the_page_shows_each_aim_with_its_verdict_and_each_plot_with_its_machine(page: Path):
-    text = Seen(page.read_text(encoding="utf-8")).text
+    text = PageContent(page.read_text(encoding="utf-8")).text
     for aim in AIMS:
         assert aim.what in text
     assert text.count("A Processor, 2 cores (amx_int8)") == 7
@@ -169,7 +169,7 @@ def test_the_page_shows_each_aim_with_its_verdict_and_each_plot_with_its_machine
 
 
 def test_a_page_without_results_marks_every_section_as_not_measured(tmp_path: Path):
-    text = Seen(report.write(tmp_path, tmp_path).read_text(encoding="utf-8")).text
+    text = PageContent(report.write(tmp_path, tmp_path).read_text(encoding="utf-8")).text
     titles = [section.title for section in report.sections({})]
     assert all(title in text for title in titles)
     assert text.count("Not measured.") == len(titles)

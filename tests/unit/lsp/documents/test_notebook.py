@@ -44,7 +44,7 @@ class Book:
         changes = self.change(structure={"array": array, "didOpen": added, "didClose": closed})
         assert changes == NotebookChanges(closed=[item["uri"] for item in closed])
 
-    def seen(self, index: int) -> str:
+    def text_at_end(self, index: int) -> str:
         """The text for the model of a cell, with the cursor at its end."""
         document = self.documents.get(self.cells[index]["uri"])
         snapshot = self.notebooks.snapshot(document, document.characters)
@@ -61,7 +61,7 @@ class Book:
         return "".join(item["text"].rstrip("\r\n") + "\n\n" for item in above if item["text"].strip()) + current["text"]
 
     def check(self) -> None:
-        assert [self.seen(index) for index in range(len(self.cells))] == [
+        assert [self.text_at_end(index) for index in range(len(self.cells))] == [
             self.expected(index) for index in range(len(self.cells))
         ]
         assert {document.uri for document in self.documents} == {item["uri"] for item in self.cells}
@@ -77,15 +77,15 @@ def document(one: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_cell_includes_only_the_code_above_it_in_its_language():
     book = Book(("python", "import math\n"), ("markdown", "# Circles", MARKUP), ("r", "x <- 1"), ("python", "math."))
-    assert book.seen(3) == "import math\n\nmath."
-    assert book.seen(2) == "x <- 1"
-    assert book.seen(0) == "import math\n"
+    assert book.text_at_end(3) == "import math\n\nmath."
+    assert book.text_at_end(2) == "x <- 1"
+    assert book.text_at_end(0) == "import math\n"
     book.check()
 
 
 def test_a_text_cell_includes_the_text_cells_above_it():
     book = Book(("markdown", "# One", MARKUP), ("python", "x"), ("markdown", "# Two", MARKUP))
-    assert book.seen(2) == "# One\n\n# Two"
+    assert book.text_at_end(2) == "# One\n\n# Two"
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_a_cell_with_a_magic_includes_only_cells_with_that_magic():
     book = Book(
         ("python", "import os"), ("python", "%%bash\ncd x"), ("python", "%%bash\nls"), ("python", "%%time\nos.")
     )
-    assert book.seen(2) == "%%bash\ncd x\n\n%%bash\nls"
-    assert book.seen(3) == "import os\n\n%%time\nos."
-    assert book.seen(1) == "%%bash\ncd x"
+    assert book.text_at_end(2) == "%%bash\ncd x\n\n%%bash\nls"
+    assert book.text_at_end(3) == "import os\n\n%%time\nos."
+    assert book.text_at_end(1) == "%%bash\ncd x"
 
 
 def test_empty_cells_leave_no_gap():
-    assert Book(("python", ""), ("python", " \n"), ("python", "a\n\n\n"), ("python", "b")).seen(3) == "a\n\nb"
+    assert Book(("python", ""), ("python", " \n"), ("python", "a\n\n\n"), ("python", "b")).text_at_end(3) == "a\n\nb"
 
 
 def test_edits_are_applied_in_the_editors_columns_and_reported():
@@ -131,14 +131,14 @@ def test_edits_are_applied_in_the_editors_columns_and_reported():
     result = book.change(textContent=[{"document": {"uri": "cell:/n#0", "version": 5}, "changes": changes}])
     assert result == NotebookChanges(edited=[("cell:/n#0", changes)])
     assert book.documents.get("cell:/n#0").version == 5
-    assert book.seen(1) == "a = '𝒙!é'\n\nb"
+    assert book.text_at_end(1) == "a = '𝒙!é'\n\nb"
 
 
 def test_a_cell_may_become_text_or_change_its_language():
     book = Book(("python", "a"), ("python", "b"))
     book.cells[0]["kind"] = MARKUP
     book.change(data=[cell(book.cells[0])])
-    assert book.seen(1) == "b"
+    assert book.text_at_end(1) == "b"
     book.cells[0] = {**book.cells[0], "kind": CODE, "language": "r"}
     array = {"start": 0, "deleteCount": 1, "cells": [cell(book.cells[0])]}
     closed = [{"uri": book.cells[0]["uri"]}]
