@@ -88,14 +88,16 @@ def tasks(package: corpus.Package) -> list[Task]:
     older, newer = sources(package.before_root, package.folders), sources(package.root, package.folders)
     changed = [path for path in newer if path in older and older[path] != newer[path]]
     differ = {path: hunks(older[path], newer[path]) for path in changed}
-    edits = {path: [one for one in edits_of_file if is_edit(one)] for path, edits_of_file in differ.items()}
+    edits = {path: [edit for edit in edits_of_file if is_edit(edit)] for path, edits_of_file in differ.items()}
     edits = {path: edits_of_file for path, edits_of_file in edits.items() if edits_of_file}
     result: list[Task] = []
     for path, edits_of_file in edits.items():
-        places = drawn([(one, *at) for one in edits_of_file for at in cursors_in(older[path], one)], package.name, path)
+        places = drawn(
+            [(edit, *at) for edit in edits_of_file for at in cursors_in(older[path], edit)], package.name, path
+        )
         for hunk, line, column in places[:TASKS_A_FILE]:
             near = sorted(
-                (one for one in edits_of_file if one is not hunk), key=lambda one: abs(one.start - hunk.start)
+                (edit for edit in edits_of_file if edit is not hunk), key=lambda edit: abs(edit.start - hunk.start)
             )
             others = drawn([other for other in edits if other != path], package.name, path, hunk)[:OTHER_FILES]
             recent = [(other, edits[other][:A_FILE]) for other in others] + [(path, near[:SAME_FILE][::-1])]
@@ -159,8 +161,8 @@ def task(
 def made_of(old: str, done: Iterable[Hunk]) -> str:
     """A text with some of its hunks made."""
     lines = old.split("\n")
-    for one in sorted(done, key=lambda one: -one.start):
-        lines[one.start : one.end] = one.lines
+    for hunk in sorted(done, key=lambda hunk: -hunk.start):
+        lines[hunk.start : hunk.end] = hunk.lines
     return "\n".join(lines)
 
 
@@ -235,18 +237,18 @@ def played(task: Task, root: Path) -> RecentActivity:
 
 def bench(config: Config, options: argparse.Namespace, every: Sequence[Task]) -> None:
     """Measure a pair, print the table, write the JSON."""
-    chosen = sorted(every, key=lambda one: one.place.id)[: options.tasks]
+    chosen = sorted(every, key=lambda task: task.place.id)[: options.tasks]
     selected = variants.chosen(options.variants, config.context.sources)
-    rows: dict[str, list[Row]] = {one.name: [] for one in selected}
+    rows: dict[str, list[Row]] = {variant.name: [] for variant in selected}
     cache = GenerationCache(quality_dir() / "said")
     try:
         engine = pairs.engine(config)
         answering = TaskRunner(engine, config, cache)
         with terminal.progress() as bar:
-            for number, one in enumerate(chosen):
-                answering.recent_edits = played(one, one.place.root).candidates
+            for number, task in enumerate(chosen):
+                answering.recent_edits = played(task, task.place.root).candidates
                 for variant in selected:
-                    rows[variant.name].append(answering.row(one.place, variant))
+                    rows[variant.name].append(answering.row(task.place, variant))
                 bar.show(
                     "completing",
                     number / len(chosen),
@@ -255,11 +257,11 @@ def bench(config: Config, options: argparse.Namespace, every: Sequence[Task]) ->
             answering.check()
     finally:
         cache.close()
-    places = [one.place for one in chosen]
+    places = [task.place for task in chosen]
     base = rows[variants.BASE]
     figures_of = {
-        one.name: {"about": one.about} | figures.of_variant(rows[one.name], base, places, by_kind=False)
-        for one in selected
+        variant.name: {"about": variant.about} | figures.of_variant(rows[variant.name], base, places, by_kind=False)
+        for variant in selected
     }
     about = {
         "pair": engine.pair,

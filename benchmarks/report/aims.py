@@ -47,13 +47,13 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
-def dig(found: Any, *path: str) -> Any:
+def dig(value: Any, *path: str) -> Any:
     """The value at a path of keys; None where a key is missing."""
     for key in path:
-        if not isinstance(found, Mapping) or key not in found:
+        if not isinstance(value, Mapping) or key not in value:
             return None
-        found = found[key]
-    return found
+        value = value[key]
+    return value
 
 
 def at(file: str, *path: str) -> Callable[[Results], float | None]:

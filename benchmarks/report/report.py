@@ -278,14 +278,14 @@ def gpu(results: Results) -> Section:
     plots_made = [
         Plot(
             name=f"gpu-{shapes}",
-            title=f"{found['draft']} → {found['target']}",
-            caption=f"Real shapes, {found['weights']} weights: times are true, texts are not. What speculation saves "
+            title=f"{pair['draft']} → {pair['target']}",
+            caption=f"Real shapes, {pair['weights']} weights: times are true, texts are not. What speculation saves "
             "is modelled (α 0.7), or replayed from the agreement of a real pair, recorded on a CPU. "
-            f"{found['context_tokens']} tokens cached.",
+            f"{pair['context_tokens']} tokens cached.",
             made_from=data,
-            make=lambda figure, found=found: plots.gpu(figure, found),  # type: ignore[misc]
+            make=lambda figure, pair=pair: plots.gpu(figure, pair),  # type: ignore[misc]
         )
-        for shapes, found in (data["pairs"].items() if data is not None else ())
+        for shapes, pair in (data["pairs"].items() if data is not None else ())
         if data is not None
     ]
     about = "One CUDA graph per round: draft steps, verification and acceptance without waiting on the host."

@@ -92,7 +92,7 @@ def test_an_idle_peer_and_its_children_are_stopped(driver):
     with start(driver, "plain") as peer:
         peer.ask([1], 1, "plain", cold=True)
         family = [psutil.Process(peer.process.pid), *psutil.Process(peer.process.pid).children()]
-        assert becomes_true(lambda: [each.status() for each in family] == [psutil.STATUS_STOPPED] * 2)
+        assert becomes_true(lambda: [process.status() for process in family] == [psutil.STATUS_STOPPED] * 2)
 
 
 def test_closing_a_peer_ends_its_children(driver):
