@@ -21,7 +21,7 @@ ANSWER = "if key not in self.values:\n            return default\n        return
 
 
 class Scripted:
-    """A completer that generates SAID, one character a token: one a round plainly, up to four speculatively."""
+    """Completer that generates ANSWER, one character per token. A speculative round yields up to four tokens."""
 
     pair, target, draft, device = "scripted", "scripted (fp32)", "", "paper"
 
