@@ -24,13 +24,13 @@ demo: .venv/.installed  ## fetch a model, complete code with it, and show that s
 	@$(BIN)/speclsp demo --model '$(PAIR)'
 
 # Setup steps wait for the network and for npm, so they run side by side. Workers get whole files: a file's tests share
-# engines and editors. Tests wait more than they compute, so three workers keep two cores busy.
-WORKERS ?= 3
+# engines and editors. Tests wait more than they compute, so four workers keep two cores busy.
+WORKERS ?= 4
 XDIST   := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-check: .venv/.installed-dev  ## lint, types and unit tests (under 2 min on 2 cores)
+check: .venv/.installed-dev  ## lint, types and the unit tests that are not slow (2 min on 2 cores)
 	@$(MAKE) --no-print-directory -j2 lint type
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/unit
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow' tests/unit
 
 test: .venv/.installed-dev  ## everything CI runs: lint, types, the model and the editors once, all tests (30 to 45 min on 2 cores)
 	@$(MAKE) --no-print-directory -j4 lint type build/speclsp.vsix .test-model .test-editors

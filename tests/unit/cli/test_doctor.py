@@ -171,6 +171,7 @@ def test_the_tiny_pair_is_verified_loaded_and_timed():
 
 
 @pytest.mark.real
+@pytest.mark.slow
 def test_the_real_pair_completes_the_known_hole(coder_0_5b: Path):
     report = by_name(list(doctor.checks({"model": "qwen2.5-coder-0.5b-instruct"})))
     assert report["completion"].status == OK, report["completion"].found

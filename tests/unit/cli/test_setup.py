@@ -18,6 +18,8 @@ from speclsp.cli.first_run import setup
 from speclsp.cli.models import sizes
 from speclsp.weights import cards, locations, removal, store
 
+pytestmark = pytest.mark.slow  # each runs the whole command
+
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -234,6 +234,7 @@ def test_all_ways_give_the_same_text_and_each_follows_its_settings(tiny: Complet
         assert max((p.drafted for p in pieces if p.source == "model"), default=0) <= measurement.way.model_gamma
 
 
+@pytest.mark.slow
 def test_the_command_prints_its_table_and_adds_its_choice_to_the_users_file(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

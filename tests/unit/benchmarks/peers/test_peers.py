@@ -252,6 +252,7 @@ def result(checkout: Path, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_every_way_runs_on_every_hole_and_failures_are_reported(checkout, capsys):
     assert bench("--peers", "fake,absent") == 1, "something is missing"
     found = result(checkout, "peers-tiny")
@@ -269,6 +270,7 @@ def test_every_way_runs_on_every_hole_and_failures_are_reported(checkout, capsys
     assert "not measured: absent" in output
 
 
+@pytest.mark.slow
 def test_the_sweep_measures_every_candidate_and_the_comparison_uses_the_best(checkout):
     assert bench("--tune", "--peers", "fake") == 0
     rows = result(checkout, "peers-tuning-tiny")["peers"]["fake"]

@@ -266,6 +266,7 @@ def test_variants_are_chosen_by_name_and_base_is_always_among_them():
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_the_command_writes_its_figures_and_a_second_run_generates_nothing(
     tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -303,6 +304,7 @@ def test_the_command_writes_its_figures_and_a_second_run_generates_nothing(
     assert len(both.tables) == 4
 
 
+@pytest.mark.slow
 def test_a_slow_variant_is_compared_on_its_tasks_only(
     tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

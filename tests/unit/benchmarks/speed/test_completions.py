@@ -56,6 +56,7 @@ def test_ways_share_a_cold_prompt_and_rotate_their_order(tiny: CompletionEngine)
     assert len(set(first)) == 3
 
 
+@pytest.mark.slow
 def test_all_texts_equal_the_plain_ones_and_counts_add_up(tiny: CompletionEngine):
     made = completions.measure(tiny, requests(), 1, lambda fraction, what: None)
     ways = completions.ways(has_draft=True)
@@ -100,6 +101,7 @@ def test_the_previous_suggestion_excludes_the_characters_typed_since(tiny: Compl
     assert len(whole) - len(earlier) == min(completions.TYPED_SINCE, len(whole))
 
 
+@pytest.mark.slow
 def test_the_command_writes_its_figures_with_their_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
