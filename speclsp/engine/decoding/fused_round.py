@@ -33,7 +33,7 @@ from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
 from speclsp.engine.model.cuda.uplink import Uplink, event_now
 from speclsp.engine.model.decoder import ROWS
 from speclsp.engine.model.kv_archive import common_prefix
-from speclsp.engine.model.kv_cache import CacheSlot, Cancelled
+from speclsp.engine.model.kv_cache import MOST_GAMMA, CacheSlot, Cancelled
 
 WARM_GAMMAS = (3, 5, 1, 2, 4, 8)  # captured during warm-up, most useful first
 
@@ -213,7 +213,7 @@ def warm_up(target: CudaDecoder, draft: CudaDecoder | None = None, repeats: int 
     costs = Costs(verify_ms={}, prefill_ms=warm_prefill(target, context, repeats))
     width = target.widths[-1]
     step_ms = warm_step(target, width, len(context), repeats)
-    for rows in range(ROWS, 4 * ROWS + 1, ROWS):
+    for rows in range(ROWS, MOST_GAMMA + 2 * ROWS, ROWS):  # as many as a round can have
         costs.verify_ms[rows - ROWS + 1] = costs.verify_ms[rows] = step_ms * -(-rows // width)  # padded to ROWS
     if fused is not None and draft is not None:
         costs.draft_prefill_ms = warm_prefill(draft, context, repeats)
