@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 HOLES, LEAST_HOLES, BUDGET_S = 8, 3, 60.0  # after so many seconds no further hole is begun
 SHORT_TOKENS, LONG_TOKENS = 12, 40  # a line's rest; a block
-MAX_GAMMAS, MODEL_GAMMAS = (3, 7, 16), (2, 4, 8)
+MAX_GAMMAS, MODEL_GAMMAS = (3, 7, 64), (2, 4, 8)  # 64: the setting's default
 MARGIN = 1.03  # what is not faster by more than the noise is not preferred over less machinery
 STEADY = 1.5  # plain steps that vary by more say nothing about drafting
 SEED = 11
@@ -53,7 +53,7 @@ class TuneCandidate:
     name: str
     speculation: bool = True
     draft: bool = False
-    max_gamma: int = 16
+    max_gamma: int = max(MAX_GAMMAS)
     model_gamma: int = 0
 
     def settings(self, has_draft: bool) -> dict[str, object]:

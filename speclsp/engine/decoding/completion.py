@@ -22,7 +22,7 @@ from speclsp.engine.decoding.branches import BranchReporter, RecordingSampler
 from speclsp.engine.decoding.drafters import Drafter, ModelDrafter, NGramDrafter, ReuseDrafter
 from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound
 from speclsp.engine.decoding.generate import PAUSE, Limits, Observer, PositionLogprobs, PrefillStats, Round, generate
-from speclsp.engine.decoding.policy import Costs, FixedPolicy, MeasuredPolicy
+from speclsp.engine.decoding.policy import MOST_MODEL_GAMMA, Costs, FixedPolicy, MeasuredPolicy
 from speclsp.engine.decoding.prompt import Prompt, Prompter
 from speclsp.engine.decoding.stop_texts import StopTexts
 from speclsp.engine.decoding.token_healing import Healing, RespelledTokens
@@ -107,7 +107,8 @@ class CompletionEngine:
         """The longest a step of prefill or a round should take, as measured: see api.Completer."""
         costs, target, gamma = self.costs, self.target_decoder, self.config.max_draft_tokens
         prefill_ms = (target.prefill_tokens + target.tail_tokens) * (costs.prefill_ms + costs.draft_prefill_ms)
-        step_ms = prefill_ms + gamma * costs.draft_ms + costs.verify(gamma + 1)
+        from_model = min(gamma, self.config.max_model_draft_tokens or MOST_MODEL_GAMMA)
+        step_ms = prefill_ms + from_model * costs.draft_ms + costs.verify(gamma + 1)
         return step_ms if self.device.startswith("cpu") else max(step_ms, COMPILING_MS)
 
     @property

@@ -128,7 +128,7 @@ def test_speculation_off_is_a_candidate_and_its_choice_has_a_reason():
     measurements = with_times(40, 41, 42, 43, 50, 51, 52)
     best = tune.chosen(measurements)
     assert best.way.settings(True) == {
-        "engine.speculative_decoding": False, "engine.max_draft_tokens": 16, "engine.draft": False,
+        "engine.speculative_decoding": False, "engine.max_draft_tokens": 64, "engine.draft": False,
         "engine.max_model_draft_tokens": 0,
     }  # fmt: skip
     assert tune.why(measurements, best) == (
@@ -139,9 +139,9 @@ def test_speculation_off_is_a_candidate_and_its_choice_has_a_reason():
 def test_n_grams_alone_are_chosen_where_the_draft_model_adds_nothing():
     measurements = with_times(40, 25, 21, 20.5, 20, 22, 24)
     best = tune.chosen(measurements)
-    assert best.way.name == "n-grams, up to 16"
+    assert best.way.name == "n-grams, up to 64"
     assert tune.why(measurements, best) == (
-        "n-grams, up to 16: 1.95 x as fast as plain decoding. The draft model is not used: with it, 2.00 x."
+        "n-grams, up to 64: 1.95 x as fast as plain decoding. The draft model is not used: with it, 2.00 x."
     )
     assert "engine.draft" not in best.way.settings(has_draft=False), "nothing is said of a model there is not"
 
@@ -177,7 +177,7 @@ class Ready:
 def test_the_draft_model_is_chosen_with_its_best_gamma_where_it_pays():
     best = tune.chosen(with_times(40, 30, 28, 27, 20, 17, 22))
     assert best.way.settings(True) == {
-        "engine.speculative_decoding": True, "engine.max_draft_tokens": 16, "engine.draft": True,
+        "engine.speculative_decoding": True, "engine.max_draft_tokens": 64, "engine.draft": True,
         "engine.max_model_draft_tokens": 4,
     }  # fmt: skip
 
