@@ -149,7 +149,7 @@ def test_a_snooze_stops_automatic_suggestions_until_it_ends(window: Window) -> N
     time.sleep(NOTHING_S)
     assert not window.screen().ghost
     assert len(window.wire.replay()[1]) == before, "the server got no request"
-    asked_by_hand(window)
+    suggestion_by_key(window)
     window.command("Snooze Suggestions...")
     window.pick("End the snooze")
     window.says("speclsp: ready")
@@ -168,7 +168,7 @@ def test_in_manual_mode_only_the_key_gives_a_suggestion(window: Window) -> None:
         time.sleep(NOTHING_S)
         assert window.screen().document[-1] == "result = "
         assert not window.screen().ghost
-        asked_by_hand(window)
+        suggestion_by_key(window)
     finally:
         window.server.settings()
     restarted(window, "trigger", "automatic")
@@ -199,20 +199,20 @@ def restarted(window: Window, key: str, value: object) -> None:
     window.says("speclsp: ready")
 
 
-def asked_by_hand(window: Window) -> None:
-    """Ask by the key for a suggestion at the cursor, and see it. The model may need another beginning first."""
+def suggestion_by_key(window: Window) -> None:
+    """Request a suggestion at the cursor by the key, and see it. The model may need another beginning first."""
     for beginning in ("", *BEGINNINGS):
         window.type(beginning)
-        asked = len(window.wire.replay()[1])
+        earlier_requests = len(window.wire.replay()[1])
         window.press("Alt+Backslash")
         question = until(
-            lambda old=asked: (
+            lambda old=earlier_requests: (
                 len(window.wire.replay()[1]) > old
                 and (newest := window.wire.newest())
                 and newest.context["triggerKind"] == 1
                 and newest
             ),
-            "asked by hand",
+            "a request by the key",
         )
         if question.items:
             shown = lines(question.accepted(0))

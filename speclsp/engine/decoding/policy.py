@@ -107,8 +107,8 @@ class MeasuredPolicy:
     Args:
         costs: of this machine.
         max_gamma: the most guesses in a round.
-        usual_tokens: mean length of a suggestion as the editor uses it.
         max_model_gamma: the same for a draft model; 0: MOST_MODEL_GAMMA.
+        usual_tokens: mean length of a suggestion as the editor uses it.
     """
 
     costs: Costs
@@ -211,7 +211,7 @@ def measure(target: CachedModel, draft: CachedModel | None = None, repeats: int 
 
     def timed(decoder: CachedModel, tokens: int) -> float:
         times = []
-        for _ in range(repeats if tokens < WIDTHS[-1] else 1):  # the widest takes as long as the others together
+        for _ in range(repeats if tokens < WIDTHS[-1] else 1):  # the widest takes about twice as long as the next
             decoder.rewind(len(context))
             began_s = perf_counter()
             decoder.forward(context[:1] * tokens)

@@ -177,6 +177,7 @@ def test_an_editor_gets_one_empty_answer_and_a_status_message(start: Start, prom
                 assert editor.text(other.ask(len(other.text) - 1)) is None
                 longest_s = max(longest_s, time.monotonic() - began_s)
             hungry.unlink()
+            assert engine.metric("oom_total") > number, "the answer is empty because memory ran out"
         editor.wait_for(lambda: editor.statuses()[-1]["message"] != "", 10)
         assert editor.statuses()[-1]["message"] == "memory ran out: small cache"
         assert editor.statuses()[-1]["state"] == "ready"
@@ -186,7 +187,6 @@ def test_an_editor_gets_one_empty_answer_and_a_status_message(start: Start, prom
         assert editor.process.pid == server and not [
             message for message in editor.notifications if message["method"].startswith("window/show")
         ]
-    assert engine.metric("oom_total") >= 2  # on a busy machine more can run out while the limit holds
     assert engine.process.poll() is None
     promise.measured(
         f"behind an editor: 2 empty answers after {longest_s:.1f} s at most, no popup", holds=longest_s <= 1
