@@ -231,7 +231,7 @@ class ContextConfig:
         True, "Index the definitions of the workspace's other files, in the user's cache directory."
     )
     parse_budget_ms: int = setting(
-        10, "Time limit of a parse (ms). Beyond it the file counts as plain text.", advanced=True, low=1
+        10, "Processor time limit of a parse (ms). Beyond it the file counts as plain text.", advanced=True, low=1
     )
     max_file_bytes: int = setting(
         10_000_000, "Maximum size of a file in bytes. Larger files get no suggestions.", advanced=True, low=1

@@ -14,7 +14,6 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
@@ -22,6 +21,7 @@ from speclsp.lsp.postprocess import repetition, surroundings, syntax_check
 from speclsp.lsp.postprocess.cut import MOST_LINES, CutRules
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
 from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 
@@ -122,14 +122,14 @@ class SuggestionPlan(CutRules):
         self, check: syntax_check.SyntaxCheck, text: str, suggestion: Suggestion, *, truncated: bool
     ) -> tuple[Suggestion | NoSuggestion, int]:
         """(`suggestion`, or a shorter one if it breaks the file's syntax; the length of `text` that it uses)."""
-        deadline = perf_counter() + _CHECK_MS / 1000
+        deadline = parse_clock_s() + _CHECK_MS / 1000
         if not check.breaks(suggestion.text, suggestion.end, deadline, truncated=truncated):
             return suggestion, len(text)
         deadline += _REPAIR_MS / 1000
         for length, choice in surroundings.alternatives(text, self.around):
             other = self._fit(text[:length], choice)
             if isinstance(other, Suggestion) and not check.breaks(other.text, other.end, deadline):
-                return (other, length) if perf_counter() < deadline else (NoSuggestion(Reason.BREAKS), 0)
+                return (other, length) if parse_clock_s() < deadline else (NoSuggestion(Reason.BREAKS), 0)
         return NoSuggestion(Reason.BREAKS), 0
 
 

@@ -7,8 +7,8 @@ complete it (open brackets are closed, an operand follows its operator), and the
     foo(          now    foo()           0        if (x) {      with    if (x) {}       0: may be shown
     foo(a b)      with   foo(a b)        1: more than now, the suggestion breaks it
 
-Each count is an incremental parse, about a millisecond. There is a time budget for all of them; a suggestion that is
-not checked by then is shown.
+Each count is an incremental parse, about a millisecond. There is a budget of processor time for all of them; a
+suggestion that is not checked within it is shown.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from time import perf_counter
 
 from speclsp.lsp.postprocess import surroundings
 from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.languages import BY_NAME, C_ENDS, C_INSIDE, OPERAND, LexicalRules
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
@@ -47,9 +47,9 @@ class SyntaxCheck:
         """True if `text` in place of `[cursor, end)` adds errors, when each text has its best ending.
 
         `end` is on the cursor's line. `truncated`: `text` ends where a limit cut it. False if not known by
-        `deadline`, of perf_counter().
+        `deadline`, of parse_clock_s().
         """
-        if self._is_long() and self._count(text, end, min(deadline, perf_counter() + _QUICK_MS / 1000)) == 0:
+        if self._is_long() and self._count(text, end, min(deadline, parse_clock_s() + _QUICK_MS / 1000)) == 0:
             return False
         if not self._use_window(deadline):
             return False
@@ -73,7 +73,7 @@ class SyntaxCheck:
     def _use_window(self, deadline: float) -> bool:
         """From here on, parse only a window of a long text, because a text with errors takes longer; False: no time."""
         if self._is_long():
-            left_ms = (deadline - perf_counter()) * 1000
+            left_ms = (deadline - parse_clock_s()) * 1000
             near = self.tree.parse_near(self.around.cursor, _NEAR_CHARACTERS, left_ms) if left_ms > 0 else None
             if near is None:
                 return False
@@ -150,7 +150,7 @@ class SyntaxCheck:
             yield from (f"{OPERAND}{closers};", f" : {OPERAND}{closers};")
 
     def _count(self, text: str, end: int, deadline: float, back: int = 0) -> int | None:
-        left_ms = (deadline - perf_counter()) * 1000
+        left_ms = (deadline - parse_clock_s()) * 1000
         return self.tree.count_errors_with(self.around.cursor - back, end, text, left_ms) if left_ms > 0 else None
 
 

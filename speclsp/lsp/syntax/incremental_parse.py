@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING
 
 from speclsp.lsp.syntax import text_windows
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _READ_BYTES = 8192  # tree-sitter reads the text in pieces; between them other threads run
 _DEEPEST = 400  # levels of the tree that are visited
 _LONE_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
+# Budgets count the time that the thread computed: with a wall clock, a busy machine would leave suggestions unchecked.
+# Windows counts that time in steps of 16 ms.
+parse_clock_s = perf_counter if sys.platform == "win32" else thread_time
 _decrease_refcount = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
 
 
@@ -34,7 +37,7 @@ def encode(text: str) -> bytes:
 def run(
     parser: tree_sitter.Parser, data: bytes, old: tree_sitter.Tree | None, deadline: float
 ) -> tree_sitter.Tree | None:
-    """The tree of `data`, starting from the edited tree `old`; None after `deadline`, of perf_counter()."""
+    """The tree of `data`, starting from the edited tree `old`; None after `deadline`, of parse_clock_s()."""
     end, longer = len(data), data + b"\0"  # so that no piece is all of it, which would not be copied
     pieces = [longer[:2]]  # this one is never read: see _free_pieces
 
@@ -45,7 +48,7 @@ def run(
         return piece
 
     def is_late(_offset: int, _has_error: bool) -> bool:
-        return perf_counter() > deadline
+        return parse_clock_s() > deadline
 
     try:
         # A callable source: with a bytes source tree-sitter never calls the progress callback.
@@ -94,7 +97,7 @@ def _advance(point: tuple[int, int], data: bytes) -> tuple[int, int]:
 
 
 def count_errors(tree: tree_sitter.Tree, deadline: float) -> int | None:
-    """The number of ERROR and MISSING nodes; None if not counted by `deadline`.
+    """The number of ERROR and MISSING nodes; None if not counted by `deadline`, of parse_clock_s().
 
     Only nodes that contain an error are visited: none in most trees. A missing token can be a hidden node, as Python's
     end of a line is: then the node around it counts instead.
@@ -114,7 +117,7 @@ def count_errors(tree: tree_sitter.Tree, deadline: float) -> int | None:
                 found_below.append(is_error)
                 continue
             count += not is_error
-        if steps % 64 == 0 and perf_counter() > deadline:
+        if steps % 64 == 0 and parse_clock_s() > deadline:
             return None
         while not cursor.goto_next_sibling():
             if len(found_below) == 1 or not cursor.goto_parent():

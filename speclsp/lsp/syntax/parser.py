@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections import OrderedDict
-from time import perf_counter
 
 import tree_sitter
 
@@ -110,7 +109,7 @@ class SyntaxParser:
 
     def count_errors_with(self, tree: SyntaxTree, start: int, end: int, text: str, budget_ms: float) -> int | None:
         """Syntax errors with `text` in place of `[start, end)` of the document; None if the budget ran out."""
-        deadline = perf_counter() + budget_ms / 1000
+        deadline = incremental_parse.parse_clock_s() + budget_ms / 1000
         low, high = tree.view.to_view(start), tree.view.to_view(end)
         view = tree.view.text[:low] + text + tree.view.text[high:]
         if "\0" in text or _is_dangerous(tree.grammar, view):
@@ -132,11 +131,11 @@ class SyntaxParser:
         data = _scanner_input(name, view)
         if name not in self._parsers:  # loading a grammar takes 1 to 8 ms, once, outside the budget
             self._parsers[name] = tree_sitter.Parser(load_grammar(name))
-        started_s = perf_counter()
+        started_s = incremental_parse.parse_clock_s()
         last = self._last.get(name)
         edited = incremental_parse.edited(last[0], last[1], view) if last else None
         raw = incremental_parse.run(self._parsers[name], data, edited, started_s + budget_ms / 1000)
-        elapsed_ms = max((perf_counter() - started_s) * 1000, 0.01)
+        elapsed_ms = max((incremental_parse.parse_clock_s() - started_s) * 1000, 0.01)
         if raw is None:
             if edited is None:  # a scanner can overrun the budget by far: it reads on and never checks the time
                 slower = 0.6 if elapsed_ms < 3 * budget_ms else 0.3

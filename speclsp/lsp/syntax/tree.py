@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from itertools import islice
-from time import perf_counter
 from typing import Protocol
 
 import tree_sitter
@@ -197,7 +196,7 @@ class SyntaxTree:
 
     def count_errors(self) -> int:
         """The number of places that the grammar cannot parse; 1 if they are too many to count within the budget."""
-        count = incremental_parse.count_errors(self.raw, perf_counter() + _COUNT_BUDGET_MS / 1000)
+        count = incremental_parse.count_errors(self.raw, incremental_parse.parse_clock_s() + _COUNT_BUDGET_MS / 1000)
         return 1 if count is None else count
 
     def count_errors_with(self, start: int, end: int, text: str, budget_ms: float) -> int | None:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from support.lsp.syntax_samples import PLACES
 
 from speclsp.lsp.syntax import incremental_parse, text_windows
-from speclsp.lsp.syntax import parser as parser_module
 from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.grammars import GRAMMARS, grammar
 from speclsp.lsp.syntax.parser import SyntaxParser
@@ -29,13 +28,6 @@ COMMENTS = {
     **dict.fromkeys(["javascript", "typescript", "tsx", "go", "rust", "java", "c", "cpp", "c_sharp", "php"], "// so"),
     "lua": "-- so",
 }
-
-
-@pytest.fixture(autouse=True)
-def processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Budgets count this thread's processor time, so other programs on the machine change nothing."""
-    for module in (incremental_parse, parser_module):
-        monkeypatch.setattr(module, "perf_counter", time.thread_time)
 
 
 def at(marked: str) -> tuple[str, int]:
