@@ -84,6 +84,34 @@ def test_a_prompt_is_prefilled_after_a_pause_and_the_request_uses_it(editor: Edi
     assert count(editor, 'prefill_ahead_total{outcome="used"}') == used_before + 1
 
 
+def test_the_document_that_gets_the_focus_is_prefilled_for_its_first_request(editor: Editor):
+    page = Page(editor, SOURCE, uri="file:///focus.py")
+    used_before, requests_before = count(editor, 'prefill_ahead_total{outcome="used"}'), editor.request_count()
+    editor.notify("speclsp/didFocus", {"textDocument": {"uri": page.uri}, "position": page.place(CURSOR)})
+    time.sleep(0.5)  # the user reads before typing
+    assert editor.request_count() == requests_before
+    assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
+    assert count(editor, 'prefill_ahead_total{outcome="used"}') == used_before + 1
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        [],
+        {"textDocument": {"uri": "file:///focus.py"}},
+        {"textDocument": {"uri": 3}, "position": {"line": 0, "character": 0}},
+        {"textDocument": {"uri": "file:///focus.py"}, "position": {"line": -1, "character": "x"}},
+        {"textDocument": {"uri": "file:///closed.py"}, "position": {"line": 0, "character": 0}},
+    ],
+)
+def test_a_focus_that_names_no_open_document_or_position_is_ignored(editor: Editor, params: object):
+    page = Page(editor, SOURCE, uri="file:///after-focus.py")
+    editor.notify("speclsp/didFocus", params)
+    assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
+    assert editor.popups() == []
+
+
 def test_a_request_that_follows_its_key_at_once_needs_no_prefill(editor: Editor):
     page = Page(editor, SOURCE, uri="file:///at-once.py")
     prefills_before = count(editor, "prefill_ahead_total")

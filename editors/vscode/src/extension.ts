@@ -3,6 +3,7 @@ import { homedir } from "node:os";
 import { commands, ExtensionContext, window, workspace } from "vscode";
 import { disposeChannel, explain } from "./explain";
 import { find, Machine } from "./find";
+import { reportFocus } from "./focus";
 import { chooseCommand, install, offer } from "./install";
 import { showMenu } from "./menu";
 import { selectModel } from "./models";
@@ -69,6 +70,7 @@ export function activate(context: ExtensionContext): void {
     log,
     bar,
     snooze,
+    reportFocus(running, () => snooze.isActive),
     { dispose: disposeChannel },
     ...Object.entries(actions).map(([name, action]) => commands.registerCommand(`speclsp.${name}`, action)),
     workspace.onDidChangeConfiguration((event) => {

@@ -36,6 +36,18 @@ export type Health =
   | { kind: "running"; status: Status | undefined }
   | { kind: "failed"; why: string; outdated?: true };
 
+/**
+ * State without the states that change with every key: `thinking` counts as ready, and so does `asleep`, because the
+ * engine wakes by itself.
+ */
+export function phase(health: Health): string {
+  if (health.kind !== "running") return health.kind;
+  const state = health.status?.state ?? "";
+  return state === "thinking" || state === "asleep" ? "ready" : state;
+}
+
+export const isReady = (health: Health): boolean => phase(health) === "ready";
+
 export type Locate = () => Promise<Found | { missing: string }>;
 
 /** One language server for this window. */
@@ -92,6 +104,14 @@ export class Server {
       this.log.debug(`${method}: ${String(error)}`);
       return undefined;
     }
+  }
+
+  /** Send a speclsp notification. Lost when no server runs. */
+  notify(method: string, params: object): void {
+    if (this.health.kind !== "running" || !this.client) return;
+    this.client
+      .sendNotification(method, params)
+      .catch((error: unknown) => this.log.debug(`${method}: ${String(error)}`));
   }
 
   private enqueue(work: () => Promise<void>): Promise<void> {

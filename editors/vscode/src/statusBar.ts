@@ -1,7 +1,7 @@
 /** Status bar item: shows the state of the server and of the active document. */
 import { commands, MarkdownString, StatusBarAlignment, ThemeColor, window, workspace, Disposable } from "vscode";
 import { Here } from "./protocol";
-import { Server } from "./server";
+import { isReady, phase, Server } from "./server";
 import { Snooze } from "./snooze";
 import { bar } from "./status";
 import { exclusionReason } from "./suggestions";
@@ -28,7 +28,7 @@ export class StatusBar implements Disposable {
     this.listeners = [
       server.onDidChange(() => {
         this.draw();
-        if (this.phase !== (this.phase = phase(server))) refresh();
+        if (this.phase !== (this.phase = phase(server.health))) refresh();
       }),
       server.onDidSendSettings(refresh),
       window.onDidChangeActiveTextEditor(refresh),
@@ -77,16 +77,6 @@ export class StatusBar implements Disposable {
     this.item.accessibilityInformation = { label: shown.label, role: "button" };
     this.item.backgroundColor = shown.alarm && new ThemeColor(`statusBarItem.${shown.alarm}Background`);
     setContextKey("speclsp.found", this.server.found !== undefined);
-    setContextKey("speclsp.ready", phase(this.server) === "ready");
+    setContextKey("speclsp.ready", isReady(this.server.health));
   }
-}
-
-/**
- * Server state without the states that change with every key: `thinking` counts as ready, and so does `asleep`, because
- * the engine wakes by itself.
- */
-function phase({ health }: Server): string {
-  if (health.kind !== "running") return health.kind;
-  const state = health.status?.state ?? "";
-  return state === "thinking" || state === "asleep" ? "ready" : state;
 }

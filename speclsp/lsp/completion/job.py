@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.backend.types import StreamPiece
-from speclsp.lsp.completion.stream import Stream
+from speclsp.lsp.completion.stream import PREEMPTED, Stream
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.context import build
 from speclsp.lsp.context.selection import Selections
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion, SuggestionPlan
+from speclsp.lsp.reasons import ENGINE_LOST, EXCLUDED, FAILED, Reason
+
+NOT_CACHED = (ENGINE_LOST, EXCLUDED, FAILED, Reason.UNSURE)  # outcomes that do not predict the next request's
 
 ContextState = tuple[build.Windows, Selections]  # the last selection per URI: it stays stable while the user types
 
@@ -89,6 +92,13 @@ class CompletionJob:
         unsure_shown = own.by_hand or not newer.by_hand  # by hand, unsure suggestions are shown as well
         answered_alike = self.completion.trigger == "automatic" or own.automatic == newer.automatic
         return own.menu != newer.menu and same and unsure_shown and answered_alike
+
+    def is_cacheable(self, outcome: Outcome, draft_only: bool) -> bool:
+        """True if the outcome also answers later requests for the same text. `draft_only`: of the backend, now."""
+        only_from_draft = self.trace.draft_only and not draft_only  # the target has loaded meanwhile
+        preempted = self.prepares_next and self.trace.stop == PREEMPTED
+        outdated = self.outdated or only_from_draft or preempted
+        return outcome.reason not in NOT_CACHED and not outdated and not self.answer.done()
 
     def elapsed_ms(self) -> float:
         """Milliseconds since the request arrived."""

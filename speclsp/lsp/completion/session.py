@@ -29,7 +29,7 @@ from speclsp.lsp.completion.job import CompletionInput, CompletionJob, Completio
 from speclsp.lsp.completion.next_suggestion import NextSuggestion
 from speclsp.lsp.completion.pipeline import BACKEND_AWAY, Pipeline
 from speclsp.lsp.completion.prefill_ahead import PrefillAhead
-from speclsp.lsp.completion.stream import PREEMPTED, Streams
+from speclsp.lsp.completion.stream import Streams
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import NoSuggestion
@@ -38,12 +38,10 @@ from speclsp.lsp.reasons import (
     CLOSED,
     DEADLINE,
     ENGINE_LOST,
-    EXCLUDED,
     FAILED,
     MANUAL,
     PASSING,
     SUPERSEDED,
-    Reason,
 )
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
 from speclsp.observability.metrics import Metrics
@@ -51,7 +49,6 @@ from speclsp.observability.metrics import Metrics
 LOW_PAUSE_MS = 350  # debounce of completion.eagerness = "low": requests only when the user has stopped typing
 MESSAGES_PER_KEY = 3  # the cancellation of the older request, the edit, the newer request
 DRAIN_S = 0.02  # limit of draining queued messages before expensive work begins
-NOT_CACHED = (ENGINE_LOST, EXCLUDED, FAILED, Reason.UNSURE)  # outcomes that do not predict the next request's
 
 log = logging.getLogger("speclsp.session")
 
@@ -125,8 +122,8 @@ class Session:
     def document_changed(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
         """The document was edited; `capture` returns its state now, with the cursor where the edit ended.
 
-        A stream without a reader lives on if it agrees with the edit. If no request is under way and none arrives at
-        once, the engine prefills the prompt: most of the cost of a first token.
+        A stream without a reader lives on if it agrees with the edit. If no request arrives at once, the engine
+        prefills the prompt: most of the cost of a first token.
         """
         if uri in self._streams:
             current = capture()
@@ -134,6 +131,11 @@ class Session:
         self._stop_preparation(self._next_suggestion.document_changed(uri, capture))
         if self.config.completion.trigger == "automatic":
             self._prefill_ahead.document_changed(uri, capture)
+
+    def document_focused(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
+        """The user looks at the document; `capture` returns its state. Any request cancels this prefill."""
+        if self.config.completion.trigger == "automatic":
+            self._prefill_ahead.document_focused(uri, capture)
 
     def apply_config(self, config: Config) -> None:
         """Use other settings from the next request on. No answer made under the old ones is shown for it."""
@@ -272,17 +274,10 @@ class Session:
             outcome = Outcome(reason=FAILED)
         if job.stream is not None and job.stream.reader is job:  # adopted, and not worth showing
             self._streams.drop(job.stream)
-        if self._is_cacheable(job, outcome):
+        if job.is_cacheable(outcome, self.pipeline.draft_only()):
             wanted, prepared = job.request.wanted, job.prepares_next
             self.cache.store(job.snapshot, outcome.suggestions, wanted, outcome.reason, prepared=prepared)
         self._end(job, outcome)
-
-    def _is_cacheable(self, job: CompletionJob, outcome: Outcome) -> bool:
-        """True if the outcome also answers later requests for the same text."""
-        only_from_draft = job.trace.draft_only and not self.pipeline.draft_only()  # the target has loaded meanwhile
-        preempted = job.prepares_next and job.trace.stop == PREEMPTED
-        outdated = job.outdated or only_from_draft or preempted
-        return outcome.reason not in NOT_CACHED and not outdated and not job.answer.done()
 
     async def _wait_for_turn(self) -> None:
         """Drain messages that are already queued before expensive work begins, up to DRAIN_S.
@@ -305,16 +300,17 @@ class Session:
         """Let the engine prefill the prompt of a request at the cursor, without generating text."""
         await self._wait_for_turn()
         snapshot, backend = current.snapshot, self._backend()
-        if self._next_suggestion.is_streaming_at(snapshot):
-            return
-        if snapshot.uri in self._jobs or snapshot.uri in self._streams or backend is None or not backend.reads_ahead:
-            return
-        if backend.status.state != "ready":  # only a request wakes an unloaded engine
+        if backend is None or not backend.reads_ahead or backend.status.state != "ready":
+            return  # only a request wakes an unloaded engine
+        if (
+            snapshot.uri in self._jobs
+            or snapshot.uri in self._streams
+            or self._next_suggestion.is_streaming_at(snapshot)
+        ):
             return
         if self.pipeline.refusal_reason(current) or self.cache.lookup(snapshot, 1) is not None:
             return
-        request = self.pipeline.prefill_request(current)
-        if request is None:
+        if (request := self.pipeline.prefill_request(current)) is None:
             return
         self.metrics.count("prefill_ahead_total")
         async with aclosing(backend.stream(request)) as pieces:
@@ -333,9 +329,8 @@ class Session:
             return None
         self.metrics.count("prepared_total")
         answer = asyncio.get_running_loop().create_future()
-        job = CompletionJob(
-            CompletionRequest(after_accept), completion, Trace.of(snapshot, 1), answer, prepares_next=True
-        )
+        request = CompletionRequest(after_accept)
+        job = CompletionJob(request, completion, Trace.of(snapshot, 1), answer, prepares_next=True)
         job.context = self.pipeline.fork_context(snapshot.uri)
         job.task = asyncio.create_task(self._run(job))
         return job

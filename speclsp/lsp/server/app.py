@@ -24,7 +24,7 @@ from speclsp.config import Config
 from speclsp.lsp.protocol.language_server import serve
 from speclsp.lsp.server import handlers
 from speclsp.lsp.server.completion_menu import OPTIONS, CompletionMenu
-from speclsp.lsp.server.custom_requests import HERE, PAIRS, RETRY
+from speclsp.lsp.server.custom_requests import DID_FOCUS, HERE, PAIRS, RETRY
 from speclsp.lsp.server.explain import EXPLAIN, ExplainRecorder
 from speclsp.lsp.server.handlers import App
 from speclsp.lsp.server.progress_bar import ProgressBar
@@ -47,6 +47,7 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (types.NOTEBOOK_DOCUMENT_DID_CLOSE, handlers.did_change_notebook, None),
     (types.TEXT_DOCUMENT_INLINE_COMPLETION, handlers.inline_completion, types.InlineCompletionOptions()),
     (types.WINDOW_WORK_DONE_PROGRESS_CANCEL, handlers.cancel_progress, None),
+    (DID_FOCUS, handlers.did_focus, None),
     (HERE, handlers.here, None),
     (PAIRS, handlers.pairs, None),
     (EXPLAIN, handlers.explain_last, None),

@@ -1,9 +1,9 @@
-"""Requests beside LSP, for a client's menus and status line: speclsp/here, speclsp/pairs and speclsp/retry."""
+"""Messages beside LSP: speclsp/here, speclsp/pairs, speclsp/retry for menus, and speclsp/didFocus."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from speclsp.config import Config
@@ -14,6 +14,7 @@ from speclsp.lsp.server.request_context import WorkspaceDocuments
 from speclsp.lsp.visibility.eligibility import why_not
 
 HERE, PAIRS, RETRY = "speclsp/here", "speclsp/pairs", "speclsp/retry"
+DID_FOCUS = "speclsp/didFocus"
 GIVEN_UP = ("error", "stopped")  # states that only a retry by the user ends, or another process's engine
 
 
@@ -32,6 +33,17 @@ async def here(documents: WorkspaceDocuments, params: Any) -> dict[str, object]:
         characters, excluded = notebooks.characters(document), verdict.no_suggestions
         reason, message = why_not(uri, document.language, characters, documents.config, root, excluded)
     return {"on": not reason, "reason": reason, "message": message}
+
+
+def focused_position(params: Any) -> tuple[str, Mapping[str, int]] | None:
+    """(URI, LSP position) of a speclsp/didFocus; None for malformed params: a notification has no reply."""
+    try:
+        uri, position = params["textDocument"]["uri"], params["position"]
+        line, character = position["line"], position["character"]
+    except (LookupError, TypeError):
+        return None
+    valid = isinstance(uri, str) and all(isinstance(n, int) and n >= 0 for n in (line, character))
+    return (uri, {"line": line, "character": character}) if valid else None
 
 
 async def pairs(config: Config, current: str) -> dict[str, object]:

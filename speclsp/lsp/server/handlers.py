@@ -184,6 +184,22 @@ def document_changed(app: App, uri: str, changes: Sequence[Mapping[str, Any]]) -
     server.session.document_changed(uri, capture)
 
 
+def did_focus(app: App, params: Any) -> None:
+    """speclsp/didFocus: the user looks at a document, with the cursor at a position."""
+    server, documents, at = app.server, app.documents, custom_requests.focused_position(params)
+    if at is None or server.session is None:
+        return
+    uri, position = at
+
+    def capture() -> CompletionInput | None:
+        from speclsp.lsp.completion.job import CompletionInput
+
+        at = documents.cursor_context(uri, position, server.position_encoding)
+        return None if at is None else CompletionInput(at.snapshot, documents.neighbours(uri), documents.root(uri))
+
+    server.session.document_focused(uri, capture)
+
+
 def document_closed(app: App, uri: str) -> None:
     """A document or a cell was closed."""
     app.usage.closed(uri)

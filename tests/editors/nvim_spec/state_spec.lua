@@ -76,6 +76,27 @@ specs["of the buffers without a name one has suggestions"] = function(n)
   equal(n:lua("return refused() == nil"), true)
 end
 
+specs["the buffer that gets the focus is reported with its cursor, and again when the model is ready"] = function(n)
+  n:open({ "one", "two" })
+  n:lua([[
+    focused = function()
+      return vim.tbl_map(function(message)
+        return { vim.fs.basename(message.params.textDocument.uri), message.params.position.line }
+      end, vim.tbl_filter(function(message) return message.method == "speclsp/didFocus" end, fake.messages))
+    end
+    status = function(state) fake.dispatchers.notification("speclsp/status", { state = state, problems = {} }) end
+    first = vim.fs.basename(vim.api.nvim_buf_get_name(0))
+  ]])
+  local count = #n:lua("return focused()")
+  n:lua("vim.api.nvim_win_set_cursor(0, { 2, 0 }) status('loading') status('ready') status('thinking') status('ready')")
+  n:wait(("#focused() == %d"):format(count + 1), "the model is ready")
+  equal(n:lua("return focused()[#focused()]"), { n:lua("return first"), 1 })
+  n:lua("vim.cmd.enew() vim.cmd('buffer #')")
+  n:wait(("#focused() == %d"):format(count + 2), "the focus is back")
+  n:lua("require('speclsp.enabled').snooze(5) vim.cmd.enew() vim.cmd('buffer #')")
+  equal(#n:lua("return focused()"), count + 2)
+end
+
 specs["a toggle ends suggestions here, for a file type or everywhere, and begins them again"] = function(n)
   n:open()
   n:lua("fake.items = { 'ghost' }")

@@ -69,6 +69,12 @@ function M.on(client, buf)
     watch(group, buf)
     watch_menus()
   end
+  api.nvim_create_autocmd("BufEnter", {
+    group = group,
+    buffer = buf,
+    desc = "speclsp: read the prompt ahead",
+    callback = vim.schedule_wrap(require("speclsp.focus").report),
+  })
   api.nvim_create_autocmd("LspDetach", {
     group = group,
     buffer = buf,
@@ -79,6 +85,7 @@ function M.on(client, buf)
       end
     end,
   })
+  require("speclsp.focus").report()
   if options.now.ui == "own" and api.nvim_get_current_buf() == buf then
     require("speclsp.suggest").refresh()
   end

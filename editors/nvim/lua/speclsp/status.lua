@@ -86,6 +86,9 @@ function M.receive(client_id, status)
     notify.say(status.message, status.state == "waiting" and vim.log.levels.WARN or nil)
   end
   report_loading(client_id, status)
+  if status.state == "ready" and (not old or old.state == "starting" or old.state == "loading") then
+    require("speclsp.focus").report()
+  end
   vim.api.nvim_exec_autocmds("User", { pattern = "SpeclspStatus", data = status, modeline = false })
   if in_statusline and M.line() ~= last_line then
     vim.cmd.redrawstatus()

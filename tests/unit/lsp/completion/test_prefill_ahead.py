@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import pytest
 from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, at, captured, run
 
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.types import Status
+from speclsp.lsp.completion import prefill_ahead
 from speclsp.lsp.completion.job import CompletionInput
-from speclsp.lsp.completion.prefill_ahead import MAX_UNREQUESTED
+from speclsp.lsp.completion.prefill_ahead import FOCUS_PAUSE_S, MAX_UNREQUESTED
 
 
 def test_the_prefilled_prompt_is_the_prompt_of_the_request_that_follows():
@@ -106,3 +108,55 @@ def test_a_failed_prefill_does_not_affect_the_next_request():
         assert await scripted.texts(at(TEXT + "x")) == ["y()"]
 
     run(ScriptedSession(ScriptedBackend("pop()", EngineError("gone"), "y()")), work)
+
+
+# ── the document that has the focus ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_document_with_the_focus_is_prefilled_before_its_first_request():
+    async def work(scripted: ScriptedSession) -> None:
+        scripted.session.document_focused(URI, lambda: CompletionInput(at(TEXT)))
+        await asyncio.sleep(FOCUS_PAUSE_S + 0.05)
+        await scripted.texts(at(TEXT))
+
+    scripted = ScriptedSession(ScriptedBackend("pop()"))
+    run(scripted, work)
+    prefill, request = scripted.backend.requests
+    assert prefill.max_tokens == 0 and request.max_tokens > 0
+    assert (prefill.session, prefill.prefix, prefill.suffix) == (request.session, request.prefix, request.suffix)
+
+
+def test_of_documents_that_had_the_focus_briefly_only_the_last_is_prefilled():
+    async def work(scripted: ScriptedSession) -> None:
+        for number in range(5):
+            uri = f"file:///{number}.py"
+            scripted.session.document_focused(uri, functools.partial(CompletionInput, at(TEXT, uri=uri)))
+        await asyncio.sleep(FOCUS_PAUSE_S + 0.05)
+
+    scripted = ScriptedSession(ScriptedBackend())
+    run(scripted, work)
+    assert [request.path for request in scripted.backend.requests] == ["4.py"]
+
+
+def test_a_user_who_only_reads_files_soon_costs_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(prefill_ahead, "FOCUS_PAUSE_S", 0.0)
+
+    async def work(scripted: ScriptedSession) -> None:
+        for number in range(MAX_UNREQUESTED + 5):
+            uri = f"file:///{number}.py"
+            scripted.session.document_focused(uri, functools.partial(CompletionInput, at(TEXT, uri=uri)))
+            await asyncio.sleep(0.01)
+
+    scripted = ScriptedSession(ScriptedBackend())
+    run(scripted, work)
+    assert len(scripted.backend.requests) == MAX_UNREQUESTED
+
+
+def test_nothing_is_prefilled_for_the_focus_in_manual_mode():
+    async def work(scripted: ScriptedSession) -> None:
+        scripted.session.document_focused(URI, lambda: CompletionInput(at(TEXT)))
+        await asyncio.sleep(FOCUS_PAUSE_S + 0.05)
+
+    scripted = ScriptedSession(ScriptedBackend(), **{"completion.trigger": "manual"})
+    run(scripted, work)
+    assert scripted.backend.requests == []
