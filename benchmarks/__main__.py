@@ -51,6 +51,9 @@ BENCHMARKS = {
     "windows": Benchmark("editor.windows", "one engine shared by several editors that are closed and killed"),
     "record": Benchmark("editor.record", "animated and still pictures of suggestions in VS Code and Neovim"),
     "initialize": Benchmark("editor.initialize", "time the language server takes to answer `initialize`"),
+    "first-suggestion": Benchmark(
+        "editor.first_suggestion", "first suggestion in a file: new, looked at before, returned to, beside another"
+    ),
     "context": Benchmark("editor.context", "time to select context in a workspace of 5,000 files"),
     "index": Benchmark("editor.index", "time to index a workspace of 5,000 files, and to query the index"),
     "backends": Benchmark("peers.backends", "the language server against real llama.cpp and vLLM servers"),
