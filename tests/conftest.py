@@ -28,7 +28,7 @@ hypothesis.settings.load_profile("ci")
 
 CACHE_VARIABLE = "SPECLSP_TESTS_USERS_CACHE"  # an xdist worker inherits the isolated XDG_CACHE_HOME of its controller
 USERS_CACHE = os.environ.setdefault(CACHE_VARIABLE, os.environ.get("XDG_CACHE_HOME", ""))
-ENGINE_EXIT_S = 10.0  # for an engine whose last client has disconnected
+ENGINE_EXIT_S = 60.0  # for an engine whose last client has disconnected
 VARIABLES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
 # Parallel workers get whole files in this order: files that take minutes first, so no worker ends with one.
 SLOW_FIRST = (

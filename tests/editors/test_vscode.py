@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from support.editors.code_server import until
 from support.editors.vscode_screen import Studio, Window, lines, same
+from support.waiting import wait_until
 
 FUNCTION = "def area(width, height):\n    return width * height\n\n\n"
 BEGINNINGS = ("def total(items):\n", "result = ", "0\nfor item in items:\n", "print(", "\nreturn ")
@@ -34,7 +35,7 @@ def window(shared: Window, request: pytest.FixtureRequest) -> Iterator[Window]:
 def test_ghost_text_appears_while_typing_and_equals_the_answer_on_the_wire(window: Window) -> None:
     window.show("ghost.py", FUNCTION)
     question = window.suggested(*BEGINNINGS)
-    assert window.screen().ghost.rstrip() == question.rest().rstrip()
+    wait_until(lambda: window.screen().ghost.rstrip() == question.rest().rstrip())
     assert question.context["triggerKind"] == 2
 
 

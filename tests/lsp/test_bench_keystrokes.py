@@ -70,7 +70,9 @@ def test_each_key_has_its_trace_and_the_engine_counts_its_requests():
     assert (figures["keys"], figures["unanswered"], figures["misfits"], figures["errors"]) == (len(presses), 0, 0, {})
     assert sum(figures["server"]["outcomes"].values()) == len(presses)
     assert not set(BROKEN) & set(figures["server"]["outcomes"])
-    assert figures["engine"]["requests"] > 0 and figures["engine"]["tokens_per_round"] >= 1
+    assert figures["engine"]["requests"] > 0
+    tokens_per_round = figures["engine"]["tokens_per_round"]
+    assert tokens_per_round is None or tokens_per_round >= 1, "None: every request was cancelled before its first round"
     assert figures["engine"]["cancelled"] == 0 or figures["engine"]["cancel_to_stop_p99_ms"] > 0
 
 

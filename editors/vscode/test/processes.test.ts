@@ -1,6 +1,7 @@
 /** Child processes: output, cancelling and ending. */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { test } from "node:test";
 import { CommandFailed, endProcess, run } from "../src/processes";
 import { shellQuote } from "../src/shellQuote";
@@ -46,7 +47,9 @@ test("a process is awaited once its input has ended, and one that ignores that i
   await endProcess(polite, 60_000);
   assert.equal(polite.exitCode, 0);
   const stubborn = spawn("/bin/sleep", ["600"]);
+  const exited = once(stubborn, "exit"); // a busy machine reports it late
   await endProcess(stubborn, 50);
+  await exited;
   assert.equal(stubborn.signalCode, "SIGKILL");
   await endProcess(
     spawn("/nowhere/speclsp").on("error", () => undefined),

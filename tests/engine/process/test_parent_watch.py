@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from support.engine.engine_process import ABC, ANSWER, COMMAND, EngineProcess
 from support.waiting import wait_until
@@ -67,15 +68,14 @@ def start(isolated: Path) -> Iterator[Start]:
 
 
 def test_the_socket_answers_quickly_without_importing_torch(start: Start):
-    took = []
-    for _ in range(3):  # the best of three, on a busy machine
-        began = time.monotonic()
+    took_s = []  # of the processor: other programs do not count
+    for _ in range(3):
         engine = start().wait()
-        took.append(time.monotonic() - began)
+        took_s.append(sum(psutil.Process(engine.process.pid).cpu_times()[:2]))
         assert engine.http.get("/health").json()["status"] == "ok"
         assert "torch" not in Path(f"/proc/{engine.process.pid}/maps").read_text()
         engine.close()
-    assert min(took) < 2
+    assert min(took_s) < 2
 
 
 def test_while_the_model_loads_health_reports_progress_and_completions_are_refused(start: Start):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from promises import Measured
 from support.faults.scripted_server import Talker, editor_of
 from support.lsp.editor_client import Editor
-from support.waiting import becomes_true
+from support.waiting import becomes_true, wait_until
 
 
 def words(tag: str = "post") -> str:
@@ -43,6 +44,11 @@ def ask(editor: Editor, uri: str, kind: int = 1) -> list[dict[str, object]]:
     return editor.items(editor.complete(uri, LINE, 4, kind))
 
 
+def here_in(editor: Editor, uri: str) -> dict[str, Any]:
+    reply: dict[str, Any] = editor.call("speclsp/here", {"textDocument": {"uri": uri}})
+    return reply
+
+
 @pytest.mark.promise(32)
 def test_an_ignored_file_is_no_context_and_one_excluded_from_ai_tools_gets_no_suggestion(
     promise: Measured, tmp_path: Path
@@ -59,10 +65,13 @@ def test_an_ignored_file_is_no_context_and_one_excluded_from_ai_tools_gets_no_su
         ):
             lay(tmp_path, {name: ""})
             editor.open(f"{root}/{name}", words(f"zq8Ignored{number}" if where else "zq8harmless"))
-            before, off = len(server.completions()), where.endswith(OFF)
+            off = where.endswith(OFF)
+            # a slow disk: while the ignore files are not read, no suggestion is shown
+            wait_until(lambda name=name, off=off: here_in(editor, f"{root}/{name}")["on"] is not off)
+            before = len(server.completions())
             assert bool(ask(editor, f"{root}/{name}")) is not off, where
             assert (len(server.completions()) > before) is not off
-            here = editor.call("speclsp/here", {"textDocument": {"uri": f"{root}/{name}"}})
+            here = here_in(editor, f"{root}/{name}")
             assert (here["on"], here["reason"]) == ((False, "excluded") if off else (True, "")), where
             assert not off or where in here["message"]
             before = len(server.completions())

@@ -17,7 +17,7 @@ SOURCE = "def total(values):\n    result = 0\n    for value in values:\n        
 CURSOR = len(SOURCE) - 1
 
 
-def sealed(*words: str, timeout_s: float = 250) -> subprocess.CompletedProcess[str]:
+def sealed(*words: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*SEALED, *words], capture_output=True, text=True, timeout=timeout_s, cwd=ROOT)
 
 
