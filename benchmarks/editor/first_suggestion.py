@@ -2,11 +2,11 @@
 
     python -m benchmarks first-suggestion [--model NAME] [--files 8] [--look-ms 2000]
 
-Each file is a module of this repository, with the cursor in its middle. One language server runs through these cases:
+Each file is a module of this repository, with the cursor in its middle. Each case has a language server of its own:
 
     new       opened, and a request at once
     focus     opened, speclsp/didFocus, a request after --look-ms
-    back      completed in before, then in all other files, and again
+    back      completed in twice before, then in all other files, and again
     sibling   opened beside a file of the same folder that was completed in just before
 
 Prints the medians and writes benchmarks/results/first-suggestion-MODEL.json.
@@ -30,6 +30,7 @@ from speclsp.config import Config
 
 FOLDERS = ("speclsp/lsp/completion", "speclsp/lsp/context", "speclsp/engine/decoding", "speclsp/weights")
 LEAST_LINES = 100
+INDEXING_S = 8.0  # the workspace is indexed before the first request
 CASES = ("new", "focus", "back", "sibling")
 
 
@@ -93,6 +94,7 @@ def measure(config: Config, files: Sequence[CursorFile], look_ms: float) -> Mapp
             server = Server(config, Path(place))
             try:
                 server.begin(CHECKOUT.as_uri())
+                time.sleep(INDEXING_S)
                 times[case] = list(case_times(server, case, files, look_ms / 1000))
             finally:
                 server.end()
@@ -101,11 +103,10 @@ def measure(config: Config, files: Sequence[CursorFile], look_ms: float) -> Mapp
 
 def case_times(server: Server, case: str, files: Sequence[CursorFile], look_s: float) -> Iterator[float]:
     """The time of one case for each file."""
-    if case == "back":
-        for file in files:
-            open_file(server, file)
-            suggestion_ms(server, file)
-            server.close(file.uri)
+    for file in [*files, *files] if case == "back" else []:  # the first time, its context is still incomplete
+        open_file(server, file)
+        suggestion_ms(server, file)
+        server.close(file.uri)
     for file in files:
         if case == "sibling":
             sibling = next(path for path in sorted(file.path.parent.glob("*.py")) if path != file.path and long(path))
