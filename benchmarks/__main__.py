@@ -41,6 +41,9 @@ BENCHMARKS = {
     "calibration": Benchmark(
         "quality.calibration.calibration", "confidence curves and thresholds, from the results of `quality`"
     ),
+    "humaneval-infilling": Benchmark(
+        "quality.infilling.infilling", "HumanEval-Infilling: exact match and pass@1, beside published figures"
+    ),
     "formats": Benchmark("speed.number_formats", "quality of the int8 target against its bf16 weights"),
     "sizing": Benchmark("capacity.sizing", "GPUs for a team: typing traces simulated on shared servers"),
     "draft-length": Benchmark("speed.draft_length", "recorded answers replayed against policies of the draft length"),

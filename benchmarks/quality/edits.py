@@ -23,11 +23,11 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from benchmarks import pairs, results_file
-from benchmarks.quality import figures, variants
+from benchmarks.quality import variants
 from benchmarks.quality.cache.generation_cache import GenerationCache
 from benchmarks.quality.quality import quality_dir, table
 from benchmarks.quality.run_task import Row, TaskRunner
-from benchmarks.quality.scoring import bootstrap
+from benchmarks.quality.scoring import bootstrap, figures
 from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks import tasks as cursors
 from speclsp.cli import terminal

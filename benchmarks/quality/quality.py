@@ -22,11 +22,11 @@ from types import MappingProxyType
 from typing import Any
 
 from benchmarks import pairs, results_file
-from benchmarks.quality import figures, run_task, variants
+from benchmarks.quality import run_task, variants
 from benchmarks.quality.cache.generation_cache import GenerationCache
 from benchmarks.quality.llama_vscode.policy import CONTEXT_TOKENS
 from benchmarks.quality.run_task import Row, TaskRunner
-from benchmarks.quality.scoring import bootstrap, scores
+from benchmarks.quality.scoring import bootstrap, figures, scores
 from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks import tasks as cursors
 from benchmarks.quality.tasks.tasks import Task

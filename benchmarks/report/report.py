@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import results_file
 from benchmarks.quality.calibration import calibration
-from benchmarks.report import plots, quality_section
+from benchmarks.report import infilling_table, plots, quality_section
 from benchmarks.report.aims import AIMS, LARGE, SMALL, Figures, Results
 from benchmarks.report.page import MARKS, Plot, Section, page
 from speclsp.cli import html_page
@@ -49,6 +49,7 @@ def sections(results: Results) -> Iterator[Section]:
     yield keystrokes(results)
     yield scale(results)
     yield quality_section.section(results, PAIRS)
+    yield infilling_table.section(results)
     yield formats(results)
     yield confidence(results)
     yield gpu(results)

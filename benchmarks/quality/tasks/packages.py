@@ -189,7 +189,7 @@ def _have(into: Path, archive: Archive, folders: tuple[str, ...], get: Callable[
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=final.parent) as beside:
             file, whole = Path(beside) / archive.file, Path(beside) / "whole"
             get(archive, file)
-            _check(archive, file)
+            check_sum(archive, file)
             whole.mkdir()
             unpack(file, whole, folders, str(archive))
             note.unlink(missing_ok=True)
@@ -200,7 +200,7 @@ def _have(into: Path, archive: Archive, folders: tuple[str, ...], get: Callable[
         raise CorpusError(f"{archive} cannot be kept in {final.parent} ({error.strerror or error}).") from error
 
 
-def _check(archive: Archive, file: Path) -> None:
+def check_sum(archive: Archive, file: Path) -> None:
     digest = sha256(file)
     if digest != archive.sha256:
         raise CorpusError(

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.quality import figures
 from benchmarks.quality.run_task import Row
-from benchmarks.quality.scoring import bootstrap
+from benchmarks.quality.scoring import bootstrap, figures
 from benchmarks.quality.scoring.bootstrap import difference, draws, figure, ratio
 from benchmarks.quality.scoring.scores import Judged
 from benchmarks.quality.tasks.tasks import Task

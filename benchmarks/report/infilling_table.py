@@ -1,0 +1,82 @@
+"""HumanEval-Infilling in the report and in docs/benchmarks.md: our columns, then the published figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from benchmarks.quality.infilling import published
+from benchmarks.report.aims import NAMES, Figures, Results
+from benchmarks.report.page import Section
+
+HEAD = ("model", "through", "single line: exact", "pass@1", "n", "several lines: exact", "pass@1", "n")
+ORDER = ("engine bf16", "engine int8", "product bf16", "product int8")
+THROUGH = {"engine": "raw engine, standard prompt", "product": "product"}
+KINDS = ("single", "multi")
+
+
+def columns(results: Results) -> Iterator[tuple[str, str, Mapping[str, Figures]]]:
+    """(pair, column's name, {kind: its figures}) of all measured columns, the small model first."""
+    for pair in NAMES:
+        sets = results.get(f"humaneval-infilling-{pair}", {}).get("sets", {})
+        for name in ORDER:
+            measured = {
+                kind: sets[kind]["columns"][name] for kind in KINDS if name in sets.get(kind, {}).get("columns", {})
+            }
+            if measured:
+                yield pair, name, measured
+
+
+def rows(results: Results) -> Iterator[Sequence[str]]:
+    """Our columns, then the published rows."""
+    for pair, name, measured in columns(results):
+        through, weights = name.split()
+        cells = [cell for kind in KINDS for cell in shares(measured.get(kind))]
+        yield f"{NAMES[pair]} {weights}", THROUGH[through], *cells
+    for name, exact in published.EXACT_PERCENT.items():
+        yield name, "published, base model", f"{exact:.1f} %", "–", str(published.TASKS), "–", "–", "–"
+
+
+def shares(column: Figures | None) -> tuple[str, str, str]:
+    """Exact match, pass@1 and number of tasks of a column."""
+    if column is None:
+        return "–", "–", "–"
+    return share(column["exact"]), share(column.get("pass_1")), str(column["tasks"])
+
+
+def share(figure: Mapping[str, float] | None) -> str:
+    """A share with its 95 % interval: "33.8 % [30, 37]"."""
+    if figure is None:
+        return "–"
+    return f"{figure['value'] * 100:.1f} % [{figure['low'] * 100:.0f}, {figure['high'] * 100:.0f}]"
+
+
+def differences(results: Results) -> Iterator[Sequence[str]]:
+    """Columns compared on their common tasks."""
+    for pair in NAMES:
+        for kind, figures in results.get(f"humaneval-infilling-{pair}", {}).get("sets", {}).items():
+            for name, change in figures["compared"].items():
+                cells = [points(change.get(metric)) for metric in ("exact", "pass_1")]
+                yield f"{NAMES[pair]}, {kind}: {name}", *cells, str(change["tasks"])
+
+
+def points(change: Mapping[str, Any] | None) -> str:
+    """A difference in percentage points, its interval, and the tasks gained and lost."""
+    if change is None:
+        return "–"
+    value, low, high = (change[name] * 100 for name in ("value", "low", "high"))
+    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}], {change['gained']} gained, {change['lost']} lost"
+
+
+def section(results: Results) -> Section:
+    """The report's section."""
+    tables = []
+    if list(columns(results)):
+        tables = [
+            [HEAD, *rows(results)],
+            [("columns compared", "exact, points", "pass@1, points", "n"), *differences(results)],
+        ]
+    about = (
+        f"Greedy, on fixed samples of the tasks. Published: {published.SOURCE}. {' '.join(published.NOT_COMPARABLE)}"
+    )
+    return Section(title="HumanEval-Infilling", about=about, tables=tables)
