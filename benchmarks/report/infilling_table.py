@@ -7,12 +7,19 @@ from typing import Any
 
 from benchmarks.quality.infilling import published
 from benchmarks.report.aims import NAMES, Figures, Results
+from benchmarks.report.markdown_tables import interval, table
 from benchmarks.report.page import Section
 
 HEAD = ("model", "through", "single line: exact", "pass@1", "n", "several lines: exact", "pass@1", "n")
 ORDER = ("engine bf16", "engine int8", "product bf16", "product int8")
 THROUGH = {"engine": "raw engine, standard prompt", "product": "product"}
 KINDS = ("single", "multi")
+
+
+def markdown(results: Results) -> dict[str, str]:
+    """{name: Markdown} of the tables in docs/benchmarks.md."""
+    head, *others = published_rows()
+    return {"infilling": table(HEAD, rows(results)), "infilling-published": table(head, iter(others))}
 
 
 def columns(results: Results) -> Iterator[tuple[str, str, Mapping[str, Figures]]]:
@@ -28,27 +35,24 @@ def columns(results: Results) -> Iterator[tuple[str, str, Mapping[str, Figures]]
 
 
 def rows(results: Results) -> Iterator[Sequence[str]]:
-    """Our columns, then the published rows."""
+    """One row for each of our columns."""
     for pair, name, measured in columns(results):
         through, weights = name.split()
         cells = [cell for kind in KINDS for cell in shares(measured.get(kind))]
         yield f"{NAMES[pair]} {weights}", THROUGH[through], *cells
-    for name, exact in published.EXACT_PERCENT.items():
-        yield name, "published, base model", f"{exact:.1f} %", "–", str(published.TASKS), "–", "–", "–"
+
+
+def published_rows() -> list[Sequence[str]]:
+    """Head and one row: the published exact match of each model."""
+    return [list(published.EXACT_PERCENT), [f"{exact:.1f} %" for exact in published.EXACT_PERCENT.values()]]
 
 
 def shares(column: Figures | None) -> tuple[str, str, str]:
     """Exact match, pass@1 and number of tasks of a column."""
     if column is None:
         return "–", "–", "–"
-    return share(column["exact"]), share(column.get("pass_1")), str(column["tasks"])
-
-
-def share(figure: Mapping[str, float] | None) -> str:
-    """A share with its 95 % interval: "33.8 % [30, 37]"."""
-    if figure is None:
-        return "–"
-    return f"{figure['value'] * 100:.1f} % [{figure['low'] * 100:.0f}, {figure['high'] * 100:.0f}]"
+    passed = interval(column["pass_1"]) if "pass_1" in column else "–"
+    return interval(column["exact"]), passed, str(column["tasks"])
 
 
 def differences(results: Results) -> Iterator[Sequence[str]]:
@@ -74,6 +78,7 @@ def section(results: Results) -> Section:
     if list(columns(results)):
         tables = [
             [HEAD, *rows(results)],
+            published_rows(),
             [("columns compared", "exact, points", "pass@1, points", "n"), *differences(results)],
         ]
     about = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.report import infilling_table
 from benchmarks.report.aims import LARGE, SMALL, Results
 
 NAMES = {
@@ -61,7 +60,6 @@ def tables(results: Results) -> dict[str, str]:
         "sources": sources(results[f"quality-full-{SMALL}"]),
         "policies": policies(results[f"quality-peer-{SMALL}"]),
         "ablations": ablations(results[f"quality-full-{SMALL}"]),
-        "infilling": table(infilling_table.HEAD, infilling_table.rows(results)),
     }
 
 

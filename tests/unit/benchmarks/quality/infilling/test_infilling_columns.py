@@ -177,7 +177,7 @@ def test_the_report_shows_our_columns_and_the_published_ones(command: Any, monke
     html = page(results, {}, [infilling_table.section(results)])
     assert "75.0 %" in html
     assert "70.3 %" in html
-    assert "published, base model" in html
+    assert "Qwen2.5-Coder 0.5B" in html
     rows = list(infilling_table.rows(results))
     assert [row[:2] for row in rows[:2]] == [
         ("0.5B int8", "raw engine, standard prompt"), ("0.5B int8", "product"),
