@@ -84,10 +84,11 @@ class EngineConfig:
         "auto",
         "Number format of the model's weights. `auto` picks one that suits the device.",
         advanced=True,
-        choices=("auto", "int8", "bf16", "fp32", "nf4"),
+        choices=("auto", "int8", "int4", "bf16", "fp32", "nf4"),
         choice_meanings=(
             "Pick a format that suits the device.",
             "Integers of 8 bits.",
+            "The 4-bit blocks of a Q4_K file, else integers of 8 bits: less memory.",
             "Brain floating point of 16 bits.",
             "Floating point of 32 bits.",
             "Normal float of 4 bits.",

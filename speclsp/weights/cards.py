@@ -28,6 +28,7 @@ else:
 WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # also the choice when no larger model fits or can be downloaded
 FORMATS = ("safetensors", "gguf", "bundled", "none")
 QUANTIZATIONS = ("bf16", "int8", "nf4")
+MEMORY_FORMATS = (*QUANTIZATIONS, "int4")  # the last where the file has 4-bit blocks that a CPU computes with
 DIRECTORY = (
     "A model's directory contains config.json, tokenizer.json and *.safetensors: restore them, or choose "
     "another model (`speclsp models list`)."
@@ -130,6 +131,8 @@ class Card:
             sizes = [self.memory_mib[name] + margin_mib for name in formats if name in self.memory_mib]
             return next((size for size in sizes if size <= free_mib), min(sizes, default=0))
         doubled = 2 if quantization == "fp32" else 1
+        if quantization == "int4" and "int4" not in self.memory_mib:
+            quantization = "int8"  # the file has no 4-bit blocks
         return doubled * self.memory_mib.get("bf16" if quantization == "fp32" else quantization, 0)
 
 
@@ -267,8 +270,8 @@ def _fim(table: _Table) -> Fim:
 
 
 def _memory(table: _Table) -> Mapping[str, int]:
-    sizes = {name: table.number(name) for name in QUANTIZATIONS if name in table.values}
-    table.done(QUANTIZATIONS)
+    sizes = {name: table.number(name) for name in MEMORY_FORMATS if name in table.values}
+    table.done(MEMORY_FORMATS)
     return MappingProxyType(sizes)
 
 

@@ -9,7 +9,8 @@ from speclsp import config
 from speclsp.weights import cards, model_directory
 from speclsp.weights.cards import Weights
 
-CONVERTER = 1  # version of the GGUF conversion; raised when it writes different files, so that older ones are replaced
+CONVERTER = 2  # version of the GGUF conversion; raised when it writes different files, so that older ones are replaced
+WITHOUT_BLOCKS = 1  # the version that widened all tensors to bf16; it still loads, as int8
 
 
 def store_root(root: Path | None) -> Path:
@@ -45,5 +46,8 @@ def is_current(directory: Path, weights: Weights) -> bool:
     """True when the directory holds the revision and conversion that the card names, and not an older one."""
     manifest = model_directory.manifest(directory)
     if weights.format == "gguf":
-        return (manifest.get("made_from"), manifest.get("converter")) == (weights.files[0].sha256, CONVERTER)
+        return manifest.get("made_from") == weights.files[0].sha256 and manifest.get("converter") in (
+            WITHOUT_BLOCKS,
+            CONVERTER,
+        )
     return not weights.revision or manifest.get("revision") == weights.revision

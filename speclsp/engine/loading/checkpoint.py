@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from speclsp.engine.loading import checkpoint_checks
+from speclsp.engine.loading import checkpoint_checks, q4k_blocks
 from speclsp.engine.loading.nf4_linear import linear_maker, quiet_imports
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 from speclsp.engine.model.cuda.decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
@@ -95,7 +95,8 @@ def read_decoder(
     """A decoder from a directory with config.json and *.safetensors.
 
     Args:
-        number_format: "fp32" | "bf16" | "int8" | "nf4" for the linears; norms and embedding stay as they are.
+        number_format: "fp32" | "bf16" | "int8" | "int4" | "nf4" for the linears; norms and embedding stay as they are.
+            "int4" is int8 where the files have no 4-bit blocks, and where forward.c does not run.
         vocab: entries of the tokenizer; rows of the head beyond it are padding.
         rows: ROWS for a target, 1 for a draft.
         dtype: of activations and KV; None: float32 on a CPU, bfloat16 elsewhere.
@@ -107,8 +108,9 @@ def read_decoder(
     config = read_config(directory)
     shape = read_shape(config, vocab)
     checkpoint_checks.check_tensors(directory, config, shape)
-    if number_format == "int8" and native.supports(shape, getattr(config, "intermediate_size", 0)):
-        return read_native(directory, config, shape, context_tokens, progress)
+    if number_format in ("int4", "int8") and native.supports(shape, getattr(config, "intermediate_size", 0)):
+        return read_native(directory, config, shape, context_tokens, progress, number_format == "int4")
+    number_format = "int8" if number_format == "int4" else number_format
     if number_format == "int8" and not int8_is_exact():  # with AVX2 only, forward.c is exact and oneDNN is not
         number_format = quicker_float()
     dtype = dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
@@ -119,9 +121,9 @@ def read_decoder(
 
 
 def read_native(
-    directory: Path, config: Any, shape: ModelShape, context_tokens: int, progress: Progress
+    directory: Path, config: Any, shape: ModelShape, context_tokens: int, progress: Progress, keep_blocks: bool
 ) -> CachedModel:
-    """The int8 decoder of forward.c."""
+    """The int8 decoder of forward.c; `keep_blocks`: 4-bit weights are not widened."""
     with open_tensors(directory) as get:
         return native.build(
             shape,
@@ -130,7 +132,8 @@ def read_native(
             get,
             context_tokens=context_tokens,
             threads=torch.get_num_threads(),
-            progress=lambda done: progress(done, f"loading {directory.name} (int8)"),
+            keep_blocks=keep_blocks,
+            progress=lambda done: progress(done, f"loading {directory.name} ({'int4' if keep_blocks else 'int8'})"),
         )
 
 
@@ -303,7 +306,10 @@ def read_shape(config: Any, vocab: int) -> ModelShape:
 
 @contextmanager
 def open_tensors(directory: Path) -> Iterator[Any]:
-    """Yield get(name, optional=False), which reads one tensor at a time from all *.safetensors of a directory."""
+    """Yield get(name, optional=False), which reads one tensor at a time from all *.safetensors of a directory.
+
+    A weight that is stored as blocks of Q4_K is dequantized; `get` of its blocks' name returns the blocks.
+    """
     files = sorted(directory.glob("*.safetensors"))
     if not files:
         raise WeightsError(f"{directory} has no *.safetensors. {checkpoint_checks.FIX}")
@@ -321,6 +327,8 @@ def open_tensors(directory: Path) -> Iterator[Any]:
         if name in file_of:
             tensor: Tensor = file_of[name].get_tensor(name)
             return tensor
+        if name.endswith(".weight") and (blocks := get(q4k_blocks.blocks_name(name), optional=True)) is not None:
+            return q4k_blocks.dequantize(blocks)
         if optional:
             return None
         raise WeightsError(f"{directory} has no tensor {name}. {checkpoint_checks.FIX}")

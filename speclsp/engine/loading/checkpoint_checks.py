@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speclsp.engine.loading.q4k_blocks import SUPERBLOCK_BYTES, SUPERBLOCK_WEIGHTS, blocks_name
 from speclsp.engine.model.decoder import ModelShape
 from speclsp.errors import WeightsError
 from speclsp.weights import safetensors_header
@@ -87,8 +88,12 @@ def check_tensors(directory: Path, config: Any, shape: ModelShape) -> None:
         except Unreadable as error:
             raise WeightsError(f"{file} {error}. {FIX}") from None
     for group in expected_tensors(config, shape):
-        present = [name for name, _, _ in group if name in stored]
+        present = [name for name, _, _ in group if name in stored or blocks_name(name) in stored]
         for name, size, optional in group:
+            blocks = stored.get(blocks_name(name)) if name not in stored and name.endswith(".weight") else None
+            if blocks is not None:
+                check_blocks(blocks, name, size, directory)
+                continue
             actual = stored.get(name)
             if actual is None:
                 if optional and not present:
@@ -100,6 +105,16 @@ def check_tensors(directory: Path, config: Any, shape: ModelShape) -> None:
             if actual.dtype not in FLOATS:
                 problem = f"{files[name]} holds {name} as {actual.dtype}"
                 raise WeightsError(f"{problem}: expected one of {', '.join(FLOATS)}. {FIX}")
+
+
+def check_blocks(blocks: StoredTensor, name: str, size: tuple[int, ...], directory: Path) -> None:
+    """Check the shape and type of a weight's Q4_K blocks. Raises WeightsError."""
+    columns, rest = divmod(size[-1], SUPERBLOCK_WEIGHTS)
+    if rest or blocks.shape != (size[0], columns * SUPERBLOCK_BYTES) or blocks.dtype != "U8":
+        raise WeightsError(
+            f"{directory} holds {blocks_name(name)} as {list(blocks.shape)} {blocks.dtype}: config.json expects blocks "
+            f"of Q4_K for {list(size)}. {FIX}"
+        )
 
 
 ExpectedTensor = tuple[str, tuple[int, ...], bool]  # name, shape, True if it may be missing

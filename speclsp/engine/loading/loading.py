@@ -265,13 +265,15 @@ def pick_device(wanted: str) -> str:
 
 
 def pick_format(wanted: str, device: str, parameters: int) -> str:
-    """The number format of the target's linears: "fp32" | "bf16" | "int8" | "nf4".
+    """The number format of the target's linears: "fp32" | "bf16" | "int8" | "int4" | "nf4".
+
+    "auto" is not "int4": on two cores of a Zen 4, rounds of 8 to 16 rows are slower with it (docs/benchmarks.md).
 
     Raises:
         WeightsError: that format does not run on that device.
     """
-    if wanted == "int8" and device != "cpu":
-        raise WeightsError('engine.quantization = "int8" runs on a CPU only: set "bf16", "nf4" or "auto".')
+    if wanted in ("int8", "int4") and device != "cpu":
+        raise WeightsError(f'engine.quantization = "{wanted}" runs on a CPU only: set "bf16", "nf4" or "auto".')
     if wanted != "auto":
         return wanted
     if device != "cpu":
@@ -298,7 +300,7 @@ def describe_device(device: str) -> str:
 
 def check_memory(card: Card, target_format: str, device: str, with_draft: bool = True) -> None:
     """Raise OutOfMemory before loading if the weights need more memory than is free."""
-    need_mib = card.memory_mib.get(target_format, 0)
+    need_mib = card.needed_mib(device, 0, target_format)
     if card.draft is not None and not with_draft:  # the card's figure includes both
         need_mib = int(need_mib * card.target.parameters / (card.target.parameters + card.draft.parameters))
     free_mib = DeviceMemory(device).free_mib()

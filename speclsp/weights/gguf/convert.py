@@ -1,10 +1,11 @@
-"""Turns a quantized GGUF file into what the engine loads: bf16 safetensors, config.json and tokenizer.json, once.
+"""Turns a quantized GGUF file into what the engine loads: safetensors, config.json and tokenizer.json, once.
 
     config     the settings in the header, in the words of the hub
-    weights    slab of rows ─► dequantize ─► round to bf16 ─► write; the whole model is never in memory
+    weights    slab of rows ─► dequantize ─► round to bf16 ─► write; the whole model is never in memory.
+               In a model that is mostly Q4_K, tensors of that kind keep their blocks: NAME.q4k in place of NAME.weight
     tokenizer  byte-level BPE rebuilt from the vocabulary, merges and token types in the header
 
-The result is what the hub publishes for the same model: its tensor names, its config fields, its token ids.
+The rest is what the hub publishes for the same model: its tensor names, its config fields, its token ids.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+Q4_K = 12  # GGML's number of the kind
 SLAB_ELEMENTS = 1 << 20  # dequantized at a time: 4 MiB of float32, small enough for the cache
 
 ARCHITECTURES = {"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
@@ -169,10 +171,10 @@ def _write_weights(
     named = sorted((published_name(tensor.name, file), tensor) for tensor in header.tensors.values())
     _check_complete([name for name, _ in named], config, file)
     index: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    total = 0
+    total, keep = 0, _is_mostly_q4k(header)
     for name, tensor in named:
-        size = 2 * math.prod(tensor.shape)
-        index[name] = {"dtype": "BF16", "shape": list(tensor.shape), "data_offsets": [total, total + size]}
+        size, entry = _stored_form(name, tensor, keep)
+        index[entry.pop("name")] = {**entry, "data_offsets": [total, total + size]}
         total += size
     table = json.dumps(index, separators=(",", ":")).encode()
     table += b" " * (-len(table) % 8)
@@ -183,7 +185,7 @@ def _write_weights(
         opening = struct.pack("<Q", len(table)) + table
         out.write(opening)
         digest.update(opening)
-        slabs = (slab for _, tensor in named for slab in _slabs(data, tensor, config, file))
+        slabs = (slab for _, tensor in named for slab in _slabs(data, tensor, config, file, keep))
         for piece in _ahead(pool, slabs):
             out.write(piece)
             digest.update(piece)
@@ -196,10 +198,25 @@ def _write_weights(
     return WrittenTensor(8 + len(table) + total, digest.hexdigest())
 
 
+def _is_mostly_q4k(header: Header) -> bool:
+    """True if most weights are Q4_K; where a few are, as in the 0.5B, widening all alike is simpler and as fast."""
+    weights = {tensor.name: math.prod(tensor.shape) for tensor in header.tensors.values()}
+    return 2 * sum(weights[t.name] for t in header.tensors.values() if t.kind == Q4_K) > sum(weights.values())
+
+
+def _stored_form(name: str, tensor: Tensor, keep: bool) -> tuple[int, dict[str, Any]]:
+    """The bytes of a tensor in the safetensors file, and its entry there."""
+    if keep and tensor.kind == Q4_K:
+        rows = math.prod(tensor.shape[:-1])
+        q4k = name.removesuffix(".weight") + ".q4k"
+        return tensor.size, {"name": q4k, "dtype": "U8", "shape": [rows, tensor.size // rows]}
+    return 2 * math.prod(tensor.shape), {"name": name, "dtype": "BF16", "shape": list(tensor.shape)}
+
+
 def _slabs(
-    data: mmap.mmap | bytes, tensor: Tensor, config: dict[str, Any], file: Path
+    data: mmap.mmap | bytes, tensor: Tensor, config: dict[str, Any], file: Path, keep: bool
 ) -> Iterator[Callable[[], memoryview]]:
-    """The tensor's rows, in order, as jobs that give their bf16 bytes."""
+    """The tensor's rows, in order, as jobs that give their bytes: bf16, or blocks of Q4_K that are kept."""
     import gguf
     import numpy as np
 
@@ -213,6 +230,8 @@ def _slabs(
     def job(first: int) -> Callable[[], memoryview]:
         def run() -> memoryview:
             chosen = stored[first : first + step] if order is None else stored[order[first : first + step]]
+            if keep and tensor.kind == Q4_K:
+                return chosen.reshape(-1).data
             try:
                 return to_bf16(gguf.dequantize(chosen, kind)).reshape(-1).view(np.uint8).data
             except NotImplementedError:

@@ -281,7 +281,8 @@ def test_a_cpu_without_exact_int8_uses_its_faster_float_format(monkeypatch: pyte
 
 
 def test_a_number_format_that_a_device_cannot_run_is_named():
-    with pytest.raises(WeightsError, match='"int8" runs on a CPU only'):
-        loading.pick_format("int8", "cuda", 10**9)
+    for number_format in ("int8", "int4"):
+        with pytest.raises(WeightsError, match=f'"{number_format}" runs on a CPU only'):
+            loading.pick_format(number_format, "cuda", 10**9)
     assert loading.pick_format("auto", "cuda", 10**9) == "bf16"
     assert loading.pick_format("auto", "cpu", 10**6) == "fp32"

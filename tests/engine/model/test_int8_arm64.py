@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support.engine.arm64_calls import Recorder, emulated
+from support.engine.q4k_models import save_random_q4k
 from support.engine.random_models import IDS, NATIVE, native_decoder, save_random
 
 from speclsp.engine.model.int8 import native
@@ -12,12 +13,15 @@ from speclsp.engine.model.int8 import native
 pytestmark = pytest.mark.skipif("AVX2" not in NATIVE, reason="the reference is the AVX2 path of x86-64")
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorder, torch.Tensor]:
+@pytest.fixture(scope="module", params=["int8", "int4"])
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorder, torch.Tensor]:
     """The calls and logits of AVX2: a prompt, rounds of several widths, and one token at a time."""
     directory = tmp_path_factory.mktemp("model")
-    sizes = {"hidden_size": 160, "num_attention_heads": 5, "num_key_value_heads": 1, "intermediate_size": 240}
-    save_random("qwen3", directory, **sizes, head_dim=64, num_hidden_layers=2, vocab_size=97)
+    if request.param == "int4":
+        save_random_q4k(directory)
+    else:
+        sizes = {"hidden_size": 160, "num_attention_heads": 5, "num_key_value_heads": 1, "intermediate_size": 240}
+        save_random("qwen3", directory, **sizes, head_dim=64, num_hidden_layers=2, vocab_size=97)
     recorder = Recorder(native.library("_forward_avx2.so"))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(native, "library", lambda name: recorder)

@@ -18,13 +18,17 @@ static void *got(size_t bytes) {
     return at;
 }
 
+static size_t weight_bytes(int32_t out, int32_t in, int32_t four_bits) {
+    return four_bits ? (size_t)out * (in / BLOCK_INPUTS) * Q4K_BYTES : (size_t)out * in * 2;
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     Shape shape;
     int32_t stride, call;
     get(&shape, sizeof shape);
     get(&stride, 4);
-    uint16_t *embedding = got((size_t)shape.vocab * shape.hidden * 2);
+    void *embedding = got(weight_bytes(shape.vocab, shape.hidden, shape.q4k_embedding));
     const size_t angles = (size_t)shape.positions * shape.head_dim / 2 * 4;
     float *cos = got(angles), *sin = got(angles);
     if (speclsp_path() < atoi(argv[1])) return 3;
@@ -32,12 +36,12 @@ int main(int argc, char **argv) {
     const size_t cache = (size_t)shape.layers * shape.kv_heads * stride * shape.head_dim;
     uint16_t *keys = calloc(cache, 2), *values = calloc(cache, 2);
     for (get(&call, 4); call; get(&call, 4)) {
-        int32_t with[5];
-        if (call == 1) { /* layer, which, bias, out, in */
-            get(with, 20);
-            uint16_t *weight = got((size_t)with[3] * with[4] * 2);
+        int32_t with[6];
+        if (call == 1) { /* layer, which, bias, out, in, four_bits */
+            get(with, 24);
+            void *weight = got(weight_bytes(with[3], with[4], with[5]));
             float *bias = with[2] ? got((size_t)with[3] * 4) : NULL;
-            if (speclsp_linear(m, with[0], with[1], weight, bias, with[3], with[4])) return 4;
+            if (speclsp_linear(m, with[0], with[1], weight, bias, with[3], with[4], with[5])) return 4;
             free(weight), free(bias);
         } else if (call == 2) { /* layer, which, n */
             get(with, 12);

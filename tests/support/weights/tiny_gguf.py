@@ -54,7 +54,7 @@ def write(
     model: str = "gpt2",
     quantized: gguf.GGMLQuantizationType | None = None,
 ) -> Path:
-    """Write the file; matrices as `quantized`, vectors as float32."""
+    """Write the file; matrices as `quantized`, vectors as float32, and bytes as the blocks of Q4_K that they are."""
     writer = gguf.GGUFWriter(path, family)
     writer.add_block_count(LAYERS)
     writer.add_context_length(512)
@@ -71,7 +71,9 @@ def write(
     writer.add_token_merges(list(MERGES))
     writer.add_eos_token_id(TOKENS.index("<|endoftext|>"))
     for name, values in tensors.items():
-        if quantized is not None and values.ndim == 2:
+        if values.dtype == np.uint8:
+            writer.add_tensor(name, values, raw_dtype=gguf.GGMLQuantizationType.Q4_K)
+        elif quantized is not None and values.ndim == 2:
             writer.add_tensor(name, gguf.quantize(values, quantized), raw_dtype=quantized)
         else:
             writer.add_tensor(name, values)

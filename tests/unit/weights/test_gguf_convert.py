@@ -116,6 +116,22 @@ def test_a_quantized_matrix_equals_ggufs_dequantization_rounded_once(tmp_path: P
         assert torch.equal(loaded[gguf_convert.published_name(name, file)], rounded(values)), name
 
 
+@pytest.mark.parametrize("mostly", [True, False])
+def test_blocks_of_q4k_are_kept_where_they_are_most_of_the_weights(tmp_path: Path, mostly: bool) -> None:
+    tensors = tiny_gguf.random_tensors(biases=False)
+    blocks = np.random.default_rng(1).integers(0, 60, (4096 if mostly else 2, 144), np.uint8)  # 256 weights in a row
+    tensors["blk.1.ffn_down.weight"] = blocks
+    file = tiny_gguf.write(tmp_path / "model.gguf", tensors)
+    gguf_convert.convert(file, tmp_path / "model")
+    loaded = load_file(tmp_path / "model" / "model.safetensors")
+    name = "model.layers.1.mlp.down_proj"
+    if mostly:
+        assert f"{name}.weight" not in loaded and np.array_equal(loaded[f"{name}.q4k"].numpy(), blocks)
+    else:
+        assert torch.equal(loaded[f"{name}.weight"], rounded(gguf.dequantize(blocks, gguf.GGMLQuantizationType.Q4_K)))
+    assert loaded["model.norm.weight"].dtype == torch.bfloat16
+
+
 def test_a_matrix_larger_than_a_slab_is_joined_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = tiny_gguf.random_tensors(biases=False)
     file = tiny_gguf.write(tmp_path / "model.gguf", tensors)

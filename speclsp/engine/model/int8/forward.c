@@ -1,4 +1,4 @@
-/* A decoder's forward pass in int8 on x86-64 and ARM64: the arithmetic of decoder.py for Llama- and Qwen-shaped models, in one call.
+/* A decoder's forward pass in int8 and int4 on x86-64 and ARM64: the arithmetic of decoder.py for Llama- and Qwen-shaped models, in one call.
  *
  *     ids -> embed -> [ norm - qkv - rope - attend - o - norm - gate,up - down ] x layers -> norm -> head -> logits
  *
@@ -7,6 +7,7 @@
  *
  * No row depends on its neighbours, bit for bit; losslessness rests on that (see decoder.py):
  *   - linears multiply int8 by int8 and sum in 32-bit integers, in any order; scales are per output and per row;
+ *   - 4-bit linears do so for each 256 inputs, and add these sums in float32 in the order of the inputs;
  *   - floating point is computed row by row, or query by query, with explicit fused multiply-adds in an order fixed by
  *     positions alone; keys that are masked for a query weigh exactly zero.
  * So passes of any width, any split of a prompt and any number of threads give the same bits on one path. Paths differ in
@@ -58,8 +59,28 @@ enum { USE_AVX512_VNNI = 1, USE_AVX512_BF16 = 2, USE_AMX = 3 };
 #endif
 enum { HEAD_MS = LINEARS, ATTENTION_MS, ROWS_MS, PARTS }; /* indices of a pass's times; the linears come first */
 
+#define BLOCK_INPUTS 256 /* of a 4-bit block: a superblock of Q4_K */
+#define GROUPS (BLOCK_INPUTS / 32)
+#define Q4K_BYTES 144    /* of a superblock in the file */
+
+/* 4-bit weights of 32 outputs and 32 inputs. `nibbles`: [2][4][16 outputs][2] of 16 bits; such 16 bits hold, from the low
+ * end, inputs c, c+1, c+4, c+5 of 8 inputs, c being 0 for the first 16 bits of an output and 2 for the second. */
+typedef struct { uint8_t step[32], base[32], nibbles[512]; } Group;
+
+/* 4-bit weights of 32 outputs and 256 inputs, from Q4_K. A number q of 0 to 15 stands for the weight
+ *     scale * w,  w = (step * factor * q + 128 - base * base_factor) >> 8,  an int8
+ * Activations have a scale for each row and block. step and base are Q4_K's own 6-bit numbers of the group; scale, factor and base_factor are chosen for the output's 256
+ * weights so that the largest w is about 127. Rounding to w is finer than int8 with one scale for the row. */
+typedef struct {
+    float scale[32];
+    int32_t offset[32];                     /* 128 x the sum of the output's w, as in Linear */
+    uint16_t factor[32], base_factor[32];
+    Group group[GROUPS];
+} Block; /* 78 cache lines */
+
 typedef struct {
     int8_t *packed;
+    Block *blocks;     /* [out/32][in/256]; NULL: the weights are int8, in `packed` */
     float *scale;      /* [out] */
     float *bias;       /* [out] or NULL */
     int32_t *offset;   /* [out] 128 x the sum of an output's weights: VPDPBUSD takes unsigned activations */
@@ -73,10 +94,15 @@ typedef struct {
 
 typedef struct {
     int32_t layers, hidden, heads, kv_heads, head_dim, inner, vocab, positions, rows; /* rows: of the widest pass */
+    int32_t q4k_embedding; /* the embedding is superblocks of Q4_K, not bfloat16 */
     float eps, attention_scale;
 } Shape;
 
-typedef struct { const uint16_t *weight; int8_t *packed; float *scale; int32_t *offset; int32_t out, in, padded_in, interleave; } Packing;
+typedef struct {
+    const void *weight; /* bfloat16, or blocks of Q4_K */
+    const Linear *to;
+    int32_t out, in, interleave;
+} Packing;
 
 typedef struct Model Model;
 typedef void (*Job)(Model *, int32_t chunk);
@@ -86,17 +112,17 @@ struct Model {
     Layer *layer;
     Linear head;
     float *norm;
-    uint16_t *embedding;          /* [vocab][hidden] bfloat16, owned by the caller */
+    const uint8_t *embedding;     /* [vocab][hidden] bfloat16, or superblocks of Q4_K; owned by the caller */
     float *cos, *sin;             /* [positions][D/2], owned by the caller */
     int32_t path, threads;
     char flip;                    /* see quantize */
-    Job multiply, attend;         /* of the path */
+    Job multiply, multiply_blocks, attend; /* of the path */
     /* state of one pass */
     int32_t t, start, group, kv_stride;  /* rows, position of the first, positions per layer and head of this cache */
     uint16_t *keys, *values, *q;  /* q: [rows][heads][D] bfloat16, scaled */
     float *x, *h, *qkv, *attended, *act;
     int8_t *quantized;
-    float *row_scale;
+    float *row_scale;             /* [rows]; [rows][in/256] for 4-bit linears */
     const Layer *now;
     int32_t now_index;
     const Linear *linear;
@@ -247,16 +273,29 @@ static int8_t *tile_row(Model *m, int32_t row, int32_t in) {
     return m->quantized + (size_t)(row / ROWS) * ROWS * in + row % ROWS * 64;
 }
 
+/* A row of activations for m->linear. 4-bit linears add their blocks in float32, so every block gets a scale of its own. */
+VEC static void quantize_row(Model *m, int32_t row, const float *x, int32_t n) {
+    const Linear *l = m->linear;
+    int8_t *to = tile_row(m, row, l->in);
+    if (!l->blocks) {
+        m->row_scale[row] = quantize(to, x, n, l->in, m->flip);
+        return;
+    }
+    for (int32_t k = 0; k < l->in / BLOCK_INPUTS; k++)
+        m->row_scale[row * (l->in / BLOCK_INPUTS) + k] =
+            quantize(to + k * (BLOCK_INPUTS / 64) * 1024, x + k * BLOCK_INPUTS, BLOCK_INPUTS, BLOCK_INPUTS, m->flip);
+}
+
 VEC static void one_normed(Model *m, int32_t row) {
     const Shape *s = &m->shape;
     float *h = m->h + (size_t)row * s->hidden;
     normalize(h, m->x + (size_t)row * s->hidden, m->norm_now, s->hidden, s->eps);
-    m->row_scale[row] = quantize(tile_row(m, row, m->linear->in), h, s->hidden, m->linear->in, m->flip);
+    quantize_row(m, row, h, s->hidden);
 }
 
 VEC static void one_quantized(Model *m, int32_t row) {
     const int32_t n = m->linear == &m->now->linear[OUT] ? m->shape.heads * m->shape.head_dim : m->shape.inner;
-    m->row_scale[row] = quantize(tile_row(m, row, m->linear->in), m->source + (size_t)row * n, n, m->linear->in, m->flip);
+    quantize_row(m, row, m->source + (size_t)row * n, n);
 }
 
 /* float32 -> bfloat16, round to nearest even; x is never NaN. */
@@ -580,15 +619,16 @@ BF16 static void attend_bf16(Model *m, int32_t chunk) {
 /* ── linears: a chunk is 32 outputs of every row ─────────────────────────────────────────────────────────────────── */
 
 /* Integer sums [16] of one row and 16 outputs -> floats. */
-VEC static floats scaled(const Linear *l, ints sums, int32_t output, float row_scale) {
-    floats y = mul(mul(to_floats(sums), load(l->scale + output)), all(row_scale));
-    return l->bias ? add(y, load(l->bias + output)) : y;
+VEC static floats scaled(Model *m, ints sums, int32_t output, int32_t row) {
+    return mul(mul(to_floats(sums), load(m->linear->scale + output)), all(m->row_scale[row]));
 }
 
-VEC static void finish(Model *m, int32_t chunk, int32_t row, ints left, ints right) {
+/* Add the bias to one row and 32 outputs, and store them. */
+VEC static void finish(Model *m, int32_t chunk, int32_t row, floats left, floats right) {
     const Linear *l = m->linear;
     const int32_t output = chunk * 32;
-    const floats a = scaled(l, left, output, m->row_scale[row]), b = scaled(l, right, output + 16, m->row_scale[row]);
+    const floats a = l->bias ? add(left, load(l->bias + output)) : left;
+    const floats b = l->bias ? add(right, load(l->bias + output + 16)) : right;
     if (m->mode == GATED) { /* a is the gate, b is up: silu(a) * b = a * b / (1 + e^-a) */
         const floats below = add(all(1.0f), two_to(min(mul(a, all(-LOG2_E)), all(120.0f))));
         const floats guess = about_inverse(below); /* plus one Newton step: a division takes twice as long */
@@ -662,12 +702,15 @@ AMX static void multiply_amx(Model *m, int32_t chunk) {
             _tile_stored(1, sum + 256, 64);
             for (int32_t i = 0; end == steps && i < 2 * ROWS && row + i < m->t; i++) {
                 const int32_t *own = sum + i / ROWS * 512 + i % ROWS * 16;
-                finish(m, chunk, row + i, load_ints(own), load_ints(own + 256));
+                finish(m, chunk, row + i, scaled(m, load_ints(own), chunk * 32, row + i),
+                       scaled(m, load_ints(own + 256), chunk * 32 + 16, row + i));
             }
         }
     }
 }
 #endif
+
+VEC static ints twice(ints x) { return either(x, shift_left(x, 16)); } /* a 16-bit number to both halves of its 32 bits */
 
 /* ── timing of peaks, in products.h and peaks.h ──────────────────────────────────────────────────────────────────── */
 
@@ -735,7 +778,7 @@ static void multiply(Model *m, const Linear *l, float *target, int32_t width, in
     /* Long spans read memory in a row; eight for each thread leave little to wait for at the end. */
     const int32_t blocks = l->out / 32, span = blocks / (m->threads * 8);
     m->span = m->path == USE_AMX || span < 1 ? 1 : span > 16 ? 16 : span;
-    run(m, m->multiply, (blocks + m->span - 1) / m->span);
+    run(m, l->blocks ? m->multiply_blocks : m->multiply, (blocks + m->span - 1) / m->span);
 }
 
 static void lap(Model *m, int32_t part) {
@@ -745,15 +788,61 @@ static void lap(Model *m, int32_t part) {
     m->lap = now;
 }
 
+/* ── Q4_K ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+
+/* IEEE half precision -> float. */
+static float half_to_float(const uint8_t *at) {
+    const uint32_t half = at[0] | (uint32_t)at[1] << 8, exponent = half >> 10 & 31, fraction = half & 0x3ff;
+    float value = exponent ? (float)(1024 + fraction) : (float)fraction;
+    for (uint32_t e = exponent ? exponent : 1; e < 25; e++) value *= 0.5f;
+    for (uint32_t e = 25; e < exponent; e++) value *= 2.0f;
+    return half >> 15 ? -value : value;
+}
+
+/* A superblock of Q4_K (ggml): weight = d * step * q - d_base * base, for 8 groups of 32 inputs. */
+typedef struct { float d, d_base; uint8_t step[GROUPS], base[GROUPS], q[BLOCK_INPUTS]; } Superblock;
+
+static Superblock read_q4k(const uint8_t *at) {
+    Superblock s = {.d = half_to_float(at), .d_base = half_to_float(at + 2)};
+    const uint8_t *packed = at + 4, *nibbles = at + 16;
+    for (int32_t g = 0; g < GROUPS; g++) {
+        if (g < 4) s.step[g] = packed[g] & 63, s.base[g] = packed[g + 4] & 63;
+        else {
+            s.step[g] = (uint8_t)((packed[g + 4] & 15) | packed[g - 4] >> 6 << 4);
+            s.base[g] = (uint8_t)(packed[g + 4] >> 4 | packed[g] >> 6 << 4);
+        }
+        for (int32_t i = 0; i < 32; i++) s.q[g * 32 + i] = nibbles[g / 2 * 32 + i] >> g % 2 * 4 & 15;
+    }
+    return s;
+}
+
+static float weight_of(const Superblock *s, int32_t i) {
+    return s->d * (float)s->step[i / 32] * (float)s->q[i] - s->d_base * (float)s->base[i / 32];
+}
+
 /* ── one pass ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+
+static void embed_q4k(float *to, const uint8_t *from, int32_t n) {
+    for (int32_t k = 0; k < n; k += BLOCK_INPUTS, from += Q4K_BYTES) {
+        const Superblock s = read_q4k(from);
+        for (int32_t i = 0; i < BLOCK_INPUTS; i++) to[k + i] = weight_of(&s, i);
+    }
+}
 
 static void embed(Model *m, const int32_t *ids) {
     const int32_t n = m->shape.hidden;
-    for (int32_t row = 0; row < m->t; row++)
-        for (int32_t i = 0; i < n; i++) {
-            const uint32_t bits = (uint32_t)m->embedding[(size_t)ids[row] * n + i] << 16;
-            memcpy(m->x + (size_t)row * n + i, &bits, 4);
+    for (int32_t row = 0; row < m->t; row++) {
+        float *to = m->x + (size_t)row * n;
+        if (m->shape.q4k_embedding) {
+            embed_q4k(to, m->embedding + (size_t)ids[row] * (n / BLOCK_INPUTS) * Q4K_BYTES, n);
+            continue;
         }
+        const uint16_t *from = (const uint16_t *)m->embedding + (size_t)ids[row] * n;
+        for (int32_t i = 0; i < n; i++) {
+            const uint32_t bits = (uint32_t)from[i] << 16;
+            memcpy(to + i, &bits, 4);
+        }
+    }
 }
 
 /* Append ids[0..t) at position `start` to the cache given by `keys` and `values` (kv_stride positions per head).
@@ -848,6 +937,7 @@ static void unmap(void *at, size_t bytes) {
 }
 
 static size_t packed_bytes(const Linear *l) { return (size_t)l->out * l->in; }
+static size_t block_bytes(const Linear *l) { return (size_t)l->out / 32 * (l->in / BLOCK_INPUTS) * sizeof(Block); }
 
 static Linear *linear_at(Model *m, int32_t layer, int32_t which) {
     return layer < 0 ? &m->head : &m->layer[layer].linear[which];
@@ -912,23 +1002,26 @@ static void choose_path(Model *m, int32_t path) {
     m->attend = attend_vectors;
 #if defined(ARM64)
     m->multiply = path == USE_DOTPROD ? multiply_dotprod : multiply_neon;
+    m->multiply_blocks = path == USE_DOTPROD ? multiply_dotprod_blocks : multiply_neon_blocks;
 #elif defined(NARROW)
     const Features f = features();
     m->multiply = path == USE_AVX2 ? multiply_avx2 : f.a1 >> 4 & 1 ? multiply_vnni : multiply_vnni_evex;
+    m->multiply_blocks = path == USE_AVX2 ? multiply_avx2_blocks : f.a1 >> 4 & 1 ? multiply_vnni_blocks : multiply_vnni_evex_blocks;
 #else
     m->multiply = path == USE_AMX ? multiply_amx : multiply_vectors;
+    m->multiply_blocks = multiply_vectors_blocks; /* not with AMX: its activations are signed */
     if (path == USE_AMX) m->attend = attend_amx;
     else if (path == USE_AVX512_BF16) m->attend = attend_bf16;
 #endif
 }
 
 /* A new model without weights; NULL: no memory. `path` is a result of speclsp_path. */
-Model *speclsp_new(const Shape *shape, const uint16_t *embedding, const float *cos, const float *sin, int32_t threads, int32_t path) {
+Model *speclsp_new(const Shape *shape, const void *embedding, const float *cos, const float *sin, int32_t threads, int32_t path) {
     Model *m = calloc(1, sizeof *m);
     if (!m) return NULL;
     m->shape = *shape;
     const Shape *s = &m->shape;
-    m->embedding = (uint16_t *)embedding, m->cos = (float *)cos, m->sin = (float *)sin;
+    m->embedding = embedding, m->cos = (float *)cos, m->sin = (float *)sin;
     choose_path(m, path);
     m->threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
     const int32_t rows = (s->rows + 2 * ROWS - 1) / (2 * ROWS) * 2 * ROWS;
@@ -942,7 +1035,7 @@ Model *speclsp_new(const Shape *shape, const uint16_t *embedding, const float *c
     m->attended = zeroed((size_t)rows * attention * 4);
     m->act = zeroed((size_t)rows * s->inner * 4);
     m->quantized = zeroed((size_t)rows * widest);
-    m->row_scale = zeroed((size_t)rows * 4);
+    m->row_scale = zeroed((size_t)rows * (widest / BLOCK_INPUTS + 1) * 4);
     m->q = zeroed((size_t)rows * attention * 2);
     m->scores = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
     m->weights = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
@@ -955,18 +1048,24 @@ Model *speclsp_new(const Shape *shape, const uint16_t *embedding, const float *c
     return m;
 }
 
+/* The published row of a packed one, -1 for padding. Gate and up, `out/2` rows each, are interleaved by 16: block 2i is
+ * gate, 2i+1 up. */
+static int32_t published_row(const Packing *p, int32_t place) {
+    if (!p->interleave) return place < p->out ? place : -1;
+    const int32_t row = place / 32 * 16 + place % 16;
+    return row < p->out / 2 ? place / 16 % 2 * (p->out / 2) + row : -1;
+}
 
 /* Quantize and pack 32 outputs: bfloat16 rows -> int8 with one scale each. */
 VEC static void pack(Model *m, int32_t chunk) {
     const Packing *p = m->packing;
-    int8_t *to = p->packed + (size_t)chunk * 32 * p->padded_in;
+    const Linear *l = p->to;
+    int8_t *to = l->packed + (size_t)chunk * 32 * l->in;
     for (int32_t o = 0; o < 32; o++) {
-        const int32_t place = chunk * 32 + o;
-        /* gate and up, `out/2` rows each, are interleaved by 16: block 2i is gate, 2i+1 up */
-        const int32_t row = !p->interleave ? place : (place / 16 % 2) * (p->out / 2) + place / 32 * 16 + place % 16;
-        const int real = p->interleave ? place / 32 * 16 + place % 16 < p->out / 2 : place < p->out;
-        if (!real) { p->scale[place] = 0.0f; p->offset[place] = 0; continue; }
-        const uint16_t *w = p->weight + (size_t)row * p->in;
+        const int32_t place = chunk * 32 + o, row = published_row(p, place);
+        l->scale[place] = 0.0f, l->offset[place] = 0;
+        if (row < 0) continue;
+        const uint16_t *w = (const uint16_t *)p->weight + (size_t)row * p->in;
         floats most = zeros();
         for (int32_t i = 0; i < p->in; i += 16) {
             const floats v = as_floats(shift_left(widen(load_shorts(w + i)), 16));
@@ -985,32 +1084,78 @@ VEC static void pack(Model *m, int32_t chunk) {
             int8_t *block = to + (size_t)(i / 64) * 2048 + o / 16 * 1024 + o % 16 * 4;
             for (int32_t u = 0; u < 4; u++) memcpy(block + (i % 64 / 4 + u) * 64, &four[u], 4);
         }
-        p->scale[place] = scale;
-        p->offset[place] = 128 * total_int(sum);
+        l->scale[place] = scale;
+        l->offset[place] = 128 * total_int(sum);
     }
 }
 
-/* Set the weights of a layer's linear (layer -1: the head), [out][in] bfloat16, `in` a multiple of 16. 0: done; 1: no memory. */
-int32_t speclsp_linear(Model *m, int32_t layer, int32_t which, const uint16_t *weight, const float *bias, int32_t out, int32_t in) {
-    Linear *l = linear_at(m, layer, which);
-    const int32_t interleave = layer >= 0 && which == UP;
-    l->out = interleave ? (out / 2 + 15) / 16 * 32 : (out + 31) / 32 * 32;
-    l->in = (in + 63) / 64 * 64;
-    l->packed = zeroed(packed_bytes(l));
+/* Set one output of a block: choose its scale and factors, and store its numbers. */
+static void set_output(Block *block, int32_t o, const Superblock *s) {
+    float most = 1e-12f;
+    int32_t steps = 1;
+    for (int32_t i = 0; i < BLOCK_INPUTS; i++) {
+        const float w = weight_of(s, i);
+        if (w > most) most = w;
+        if (-w > most) most = -w;
+        if (s->step[i / 32] > steps) steps = s->step[i / 32];
+    }
+    const float ideal = 256.0f * 127.0f * s->d / most, top = 4095.0f / (float)steps; /* 4095 * 15 fits 16 bits */
+    const int32_t factor = (int32_t)(ideal > top ? top : ideal < -top ? -top : ideal);
+    const float scale = factor ? 256.0f * s->d / (float)factor : most / 127.0f; /* d * step: a whole number of scale/256 */
+    block->scale[o] = scale;
+    block->factor[o] = (uint16_t)factor;
+    block->base_factor[o] = (uint16_t)(int64_t)(256.0f * s->d_base / scale + 0.5f); /* sums are modulo 2^16 */
+    int32_t sum = 0;
+    for (int32_t i = 0; i < BLOCK_INPUTS; i++) {
+        Group *group = &block->group[i / 32];
+        group->step[o] = s->step[i / 32], group->base[o] = s->base[i / 32];
+        sum += (int16_t)(group->step[o] * block->factor[o] * s->q[i] + 128 - group->base[o] * block->base_factor[o]) >> 8;
+        uint8_t *pair = group->nibbles + o / 16 * 256 + i % 32 / 8 * 64 + o % 16 * 4 + i % 4 / 2 * 2;
+        pair[i % 8 / 4] |= (uint8_t)(s->q[i] << i % 2 * 4);
+    }
+    block->offset[o] = 128 * sum;
+}
+
+/* Pack 32 outputs: rows of Q4_K -> blocks. */
+static void pack_blocks(Model *m, int32_t chunk) {
+    const Packing *p = m->packing;
+    const int32_t steps = p->in / BLOCK_INPUTS;
+    for (int32_t o = 0; o < 32; o++) {
+        const int32_t row = published_row(p, chunk * 32 + o);
+        const uint8_t *from = (const uint8_t *)p->weight + (size_t)(row < 0 ? 0 : row) * steps * Q4K_BYTES;
+        for (int32_t k = 0; k < steps && row >= 0; k++) {
+            const Superblock s = read_q4k(from + k * Q4K_BYTES);
+            set_output(&p->to->blocks[(size_t)chunk * steps + k], o, &s);
+        }
+    }
+}
+
+/* Memory for a linear, and its bias in the packed order. 0: done; 1: no memory. */
+static int32_t allocate(Linear *l, const Packing *p, const float *bias, int four_bits) {
+    l->out = p->interleave ? (p->out / 2 + 15) / 16 * 32 : (p->out + 31) / 32 * 32;
+    l->in = (p->in + 63) / 64 * 64;
+    if (four_bits) l->blocks = zeroed(block_bytes(l));
+    else l->packed = zeroed(packed_bytes(l));
     l->scale = aligned_alloc(64, (size_t)l->out * 4);
     l->offset = aligned_alloc(64, (size_t)l->out * 4);
     l->bias = bias ? aligned_alloc(64, (size_t)l->out * 4) : NULL;
-    if (!l->packed || !l->scale || !l->offset || (bias && !l->bias)) return 1;
-    if (bias) {
-        memset(l->bias, 0, (size_t)l->out * 4);
-        for (int32_t o = 0; o < l->out; o++) {
-            const int32_t at = !interleave ? o : (o / 16 % 2) * (out / 2) + o / 32 * 16 + o % 16;
-            if (interleave ? o / 32 * 16 + o % 16 < out / 2 : o < out) l->bias[o] = bias[at];
-        }
+    if (!(four_bits ? (void *)l->blocks : l->packed) || !l->scale || !l->offset || (bias && !l->bias)) return 1;
+    for (int32_t o = 0; bias && o < l->out; o++) {
+        const int32_t row = published_row(p, o);
+        l->bias[o] = row < 0 ? 0.0f : bias[row];
     }
-    Packing p = {weight, l->packed, l->scale, l->offset, out, in, l->in, interleave};
+    return 0;
+}
+
+/* Set the weights of a layer's linear (layer -1: the head), [out][in]: with four_bits blocks of Q4_K, `in` a multiple of 256;
+ * else bfloat16, `in` a multiple of 16. 0: done; 1: no memory. */
+int32_t speclsp_linear(Model *m, int32_t layer, int32_t which, const void *weight, const float *bias, int32_t out, int32_t in,
+                       int32_t four_bits) {
+    Linear *l = linear_at(m, layer, which);
+    const Packing p = {weight, l, out, in, layer >= 0 && which == UP};
+    if (allocate(l, &p, bias, four_bits)) return 1;
     m->packing = &p;
-    run(m, pack, l->out / 32);
+    run(m, four_bits ? pack_blocks : pack, l->out / 32);
     return 0;
 }
 
@@ -1030,7 +1175,7 @@ int32_t speclsp_norm(Model *m, int32_t layer, int32_t which, const float *weight
 #include "peaks.h"
 
 static void linear_free(Linear *l) {
-    unmap(l->packed, packed_bytes(l));
+    unmap(l->packed, packed_bytes(l)), unmap(l->blocks, block_bytes(l));
     free(l->scale), free(l->offset), free(l->bias);
 }
 
@@ -1050,7 +1195,7 @@ void speclsp_free(Model *m) {
     widest = ((widest > attention ? widest : attention) + 63) / 64 * 64;
     unmap(m->x, (size_t)rows * s->hidden * 4), unmap(m->h, (size_t)rows * s->hidden * 4);
     unmap(m->qkv, (size_t)rows * (qkv > 32 ? qkv : 32) * 4), unmap(m->attended, (size_t)rows * attention * 4);
-    unmap(m->act, (size_t)rows * s->inner * 4), unmap(m->quantized, (size_t)rows * widest), unmap(m->row_scale, (size_t)rows * 4);
+    unmap(m->act, (size_t)rows * s->inner * 4), unmap(m->quantized, (size_t)rows * widest), unmap(m->row_scale, (size_t)rows * (widest / BLOCK_INPUTS + 1) * 4);
     unmap(m->q, (size_t)rows * attention * 2);
     unmap(m->scores, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
     unmap(m->weights, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);

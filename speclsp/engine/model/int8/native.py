@@ -1,4 +1,4 @@
-"""The int8 decoder of forward.c: each pass is one C call, without the interpreter's lock.
+"""The int8 and int4 decoder of forward.c: each pass is one C call, without the interpreter's lock.
 
 For models of Llama's and Qwen's shape on ARM64, and on x86-64 with AVX2 or better, if the package was built with the
 libraries (hatch_build.py). Other models run in decoder.py, which has the same operations, with cpu_linears.py.
@@ -42,6 +42,8 @@ SETTINGS = {  # values of engine.cpu_path
     "neon-dotprod": "NEON dotprod",
     "neon": "NEON",
 }
+Q4K_WEIGHTS, Q4K_BYTES = 256, 144  # of a superblock of Q4_K in a file
+BLOCK_BITS = 4.875  # of a weight, in forward.c's 4-bit blocks
 QKV, OUT, UP, DOWN = range(4)
 NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K = range(4)
 PARTS = ("qkv", "out", "up", "down", "head", "attention", "rows")  # of a pass, timed separately
@@ -57,6 +59,7 @@ class CShape(Structure):
             (name, c_int32)
             for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inner", "vocab", "positions", "rows")
         ),
+        ("q4k_embedding", c_int32),
         ("eps", c_float),
         ("attention_scale", c_float),
     ]
@@ -75,7 +78,7 @@ def library(name: str) -> ctypes.CDLL | None:
     signatures: dict[str, tuple[object, list[object]]] = {
         "path": (c_int32, []),
         "new": (c_void_p, [POINTER(CShape), c_void_p, c_void_p, c_void_p, c_int32, c_int32]),
-        "linear": (c_int32, [c_void_p, c_int32, c_int32, c_void_p, c_void_p, c_int32, c_int32]),
+        "linear": (c_int32, [c_void_p, c_int32, c_int32, c_void_p, c_void_p, c_int32, c_int32, c_int32]),
         "norm": (c_int32, [c_void_p, c_int32, c_int32, c_void_p, c_int32]),
         "forward": (
             c_int32,
@@ -152,14 +155,14 @@ class NativeDecoder(CachedModel):
 
     tail_tokens = PREFILL_TOKENS
     contended_step_tokens = PREFILL_TOKENS // 2  # 125 ms of the 0.5B on two cores; same cost per token as longer steps
-    number_format = "int8"
+    number_format = "int8"  # "int4": some linears are in 4 bits
 
     def __init__(
         self,
         shape: ModelShape,
         layers: int,
         inner: int,
-        embedding: Tensor,  # [vocab or more, hidden] bfloat16
+        embedding: Tensor,  # [vocab or more, hidden] bfloat16, or blocks of Q4_K
         *,
         context_tokens: int,
         threads: int,
@@ -176,11 +179,13 @@ class NativeDecoder(CachedModel):
         self._library = loaded
         self._kv_shape = (layers, shape.kv_heads, self.positions, shape.head_dim)
         self._kv: dict[int, tuple[Tensor, Tensor]] = {}
-        self.layer_weights, self.head_weights = 0, 0  # each is one byte, and one multiply-add a token
+        self.layer_weights, self.head_weights = 0, 0  # each is one multiply-add a token
+        self.weight_bytes = 0  # that one pass reads
         angle = torch.outer(torch.arange(self.positions, dtype=torch.float32), shape.inv_freq.float().cpu())
         self._cos, self._sin = angle.cos() * shape.rope_scale, angle.sin() * shape.rope_scale  # [positions, D/2]
         # a copy: a view would keep the whole file mapped, half a GiB of the 0.5B that is not read again
-        self._embedding = embedding[: shape.vocab].to(torch.bfloat16, copy=True).contiguous()
+        kind = torch.uint8 if embedding.dtype == torch.uint8 else torch.bfloat16
+        self._embedding = embedding[: shape.vocab].to(kind, copy=True).contiguous()
         c_shape = CShape(
             layers=layers,
             hidden=shape.hidden,
@@ -191,6 +196,7 @@ class NativeDecoder(CachedModel):
             vocab=shape.vocab,
             positions=self.positions,
             rows=MOST_ROWS,
+            q4k_embedding=kind == torch.uint8,
             eps=shape.eps,
             attention_scale=shape.attention_scale or shape.head_dim**-0.5,
         )
@@ -201,16 +207,24 @@ class NativeDecoder(CachedModel):
             raise MemoryError("no memory for the forward pass's buffers")
 
     def set_linear(self, layer: int, which: int, weight: Tensor, bias: Tensor | None) -> None:
-        """Quantize and pack a linear's weights, [out, in]; layer LAST is the head."""
-        half = weight.to(torch.bfloat16).contiguous()
+        """Pack a linear's weights, [out, in]; layer LAST is the head. Floats are quantized to int8.
+
+        Blocks of Q4_K, [out, in / 256 * 144] uint8, stay 4 bits.
+        """
+        four_bits = weight.dtype == torch.uint8
+        rows = weight.contiguous() if four_bits else weight.to(torch.bfloat16).contiguous()
+        out, width = rows.shape
+        if four_bits:
+            width, self.number_format = width // Q4K_BYTES * Q4K_WEIGHTS, "int4"
         if layer == LAST:
-            self.head_weights += half.numel()
+            self.head_weights += out * width
         else:
-            self.layer_weights += half.numel()
+            self.layer_weights += out * width
+        self.weight_bytes += int(out * width * BLOCK_BITS / 8) if four_bits else out * width
         float_bias = None if bias is None else bias.float().contiguous()
         bias_at = None if float_bias is None else address(float_bias)
-        if self._library.speclsp_linear(self._model, layer, which, address(half), bias_at, *half.shape):
-            raise MemoryError(f"no memory for {half.numel() / 2**20:.0f} MiB of int8 weights")
+        if self._library.speclsp_linear(self._model, layer, which, address(rows), bias_at, out, width, four_bits):
+            raise MemoryError(f"no memory for {out * width / 2**20:.0f} Mi weights")
 
     def set_norm(self, layer: int, which: int, weight: Tensor) -> None:
         """Copy a norm's weights, [n]; layer LAST is the last norm."""
@@ -267,6 +281,11 @@ class NativeDecoder(CachedModel):
         self._kv_shape = (layers, kv_heads, self.positions, width)
 
     @property
+    def weight_mib(self) -> float:
+        """Memory of the linears' weights and the embedding in MiB."""
+        return (self.weight_bytes + self._embedding.numel() * self._embedding.element_size()) / 2**20
+
+    @property
     def kv_mib(self) -> float:
         """Memory of the KV cache in MiB."""
         slots = sum(part.numel() * part.element_size() for kv in self._kv.values() for part in kv) / 2**20
@@ -310,13 +329,16 @@ def build(
     context_tokens: int,
     threads: int,
     path: str = "",
+    keep_blocks: bool = True,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> NativeDecoder:
     """Read a Llama- or Qwen-shaped model's weights by their published names.
 
     Args:
         read: a tensor by name; with `optional=True`, None when there is none.
+        keep_blocks: keep weights in 4 bits that `read` has as NAME.q4k; false: widen them to int8.
     """
+    keep_blocks = keep_blocks and (path or best_path()) != "AMX"  # its tiles multiply int8
 
     def get(name: str) -> Tensor:
         tensor = read(name)
@@ -326,7 +348,13 @@ def build(
     def optional(name: str) -> Tensor | None:
         return read(name, optional=True)
 
-    embedding = get("model.embed_tokens.weight")
+    def weights(names: list[str]) -> Tensor:
+        """Several linears as one: blocks of Q4_K if all of them are kept as such."""
+        blocks = [optional(f"{name}.q4k") if keep_blocks else None for name in names]
+        kept = [block for block in blocks if block is not None]
+        return torch.cat(kept if len(kept) == len(names) else [get(f"{name}.weight") for name in names])
+
+    embedding = weights(["model.embed_tokens"])
     decoder = NativeDecoder(
         shape, config_layers, inner, embedding, context_tokens=context_tokens, threads=threads, path=path
     )
@@ -339,9 +367,8 @@ def build(
             (UP, [f"{at}.mlp.gate_proj", f"{at}.mlp.up_proj"]),
             (DOWN, [f"{at}.mlp.down_proj"]),
         ):
-            weight = torch.cat([get(f"{name}.weight") for name in names])
             biases = [bias for name in names if (bias := optional(f"{name}.bias")) is not None]
-            decoder.set_linear(number, which, weight, torch.cat(biases) if biases else None)
+            decoder.set_linear(number, which, weights(names), torch.cat(biases) if biases else None)
         decoder.set_norm(number, NORM_ATTENTION, get(f"{at}.input_layernorm.weight"))
         decoder.set_norm(number, NORM_MLP, get(f"{at}.post_attention_layernorm.weight"))
         for which, name in ((NORM_Q, "q_norm"), (NORM_K, "k_norm")):
@@ -349,8 +376,8 @@ def build(
             if own is not None:
                 decoder.set_norm(number, which, own)
         progress((number + 1) / config_layers)
-    head = optional("lm_head.weight")
-    decoder.set_linear(LAST, 0, (embedding if head is None else head)[: shape.vocab], None)
+    tied = optional("lm_head.weight") is None
+    decoder.set_linear(LAST, 0, (embedding if tied else weights(["lm_head"]))[: shape.vocab], None)
     decoder.set_norm(LAST, 0, get("model.norm.weight"))
     return decoder
 

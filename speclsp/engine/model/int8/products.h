@@ -8,6 +8,20 @@
 #define DOTS JOIN(MULTIPLY, _dots)
 #define STREAM JOIN(MULTIPLY, _stream)
 #define PEAK JOIN(MULTIPLY, _peak)
+#define BLOCKWISE JOIN(MULTIPLY, _blocks)
+#define UNPACK JOIN(MULTIPLY, _unpack)
+#define BLOCK_DOTS JOIN(MULTIPLY, _block_dots)
+#define STORE_BLOCK JOIN(MULTIPLY, _store_block)
+#define FEW_ROWS (MOST < 4 ? 2 : 4)
+
+/* CASE for the numbers of rows that DOTS is compiled for */
+#if MOST > 6
+#define EACH_COUNT CASE(1) else CASE(2) else CASE(3) else CASE(4) else CASE(6) else CASE(8) else CASE(10) else CASE(12)
+#elif MOST > 3
+#define EACH_COUNT CASE(1) else CASE(2) else CASE(3) else CASE(4) else CASE(6)
+#else
+#define EACH_COUNT CASE(1) else CASE(2) else CASE(3)
+#endif
 
 /* n rows of one tile by 32 outputs, with weights from memory. They are read in the order of memory: processors fetch ahead
  * by themselves only along one stream. n is a compile-time constant, so the sums stay in registers. */
@@ -78,24 +92,103 @@ TARGET static void MULTIPLY(Model *m, int32_t chunk) {
         if (!row) STREAM(sums, a, weights, l->in, n); \
         else if (ahead) DOTS(sums + part, a, weights + part * 1024, l->in, n, ahead); \
         else DOTS(sums + part, a, weights + part * 1024, l->in, n, 0); }
-                CASE(1)
-                else CASE(2)
-                else CASE(3)
-#if MOST > 3
-                else CASE(4)
-                else CASE(6)
-#endif
-#if MOST > 6
-                else CASE(8)
-                else CASE(10)
-                else CASE(12)
-#endif
+                EACH_COUNT
 #undef CASE
                 if (!row) break; /* both parts are done */
             }
             for (int32_t i = 0; i < count; i++)
-                finish(m, block, row + i, without_flip(sums[0][i], offset), without_flip(sums[1][i], offset + 16));
+                finish(m, block, row + i, scaled(m, without_flip(sums[0][i], offset), block * 32, row + i),
+                       scaled(m, without_flip(sums[1][i], offset + 16), block * 32 + 16, row + i));
         }
+    }
+}
+
+/* The int8 weights of 16 outputs (half 0 or 1) and the 32 inputs of group g, four inputs in each w. See Block. */
+TARGET static inline __attribute__((always_inline)) void UNPACK(ints w[8], const Block *block, int32_t g, int32_t half) {
+    const ints nibble = all_int(0x000f000f), high_byte = all_int((int32_t)0xff00ff00), low_byte = all_int(0x00ff00ff);
+    const Group *group = &block->group[g];
+    for (int32_t line = 0; line < 5; line++) /* every line of a later block, which has 78: a miss takes as long as a block */
+        fetch((const int8_t *)(block + 2) + ((g * 2 + half) * 5 + line) * 64);
+    const ints factor = twice(widen(load_shorts(block->factor + half * 16)));
+    const ints base_factor = twice(widen(load_shorts(block->base_factor + half * 16)));
+    const ints step = mul_halves(twice(widen_bytes(group->step + half * 16)), factor);
+    const ints base = sub_halves(all_int(0x00800080), mul_halves(twice(widen_bytes(group->base + half * 16)), base_factor));
+    for (int32_t j = 0; j < 4; j++) {
+        const ints four = load_ints(group->nibbles + half * 256 + j * 64); /* four numbers in every 16 bits */
+        const ints v0 = add_halves(mul_halves(both(four, nibble), step), base);
+        const ints v1 = add_halves(mul_halves(both(shift_right(four, 4), nibble), step), base);
+        const ints v2 = add_halves(mul_halves(both(shift_right(four, 8), nibble), step), base);
+        const ints v3 = add_halves(mul_halves(both(shift_right(four, 12), nibble), step), base);
+        w[2 * j] = either(both(v1, high_byte), both(shift_right(v0, 8), low_byte));
+        w[2 * j + 1] = either(both(v3, high_byte), both(shift_right(v2, 8), low_byte));
+    }
+}
+
+/* n rows by a block that is unpacked in registers; n is a compile-time constant. */
+TARGET static inline __attribute__((always_inline)) void BLOCK_DOTS(
+    ints result[2][MOST], const int8_t *a, const Block *block, const int32_t n) {
+    for (int32_t half = 0; half < 2; half++)
+        for (int32_t i = 0; i < n; i++) result[half][i] = zero_ints();
+    for (int32_t g = 0; g < GROUPS; g++)
+        for (int32_t half = 0; half < 2; half++) {
+            ints w[8];
+            UNPACK(w, block, g, half);
+            for (int32_t u = 0; u < 8; u++)
+                for (int32_t i = 0; i < n; i++) {
+                    int32_t four;
+                    memcpy(&four, a + g / 2 * 1024 + i * 64 + g % 2 * 32 + u * 4, 4);
+                    result[half][i] = DOT4(result[half][i], all_int(four), w[u]);
+                }
+        }
+}
+
+/* A block's int8 weights, in the layout of a linear's `packed`, for many rows. */
+TARGET static void STORE_BLOCK(int8_t *to, const Block *block) {
+    for (int32_t g = 0; g < GROUPS; g++)
+        for (int32_t half = 0; half < 2; half++) {
+            ints w[8];
+            UNPACK(w, block, g, half);
+            for (int32_t u = 0; u < 8; u++) store_ints(to + g / 2 * 2048 + half * 1024 + g % 2 * 512 + u * 64, w[u]);
+        }
+}
+
+/* A linear of 4-bit blocks: a block is unpacked once, for more than FEW_ROWS rows to the first-level cache. The products of a block are
+ * summed in integers, the blocks in float32, in the order of the inputs. */
+TARGET static void BLOCKWISE(Model *m, int32_t chunk) {
+    const Linear *l = m->linear;
+    const int32_t end = (chunk + 1) * m->span < l->out / 32 ? (chunk + 1) * m->span : l->out / 32, steps = l->in / BLOCK_INPUTS;
+    float *sums = (float *)m->sums + (size_t)thread_name * (m->shape.rows + 2 * ROWS) * 32; /* [rows][32] */
+    int8_t weights[32 * BLOCK_INPUTS] __attribute__((aligned(64)));
+    for (int32_t output = chunk * m->span; output < end; output++) {
+        const Block *block = l->blocks + (size_t)output * steps;
+        memset(sums, 0, (size_t)m->t * 32 * 4);
+        for (int32_t k = 0; k < steps; k++, block++) {
+            if (m->t > FEW_ROWS) STORE_BLOCK(weights, block);
+            for (int32_t row = 0, count; row < m->t; row += count) {
+                const int32_t rest = m->t - row < ROWS - row % ROWS ? m->t - row : ROWS - row % ROWS; /* in this tile */
+                count = rest <= MOST ? rest : MOST == 12 ? 8 : MOST;
+                ints products[2][MOST];
+                const int8_t *a = tile_row(m, row, l->in) + k * (BLOCK_INPUTS / 64) * 1024;
+                if (m->t == 1) BLOCK_DOTS(products, a, block, 1);
+                else if (m->t == 2) BLOCK_DOTS(products, a, block, 2);
+                else if (m->t <= FEW_ROWS) BLOCK_DOTS(products, a, block, FEW_ROWS);
+                else for (int32_t part = 0; part < 2; part += BLOCKS) {
+#define CASE(n) if (count <= (n)) DOTS(products + part, a, weights + part * 1024, BLOCK_INPUTS, n, 0);
+                    EACH_COUNT
+#undef CASE
+                }
+                for (int32_t i = 0; i < count; i++) {
+                    const floats row_scale = all(m->row_scale[(row + i) * steps + k]);
+                    for (int32_t b = 0; b < 2; b++) {
+                        const ints exact = without_flip(products[b][i], block->offset + b * 16);
+                        float *sum = sums + (row + i) * 32 + b * 16;
+                        store(sum, mul_add(to_floats(exact), mul(load(block->scale + b * 16), row_scale), load(sum)));
+                    }
+                }
+            }
+        }
+        for (int32_t row = 0; row < m->t; row++)
+            finish(m, output, row, load(sums + row * 32), load(sums + row * 32 + 16));
     }
 }
 
@@ -115,6 +208,12 @@ TARGET static double PEAK(double seconds) {
     , 10000.0 * MOST * BLOCKS * 64)
 }
 #undef PEAK
+#undef BLOCKWISE
+#undef UNPACK
+#undef BLOCK_DOTS
+#undef STORE_BLOCK
+#undef FEW_ROWS
+#undef EACH_COUNT
 #undef JOIN_
 #undef JOIN
 #undef DOTS

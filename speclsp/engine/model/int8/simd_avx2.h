@@ -36,6 +36,10 @@ PS3(neg_mul_add, _mm256_fnmadd_ps)
 SI2(add_ints, _mm256_add_epi32)
 SI2(sub_ints, _mm256_sub_epi32)
 SI2(both, _mm256_and_si256)
+SI2(either, _mm256_or_si256)
+SI2(mul_halves, _mm256_mullo_epi16) /* on 32 numbers of 16 bits, modulo 2^16 */
+SI2(add_halves, _mm256_add_epi16)
+SI2(sub_halves, _mm256_sub_epi16)
 
 N floats zeros(void) { return (floats){_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 N ints zero_ints(void) { return (ints){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
@@ -48,6 +52,11 @@ N void store_shorts(void *p, shorts x) { _mm256_storeu_si256(p, x); }
 N void store_bytes(void *p, bytes x, char flip) { _mm_storeu_si128(p, _mm_xor_si128(x, _mm_set1_epi8(flip))); }
 N ints load_ints(const void *p) {
     return (ints){_mm256_loadu_si256(p), _mm256_loadu_si256((const __m256i *)p + 1)};
+}
+N void store_ints(void *p, ints x) { _mm256_storeu_si256(p, x.a), _mm256_storeu_si256((__m256i *)p + 1, x.b); }
+N ints widen_bytes(const void *p) { /* unsigned 8 bits -> 32 */
+    const __m128i x = _mm_loadu_si128(p);
+    return (ints){_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128(x, 8))};
 }
 N floats as_floats(ints x) { return (floats){_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
 N ints as_ints(floats x) { return (ints){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }

@@ -33,6 +33,17 @@ FLOATS2(min, vminq_f32)
 INTS2(add_ints, vaddq_s32)
 INTS2(sub_ints, vsubq_s32)
 INTS2(both, vandq_s32)
+INTS2(either, vorrq_s32)
+
+/* on 32 numbers of 16 bits, modulo 2^16 */
+#define HALVES2(name, f) \
+    N ints name(ints x, ints y) { \
+        EACH x.v[i] = vreinterpretq_s32_s16(f(vreinterpretq_s16_s32(x.v[i]), vreinterpretq_s16_s32(y.v[i]))); \
+        return x; \
+    }
+HALVES2(mul_halves, vmulq_s16)
+HALVES2(add_halves, vaddq_s16)
+HALVES2(sub_halves, vsubq_s16)
 
 N floats mul_add(floats x, floats y, floats z) { EACH z.v[i] = vfmaq_f32(z.v[i], x.v[i], y.v[i]); return z; }
 N floats neg_mul_add(floats x, floats y, floats z) { EACH z.v[i] = vfmsq_f32(z.v[i], x.v[i], y.v[i]); return z; }
@@ -47,6 +58,13 @@ N ints zero_ints(void) { return all_int(0); }
 N floats load(const float *p) { floats z; EACH z.v[i] = vld1q_f32(p + i * 4); return z; }
 N void store(float *p, floats x) { EACH vst1q_f32(p + i * 4, x.v[i]); }
 N ints load_ints(const void *p) { ints z; EACH z.v[i] = vld1q_s32((const int32_t *)p + i * 4); return z; }
+N void store_ints(void *p, ints x) { EACH vst1q_s32((int32_t *)p + i * 4, x.v[i]); }
+N ints widen_bytes(const void *p) { /* unsigned 8 bits -> 32 */
+    const uint8x16_t x = vld1q_u8(p);
+    const uint16x8_t low = vmovl_u8(vget_low_u8(x)), high = vmovl_high_u8(x);
+    return (ints){{vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(low))), vreinterpretq_s32_u32(vmovl_high_u16(low)),
+                   vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(high))), vreinterpretq_s32_u32(vmovl_high_u16(high))}};
+}
 N shorts load_shorts(const void *p) { return (shorts){{vld1q_u16(p), vld1q_u16((const uint16_t *)p + 8)}}; }
 N void store_shorts(void *p, shorts x) { vst1q_u16(p, x.v[0]), vst1q_u16((uint16_t *)p + 8, x.v[1]); }
 N void store_bytes(void *p, bytes x, char flip) { vst1q_s8(p, veorq_s8(x, vdupq_n_s8((int8_t)flip))); }

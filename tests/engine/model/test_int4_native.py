@@ -1,0 +1,122 @@
+"""The 4-bit weights of forward.c, on each path: their arithmetic, and the same bits for any pass and any threads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.engine import q4k_models
+from support.engine.random_models import IDS, NATIVE, native_decoder
+
+from speclsp.engine.loading import checkpoint, q4k_blocks
+from speclsp.engine.model.int8 import native
+from speclsp.engine.model.int8.native import NativeDecoder
+from speclsp.errors import WeightsError
+
+PATHS = [path for path in NATIVE if path != "AMX"]
+WIDTHS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 24, 33, 48]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("q4k")
+    q4k_models.save_random_q4k(directory)
+    return directory
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_linear_multiplies_blocks_as_specified(path: str, model: Path):
+    """A model without layers: embedding, norm, head; all three in blocks or float32."""
+    embedding, head = (q4k_models.random_blocks(1000, 512, seed) for seed in (1, 2))
+    tensors = {"model.embed_tokens.q4k": embedding, "lm_head.q4k": head, "model.norm.weight": torch.ones(512)}
+    tensors |= dict.fromkeys(("model.embed_tokens.weight", "lm_head.weight"), torch.zeros(1000, 512))
+    shape = checkpoint.read_shape(checkpoint.read_config(model), 1000)
+    decoder = native.build(
+        shape, 0, 768, lambda name, optional=False: tensors.get(name), context_tokens=512, threads=2, path=path
+    )
+    x = q4k_models.file_values(embedding)[IDS[:50]]
+    normed = (x / np.sqrt((x * x).mean(1, keepdims=True) + shape.eps)).astype(np.float32)
+    expected = q4k_models.product(normed, head)
+    assert decoder.number_format == "int4" and decoder.weight_bytes == 1000 * 512 * 4.875 / 8
+    error = np.abs(decoder.forward(IDS[:50]).numpy() - expected).max() / np.abs(expected).max()
+    assert error < 2e-3, "an activation at .5 may round the other way"
+
+
+def test_blocks_are_nearer_to_the_file_than_int8_by_rows():
+    blocks = q4k_models.random_blocks(64, 2048, 3)
+    exact = q4k_models.file_values(blocks)
+    weights, scale = q4k_models.block_values(blocks)
+    row_scale = np.abs(exact).max(1, keepdims=True) / 127
+    by_rows = np.abs(np.rint(exact / row_scale) * row_scale - exact).mean()
+    assert np.abs((weights * scale[..., None]).reshape(exact.shape) - exact).mean() < 0.9 * by_rows
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_any_number_of_threads_gives_the_same_bits(path: str, model: Path):
+    decoders = [native_decoder(model, path, 1000, threads) for threads in (1, 2, 3)]
+    assert {decoder.number_format for decoder in decoders} == {"int4"}
+    first, *others = [torch.cat([d.forward(IDS[:200]), d.forward(IDS[200:230])]) for d in decoders]
+    assert all(torch.equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("split", WIDTHS)
+def test_passes_of_any_width_give_the_same_bits(path: str, split: int, model: Path):
+    decoder, ids = native_decoder(model, path, 1000), IDS[:150]
+    whole = decoder.forward(ids)
+    decoder.forget()
+    parts = [decoder.forward(ids[start : start + split]) for start in range(0, len(ids), split)]
+    assert torch.equal(whole, torch.cat(parts))
+
+
+@pytest.mark.parametrize("path", PATHS[1:])
+def test_paths_differ_in_the_last_bits_only(path: str, model: Path):
+    best, other = (native_decoder(model, name, 1000).forward(IDS[:230]) for name in (PATHS[0], path))
+    assert (best - other).norm() / best.norm() < 0.02
+
+
+@pytest.mark.skipif(not PATHS, reason="no path multiplies blocks")
+def test_int8_is_forced_by_the_format_and_equals_the_widened_file(model: Path, tmp_path: Path):
+    tensors = load_file(model / "model.safetensors")
+    blocks = {name: tensor for name, tensor in tensors.items() if name.endswith(".q4k")}
+    widened = {name.replace(".q4k", ".weight"): q4k_blocks.dequantize(tensor) for name, tensor in blocks.items()}
+    save_file(
+        {name: t for name, t in (tensors | widened).items() if name not in blocks}, tmp_path / "model.safetensors"
+    )
+    (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
+    int8, int4, from_bf16 = (
+        checkpoint.read_decoder(directory, number_format, "cpu", 512, 1000)
+        for directory, number_format in ((model, "int8"), (model, "int4"), (tmp_path, "int4"))
+    )
+    assert (int8.number_format, from_bf16.number_format) == ("int8", "int8")
+    assert torch.equal(int8.forward(IDS[:64]), from_bf16.forward(IDS[:64]))
+    assert isinstance(int4, NativeDecoder) and isinstance(int8, NativeDecoder)
+    assert int4.weight_mib < 0.7 * int8.weight_mib
+    int8.forget()
+    wide, near = int8.forward(IDS[:64]), int4.forward(IDS[:64])
+    assert (near - wide).norm() / wide.norm() < 0.1
+
+
+def test_a_path_without_4_bit_products_widens(model: Path, monkeypatch: pytest.MonkeyPatch):
+    """The loader asks for floats when the path is AMX, here that of another instruction set under its name."""
+    monkeypatch.setitem(native.PATHS, "AMX", native.PATHS[PATHS[0]])
+    assert native_decoder(model, "AMX", 1000).number_format == "int8"
+
+
+def test_dequantized_blocks_are_the_values_of_the_file():
+    blocks = q4k_models.random_blocks(40, 768, 5)
+    exact = torch.from_numpy(q4k_models.file_values(blocks)).to(torch.bfloat16)
+    assert torch.equal(q4k_blocks.dequantize(blocks), exact)
+
+
+def test_blocks_of_another_size_are_an_error_that_names_them(model: Path, tmp_path: Path):
+    tensors = load_file(model / "model.safetensors")
+    name = "model.layers.0.mlp.up_proj.q4k"
+    tensors[name] = tensors[name][:, 144:].contiguous()
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
+    with pytest.raises(WeightsError, match=r"up_proj\.q4k as \[768, 144\] U8.*expects blocks of Q4_K for \[768, 512\]"):
+        checkpoint.read_decoder(tmp_path, "int4", "cpu", 512, 1000)

@@ -1,0 +1,79 @@
+"""Random weights in blocks of Q4_K, and the arithmetic of forward.c's 4-bit blocks in NumPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+
+from speclsp.engine.loading.q4k_blocks import SUPERBLOCK_BYTES, SUPERBLOCK_WEIGHTS, blocks_name
+from support.engine.random_models import save_random
+
+SIZES = {"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 768}
+INT8_SOURCE = ("layers.1.mlp.down_proj", "layers.1.self_attn.v_proj", "lm_head")  # as the Q6_K of a Q4_K_M file
+
+
+def random_blocks(out: int, columns: int, seed: int) -> torch.Tensor:
+    """[out, columns / 256 * 144] uint8: weights of about 0.05, with groups of very different sizes."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.integers(0, 256, (out, columns // SUPERBLOCK_WEIGHTS, SUPERBLOCK_BYTES), np.uint8)
+    d = rng.uniform(0.5, 1.5, blocks.shape[:2]) * 0.1 / (63 * 15)
+    d[rng.random(d.shape) < 0.02] = 0.0  # all weights of a group alike
+    blocks[..., :4] = np.stack([d, 7.5 * d], -1).astype(np.float16).view(np.uint8)
+    return torch.from_numpy(blocks.reshape(out, -1))
+
+
+def save_random_q4k(directory: Path) -> None:
+    """A model most of whose weights are blocks of Q4_K, as the conversion writes one."""
+    save_random("qwen2", directory, **SIZES, num_hidden_layers=3, vocab_size=1000, tie_word_embeddings=False)
+    tensors = load_file(directory / "model.safetensors")
+    for seed, (name, tensor) in enumerate(sorted(tensors.items())):
+        if tensor.ndim == 2 and not any(source in name for source in INT8_SOURCE):
+            del tensors[name]
+            tensors[blocks_name(name)] = random_blocks(*tensor.shape, seed)
+    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
+
+
+def superblocks(blocks: torch.Tensor) -> tuple[NDArray[np.float32], ...]:
+    """d, d_base [out, superblocks, 1, 1], step, base [..., 8, 1] and q [..., 8, 32] of blocks, all float32."""
+    block = blocks.numpy().reshape(len(blocks), -1, SUPERBLOCK_BYTES)
+    halves = np.ascontiguousarray(block[..., :4]).view(np.float16).astype(np.float32)
+    low, middle, high = block[..., 4:8], block[..., 8:12], block[..., 12:16]
+    step = np.concatenate([low & 63, (high & 15) | (low >> 6 << 4)], -1)[..., None]
+    base = np.concatenate([middle & 63, (high >> 4) | (middle >> 6 << 4)], -1)[..., None]
+    packed = block[..., 16:].reshape(*block.shape[:2], 4, 1, 32)
+    q = np.concatenate([packed & 15, packed >> 4], -2).reshape(*block.shape[:2], 8, 32)
+    d, d_base = (halves[..., i, None, None] for i in range(2))
+    return d, d_base, *(part.astype(np.float32) for part in (step, base, q))
+
+
+def file_values(blocks: torch.Tensor) -> NDArray[np.float32]:
+    """The weights of the file, [out, in]."""
+    d, d_base, step, base, q = superblocks(blocks)
+    return (d * step * q - d_base * base).reshape(len(blocks), -1)
+
+
+def block_values(blocks: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The int8 weights that forward.c multiplies, [out, superblocks, 256], and their scales, [out, superblocks]."""
+    d, d_base, step, base, q = superblocks(blocks)
+    values = d * step * q - d_base * base
+    most = np.maximum(np.abs(values).max((2, 3), keepdims=True), np.float32(1e-12))
+    top = np.float32(4095) / np.maximum(step.max((2, 3), keepdims=True), 1)
+    factor = np.trunc(np.clip(np.float32(256 * 127) * d / most, -top, top))
+    scale = np.where(factor == 0, most / np.float32(127), np.float32(256) * d / np.where(factor == 0, 1, factor))
+    base_factor = np.trunc(np.float32(256) * d_base / scale + np.float32(0.5))
+    whole = (step * factor * q + 128 - base * base_factor).astype(np.int64)
+    assert np.abs(whole).max() < 1 << 15, "the sums fit 16 bits"
+    return (whole >> 8).reshape(*d.shape[:2], -1), scale[..., 0, 0].astype(np.float32)
+
+
+def product(x: NDArray[np.float32], blocks: torch.Tensor) -> NDArray[np.float64]:
+    """[T, in] by blocks of [out, in]: int8 activations with one scale for each row and 256 inputs, exact sums."""
+    rows = x.reshape(len(x), -1, SUPERBLOCK_WEIGHTS)
+    row_scale = np.abs(rows).max(2, keepdims=True) / np.float32(127)  # [T, superblocks, 1]
+    weights, scale = block_values(blocks)
+    sums = np.einsum("tki,oki->tok", np.rint(rows / row_scale).astype(np.int64), weights)
+    return np.einsum("tok,ok,tk->to", sums, scale.astype(np.float64), row_scale[..., 0])
