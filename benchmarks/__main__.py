@@ -38,6 +38,7 @@ BENCHMARKS = {
     "scale": Benchmark("speed.scale", "milliseconds and memory against the length of prompt, document and output"),
     "quality": Benchmark("quality.quality", "suggestions against the original code, in code newer than the models"),
     "edits": Benchmark("quality.edits", "effect of recent edits on suggestions, on consecutive releases"),
+    "next-edit": Benchmark("editor.next_edit", "next edits against the edits made between consecutive releases"),
     "calibration": Benchmark(
         "quality.calibration.calibration", "confidence curves and thresholds, from the results of `quality`"
     ),

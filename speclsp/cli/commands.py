@@ -62,7 +62,7 @@ def run_lsp(options: argparse.Namespace) -> int:
     pipes = redirect_stdio()  # before the imports: one of them might print
     from speclsp.lsp.server import app
 
-    return app.main(settings, trace=options.trace, pipes=pipes)
+    return app.main(settings, trace=options.trace, pipes=pipes, copilot=options.copilot)
 
 
 def run_engine(options: argparse.Namespace) -> int:

@@ -243,6 +243,19 @@ class ContextConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NextEditConfig:
+    """Settings of next edits. The section has the name that other editors' clients use."""
+
+    enabled: bool = setting(
+        True,
+        "Suggest the next edit elsewhere in the file, learned from the last edits (docs/next-edit.md).",
+    )
+
+    def __post_init__(self) -> None:
+        check(self, "nextEdit.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatsConfig:
     """Settings of usage statistics."""
 
@@ -315,6 +328,7 @@ class Config:
     engine: EngineConfig = field(default_factory=EngineConfig)
     completion: CompletionConfig = field(default_factory=CompletionConfig)
     context: ContextConfig = field(default_factory=ContextConfig)
+    nextEdit: NextEditConfig = field(default_factory=NextEditConfig)
     stats: StatsConfig = field(default_factory=StatsConfig)
     echo: EchoConfig = field(default_factory=EchoConfig)
     remote: RemoteConfig = field(default_factory=RemoteConfig)
@@ -341,6 +355,7 @@ GROUPS: Mapping[str, str] = {  # {section: heading}, in the order of docs and ed
     "": "Model",
     "completion": "Completion",
     "context": "Context",
+    "nextEdit": "Next edit",
     "remote": "Remote server",
     "stats": "Privacy",
     "engine": "Engine",

@@ -1,6 +1,7 @@
 """Reasons for showing no suggestion, and for cutting one: a code for traces and the status line, a sentence for users.
 
     settings, file, engine, request     decided by the session, before or after the engine is used: constants
+    next edit                           decided by lsp/next_edit: constants
     Reason                              decided by post-processing, from the text at the cursor and the model's answer
     CUTS                                causes for cutting a part of a suggestion that is shown; a Reason may be one too
 
@@ -36,6 +37,13 @@ SUPERSEDED = "superseded"
 CANCELLED = "cancelled"
 CLOSED = "closed"  # the document, or the server
 FAILED = "failed"  # a bug in speclsp
+
+# The next edit.
+NEXT_EDIT_OFF = "next_edit_off"
+NO_RECENT_EDIT = "no_recent_edit"
+NO_REPEAT = "no_repeat"
+UNDOES = "undoes"
+DECLINED = "declined"
 
 PASSING = (
     SUPERSEDED,
@@ -106,6 +114,11 @@ MEANINGS: Mapping[str, str] = {
     CLOSED: "the document was closed",
     FAILED: "a bug in speclsp; the log has the details",
     **{reason.value: reason.meaning for reason in Reason},
+    NEXT_EDIT_OFF: "nextEdit.enabled is off",
+    NO_RECENT_EDIT: "next edit: there is no recent edit to learn from",
+    NO_REPEAT: "next edit: the recent edits apply nowhere else with enough evidence",
+    UNDOES: "next edit: it would undo or redo an edit that the user has just undone",
+    DECLINED: "next edit: the user has rejected this change",
 }
 
 

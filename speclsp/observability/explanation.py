@@ -116,6 +116,8 @@ def rows(record: Record) -> Iterator[tuple[str, str]]:
         language = f" ({clean(record['language'])})" if record["language"] else ""
         yield "at", f"{clean(record['document'])}, line {record['line']}, column {record['column']}{language}"
         yield from filter(lambda row: row[1], work(record))
+    if record.get("next_edit"):
+        yield "next edit", next_edit(record["next_edit"])
     engine = record["engine"]
     state = engine["state"] + (f": {clean(engine['message'], 300)}" if engine["message"] else "")
     if state != "ready" or not record.get("asked"):
@@ -148,6 +150,15 @@ def work(record: Record) -> Iterator[tuple[str, str]]:
     yield "confidence", confidence_in(record)
     yield "cut", cut_from(record)
     yield from context(record["context"])
+
+
+def next_edit(record: Record) -> str:
+    """The last request for a next edit: its producer and evidence, or the reason for none."""
+    place = f"{clean(record['document'])}, line {record['line']}"
+    if record["outcome"] != "shown":
+        return f"none at {place}: {record['meaning'] or record['outcome']}"
+    work = f"{record['producer']}, {record['ms']:.0f} ms"
+    return f"{record['kind']} at {place}, made {record['times']} times before ({work})"
 
 
 def maker(record: Record) -> str:

@@ -188,6 +188,11 @@ def _add_tune(tree: Tree) -> None:
 def _add_lsp(tree: Tree) -> None:
     lsp = tree.command("lsp", commands.run_lsp, "Run the language server on stdin and stdout (started by editors)")
     lsp.add_argument("--stdio", action="store_true", help="Accept the flag that editors send; it changes nothing")
+    lsp.add_argument(
+        "--copilot",
+        action="store_true",
+        help="Serve next edits only, to a client written for Copilot's language server",
+    )
     lsp.add_argument("--trace", action="store_true", help="Log one line for each request, without source text")
     _add_settings(lsp)
 

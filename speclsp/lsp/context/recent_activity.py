@@ -60,6 +60,7 @@ class Edit:
     after: str
     committed_s: float
     shown: str = ""  # the diff that the model sees
+    times: int = 1  # how often the user made this same edit, at different places
 
 
 @dataclass(slots=True)
@@ -116,6 +117,14 @@ class RecentActivity:
             for number, edit in enumerate(edits)
         ]
 
+    def recent(self) -> list[Edit]:
+        """All edits in files that a model may see, the oldest first, and the pending one as it is now."""
+        since_s = self.clock() - FORGET_AFTER_S
+        self.edits = [edit for edit in self.edits if edit.committed_s > since_s]
+        pending = self._pending_edit()
+        edits = [*self.edits, *([pending] if pending is not None and _is_worth_keeping(pending) else [])]
+        return [edit for edit in edits if not self.kept_back(edit.uri)]
+
     # ── the pending edit ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _merge_edit(self, document: Document, first: int, removed: Sequence[str], inserted_lines: int) -> None:
@@ -142,14 +151,10 @@ class RecentActivity:
 
     def _commit_edit(self) -> None:
         """Turn the pending edit into an Edit, merged with the older ones that it continues."""
-        pending, self._pending = self._pending, None
-        if pending is None or self.kept_back(pending.document.uri):
+        edit = self._pending_edit()
+        self._pending = None
+        if edit is None:
             return
-        lines = pending.document.lines(pending.first, pending.first + pending.count)
-        if sum(map(len, lines)) > MOST_RAW_CHARACTERS:
-            return
-        before, after = whole_lines(clean("".join(pending.before))), whole_lines(clean("".join(lines)))
-        edit = Edit(pending.document.uri, pending.document.language, *trimmed(before, after), self.clock())
         others = []
         for other in self.edits:
             merged = joined(other, edit)
@@ -157,11 +162,29 @@ class RecentActivity:
                 others.append(other)
             else:
                 edit = merged
-        changes_words = edit.before.split() != edit.after.split() and len(edit.after) <= MOST_CHARACTERS
-        if changes_words and not secret_text.holds_secret(edit.before) and not secret_text.holds_secret(edit.after):
-            others = [other for other in others if (other.before, other.after) != (edit.before, edit.after)]
-            others.append(replace(edit, shown=diff(edit.before, edit.after)))
+        if _is_worth_keeping(edit):
+            same = [other for other in others if (other.before, other.after) == (edit.before, edit.after)]
+            others = [other for other in others if other not in same]
+            times = edit.times + sum(other.times for other in same)
+            others.append(replace(edit, shown=diff(edit.before, edit.after), times=times))
         self.edits = others[-MOST_EDITS:]
+
+    def _pending_edit(self) -> Edit | None:
+        """The pending edit as an Edit; None if there is none, or no model may see it."""
+        pending = self._pending
+        if pending is None or self.kept_back(pending.document.uri):
+            return None
+        lines = pending.document.lines(pending.first, pending.first + pending.count)
+        if sum(map(len, lines)) > MOST_RAW_CHARACTERS:
+            return None
+        before, after = whole_lines(clean("".join(pending.before))), whole_lines(clean("".join(lines)))
+        return Edit(pending.document.uri, pending.document.language, *trimmed(before, after), self.clock())
+
+
+def _is_worth_keeping(edit: Edit) -> bool:
+    """True if an edit changes words, is short, and has nothing in it that looks like a key or a password."""
+    changes_words = edit.before.split() != edit.after.split() and len(edit.after) <= MOST_CHARACTERS
+    return changes_words and not secret_text.holds_secret(edit.before) and not secret_text.holds_secret(edit.after)
 
 
 def _is_near(pending: PendingEdit, document: Document, first: int, end: int) -> bool:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32601, -32602, -32603
 NOT_INITIALIZED, REQUEST_CANCELLED = -32002, -32800
 MAX_REASON_CHARACTERS = 300
+ALSO_NOTIFIED = (types.WORKSPACE_EXECUTE_COMMAND,)  # a request that copilot.el sends as a notification
 
 PYGLS_PRIVATE_NAMES = (  # of LanguageServerProtocol in pygls ~= 2.1.1; test_protocol.py asserts that they exist
     *("_check_handler_result", "_converter", "_ctx_msg_id", "_execute_handler", "_handle_cancel_notification"),
@@ -116,6 +117,7 @@ class SpecProtocol(LanguageServerProtocol):
     def __init__(self, server: SpecLanguageServer, converter: Converter) -> None:
         self.sync = DocumentSync()
         self.position_encoding = "utf-16"
+        self.utf16_only = False  # whatever the client offers
         self.raw_params: contextvars.ContextVar[Any] = contextvars.ContextVar("raw_params", default=None)
         self.process_exit = ProcessExit()
         self._phase = "new"  # then "starting", "ready", "down"
@@ -166,12 +168,11 @@ class SpecProtocol(LanguageServerProtocol):
         try:
             handler, checked = self._check_request(msg_id, method, message)
         except JsonRpcException as refusal:
-            self._fail(msg_id, refusal.code, refusal.message)
-            return
+            return self._fail(msg_id, refusal.code, refusal.message)
         callback = self._answer
         if method == types.INITIALIZE:
             self._phase, callback = "starting", self._answer_initialize
-        contextvars.copy_context().run(self._start, msg_id, handler, message, checked, callback)
+        return contextvars.copy_context().run(self._start, msg_id, handler, message, checked, callback)
 
     def _check_request(self, msg_id: MessageId, method: str, message: dict[str, Any]) -> tuple[Any, Any]:
         """The request's handler and params. Raises JsonRpcException with the error to answer."""
@@ -212,7 +213,7 @@ class SpecProtocol(LanguageServerProtocol):
         if synced and not self.sync.apply(method, message.get("params"), self.position_encoding):
             return None
         handler = self.fm.features.get(method) if synced else self._find_handler(method)  # pygls' own store text
-        if handler is None or self._is_request(method, unknown=False):
+        if handler is None or (self._is_request(method, unknown=False) and method not in ALSO_NOTIFIED):
             return logger.debug("ignored %.80r", method)
         try:
             params = self._structure_params(method, message)
@@ -253,8 +254,7 @@ class SpecProtocol(LanguageServerProtocol):
         return self.fm.builtin_features.get(method) or self.fm.features.get(method)
 
     def _is_request(self, method: str, unknown: bool) -> bool:
-        kind = self.get_message_type(method)
-        return unknown if kind is None else hasattr(kind, "id")
+        return unknown if (kind := self.get_message_type(method)) is None else hasattr(kind, "id")
 
     def _structure_params(self, method: str, message: dict[str, Any]) -> Any:
         """Typed and checked params for LSP's methods; the JSON itself for other methods.
@@ -267,7 +267,7 @@ class SpecProtocol(LanguageServerProtocol):
         if kind is None or method == types.TEXT_DOCUMENT_DID_CHANGE or method in NOTEBOOK_METHODS:
             return message.get("params")
         if method == types.INITIALIZE:
-            message = with_capabilities_we_read(message, self._converter)
+            message = with_capabilities_we_read(message, self._converter, self.utf16_only)
         return self._converter.structure(message, kind).params
 
     # ── handlers ────────────────────────────────────────────────────────────────────────────────────────────────

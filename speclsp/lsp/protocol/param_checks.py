@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import cattrs
@@ -39,16 +40,23 @@ def _check_scalar(kind: type, name: str, value: object, wanted: type) -> object:
     return value if wanted is kind else wanted(value)  # an enum of the kind
 
 
-def with_capabilities_we_read(message: dict[str, Any], converter: cattrs.Converter) -> dict[str, Any]:
+def with_capabilities_we_read(
+    message: dict[str, Any], converter: cattrs.Converter, utf16_only: bool = False
+) -> dict[str, Any]:
     """An `initialize` request with only the client capabilities that this server reads, and only valid ones.
 
     Structuring the others would cost 30 ms of an editor's start, and an unknown or malformed one must not refuse it.
+    Clients of Copilot's protocol use UTF-16 columns, whatever else they offer. So for them, and with `utf16_only`, the
+    offer is left out.
     """
     params, kept = message.get("params"), dict[str, dict[str, Any]]()
     capabilities = params.get("capabilities") if isinstance(params, dict) else None
     if not isinstance(params, dict) or not (isinstance(capabilities, dict) or capabilities == []):  # []: Lua's {}
         return message
+    utf16_only = utf16_only or speaks_copilot(params.get("initializationOptions"))
     for section, keys in CAPABILITIES_WE_READ.items():
+        if utf16_only and section == "general":
+            continue
         values = capabilities.get(section) if isinstance(capabilities, dict) else None
         for key in keys:
             if isinstance(values, dict) and key in values:
@@ -56,6 +64,11 @@ def with_capabilities_we_read(message: dict[str, Any], converter: cattrs.Convert
                     converter.structure({section: {key: values[key]}}, types.ClientCapabilities)
                     kept.setdefault(section, {})[key] = values[key]
     return {**message, "params": {**params, "capabilities": kept}}
+
+
+def speaks_copilot(initialization_options: object) -> bool:
+    """True for the options of a client that was written for Copilot's language server."""
+    return isinstance(initialization_options, Mapping) and "editorPluginInfo" in initialization_options
 
 
 def explain(error: Exception) -> str:

@@ -14,13 +14,14 @@ import gc
 import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
 from speclsp import __version__
 from speclsp import config as settings
 from speclsp.config import Config
+from speclsp.lsp.next_edit import wire
 from speclsp.lsp.protocol.language_server import serve
 from speclsp.lsp.server import handlers
 from speclsp.lsp.server.completion_menu import OPTIONS, CompletionMenu
@@ -31,6 +32,10 @@ from speclsp.lsp.server.progress_bar import ProgressBar
 from speclsp.lsp.server.server import CompletionServer
 from speclsp.lsp.server.usage_stats import UsageStats
 from speclsp.observability.logfile import open_language_server_log
+
+if TYPE_CHECKING:
+    from speclsp.lsp.documents.document import Document
+    from speclsp.lsp.next_edit.next_edits import NextEdits
 
 HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (types.INITIALIZE, handlers.initialize, None),
@@ -52,21 +57,37 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (PAIRS, handlers.pairs, None),
     (EXPLAIN, handlers.explain_last, None),
     (RETRY, handlers.retry, None),
+    (wire.COPILOT_INLINE_EDIT, handlers.copilot_inline_edit, None),
+    (wire.DID_SHOW_INLINE_EDIT, handlers.next_edit_shown, None),
+    (wire.NEXT_EDIT, handlers.next_edit, None),
+    (wire.SHOWN, handlers.next_edit_shown, None),
+    (wire.ACCEPTED, handlers.next_edit_accepted, None),
+    (wire.REJECTED, handlers.next_edit_rejected, None),
+    *((method, handlers.ignore_notification, None) for method in wire.IGNORED),
 )  # and textDocument/completion, while the settings enable it: see completion_menu.py
+
+COPILOT_SETTINGS: Mapping[str, object] = {  # next edits only: then no engine runs and nothing is indexed
+    "completion.enabled": False,
+    "context.index_workspace": False,
+    "nextEdit.enabled": True,
+}
 
 log = logging.getLogger("speclsp.server")
 
 
-def main(flags: Mapping[str, object], trace: bool = False, pipes: tuple[int, int] | None = None) -> int:
+def main(
+    flags: Mapping[str, object], trace: bool = False, pipes: tuple[int, int] | None = None, copilot: bool = False
+) -> int:
     """Serve one editor on stdin and stdout, or on the file descriptors `pipes`. Returns the exit code.
 
-    `flags`: settings by key; `trace`: log every request.
+    `flags`: settings by key; `trace`: log every request; `copilot`: for a client of Copilot's protocol.
     """
     gc.freeze()  # imported modules are no garbage: each collection over them would cost 30 ms before `initialize`
-    config, problems = settings.gather(flags)
+    config, problems = settings.gather({**(COPILOT_SETTINGS if copilot else {}), **flags})
     path = open_language_server_log()
     log.info("speclsp %s starts", __version__)
     server = compose(config, problems, trace).server
+    server.protocol.utf16_only = copilot
     if path is None:
         server.problems["log"] = [f"no log: {settings.log_dir()} cannot be written."]
     return serve(server, on_exit=server.end, pipes=pipes)
@@ -104,6 +125,7 @@ def compose(config: Config, problems: list[str], trace: bool = False) -> App:
     server.on_exit += [app.usage.end, app.recorder.end, lambda: app.index.end() if app.index is not None else None]
     for method, handler, options in HANDLERS:
         register(method, handler, options)
+    handlers.add_accept_command(app, wire.ACCEPT_COMMAND)
     return app
 
 
@@ -112,6 +134,7 @@ async def start(app: App) -> None:
     server = app.server
     server.connect()
     await asyncio.to_thread(importlib.import_module, "speclsp.lsp.completion.session")
+    await asyncio.to_thread(importlib.import_module, "speclsp.lsp.next_edit.next_edits")
     from speclsp.lsp.completion.session import Session
     from speclsp.lsp.server.index_supervisor import IndexSupervisor
 
@@ -123,6 +146,7 @@ async def start(app: App) -> None:
         server.request_ended,
         server.ignore_files,
     )
+    app.next_edits = next_edits_of(app)
     follow_recent_edits(app)
     app.index = IndexSupervisor(server.workspace_documents, lambda: server.is_remote)
     server.session.pipeline.index_of = app.index.index
@@ -132,7 +156,8 @@ async def start(app: App) -> None:
 
 def config_changed(app: App, config: Config, old: Config) -> None:
     """Apply new settings to the parts."""
-    if app.server.session is not None and config.context.sources != old.context.sources:
+    recorded, recorded_before = ((of.context.sources, of.nextEdit) for of in (config, old))
+    if app.server.session is not None and recorded != recorded_before:
         follow_recent_edits(app)
     if app.index is not None:
         app.index.apply_config(config)
@@ -140,8 +165,25 @@ def config_changed(app: App, config: Config, old: Config) -> None:
         app.menu.update()
 
 
+def next_edits_of(app: App) -> NextEdits:
+    """Create the next edits of one editor, connected to the statistics and the explanations."""
+    from speclsp.lsp.next_edit.next_edits import NextEdits
+    from speclsp.lsp.next_edit.offers import Offers
+
+    async def eligible(document: Document) -> str:
+        return (await app.documents.exclusion(document))[0]
+
+    def busy() -> bool:
+        return app.server.session is not None and app.server.session.busy
+
+    return NextEdits(Offers(app.usage.next_edit), eligible, busy, app.recorder.next_edit_ended)
+
+
 def follow_recent_edits(app: App) -> None:
-    """Record recent edits while `context.sources` names "edit". Earlier records are dropped."""
+    """Record recent edits while `context.sources` names "edit", and for the next edit while `nextEdit.enabled` is on.
+
+    Each has its own records. A change of either setting drops the earlier ones.
+    """
     from speclsp.lsp.context.chunk import path_in
     from speclsp.lsp.context.recent_activity import EDIT, RecentActivity
 
@@ -150,10 +192,19 @@ def follow_recent_edits(app: App) -> None:
     def path(uri: str) -> str:
         return path_in(server.notebooks.of(uri) or uri, documents.root(uri))
 
-    activity = None
-    if EDIT in server.config.context.sources:
-        activity = RecentActivity(lambda uri: bool(documents.hidden_reason(uri)), path)
-    app.recent_activity = activity
-    server.documents.follow_edits(activity.edited if activity is not None else None)
+    def record() -> RecentActivity:
+        return RecentActivity(lambda uri: bool(documents.hidden_reason(uri)), path)
+
+    app.recent_activity = record() if EDIT in server.config.context.sources else None
+    next_activity = record() if server.config.nextEdit.enabled else None
+    if app.next_edits is not None:
+        app.next_edits.activity = next_activity
+    followers = [activity.edited for activity in (app.recent_activity, next_activity) if activity is not None]
+
+    def follow(document: Document, first: int, removed: Sequence[str], inserted_lines: int) -> None:
+        for edited in followers:
+            edited(document, first, removed, inserted_lines)
+
+    server.documents.follow_edits(follow if followers else None)
     if server.session is not None:
-        server.session.pipeline.recent_activity = activity
+        server.session.pipeline.recent_activity = app.recent_activity

@@ -27,6 +27,7 @@ from speclsp.lsp.server.request_context import MAX_NEIGHBOURS, WorkspaceDocument
 if TYPE_CHECKING:
     from speclsp.lsp.backend.types import Status
     from speclsp.lsp.completion.trace import Trace
+    from speclsp.lsp.next_edit.next_edits import NextEditOutcome
 
 EXPLAIN = "speclsp/explain"
 WRITE_DELAY_S = 0.25  # from an outcome to the file, after a pause
@@ -58,6 +59,7 @@ class ExplainRecorder:
         self._client_name = client_name
         self._last: Trace | None = None
         self._by_uri: OrderedDict[str, Trace] = OrderedDict()
+        self._next_edits: OrderedDict[str, NextEditOutcome] = OrderedDict()  # by URI, the last one at the end
         self._timer: asyncio.TimerHandle | None = None
         self._written_s = -WRITE_INTERVAL_S  # start of the last write, on the monotonic clock
         self._writing: asyncio.Task[None] | None = None
@@ -72,6 +74,23 @@ class ExplainRecorder:
         if len(self._by_uri) > MAX_TRACES:
             self._by_uri.popitem(last=False)
         self.schedule_write()
+
+    def next_edit_ended(self, outcome: NextEditOutcome) -> None:
+        """Keep the outcome of a request for the next edit."""
+        self._next_edits[outcome.uri] = outcome
+        self._next_edits.move_to_end(outcome.uri)
+        if len(self._next_edits) > MAX_TRACES:
+            self._next_edits.popitem(last=False)
+        self.schedule_write()
+
+    def _next_edit(self, uri: str | None) -> dict[str, Any]:
+        """The last outcome of a next edit, of one document if `uri` is given; {} if there is none."""
+        from speclsp.lsp.context.chunk import path_in
+
+        outcome = self._next_edits.get(uri) if uri is not None else next(reversed(self._next_edits.values()), None)
+        return (
+            {"next_edit": outcome.as_json(path_in(outcome.uri, self._documents.root(outcome.uri)))} if outcome else {}
+        )
 
     def request_refused(self, uri: str, line: int, column: int, reason: str) -> None:
         """Keep the outcome of a request that was answered before it reached the session."""
@@ -127,6 +146,7 @@ class ExplainRecorder:
             "version": __version__,
             "written_s": round(time.time(), 3),
             "engine": {name: status[name] for name in ENGINE_FIELDS},
+            **self._next_edit(uri),
         }
         if trace is None:
             return facts

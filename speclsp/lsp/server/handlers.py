@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
-from speclsp.lsp.reasons import LOADING, PASSING
+from speclsp.lsp.next_edit import wire
+from speclsp.lsp.protocol.param_checks import speaks_copilot
+from speclsp.lsp.reasons import LOADING, NEXT_EDIT_OFF, NOT_OPEN, PASSING
 from speclsp.lsp.server import completion_menu, custom_requests, items
 from speclsp.lsp.server.completion_menu import CompletionMenu
 from speclsp.lsp.server.explain import ExplainRecorder, explain
@@ -27,6 +29,9 @@ from speclsp.lsp.syntax.grammars import SUFFIXES
 if TYPE_CHECKING:
     from speclsp.lsp.completion.job import CompletionInput, CompletionRequest, Outcome
     from speclsp.lsp.context.recent_activity import RecentActivity
+    from speclsp.lsp.documents.document import Document
+    from speclsp.lsp.next_edit.next_edits import NextEdits
+    from speclsp.lsp.next_edit.offers import Offer
     from speclsp.lsp.server.index_supervisor import IndexSupervisor
 
 IGNORE_FILES = (".gitignore", ".ignore", ".aiexclude", ".cursorignore", ".continueignore")
@@ -46,6 +51,7 @@ class App:
     start: Callable[[App], Coroutine[Any, Any, None]]  # starts the backend and the session
     index: IndexSupervisor | None = None  # created with the session
     recent_activity: RecentActivity | None = None  # only while `context.sources` names "edit"
+    next_edits: NextEdits | None = None  # created with the session
 
     @property
     def documents(self) -> WorkspaceDocuments:
@@ -65,6 +71,8 @@ def initialize(app: App, params: types.InitializeParams) -> None:
     server.client_name = str(client.get("name") or "") if isinstance(client, Mapping) else ""
     server.client_has_folders = bool(params.workspace_folders)
     app.menu.announce(raw)
+    if server.protocol.utf16_only or speaks_copilot(options):
+        add_accept_command(app, wire.COPILOT_ACCEPT_COMMAND)
     server.starting = asyncio.create_task(app.start(app))
 
 
@@ -205,6 +213,8 @@ def document_closed(app: App, uri: str) -> None:
     app.usage.closed(uri)
     if app.recent_activity is not None:
         app.recent_activity.closed(uri)
+    if app.next_edits is not None:
+        app.next_edits.closed(uri)
     app.documents.closed(uri)
     if app.index is not None:
         app.index.file_saved(uri)  # from now on the file on disk counts
@@ -287,6 +297,69 @@ def refuse(app: App, uri: str, position: Mapping[str, int], reason: str) -> None
     if reason:
         app.server.report_reason(reason)
         app.recorder.request_refused(uri, position["line"], position["character"], reason)
+
+
+# ── the next edit ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def copilot_inline_edit(app: App, params: Any) -> wire.Answer:
+    """textDocument/copilotInlineEdit: the next edit, for clients of Copilot's protocol."""
+    document, _, offer = await next_edit_offer(app, wire.COPILOT_INLINE_EDIT, params)
+    return wire.copilot_answer(document, offer, app.server.position_encoding)
+
+
+async def next_edit(app: App, params: Any) -> wire.Answer:
+    """speclsp/nextEdit: the next edit, for our own clients."""
+    document, cursor, offer = await next_edit_offer(app, wire.NEXT_EDIT, params)
+    return wire.own_answer(document, offer, cursor, app.server.position_encoding)
+
+
+async def next_edit_offer(app: App, method: str, params: Any) -> tuple[Document | None, int, Offer | None]:
+    """The document, the cursor's offset and the edit to offer; no edit for another version or an unknown document."""
+    request, server, next_edits = wire.parse_request(method, params), app.server, app.next_edits
+    document = server.documents.get(request.uri)
+    if next_edits is None:
+        return document, 0, None
+    if document is None or not server.config.nextEdit.enabled:
+        reason = NOT_OPEN if document is None else NEXT_EDIT_OFF
+        next_edits.refuse(request.uri, request.position["line"], reason)
+        return document, 0, None
+    if request.version not in (None, document.version):
+        return document, 0, None
+    line, cursor = document.locate(request.position, server.position_encoding)  # no await before this
+    return document, cursor, await next_edits.answer(document, line, cursor)
+
+
+def next_edit_shown(app: App, params: Any) -> None:
+    """The client shows an edit."""
+    if app.next_edits is not None:
+        app.next_edits.offers.shown(wire.named_id(params) or wire.shown_id(params))
+
+
+def next_edit_accepted(app: App, params: Any) -> None:
+    """The user accepted an edit."""
+    if app.next_edits is not None:
+        app.next_edits.offers.accepted(wire.named_id(params))
+
+
+def next_edit_rejected(app: App, params: Any) -> None:
+    """An edit is not shown any more; only the user's own rejection counts against it."""
+    if app.next_edits is not None and wire.member(params, "reason") in (None, "rejected"):
+        app.next_edits.offers.rejected(wire.named_id(params))
+
+
+def ignore_notification(app: App, params: Any) -> None:
+    """Accept a notification of Copilot's protocol that means nothing here."""
+
+
+def add_accept_command(app: App, name: str) -> None:
+    """Announce a command that clients send when an edit was accepted. Any arguments are allowed."""
+
+    def accept(*arguments: Any) -> None:
+        if app.next_edits is not None:
+            app.next_edits.offers.accepted(wire.first_id(arguments))
+
+    app.server.command(name)(accept)
 
 
 # ── requests beside LSP ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,7 @@ from speclsp.lsp.documents.notebook import Notebooks
 from speclsp.lsp.documents.uri_paths import file_path
 from speclsp.lsp.reasons import NOT_OPEN, TOO_LARGE
 from speclsp.lsp.visibility import secret_files
-from speclsp.lsp.visibility.eligibility import glob_off
+from speclsp.lsp.visibility.eligibility import exclusion, glob_off
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
 
 MAX_NEIGHBOURS = 8  # other open documents in a prompt, the last used first
@@ -116,6 +116,13 @@ class WorkspaceDocuments:
         if glob_off(uri, self.config, folder):
             return "off by a glob"
         return "named by an ignore file" if self.ignore_files.of(file, folder).no_context else ""
+
+    async def exclusion(self, document: Document) -> tuple[str, str]:
+        """(reason, sentence) where a setting or file excludes a document from suggestions; ("", "") where none does."""
+        uri, root = document.uri, self.root(document.uri)
+        verdict = await self.ignore_files.settled(self.notebooks.of(uri) or uri, root)
+        characters = self.notebooks.characters(document)
+        return exclusion(uri, document.language, characters, self.config, root, verdict.no_suggestions)
 
     def root(self, uri: str) -> str | None:
         """The URI of the workspace folder that contains a document. A cell lies where its notebook does."""

@@ -87,6 +87,11 @@ class UsageStats:
             self._acceptance.answered(document, at.snapshot.cursor - at.before, sent, self._pair())
 
     @errors_logged()
+    def next_edit(self, language: str, counts: Mapping[str, int]) -> None:
+        """Count a next edit that was shown, accepted or rejected."""
+        self._add(language, self._pair(), dict(counts))
+
+    @errors_logged()
     def closed(self, uri: str) -> None:
         """A document was closed."""
         self._acceptance.closed(uri)

@@ -29,6 +29,13 @@ def why_not(
     """
     if not config.completion.enabled:
         return DISABLED, "completion.enabled is off"
+    return exclusion(uri, language, characters, config, root, excluded)
+
+
+def exclusion(
+    uri: str, language: str, characters: int, config: Config, root: str | None, excluded: str = ""
+) -> tuple[str, str]:
+    """As `why_not`, for features that do not depend on `completion.enabled`."""
     secret = secret_files.pattern_of(uri)  # no setting changes this reason, so it comes before the language's
     if secret:
         return SECRET_FILE, f"files of this kind hold secrets: {secret!r}"

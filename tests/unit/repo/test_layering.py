@@ -49,6 +49,10 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "lsp.visibility": {"lsp.reasons", "lsp.documents", "lsp.syntax", *BASE},
     "lsp.index": {"lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
     "lsp.context": {"lsp.index", "lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
+    "lsp.next_edit": {
+        *("lsp.reasons", "lsp.context", "lsp.documents", "lsp.syntax", "lsp.visibility"),
+        *BASE,
+    },
     "lsp.postprocess": {"lsp.reasons", "lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
     "lsp.backend": {"daemon", *BASE},
     "lsp.backend.remote": {"lsp.backend", "weights", *BASE},
@@ -58,7 +62,7 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     },
     "lsp.server": {
         *("lsp.reasons", "lsp.protocol", "lsp.documents", "lsp.syntax", "lsp.visibility", "lsp.index", "lsp.context"),
-        *("lsp.postprocess", "lsp.backend", "lsp.backend.remote", "lsp.completion"),
+        *("lsp.postprocess", "lsp.backend", "lsp.backend.remote", "lsp.completion", "lsp.next_edit"),
         *("daemon", "observability", "weights", *BASE),
     },
 }

@@ -1,0 +1,127 @@
+"""Edits that were offered to the client, and the user's answers: shown, accepted, rejected, undone.
+
+A rejected change is not offered again in its document until the user makes it once more by hand. An accepted change
+that was undone counts as rejected.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from speclsp.lsp.next_edit.places import Place
+from speclsp.lsp.next_edit.producer import Proposal
+from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, PHRASE, RENAME
+from speclsp.lsp.reasons import DECLINED, UNDOES
+
+MOST_OFFERS = 64
+MOST_ANSWERS = 256  # rejected or applied changes that are kept
+# Measured precision on the packages that the gate was tuned on (benchmarks/editor/next_edit.py).
+CONFIDENCE: Mapping[str, float] = {RENAME: 0.78, PHRASE: 0.84, LINES: 0.71, ARGUMENT: 0.5}
+
+Counts = Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Offer:
+    """One edit of a document at a version. Offsets are the document's."""
+
+    uri: str
+    language: str
+    version: int
+    start: int
+    end: int
+    text: str
+    line: int  # from 0
+    place: Place
+    old_line: str
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    shown: bool = False
+    answered: bool = False  # accepted or rejected
+
+    @property
+    def kind(self) -> str:
+        """The kind of the substitution."""
+        return self.place.substitution.kind
+
+    @property
+    def confidence(self) -> float:
+        """The share of such edits that were right, as measured."""
+        return CONFIDENCE[self.kind]
+
+
+class Offers:
+    """The last offers by their ids. `count(language, counts)` adds to the usage statistics."""
+
+    def __init__(self, count: Callable[[str, Counts], None]) -> None:
+        self._count = count
+        self._by_id: OrderedDict[str, Offer] = OrderedDict()
+        self._rejected: OrderedDict[tuple[object, ...], int] = OrderedDict()  # -> evidence at that time
+        self._applied: OrderedDict[tuple[object, ...], None] = OrderedDict()
+
+    def add(self, uri: str, language: str, version: int, proposal: Proposal, base: int, line: int, old: str) -> Offer:
+        """Keep an edit as offered. `base`: the offset in the document of the text that the proposal is about."""
+        start, end = base + proposal.start, base + proposal.end
+        offer = Offer(uri, language, version, start, end, proposal.text, line, proposal.place, old)
+        self._by_id[offer.id] = offer
+        while len(self._by_id) > MOST_OFFERS:
+            self._by_id.popitem(last=False)
+        return offer
+
+    def last_of(self, uri: str) -> Offer | None:
+        """The last offer in a document."""
+        return next((offer for offer in reversed(self._by_id.values()) if offer.uri == uri), None)
+
+    def shown(self, offer_id: str) -> None:
+        """The client shows an edit."""
+        offer = self._by_id.get(offer_id)
+        if offer is not None and not offer.shown:
+            offer.shown = True
+            self._count(offer.language, {"next_edit.shown": 1})
+
+    def accepted(self, offer_id: str) -> None:
+        """The user accepted an edit, or the document shows that."""
+        offer = self._by_id.get(offer_id)
+        if offer is None or offer.answered:
+            return
+        self.shown(offer_id)
+        offer.answered = True
+        self._applied[_place_key(offer.uri, offer.line, offer.old_line, offer.place)] = None
+        while len(self._applied) > MOST_ANSWERS:
+            self._applied.popitem(last=False)
+        self._count(offer.language, {"next_edit.accepted": 1})
+
+    def rejected(self, offer_id: str) -> None:
+        """The user rejected an edit."""
+        offer = self._by_id.get(offer_id)
+        if offer is None or offer.answered:
+            return
+        self.shown(offer_id)
+        offer.answered = True
+        self._reject(offer.uri, offer.place)
+        self._count(offer.language, {"next_edit.rejected": 1})
+
+    def declined(self, uri: str, line: int, old_line: str, place: Place) -> str:
+        """The reason not to offer a place again; "" for none."""
+        if self._rejected.get((uri, place.substitution), -1) >= place.evidence.times:
+            return DECLINED
+        if _place_key(uri, line, old_line, place) not in self._applied:
+            return ""
+        self._reject(uri, place)
+        return UNDOES
+
+    def _reject(self, uri: str, place: Place) -> None:
+        self._rejected[uri, place.substitution] = place.evidence.times
+        while len(self._rejected) > MOST_ANSWERS:
+            self._rejected.popitem(last=False)
+
+    def closed(self, uri: str) -> None:
+        """Forget a closed document."""
+        for offer_id in [offer.id for offer in self._by_id.values() if offer.uri == uri]:
+            del self._by_id[offer_id]
+
+
+def _place_key(uri: str, line: int, old_line: str, place: Place) -> tuple[object, ...]:
+    return uri, line, old_line, place.new

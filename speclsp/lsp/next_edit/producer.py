@@ -1,0 +1,232 @@
+"""The deterministic producer of next edits: applies a substitution of the last edits where the same thing stands.
+
+    recent edits ─► learn ─► places ─► gate ─► filters ─► Proposal, or the reason for none
+
+    gate       the change was made at least twice, its last time in the newest edit, and no place between was left as it
+               was; tokens around it agree; the same kind of text (code, string, comment); an identifier in its scope
+    filters    nothing of the last edits is undone; more than whitespace changes; the syntax gets no worse; no secret;
+               at most 20 lines more
+
+Precision comes first: a suggestion elsewhere in the file interrupts. benchmarks/editor/next_edit.py measures the gate.
+The work is bounded, and ends when its budget of processor time is spent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from speclsp.lsp.context.recent_activity import Edit, same_grammar, whole_lines
+from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
+from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, PHRASE, RENAME, Learned, RecentEdit, learn
+from speclsp.lsp.reasons import NO_RECENT_EDIT, NO_REPEAT, Reason
+from speclsp.lsp.syntax.incremental_parse import parse_clock_s
+from speclsp.lsp.syntax.parser import SyntaxParser
+from speclsp.lsp.syntax.tree import SyntaxTree
+from speclsp.lsp.visibility import secret_text
+
+Item = TypeVar("Item")
+
+PRODUCER = "substitutions"
+BUDGET_MS = 10.0
+LEAST_TIMES = {RENAME: 2, PHRASE: 2, LINES: 2, ARGUMENT: 3}
+LEAST_TEXT = 8  # characters of a phrase in a comment or a string: short ones are words of a language
+MOST_ADDED_LINES = 20
+MOST_CHECKED = 6  # places that are parsed
+STATEMENT = re.compile(
+    r"\b(?:if|elif|else|return|await|for|while|in|is|not|raise|yield|assert|with|try|except|case|switch|throw|new|const|let"
+    r"|var|del|async|import|from|lambda|and|or)\b"
+)
+DEFINITION = (  # of a name, in any language: a declaration, an assignment, a parameter, an import
+    r"\b(?:def|class|function|const|let|var|type|interface|struct|enum|fn|func|fun|for|as)\s+{name}\b"
+    r"|(?m:^[ \t]*(?:self\.|this\.)?{name}\s*(?::[^=\n]*)?=[^=])|(?m:^[ \t]+{name}\s*:\s)|[(,]\s*{name}\s*:"
+    r"|\b(?:def|function|fn|func|fun)\s+\w+\s*\([^)]*\b{name}\b|\bimport\s[^\n]*\b{name}\b"
+)
+PAIRED = ("()", "[]", "{}", '""', "''", "``")
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A replacement of `[start, end)` of the text, as small as whole tokens allow."""
+
+    start: int
+    end: int
+    text: str
+    place: Place
+
+    @property
+    def kind(self) -> str:
+        """The kind of the substitution."""
+        return self.place.substitution.kind
+
+
+Declined = Callable[[Place], str]  # the reason not to propose a place again; "": none
+
+
+class Producer:
+    """Proposes edits. Keeps a parser, whose last tree makes the next parse fast."""
+
+    def __init__(self, clock_s: Callable[[], float] = parse_clock_s) -> None:
+        self._parser = SyntaxParser()
+        self._clock_s = clock_s
+
+    def propose(
+        self,
+        text: str,
+        language: str,
+        uri: str,
+        cursor: int,
+        edits: Sequence[Edit],
+        declined: Declined = lambda place: "",
+        budget_ms: float = BUDGET_MS,
+    ) -> Proposal | str:
+        """The nearest edit that passes gate and filters, or the reason for none. `edits`: the oldest first."""
+        deadline_s = self._clock_s() + budget_ms / 1000
+        recent = [
+            RecentEdit(edit.uri, tuple(whole_lines(edit.before)), tuple(whole_lines(edit.after)), edit.times)
+            for edit in edits
+            if same_grammar(edit.language, language)
+        ]
+        if not recent:
+            return NO_RECENT_EDIT
+        learned = learn(recent)
+        checked, reason, tree = 0, NO_REPEAT, None
+        for place in places(learned, text, cursor, lambda place: is_repeated(place, len(recent) - 1)):
+            if checked == MOST_CHECKED or self._clock_s() > deadline_s:
+                break
+            if is_skipped(place, text, cursor):
+                continue
+            checked += 1
+            problem = declined(place) or self._text_problem(place, text, learned)
+            if not problem:
+                left_ms = (deadline_s - self._clock_s()) * 1000
+                tree = tree or self._parser.parse(language, text, left_ms, near=place.start)
+                problem = syntax_problem(tree, place, text, uri, left_ms)
+            if not problem:
+                return minimal(place, text)
+            reason = problem
+        return reason
+
+    def _text_problem(self, place: Place, text: str, learned: Learned) -> str:
+        old, new = text[place.start : place.end], place.new
+        if old.split() == new.split() or new.count("\n") - old.count("\n") > MOST_ADDED_LINES:
+            return NO_REPEAT
+        if any(line not in old and secret_text.holds_secret(line) for line in new.split("\n")):
+            return secret_text.SECRET
+        return ""
+
+
+# ── gate ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_repeated(place: Place, newest: int) -> bool:
+    """True if the user made this change several times, the last time just now, and it is complete in itself."""
+    evidence, substitution = place.evidence, place.substitution
+    if evidence.newest != newest or evidence.times < LEAST_TIMES[substitution.kind]:
+        return False
+    if not is_balanced(substitution.old) or not is_balanced(substitution.new):
+        return False
+    return substitution.kind != PHRASE or is_expression(substitution.old, substitution.new)
+
+
+def is_expression(old: str, new: str) -> bool:
+    """True if a phrase stands for another one in an expression, and does not turn one statement into another."""
+    old, new = old.strip(), new.strip()
+    cut = not new or old[0] in ",=" or old[-1] in ",=:" or new[-1] in "=:"
+    return not cut and STATEMENT.findall(old) == STATEMENT.findall(new)
+
+
+def is_balanced(piece: str) -> bool:
+    """True if a piece of code closes as many brackets and quotes as it opens."""
+    return all(
+        piece.count(pair[0]) == piece.count(pair[1]) if pair[0] != pair[1] else piece.count(pair[0]) % 2 == 0
+        for pair in PAIRED
+    )
+
+
+def is_skipped(place: Place, text: str, cursor: int) -> bool:
+    """True if a place like this one was left as it was, between the first such change and the cursor."""
+    changed = [offset for origin in place.evidence.origins if (offset := text.find(origin.line)) >= 0]
+    if not changed:
+        return False
+    low, high = min(changed), max(*changed, cursor)
+    low = text.rfind("\n", 0, low) + 1
+    return any(
+        place_at(place.substitution, place.evidence, text, start) is not None
+        for start in occurrences(place.substitution, text, low, high)
+    )
+
+
+# ── filters ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def syntax_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str, budget_ms: float) -> str:
+    """The reason why the edit does not fit the syntax at its place; "" where it does. Without a tree nothing fits."""
+    if tree is None or budget_ms <= 0:
+        return NO_REPEAT
+    substitution = place.substitution
+    changed = [  # (start of the line, start of the new tokens) wherever the user made the change in this document
+        (offset, offset + max(origin.line.find(substitution.new), 0))
+        for origin in place.evidence.origins
+        if origin.uri == uri and (offset := text.find(origin.line)) >= 0
+    ]
+    kind, kinds = tree.kind_at(place.changed_at(text) + 1), {tree.kind_at(at + 1) for _, at in changed}
+    if substitution.kind != LINES and kinds and kind not in kinds:
+        return NO_REPEAT
+    if substitution.kind == PHRASE and kind != "code" and len(substitution.old) < LEAST_TEXT:
+        return NO_REPEAT
+    if substitution.kind == RENAME and not is_renamed(tree, place, text, [line for line, _ in changed]):
+        return NO_REPEAT
+    errors = tree.count_errors_with(place.start, place.end, place.new, budget_ms)
+    return "" if errors is not None and errors <= tree.count_errors() else Reason.BREAKS.value
+
+
+def is_renamed(tree: SyntaxTree, place: Place, text: str, changed: Sequence[int]) -> bool:
+    """True if the identifier was renamed, and means the same here as at the changed places.
+
+    Its definition has the new name, and none has the old one: in the scope that all changes are in, or for a member
+    (`x.name`) in the whole text. Where the definition is in another file, nothing tells a rename from another call.
+    """
+    old, new = place.substitution.old, place.substitution.new
+    low, high = 0, len(text)
+    if changed and f".{old}" not in text[place.start : place.end]:
+        shared = common_start([[(scope.start, scope.end) for scope in tree.enclosing(offset)] for offset in changed])
+        if shared:
+            low, high = shared[-1]
+        if not low <= place.start < high:
+            return False
+    defines_old, defines_new = (
+        re.compile(DEFINITION.format(name=re.escape(name))).search(text, low, high) for name in (old, new)
+    )
+    return defines_new is not None and defines_old is None
+
+
+def minimal(place: Place, text: str) -> Proposal:
+    """The edit without the equal tokens at its ends."""
+    old, new = text[place.start : place.end].replace("\r\n", "\n"), place.new
+    if len(old) != place.end - place.start:  # line ends of two characters: the offsets would not fit
+        return Proposal(place.start, place.end, new, place)
+    head = len(common_start([old, new]))
+    while head and _is_inside_word(old, head) | _is_inside_word(new, head):
+        head -= 1
+    tail = len(common_start([old[head:][::-1], new[head:][::-1]]))
+    while tail and _is_inside_word(old, len(old) - tail) | _is_inside_word(new, len(new) - tail):
+        tail -= 1
+    return Proposal(place.start + head, place.end - tail, new[head : len(new) - tail], place)
+
+
+def common_start(sequences: Sequence[Sequence[Item]]) -> Sequence[Item]:
+    """The part that all sequences begin with."""
+    low, high = min(sequences), max(sequences)  # type: ignore[type-var]
+    return next((low[:n] for n, item in enumerate(low) if n >= len(high) or item != high[n]), low)
+
+
+def _is_inside_word(text: str, at: int) -> bool:
+    return 0 < at < len(text) and is_word(text[at - 1]) and is_word(text[at])
+
+
+def is_word(character: str) -> bool:
+    """True for a character of an identifier."""
+    return character.isalnum() or character == "_"

@@ -1,0 +1,260 @@
+"""Substitutions learned from recent edits: the tokens that went, the tokens that came, and how often.
+
+    edit, before and after ─► changed lines in pairs ─► token diff ─► Substitution, with its Evidence
+
+    rename     one identifier for another                         old_name -> new_name
+    phrase     tokens with an identifier among them               print( -> log.info(       x.items -> wrap(x.items)
+    argument   an argument added to calls of one function         fetch(a) -> fetch(a, timeout=5)
+    lines      whole lines for other lines
+
+Nothing is learned from whitespace, from long lines, or from a change that a later edit has reversed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+RENAME, PHRASE, ARGUMENT, LINES = "rename", "phrase", "argument", "lines"
+LEAST_NAME = 3  # characters of an identifier that a substitution is about
+MOST_LINE_CHARACTERS = 300
+MOST_TOKENS = 12  # of a phrase
+MOST_BLOCK_LINES = 8  # of replaced lines
+LEAST_BLOCK_CHARACTERS = 12
+LEAST_ALIKE = 0.5  # share of equal characters in a line and its successor, where a block changes its number of lines
+
+TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
+NAME = re.compile(r"[^\W\d]\w*\Z")
+DEFINES = re.compile(r"\b(?:def|class|function|func|fn|fun|sub|interface|struct|type|enum)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class RecentEdit:
+    """Lines before and after an edit, without line ends. `times`: how often the user made this same edit."""
+
+    uri: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Substitution:
+    """One change of text. `callee` and `last` (the argument's place) belong to an `argument`."""
+
+    kind: str
+    old: str
+    new: str
+    callee: str = ""
+    last: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One changed line that taught a substitution. `left` and `right`: the tokens around the changed ones."""
+
+    uri: str
+    line: str  # after the edit
+    left: str = ""
+    right: str = ""
+
+
+@dataclass(slots=True)
+class Evidence:
+    """The changed lines that a substitution was learned from."""
+
+    times: int = 0
+    newest: int = 0  # index of the last edit with it
+    origins: list[Origin] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Learned:
+    """Everything that the recent edits teach."""
+
+    substitutions: dict[Substitution, Evidence]
+    changes: set[tuple[str, str]]  # (line before, line after), without blanks around them
+
+
+def learn(edits: Sequence[RecentEdit]) -> Learned:
+    """The substitutions of some edits, oldest first. One that contradicts a later edit is left out."""
+    learned = Learned({}, set())
+    for number, edit in enumerate(edits):
+        for old, new in changed_blocks(edit):
+            if is_block(old, new):
+                _count(learned, Substitution(LINES, unindented(old), unindented(new)), number, edit, "", new[0])
+        for old_line, new_line in changed_lines(edit):
+            learned.changes.add((old_line.strip(), new_line.strip()))
+            for substitution in dict.fromkeys(of_line(old_line, new_line)):
+                _count(learned, substitution, number, edit, old_line, new_line)
+    kept = learned.substitutions
+    learned.substitutions = {key: evidence for key, evidence in kept.items() if not _is_contradicted(key, kept)}
+    return learned
+
+
+def _count(learned: Learned, key: Substitution, number: int, edit: RecentEdit, old_line: str, new_line: str) -> None:
+    evidence = learned.substitutions.setdefault(key, Evidence())
+    evidence.times += edit.times
+    evidence.newest = number
+    left, right = around(old_line, old_line.find(key.old), len(key.old)) if key.old in old_line else ("", "")
+    evidence.origins.append(Origin(edit.uri, new_line, left, right))
+
+
+def around(line: str, start: int, length: int) -> tuple[str, str]:
+    """The tokens before and after a piece of a line, blanks aside; "" at the line's ends."""
+    before, after = line[:start].split(), line[start + length :].split()
+    left = TOKEN.findall(before[-1])[-1] if before else ""
+    right = TOKEN.findall(after[0])[0] if after else ""
+    return left, right
+
+
+def _is_contradicted(key: Substitution, known: dict[Substitution, Evidence]) -> bool:
+    """True if another edit did the reverse, or changed the same text into something else, not earlier than this one."""
+    newest = known[key].newest
+    for other, evidence in known.items():
+        if other is key or other.kind != key.kind or evidence.newest < newest:
+            continue
+        if (other.old, other.new) == (key.new, key.old) and other.callee == key.callee:
+            return True
+        if other.old == key.old and other.new != key.new and other.callee == key.callee and key.kind != ARGUMENT:
+            return True
+    return False
+
+
+# ── pairs of lines ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def changed_blocks(edit: RecentEdit) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """(lines before, lines after) of each block that an edit replaced."""
+    matcher = difflib.SequenceMatcher(None, edit.before, edit.after, autojunk=False)
+    for kind, low, high, start, end in matcher.get_opcodes():
+        if kind == "replace":
+            yield edit.before[low:high], edit.after[start:end]
+
+
+def changed_lines(edit: RecentEdit) -> Iterator[tuple[str, str]]:
+    """(line before, line after) of each line that an edit changed. Added and removed lines have no partner."""
+    for old, new in changed_blocks(edit):
+        if len(old) == len(new):
+            pairs: Iterable[tuple[str, str]] = zip(old, new, strict=True)
+        else:
+            pairs = _alike(old, new)
+        for old_line, new_line in pairs:
+            short = max(len(old_line), len(new_line)) <= MOST_LINE_CHARACTERS
+            if short and old_line.split() != new_line.split():
+                yield old_line, new_line
+
+
+def _alike(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Lines of two blocks that are alike, in order."""
+    start = 0
+    if max(len(old), len(new)) > MOST_BLOCK_LINES:
+        return
+    for line in old:
+        ratios = [
+            difflib.SequenceMatcher(None, line.strip(), other.strip(), autojunk=False).ratio()
+            for other in new[start:]
+            if len(line) <= MOST_LINE_CHARACTERS and len(other) <= MOST_LINE_CHARACTERS
+        ]
+        if ratios and max(ratios) >= LEAST_ALIKE:
+            start += ratios.index(max(ratios)) + 1
+            yield line, new[start - 1]
+
+
+def is_block(old: Sequence[str], new: Sequence[str]) -> bool:
+    """True if a replaced block is short, and characteristic enough to be the same thing elsewhere."""
+    characters = sum(len(line.strip()) for line in old)
+    names = [token for line in old for token in TOKEN.findall(line) if is_name(token)]
+    lines = max(len(old), len(new))
+    return lines <= MOST_BLOCK_LINES and characters >= LEAST_BLOCK_CHARACTERS and len(names) >= 2
+
+
+def unindented(lines: Sequence[str]) -> str:
+    """Lines joined by newlines, without the indentation of the first one."""
+    indent = lines[0][: len(lines[0]) - len(lines[0].lstrip())] if lines else ""
+    return "\n".join(line.removeprefix(indent) for line in lines)
+
+
+# ── the tokens of one line ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def of_line(old_line: str, new_line: str) -> Iterator[Substitution]:
+    """The substitutions that turn one line into the other."""
+    old, new = TOKEN.findall(old_line.strip()), TOKEN.findall(new_line.strip())
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    changes = [code for code in matcher.get_opcodes() if code[0] != "equal"]
+    for _, low, high, start, end in changes:
+        yield from _renames(old[low:high], new[start:end])
+    for _, low, high, start, end in changes:
+        if low == high and (argument := _argument(old, low, new[start:end])) is not None:
+            yield argument
+    spans = [code[1:] for code in changes]
+    if len(spans) > 1:
+        spans.append((spans[0][0], spans[-1][1], spans[0][2], spans[-1][3]))
+    for low, high, start, end in spans:
+        phrase = _phrase(old, new, low, high, start, end)
+        if phrase is not None:
+            yield phrase
+
+
+def _renames(old: Sequence[str], new: Sequence[str]) -> Iterator[Substitution]:
+    """Renamed identifiers, where two pieces differ in nothing else."""
+    if len(old) != len(new):
+        return
+    differing = [(one, other) for one, other in zip(old, new, strict=True) if one != other]
+    if all(is_name(one) and NAME.match(other) for one, other in differing):
+        yield from (Substitution(RENAME, one, other) for one, other in differing)
+
+
+def _phrase(old: list[str], new: list[str], low: int, high: int, start: int, end: int) -> Substitution | None:
+    """The change of `old[low:high]` to `new[start:end]`, widened until an identifier is among the old tokens."""
+    while not any(map(is_name, old[low:high])) or old[high - 1].isspace() or old[low].isspace():
+        if low > 0 and start > 0 and old[low - 1] == new[start - 1]:
+            low, start = low - 1, start - 1
+        elif high < len(old) and end < len(new) and old[high] == new[end]:
+            high, end = high + 1, end + 1
+        else:
+            return None
+        if high - low > MOST_TOKENS:
+            return None
+    if high - low > MOST_TOKENS or end - start > 2 * MOST_TOKENS or (high - low == 1 == end - start):
+        return None
+    return Substitution(PHRASE, "".join(old[low:high]), "".join(new[start:end]))
+
+
+def _argument(old: list[str], at: int, inserted: list[str]) -> Substitution | None:
+    """An argument that was added to a call, first or last."""
+    text = "".join(inserted).strip().strip(",").strip()
+    opening = enclosing_call(old, at)
+    if opening is None or not text or DEFINES.search("".join(old[:opening])):
+        return None
+    before = "".join(old[opening + 1 : at]).strip()
+    after = "".join(old[at:]).lstrip()
+    if after.startswith(")"):
+        return Substitution(ARGUMENT, "", text, callee=old[opening - 1], last=True)
+    return Substitution(ARGUMENT, "", text, callee=old[opening - 1], last=False) if not before else None
+
+
+def enclosing_call(tokens: Sequence[str], at: int) -> int | None:
+    """The index of the innermost open parenthesis before `at`, if an identifier stands before it."""
+    depth = 0
+    for index in range(at - 1, 0, -1):
+        if tokens[index] in ")]}":
+            depth += 1
+        elif tokens[index] in "([{":
+            if depth == 0:
+                return index if tokens[index] == "(" and is_name(tokens[index - 1]) else None
+            depth -= 1
+    return None
+
+
+def is_name(token: str) -> bool:
+    """True for an identifier long enough to be characteristic."""
+    return len(token) >= LEAST_NAME and NAME.match(token) is not None
+
+
+def newest_first(substitutions: dict[Substitution, Evidence]) -> list[tuple[Substitution, Evidence]]:
+    """The substitutions by the edit that taught them last; the most frequent first among equals."""
+    return sorted(substitutions.items(), key=lambda item: (-item[1].newest, -item[1].times))

@@ -1,0 +1,122 @@
+"""Params and answers of the next-edit requests: Copilot's textDocument/copilotInlineEdit and speclsp/nextEdit.
+
+An answer is always an object with a list `edits`: a client of Copilot's protocol throws on null, and shows any error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from speclsp.errors import InputError
+from speclsp.lsp.documents.document import Document
+
+if TYPE_CHECKING:
+    from speclsp.lsp.next_edit.offers import Offer
+
+COPILOT_INLINE_EDIT, DID_SHOW_INLINE_EDIT = "textDocument/copilotInlineEdit", "textDocument/didShowInlineEdit"
+DID_FOCUS, DID_SHOW_COMPLETION = "textDocument/didFocus", "textDocument/didShowCompletion"
+DID_PARTIALLY_ACCEPT = "textDocument/didPartiallyAcceptCompletion"
+NEXT_EDIT, SHOWN = "speclsp/nextEdit", "speclsp/nextEditShown"
+ACCEPTED, REJECTED = "speclsp/nextEditAccepted", "speclsp/nextEditRejected"
+ACCEPT_COMMAND = "speclsp.didAcceptEdit"
+COPILOT_ACCEPT_COMMAND = "github.copilot.didAcceptCompletionItem"  # some clients have its name in their code
+IGNORED = (DID_FOCUS, DID_SHOW_COMPLETION, DID_PARTIALLY_ACCEPT)
+TITLE = "Accept the next edit"
+TRIGGERS = ("edit", "accept", "diagnostic", "manual")
+
+Answer = dict[str, list[dict[str, object]]]
+
+
+@dataclass(frozen=True, slots=True)
+class NextEditRequest:
+    """A request for the next edit. `version` is None where the client sends none."""
+
+    uri: str
+    version: int | None
+    position: Mapping[str, int]
+
+
+def parse_request(method: str, params: Any) -> NextEditRequest:
+    """The checked params; unknown members are ignored. Raises InputError."""
+    document, position = member(params, "textDocument"), member(params, "position")
+    uri, version = member(document, "uri"), member(document, "version")
+    line, character = member(position, "line"), member(position, "character")
+    places = [value for value in (line, character) if type(value) is int and value >= 0]
+    if not isinstance(uri, str) or len(places) != 2 or (version is not None and type(version) is not int):
+        raise InputError(
+            f'{method} needs {{"textDocument": {{"uri", "version"}}, "position": {{"line", "character"}}}}.'
+        )
+    if method == NEXT_EDIT and member(params, "trigger") not in (None, *TRIGGERS):
+        raise InputError(f"{method}: trigger is one of {', '.join(TRIGGERS)}.")
+    return NextEditRequest(uri, version, {"line": line, "character": character})
+
+
+def member(value: Any, name: str) -> Any:
+    """A member of a JSON object; None where there is none, or no object."""
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
+def shown_id(params: Any) -> str:
+    """The edit that textDocument/didShowInlineEdit names; "" where it names none."""
+    arguments = member(member(member(params, "item"), "command"), "arguments")
+    return first_id(arguments)
+
+
+def first_id(arguments: Any) -> str:
+    """The edit that a command's arguments name; "" where they name none."""
+    return arguments[0] if isinstance(arguments, list | tuple) and arguments and isinstance(arguments[0], str) else ""
+
+
+def named_id(params: Any) -> str:
+    """The edit that speclsp/nextEditShown, -Accepted or -Rejected names; "" where it names none."""
+    name = member(params, "id")
+    return name if isinstance(name, str) else ""
+
+
+def range_of(document: Document, offer: Offer, encoding: str) -> dict[str, dict[str, int]]:
+    """The range of an edit in the client's columns. The document has the version of the offer."""
+    return {"start": document.position(offer.start, encoding), "end": document.position(offer.end, encoding)}
+
+
+def copilot_answer(document: Document | None, offer: Offer | None, encoding: str) -> Answer:
+    """The answer of textDocument/copilotInlineEdit: at most one edit. Clients apply all edits of an answer at once."""
+    if document is None or offer is None:
+        return {"edits": []}
+    edit: dict[str, object] = {
+        "text": offer.text,
+        "range": range_of(document, offer, encoding),
+        "textDocument": {"uri": document.uri, "version": offer.version},
+        "command": {"title": TITLE, "command": ACCEPT_COMMAND, "arguments": [offer.id]},
+    }
+    return {"edits": [edit]}
+
+
+def own_answer(document: Document | None, offer: Offer | None, cursor: int, encoding: str) -> Answer:
+    """The answer of speclsp/nextEdit: at most one edit, its kind, and whether it can be ghost text at the cursor."""
+    if document is None or offer is None:
+        return {"edits": []}
+    edit = {
+        "id": offer.id,
+        "text": offer.text,
+        "range": range_of(document, offer, encoding),
+        "textDocument": {"uri": document.uri, "version": offer.version},
+        "kind": "rename" if offer.kind == "rename" else "edit",
+        "confidence": offer.confidence,
+        "ghost": is_ghost(document, offer, cursor),
+    }
+    return {"edits": [edit]}
+
+
+def is_ghost(document: Document, offer: Offer, cursor: int) -> bool:
+    """True if the edit can be ghost text: it begins at or behind the cursor, on its line, and removes nothing."""
+    old = document.piece(offer.start, offer.end)
+    here, there, end = (document.position(offset, "utf-32")["line"] for offset in (cursor, offer.start, offer.end))
+    return here == there == end and offer.start >= cursor and is_subsequence(old, offer.text)
+
+
+def is_subsequence(old: str, new: str) -> bool:
+    """True if `new` holds the characters of `old` in their order."""
+    characters = iter(new)
+    return all(character in characters for character in old)
