@@ -70,7 +70,7 @@ def two_changes(editor: Editor, text: str = PHRASES, uri: str = URI, encoding: s
     ask(page, 0)  # after this its ignore files have been read
     number = next(n for n, line in enumerate(text.split("\n")) if "lib.read(open_file" in line)
     for line in (number, number + 1):
-        cursor = replace(page, "lib.read(open_file", "lib.load(shared_file", line)
+        cursor = replace(page, "lib.read(open_file", "lib.read(shared.file", line)
     return page, cursor
 
 
@@ -149,7 +149,7 @@ def test_a_change_made_twice_is_offered_at_the_next_place_and_then_at_all_others
         apply(page, edit)
         assert editor.call("workspace/executeCommand", edit["command"]) is None
         cursor = offset(page, edit["range"]["start"])
-    assert "lib.read" not in page.text and page.text.count("lib.load(shared_file") == 6
+    assert "open_file" not in page.text and page.text.count("lib.read(shared.file") == 6
     assert ask(page, cursor) == []
 
 
@@ -158,7 +158,7 @@ def test_positions_are_utf16_for_a_copilot_client(editor: Editor):
     page, cursor = two_changes(editor, text, uri="file:///project/case2.py")
     (edit,) = ask(page, cursor)
     apply(page, edit)
-    assert "𐐀_result_2 = lib.load(shared_file, 2)" in page.text
+    assert "𐐀_result_2 = lib.read(shared.file, 2)" in page.text
 
 
 def test_another_version_an_unknown_document_and_a_position_past_the_end_give_no_error(editor: Editor):
@@ -208,7 +208,7 @@ def test_a_rejected_change_is_not_offered_again_until_the_user_makes_it_once_mor
     editor.notify(wire.REJECTED, {"id": edit["id"], "reason": "rejected"})
     assert ask(page, cursor) == []
     assert editor.call("speclsp/explain", {"textDocument": {"uri": page.uri}})["next_edit"]["outcome"] == "declined"
-    cursor = replace(page, "lib.read(open_file", "lib.load(shared_file", 5)
+    cursor = replace(page, "lib.read(open_file", "lib.read(shared.file", 5)
     assert len(ask(page, cursor)) == 1
 
 
@@ -251,8 +251,8 @@ def test_an_edit_of_ten_thousand_lines_and_an_undo_storm_are_survived(editor: Ed
     ask(page, 0)
     page.edit(0, len(bulk), "")
     for _ in range(50):
-        page.edit(0, 0, "lib.load(shared_file")
-        page.edit(0, len("lib.load(shared_file"), "")
+        page.edit(0, 0, "lib.read(shared.file")
+        page.edit(0, len("lib.read(shared.file"), "")
         ask(page, cursor)
     assert page.text.startswith("import lib\n")
 

@@ -36,6 +36,7 @@ OPTIONAL = {"bitsandbytes"}  # only 4-bit weights need it
 KNOWN_HOLE, KNOWN_ANSWER = "def add(a, b):\n    return ", "a + b"
 SAMPLE, SAMPLE_MARK = Path(__file__).with_name("doctor_sample.txt"), "<cursor>"  # Python source of usual size
 PEAK_S = 0.5  # to measure each peak of the processor
+COPILOT_SERVER = "copilot-language-server"
 SLOW_MS = 1500  # a completion slower than this comes too late for most typists
 
 
@@ -77,6 +78,8 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
     yield of_settings(problems)
     yield from places()
     yield shared_engine()
+    if config.nextEdit.enabled:
+        yield from copilot_servers()
     if any(check.status == FAIL for check in packages):
         return
     yield grammars()
@@ -172,6 +175,22 @@ def shared_engine() -> DoctorCheck:
     )
     fix = {"silent": "`speclsp engine stop` ends it", "error": "`speclsp engine status` shows the cause"}.get(state, "")
     return DoctorCheck(name="shared", status=WARN if fix else OK, found=summary, fix=fix, facts={"pid": status["pid"]})
+
+
+def copilot_servers() -> Iterator[DoctorCheck]:
+    """Warn about a running Copilot language server: both would show next edits in the same buffer."""
+    import psutil
+
+    for process in psutil.process_iter(["pid", "name", "cmdline"]):
+        words = [process.info["name"] or "", *(process.info["cmdline"] or [])[:3]]
+        if any(Path(word).name.startswith(COPILOT_SERVER) for word in words):
+            yield DoctorCheck(
+                name="next edit",
+                status=WARN,
+                found=f"{COPILOT_SERVER} runs too (process {process.info['pid']}): both show next edits in one buffer",
+                fix="turn off one of them: `speclsp config set nextEdit.enabled false`, or the Copilot client",
+            )
+            return
 
 
 def nearest_existing(path: Path) -> Path:
