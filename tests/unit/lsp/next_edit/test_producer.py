@@ -1,0 +1,196 @@
+"""Laws of the deterministic producer: what is learned, what is offered, and what never is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.editor import next_edit as bench
+from benchmarks.quality import edits
+from speclsp.lsp.context.recent_activity import RecentActivity
+from speclsp.lsp.documents.document import Documents
+from speclsp.lsp.next_edit.producer import Producer, Proposal
+from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, PHRASE, RENAME, RecentEdit, Substitution, learn
+from speclsp.lsp.reasons import NO_RECENT_EDIT, NO_REPEAT
+from speclsp.lsp.syntax.parser import SyntaxParser
+
+URI = "file:///work/app.py"
+AMPLE_MS = 10_000.0
+AWS_KEY = "AKIA" + "Q7ZB3XK5M2VN8LPT"
+KEYS = "".join(f"read_{n} = lib.read(open_file, {n})\n" for n in range(5))
+
+
+class Desk:
+    """One document, its edits, and the producer with ample time."""
+
+    def __init__(self, text: str, language: str = "python") -> None:
+        self.activity = RecentActivity(lambda uri: False, lambda uri: uri, clock=lambda: 0.0)
+        documents = Documents()
+        documents.follow_edits(self.activity.edited)
+        self.document = documents.open(URI, language, 1, text)
+        self.cursor = 0
+        self.producer = Producer(clock_s=lambda: 0.0)
+
+    def change(self, old: str, new: str, line: int) -> None:
+        """Replace `old` on a line."""
+        column = self.document.lines(line, line + 1)[0].index(old)
+        span = {name: {"line": line, "character": at} for name, at in (("start", column), ("end", column + len(old)))}
+        self.document.apply([{"range": span, "text": new}], "utf-32")
+        self.cursor = self.document.offset({"line": line, "character": column}, "utf-32")
+
+    def propose(self) -> Proposal | str:
+        """The edit that would be shown now."""
+        document = self.document
+        recent = self.activity.recent()
+        return self.producer.propose(document.text, document.language, URI, self.cursor, recent, budget_ms=AMPLE_MS)
+
+    def applied(self, proposal: Proposal) -> str:
+        """The text after an edit."""
+        text = self.document.text
+        return text[: proposal.start] + proposal.text + text[proposal.end :]
+
+
+def learned(*lines: tuple[str, str]) -> set[Substitution]:
+    return set(learn([RecentEdit(URI, (old,), (new,)) for old, new in lines]).substitutions)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "substitution"),
+    [
+        ("total = add(price)", "total = sum_of(price)", Substitution(RENAME, "add", "sum_of")),
+        ("x = open_file", "x = shared.file", Substitution(PHRASE, "open_file", "shared.file")),
+        ("y = fetch(a)", "y = fetch(a, timeout=5)", Substitution(ARGUMENT, "", "timeout=5", callee="fetch")),
+        (
+            "do_it(now_or_never)",
+            "log(now_or_never, 3)",
+            Substitution(LINES, "do_it(now_or_never)", "log(now_or_never, 3)"),
+        ),
+    ],
+)
+def test_a_changed_line_teaches_its_substitution(old: str, new: str, substitution: Substitution):
+    assert substitution in learned((old, new))
+
+
+def test_a_change_that_was_reversed_teaches_nothing():
+    assert Substitution(RENAME, "price", "cost") not in learned(("a = price", "a = cost"), ("b = cost", "b = price"))
+
+
+def test_whitespace_and_long_lines_teach_nothing():
+    assert learned(("a = 1", "a  =  1")) == set()
+    assert learned(("value = 1" + " + 1" * 200, "other = 1" + " + 1" * 200)) == set()
+
+
+def test_without_an_edit_and_after_one_change_there_is_no_edit():
+    desk = Desk(KEYS)
+    assert desk.propose() == NO_RECENT_EDIT
+    desk.change("open_file", "shared.file", 0)
+    assert desk.propose() == NO_REPEAT
+
+
+def test_after_the_second_change_the_next_place_is_offered():
+    desk = Desk(KEYS)
+    for line in (0, 1):
+        desk.change("open_file", "shared.file", line)
+    proposal = desk.propose()
+    assert isinstance(proposal, Proposal)
+    assert desk.applied(proposal).split("\n")[2] == "read_2 = lib.read(shared.file, 2)"
+    assert desk.document.text[proposal.start : proposal.end] == "open_file"
+
+
+def test_a_place_that_the_user_passed_means_that_the_change_is_no_rule():
+    desk = Desk(KEYS)
+    for line in (0, 3):
+        desk.change("open_file", "shared.file", line)
+    assert desk.propose() == NO_REPEAT
+
+
+def test_a_renamed_variable_is_offered_in_its_own_function_only():
+    body = "def {0}(items):\n    count = len(items)\n    check(count)\n    return count + 1\n\n\n"
+    desk = Desk(body.format("first") + body.format("second"))
+    for line in (1, 2):
+        desk.change("count", "total", line)
+    proposal = desk.propose()
+    assert isinstance(proposal, Proposal) and desk.applied(proposal).split("\n")[3] == "    return total + 1"
+    desk.change("count", "total", 3)
+    assert desk.propose() == NO_REPEAT
+
+
+def test_a_name_is_no_rename_while_its_definition_keeps_the_old_name():
+    desk = Desk("def load():\n    pass\n\n\n" + "".join(f"value_{n} = load()\n" for n in range(4)))
+    for line in (4, 5):
+        desk.change("load", "read", line)
+    assert desk.propose() == NO_REPEAT
+
+
+def test_code_is_not_changed_in_a_comment_or_string():
+    desk = Desk(
+        KEYS.split("\n", 2)[0] + "\n" + KEYS.split("\n")[1] + "\n# see lib.read(open_file, 1)\ns = '(open_file, 2)'\n"
+    )
+    for line in (0, 1):
+        desk.change("open_file", "shared.file", line)
+    assert desk.propose() == NO_REPEAT
+
+
+def test_an_edit_never_adds_a_secret():
+    desk = Desk("".join(f"connect(some_key, {n})\n" for n in range(4)))
+    for line in (0, 1):
+        desk.change("some_key", f"'{AWS_KEY}'", line)
+    assert isinstance(desk.propose(), str)
+
+
+def test_nothing_is_offered_when_the_time_is_spent():
+    desk = Desk(KEYS)
+    for line in (0, 1):
+        desk.change("open_file", "shared.file", line)
+    recent = desk.activity.recent()
+    assert desk.producer.propose(desk.document.text, "python", URI, desk.cursor, recent, budget_ms=-1.0) == NO_REPEAT
+
+
+NAMES = st.sampled_from(["alpha", "beta", "gamma", "open_file", "total", "items"])
+LINES_OF_CODE = st.builds("{} = call({}, {})".format, NAMES, NAMES, NAMES) | st.builds(
+    "if {}: {}()".format, NAMES, NAMES
+)
+NEW_TEXT = st.sampled_from(["delta", "shared.file", "wrap(item)", "", "(", "'text'", "x\ny = 1", "  "])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(LINES_OF_CODE, min_size=4, max_size=12), NAMES, NEW_TEXT, st.sampled_from(["\n", "\r\n"]))
+def test_an_applied_edit_parses_no_worse_changes_words_and_undoes_nothing(
+    code: list[str], old: str, new: str, newline: str
+):
+    text = newline.join([*code, ""])
+    desk = Desk(text)
+    lines = [n for n, line in enumerate(code) if old in line][:2]
+    for line in lines:
+        if old in desk.document.lines(line, line + 1)[0]:
+            desk.change(old, new, line)
+    before, proposal = desk.document.text, desk.propose()
+    if isinstance(proposal, Proposal):
+        after = desk.applied(proposal)
+        assert after.split() != before.split() and after != text
+        trees = [SyntaxParser().parse("python", version, AMPLE_MS) for version in (before, after)]
+        assert trees[0] is not None and trees[1] is not None
+        assert trees[1].count_errors() <= trees[0].count_errors()
+        assert after.count("\n") - before.count("\n") <= 20
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=300), st.text(max_size=30), st.text(max_size=30), st.integers(0, 300))
+def test_any_text_and_any_edits_are_survived(text: str, old: str, new: str, cursor: int):
+    desk = Desk(text)
+    desk.document.apply([{"text": text + old}], "utf-32")
+    desk.document.apply([{"text": text + new}], "utf-32")
+    desk.cursor = min(cursor, desk.document.characters)
+    assert isinstance(desk.propose(), Proposal | str)
+
+
+def test_the_benchmark_counts_right_exact_and_quiet_states():
+    before = KEYS
+    after = KEYS.replace("open_file", "shared.file").replace("read_3", "other_3")
+    after = "\n".join(line if n % 2 else line + "\n" for n, line in enumerate(after.split("\n")))
+    count = bench.Count()
+    shown = list(bench.replay("app.py", before, after, Producer(clock_s=lambda: 0.0), count))
+    assert count.shown == len(shown) and count.right <= count.shown
+    assert count.quiet == count.quiet_states > 0
+    assert count.states == len(edits.hunks(before, after)) - 1
