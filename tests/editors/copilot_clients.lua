@@ -33,7 +33,7 @@ end
 
 --- The answer of a request: an error or no answer fails the case.
 local function call(client, method, params)
-  local answer = assert(client:request_sync(method, params, WAIT_MS, 0), "no answer to " .. method)
+  local answer = assert(client:request_sync(method, params, WAIT_MS, vim.api.nvim_get_current_buf()), "no answer to " .. method)
   assert(answer.err == nil, vim.inspect(answer.err))
   return answer.result
 end
@@ -78,7 +78,7 @@ local function apply(edits, encoding)
     vim.tbl_map(function(edit)
       return { range = edit.range, newText = edit.text }
     end, edits),
-    0,
+    vim.api.nvim_get_current_buf(),
     encoding
   )
 end

@@ -15,6 +15,7 @@ from speclsp.lsp.next_edit.substitutions import (
     DEFINES,
     LINES,
     MOST_LINE_CHARACTERS,
+    RENAME,
     Evidence,
     Learned,
     Substitution,
@@ -22,7 +23,7 @@ from speclsp.lsp.next_edit.substitutions import (
     newest_first,
 )
 
-REACH_CHARACTERS = 100_000  # searched on either side of the cursor
+REACH_CHARACTERS = 60_000  # searched on either side of the cursor
 MOST_PLACES = 12  # examined on either side of the cursor, for one substitution
 MOST_SUBSTITUTIONS = 24
 MOST_CALL_CHARACTERS = 200
@@ -44,7 +45,9 @@ class Place:
         return match.start() if match is not None else self.start
 
 
-def places(learned: Learned, text: str, cursor: int, wanted: Callable[[Place], bool]) -> Iterator[Place]:
+def places(
+    learned: Learned, text: str, cursor: int, wanted: Callable[[Place], bool], is_late: Callable[[], bool]
+) -> Iterator[Place]:
     """The wanted places where a substitution applies: below the cursor first, then above, the nearest first."""
     low, high = max(0, cursor - REACH_CHARACTERS), min(len(text), cursor + REACH_CHARACTERS)
     edited = {new for _, new in learned.changes}
@@ -54,6 +57,8 @@ def places(learned: Learned, text: str, cursor: int, wanted: Callable[[Place], b
             starts = occurrences(substitution, text, low, high)
             above, below = [start for start in starts if start < cursor], [start for start in starts if start >= cursor]
             for start in [*above[-MOST_PLACES:], *below[:MOST_PLACES]]:
+                if is_late():
+                    return
                 place = place_at(substitution, evidence, text, start)
                 if place is not None:
                     listed.append(place)
@@ -104,7 +109,7 @@ def _line_end(text: str, start: int) -> int:
 
 
 def _replaced(line: str, substitution: Substitution, evidence: Evidence, pattern: re.Pattern[str]) -> Iterator[str]:
-    """The pieces of a line with each occurrence replaced whose neighbours are as they were where the user did it.
+    """The pieces of a line with each occurrence replaced. A phrase needs the neighbours it had where it was changed.
 
     An occurrence inside of the new text has been replaced already.
     """
@@ -114,7 +119,9 @@ def _replaced(line: str, substitution: Substitution, evidence: Evidence, pattern
     for match in pattern.finditer(line):
         at = match.start() - inside
         is_done = inside >= 0 and at >= 0 and line.startswith(new, at)
-        if match.start() < done or is_done or around(line, match.start(), len(old)) not in neighbours:
+        if match.start() < done or is_done:
+            continue
+        if substitution.kind != RENAME and around(line, match.start(), len(old)) not in neighbours:
             continue
         yield line[done : match.start()] + new
         done = match.end()

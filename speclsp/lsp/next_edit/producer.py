@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from speclsp.lsp.context.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
-from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, PHRASE, RENAME, Learned, RecentEdit, learn
+from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, PHRASE, RENAME, RecentEdit, learn
 from speclsp.lsp.reasons import NO_RECENT_EDIT, NO_REPEAT, Reason
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.parser import SyntaxParser
@@ -30,10 +30,11 @@ from speclsp.lsp.visibility import secret_text
 Item = TypeVar("Item")
 
 PRODUCER = "substitutions"
-BUDGET_MS = 10.0
+BUDGET_MS = 8.0  # of the processor; the last step may overrun it by a little
 LEAST_TIMES = {RENAME: 2, PHRASE: 2, LINES: 2, ARGUMENT: 3}
 LEAST_TEXT = 8  # characters of a phrase in a comment or a string: short ones are words of a language
 MOST_ADDED_LINES = 20
+MEMBER_CHARACTERS = 15_000  # searched for definitions on either side of a place
 MOST_CHECKED = 6  # places that are parsed
 STATEMENT = re.compile(
     r"\b(?:if|elif|else|return|await|for|while|in|is|not|raise|yield|assert|with|try|except|case|switch|throw|new|const|let"
@@ -84,6 +85,13 @@ class Producer:
     ) -> Proposal | str:
         """The nearest edit that passes gate and filters, or the reason for none. `edits`: the oldest first."""
         deadline_s = self._clock_s() + budget_ms / 1000
+
+        def left_ms() -> float:
+            return (deadline_s - self._clock_s()) * 1000
+
+        def is_late() -> bool:
+            return left_ms() <= 0
+
         recent = [
             RecentEdit(edit.uri, tuple(whole_lines(edit.before)), tuple(whole_lines(edit.after)), edit.times)
             for edit in edits
@@ -91,25 +99,24 @@ class Producer:
         ]
         if not recent:
             return NO_RECENT_EDIT
-        learned = learn(recent)
+        learned = learn(recent, is_late)
         checked, reason, tree = 0, NO_REPEAT, None
-        for place in places(learned, text, cursor, lambda place: is_repeated(place, len(recent) - 1)):
-            if checked == MOST_CHECKED or self._clock_s() > deadline_s:
+        for place in places(learned, text, cursor, lambda place: is_repeated(place, len(recent) - 1), is_late):
+            if checked == MOST_CHECKED or is_late():
                 break
-            if is_skipped(place, text, cursor):
+            if is_skipped(place, text):
                 continue
             checked += 1
-            problem = declined(place) or self._text_problem(place, text, learned)
+            problem = declined(place) or self._text_problem(place, text)
             if not problem:
-                left_ms = (deadline_s - self._clock_s()) * 1000
-                tree = tree or self._parser.parse(language, text, left_ms, near=place.start)
+                tree = tree or self._parser.parse(language, text, left_ms(), near=place.start)
                 problem = syntax_problem(tree, place, text, uri, left_ms)
             if not problem:
                 return minimal(place, text)
             reason = problem
         return reason
 
-    def _text_problem(self, place: Place, text: str, learned: Learned) -> str:
+    def _text_problem(self, place: Place, text: str) -> str:
         old, new = text[place.start : place.end], place.new
         if old.split() == new.split() or new.count("\n") - old.count("\n") > MOST_ADDED_LINES:
             return NO_REPEAT
@@ -146,13 +153,13 @@ def is_balanced(piece: str) -> bool:
     )
 
 
-def is_skipped(place: Place, text: str, cursor: int) -> bool:
-    """True if a place like this one was left as it was, between the first such change and the cursor."""
+def is_skipped(place: Place, text: str) -> bool:
+    """True if a place like this one was left as it was, between the first such change and the last one."""
     changed = [offset for origin in place.evidence.origins if (offset := text.find(origin.line)) >= 0]
     if not changed:
         return False
-    low, high = min(changed), max(*changed, cursor)
-    low = text.rfind("\n", 0, low) + 1
+    high = max(text.rfind(origin.line) for origin in place.evidence.origins)
+    low = text.rfind("\n", 0, min(changed)) + 1
     return any(
         place_at(place.substitution, place.evidence, text, start) is not None
         for start in occurrences(place.substitution, text, low, high)
@@ -162,9 +169,9 @@ def is_skipped(place: Place, text: str, cursor: int) -> bool:
 # ── filters ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def syntax_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str, budget_ms: float) -> str:
+def syntax_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str, left_ms: Callable[[], float]) -> str:
     """The reason why the edit does not fit the syntax at its place; "" where it does. Without a tree nothing fits."""
-    if tree is None or budget_ms <= 0:
+    if tree is None or left_ms() <= 0:
         return NO_REPEAT
     substitution = place.substitution
     changed = [  # (start of the line, start of the new tokens) wherever the user made the change in this document
@@ -179,7 +186,7 @@ def syntax_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str, b
         return NO_REPEAT
     if substitution.kind == RENAME and not is_renamed(tree, place, text, [line for line, _ in changed]):
         return NO_REPEAT
-    errors = tree.count_errors_with(place.start, place.end, place.new, budget_ms)
+    errors = tree.count_errors_with(place.start, place.end, place.new, left_ms())
     return "" if errors is not None and errors <= tree.count_errors() else Reason.BREAKS.value
 
 
@@ -187,14 +194,14 @@ def is_renamed(tree: SyntaxTree, place: Place, text: str, changed: Sequence[int]
     """True if the identifier was renamed, and means the same here as at the changed places.
 
     Its definition has the new name, and none has the old one: in the scope that all changes are in, or for a member
-    (`x.name`) in the whole text. Where the definition is in another file, nothing tells a rename from another call.
+    (`x.name`) in the text around the place. With the definition in another file, a rename looks like another call.
     """
     old, new = place.substitution.old, place.substitution.new
-    low, high = 0, len(text)
+    low, high = max(0, place.start - MEMBER_CHARACTERS), place.start + MEMBER_CHARACTERS
     if changed and f".{old}" not in text[place.start : place.end]:
         shared = common_start([[(scope.start, scope.end) for scope in tree.enclosing(offset)] for offset in changed])
         if shared:
-            low, high = shared[-1]
+            low, high = max(low, shared[-1][0]), min(high, shared[-1][1])
         if not low <= place.start < high:
             return False
     defines_old, defines_new = (

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 RENAME, PHRASE, ARGUMENT, LINES = "rename", "phrase", "argument", "lines"
@@ -78,14 +78,19 @@ class Learned:
     changes: set[tuple[str, str]]  # (line before, line after), without blanks around them
 
 
-def learn(edits: Sequence[RecentEdit]) -> Learned:
-    """The substitutions of some edits, oldest first. One that contradicts a later edit is left out."""
+def learn(edits: Sequence[RecentEdit], is_late: Callable[[], bool] = lambda: False) -> Learned:
+    """The substitutions of some edits, oldest first. One that contradicts a later edit is left out.
+
+    Nothing is learned if `is_late()` becomes true: without all edits, a reversed one would not be noticed.
+    """
     learned = Learned({}, set())
     for number, edit in enumerate(edits):
         for old, new in changed_blocks(edit):
             if is_block(old, new):
                 _count(learned, Substitution(LINES, unindented(old), unindented(new)), number, edit, "", new[0])
         for old_line, new_line in changed_lines(edit):
+            if is_late():
+                return Learned({}, set())
             learned.changes.add((old_line.strip(), new_line.strip()))
             for substitution in dict.fromkeys(of_line(old_line, new_line)):
                 _count(learned, substitution, number, edit, old_line, new_line)
@@ -97,7 +102,7 @@ def learn(edits: Sequence[RecentEdit]) -> Learned:
 def _count(learned: Learned, key: Substitution, number: int, edit: RecentEdit, old_line: str, new_line: str) -> None:
     evidence = learned.substitutions.setdefault(key, Evidence())
     evidence.times += edit.times
-    evidence.newest = number
+    evidence.newest = max(evidence.newest, number)
     left, right = around(old_line, old_line.find(key.old), len(key.old)) if key.old in old_line else ("", "")
     evidence.origins.append(Origin(edit.uri, new_line, left, right))
 

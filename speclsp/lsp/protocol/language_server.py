@@ -268,7 +268,7 @@ class SpecProtocol(LanguageServerProtocol):
             return message.get("params")
         if method == types.INITIALIZE:
             message = with_capabilities_we_read(message, self._converter, self.utf16_only)
-        return self._converter.structure(message, kind).params
+        return self._converter.structure({"id": 0, **message}, kind).params  # ALSO_NOTIFIED has none
 
     # ── handlers ────────────────────────────────────────────────────────────────────────────────────────────────
 
