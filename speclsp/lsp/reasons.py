@@ -115,10 +115,10 @@ MEANINGS: Mapping[str, str] = {
     FAILED: "a bug in speclsp; the log has the details",
     **{reason.value: reason.meaning for reason in Reason},
     NEXT_EDIT_OFF: "nextEdit.enabled is off",
-    NO_RECENT_EDIT: "next edit: there is no recent edit to learn from",
-    NO_REPEAT: "next edit: the recent edits apply nowhere else with enough evidence",
-    UNDOES: "next edit: it would undo or redo an edit that the user has just undone",
-    DECLINED: "next edit: the user has rejected this change",
+    NO_RECENT_EDIT: "no recent edit to learn the next edit from",
+    NO_REPEAT: "the recent edits repeat nowhere else",
+    UNDOES: "the user has undone this next edit",
+    DECLINED: "the user has rejected this next edit",
 }
 
 

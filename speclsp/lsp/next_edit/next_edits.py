@@ -73,6 +73,7 @@ class NextEdits:
         self._busy = busy
         self._ended = ended
         self._producer = Producer()
+        self._warm: set[str] = set()  # languages whose grammar is loaded
         self._newest: dict[str, int] = {}  # by URI: the number of the last request
         self._asked = 0
 
@@ -86,6 +87,9 @@ class NextEdits:
             return document.version == version and self._newest.get(document.uri) == number
 
         reason = await self._eligible(document)
+        if not reason and document.language not in self._warm:
+            await asyncio.to_thread(self._producer.warm_up, document.language)
+            self._warm.add(document.language)
         await self._turn(is_current)
         if not is_current():
             return None

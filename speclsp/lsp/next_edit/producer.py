@@ -31,6 +31,7 @@ Item = TypeVar("Item")
 
 PRODUCER = "substitutions"
 BUDGET_MS = 8.0  # of the processor; the last step may overrun it by a little
+WARM_UP_MS = 1000.0
 LEAST_TIMES = {RENAME: 2, PHRASE: 2, LINES: 2, ARGUMENT: 3}
 LEAST_TEXT = 8  # characters of a phrase in a comment or a string: short ones are words of a language
 MOST_ADDED_LINES = 20
@@ -72,6 +73,14 @@ class Producer:
     def __init__(self, clock_s: Callable[[], float] = parse_clock_s) -> None:
         self._parser = SyntaxParser()
         self._clock_s = clock_s
+
+    def warm_up(self, language: str) -> None:
+        """Load a language's grammar and queries. That takes some 30 ms, once, which no request's budget has."""
+        tree = self._parser.parse(language, "x\n", WARM_UP_MS)
+        if tree is not None:
+            tree.kind_at(1)
+            tree.enclosing(1)
+            tree.count_errors_with(0, 0, "y", WARM_UP_MS)
 
     def propose(
         self,

@@ -416,11 +416,11 @@ def test_the_language_server_receives_the_flags(run: Run, monkeypatch: pytest.Mo
     from speclsp.lsp.server import app
 
     calls: list[object] = []
-    monkeypatch.setattr(app, "main", lambda given, trace, pipes: calls.append((given, trace, pipes)) or 0)
+    monkeypatch.setattr(app, "main", lambda *given, **options: calls.append((*given, options)) or 0)
     monkeypatch.setattr(stdio, "redirect_stdio", lambda: (10, 11))
     words = ("--stdio", "--trace", "--model", "tiny", "--set", "engine.draft=false", "--set", "model=echo")
     assert run("lsp", *words)[0] == 0
-    assert calls == [({"model": "tiny", "engine.draft": False}, True, (10, 11))]
+    assert calls == [({"model": "tiny", "engine.draft": False}, {"trace": True, "pipes": (10, 11), "copilot": False})]
     code, _, err = run("lsp", "--set", "engin.draft=false")
     assert code == 2
     assert 'did you mean "engine.draft"?' in err
