@@ -134,7 +134,6 @@ async def start(app: App) -> None:
     server = app.server
     server.connect()
     await asyncio.to_thread(importlib.import_module, "speclsp.lsp.completion.session")
-    await asyncio.to_thread(importlib.import_module, "speclsp.lsp.next_edit.next_edits")
     from speclsp.lsp.completion.session import Session
     from speclsp.lsp.server.index_supervisor import IndexSupervisor
 
@@ -146,12 +145,16 @@ async def start(app: App) -> None:
         server.request_ended,
         server.ignore_files,
     )
-    app.next_edits = next_edits_of(app)
     follow_recent_edits(app)
     app.index = IndexSupervisor(server.workspace_documents, lambda: server.is_remote)
     server.session.pipeline.index_of = app.index.index
     for document in server.documents:
         app.index.document_opened(document.uri)
+    await asyncio.to_thread(
+        importlib.import_module, "speclsp.lsp.next_edit.next_edits"
+    )  # ghost text does not wait for it
+    app.next_edits = next_edits_of(app)
+    app.next_edits.activity = app.next_activity
 
 
 def config_changed(app: App, config: Config, old: Config) -> None:
@@ -196,10 +199,10 @@ def follow_recent_edits(app: App) -> None:
         return RecentActivity(lambda uri: bool(documents.hidden_reason(uri)), path)
 
     app.recent_activity = record() if EDIT in server.config.context.sources else None
-    next_activity = record() if server.config.nextEdit.enabled else None
+    app.next_activity = record() if server.config.nextEdit.enabled else None
     if app.next_edits is not None:
-        app.next_edits.activity = next_activity
-    followers = [activity.edited for activity in (app.recent_activity, next_activity) if activity is not None]
+        app.next_edits.activity = app.next_activity
+    followers = [activity.edited for activity in (app.recent_activity, app.next_activity) if activity is not None]
 
     def follow(document: Document, first: int, removed: Sequence[str], inserted_lines: int) -> None:
         for edited in followers:

@@ -51,7 +51,8 @@ class App:
     start: Callable[[App], Coroutine[Any, Any, None]]  # starts the backend and the session
     index: IndexSupervisor | None = None  # created with the session
     recent_activity: RecentActivity | None = None  # only while `context.sources` names "edit"
-    next_edits: NextEdits | None = None  # created with the session
+    next_edits: NextEdits | None = None  # created after the session
+    next_activity: RecentActivity | None = None  # its recent edits, only while `nextEdit.enabled` is on
 
     @property
     def documents(self) -> WorkspaceDocuments:
@@ -316,8 +317,10 @@ async def next_edit(app: App, params: Any) -> wire.Answer:
 
 async def next_edit_offer(app: App, method: str, params: Any) -> tuple[Document | None, int, Offer | None]:
     """The document, the cursor's offset and the edit to offer; no edit for another version or an unknown document."""
-    request, server, next_edits = wire.parse_request(method, params), app.server, app.next_edits
-    document = server.documents.get(request.uri)
+    request, server = wire.parse_request(method, params), app.server
+    if app.next_edits is None and server.starting is not None:  # a request right after `initialize`
+        await asyncio.wait([server.starting])
+    document, next_edits = server.documents.get(request.uri), app.next_edits
     if next_edits is None:
         return document, 0, None
     if document is None or not server.config.nextEdit.enabled:
@@ -326,7 +329,7 @@ async def next_edit_offer(app: App, method: str, params: Any) -> tuple[Document 
         return document, 0, None
     if request.version not in (None, document.version):
         return document, 0, None
-    line, cursor = document.locate(request.position, server.position_encoding)  # no await before this
+    line, cursor = document.locate(request.position, server.position_encoding)
     return document, cursor, await next_edits.answer(document, line, cursor)
 
 
