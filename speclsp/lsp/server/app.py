@@ -145,6 +145,7 @@ async def start(app: App) -> None:
         server.request_ended,
         server.ignore_files,
     )
+    server.publish_status()
     follow_recent_edits(app)
     app.index = IndexSupervisor(server.workspace_documents, lambda: server.is_remote)
     server.session.pipeline.index_of = app.index.index

@@ -205,6 +205,8 @@ class CompletionServer(SpecLanguageServer):
         state = status.state
         if not self.config.completion.enabled:
             state = "off"
+        elif state == "ready" and self.session is None:
+            state = "starting"  # an engine that already runs is there before this process can use it
         elif state == "ready" and self.session is not None and self.session.busy:
             state = "thinking"
         return {
