@@ -110,8 +110,9 @@ def case_times(server: Server, case: str, files: Sequence[CursorFile], look_s: f
     for file in files:
         if case == "sibling":
             sibling = next(path for path in sorted(file.path.parent.glob("*.py")) if path != file.path and long(path))
-            open_file(server, cursor_file(sibling))
-            suggestion_ms(server, cursor_file(sibling))
+            neighbour = cursor_file(sibling)
+            open_file(server, neighbour)
+            suggestion_ms(server, neighbour)
         open_file(server, file)
         if case == "focus":
             focused = {"textDocument": {"uri": file.uri}, "position": file.position}

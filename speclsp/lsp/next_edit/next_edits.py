@@ -57,7 +57,8 @@ class NextEdits:
     """The next edits of one editor.
 
     `eligible(document)` returns the reason why a document gets none, "" where it may; `busy()` is True while the
-    engine works on ghost text; `ended(outcome)` hears of every request that was not superseded.
+    engine works on ghost text; `ended(outcome)` hears of every request that was not superseded; `activity()` returns
+    the recent edits, None while nextEdit.enabled is off.
     """
 
     def __init__(
@@ -66,22 +67,23 @@ class NextEdits:
         eligible: Callable[[Document], Awaitable[str]],
         busy: Callable[[], bool],
         ended: Callable[[NextEditOutcome], None],
+        activity: Callable[[], RecentActivity | None],
     ) -> None:
         self.offers = offers
-        self.activity: RecentActivity | None = None  # only while nextEdit.enabled is on
+        self._activity = activity
         self._eligible = eligible
         self._busy = busy
         self._ended = ended
         self._producer = Producer()
         self._warm: set[str] = set()  # languages whose grammar is loaded
         self._newest: dict[str, int] = {}  # by URI: the number of the last request
-        self._asked = 0
+        self._requests = 0
 
     async def answer(self, document: Document, line: int, cursor: int) -> Offer | None:
         """The edit to offer in a document as it is now, or None. `cursor`: its offset, on `line`."""
         version = document.version
-        self._asked += 1
-        number = self._newest[document.uri] = self._asked
+        self._requests += 1
+        number = self._newest[document.uri] = self._requests
 
         def is_current() -> bool:
             return document.version == version and self._newest.get(document.uri) == number
@@ -100,8 +102,6 @@ class NextEdits:
 
     def closed(self, uri: str) -> None:
         """A document was closed."""
-        if self.activity is not None:
-            self.activity.closed(uri)
         self._newest.pop(uri, None)
         self.offers.closed(uri)
 
@@ -117,7 +117,8 @@ class NextEdits:
             await asyncio.sleep(TURN_S)
 
     def _propose(self, document: Document, line: int, cursor: int) -> Offer | None:
-        if self.activity is None:
+        activity = self._activity()
+        if activity is None:
             self._report(document.uri, line, NO_RECENT_EDIT)
             return None
         started_s = parse_clock_s()
@@ -134,7 +135,7 @@ class NextEdits:
             )
 
         proposal = self._producer.propose(
-            text, document.language, document.uri, max(0, cursor - base), self.activity.recent(), declined
+            text, document.language, document.uri, max(0, cursor - base), activity.recent(), declined
         )
         ms = (parse_clock_s() - started_s) * 1000
         if isinstance(proposal, str):

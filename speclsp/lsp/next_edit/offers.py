@@ -83,25 +83,27 @@ class Offers:
 
     def accepted(self, offer_id: str) -> None:
         """The user accepted an edit, or the document shows that."""
-        offer = self._by_id.get(offer_id)
-        if offer is None or offer.answered:
-            return
-        self.shown(offer_id)
-        offer.answered = True
-        self._applied[_place_key(offer.uri, offer.line, offer.old_line, offer.place)] = None
-        while len(self._applied) > MOST_ANSWERS:
-            self._applied.popitem(last=False)
-        self._count(offer.language, {"next_edit.accepted": 1})
+        offer = self._answer(offer_id, "next_edit.accepted")
+        if offer is not None:
+            self._applied[_place_key(offer.uri, offer.line, offer.old_line, offer.place)] = None
+            while len(self._applied) > MOST_ANSWERS:
+                self._applied.popitem(last=False)
 
     def rejected(self, offer_id: str) -> None:
         """The user rejected an edit."""
+        offer = self._answer(offer_id, "next_edit.rejected")
+        if offer is not None:
+            self._reject(offer.uri, offer.place)
+
+    def _answer(self, offer_id: str, counter: str) -> Offer | None:
+        """The offer, now answered and counted as shown; None if it is unknown or was answered before."""
         offer = self._by_id.get(offer_id)
         if offer is None or offer.answered:
-            return
+            return None
         self.shown(offer_id)
         offer.answered = True
-        self._reject(offer.uri, offer.place)
-        self._count(offer.language, {"next_edit.rejected": 1})
+        self._count(offer.language, {counter: 1})
+        return offer
 
     def declined(self, uri: str, line: int, old_line: str, place: Place) -> str:
         """The reason not to offer a place again; "" for none."""

@@ -151,11 +151,9 @@ async def start(app: App) -> None:
     server.session.pipeline.index_of = app.index.index
     for document in server.documents:
         app.index.document_opened(document.uri)
-    await asyncio.to_thread(
-        importlib.import_module, "speclsp.lsp.next_edit.next_edits"
-    )  # ghost text does not wait for it
+    # ghost text does not wait for this import
+    await asyncio.to_thread(importlib.import_module, "speclsp.lsp.next_edit.next_edits")
     app.next_edits = next_edits_of(app)
-    app.next_edits.activity = app.next_activity
 
 
 def config_changed(app: App, config: Config, old: Config) -> None:
@@ -180,7 +178,8 @@ def next_edits_of(app: App) -> NextEdits:
     def busy() -> bool:
         return app.server.session is not None and app.server.session.busy
 
-    return NextEdits(Offers(app.usage.next_edit), eligible, busy, app.recorder.next_edit_ended)
+    offers = Offers(app.usage.next_edit)
+    return NextEdits(offers, eligible, busy, app.recorder.next_edit_ended, lambda: app.next_activity)
 
 
 def follow_recent_edits(app: App) -> None:
@@ -201,8 +200,6 @@ def follow_recent_edits(app: App) -> None:
 
     app.recent_activity = record() if EDIT in server.config.context.sources else None
     app.next_activity = record() if server.config.nextEdit.enabled else None
-    if app.next_edits is not None:
-        app.next_edits.activity = app.next_activity
     followers = [activity.edited for activity in (app.recent_activity, app.next_activity) if activity is not None]
 
     def follow(document: Document, first: int, removed: Sequence[str], inserted_lines: int) -> None:

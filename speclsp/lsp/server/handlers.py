@@ -29,7 +29,7 @@ from speclsp.lsp.syntax.grammars import SUFFIXES
 if TYPE_CHECKING:
     from speclsp.lsp.completion.job import CompletionInput, CompletionRequest, Outcome
     from speclsp.lsp.context.recent_activity import RecentActivity
-    from speclsp.lsp.documents.document import Document
+    from speclsp.lsp.documents.document import Document, Snapshot
     from speclsp.lsp.next_edit.next_edits import NextEdits
     from speclsp.lsp.next_edit.offers import Offer
     from speclsp.lsp.server.index_supervisor import IndexSupervisor
@@ -182,13 +182,11 @@ def document_changed(app: App, uri: str, changes: Sequence[Mapping[str, Any]]) -
 
     def capture() -> CompletionInput | None:
         """The document with the cursor where the edit ended; None if it has changed since."""
-        from speclsp.lsp.completion.job import CompletionInput
-
         at = documents.cursor_context(uri, start, server.position_encoding, version)
         if at is None or at.document is not document:
             return None
         cursor = min(len(at.snapshot.text), at.snapshot.cursor + len(inserted))
-        return CompletionInput(replace(at.snapshot, cursor=cursor), documents.neighbours(uri), documents.root(uri))
+        return completion_input(app, uri, replace(at.snapshot, cursor=cursor))
 
     server.session.document_changed(uri, capture)
 
@@ -201,10 +199,8 @@ def did_focus(app: App, params: Any) -> None:
     uri, position = at
 
     def capture() -> CompletionInput | None:
-        from speclsp.lsp.completion.job import CompletionInput
-
         at = documents.cursor_context(uri, position, server.position_encoding)
-        return None if at is None else CompletionInput(at.snapshot, documents.neighbours(uri), documents.root(uri))
+        return None if at is None else completion_input(app, uri, at.snapshot)
 
     server.session.document_focused(uri, capture)
 
@@ -212,8 +208,9 @@ def did_focus(app: App, params: Any) -> None:
 def document_closed(app: App, uri: str) -> None:
     """A document or a cell was closed."""
     app.usage.closed(uri)
-    if app.recent_activity is not None:
-        app.recent_activity.closed(uri)
+    for activity in (app.recent_activity, app.next_activity):
+        if activity is not None:
+            activity.closed(uri)
     if app.next_edits is not None:
         app.next_edits.closed(uri)
     app.documents.closed(uri)
@@ -275,12 +272,19 @@ async def completion(app: App, params: types.CompletionParams) -> dict[str, obje
 
 def completion_request(app: App, at: CursorContext, position: Mapping[str, int]) -> CompletionRequest:
     """The session's request for one suggestion at a cursor."""
-    from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
+    from speclsp.lsp.completion.job import CompletionRequest
 
     uri = at.document.uri
     app.documents.mark_as_recent(uri)
-    completion_input = CompletionInput(at.snapshot, app.documents.neighbours(uri), app.documents.root(uri))
-    return CompletionRequest(completion_input, id=app.server.request_id, position=(at.line, position["character"]))
+    current = completion_input(app, uri, at.snapshot)
+    return CompletionRequest(current, id=app.server.request_id, position=(at.line, position["character"]))
+
+
+def completion_input(app: App, uri: str, snapshot: Snapshot) -> CompletionInput:
+    """The session's input for a document at its cursor."""
+    from speclsp.lsp.completion.job import CompletionInput
+
+    return CompletionInput(snapshot, app.documents.neighbours(uri), app.documents.root(uri))
 
 
 def watch_shown(

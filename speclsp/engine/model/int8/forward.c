@@ -1,4 +1,5 @@
-/* A decoder's forward pass in int8 and int4 on x86-64 and ARM64: the arithmetic of decoder.py for Llama- and Qwen-shaped models, in one call.
+/* A decoder's forward pass in int8 and int4 on x86-64 and ARM64: the arithmetic of decoder.py for Llama- and Qwen-shaped
+ * models, in one call.
  *
  *     ids -> embed -> [ norm - qkv - rope - attend - o - norm - gate,up - down ] x layers -> norm -> head -> logits
  *
@@ -69,8 +70,9 @@ typedef struct { uint8_t step[32], base[32], nibbles[512]; } Group;
 
 /* 4-bit weights of 32 outputs and 256 inputs, from Q4_K. A number q of 0 to 15 stands for the weight
  *     scale * w,  w = (step * factor * q + 128 - base * base_factor) >> 8,  an int8
- * Activations have a scale for each row and block. step and base are Q4_K's own 6-bit numbers of the group; scale, factor and base_factor are chosen for the output's 256
- * weights so that the largest w is about 127. Rounding to w is finer than int8 with one scale for the row. */
+ * Activations have a scale for each row and block. step and base are Q4_K's own 6-bit numbers of the group. scale, factor
+ * and base_factor are chosen for the output's 256 weights so that the largest w is about 127. Rounding to w is finer than
+ * int8 with one scale for the row. */
 typedef struct {
     float scale[32];
     int32_t offset[32];                     /* 128 x the sum of the output's w, as in Linear */

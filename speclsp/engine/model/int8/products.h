@@ -152,8 +152,8 @@ TARGET static void STORE_BLOCK(int8_t *to, const Block *block) {
         }
 }
 
-/* A linear of 4-bit blocks: a block is unpacked once, for more than FEW_ROWS rows to the first-level cache. The products of a block are
- * summed in integers, the blocks in float32, in the order of the inputs. */
+/* A linear of 4-bit blocks. A block is unpacked once: in registers, or for more than FEW_ROWS rows into the first-level
+ * cache. The products of a block are summed in integers, the blocks in float32, in the order of the inputs. */
 TARGET static void BLOCKWISE(Model *m, int32_t chunk) {
     const Linear *l = m->linear;
     const int32_t end = (chunk + 1) * m->span < l->out / 32 ? (chunk + 1) * m->span : l->out / 32, steps = l->in / BLOCK_INPUTS;

@@ -17,7 +17,8 @@ typedef __m128i bytes;
 
 #define ACTIVATION_FLIP (char)128 /* VPDPBUSD multiplies unsigned activations; see quantize */
 #define pause_briefly() _mm_pause()
-#define fetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T1) /* into the second level: the first has too few places for misses */
+/* into the second-level cache: the first has too few places for misses */
+#define fetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
 #define without_flip(sums, offset) sub_ints(sums, load_ints(offset)) /* 128 x the sum of each output's weights */
 
 #define zeros() _mm512_setzero_ps()
