@@ -59,6 +59,13 @@ def cpu_features() -> list[str]:
     return [name for name in wanted if name in flags]
 
 
+def cpu_kind() -> str:
+    """The widest instruction set that a result depends on. Results of two kinds are never in one table."""
+    kinds = ("amx_int8", "avx512_bf16", "avx512_vnni", "avx_vnni", "avx2", "i8mm", "asimddp")
+    widest = next((kind for kind in kinds if kind in cpu_features()), "other")
+    return {"amx_int8": "amx"}.get(widest, widest.replace("_", "-"))
+
+
 def versions() -> dict[str, str]:
     """Installed versions of the packages that matter for a figure."""
     installed = {}

@@ -138,7 +138,7 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
         "against_the_best_peer": against(ours[-1], [way for way in theirs if not way.failed]),
         "ways": {way.name: facts(way, ours[0], bench.stops) for way in (*ours, *theirs) if not way.failed},
     }
-    file = results_file.write("peers", figures, name=f"peers-{bench.card.name}")
+    file = results_file.write("peers", figures, name=f"peers-{bench.card.name}-{results_file.cpu_kind()}")
     runs = {way.name: way.timings() for way in (*ours, *theirs) if not way.failed}
     results_file.write_raw(f"peers-{bench.card.name}-runs", runs)
     show(figures)
@@ -172,7 +172,7 @@ def sweep(options: argparse.Namespace, settings: Config, names: Sequence[str]) -
                 row |= {kind: round(statistics.median(way.values(kind, "total_ms")), 1) for kind in way.runs}
             figures["peers"][name].setdefault(mode, []).append(row)
             say(f"{way.name}: {row.get('cold', row.get('failed'))} cold, {row.get('warm', '-')} warm {way.settings}")
-        say(f"written to {results_file.write('peers-tuning', figures, name=f'peers-tuning-{bench.card.name}')}")
+        say(f"written to {results_file.write('peers-tuning', figures, name=tuning_name(bench.card.name))}")
     return 1 if figures["not_tuned"] else 0
 
 
@@ -187,9 +187,14 @@ def candidates_of(peer: str, card: Card) -> dict[str, list[Settings]]:
 
 def read_tuning(pair: str) -> dict[str, Any]:
     """{peer: {mode: [{"settings", "cold", "warm", ...}]}} as the sweep left it; empty before the first."""
-    file = results_file.RESULTS / f"peers-tuning-{pair}.json"
+    file = results_file.RESULTS / f"{tuning_name(pair)}.json"
     tuning: dict[str, Any] = json.loads(file.read_text())["peers"] if file.is_file() else {}
     return tuning
+
+
+def tuning_name(pair: str) -> str:
+    """The sweep's result. The best settings differ between kinds of CPU."""
+    return f"peers-tuning-{pair}-{results_file.cpu_kind()}"
 
 
 def chosen(peer: str, card: Card, tuning: Mapping[str, Any]) -> dict[str, Settings]:

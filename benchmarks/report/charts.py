@@ -1,9 +1,9 @@
-"""Charts and tables of docs/benchmarks.md: SVG bars in a light and a dark theme, Markdown tables between markers.
+"""Charts and tables of docs/benchmarks*.md: SVG bars in a light and a dark theme, Markdown tables between markers.
 
     python -m benchmarks charts [--results benchmarks/results] [--docs docs]
 
 Writes docs/images/NAME-light.svg and NAME-dark.svg, and replaces each table between `<!-- table NAME -->` and
-`<!-- /table -->` in docs/benchmarks.md. The same results always give the same bytes.
+`<!-- /table -->` in these pages. The same results always give the same bytes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from xml.sax.saxutils import escape
 from benchmarks import results_file
 from benchmarks.quality.infilling import published
 from benchmarks.report import infilling_table
-from benchmarks.report.aims import SMALL, Results
+from benchmarks.report.aims import CPU_KINDS, SMALL, Results
 from benchmarks.report.markdown_tables import FORMATS, NAMES, tables
 from speclsp.errors import SpeclspError
 
 DOCS = results_file.CHECKOUT / "docs"
-PAGE = "benchmarks.md"
+PAGES = ("benchmarks.md", "benchmarks-amx.md")
 WIDTH, LEFT, TOP, ROW, BAR = 820, 226, 82, 46, 28  # pixels: chart, label column, first row, row pitch, bar
 MARGIN, CHARACTER = 30, 9.6  # pixels: at the right edge with the gap before a value; widest bold character of a value
 FONT = "-apple-system, 'Segoe UI', 'Liberation Sans', Helvetica, Arial, sans-serif"
@@ -122,14 +122,15 @@ def text(x: float, y: float, size: int, fill: str, content: str, *, anchor: str 
 
 def engines(results: Results) -> Chart:
     """Whole completion from a cold prompt: the fastest mode of each engine."""
-    data = results[f"peers-{SMALL}"]
+    kind = next(kind for kind in CPU_KINDS if f"peers-{SMALL}-{kind}" in results)
+    data = results[f"peers-{SMALL}-{kind}"]
     best: dict[str, Mapping[str, Any]] = {}
     for way in sorted(data["ways"].values(), key=lambda way: float(way["cold"]["total_ms"]["p50"])):
         best.setdefault(way["peer"], way)
     first, second = (way["cold"]["total_ms"]["p50"] for way in list(best.values())[:2])
     bars = [
         Bar(
-            label=NAMES[peer] + (" ¹" if peer == "llama.cpp" else ""),
+            label=NAMES[peer],
             detail=FORMATS[peer, way["mode"]],
             value=way["cold"]["total_ms"]["p50"] / 1000,
             text=f"{way['cold']['total_ms']['p50'] / 1000:.2f} s",
@@ -143,9 +144,8 @@ def engines(results: Results) -> Chart:
         subtitle="Seconds from request to whole completion, nothing cached, Qwen2.5-Coder 0.5B. Lower is better.",
         bars=bars,
         notes=[
-            f"Median of {len(data['prompt_tokens'])} prompts on {data['threads']} cores of a Xeon with AMX. "
+            f"Median of {len(data['prompt_tokens'])} prompts on {data['threads']} cores of {CPU_KINDS[kind]}. "
             "Fastest mode of each engine, after a sweep of its settings.",
-            "¹ llama.cpp runs without AMX: its AMX code stops with an illegal instruction on this machine.",
         ],
     )
 
@@ -268,7 +268,9 @@ def with_tables(page: str, results: Results) -> str:
 
     def replaced(match: re.Match[str]) -> str:
         if match[2] not in current:
-            raise SpeclspError(f"{PAGE} has an unknown table {match[2]!r}. Known tables: {', '.join(sorted(current))}.")
+            raise SpeclspError(
+                f"The page has an unknown table {match[2]!r}. Known: {', '.join(sorted(current))}."
+            )
         return f"{match[1]}{current[match[2]]}{match[3]}"
 
     return TABLE.sub(replaced, page)
@@ -288,7 +290,8 @@ def main(options: argparse.Namespace) -> int:
     for name, content in images(results).items():
         (directory / name).write_text(content, encoding="utf-8")
         print(directory / name)
-    page: Path = options.docs / PAGE
-    page.write_text(with_tables(page.read_text(encoding="utf-8"), results), encoding="utf-8")
-    print(page)
+    for name in PAGES:
+        page: Path = options.docs / name
+        page.write_text(with_tables(page.read_text(encoding="utf-8"), results), encoding="utf-8")
+        print(page)
     return 0

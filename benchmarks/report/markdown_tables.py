@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.report.aims import LARGE, SMALL, Results
+from benchmarks.report.aims import CPU_KINDS, LARGE, SMALL, Results
 
 NAMES = {
     "speclsp": "speclsp",
@@ -25,9 +25,14 @@ FORMATS = {  # (engine, mode) -> number format and kind of speculation
     ("vllm", "draft"): "bf16, draft model",
     ("llama.cpp", "plain"): "Q4_K_M",
     ("llama.cpp", "ngram"): "Q4_K_M, n-gram",
+    ("llama.cpp", "draft"): "Q4_K_M, draft model",
+    ("llama.cpp", "plain q4_0"): "Q4_0",
+    ("llama.cpp", "ngram q4_0"): "Q4_0, n-gram",
+    ("llama.cpp", "plain q8"): "Q8_0",
     ("llama.cpp", "ngram q8"): "Q8_0, n-gram",
     ("transformers", "plain"): "bf16",
     ("transformers", "lookup"): "bf16, prompt lookup",
+    ("transformers", "draft"): "bf16, draft model",
 }
 TIMES = (("cold", "total_ms"), ("cold", "first_ms"), ("warm", "total_ms"), ("warm", "first_ms"))
 EDITORS = {
@@ -51,8 +56,12 @@ ABLATIONS = {  # variant -> what changes; measured on subsets of the tasks
 def tables(results: Results) -> dict[str, str]:
     """{name: Markdown} of every table."""
     return {
-        "engines-0.5b": engines(results[f"peers-{SMALL}"]),
-        "engines-1.5b": engines(results[f"peers-{LARGE}"]),
+        **{
+            f"engines-{size}-{kind}": engines(results[f"peers-{pair}-{kind}"])
+            for kind in CPU_KINDS
+            for pair, size in ((SMALL, "0.5b"), (LARGE, "1.5b"))
+            if f"peers-{pair}-{kind}" in results
+        },
         "typing": typing(results[f"keystrokes-{SMALL}"]),
         "editors": editors(results[f"editors-{SMALL}"]),
         "speculation": speculation(results),

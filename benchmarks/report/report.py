@@ -9,6 +9,7 @@ figure that is missing is shown as "not measured". The Makefile passes the durat
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 from benchmarks import results_file
 from benchmarks.quality.calibration import calibration
 from benchmarks.report import infilling_table, plots, quality_section
-from benchmarks.report.aims import AIMS, LARGE, SMALL, Figures, Results
+from benchmarks.report.aims import AIMS, CPU_KINDS, LARGE, SMALL, Figures, Results
 from benchmarks.report.page import MARKS, Plot, Section, page
 from speclsp.cli import html_page
 from speclsp.errors import SpeclspError
@@ -59,15 +60,15 @@ def sections(results: Results) -> Iterator[Section]:
 def peers(results: Results) -> Section:
     """Us and the others."""
     plots_made, tables = [], []
-    for pair in PAIRS:
-        data = results.get(f"peers-{pair}")
+    for pair, kind in itertools.product(PAIRS, CPU_KINDS):
+        data = results.get(f"peers-{pair}-{kind}")
         if data is None:
             continue
         prompts = data["prompt_tokens"]
         plots_made.append(
             Plot(
-                name=f"peers-{pair}",
-                title=f"{pair}, {data['new_tokens']} tokens",
+                name=f"peers-{pair}-{kind}",
+                title=f"{pair}, {data['new_tokens']} tokens, {CPU_KINDS[kind]}",
                 caption=f"{len(prompts)} places, {min(prompts)} to {max(prompts)} prompt tokens, the same token ids "
                 f"for all, greedy, {data['threads']} threads, taking turns, each peer at the best settings its own "
                 "sweep found. Cold: nothing cached. Warm: the same prompt and one token more. Whiskers reach to p95.",
@@ -76,7 +77,10 @@ def peers(results: Results) -> Section:
                 size=(11, 2.4 + 0.5 * len(data["ways"])),
             )
         )
-        head = [pair, *(f"{kind} {metric}" for kind in ("cold", "warm") for metric in ("whole", "first", "rest"))]
+        head = [
+            f"{pair}, {kind}",
+            *(f"{state} {metric}" for state in ("cold", "warm") for metric in ("whole", "first", "rest")),
+        ]
         rows = [[name, *peer_cells(way), settings_in_words(way["settings"])] for name, way in data["ways"].items()]
         tables.append([[*head, "settings"], *rows])
         if data["not_measured"]:

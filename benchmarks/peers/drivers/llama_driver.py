@@ -1,6 +1,6 @@
 """llama.cpp's server, one for each mode, with requests over loopback, like an editor plugin's.
 
-Settings of a mode: `file` (which GGUF: q4_k_m or q8_0), `draft_file`, `flags` (of llama-server, its speculation's too).
+Settings of a mode: `file` (which GGUF: q4_k_m, q4_0 or q8_0), `draft_file`, `flags` (of llama-server and its drafts).
 """
 
 from __future__ import annotations

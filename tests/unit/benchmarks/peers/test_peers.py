@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.waiting import becomes_true
 
+from benchmarks import results_file
 from benchmarks.peers import compare, driver_process
 from benchmarks.peers.compare import PEERS, candidates_of, chosen, grouped, units_of
 from benchmarks.peers.driver_process import PeerError, PeerProcess
@@ -255,7 +256,7 @@ def result(checkout: Path, name: str) -> dict[str, Any]:
 @pytest.mark.slow
 def test_every_way_runs_on_every_hole_and_failures_are_reported(checkout, capsys):
     assert bench("--peers", "fake,absent") == 1, "something is missing"
-    found = result(checkout, "peers-tiny")
+    found = result(checkout, f"peers-tiny-{results_file.cpu_kind()}")
     assert set(found["ways"]) == {"speclsp plain", "speclsp speculative", "fake plain"}
     runs = json.loads((checkout / "raw/peers-tiny-runs.json").read_text())
     assert set(runs) == set(found["ways"])
@@ -273,12 +274,12 @@ def test_every_way_runs_on_every_hole_and_failures_are_reported(checkout, capsys
 @pytest.mark.slow
 def test_the_sweep_measures_every_candidate_and_the_comparison_uses_the_best(checkout):
     assert bench("--tune", "--peers", "fake") == 0
-    rows = result(checkout, "peers-tuning-tiny")["peers"]["fake"]
+    rows = result(checkout, f"peers-tuning-tiny-{results_file.cpu_kind()}")["peers"]["fake"]
     assert [row["settings"] for row in rows["plain"]] == [{}, {"more": 1}]
     assert "failed" in rows["sulks"][0]
     best = min(rows["plain"], key=lambda row: row["cold"] + row["warm"])["settings"]
     bench("--peers", "fake")
-    assert result(checkout, "peers-tiny")["ways"]["fake plain"]["settings"] == best
+    assert result(checkout, f"peers-tiny-{results_file.cpu_kind()}")["ways"]["fake plain"]["settings"] == best
 
 
 def test_a_wrong_flag_raises_a_config_error(checkout):

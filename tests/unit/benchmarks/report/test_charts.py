@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: its charts and tables equal the committed results, and no value leaves a chart."""
+"""docs/benchmarks*.md: their charts and tables equal the committed results, and no value leaves a chart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.report.report import read
 from speclsp.errors import SpeclspError
 
 RESULTS = read(results_file.CHECKOUT / "benchmarks" / "results")
-PAGE = (charts.DOCS / charts.PAGE).read_text("utf-8")
+PAGE = (charts.DOCS / charts.PAGES[0]).read_text("utf-8")
 
 
 def test_the_committed_charts_equal_the_results():
@@ -22,9 +22,11 @@ def test_the_committed_charts_equal_the_results():
     assert {name: committed.get(name) for name in expected} == expected, "run `python -m benchmarks charts`"
 
 
-def test_the_tables_of_the_page_equal_the_results():
-    assert charts.with_tables(PAGE, RESULTS) == PAGE, "run `python -m benchmarks charts`"
-    assert PAGE.count("<!-- table ") == len(charts.TABLE.findall(PAGE)) == 11
+@pytest.mark.parametrize(("name", "tables"), [("benchmarks.md", 11), ("benchmarks-amx.md", 2)])
+def test_the_tables_of_a_page_equal_the_results(name: str, tables: int):
+    page = (charts.DOCS / name).read_text("utf-8")
+    assert charts.with_tables(page, RESULTS) == page, "run `python -m benchmarks charts`"
+    assert page.count("<!-- table ") == len(charts.TABLE.findall(page)) == tables
 
 
 @pytest.mark.parametrize("name", charts.CHARTS)
