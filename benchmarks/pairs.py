@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from speclsp import config
 from speclsp.cli import complete, terminal
 from speclsp.config import Config
-from speclsp.weights import store
+from speclsp.weights import auto_choice
 
 if TYPE_CHECKING:
     from speclsp.engine.decoding.completion import CompletionEngine
@@ -45,7 +45,7 @@ def settings(options: argparse.Namespace, fixed: Mapping[str, object] | None = N
 
 def engine(settings: Config) -> CompletionEngine:
     """The pair of `settings`, fetched if it must be, warmed up. Raises SpeclspError."""
-    card, _ = store.auto(settings)
+    card, _ = auto_choice.auto(settings)
     with terminal.progress() as bar:
         complete.fetch(settings, card, bar)
         bar.step(0.0, "starting torch")

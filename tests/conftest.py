@@ -118,6 +118,8 @@ def isolated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     root = Path(tempfile.mkdtemp(prefix="spec-"))
     for name, directory in isolate(root).items():
         monkeypatch.setenv(name, directory)
+    for name in ("LLAMA_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME"):
+        monkeypatch.delenv(name, raising=False)
     if request.node.get_closest_marker("real"):
         use_users_cache(monkeypatch)
     yield root

@@ -40,7 +40,7 @@ from speclsp.config import Config, changes
 from speclsp.errors import EngineError, InputError
 from speclsp.lsp.completion.confidence import CURVES
 from speclsp.lsp.index.reader import IndexReader
-from speclsp.weights import store
+from speclsp.weights import auto_choice
 
 RECORDINGS = Path(__file__).parent / "recordings"
 ROOT = "file:///replay"
@@ -145,7 +145,7 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None) -> bo
     with terminal.progress() as bar:
         pair = settings.model
         if pair != "echo":
-            card, _ = store.auto(settings)
+            card, _ = auto_choice.auto(settings)
             complete.fetch(settings, card, bar)
             pair = card.name
         bar.step(0.0, f"loading {pair}")

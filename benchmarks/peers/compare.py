@@ -33,7 +33,7 @@ from benchmarks.speed.holes import holes_and_rests
 from speclsp import config
 from speclsp.config import Config
 from speclsp.errors import ConfigError
-from speclsp.weights import store
+from speclsp.weights import auto_choice, store
 from speclsp.weights.cards import Card, Weights
 
 CONTEXT_LINES = 44  # about 550 prompt tokens
@@ -229,7 +229,7 @@ class Bench:
         from speclsp.engine.decoding.vocabulary import Vocabulary
         from speclsp.engine.loading import checkpoint
 
-        card, _ = store.auto(settings)
+        card, _ = auto_choice.auto(settings)
         for weight in card.weights():
             store.ensure(weight, models_dir=settings.models_dir)
         directory = store.path(card.target, settings.models_dir)

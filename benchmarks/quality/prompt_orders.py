@@ -8,10 +8,8 @@ spm       <suffix> S <prefix> P L <middle>
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from speclsp.engine.api import Request
-from speclsp.engine.decoding.prompt import Prompter
+from speclsp.engine.decoding.prompt import Prompter, PromptStyle
 from speclsp.engine.decoding.token_healing import split_healing
 
 
@@ -23,16 +21,8 @@ class CurrentLine(Prompter):
         return request.prefix, line, heal
 
 
-class StandardOrder(Prompter):
-    """Order "standard": the whole prefix before the middle marker, as models are documented."""
-
-    def split_request(self, request: Request) -> tuple[str, str, str]:
-        above, heal = split_healing(request.prefix + request.line_prefix, request.heal)
-        return above, "", heal
-
-
 def prompter_for(of: Prompter, order: str, context_tokens: int) -> Prompter:
-    """A prompter that writes prompts in `order`, within `context_tokens` tokens."""
-    card = replace(of.card, fim=replace(of.card.fim, order="spm" if order == "spm" else "psm"))
-    kind = {"line": CurrentLine, "standard": StandardOrder}.get(order, Prompter)
-    return kind(of.card if order == "ours" else card, of.tokenizer, of.vocabulary, context_tokens)
+    """A prompter that writes prompts in `order`, within `context_tokens` tokens; "ours": the model definition's."""
+    kind = CurrentLine if order == "line" else Prompter
+    style = None if order == "ours" else PromptStyle("lines" if order == "line" else order)
+    return kind(of.card, of.tokenizer, of.vocabulary, context_tokens, style)

@@ -212,15 +212,18 @@ def draw(bar: ProgressLine, step: Progress) -> None:
         bar.show(step.detail, 0.0, "")
 
 
-def choose_card(config: Config) -> tuple[Card, str]:
-    """The pair of these settings, and the reason. For "auto", the CPU's speed is measured if it is not known yet."""
-    from speclsp.weights import store
+def choose_card(config: Config, ask_hub: bool = False) -> tuple[Card, str]:
+    """The pair of these settings, and the reason. For "auto", the CPU's speed is measured if it is not known yet.
+
+    `ask_hub`: see `auto_choice.auto`.
+    """
+    from speclsp.weights import auto_choice
 
     if config.model == "auto":
         from speclsp.engine.loading import cpu_speed
 
         cpu_speed.measure_if_needed(config)
-    return store.auto(config)
+    return auto_choice.auto(config, ask_hub)
 
 
 def open_engine(config: Config, bar: ProgressLine, card: Card | None = None) -> tuple[Completer, str]:

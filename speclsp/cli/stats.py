@@ -28,6 +28,7 @@ Table = Sequence[Sequence[str]]  # rows of cells, the first one the head
 OUTCOMES: Mapping[str, Sequence[str]] = {  # column: the counters that it adds up
     "accepted": ("accepted",), "in part": ("partly",), "typed": ("typed",), "ignored": ("ignored", "undone"),
 }  # fmt: skip
+NEXT_EDIT_OUTCOMES = ("shown", "accepted", "rejected")
 HEAD = ("shown", *OUTCOMES, "rate", "saved", "p50 ms", "p95 ms", "drafts")  # fits 80 columns
 MEANING = (
     "Shown: visible for at least 100 ms. Typed: typed in full, key by key. Ignored: not used, or undone right after an "
@@ -94,6 +95,8 @@ def tables(summary: Summary) -> dict[str, Table]:
             head,
             *((name, f"{n}", f"{agreed}", percent(share)) for name, (n, agreed, share) in drafts.items()),
         ]
+    if summary.whole.of("next_edit"):
+        made["next edit"] = next_edits(summary)
     made["request"] = requests(summary.whole)
     return made
 
@@ -115,6 +118,16 @@ def cells(figures: Figures) -> list[str]:
         *("-" if ms is None else f"{ms:.0f}" for ms in (figures.latency_ms(0.5), figures.latency_ms(0.95))),
         percent(agreed / drafted if drafted else None),
     ]
+
+
+def next_edits(summary: Summary) -> Table:
+    """A row of next edits for each language that has some, and one for all."""
+    parts = {name: figures for name, figures in summary.languages.items() if figures.of("next_edit")}
+    rows = []
+    for name, figures in {**parts, "all": summary.whole}.items():
+        counts = [figures[f"next_edit.{outcome}"] for outcome in NEXT_EDIT_OUTCOMES]
+        rows.append((name, *(f"{count}" for count in counts), percent(counts[1] / counts[0] if counts[0] else None)))
+    return [("next edits", *NEXT_EDIT_OUTCOMES, "rate"), *rows]
 
 
 def requests(figures: Figures) -> Table:

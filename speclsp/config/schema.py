@@ -316,7 +316,7 @@ class Config:
     model: str = setting(
         "auto",
         "Model that writes the suggestions; `speclsp models list` shows the names. `auto` picks one that fits this "
-        "machine.",
+        "machine, base weights before instruct weights.",
     )
     device: str = setting(
         "auto",

@@ -307,6 +307,7 @@ class Figures:
             "rounds": self["rounds"],
             "tokens_per_round": rounded(self.tokens_per_round, 2),
             "drafts": drafts,
+            "next_edits": {name: self[f"next_edit.{name}"] for name in ("shown", "accepted", "rejected")},
         }
 
 

@@ -1,5 +1,12 @@
 """The model for `model = "auto"`: the largest one that fits the free memory and, on a CPU, answers in time.
 
+Base weights come first, because instruct weights were not trained for fill-in-the-middle:
+
+    base      where they are on this machine, also in another program's cache, or the hub answers
+    instruct  otherwise: the package index has them
+
+On a CPU the hub is not asked while a model that suits is here: a start makes no connection and downloads nothing.
+
 The CPU's speed is measured once per machine and kept. A suggestion's time is predicted from it:
 
     a token of prefill   parameters / int8 multiply-adds a second
@@ -14,12 +21,15 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 from speclsp import config as settings
 from speclsp import private_files
+from speclsp.weights import hub, store
 from speclsp.weights.cards import MARGIN_MIB, WITHOUT_GPU, Card, Weights, load, names
 
 FILE = "cpu-speed.json"
@@ -27,6 +37,8 @@ MOST_BYTES = 4096
 NEW_TOKENS, FIRST_TOKENS = 24, 300  # of a prompt: at the next key, and at the first one in a file
 ANSWER_TOKENS, TOKENS_A_STEP = 12, 1.7  # of a usual suggestion; the latter measured with n-gram drafts
 FIRST_TO_USUAL = 6  # a first suggestion may take so many times the limit of a usual one: 1.5 s for 250 ms
+
+Availability = Callable[[Weights], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,50 +107,165 @@ def record(speed: CpuSpeed) -> None:
 def choose(
     free_mib: int,
     device: str,
-    fetchable: Callable[[Weights], bool] = lambda weights: True,
+    fetchable: Availability = lambda weights: True,
     speed: CpuSpeed | None = None,
     limit_ms: int = 0,
+    here: Availability = lambda weights: False,
 ) -> tuple[Card, str]:
-    """The pair for `model = "auto"`, and why, in a sentence for people.
+    """The pair for `model = "auto"`, and why, in sentences for people.
 
     Args:
         free_mib: free memory of the device.
         fetchable: True when the weights are here or can be fetched.
         speed: of the CPU, where that is the device; None: not measured.
         limit_ms: for a usual suggestion on a CPU.
+        here: True when the weights need no download.
     """
+    machine = _Machine(free_mib, device, speed, limit_ms)
     small = load(WITHOUT_GPU)
-    on_gpu = device.startswith("cuda")
-    if not on_gpu and speed is None:
-        return small, f"{small.name}, because there is no GPU and the speed of this CPU was not measured."
-    cpu = None if on_gpu else speed
+    cards = [card for name in names() if (card := load(name)).auto and machine.can_use(card, here)]
+    cards.sort(key=lambda card: machine.preference(card, here), reverse=True)
     passed_over = ""
-    for card in sorted((load(name) for name in names()), key=lambda card: -card.auto):
-        if not card.auto or card.name == small.name:
-            continue
-        if cpu and card.target.format != "gguf":
-            continue  # files of 16 bits are a download of three times the size
-        usual_ms = cpu.usual_ms(card.target.parameters) if cpu else 0.0
-        need_mib = card.memory_mib["int8" if cpu else "bf16"] + MARGIN_MIB
-        if cpu and not cpu.suits(card.target.parameters, limit_ms):
-            passed_over = f"{card.name} would take {usual_ms:.0f} ms"
-        elif need_mib > free_mib:
-            passed_over = f"{card.name} needs {need_mib} MiB"
-        elif not all(fetchable(weights) for weights in card.weights()):
-            passed_over = f"the weights of {card.name} are not on this machine and cannot be downloaded"
-        elif cpu:
-            reason = f"{card.name}, the largest available model whose usual suggestion takes at most {limit_ms} ms here"
-            return card, f"{reason} ({usual_ms:.0f} ms predicted{'; ' if passed_over else ''}{passed_over})."
-        else:
-            reason = f"{card.name}, the largest available model that fits the {free_mib} MiB free on {device}"
-            return card, f"{reason} ({passed_over})." if passed_over else f"{reason}."
-    where = "suits this CPU" if cpu else f"can run on {device}"
-    return small, f"{small.name}, because nothing larger {where} with {free_mib} MiB free ({passed_over})."
+    for card in cards:
+        larger = card.auto > small.auto
+        problem = machine.obstacle(card, larger)
+        if card.name == small.name:
+            break
+        if not problem and not all(map(fetchable, card.weights())):
+            problem = f"the weights of {card.name} are not on this machine and cannot be downloaded"
+        if not problem:
+            return card, f"{machine.reason(card, larger, passed_over)} {_kind(card, here)}"
+        passed_over = problem
+    return small, f"{machine.reason(small, False, passed_over)} {_kind(small, here)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """The device that a model must fit."""
+
+    free_mib: int
+    device: str
+    speed: CpuSpeed | None
+    limit_ms: int
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.device.startswith("cuda")
+
+    def can_use(self, card: Card, here: Availability) -> bool:
+        """False on a CPU for files of 16 bits that are not here: twice the download for the same int8."""
+        return self.is_gpu or card.target.format == "gguf" or all(map(here, card.weights()))
+
+    def preference(self, card: Card, here: Availability) -> tuple[bool, int, bool, bool]:
+        """Sort key, the best card highest: base weights, the size, no download, the device's usual format."""
+        usual = card.target.format == ("safetensors" if self.is_gpu else "gguf")
+        return not card.instruct, card.auto, all(map(here, card.weights())), usual
+
+    def obstacle(self, card: Card, larger: bool) -> str:
+        """The reason against a card, in part of a sentence; "" without one. The speed limit is for larger models."""
+        parameters = card.target.parameters
+        if larger and not self.is_gpu and self.speed is None:
+            return "the speed of this CPU was not measured"
+        if larger and not self.is_gpu and self.speed and not self.speed.suits(parameters, self.limit_ms):
+            return f"{card.name} would take {self.speed.usual_ms(parameters):.0f} ms"
+        need_mib = card.memory_mib["bf16" if self.is_gpu else "int8"] + MARGIN_MIB
+        return f"{card.name} needs {need_mib} MiB" if need_mib > self.free_mib else ""
+
+    def reason(self, card: Card, larger: bool, passed_over: str) -> str:
+        """The sentence for the size."""
+        kind = "instruct" if card.instruct else "base"
+        note = f"; {passed_over}" if passed_over else ""
+        if not self.is_gpu and self.speed is None:
+            return f"{card.name}, because there is no GPU and the speed of this CPU was not measured."
+        if larger and self.speed and not self.is_gpu:
+            predicted = f"{self.speed.usual_ms(card.target.parameters):.0f} ms predicted"
+            limit = f"whose usual suggestion takes at most {self.limit_ms} ms here"
+            return f"{card.name}, the largest available {kind} model {limit} ({predicted}{note})."
+        note = f" ({passed_over})" if passed_over else ""
+        if larger:
+            fits = f"that fits the {self.free_mib} MiB free on {self.device}"
+            return f"{card.name}, the largest available {kind} model {fits}{note}."
+        where = f"can run on {self.device}" if self.is_gpu else "suits this CPU"
+        return f"{card.name}, because no larger {kind} model {where} with {self.free_mib} MiB free{note}."
+
+
+def _kind(card: Card, here: Availability) -> str:
+    """The sentence for base or instruct weights."""
+    if card.instruct:
+        return (
+            "Its weights were not trained for fill-in-the-middle; base weights were, and `speclsp setup` downloads "
+            "them where the hub answers."
+        )
+    source = "are on this machine" if all(map(here, card.weights())) else "come from the hub"
+    return f"These are base weights, trained for fill-in-the-middle; they {source}."
 
 
 def choose_by_settings(
-    config: settings.Config, free_mib: int, device: str, fetchable: Callable[[Weights], bool] = lambda weights: True
+    config: settings.Config, free_mib: int, device: str, hub_answers: Callable[[], bool], ask_hub: bool = False
 ) -> tuple[Card, str]:
-    """`choose` with the recorded speed of this machine's CPU and the limit of the settings."""
+    """`choose` with the weights on this machine, the recorded speed of its CPU and the limit of the settings.
+
+    `ask_hub`: also on a CPU with a model that suits. Elsewhere `hub_answers` is called only if it decides.
+    """
+
+    @cache
+    def here(weights: Weights) -> bool:
+        return store.is_here(weights, config.models_dir)
+
     speed = recorded(config.engine.threads) if device == "cpu" else None
-    return choose(free_mib, device, fetchable, speed, config.engine.auto_model_ms)
+
+    def choose_with(hub_answers: Callable[[], bool]) -> tuple[Card, str]:
+        can = fetchable(config.models_dir, config.engine.offline, hub_answers)
+        return choose(free_mib, device, can, speed, config.engine.auto_model_ms, here)
+
+    if device == "cpu" and not ask_hub:
+        card, why = choose_with(lambda: False)
+        if all(map(here, card.weights())):
+            return card, why
+    return choose_with(hub_answers)
+
+
+def fetchable(
+    models_dir: str = "", offline: bool = False, hub_answers: Callable[[], bool] | None = None
+) -> Availability:
+    """A predicate for `choose`: the weights are here or can be fetched. Contacts the hub once at most."""
+    answers: list[bool] = []
+
+    def can(weights: Weights) -> bool:
+        if store.is_here(weights, models_dir):
+            return True
+        if offline or weights.format not in ("safetensors", "gguf"):
+            return False
+        if weights.mirror is None and not answers:
+            answers.append((hub_answers or hub.is_reachable)())
+        return weights.mirror is not None or answers[0]
+
+    return can
+
+
+def auto(config: settings.Config, ask_hub: bool = False) -> tuple[Card, str]:
+    """The pair for these settings, and the reason: the named one, or the choice for this machine.
+
+    `ask_hub`: for a command whose purpose is a download. On a CPU, the choice needs its speed:
+    `engine.loading.cpu_speed` measures it.
+    """
+    if config.model != "auto":
+        return load(config.model), "as asked"
+    device, free_mib = gpu(config.device)
+    if device == "cpu":
+        import psutil
+
+        free_mib = psutil.virtual_memory().available >> 20
+    return choose_by_settings(config, free_mib, device, hub.is_reachable, ask_hub)
+
+
+def gpu(wanted: str) -> tuple[str, int]:
+    """The device and its free memory; torch is imported only where a GPU's driver is."""
+    if wanted == "cpu" or not (shutil.which("nvidia-smi") or Path("/dev/nvidiactl").exists()):
+        return "cpu", 0
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cpu", 0
+    device = wanted if wanted.startswith("cuda:") else "cuda"
+    return device, int(torch.cuda.mem_get_info(device)[0] >> 20)

@@ -25,7 +25,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # also the choice when no larger model fits or can be downloaded
+WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # the choice when no base weights and no larger model can be had
 FORMATS = ("safetensors", "gguf", "bundled", "none")
 QUANTIZATIONS = ("bf16", "int8", "nf4")
 MEMORY_FORMATS = (*QUANTIZATIONS, "int4")  # the last where the file has 4-bit blocks that a CPU computes with
@@ -118,7 +118,8 @@ class Card:
     context_tokens: int
     licence: str
     memory_mib: Mapping[str, int]  # by the target's quantization; draft, KV cache and work space included
-    auto: int = 0  # rank among the pairs that "auto" may pick; 0: only by name
+    auto: int = 0  # size rank among the pairs that "auto" may pick, equal for one model's files; 0: only by name
+    instruct: bool = False  # tuned to follow instructions: fill-in-the-middle is weaker than with base weights
 
     def weights(self) -> tuple[Weights, ...]:
         """The target's and, if there is one, the draft's."""
@@ -193,6 +194,7 @@ def _read(path: Path) -> Card:
         licence=card.text("licence"),
         memory_mib=_memory(card.table("memory_mib", {})),
         auto=card.number("auto", 0),
+        instruct=card.flag("instruct"),
     )
     card.done()
     if (draft is None) != (not quantization):
@@ -301,6 +303,12 @@ class _Table:
 
     def number(self, key: str, default: int | None = None) -> int:
         return int(self.take(key, int, default, "a whole number"))
+
+    def flag(self, key: str) -> bool:
+        self.known_keys.add(key)
+        if not isinstance(value := self.values.get(key, False), bool):
+            raise self.error(key, f"is {value!r}: expected true or false")
+        return value
 
     def texts(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
         value = self.take(key, list, list(default), "a list of texts")

@@ -1,4 +1,4 @@
-"""Directories in which a model's weights may be: the user's models_dir, the cache, or the package itself."""
+"""Places of a model's weights: the user's models_dir, the cache, the package itself, and other programs' caches."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from speclsp import config
 from speclsp.weights import cards, model_directory
 from speclsp.weights.cards import Weights
+from speclsp.weights.gguf import other_caches
 
 CONVERTER = 2  # version of the GGUF conversion; raised when it writes different files, so that older ones are replaced
 WITHOUT_BLOCKS = 1  # the version that widened all tensors to bf16; it still loads, as int8
@@ -40,6 +41,28 @@ def candidates(weights: Weights, models_dir: str, root: Path | None) -> Iterator
     directory = store_root(root) / weights.name
     if (directory / model_directory.MANIFEST).is_file() and is_current(directory, weights):
         yield directory
+
+
+def local_gguf(weights: Weights, models_dir: str) -> Path | None:
+    """The GGUF that can be converted without a download, by name and size; `ensure` compares its checksum."""
+    file = users_gguf(weights, models_dir)
+    return file if file and file.stat().st_size == weights.files[0].bytes else others_gguf(weights)
+
+
+def users_gguf(weights: Weights, models_dir: str) -> Path | None:
+    """The GGUF in the user's models_dir, whatever its size; a link is resolved."""
+    if weights.format != "gguf" or not models_dir:
+        return None
+    base, name = Path(models_dir).expanduser(), weights.files[0].name
+    file = next((file for file in (base / name, base / weights.name / name) if file.is_file()), None)
+    return file.resolve() if file else None
+
+
+def others_gguf(weights: Weights) -> Path | None:
+    """The GGUF in the cache of llama.cpp or of the hub, with the size that the card names."""
+    if weights.format != "gguf":
+        return None
+    return other_caches.find(weights.repo, weights.files[0].name, weights.files[0].bytes)
 
 
 def is_current(directory: Path, weights: Weights) -> bool:

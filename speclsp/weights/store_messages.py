@@ -34,6 +34,15 @@ def not_here(weights: Weights) -> str:
     return f"{weights.name} is not on this machine: `speclsp models pull {weights.name}` downloads it."
 
 
+def wrong_gguf(weights: Weights, file: Path, size_bytes: int, digest: str) -> str:
+    """For a GGUF in models_dir that is not the card's; `digest` is "" where the size differs already."""
+    wanted = weights.files[0]
+    return (
+        f"{file} has {size_bytes} bytes{f' and sha256 {digest}' if digest else ''}: expected {wanted.bytes} bytes "
+        f"and sha256 {wanted.sha256}. Replace it, or remove it and run `speclsp models pull {weights.name}`."
+    )
+
+
 def no_space(weights: Weights, need_bytes: int, free_bytes: int, directory: Path) -> str:
     """For a disk that is too small, found before the fetch."""
     return (

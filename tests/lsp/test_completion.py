@@ -72,7 +72,7 @@ def test_loading_is_reported_as_status_and_as_progress():
     assert statuses[0]["state"] == "starting"
     assert [status["state"] for status in statuses][-3:] == ["ready", "thinking", "ready"]
     assert set(statuses[-1]) == {
-        *("state", "pair", "target", "draft", "device", "message", "progress", "last_latency_ms"),
+        *("state", "pair", "pair_reason", "target", "draft", "device", "message", "progress", "last_latency_ms"),
         *("acceptance", "tokens_per_round", "last_reason", "last_reason_meaning", "problems"),
         *("remote", "shared", "clients", "engine_pid", "draft_only", "memory", "trigger", "show_latency"),
     }

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import speclsp
 from speclsp import config as settings
 from speclsp.cli import complete, terminal
+from speclsp.cli.first_run import prompt_trial
 from speclsp.config import Config
 from speclsp.errors import SpeclspError
 
@@ -295,13 +296,18 @@ def remote(config: Config) -> DoctorCheck:
 
 def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
     """Check that the weights are here, and hash them."""
-    from speclsp.weights import model_directory, removal, store
+    from speclsp.weights import locations, model_directory, removal, store
 
     for weights in complete.needed(config, card):
         began_s = time.monotonic()
         try:
             state = removal.state(weights, config.models_dir)
             if state in (removal.MISSING, removal.PARTIAL):
+                if file := locations.local_gguf(weights, config.models_dir):
+                    fix = f"`speclsp models pull {card.name}`, or the first start"
+                    summary = f"{weights.name} is here and not converted yet, {file}"
+                    yield DoctorCheck(name="weights", status=TODO, found=summary, fix=fix)
+                    continue
                 size = terminal.in_size(weights.download_bytes())
                 part = " completely" if state == removal.PARTIAL else ""
                 fix = f"`speclsp models pull {card.name}`"
@@ -340,6 +346,8 @@ def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
     )
     if card is not None and card.draft is not None and about["draft"]:
         yield DoctorCheck(name="tokenizer", status=OK, found=f"{card.target.name} and {card.draft.name} share it")
+    if card is not None:
+        yield DoctorCheck(name="prompt", status=OK, found=prompt_trial.report(card))
     text = known_hole(completer, offline)
     good = KNOWN_ANSWER in text or config.model == "echo"
     yield DoctorCheck(

@@ -1,6 +1,7 @@
 """`speclsp setup`: from an installed package to a first suggestion.
 
-    choose a model ─► check memory and disk ─► ask ─► download ─► test completion ─► config.toml ─► lines for editors
+    choose a model ─► check memory and disk ─► ask ─► download ─► test completion ─► compare prompt orders
+    ─► config.toml ─► lines for editors
 
 Every step can be repeated: a complete download is kept, an interrupted one continues, and `model` is written only where
 the settings would select another model.
@@ -12,15 +13,19 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from speclsp import config as settings
 from speclsp.cli import complete, terminal
-from speclsp.cli.first_run import doctor, editors
+from speclsp.cli.first_run import doctor, editors, prompt_trial
 from speclsp.cli.models import sizes
 from speclsp.config import Config
 from speclsp.errors import InputError, SpeclspError, WeightsError
-from speclsp.weights import hub, locations, removal, store
+from speclsp.weights import auto_choice, hub, locations, removal, store
 from speclsp.weights.cards import Card, Weights
+
+if TYPE_CHECKING:
+    from speclsp.engine.api import Completer
 
 DECLINED = 1  # exit code after a `no`
 
@@ -28,7 +33,7 @@ DECLINED = 1  # exit code after a `no`
 def main(flags: Mapping[str, object], yes: bool = False) -> int:
     """Set up; 0 when a completion works, 1 after a `no`. Raises SpeclspError for everything that prevents it."""
     config = settings.load(flags)
-    card, why = complete.choose_card(config)
+    card, why = complete.choose_card(config, ask_hub=True)
     machine = sizes.measure_machine(config)
     disk = terminal.in_size(machine.disk_bytes)
     print(f"Machine: {machine.device}, {machine.memory_mib} MiB of memory free, {disk} of disk free")
@@ -63,10 +68,13 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
     existing = sizes.nearest_existing(place)
     if not os.access(existing, os.W_OK):
         raise WeightsError(f"{existing} cannot be written: set XDG_CACHE_HOME to a directory of your own.")
-    if config.engine.offline:
+    if config.engine.offline and not all(store.is_here(weights, config.models_dir) for weights in missing):
         raise WeightsError(
             f"{missing[0].name} is not downloaded and engine.offline = true forbids it: set it to false."
         )
+    missing = convert_only(missing, config)
+    if not missing:
+        return True
     total_bytes, here_bytes = sum(map(true_bytes, missing)), sum(map(removal.partial_bytes, missing))
     resumed = f"; {terminal.in_size(here_bytes)} of an earlier download are kept" if here_bytes else ""
     print(f"Download: {terminal.in_size(total_bytes)} into {place}{resumed}")
@@ -75,6 +83,14 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
     if not sys.stdin.isatty():
         raise InputError("setup asks before a download and stdin is no terminal: run `speclsp setup --yes`.")
     return terminal.confirm("Download it now?", default=True)
+
+
+def convert_only(missing: list[Weights], config: Config) -> list[Weights]:
+    """The weights to download; prints the GGUF files on this machine that are converted instead."""
+    for weights in missing:
+        if file := locations.local_gguf(weights, config.models_dir):
+            print(f"Download: nothing for {weights.name}, {file} is converted")
+    return [weights for weights in missing if locations.local_gguf(weights, config.models_dir) is None]
 
 
 def true_bytes(weights: Weights) -> int:
@@ -99,6 +115,21 @@ def test_completion(config: Config, card: Card) -> None:
     if not text:
         raise SpeclspError(f"{card.name} completed {doctor.KNOWN_HOLE!r} with nothing: `speclsp doctor` shows why.")
     print(f"Test:    {doctor.KNOWN_HOLE!r} is completed with {text!r} in {took_ms} ms on {completer.device}")
+    measure_prompt(completer, card)
+
+
+def measure_prompt(completer: Completer, card: Card) -> None:
+    """Measure the prompt order that suits these weights, unless it is known; print and record it."""
+    from speclsp.engine.loading import prompt_choice
+
+    if card.target.format == "none":
+        return
+    if choice := prompt_choice.recorded(card):
+        print(f"Prompt:  {prompt_trial.in_words(choice)} (measured before)")
+        return
+    with terminal.progress() as bar:
+        sentence = prompt_trial.remember(completer, bar)
+    print(f"Prompt:  {sentence}")
 
 
 def save_choice(card: Card) -> None:
@@ -107,7 +138,7 @@ def save_choice(card: Card) -> None:
 
     stored, _ = settings.gather()
     try:
-        current = store.auto(stored)[0].name
+        current = auto_choice.auto(stored)[0].name
     except SpeclspError:
         current = ""  # config.toml names a model that does not exist
     path = settings.config_path()

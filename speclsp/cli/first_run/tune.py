@@ -1,12 +1,13 @@
-"""`speclsp tune`: finds the fastest way of drafting on this machine and the user's own files; writes it to config.toml.
+"""`speclsp tune`: finds the prompt order that suits the weights and the fastest way of drafting on this machine.
 
+    prompt       lines of speclsp's own code, completed with every order (prompt_trial.py); kept for these weights
     latency      milliseconds of a target pass by rows, and of a draft token; where even a draft that is always right
                  could not pay, its acceptance is not measured
     acceptance   a few holes in the user's files, completed with every candidate in turn
     choice       the candidate with the least time over short and longer completions; no speculation is one of them
 
 Each candidate runs exactly as its settings would run later, with the same policy. The files are read on this machine,
-by the model on this machine, and none of their text is stored.
+by the model on this machine, and none of their text is stored. The way of drafting is written to config.toml.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 from speclsp import config
 from speclsp.cli import complete, terminal
 from speclsp.cli import measure as rounds
+from speclsp.cli.first_run import prompt_trial
 from speclsp.config import Config, toml_edit
 from speclsp.errors import InputError
 from speclsp.lsp.documents.document import Snapshot
@@ -113,10 +115,12 @@ def main(settings: Config, directory: Path, dry_run: bool = False) -> int:
     with terminal.progress() as bar:
         opened, _ = complete.open_engine(settings, bar)
         engine: CompletionEngine = opened  # type: ignore[assignment]  # the only other Completer is the echo
+        prompt = prompt_trial.remember(engine, bar, save=not dry_run)
         measurements = measure(engine, holes, bar)
     plain, best = measurements[0], chosen(measurements)
     target = complete.about(engine)["target"]
     print(f"{target} on {engine.device}, at {len(plain.runs)} positions in the files of {directory}\n")
+    print(f"prompt: {prompt}\n")
     print("\n".join([*latency(engine.costs, bool(engine.draft)), "", *table(measurements, best)]))
     print(f"\n{why(measurements, best)} Measured in {monotonic() - began_s:.0f} s.")
     written = best.way.settings(bool(engine.draft))

@@ -26,12 +26,12 @@ def run_list(options: argparse.Namespace) -> int:
     return SUCCESS
 
 
-def selected(options: argparse.Namespace) -> tuple[Config, Card]:
-    """The settings, and the card that the command line names or that they select."""
+def selected(options: argparse.Namespace, ask_hub: bool = False) -> tuple[Config, Card]:
+    """The settings, and the card that the command line names or that they select. `ask_hub`: see `auto_choice.auto`."""
     settings = config.load(flags(options) | ({"model": options.name} if options.name else {}))
-    from speclsp.weights import store
+    from speclsp.weights import auto_choice
 
-    card, why = store.auto(settings)
+    card, why = auto_choice.auto(settings, ask_hub)
     if settings.model == "auto":
         complain(why, SUCCESS)
     return settings, card
@@ -39,7 +39,7 @@ def selected(options: argparse.Namespace) -> tuple[Config, Card]:
 
 def run_pull(options: argparse.Namespace) -> int:
     """Fetch weights that are missing or damaged, and keep those that are intact."""
-    settings, card = selected(options)
+    settings, card = selected(options, ask_hub=True)
     from speclsp.cli import complete, terminal
 
     with terminal.progress() as bar:

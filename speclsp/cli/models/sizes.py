@@ -8,7 +8,7 @@ from pathlib import Path
 
 from speclsp.cli import terminal
 from speclsp.config import Config
-from speclsp.weights import locations, removal, store
+from speclsp.weights import auto_choice, locations, removal, store
 from speclsp.weights.cards import Card, Weights
 
 
@@ -25,7 +25,7 @@ def measure_machine(config: Config) -> Machine:
     """The device that the settings select, and its free memory and disk."""
     import psutil
 
-    device, memory_mib = store.gpu(config.device)
+    device, memory_mib = auto_choice.gpu(config.device)
     if device == "cpu":
         memory_mib = psutil.virtual_memory().available >> 20
     return Machine(device, memory_mib, shutil.disk_usage(nearest_existing(locations.store_root(None))).free)
@@ -36,10 +36,10 @@ def nearest_existing(path: Path) -> Path:
     return path if path.exists() or path == path.parent else nearest_existing(path.parent)
 
 
-def disk_bytes(weights: Weights) -> int:
+def disk_bytes(weights: Weights, models_dir: str = "") -> int:
     """Bytes that a download needs at its highest point: a GGUF is converted to 16 bits beside itself."""
     converted = 2 * weights.parameters if weights.format == "gguf" else 0
-    return weights.download_bytes() + converted + store.SPARE_BYTES
+    return store.download_bytes(weights, models_dir) + converted + store.SPARE_BYTES
 
 
 def needed_mib(card: Card, config: Config, machine: Machine) -> int:
@@ -65,7 +65,7 @@ def obstacle(card: Card, config: Config, machine: Machine) -> Obstacle | None:
             "close other programs, or choose a smaller model (`speclsp models list`).",
         )
     missing = [weights for weights in card.weights() if store.path(weights, config.models_dir) is None]
-    need_bytes = sum(disk_bytes(weights) - removal.partial_bytes(weights) for weights in missing)
+    need_bytes = sum(disk_bytes(weights, config.models_dir) - removal.partial_bytes(weights) for weights in missing)
     if need_bytes > machine.disk_bytes:
         return Obstacle(
             "disk",

@@ -64,7 +64,7 @@ def current_name(config: Config, machine: sizes.Machine) -> str:
     if config.model != "auto":
         return config.model
     try:
-        return auto_choice.choose_by_settings(config, machine.memory_mib, machine.device)[0].name
+        return auto_choice.choose_by_settings(config, machine.memory_mib, machine.device, lambda: True)[0].name
     except SpeclspError:
         return ""
 

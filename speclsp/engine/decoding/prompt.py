@@ -1,13 +1,18 @@
 """Prompt construction: fill-in-the-middle template of the model family, exact token budget, token healing.
 
-    psm    [repo, files] <prefix> P <suffix> S <middle> L        L: the last few lines, up to the cursor
-    spm    [repo, files] <suffix> S <prefix> P L <middle>
+    lines      [repo, files] <prefix> P <suffix> S <middle> L        L: the last few lines, up to the cursor
+    standard   [repo, files] <prefix> P L <suffix> S <middle>
+    spm        [repo, files] <suffix> S <prefix> P L <middle>
 
-The line being typed goes after the middle marker, so typing only appends and all tokens before it stay cached. A few
-whole lines go with it, so that moving to the next line mostly appends too. On completion points in published packages
-the 0.5B model did no worse with these lines than with the current line alone. Compared with the standard order, which
-puts all of the prefix before the marker, more lines were exact matches; both with token healing. Both samples were
-small.
+A model definition names its family's order: psm is "lines" here. `setup` and `tune` compare all three on the weights,
+with token healing and without (cli/first_run/prompt_trial.py). With "standard", each key changes the text before the
+suffix, so the suffix is computed again.
+
+In the order "lines", the line being typed goes after the middle marker, so typing only appends and all tokens before
+it stay cached. A few whole lines go with it, so that moving to the next line mostly appends too. On completion points
+in published packages the 0.5B model did no worse with these lines than with the current line alone. Compared with the
+standard order, which puts all of the prefix before the marker, more lines were exact matches; both with token healing.
+Both samples were small.
 
 A prompt that is too long is cut in blocks, and room is kept for more typing and for any usual completion. So one more
 keystroke moves no cut, and `max_tokens` does not matter to it. A prompt that is prefilled ahead of a request is
@@ -38,6 +43,19 @@ USUAL_TOKENS = 128  # no completion in an editor is longer by default, so all of
 SUFFIX_SHARE = 4  # if the prompt must be cut, the suffix may take 1/SUFFIX_SHARE of the context
 
 
+@dataclass(frozen=True, slots=True)
+class PromptStyle:
+    """The order of a prompt's parts, and whether an incomplete word at the cursor is respelled (token healing)."""
+
+    order: str = "lines"  # "lines" | "standard" | "spm"
+    heal: bool = True
+
+    @classmethod
+    def of_family(cls, card: Card) -> PromptStyle:
+        """The style that the model definition names."""
+        return cls("spm" if card.fim.order == "spm" else "lines")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
     """The prompt of one completion, in tokens."""
@@ -55,7 +73,16 @@ class Prompter:
         WeightsError: the model definition names a marker that the tokenizer does not have.
     """
 
-    def __init__(self, card: Card, tokenizer: Tokenizer, vocabulary: Vocabulary, context_tokens: int) -> None:
+    def __init__(
+        self,
+        card: Card,
+        tokenizer: Tokenizer,
+        vocabulary: Vocabulary,
+        context_tokens: int,
+        style: PromptStyle | None = None,
+    ) -> None:
+        """`style`: None for the model definition's own."""
+        self.style = style or PromptStyle.of_family(card)
         self.card, self.tokenizer, self.vocabulary, self.context_tokens = card, tokenizer, vocabulary, context_tokens
         fim = card.fim
         self.prefix, self.suffix, self.middle = (self.marker(text) for text in (fim.prefix, fim.suffix, fim.middle))
@@ -114,7 +141,7 @@ class Prompter:
             ids, heal = self.encode_raw(request.raw_prompt, request.heal)
             return self.finish(self.cut_raw(ids, room), heal, request, [])
         above, line, heal = self.split_request(request)
-        before, after = self.encode(above), self.encode(request.suffix)
+        before, after = self.encode(above, keep=self.style.order != "standard"), self.encode(request.suffix)
         current = self.encode(line, keep=False)
         if not self.prefix:  # a family without fill-in-the-middle continues the prefix
             ids = cut_start([*self.bos, *self.encode_extra(request, room), *before, *current], room)
@@ -124,7 +151,7 @@ class Prompter:
         after_kept = after[: max(room // SUFFIX_SHARE, room - len(before))]
         before_kept = cut_start(before, room - len(after_kept))
         extra = self.encode_extra(request, room - len(after_kept) - len(before_kept))
-        if self.card.fim.order == "spm":
+        if self.style.order == "spm":
             ids = [*self.bos, *extra, *self.suffix, *after_kept, *self.prefix, *before_kept, *current, *self.middle]
         else:
             ids = [*self.bos, *extra, *self.prefix, *before_kept, *self.suffix, *after_kept, *self.middle, *current]
@@ -157,8 +184,12 @@ class Prompter:
 
     def split_request(self, request: Request) -> tuple[str, str, str]:
         """(the text above, the text after the middle marker, the respelled end of the current line)."""
+        heals = request.heal and self.style.heal
+        if self.style.order == "standard":
+            above, heal = split_healing(request.prefix + request.line_prefix, heals)
+            return above, "", heal
         above, recent = split_recent_lines(request.prefix)
-        line, heal = split_healing(recent + request.line_prefix, request.heal)
+        line, heal = split_healing(recent + request.line_prefix, heals)
         return above, line, heal
 
     def encode_extra(self, request: Request, room: int) -> list[int]:

@@ -92,6 +92,8 @@ class Leases:
             "clients": len(self.open),
             "memory": residency.memory,
         }
+        if residency.reason:
+            fields["reason"] = residency.reason
         if state == "error":
             return fields | json_fields.error_json(503, residency.message)
         if state == "loading":

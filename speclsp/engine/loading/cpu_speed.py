@@ -6,12 +6,14 @@ from speclsp.config import Config
 from speclsp.engine.loading import loading
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.peaks import measure_peaks
-from speclsp.weights import auto_choice, store
+from speclsp.weights import auto_choice
 
 
 def measure_if_needed(config: Config) -> None:
     """Measure and record the CPU's speed if "auto" chooses a model for it and this machine was not measured yet."""
-    if config.model != "auto" or store.gpu(config.device)[0] != "cpu" or auto_choice.recorded(config.engine.threads):
+    if config.model != "auto" or auto_choice.gpu(config.device)[0] != "cpu":
+        return
+    if auto_choice.recorded(config.engine.threads):
         return
     native.use(config.engine.cpu_path)
     path = native.best_path()

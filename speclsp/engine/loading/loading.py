@@ -25,6 +25,7 @@ from speclsp.engine.decoding.fused_round import FusedRound, warm_up
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
+from speclsp.engine.loading import prompt_choice
 from speclsp.engine.loading.checkpoint import (
     Progress,
     check_same_tokenizer,
@@ -240,7 +241,7 @@ def prepare(config: Config, card: Card, progress: Progress, with_draft: bool = T
         target_dir=target_dir,
         draft_dir=draft_dir,
         plan=plan,
-        prompter=Prompter(card, tokenizer, vocabulary, plan.context_tokens),
+        prompter=Prompter(card, tokenizer, vocabulary, plan.context_tokens, prompt_choice.style(card)),
         draft_format=pick_draft_format(card.draft_quantization, draft.parameters, device)
         if draft_dir and draft
         else "",

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import uvicorn
@@ -312,21 +312,21 @@ def model_loader(config: Config) -> Load:
     from speclsp.weights import cards
 
     chosen = None if config.model == "auto" else cards.load(config.model)
+    why = ""
 
     def load(progress: Callable[[float, str], None], with_draft: bool = True) -> Completer | LoadedModel:
-        from speclsp.weights import store
+        from speclsp.weights import auto_choice
 
-        nonlocal chosen  # auto's choice holds for a reload: the same pair wakes up that was unloaded
-        why = "starting torch"
+        nonlocal chosen, why  # auto's choice holds for a reload: the same pair wakes up that was unloaded
         if chosen is None:
             from speclsp.engine.loading import cpu_speed
 
             cpu_speed.measure_if_needed(config)
-            chosen, why = store.auto(config)
+            chosen, why = auto_choice.auto(config)
         card = chosen
-        progress(0.0, why)
+        progress(0.0, why or "starting torch")
         from speclsp.engine.loading import loading
 
-        return loading.start(config, card, progress, with_draft)
+        return replace(loading.start(config, card, progress, with_draft), reason=why)
 
     return load

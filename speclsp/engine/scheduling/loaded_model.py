@@ -40,6 +40,7 @@ class LoadedModel:
     device: str = ""  # whose memory it takes: "cpu" or torch's name of a GPU; "": next to none
     steps: tuple[ReleaseStep, ...] = ()  # in the order of release; after the last one the whole model is unloaded
     clear_caches: Callable[[], None] = lambda: None  # forget every prompt that was read, and release its memory
+    reason: str = ""  # of "auto" for this model, in sentences; "" for a model chosen by name
     pending_target: PendingTarget | None = None  # set: `completer` is the draft alone
 
 

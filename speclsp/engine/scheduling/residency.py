@@ -72,6 +72,7 @@ class Residency:
         self.state = "loading"  # "loading" | "ok" | "asleep" | "error"
         self.progress = 0.0  # while loading
         self.message = "starting"  # one line: the current action, or why the completer is missing or degraded
+        self.reason = ""  # of "auto" for this model: see LoadedModel
         self.draft_only = False  # while loading: `completer` is the draft alone
         self.completer: Completer | None = None
         self.ready_event = threading.Event()  # there is a completer, or an error
@@ -180,6 +181,7 @@ class Residency:
         """Load the whole model, or only the draft, which answers alone while the target is read."""
         result = self._load(self._report_progress) if with_draft else self._load(self._report_progress, False)
         loaded = result if isinstance(result, LoadedModel) else LoadedModel(completer=result)
+        self.reason = loaded.reason
         if loaded.pending_target is None:
             self._attach(loaded)
             return

@@ -200,6 +200,7 @@ class EngineClient:
         if state not in ("ok", "asleep", "loading") or (state != "loading" and "pair" not in event):
             raise EngineError(not_an_engine(address))
         facts: dict[str, Any] = {name: str(event[name]) for name in ("pair", "target", "device") if event.get(name)}
+        facts["pair_reason"] = str(event.get("reason") or "")
         if "target" in event:
             facts["draft"] = str(event.get("draft") or "")
         facts["clients"], facts["engine_pid"] = int_or_zero(event.get("clients")), int_or_zero(event.get("pid"))

@@ -103,6 +103,7 @@ class Status:
     message: str = ""  # one sentence for a person
     progress: float | None = None  # 0 to 1 while loading, when known
     pair: str = ""
+    pair_reason: str = ""  # of "auto", in sentences; "" for a model chosen by name
     target: str = ""
     draft: str = ""
     device: str = ""

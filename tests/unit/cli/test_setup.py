@@ -14,9 +14,9 @@ from support.weights.wheel_index import Shop, open_shop
 
 from speclsp import config
 from speclsp.cli import entry
-from speclsp.cli.first_run import setup
+from speclsp.cli.first_run import prompt_trial, setup
 from speclsp.cli.models import sizes
-from speclsp.weights import cards, locations, removal, store
+from speclsp.weights import auto_choice, cards, locations, removal, store
 
 pytestmark = pytest.mark.slow  # each runs the whole command
 
@@ -42,21 +42,26 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     opened = open_shop(tmp_path, monkeypatch)
     opened.cache = locations.store_root(None)
     card = replace(cards.load("tiny"), name="tiny-gguf", target=opened.weights, draft=None, draft_quantization="")
-    monkeypatch.setattr(store, "auto", lambda settings: (card, "tiny-gguf, because there is no GPU."))
+    monkeypatch.setattr(
+        auto_choice, "auto", lambda settings, ask_hub=False: (card, "tiny-gguf, because there is no GPU.")
+    )
     monkeypatch.setattr(setup, "test_completion", lambda settings, chosen: print("tested"))
     return opened
 
 
-def test_a_built_in_model_is_tested_and_written_into_the_settings_once(run: Run):
+def test_a_built_in_model_is_tested_and_written_into_the_settings_once(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(prompt_trial, "PLACES", 1)
+    monkeypatch.setattr(prompt_trial, "LEAST_PLACES", 1)
     code, out, err = run("--model", "tiny")
     assert (code, err) == (0, "")
     assert "Model:   tiny (" in out and "Download: nothing" in out
-    assert "is completed with" in out
+    assert "is completed with" in out and "Prompt:  order " in out
     assert "tiny" in config.config_path().read_text()
     assert "No known editor is on PATH" in out
     before = config.config_path().read_bytes()
     code, out, _ = run()
     assert code == 0 and "Settings: unchanged" in out
+    assert "Prompt:  order " in out and "(measured before)" in out
     assert config.config_path().read_bytes() == before
 
 
@@ -130,10 +135,21 @@ def test_a_read_only_home_is_named(run: Run, shop: Shop, monkeypatch: pytest.Mon
 
 
 def test_settings_that_cannot_be_written_cost_nothing_else(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(prompt_trial, "PLACES", 1)
     config.config_path().parent.mkdir(parents=True)
     config.config_path().mkdir()
     code, _, err = run("--model", "tiny")
     assert code == 2 and err.count("\n") == 1 and str(config.config_path()) in err
+
+
+def test_a_gguf_of_another_program_is_converted_instead_of_downloaded(run: Run, shop: Shop, isolated: Path):
+    file = isolated / "cac" / "llama.cpp" / "nobody_nothing_model.gguf"
+    file.parent.mkdir()
+    file.write_bytes(shop.gguf)
+    code, out, err = run()
+    assert code == 0, err
+    assert f"Download: nothing for tiny-gguf, {file} is converted" in out
+    assert shop.requested_parts() == [] and store.path(shop.weights) is not None
 
 
 def test_the_lines_of_the_editors_on_this_machine_are_printed(run: Run, shop: Shop, tmp_path: Path):

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from speclsp import config
 from speclsp.cli import complete, entry, measure, terminal
-from speclsp.cli.first_run import tune
+from speclsp.cli.first_run import prompt_trial, tune
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Piece, Request, Result
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.policy import Costs
+from speclsp.engine.loading import prompt_choice
 from speclsp.errors import InputError
+from speclsp.weights import cards
 
 CODE = "def area(width, height):\n    total = width * height\n    return total\n\n\n"
 FAST = Costs(verify_ms={8: 40.0, 16: 44.0, 24: 60.0}, draft_ms=8.0)
@@ -239,6 +241,8 @@ def test_the_command_prints_its_table_and_adds_its_choice_to_the_users_file(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(tune, "HOLES", 1)
+    monkeypatch.setattr(prompt_trial, "PLACES", 1)
+    monkeypatch.setattr(prompt_trial, "LEAST_PLACES", 1)
     monkeypatch.setattr(tune, "LONG_TOKENS", 16)
     monkeypatch.setattr(tune, "STEADY", 1e9)  # tests run on a shared machine
     path = config.config_path()
@@ -248,8 +252,10 @@ def test_the_command_prints_its_table_and_adds_its_choice_to_the_users_file(
     output = capsys.readouterr().out
     assert "Not written (--dry-run): engine.speculative_decoding = " in output
     assert path.read_text() == 'model = "tiny"  # mine\n'
+    assert "prompt: order " in output and not prompt_choice.path().exists()
     assert entry.main(["tune", str(project)]) == 0
     output = capsys.readouterr().out
+    assert prompt_choice.recorded(cards.load("tiny")) is not None
     assert "a pass of the target" in output
     assert "* " in output
     assert f"Written to {path}: engine.speculative_decoding = " in output

@@ -302,6 +302,23 @@ def test_in_a_pipe_it_is_plain_text_in_columns(capsys: pytest.CaptureFixture[str
     assert next(line for line in out.splitlines() if line.startswith("ngram")).split() == ["ngram", "720", "360", "50%"]
 
 
+def test_next_edits_have_a_row_for_each_language_that_has_some(capsys: pytest.CaptureFixture[str]):
+    some_weeks()
+    assert "next edits" not in run(capsys)[1]
+    week = usage_db.week_of(date.today())
+    counts = {("python", "shown"): 8, ("python", "accepted"): 6, ("python", "rejected"): 1, ("go", "shown"): 2}
+    rows = [(week, language, "tiny", f"next_edit.{name}", count) for (language, name), count in counts.items()]
+    assert usage_db.write(settings.stats_path(), rows) == ""
+    table = next(part for part in run(capsys)[1].split("\n\n") if part.startswith("next edits"))
+    assert [line.split()[-5:] for line in table.splitlines()[1:]] == [
+        ["python", "8", "6", "1", "75%"],
+        ["go", "2", "0", "0", "0%"],
+        ["all", "10", "6", "1", "60%"],
+    ]
+    report = json.loads(run(capsys, "--json")[1])
+    assert report["languages"]["python"]["next_edits"] == {"shown": 8, "accepted": 6, "rejected": 1}
+
+
 def test_json_contains_the_numbers_of_the_table(capsys: pytest.CaptureFixture[str]):
     some_weeks()
     report = json.loads(run(capsys, "--json", "--weeks", "1")[1])

@@ -34,8 +34,9 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "engine.scheduling": {"engine.api", "observability", "errors"},
     "engine.decoding": {"engine.api", "engine.model", "engine.model.cuda", "weights", "config", "errors"},
     "engine.loading": {
-        *("engine.api", "engine.decoding", "engine.scheduling", "weights", "config", "errors"),
+        *("engine.api", "engine.decoding", "engine.scheduling", "weights"),
         *("engine.model", "engine.model.int8", "engine.model.cuda"),
+        *BASE,
     },
     "engine.http": {"engine.api", "engine.scheduling", "daemon", "observability", *BASE},
     "engine.process": {

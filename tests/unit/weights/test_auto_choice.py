@@ -1,17 +1,20 @@
-"""`model = "auto"` on a CPU: the largest model that answers in time, from a speed measured once per machine."""
+"""`model = "auto"`: base weights where they can be had; on a CPU, the largest model that answers in time."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from speclsp.config import Config
-from speclsp.weights import auto_choice
+from speclsp.weights import auto_choice, cards, hub, store
 from speclsp.weights.auto_choice import CpuSpeed
 from speclsp.weights.cards import Weights
 
 SMALL, MIDDLE = "qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"
+BASE_SMALL, BASE_MIDDLE = "qwen2.5-coder-0.5b-q8_0", "qwen2.5-coder-1.5b-q8_0"
 
 
 def mirrored(weights: Weights) -> bool:
@@ -37,11 +40,83 @@ def test_auto_picks_the_largest_model_that_answers_in_time(machine: str):
     assert why.startswith(expected) and why.endswith(".")
 
 
-def test_a_cpu_gets_no_model_with_files_of_16_bits():
-    speed, _ = MACHINES["workstation, 32 cores, 250 GB/s"]
+def test_a_cpu_gets_files_of_16_bits_only_where_they_are_here():
+    speed = CpuSpeed("m", 60.0, 1900.0)
     card, why = auto_choice.choose(64_000, "cpu", lambda weights: True, speed, 250)
-    assert card.name == MIDDLE and card.target.format == "gguf"
-    assert "at most 250 ms here (55 ms predicted)" in why
+    assert (card.name, card.target.format) == (BASE_MIDDLE, "gguf")
+    assert "at most 250 ms here (201 ms predicted; " in why
+    here = {"qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"}
+    card, why = auto_choice.choose(64_000, "cpu", lambda weights: True, speed, 250, lambda w: w.name in here)
+    assert card.name == "qwen2.5-coder-1.5b"
+    assert why.endswith("These are base weights, trained for fill-in-the-middle; they are on this machine.")
+
+
+def test_base_weights_come_first_and_the_reason_names_the_kind():
+    for speed in (None, CpuSpeed("slow", 1.0, 1.0)):
+        card, why = auto_choice.choose(24_000, "cpu", lambda weights: True, speed, 250)
+        assert card.name == BASE_SMALL and "they come from the hub" in why
+        card, why = auto_choice.choose(24_000, "cpu", mirrored, speed, 250)
+        assert card.name == SMALL and "were not trained for fill-in-the-middle; base weights were" in why
+    fast = CpuSpeed("fast", 60.0, 1900.0)
+
+    def only_small(weights: Weights) -> bool:
+        return weights.mirror is not None or weights.name == BASE_SMALL
+
+    assert auto_choice.choose(24_000, "cpu", only_small, fast, 250)[0].name == BASE_SMALL, "before a larger instruct"
+
+
+CARDS = [cards.load(name) for name in cards.names()]
+ON_A_MACHINE = st.sets(st.sampled_from([card.target.name for card in CARDS if card.auto]))
+
+
+@given(st.sampled_from(["cpu", "cuda"]), st.integers(0, 200_000), ON_A_MACHINE, st.booleans())
+def test_instruct_weights_are_chosen_only_where_no_base_weights_that_fit_can_be_had(
+    device: str, free_mib: int, here: set[str], hub: bool
+):
+    def can(weights: Weights) -> bool:
+        return weights.name in here or weights.mirror is not None or hub
+
+    chosen, _ = auto_choice.choose(free_mib, device, can, here=lambda weights: weights.name in here)
+    smallest = [card for card in CARDS if card.auto == 1 and not card.instruct]
+    memory = "bf16" if device == "cuda" else "int8"
+    fits = [card for card in smallest if card.memory_mib[memory] + cards.MARGIN_MIB <= free_mib]
+    possible = [card for card in fits if card.target.name in here or (hub and card.target.format == "gguf")]
+    assert not (chosen.instruct and possible)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The requests to the hub, which answers."""
+    requests: list[str] = []
+    monkeypatch.setattr(hub, "is_reachable", lambda: bool(requests.append("hub") or True))
+    return requests
+
+
+def on_disk(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    monkeypatch.setattr(store, "is_here", lambda weights, models_dir="": weights.name in names)
+
+
+CPU = Config(device="cpu")
+
+
+def test_a_start_asks_the_hub_only_where_a_download_is_needed_anyway(monkeypatch: pytest.MonkeyPatch, asked: list[str]):
+    on_disk(monkeypatch)
+    assert auto_choice.auto(CPU)[0].name == BASE_SMALL and asked == ["hub"]
+    on_disk(monkeypatch, SMALL)
+    card, why = auto_choice.auto(CPU)
+    assert (card.name, asked) == (SMALL, ["hub"]), "a model that suits is here: no connection, no download"
+    assert "`speclsp setup` downloads them where the hub answers." in why
+    assert auto_choice.auto(CPU, ask_hub=True)[0].name == BASE_SMALL and asked == ["hub", "hub"]
+    on_disk(monkeypatch, SMALL, BASE_SMALL)
+    assert auto_choice.auto(CPU)[0].name == BASE_SMALL and asked == ["hub", "hub"]
+
+
+def test_a_silent_hub_or_offline_leaves_the_package_index(monkeypatch: pytest.MonkeyPatch, asked: list[str]):
+    on_disk(monkeypatch)
+    offline = replace(CPU, engine=replace(CPU.engine, offline=True))
+    assert auto_choice.auto(offline, ask_hub=True)[0].name == SMALL and asked == []
+    monkeypatch.setattr(hub, "is_reachable", lambda: False)
+    assert auto_choice.auto(CPU, ask_hub=True)[0].name == SMALL
 
 
 def test_a_patient_user_gets_a_larger_model():

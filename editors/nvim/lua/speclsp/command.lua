@@ -56,6 +56,7 @@ local function status_lines(status, here)
   end
   add("message", status.message)
   add("model", status.pair)
+  add("reason", status.pair_reason)
   add("target", status.target)
   add("draft", status.draft)
   add("device", status.device)
