@@ -302,7 +302,8 @@ class SpecProtocol(LanguageServerProtocol):
 
     def _check_handler_result(self, future: AnyFuture) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
-            logger.error("a notification's handler failed: %s", error_site(error))
+            refused = isinstance(error, (JsonRpcException, InputError))  # a request sent as a notification, for example
+            logger.log(logging.WARNING if refused else logging.ERROR, "a notification failed: %s", error_site(error))
 
     @lsp_method(types.SHUTDOWN)
     def lsp_shutdown(self, *args: Any) -> Any:
@@ -337,10 +338,8 @@ class SpecProtocol(LanguageServerProtocol):
                 return self._send_data({"jsonrpc": self.VERSION, "id": msg_id, "result": future.result()})
             except Exception as not_json:
                 error = not_json
-        if isinstance(error, JsonRpcException):
-            return self._fail(msg_id, error.code, error.message)
-        if isinstance(error, InputError):
-            return self._fail(msg_id, INVALID_PARAMS, str(error))
+        if isinstance(error, (JsonRpcException, InputError)):
+            return self._fail(msg_id, getattr(error, "code", INVALID_PARAMS), getattr(error, "message", str(error)))
         logger.error("a request's handler failed: %s", error_site(error))
         text = str(error) if isinstance(error, SpeclspError) else f"{type(error).__name__}: {error}"
         return self._fail(msg_id, INTERNAL_ERROR, text)

@@ -226,6 +226,16 @@ def test_an_accepted_edit_that_is_undone_is_not_offered_again(editor: Editor):
     assert ask(page, cursor) == []
 
 
+def test_a_wrong_notification_is_ignored_and_is_no_fault_of_the_server(editor: Editor):
+    editor.notify("workspace/executeCommand", {"command": "unknown", "arguments": []})
+    editor.notify(wire.NEXT_EDIT, {"textDocument": None})
+    page, cursor = two_changes(editor, uri="file:///project/case20.py")
+    assert len(ask(page, cursor)) == 1
+    lines = [line for log in editor.logs.glob("lsp.log*") for line in log.read_text().splitlines()]
+    assert sum("a notification failed" in line for line in lines) == 2
+    assert [line for line in lines if " error " in line] == []
+
+
 def test_a_request_is_dropped_at_the_next_key_or_answered_for_its_version(editor: Editor):
     page, cursor = two_changes(editor, uri="file:///project/case8.py")
     params = {"textDocument": {"uri": page.uri, "version": page.version}, "position": page.place(cursor)}
