@@ -7,6 +7,7 @@ import { reportFocus } from "./focus";
 import { chooseCommand, install, offer } from "./install";
 import { showMenu } from "./menu";
 import { selectModel } from "./models";
+import { NextEdits } from "./nextEdit";
 import type { Retry } from "./protocol";
 import { onPythonSelected, selectedPython } from "./python";
 import { Server } from "./server";
@@ -36,9 +37,14 @@ export function activate(context: ExtensionContext): void {
     const configured = workspace.getConfiguration("speclsp").get<string>("server.command", "");
     return find(machine, configured, configured ? undefined : await selectedPython());
   };
-  const snooze = new Snooze(() => bar.draw());
+  const snooze = new Snooze(() => {
+    bar.draw();
+    nextEdits.checkEnabled();
+  });
   const running = (server = new Server(locate, settings, log, () => snooze.isActive));
   const bar = new StatusBar(running, snooze);
+  const nextEdits = new NextEdits(running, () => snooze.isActive);
+  running.extend = (document, position, ask) => nextEdits.withGhost(document, position, ask);
   const installAndStart = async (): Promise<void> => {
     if (await install(machine, bundled, log)) await start(running);
   };
@@ -49,6 +55,8 @@ export function activate(context: ExtensionContext): void {
   const actions: Record<string, () => unknown> = {
     menu: () => showMenu(running, bar.here),
     suggest: () => commands.executeCommand("editor.action.inlineSuggest.trigger"),
+    acceptNextEdit: () => nextEdits.accept(),
+    dismissNextEdit: () => nextEdits.dismiss(),
     snooze: () => snooze.choose(),
     toggle: toggleEverywhere,
     toggleLanguage,
@@ -70,6 +78,7 @@ export function activate(context: ExtensionContext): void {
     log,
     bar,
     snooze,
+    nextEdits,
     reportFocus(running, () => snooze.isActive),
     { dispose: disposeChannel },
     ...Object.entries(actions).map(([name, action]) => commands.registerCommand(`speclsp.${name}`, action)),

@@ -21,6 +21,7 @@ export interface Status {
   memory?: string; // "full", or the part that was freed
   trigger?: "automatic" | "manual"; // completion.trigger
   show_latency?: boolean; // completion.show_latency
+  next_edit?: boolean; // nextEdit.enabled
   problems: string[];
 }
 
@@ -30,6 +31,29 @@ export interface Here {
   reason: string;
   message: string;
 }
+
+/** A position of LSP: line and UTF-16 column, both from 0. */
+export interface Place {
+  line: number;
+  character: number;
+}
+
+/** One edit of the reply to speclsp/nextEdit. */
+export interface NextEdit {
+  id: string;
+  text: string;
+  range: { start: Place; end: Place };
+  textDocument: { uri: string; version: number };
+  ghost: boolean; // ghost text at the cursor can show it
+}
+
+/** Reply to speclsp/nextEdit: one edit at most. */
+export interface NextEditAnswer {
+  edits: NextEdit[];
+}
+
+/** Why an edit is not shown any more, in speclsp/nextEditRejected. Only `rejected` counts against the change. */
+export type NextEditReason = "rejected" | "ignored" | "replaced" | "cancelled";
 
 /** Reply to speclsp/retry. */
 export interface Retry {

@@ -2,11 +2,12 @@
 import { ChildProcess, spawn } from "node:child_process";
 import { homedir } from "node:os";
 import {
+  CancellationToken,
   EventEmitter,
-  InlineCompletionItem,
-  InlineCompletionList,
   InlineCompletionTriggerKind,
   LogOutputChannel,
+  Position,
+  TextDocument,
 } from "vscode";
 import {
   CloseAction,
@@ -20,7 +21,7 @@ import { endProcess, exitsWithin } from "./processes";
 import { Notifications } from "./progress";
 import { Status, versionProblem } from "./protocol";
 import { needingRestart } from "./settings";
-import { SCHEMES, suggest } from "./suggestions";
+import { Items, SCHEMES, suggest } from "./suggestions";
 
 const CRASHES = 5; // within CRASH_WINDOW_MS; after that the server is not restarted
 const CRASH_WINDOW_MS = 180_000;
@@ -48,6 +49,9 @@ export function phase(health: Health): string {
 
 export const isReady = (health: Health): boolean => phase(health) === "ready";
 
+/** Adds to the suggestions at a position; `ask` returns those of the server. */
+export type Extend = (document: TextDocument, position: Position, ask: () => Promise<Items>) => Promise<Items>;
+
 export type Locate = () => Promise<Found | { missing: string }>;
 
 /** One language server for this window. */
@@ -56,6 +60,7 @@ export class Server {
   found: Found | undefined;
   version = "";
   crash = ""; // description of the last unexpected exit
+  extend: Extend = (_document, _position, ask) => ask();
   private sent: Record<string, unknown> = {}; // the settings last sent to the server
   private client: LanguageClient | undefined;
   private process: ChildProcess | undefined;
@@ -65,7 +70,7 @@ export class Server {
   private queue: Promise<void> = Promise.resolve(); // starts and stops run one after the other
   private readonly changed = new EventEmitter<Health>();
   private readonly settingsSent = new EventEmitter<void>();
-  private readonly suggested = new EventEmitter<InlineCompletionItem[] | InlineCompletionList>();
+  private readonly suggested = new EventEmitter<Items>();
   readonly onDidChange = this.changed.event;
   readonly onDidSendSettings = this.settingsSent.event;
   readonly onDidSuggest = this.suggested.event;
@@ -96,10 +101,11 @@ export class Server {
   }
 
   /** Send a speclsp request. Undefined when no server runs, it does not know the method, or the request failed. */
-  async request<Reply>(method: string, params: object): Promise<Reply | undefined> {
+  async request<T>(method: string, params: object, token?: CancellationToken): Promise<T | undefined> {
     if (this.health.kind !== "running" || !this.client) return undefined;
     try {
-      return await this.client.sendRequest<Reply>(method, params);
+      const { client } = this;
+      return await (token ? client.sendRequest<T>(method, params, token) : client.sendRequest<T>(method, params));
     } catch (error) {
       this.log.debug(`${method}: ${String(error)}`);
       return undefined;
@@ -193,7 +199,8 @@ export class Server {
         provideInlineCompletionItems: async (document, position, context, token) => {
           if (context.triggerKind === InlineCompletionTriggerKind.Automatic && this.isSnoozed()) return [];
           const onError = (error: unknown): void => this.log.warn(`no suggestion: ${plain(error)}`);
-          const answer = await suggest(client, onError, document, position, context, token);
+          const ask = (): Promise<Items> => suggest(client, onError, document, position, context, token);
+          const answer = await this.extend(document, position, ask);
           this.suggested.fire(answer);
           return answer;
         },

@@ -25,7 +25,7 @@ export function exclusionReason(document: TextDocument, editor: TextEditor | und
   return diff ? "a comparison is left alone" : "";
 }
 
-type Items = InlineCompletionItem[] | InlineCompletionList;
+export type Items = InlineCompletionItem[] | InlineCompletionList;
 
 /** Request suggestions from `client`. A cancelled or failed request returns none; `onError` gets the failure. */
 export async function suggest(

@@ -1,0 +1,249 @@
+/**
+ * Life cycle of a next edit: requested when the user's edits have settled, shown as ghost text or decorations, and
+ * accepted or dismissed by a key. Any other change of the document drops it.
+ *
+ *     change ─► settled ─► request ─► shown ─► Tab: jump if far, then accept ─► the next request
+ *                                         └──► Escape: rejected; another change: ignored
+ */
+import {
+  CancellationTokenSource,
+  commands,
+  Disposable,
+  InlineCompletionItem,
+  Position,
+  Range,
+  Selection,
+  TextDocument,
+  TextDocumentChangeEvent,
+  TextEditor,
+  window,
+  workspace,
+} from "vscode";
+import { isBulk, isFar } from "./nextEditPlan";
+import { NextEditView, rangeOf } from "./nextEditView";
+import type { NextEdit, NextEditAnswer, NextEditReason } from "./protocol";
+import type { Server } from "./server";
+import { exclusionReason, hasItems, Items } from "./suggestions";
+import { setContextKey } from "./walkthrough";
+
+const SETTLE_MS = 300; // pause after the last change, before a request
+const VISIBLE = "speclsp.nextEditVisible";
+const GHOST_ACCEPTED = "speclsp.nextEditGhostAccepted"; // internal: VS Code runs it when ghost text is accepted
+
+/** The edit on the screen. */
+interface Shown {
+  edit: NextEdit;
+  editor: TextEditor;
+  cursor: Position; // at the time of the request
+  jumped: boolean; // the cursor was moved to it
+}
+
+/** The next edits of this window: at most one is requested, and at most one is shown. */
+export class NextEdits implements Disposable {
+  private shown: Shown | undefined;
+  private timer: NodeJS.Timeout | undefined;
+  private pending: CancellationTokenSource | undefined;
+  private applyingTo: TextDocument | undefined; // an accepted edit is being applied
+  private asksForGhost = false; // the next inline completion request is our own
+  private suggestedAt = ""; // the last place where the server had a suggestion: it goes first
+  private readonly view = new NextEditView();
+  private readonly listeners: Disposable[];
+
+  constructor(
+    private readonly server: Server,
+    private readonly isSnoozed: () => boolean,
+  ) {
+    this.listeners = [
+      workspace.onDidChangeTextDocument((event) => this.changed(event)),
+      window.onDidChangeTextEditorSelection(({ textEditor }) => this.moved(textEditor)),
+      window.onDidChangeTextEditorVisibleRanges(({ textEditor }) => textEditor === this.shown?.editor && this.draw()),
+      window.onDidChangeActiveTextEditor(() => this.drop("ignored")),
+      server.onDidChange(() => this.checkEnabled()),
+      commands.registerCommand(GHOST_ACCEPTED, (id: string) => this.ghostAccepted(id)),
+    ];
+  }
+
+  dispose(): void {
+    this.drop("cancelled");
+    for (const disposable of [this.view, ...this.listeners]) disposable.dispose();
+  }
+
+  /** Drop the shown edit when next edits were turned off or snoozed. */
+  checkEnabled(): void {
+    if (!this.enabled) this.drop("cancelled");
+  }
+
+  /** Move the cursor to a far edit; accept a near one. */
+  async accept(): Promise<void> {
+    const { shown } = this;
+    if (!shown) return void (await commands.executeCommand("tab")); // the key was faster than its context
+    const { edit, editor } = shown;
+    const range = rangeOf(edit);
+    if (!shown.jumped && isFar(edit, editor.selection.active.line, editor.visibleRanges)) {
+      shown.jumped = true;
+      editor.selection = new Selection(range.start, range.start);
+      return editor.revealRange(range); // with the least scrolling
+    }
+    this.hide();
+    // The cursor moves first and stays behind the new text: the next key may arrive before this call returns.
+    editor.selection = new Selection(range.end, range.end);
+    this.applyingTo = editor.document;
+    const applied = await editor.edit((builder) => {
+      if (range.isEmpty) builder.insert(range.start, edit.text); // moves a cursor that is there
+      else builder.replace(range, edit.text);
+    });
+    this.applyingTo = undefined;
+    if (!applied) return this.server.notify("speclsp/nextEditRejected", { id: edit.id, reason: "cancelled" });
+    editor.revealRange(editor.selection);
+    this.server.notify("speclsp/nextEditAccepted", { id: edit.id });
+    await this.request("accept");
+  }
+
+  /** Reject the shown edit. */
+  dismiss(): void {
+    this.drop("rejected");
+  }
+
+  /** Suggestions at a position: those of the server, then the next edit if ghost text can show it there. */
+  async withGhost(document: TextDocument, position: Position, ask: () => Promise<Items>): Promise<Items> {
+    const isOurs = this.asksForGhost;
+    this.asksForGhost = false;
+    const first = this.ghostAt(document, position);
+    if (first && isOurs) return [first];
+    const place = placeKey(document, position);
+    const answer = await ask();
+    if (hasItems(answer)) this.suggestedAt = place;
+    const ghost = this.ghostAt(document, position);
+    return ghost ? [...(Array.isArray(answer) ? answer : answer.items), ghost] : answer;
+  }
+
+  private get enabled(): boolean {
+    const { health } = this.server;
+    return health.kind === "running" && health.status?.next_edit === true && !this.isSnoozed();
+  }
+
+  private changed({ document, contentChanges, reason }: TextDocumentChangeEvent): void {
+    const editor = window.activeTextEditor;
+    if (!contentChanges.length || document === this.applyingTo || document !== editor?.document) return;
+    if (this.isApplied()) this.hide(); // by GHOST_ACCEPTED, which tells the server
+    else this.drop("ignored");
+    const fromDisk = document.uri.scheme === "file" && !document.isDirty;
+    const undone = reason !== undefined;
+    if (fromDisk || undone || isBulk(contentChanges)) return;
+    this.timer = setTimeout(() => void this.request("edit"), SETTLE_MS);
+  }
+
+  private moved(editor: TextEditor): void {
+    const { shown } = this;
+    if (editor !== shown?.editor) return;
+    const { line } = editor.selection.active;
+    if (line < shown.edit.range.start.line || line > shown.edit.range.end.line) shown.jumped = false;
+    this.draw();
+  }
+
+  /** True where an edit may be requested and shown: one cursor, no selection, a document that can be changed. */
+  private mayShow(editor: TextEditor): boolean {
+    const { document, selections } = editor;
+    if (!this.enabled || selections.length !== 1 || !editor.selection.isEmpty) return false;
+    if (workspace.fs.isWritableFileSystem(document.uri.scheme) === false) return false;
+    return !exclusionReason(document, editor, window.tabGroups.activeTabGroup.activeTab);
+  }
+
+  private async request(trigger: "edit" | "accept"): Promise<void> {
+    this.cancel();
+    const editor = window.activeTextEditor;
+    if (!editor || !this.mayShow(editor)) return;
+    const { document } = editor;
+    const cursor = editor.selection.active;
+    const pending = (this.pending = new CancellationTokenSource());
+    const textDocument = { uri: document.uri.toString(), version: document.version };
+    const position = { line: cursor.line, character: cursor.character };
+    const params = { textDocument, position, trigger };
+    const answer = await this.server.request<NextEditAnswer>("speclsp/nextEdit", params, pending.token);
+    if (pending !== this.pending) return; // a change or a newer request cancelled this one
+    this.cancel();
+    const edit = answer?.edits[0];
+    if (!edit || edit.textDocument.version !== document.version || !this.mayShow(editor)) return;
+    this.show({ edit, editor, cursor, jumped: false });
+  }
+
+  private show(shown: Shown): void {
+    this.drop("replaced");
+    this.shown = shown;
+    this.server.notify("speclsp/nextEditShown", { id: shown.edit.id });
+    this.draw();
+    if (this.isGhost(shown) && this.suggestedAt !== placeKey(shown.editor.document, shown.cursor)) {
+      this.asksForGhost = true;
+      void commands.executeCommand("editor.action.inlineSuggest.trigger");
+    }
+  }
+
+  private draw(): void {
+    const { shown } = this;
+    if (!shown) return;
+    const ghost = this.isGhost(shown);
+    if (ghost) this.view.clear();
+    else this.view.draw(shown.editor, shown.edit, shown.jumped);
+    setContextKey(VISIBLE, !ghost);
+  }
+
+  /** True while ghost text at the cursor shows the edit. */
+  private isGhost({ edit, editor, cursor }: Shown): boolean {
+    const { document, selection } = editor;
+    const inline = workspace.getConfiguration("editor", document).get<boolean>("inlineSuggest.enabled", true);
+    return edit.ghost && inline && selection.active.isEqual(cursor);
+  }
+
+  /** True if ghost text was accepted: the document has the edit. Its range and text have one line. */
+  private isApplied(): boolean {
+    if (!this.shown?.edit.ghost) return false;
+    const { edit, editor } = this.shown;
+    return editor.document.getText(new Range(rangeOf(edit).start, endOf(edit))) === edit.text;
+  }
+
+  private ghostAt(document: TextDocument, position: Position): InlineCompletionItem | undefined {
+    const { shown } = this;
+    if (shown?.editor.document !== document || !position.isEqual(shown.cursor)) return undefined;
+    if (!this.isGhost(shown)) return undefined;
+    const { id, text } = shown.edit;
+    const command = { title: "Accept the next edit", command: GHOST_ACCEPTED, arguments: [id] };
+    return new InlineCompletionItem(text, rangeOf(shown.edit), command);
+  }
+
+  private ghostAccepted(id: string): void {
+    this.server.notify("speclsp/nextEditAccepted", { id });
+    this.hide();
+    void this.request("accept");
+  }
+
+  /** Cancel what is requested, and end what is shown, with a reason. */
+  private drop(reason: NextEditReason): void {
+    this.cancel();
+    const { shown } = this;
+    this.hide();
+    if (shown) this.server.notify("speclsp/nextEditRejected", { id: shown.edit.id, reason });
+  }
+
+  private hide(): void {
+    this.shown = undefined;
+    this.view.clear();
+    setContextKey(VISIBLE, false);
+  }
+
+  private cancel(): void {
+    clearTimeout(this.timer);
+    this.pending?.cancel();
+    this.pending?.dispose();
+    this.pending = undefined;
+  }
+}
+
+/** The end of the new text in the document. */
+function endOf({ range: { start }, text }: NextEdit): Position {
+  const lines = text.split("\n");
+  const last = lines.at(-1)?.length ?? 0;
+  return new Position(start.line + lines.length - 1, lines.length > 1 ? last : start.character + last);
+}
+
+const placeKey = (document: TextDocument, { line, character }: Position): string =>
+  [document.uri.toString(), document.version, line, character].join(" ");

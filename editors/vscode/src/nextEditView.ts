@@ -1,0 +1,88 @@
+/** Decorations of a next edit: removed text, new text, a hint at the cursor, and a hover with the diff. */
+import {
+  DecorationOptions,
+  Disposable,
+  MarkdownString,
+  Position,
+  Range,
+  TextEditor,
+  TextEditorDecorationType,
+  ThemableDecorationAttachmentRenderOptions,
+  ThemeColor,
+  window,
+} from "vscode";
+import { hintText, isFar, Label, LINE_GAP, planOf } from "./nextEditPlan";
+import type { NextEdit } from "./protocol";
+
+const KEYS = "speclsp: next edit. Tab accepts, Escape dismisses.";
+
+/** The decorations, of one editor at a time. */
+export class NextEditView implements Disposable {
+  // Line-through and outline tell the same as the colours: high-contrast themes have no such backgrounds.
+  private readonly removed = window.createTextEditorDecorationType({
+    backgroundColor: new ThemeColor("diffEditor.removedTextBackground"),
+    outline: "1px solid",
+    outlineColor: new ThemeColor("diffEditor.removedTextBorder"),
+    textDecoration: "line-through",
+  });
+  private readonly labels = window.createTextEditorDecorationType({});
+  private readonly hovers = window.createTextEditorDecorationType({});
+  private readonly types: TextEditorDecorationType[] = [this.removed, this.labels, this.hovers];
+  private editor: TextEditor | undefined;
+
+  /** Draw an edit of the editor's document. `jumped`: the user is at the edit, so there is no hint. */
+  draw(editor: TextEditor, edit: NextEdit, jumped: boolean): void {
+    if (this.editor !== editor) this.clear();
+    this.editor = editor;
+    const range = rangeOf(edit);
+    const rows = new Range(range.start.with(undefined, 0), editor.document.lineAt(range.end.line).range.end);
+    const plan = planOf(edit, editor.document.getText(rows).split(/\r?\n/));
+    const hoverMessage = new MarkdownString(`${plan.diff}\n\n${KEYS}`);
+    const labels = plan.labels.map(labelDecoration);
+    const hovers: DecorationOptions[] = [{ range: rows, hoverMessage }];
+    const cursor = editor.selection.active;
+    if (!jumped && isFar(edit, cursor.line, editor.visibleRanges)) {
+      const hinted = editor.document.lineAt(cursor.line).range;
+      const after = dimmed(hintText(edit), LINE_GAP);
+      labels.push({ range: new Range(hinted.end, hinted.end), renderOptions: { after } });
+      hovers.push({ range: hinted, hoverMessage });
+    }
+    const removed = plan.removed.map(({ line, start, end }) => new Range(line, start, line, end));
+    editor.setDecorations(this.removed, removed);
+    editor.setDecorations(this.labels, labels);
+    editor.setDecorations(this.hovers, hovers);
+  }
+
+  clear(): void {
+    for (const type of this.types) this.editor?.setDecorations(type, []);
+    this.editor = undefined;
+  }
+
+  dispose(): void {
+    for (const type of this.types) type.dispose();
+  }
+}
+
+export const rangeOf = ({ range: { start, end } }: NextEdit): Range =>
+  new Range(start.line, start.character, end.line, end.character);
+
+function labelDecoration({ line, character, text, gap }: Label): DecorationOptions {
+  const after = {
+    ...dimmed(text, gap),
+    backgroundColor: new ThemeColor("diffEditor.insertedTextBackground"),
+    border: "1px solid",
+    borderColor: new ThemeColor("diffEditor.insertedTextBorder"),
+  };
+  const at = new Position(line, character);
+  return { range: new Range(at, at), renderOptions: { after } };
+}
+
+/** Text in a colour that is readable on the background of inserted text, unlike that of ghost text. */
+const dimmed = (text: string, gap: number): ThemableDecorationAttachmentRenderOptions => ({
+  contentText: unbroken(text),
+  color: new ThemeColor("editorCodeLens.foreground"),
+  margin: `0 0 0 ${gap}ch`,
+});
+
+/** The text with blanks that are drawn as they are: CSS joins the others. */
+const unbroken = (text: string): string => text.replaceAll("\t", "    ").replaceAll(" ", "\u00a0");

@@ -1,0 +1,79 @@
+/** The plan of a next edit on the screen, and which changes get no request. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { hintText, isBulk, isFar, Plan, planOf } from "../src/nextEditPlan";
+
+type Corner = [line: number, character: number];
+
+const edit = ([line, character]: Corner, [endLine, endCharacter]: Corner, text: string) => ({
+  range: { start: { line, character }, end: { line: endLine, character: endCharacter } },
+  text,
+});
+const lines = (...numbers: [number, number][]) =>
+  numbers.map(([start, end]) => ({ start: { line: start, character: 0 }, end: { line: end, character: 0 } }));
+const change = (text: string, removed = "") => {
+  const { range } = edit([0, 0], [removed.split("\n").length - 1, 0], text);
+  return { range, rangeLength: removed.length, text };
+};
+const texts = (plan: Plan): string[] => plan.labels.map(({ text }) => text);
+
+test("a replacement in one line: the old text is marked, the new text follows it", () => {
+  const plan = planOf(edit([4, 8], [4, 13], "total"), ["    log(count + 1)"]);
+  assert.deepEqual(plan.removed, [{ line: 4, start: 8, end: 13 }]);
+  assert.deepEqual(plan.labels, [{ line: 4, character: 13, text: "→ total", gap: 0.5 }]);
+  assert.equal(plan.diff, "```diff\n-    log(count + 1)\n+    log(total + 1)\n```");
+});
+
+test("an insertion has no arrow, a deletion has no label", () => {
+  const inserted = planOf(edit([0, 7], [0, 7], ", timeout=5"), ["fetch(a)"]);
+  assert.deepEqual([inserted.removed, texts(inserted)], [[], [", timeout=5"]]);
+  const deleted = planOf(edit([0, 0], [0, 6], ""), ["await load()"]);
+  assert.deepEqual([deleted.removed, texts(deleted)], [[{ line: 0, start: 0, end: 6 }], []]);
+});
+
+test("in several lines each changed line has its new text at its end, and equal lines have none", () => {
+  const plan = planOf(edit([2, 0], [5, 0], "def f():\n  a = 1\n  b = 2\n"), ["def f():", "  x = 1", "  y = 2", "z"]);
+  assert.deepEqual(plan.removed, [
+    { line: 3, start: 2, end: 7 },
+    { line: 4, start: 2, end: 7 },
+  ]);
+  assert.deepEqual(plan.labels, [
+    { line: 3, character: 7, text: "→ a = 1", gap: 3 },
+    { line: 4, character: 7, text: "→ b = 2", gap: 3 },
+  ]);
+  assert.equal(plan.diff, "```diff\n-  x = 1\n-  y = 2\n+  a = 1\n+  b = 2\n```");
+});
+
+test("lines without a place of their own are counted", () => {
+  assert.deepEqual(texts(planOf(edit([0, 0], [0, 1], "a\nb\nc"), ["x"])), ["→ a (+2 lines)"]);
+  assert.deepEqual(texts(planOf(edit([1, 0], [1, 0], "a\nb\n"), ["x"])), ["+ a (+1 line)"]);
+  const many = planOf(edit([0, 0], [4, 1], "a\nb\nc\nd\ne"), ["v", "w", "x", "y", "z"]);
+  assert.deepEqual(texts(many), ["→ a", "→ b", "→ c (+2 lines)"]);
+  assert.equal(many.removed.length, 5);
+  const shrunk = planOf(edit([0, 0], [2, 0], ""), ["gone", "gone too", "stays"]);
+  assert.deepEqual([shrunk.removed.length, texts(shrunk)], [2, []]);
+});
+
+test("text cannot end the code block of the hover, and a long label is cut", () => {
+  assert.match(planOf(edit([0, 0], [0, 1], "````"), ["x"]).diff, /^`{5}diff\n-x\n\+````\n`{5}$/);
+  assert.equal(texts(planOf(edit([0, 0], [0, 0], "y".repeat(500)), ["x"]))[0]?.length, 100);
+});
+
+test("an edit is far when it is out of view or more than two lines from the cursor", () => {
+  const far = (cursorLine: number, ...visible: [number, number][]) =>
+    isFar(edit([10, 0], [12, 0], ""), cursorLine, lines(...visible));
+  assert.deepEqual([7, 8, 11, 14, 15].map((line) => far(line, [0, 40])), [true, false, false, false, true]);
+  assert.equal(far(11, [0, 5], [20, 40]), true);
+  assert.equal(far(11, [0, 5], [9, 40]), false);
+  assert.equal(hintText(edit([10, 0], [12, 0], "")), "→ Edit at line 11 (Tab)");
+});
+
+test("a paste, a formatter and a large deletion are bulk changes; typing and a rename are not", () => {
+  assert.equal(isBulk([change("x".repeat(201))]), true);
+  assert.equal(isBulk([change("x\n".repeat(9))]), true);
+  assert.equal(isBulk([change("", "x\n".repeat(9))]), true);
+  assert.equal(isBulk(Array.from({ length: 40 }, () => change("longer"))), true);
+  assert.equal(isBulk([change("x".repeat(200))]), false);
+  assert.equal(isBulk([change("x\n".repeat(8))]), false);
+  assert.equal(isBulk([change("name", "old_name"), change("name", "old_name")]), false);
+});

@@ -1,0 +1,238 @@
+"""Next edits in a real VS Code: shown as decorations or ghost text, reached and accepted by Tab, dismissed by Escape.
+
+The server's own producer makes them, without a model: the user changes a name twice, and its next place is offered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.editors.code_server import until
+from support.editors.vscode_screen import Studio, Window
+
+TOTAL = (
+    "def total(items):\n    count = len(items)\n    check(count)\n    print(count)\n"
+    + "".join(f"    log({number})\n" for number in range(6))
+    + "    return count + 1\n"
+)
+NEAR, FAR = 3, 10  # lines of TOTAL, from 0, that still have the old name after two changes
+PHRASES = "import lib\n\n\n" + "".join(f"{name} = lib.read(open_file, 1)\n" for name in "abcd")
+NO_REQUEST_S = 1.5  # several times the pause after which a request is sent
+HINT = f"→ Edit at line {FAR + 1} (Tab)"
+
+# Text that the style sheets draw behind parts of lines, and text that is struck through: [line, text] from the top.
+DECORATIONS = """() => {
+  const plain = (text) => text.replace(/\\u00a0/g, " ");
+  const added = [], removed = [];
+  const lines = [...document.querySelectorAll(".editor-instance .view-lines > .view-line")]
+    .map((line) => ({ line, top: line.getBoundingClientRect().top })).sort((a, b) => a.top - b.top);
+  for (const { line } of lines) {
+    const spans = [...line.querySelectorAll("span > span")];
+    const drawn = spans.map((span) => getComputedStyle(span, "::after").content).filter((text) => text.startsWith('"'));
+    const struck = spans.filter((span) => getComputedStyle(span).textDecorationLine === "line-through");
+    added.push(...drawn.map((text) => [plain(line.textContent), plain(JSON.parse(text))]));
+    if (struck.length) removed.push([plain(line.textContent), plain(struck.map((span) => span.textContent).join(""))]);
+  }
+  return { added, removed };
+}"""
+
+
+@pytest.fixture(scope="module")
+def shared(studio: Studio) -> Iterator[Window]:
+    """A window without ghost text of a model."""
+    studio.server.settings(studio.server.ours | {"speclsp.completion.enabled": False})
+    with studio.window(studio.folder()) as window:
+        window.says("completion.enabled is off")
+        yield window
+
+
+@pytest.fixture
+def window(shared: Window, request: pytest.FixtureRequest) -> Iterator[Window]:
+    """A window with no open file; no notification may appear in any test."""
+    yield shared
+    shared.shot(request.node.name.removeprefix("test_")[:80])
+    shared.put_away()
+    assert shared.notifications() == []
+
+
+def rename_twice(window: Window, name: str, text: str = TOTAL) -> None:
+    """Open a file and change the name on lines 1 and 2 by the keyboard."""
+    window.show(name, text)
+    window.press("Control+Home", "ArrowDown", "Home", "Control+Shift+ArrowRight")
+    window.type("number", 10)
+    window.press("ArrowDown", "Home", *["ArrowRight"] * len("check("), "Control+Shift+ArrowRight")
+    window.type("number", 10)
+    window.sees(lambda screen: screen.document[2] == "    check(number)", "two lines have the new name")
+
+
+def shows(window: Window, added: list[tuple[str, str]], removed: list[tuple[str, str]]) -> None:
+    """Wait until the editor shows exactly these labels and this struck-through text, each with its line."""
+    wanted = {"added": [list(one) for one in added], "removed": [list(one) for one in removed]}
+    seen: list[Any] = []
+
+    def matches() -> bool:
+        seen[:] = [window.page.evaluate(DECORATIONS)]
+        return bool(seen[0] == wanted)
+
+    until(matches, f"decorations {wanted}", else_=lambda: (seen, window.wire.messages()[-4:]))
+
+
+def offered(window: Window) -> None:
+    """The edit on line NEAR is shown."""
+    shows(window, [("    print(count)", "→ number")], [("    print(count)", "count")])
+
+
+def nothing_is_shown(window: Window) -> None:
+    shows(window, [], [])
+
+
+def sent(window: Window, method: str) -> list[dict[str, Any]]:
+    return window.wire.told(method, to="server")
+
+
+def requests(window: Window) -> list[str]:
+    """The triggers of all requests."""
+    return [params["trigger"] for params in sent(window, "speclsp/nextEdit")]
+
+
+def last_rejected(window: Window) -> str:
+    rejected = sent(window, "speclsp/nextEditRejected")
+    return str(rejected[-1]["reason"]) if rejected else ""
+
+
+def test_tab_accepts_a_near_edit_then_jumps_to_a_far_one_and_accepts_it(window: Window) -> None:
+    rename_twice(window, "rename.py")
+    offered(window)
+    accepted = len(sent(window, "speclsp/nextEditAccepted"))
+    window.press("Tab")
+    window.sees(lambda screen: screen.document[NEAR] == "    print(number)", "the near edit is made")
+    at_far = "    return count + 1"
+    shows(window, [("    print(number)", HINT), (at_far, "→ number")], [(at_far, "count")])
+    assert requests(window)[-1] == "accept"
+    window.shot("next-edit-far")
+    window.press("Tab")
+    shows(window, [(at_far, "→ number")], [(at_far, "count")])
+    window.page.wait_for_selector(f".line-numbers.active-line-number:text-is('{FAR + 1}')")
+    window.shot("next-edit-near")
+    window.press("Tab")
+    window.sees(lambda screen: screen.document[FAR] == "    return number + 1", "the far edit is made")
+    nothing_is_shown(window)
+    window.type("x")
+    window.sees(lambda screen: screen.document[FAR] == "    return numberx + 1", "the cursor is behind the new text")
+    assert len(sent(window, "speclsp/nextEditAccepted")) == accepted + 2
+    shown = [params["id"] for params in sent(window, "speclsp/nextEditShown")]
+    assert [params["id"] for params in sent(window, "speclsp/nextEditAccepted")[-2:]] == shown[-2:]
+
+
+def test_one_undo_takes_an_accepted_edit_back(window: Window) -> None:
+    rename_twice(window, "undo.py")
+    offered(window)
+    window.press("Tab")
+    window.sees(lambda screen: screen.document[NEAR] == "    print(number)", "the edit is made")
+    window.press("Control+z")
+    screen = window.sees(lambda screen: screen.document[NEAR] == "    print(count)", "the edit is taken back")
+    assert screen.document[2] == "    check(number)"
+    nothing_is_shown(window)
+
+
+def test_escape_dismisses_for_good_and_then_tab_indents(window: Window) -> None:
+    rename_twice(window, "escape.py")
+    offered(window)
+    window.press("Escape")
+    nothing_is_shown(window)
+    until(lambda: last_rejected(window) == "rejected", "the server knows")
+    before = len(requests(window))
+    window.press("End", "Tab")
+    window.sees(lambda screen: screen.document[2].rstrip() != screen.document[2], "Tab inserts blanks")
+    until(lambda: len(requests(window)) > before, "that change was asked about")
+    time.sleep(NO_REQUEST_S)
+    nothing_is_shown(window)
+    assert window.screen().document[NEAR] == "    print(count)"
+
+
+def test_an_edit_elsewhere_hides_the_shown_one_which_may_come_back(window: Window) -> None:
+    rename_twice(window, "elsewhere.py")
+    offered(window)
+    window.press("End")
+    window.type("  # why")
+    until(lambda: last_rejected(window) == "ignored", "the change hid the edit")
+    offered(window)
+
+
+def test_the_completion_menu_has_precedence(window: Window) -> None:
+    rename_twice(window, "menu.py")
+    offered(window)
+    window.press("Control+End", "Control+Space")
+    window.page.wait_for_selector(".suggest-widget.visible .monaco-list-row.focused")
+    window.press("Tab")
+    window.page.wait_for_selector(".suggest-widget.visible", state="hidden")
+    screen = window.sees(lambda screen: screen.document[-1], "Tab accepts the item of the menu")
+    assert screen.document[NEAR] == "    print(count)"
+
+
+def test_the_hover_has_the_whole_difference(window: Window) -> None:
+    rename_twice(window, "hover.py")
+    offered(window)
+    window.page.hover(".editor-instance .view-line:has-text('print(count)') span > span >> nth=1")
+    window.page.wait_for_selector(".monaco-hover:has-text('-    print(count)'):has-text('+    print(number)')")
+    window.shot("next-edit-hover")
+
+
+def test_lines_are_shown_behind_the_lines_they_replace(window: Window) -> None:
+    old, new = "    first = open_it(1)\n    close_it(1)\n", ("with open_it(1):", "    pass")
+    window.show("lines.py", ("def f():\n" + old) * 3)
+    for first in (1, 4):
+        window.press("Control+Home", *["ArrowDown"] * first, "Home", "Shift+ArrowDown", "Shift+End")
+        window.type(new[0] + "\n", 10)
+        window.type("pass", 10)
+    shows(
+        window,
+        [(" " * 4 + "first = open_it(1)", "→ with open_it(1):"), (" " * 4 + "close_it(1)", "→ pass")],
+        [(" " * 4 + "first = open_it(1)", "first = open_it(1)"), (" " * 4 + "close_it(1)", "close_it(1)")],
+    )
+    window.shot("next-edit-lines")
+
+
+def test_an_edit_right_of_the_cursor_is_ghost_text(window: Window) -> None:
+    window.show("ghost.py", PHRASES)
+    for _ in range(2):
+        window.press("Control+Home", *["ArrowDown"] * (3 + _), "End", *["ArrowLeft"] * len(", 1)"))
+        window.type(".first", 10)
+    at = "c = lib.read(open_file, 1)"
+    shows(window, [(at, ".first")], [])
+    window.press("ArrowDown", "Home")
+    window.type("x", 10)
+    window.press("Backspace")
+    window.sees(lambda screen: screen.ghost == ".first", "ghost text shows the edit")
+    nothing_is_shown(window)
+    window.shot("next-edit-ghost")
+    shown = sent(window, "speclsp/nextEditShown")[-1]
+    window.press("Tab")
+    window.sees(lambda screen: screen.document[5] == "c = lib.read(open_file.first, 1)", "Tab accepts it")
+    until(lambda: shown in sent(window, "speclsp/nextEditAccepted"), "the server knows")
+
+
+def test_nothing_is_requested_for_a_paste_a_selection_several_cursors_or_when_off(window: Window) -> None:
+    window.show("quiet.py", TOTAL)
+    before = len(requests(window))
+    window.press("Control+a", "Control+c", "Control+End", "Control+v")
+    window.sees(lambda screen: len(screen.document) > 2 * FAR, "the paste is in the document")
+    time.sleep(NO_REQUEST_S)
+    window.press("Control+Home", "Shift+End", "Control+Slash")
+    time.sleep(NO_REQUEST_S)
+    window.press("Control+Home", "Control+Alt+b")
+    window.type("z")
+    window.sees(lambda screen: screen.document[1].startswith("z"), "both cursors type")
+    time.sleep(NO_REQUEST_S)
+    window.press("Escape")
+    assert len(requests(window)) == before
+    window.server.settings(
+        window.server.ours | {"speclsp.completion.enabled": False, "speclsp.nextEdit.enabled": False}
+    )
+    until(lambda: window.wire.told("speclsp/status")[-1]["next_edit"] is False, "the server has the setting")
+    window.type("y")
+    time.sleep(NO_REQUEST_S)
+    assert len(requests(window)) == before
