@@ -268,9 +268,7 @@ def with_tables(page: str, results: Results) -> str:
 
     def replaced(match: re.Match[str]) -> str:
         if match[2] not in current:
-            raise SpeclspError(
-                f"The page has an unknown table {match[2]!r}. Known: {', '.join(sorted(current))}."
-            )
+            raise SpeclspError(f"The page has an unknown table {match[2]!r}. Known: {', '.join(sorted(current))}.")
         return f"{match[1]}{current[match[2]]}{match[3]}"
 
     return TABLE.sub(replaced, page)
