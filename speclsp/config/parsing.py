@@ -21,7 +21,10 @@ from speclsp.errors import ConfigError, SpeclspError, nearest
 MOST_BYTES = 2**20  # of a config.toml
 # Settings that decide who receives the code, what is fetched and stored, and whose weights answer. They are fixed when
 # the server starts, because an editor may mix a repository's settings into what it sends later. A path as `model` too.
-THE_USERS_OWN = ("remote.", "engine.socket", "engine.offline", "engine.record_requests", "models_dir")
+THE_USERS_OWN = (
+    *("remote.", "models_dir"),
+    *("engine.adapter", "engine.socket", "engine.offline", "engine.record_requests"),
+)
 
 
 def parse(

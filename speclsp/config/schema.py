@@ -94,6 +94,12 @@ class EngineConfig:
             "Normal float of 4 bits.",
         ),
     )
+    adapter: str = setting(
+        "auto",
+        "Adapter (LoRA) of the model: `auto` (the one for its weights), `none`, a name in `models list`, or a file.",
+        advanced=True,
+        is_path=True,
+    )
     draft: bool = setting(True, "Use a draft model when it makes decoding faster.", advanced=True)
     threads: int = setting(
         0, "Number of CPU threads. 0 is one for each physical core.", advanced=True, low=0, high=1024

@@ -78,10 +78,13 @@ def engine_flags(settings: Config) -> list[str]:
 
 def rooted(settings: Config) -> Config:
     """The settings with relative paths made absolute: the engine works in another directory."""
-    pair, models_dir = settings.model, settings.models_dir
+    pair, models_dir, adapter = settings.model, settings.models_dir, settings.engine.adapter
     if pair.startswith((".", "~")):  # a directory, not a card's name
         pair = str(Path(pair).expanduser().absolute())
-    return replace(settings, model=pair, models_dir=models_dir and str(Path(models_dir).absolute()))
+    if adapter.endswith((".toml", ".safetensors")):  # a file, not a card's name
+        adapter = str(Path(adapter).absolute())
+    engine = replace(settings.engine, adapter=adapter)
+    return replace(settings, model=pair, models_dir=models_dir and str(Path(models_dir).absolute()), engine=engine)
 
 
 def environment(nowhere: Path) -> dict[str, str]:

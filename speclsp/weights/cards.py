@@ -18,7 +18,8 @@ from types import MappingProxyType
 from typing import Any
 
 from speclsp.errors import SpeclspError, UnknownPair, nearest
-from speclsp.weights import model_directory, untrusted_files
+from speclsp.weights import model_directory
+from speclsp.weights.untrusted import untrusted_files
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -174,7 +175,7 @@ def _read(path: Path) -> Card:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CardError(f"{file} is not valid TOML: {error}.") from None
-    card = _Table(file, "", table)
+    card = CardTable(file, "", table)
     drafted = table.get("draft")
     if isinstance(drafted, dict):
         draft: Weights | None = _weights(card.table("draft"), path.stem)
@@ -218,7 +219,7 @@ def _draft(path: Path, name: str) -> Weights:
     return _read(other).target
 
 
-def _weights(table: _Table, card_name: str) -> Weights:
+def _weights(table: CardTable, card_name: str) -> Weights:
     mirror = table.table("mirror", {})
     weights = Weights(
         name=table.text("path", card_name),
@@ -245,7 +246,7 @@ def _weights(table: _Table, card_name: str) -> Weights:
     return weights
 
 
-def _file(table: _Table) -> WeightFile:
+def _file(table: CardTable) -> WeightFile:
     file = WeightFile(table.text("name"), table.number("bytes", 0), table.text("sha256", ""))
     table.done()
     if not re.fullmatch(r"[\w-][\w.-]*\.(safetensors|gguf|json)", file.name):
@@ -255,7 +256,7 @@ def _file(table: _Table) -> WeightFile:
     return file
 
 
-def _mirror(table: _Table) -> Mirror:
+def _mirror(table: CardTable) -> Mirror:
     pattern, parts = table.text("packages"), table.number("parts")
     packages = tuple(pattern.format(number=number) for number in range(1, parts + 1))
     mirror = Mirror(packages, table.text("version"), table.text("member"))
@@ -263,7 +264,7 @@ def _mirror(table: _Table) -> Mirror:
     return mirror
 
 
-def _fim(table: _Table) -> Fim:
+def _fim(table: CardTable) -> Fim:
     fim = Fim(**{marker.name: table.text(marker.name, str(marker.default)) for marker in fields(Fim)})
     table.done()
     if fim.order not in ("psm", "spm"):
@@ -271,17 +272,17 @@ def _fim(table: _Table) -> Fim:
     return fim
 
 
-def _memory(table: _Table) -> Mapping[str, int]:
+def _memory(table: CardTable) -> Mapping[str, int]:
     sizes = {name: table.number(name) for name in MEMORY_FORMATS if name in table.values}
     table.done(MEMORY_FORMATS)
     return MappingProxyType(sizes)
 
 
-class _Table:
+class CardTable:
     """One table of a card: each key is read once, by type, and any other key is an error."""
 
-    def __init__(self, file: str, where: str, values: Mapping[str, Any]) -> None:
-        self.file, self.where, self.values = file, where, values
+    def __init__(self, file: str, where: str, values: Mapping[str, Any], kind: str = "a model definition") -> None:
+        self.file, self.where, self.values, self.kind = file, where, values, kind
         self.known_keys: set[str] = set()
 
     def error(self, key: str, says: str) -> CardError:
@@ -292,7 +293,7 @@ class _Table:
         value = self.values.get(key, default)
         if value is None:
             near = nearest(key, self.values.keys() - self.known_keys)
-            hint = f"; {self.where}{near} is not a key of a model definition" if near else ""
+            hint = f"; {self.where}{near} is not a key of {self.kind}" if near else ""
             raise self.error(key, f"is missing{hint}")
         if not isinstance(value, kind) or isinstance(value, bool):
             raise self.error(key, f"is {value!r}: expected {wanted}")
@@ -316,14 +317,14 @@ class _Table:
             raise self.error(key, f"is {value!r}: expected a list of texts")
         return tuple(value)
 
-    def table(self, key: str, default: Mapping[str, Any] | None = None) -> _Table:
-        return _Table(self.file, f"{self.where}{key}.", self.take(key, dict, default, "a table"))
+    def table(self, key: str, default: Mapping[str, Any] | None = None) -> CardTable:
+        return CardTable(self.file, f"{self.where}{key}.", self.take(key, dict, default, "a table"))
 
-    def tables(self, key: str) -> list[_Table]:
+    def tables(self, key: str) -> list[CardTable]:
         value = self.take(key, list, [], "a list of tables")
         if not all(isinstance(entry, dict) for entry in value):
             raise self.error(key, f"is {value!r}: expected a list of tables")
-        return [_Table(self.file, f"{self.where}{key}[{i}].", entry) for i, entry in enumerate(value)]
+        return [CardTable(self.file, f"{self.where}{key}[{i}].", entry) for i, entry in enumerate(value)]
 
     def done(self, known: tuple[str, ...] = ()) -> None:
         for key in self.values:
@@ -331,7 +332,7 @@ class _Table:
                 near = nearest(key, self.known_keys | set(known))
                 known_keys = ", ".join(sorted(self.known_keys))
                 hint = f"did you mean {self.where}{near}" if near else f"the keys are {known_keys}"
-                raise self.error(key, f"is not a key of a model definition; {hint}")
+                raise self.error(key, f"is not a key of {self.kind}; {hint}")
 
 
 # ── a directory instead of a name ────────────────────────────────────────────────────────────────────────────────────

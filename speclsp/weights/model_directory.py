@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from speclsp import private_files
-from speclsp.weights import safetensors_header, untrusted_files
-from speclsp.weights.untrusted_files import Unreadable
+from speclsp.weights.untrusted import safetensors_header, untrusted_files
+from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 MANIFEST = "manifest.json"
 INDEX = "model.safetensors.index.json"

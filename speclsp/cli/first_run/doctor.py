@@ -102,6 +102,7 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
         yield from files
         if any(check.status in (TODO, FAIL) for check in files):
             return
+        yield of_adapters(config, card)
     yield from completion(config, card)
 
 
@@ -326,6 +327,18 @@ def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
             else "complete; no checksums are known"
         )
         yield DoctorCheck(name="weights", status=OK, found=f"{weights.name} {outcome}, {directory}")
+
+
+def of_adapters(config: Config, card: Card) -> DoctorCheck:
+    """Check the adapters that the settings select for the model and its draft model."""
+    from speclsp.engine.loading import adapter_choice
+    from speclsp.weights import store
+
+    places = [(weights, store.path(weights, config.models_dir)) for weights in complete.needed(config, card)]
+    models = [(weights, directory) for weights, directory in places if directory is not None]
+    summary, problem = adapter_choice.describe(config.engine.adapter, config.models_dir, models)
+    fix = "follow the message" if problem else ""
+    return DoctorCheck(name="adapter", status=WARN if problem else OK, found=problem or summary, fix=fix)
 
 
 def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:

@@ -1,8 +1,9 @@
-"""Table of `speclsp models list`: size, memory, licence, fit and state of every model.
+"""Tables of `speclsp models list`: size, memory, licence, fit and state of every model; and the adapters.
 
-NAME    a model; `*` marks the one that the settings select
-FITS    yes | no memory | no disk, on this machine now
-STATUS  built in | downloaded | partial | damaged | not downloaded
+NAME     a model; `*` marks the one that the settings select
+FITS     yes | no memory | no disk, on this machine now
+STATUS   built in | downloaded | partial | damaged | not downloaded
+ADAPTER  an adapter; `*` marks those that the settings select for that model and its draft model
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from speclsp.cli import terminal
 from speclsp.cli.models import sizes
 from speclsp.config import Config
 from speclsp.errors import SpeclspError
-from speclsp.weights import auto_choice, cards, removal, store
+from speclsp.weights import adapters, auto_choice, cards, removal, store
+from speclsp.weights.adapters import AdapterCard, AdapterError
 from speclsp.weights.cards import Card
 
+ADAPTER_HEAD = ("ADAPTER", "WEIGHTS", "JOBS", "SIZE", "LICENSE", "STATUS")
 HEAD = ("NAME", "SIZE", "MEMORY", "LICENSE", "FITS", "STATUS")
 MIB = 1 << 20
 
@@ -69,11 +72,57 @@ def current_name(config: Config, machine: sizes.Machine) -> str:
         return ""
 
 
-def as_text(facts: Sequence[dict[str, object]]) -> str:
-    """The rows as aligned columns under a header."""
-    lines = [HEAD, *map(cells, facts)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
-    right = {1, 2}
+def adapter_rows(config: Config, current: str) -> tuple[list[dict[str, object]], list[str]]:
+    """The facts of every adapter, and a sentence for each defect. `current`: the model that the settings select."""
+    known, problems = adapters.listing(config.models_dir)
+    try:
+        loaded = cards.load(current).weights() if current not in ("", "echo") else ()
+    except SpeclspError:
+        loaded = ()
+    first_of = {card.name: card for card in known if card.file.exists()}
+    if config.engine.adapter == "auto":
+        used = {next((name for name, card in first_of.items() if card.belongs_to(weights)), "") for weights in loaded}
+    else:
+        used = {name for name, card in first_of.items() if any(card.belongs_to(weights) for weights in loaded)}
+        used &= {config.engine.adapter}
+    listed = []
+    for card in known:
+        try:
+            adapters.read(card)
+            state = "ready"
+        except AdapterError as error:
+            state = "damaged" if card.file.exists() else "missing"
+            problems.append(str(error))
+        listed.append(adapter_row(card, state, card.name in used))
+    return listed, problems
+
+
+def adapter_row(card: AdapterCard, state: str, used: bool) -> dict[str, object]:
+    """The facts of one adapter."""
+    return {
+        "name": card.name,
+        "weights": card.weights,
+        "jobs": list(card.jobs),
+        "edit_format": card.edit_format,
+        "bytes": card.file.stat().st_size if card.file.exists() else 0,
+        "licence": card.licence,
+        "data": card.data,
+        "status": state,
+        "current": used,
+    }
+
+
+def as_text(facts: Sequence[dict[str, object]], of_adapters: Sequence[dict[str, object]] = ()) -> str:
+    """The models under a header, and below them the adapters if there are any."""
+    models = aligned([HEAD, *map(cells, facts)], right={1, 2})
+    if not of_adapters:
+        return models
+    return f"{models}\n\n{aligned([ADAPTER_HEAD, *map(adapter_cells, of_adapters)], right={3})}"
+
+
+def aligned(lines: Sequence[tuple[str, ...]], right: set[int]) -> str:
+    """The lines in columns; those in `right` are aligned to the right."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         "  ".join(
             cell.rjust(width) if column in right else cell.ljust(width)
@@ -93,5 +142,17 @@ def cells(facts: dict[str, object]) -> tuple[str, ...]:
         terminal.in_size(memory * MIB),
         str(facts["licence"]),
         str(facts["fits"]),
+        str(facts["status"]),
+    )
+
+
+def adapter_cells(facts: dict[str, object]) -> tuple[str, ...]:
+    """One line of the adapters' table."""
+    return (
+        f"{facts['name']}{' *' if facts['current'] else ''}",
+        str(facts["weights"]),
+        ", ".join(map(str, facts["jobs"])) if isinstance(facts["jobs"], list) else "",
+        terminal.in_size(int(str(facts["bytes"]))),
+        str(facts["licence"]),
         str(facts["status"]),
     )

@@ -8,7 +8,7 @@ connection, and it never runs code that comes with a model.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from speclsp.engine.loading import checkpoint_checks, q4k_blocks
+from speclsp.engine.loading.adapter_merge import Lora
+from speclsp.engine.loading.load_progress import Progress
 from speclsp.engine.loading.nf4_linear import linear_maker, quiet_imports
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 from speclsp.engine.model.cuda.decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
@@ -26,11 +28,8 @@ from speclsp.engine.model.decoder import ROWS, Decoder, Layer, Linear, ModelShap
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
 from speclsp.errors import TokenizerMismatch, WeightsError
-from speclsp.weights import untrusted_files
 from speclsp.weights.cards import Card
-
-Progress = Callable[[float, str], None]  # fraction done 0..1, description of the step
-
+from speclsp.weights.untrusted import untrusted_files
 
 # ── the tokenizer ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -91,6 +90,7 @@ def read_decoder(
     rows: int = ROWS,
     dtype: torch.dtype | None = None,
     slots: int = SLOTS,
+    lora: Lora | None = None,
 ) -> CachedModel:
     """A decoder from a directory with config.json and *.safetensors.
 
@@ -101,6 +101,7 @@ def read_decoder(
         rows: ROWS for a target, 1 for a draft.
         dtype: of activations and KV; None: float32 on a CPU, bfloat16 elsewhere.
         slots: texts whose KV is kept on a GPU.
+        lora: the adapter to merge into the weights.
 
     Raises:
         WeightsError: not a supported model, or a file that does not match its config.
@@ -109,22 +110,28 @@ def read_decoder(
     shape = read_shape(config, vocab)
     checkpoint_checks.check_tensors(directory, config, shape)
     if number_format in ("int4", "int8") and native.supports(shape, getattr(config, "intermediate_size", 0)):
-        return read_native(directory, config, shape, context_tokens, progress, number_format == "int4")
+        return read_native(directory, config, shape, context_tokens, progress, number_format == "int4", lora)
     number_format = "int8" if number_format == "int4" else number_format
     if number_format == "int8" and not int8_is_exact():  # with AVX2 only, forward.c is exact and oneDNN is not
         number_format = quicker_float()
     dtype = dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
-    weights = read_weights(directory, config, shape, number_format, device, rows, dtype, progress)
+    weights = read_weights(directory, config, shape, number_format, device, rows, dtype, progress, lora)
     if device == "cpu":
         return cpu_decoder(weights, context_tokens, rows, dtype, number_format)
     return cuda_decoder(weights, context_tokens, rows, device, dtype, number_format, slots)
 
 
 def read_native(
-    directory: Path, config: Any, shape: ModelShape, context_tokens: int, progress: Progress, keep_blocks: bool
+    directory: Path,
+    config: Any,
+    shape: ModelShape,
+    context_tokens: int,
+    progress: Progress,
+    keep_blocks: bool,
+    lora: Lora | None,
 ) -> CachedModel:
     """The int8 decoder of forward.c; `keep_blocks`: 4-bit weights are not widened."""
-    with open_tensors(directory) as get:
+    with open_tensors(directory, lora) as get:
         return native.build(
             shape,
             config.num_hidden_layers,
@@ -179,6 +186,7 @@ def read_weights(
     rows: int,
     dtype: torch.dtype,
     progress: Progress,
+    lora: Lora | None,
 ) -> DecoderWeights:
     """A model's weights by their published names, in `number_format`, on `device`."""
     make = linear_maker(number_format, device, rows)
@@ -212,7 +220,7 @@ def read_weights(
             norm_k=norm(f"{at}.self_attn.k_norm", optional=True),
         )
 
-    with open_tensors(directory) as get:
+    with open_tensors(directory, lora) as get:
         layers = [layer(number) for number in range(config.num_hidden_layers)]
         embedding = required(get("model.embed_tokens.weight")).to(device)
         head_weight = get("lm_head.weight", optional=True)
@@ -305,10 +313,11 @@ def read_shape(config: Any, vocab: int) -> ModelShape:
 
 
 @contextmanager
-def open_tensors(directory: Path) -> Iterator[Any]:
+def open_tensors(directory: Path, lora: Lora | None = None) -> Iterator[Any]:
     """Yield get(name, optional=False), which reads one tensor at a time from all *.safetensors of a directory.
 
-    A weight that is stored as blocks of Q4_K is dequantized; `get` of its blocks' name returns the blocks.
+    A weight that is stored as blocks of Q4_K is dequantized; `get` of its blocks' name returns the blocks. `lora` is
+    merged into its weights, which have no blocks then.
     """
     files = sorted(directory.glob("*.safetensors"))
     if not files:
@@ -333,7 +342,12 @@ def open_tensors(directory: Path) -> Iterator[Any]:
             return None
         raise WeightsError(f"{directory} has no tensor {name}. {checkpoint_checks.FIX}")
 
-    yield get
+    def adapted(name: str, optional: bool = False) -> Tensor | None:
+        if lora is None or not lora.adapts(name):
+            return get(name, optional)
+        return lora.merged(name, required(get(name))) if name.endswith(".weight") else None
+
+    yield adapted
 
 
 def required(value: Any) -> Any:

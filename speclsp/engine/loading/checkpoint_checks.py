@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from speclsp.engine.loading.q4k_blocks import SUPERBLOCK_BYTES, SUPERBLOCK_WEIGHTS, blocks_name
 from speclsp.engine.model.decoder import ModelShape
 from speclsp.errors import WeightsError
-from speclsp.weights import safetensors_header
-from speclsp.weights.safetensors_header import StoredTensor
-from speclsp.weights.untrusted_files import Unreadable
+from speclsp.weights.untrusted import safetensors_header
+from speclsp.weights.untrusted.safetensors_header import StoredTensor
+from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer  # checkpoint.py reads it and passes it in

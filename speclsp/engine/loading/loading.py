@@ -8,12 +8,12 @@ reads the draft first, which answers alone in the meantime. It also returns the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
@@ -25,9 +25,9 @@ from speclsp.engine.decoding.fused_round import FusedRound, warm_up
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
-from speclsp.engine.loading import prompt_choice
+from speclsp.engine.loading import adapter_choice, prompt_choice
+from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint import (
-    Progress,
     check_same_tokenizer,
     read_config,
     read_decoder,
@@ -35,6 +35,7 @@ from speclsp.engine.loading.checkpoint import (
     read_tokenizer,
 )
 from speclsp.engine.loading.draft_only import DraftOnlyEngine
+from speclsp.engine.loading.load_progress import Progress, share, weights_progress
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 from speclsp.engine.model.cuda import memory_plan
 from speclsp.engine.model.cuda.decoder import CudaDecoder
@@ -46,6 +47,8 @@ from speclsp.engine.scheduling.loaded_model import NO_DRAFT, LoadedModel, Pendin
 from speclsp.errors import OutOfMemory, WeightsError
 from speclsp.weights import cards, store
 from speclsp.weights.cards import Card
+
+log = logging.getLogger("speclsp.engine")
 
 SMALL_PARAMETERS = 50_000_000  # below this, "auto" keeps float32: the cost is negligible, and nothing is rounded
 LEAST_CONTEXT_TOKENS = 256  # memory pressure cuts prompts no shorter than this
@@ -61,6 +64,8 @@ def load(config: Config, card: Card, progress: Progress = lambda fraction, messa
         OutOfMemory: they do not fit on the device.
     """
     parts = prepare(config, card, progress)
+    if parts.note:
+        log.warning("%s", parts.note)
     target = parts.read_target(share(progress, 0.5, 0.8))
     return parts.build_engine(
         target, parts.read_draft(share(progress, 0.8, 0.9)) if parts.draft_dir else None, progress
@@ -97,6 +102,8 @@ class LoadedParts:
     plan: MemoryPlan
     prompter: Prompter
     draft_format: str
+    loras: Sequence[Lora | None]  # the target's adapter, then the draft's if it is loaded
+    note: str  # why an adapter cannot be used
 
     def read_target(self, progress: Progress) -> CachedModel:
         """Read the target's weights."""
@@ -109,6 +116,7 @@ class LoadedParts:
                 len(self.prompter.vocabulary),
                 progress,
                 slots=self.plan.slots,
+                lora=self.loras[0],
             )
 
     def read_draft(self, progress: Progress) -> CachedModel:
@@ -124,7 +132,13 @@ class LoadedParts:
                 progress,
                 rows=1,
                 slots=self.plan.slots,
+                lora=self.loras[1],
             )
+
+    def described(self, model: int, *facts: str) -> str:
+        """The number format, the kernels and the adapter of a model, for display; `model`: 0 or 1, as in `loras`."""
+        lora = self.loras[model]
+        return ", ".join(filter(None, (*facts, f"adapter {lora.label}" if lora else "")))
 
     def build_engine(self, target: CachedModel, draft: CachedModel | None, progress: Progress) -> CompletionEngine:
         """Build and warm up the engine; in the thread that will run completions."""
@@ -137,8 +151,8 @@ class LoadedParts:
             device=describe_device(self.device),
             target_decoder=target,
             draft_decoder=draft,
-            target_format=", ".join(filter(None, (target.number_format or self.plan.number_format, target.path))),
-            draft_format=self.draft_format,
+            target_format=self.described(0, target.number_format or self.plan.number_format, target.path),
+            draft_format=self.described(1, self.draft_format) if self.draft_dir else "",
             prompter=self.prompter,
             costs=costs,
             fused=fused,
@@ -172,7 +186,9 @@ class LoadedParts:
                 context_tokens = tokens
         if self.draft_dir is not None:
             steps.append(ReleaseStep(name=NO_DRAFT, release=engine.drop_draft, restore=restore_draft))
-        return LoadedModel(completer=engine, device=self.device, steps=tuple(steps), clear_caches=engine.empty)
+        return LoadedModel(
+            completer=engine, device=self.device, steps=tuple(steps), clear_caches=engine.empty, note=self.note
+        )
 
 
 class DraftFirst:
@@ -193,7 +209,7 @@ class DraftFirst:
             device=describe_device(parts.device),
             target_decoder=self.draft,
             draft_decoder=None,
-            target_format=parts.draft_format,
+            target_format=parts.described(1, parts.draft_format),
             prompter=parts.prompter,
             costs=Costs(verify_ms={1: 1.0}),  # never read: nothing is drafted
         )
@@ -234,6 +250,8 @@ def prepare(config: Config, card: Card, progress: Progress, with_draft: bool = T
     plan = pick_plan(config, card, device, target_dir, draft_dir if with_draft else None)
     if with_draft and not plan.draft:
         draft_dir = None
+    models = [(card.target, target_dir), *([(draft, draft_dir)] if draft and draft_dir else [])]
+    loras, note = adapter_choice.choose(config.engine.adapter, models_dir, models)
     return LoadedParts(
         config=config,
         card=card,
@@ -245,6 +263,8 @@ def prepare(config: Config, card: Card, progress: Progress, with_draft: bool = T
         draft_format=pick_draft_format(card.draft_quantization, draft.parameters, device)
         if draft_dir and draft
         else "",
+        loras=loras,
+        note=note,
     )
 
 
@@ -364,25 +384,3 @@ def cpu_threads(config: Config) -> int:
 def power_of_two(threads: int) -> int:
     """The largest power of two not above `threads`: elementwise work then splits at vector boundaries."""
     return 1 << (threads.bit_length() - 1)
-
-
-# ── progress ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def share(progress: Progress, start: float, end: float) -> Progress:
-    """A Progress that maps 0..1 to `start`..`end` of another."""
-    return lambda fraction, message: progress(start + (end - start) * fraction, message)
-
-
-STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}
-
-
-def weights_progress(progress: Progress, start: float, end: float) -> Callable[[Any], None]:
-    """Report fetching, checking and converting as `start`..`end` of the whole, with sizes in MB."""
-
-    def report(step: Any) -> None:
-        done = step.done_bytes / step.total_bytes if step.total_bytes else 0.0
-        sizes = f": {step.done_bytes // 10**6} of {step.total_bytes // 10**6} MB" if step.total_bytes else ""
-        progress(start + (end - start) * min(done, 1.0), f"{STAGES.get(step.stage, step.stage)} {step.detail}{sizes}")
-
-    return report

@@ -41,6 +41,7 @@ class LoadedModel:
     steps: tuple[ReleaseStep, ...] = ()  # in the order of release; after the last one the whole model is unloaded
     clear_caches: Callable[[], None] = lambda: None  # forget every prompt that was read, and release its memory
     reason: str = ""  # of "auto" for this model, in sentences; "" for a model chosen by name
+    note: str = ""  # for the user while the model runs: why an adapter is not used
     pending_target: PendingTarget | None = None  # set: `completer` is the draft alone
 
 

@@ -87,6 +87,7 @@ class Residency:
         self._out_of_memory = OutOfMemoryRecovery()
         self._target_reading: TargetReading | None = None
         self._clear_caches: Callable[[], None] = lambda: None  # see LoadedModel
+        self._note = ""  # see LoadedModel
         self._next_check_s = 0.0  # of the device's free memory
         self._attempts = LoadAttempts()
 
@@ -208,7 +209,9 @@ class Residency:
         """Use a loaded model: all of it, or all but the steps that are released."""
         self.draft_only = False
         self.pair, self.completer = loaded.completer.pair, loaded.completer
-        self._clear_caches = loaded.clear_caches
+        self._clear_caches, self._note = loaded.clear_caches, loaded.note
+        if loaded.note:
+            log.warning("%s", loaded.note)
         self.steps.attach(loaded)
         self._activity.used_s = self._clock()
         self._next_check_s = self._activity.used_s + CHECK_S
@@ -244,7 +247,7 @@ class Residency:
         self.on_change()
 
     def _set_ok(self) -> None:
-        self._set_state("ok", self.steps.degraded_message(own_need=self._out_of_memory.recent))
+        self._set_state("ok", self.steps.degraded_message(own_need=self._out_of_memory.recent) or self._note)
 
     # ── unloading when idle, and waking up ───────────────────────────────────────────────────────────────
 

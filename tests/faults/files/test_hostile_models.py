@@ -29,9 +29,10 @@ from support.weights import tiny_gguf
 
 from speclsp.engine.loading import checkpoint
 from speclsp.errors import SpeclspError
-from speclsp.weights import cards, model_directory, untrusted_files
+from speclsp.weights import cards, model_directory
 from speclsp.weights.gguf.convert import convert
 from speclsp.weights.gguf.header import read_header
+from speclsp.weights.untrusted import untrusted_files
 
 TINY = ROOT / "models/tiny/target"
 BOUND_S = 60.0

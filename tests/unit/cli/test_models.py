@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 from support.terminal import Terminal
+from support.weights import small_adapters
 from support.weights.wheel_index import Shop, open_shop
 
 from speclsp import config
@@ -68,6 +69,28 @@ def test_the_json_of_the_list_has_the_same_facts(run: Run):
     assert (pairs[NAME]["current"], pairs["tiny"]["current"]) == (True, False)
     assert pairs[NAME]["status"] == "not downloaded"
     assert pairs["llama-3.1-70b"]["fits"] in ("no memory", "no disk", "yes")
+
+
+def test_adapters_are_listed_below_with_their_weights_and_their_state(run: Run, tmp_path: Path):
+    flags = ("--set", "device=cpu", "--set", f"models_dir={tmp_path}", "--set", "model=tiny")
+    assert "ADAPTER" not in run("list", *flags)[1]
+    small_adapters.write(tmp_path, "own")
+    small_adapters.write(tmp_path, "second")
+    damaged = small_adapters.write(tmp_path, "third", weights=NAME)
+    damaged.write_bytes(b"{}")
+    code, out, err = run("list", *flags)
+    head, *lines = out.partition("\n\n")[2].splitlines()
+    assert (code, head.split()) == (0, ["ADAPTER", "WEIGHTS", "JOBS", "SIZE", "LICENSE", "STATUS"])
+    rows = {line.split()[0]: line for line in lines}
+    assert [name for name, line in rows.items() if " * " in line] == ["own"], "the first by name"
+    assert "tiny" in rows["own"] and "fill, next-edit" in rows["own"] and rows["own"].endswith("ready")
+    assert NAME in rows["third"] and rows["third"].endswith("damaged")
+    assert err.startswith(f"speclsp: {damaged} is 2 bytes long") and err.count("\n") == 1
+    listed = json.loads(run("list", "--json", *flags, "--set", "engine.adapter=second")[1])["adapters"]
+    assert [(row["name"], row["current"]) for row in listed] == [("own", False), ("second", True), ("third", False)]
+    assert (listed[0]["weights"], listed[0]["edit_format"]) == ("tiny", "window")
+    for line in json.loads(run("list", "--json", *flags, "--set", "engine.adapter=none")[1])["adapters"]:
+        assert not line["current"]
 
 
 def test_a_removal_frees_the_disk_and_says_how_much(run: Run, stored: Path):

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from speclsp.weights.untrusted_files import Unreadable, not_itself, object_of, open_plain
+from speclsp.weights.untrusted.untrusted_files import Unreadable, not_itself, object_of, open_plain
 
 MOST_HEADER_BYTES = 16 << 20  # a shard of the largest known models has a header of 100 KB
 MOST_DIMENSIONS = 8
@@ -37,27 +37,40 @@ def read(path: Path) -> dict[str, StoredTensor]:
     """The tensors by name. Raises Unreadable: the defect of the file, with the actual and the expected value."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
-        start = file.read(64)
-        if problem := not_itself(start):
-            raise Unreadable(problem)
-        if size < 8:
-            raise Unreadable(f"is {size} bytes long, too short for a safetensors file")
-        length = int.from_bytes(start[:8], "little")
-        if length > min(MOST_HEADER_BYTES, size - 8):
-            raise Unreadable(f"has a header of {length} bytes, in a file of {size}")
+        length = header_bytes(file.read(64), size)
         file.seek(8)
-        header = file.read(length)
+        return parse(file.read(length), size)[0]
+
+
+def header_bytes(start: bytes, size: int) -> int:
+    """The length of the header, by the first 64 bytes of a file of `size` bytes. Raises Unreadable."""
+    if problem := not_itself(start):
+        raise Unreadable(problem)
+    if size < 8:
+        raise Unreadable(f"is {size} bytes long, too short for a safetensors file")
+    length = int.from_bytes(start[:8], "little")
+    if length > min(MOST_HEADER_BYTES, size - 8):
+        raise Unreadable(f"has a header of {length} bytes, in a file of {size}")
+    return length
+
+
+def parse(header: bytes, size: int) -> tuple[dict[str, StoredTensor], dict[str, str]]:
+    """The tensors and the metadata in the header of a file of `size` bytes. Raises Unreadable."""
     try:
-        tensors = {name: tensor(entry) for name, entry in object_of(header).items() if name != "__metadata__"}
+        entries = object_of(header)
+        metadata = entries.pop("__metadata__", {})
+        if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+            raise ValueError("metadata that are not texts")
+        tensors = {name: tensor(entry) for name, entry in entries.items()}
     except (ValueError, KeyError, TypeError) as error:
         raise Unreadable(f"is not a safetensors file ({error})") from None
     except Unreadable as error:
         raise Unreadable(f"is not a safetensors file (its header {error})") from None
-    end = max((entry.end for entry in tensors.values()), default=0)
-    if size != 8 + length + end:
-        raise Unreadable(f"is {size} bytes long, not {8 + length + end}: it was truncated or altered")
+    end = 8 + len(header) + max((entry.end for entry in tensors.values()), default=0)
+    if size != end:
+        raise Unreadable(f"is {size} bytes long, not {end}: it was truncated or altered")
     check_places(tensors)
-    return tensors
+    return tensors, metadata
 
 
 def tensor(entry: dict[str, object]) -> StoredTensor:

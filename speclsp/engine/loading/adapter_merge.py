@@ -1,0 +1,90 @@
+"""Merges an adapter (LoRA) into a model's weights while they are read: W' = W + scale * B A.
+
+The sum is computed in float32 and rounded to the type of W, as if the merged weights had been published. Quantization
+comes afterwards. So the model is an ordinary one with other weights: its rows stay independent of each other, and
+speculation stays lossless. A linear that is adapted has no blocks of Q4_K any more: with int4 it is int8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from speclsp.engine.loading import q4k_blocks
+from speclsp.weights.adapters import AdapterFile
+
+PRODUCT_WEIGHTS = 1 << 23  # of B A at a time: 32 MiB
+SUM_WEIGHTS = (
+    1 << 15
+)  # summed at a time: torch does it in one thread, without barriers that last long on a busy machine
+MOST_CHANGE = 4096.0  # of one weight: trained ones are below 1, and larger ones overflow half precision
+DTYPES = {"BF16": "<u2", "F16": "<f2", "F32": "<f4", "I8": "i1"}
+
+
+class Lora:
+    """An adapter, checked against one model: it has `layers` layers, and its tensors have `sizes`, by name.
+
+    Raises AdapterError: its matrices do not fit the model, or are not finite.
+    """
+
+    def __init__(self, file: AdapterFile, sizes: Mapping[str, tuple[int, ...]], layers: int) -> None:
+        self.file, self.label = file, file.label
+        self.weights = {f"{linear}.weight" for linear in file.linears}
+        for linear in file.linears:
+            if (layer := int(linear.split(".")[2])) >= layers:
+                raise file.error(f"adapts layer {layer}, and the model has the layers 0 to {layers - 1}")
+            size = sizes.get(f"{linear}.weight")
+            if size is None:
+                raise file.error(f"adapts {linear}, which the model does not have")
+            a, b = self.matrices(f"{linear}.weight")
+            if (len(b), a.shape[1]) != size:
+                raise file.error(f"adapts {linear} as {[len(b), a.shape[1]]}, and the model has it as {list(size)}")
+            change = abs(file.scale) * file.rank * float(np.abs(a).max()) * float(np.abs(b).max())
+            if not change <= MOST_CHANGE:  # false for NaN too
+                raise file.error(f"has numbers for {linear} that are not finite or too large")
+
+    def adapts(self, name: str) -> bool:
+        """True for an adapted weight, by its own name or by that of its blocks of Q4_K."""
+        return name.removesuffix(q4k_blocks.SUFFIX).removesuffix(".weight") + ".weight" in self.weights
+
+    def matrices(self, name: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """A [rank, in] and B [out, rank] of a weight, in float32."""
+        a, b = (decode(self.file, f"base_model.model.{name.removesuffix('weight')}lora_{side}.weight") for side in "AB")
+        return a, b
+
+    def merged(self, name: str, weight: Tensor) -> Tensor:
+        """`weight` [out, in] with the adapter, in its own type."""
+        a, b = map(torch.from_numpy, self.matrices(name))
+        merged, width = torch.empty_like(weight), weight.shape[1]
+        for block in row_slices(0, len(weight), PRODUCT_WEIGHTS // width):
+            change = b[block] @ a
+            for rows in row_slices(block.start, block.stop, SUM_WEIGHTS // width):
+                part = change[rows.start - block.start : rows.stop - block.start].mul_(self.file.scale)
+                merged[rows] = weight[rows].float().add_(part)
+        return merged
+
+
+def row_slices(start: int, stop: int, step: int) -> list[slice]:
+    """`start` to `stop` in slices of at most `step` rows, and at least one."""
+    return [slice(first, min(first + max(step, 1), stop)) for first in range(start, stop, max(step, 1))]
+
+
+def decode(file: AdapterFile, name: str) -> NDArray[np.float32]:
+    """A matrix of the file in float32; int8 rows times their scale. NumPy computes it in one thread, as `merged`."""
+    values = plain(file, name)
+    if file.tensors[name].dtype == "I8":
+        values *= plain(file, f"{name}.scale")[:, None]
+    return values
+
+
+def plain(file: AdapterFile, name: str) -> NDArray[np.float32]:
+    """A tensor of the file, as float32."""
+    stored = file.tensors[name]
+    values = np.frombuffer(file.bytes_of(name), DTYPES[stored.dtype]).reshape(stored.shape)
+    if stored.dtype == "BF16":  # the upper half of a float32
+        return (values.astype("<u4") << 16).view(np.float32)
+    return values.astype(np.float32)

@@ -1,0 +1,277 @@
+"""Adapters (LoRA): their cards, the checks of their files, and the search for the one of given weights. No torch.
+
+    <models_dir>/adapters/NAME.toml, models/adapters/NAME.toml ─► cards ─► read ─► AdapterFile: checked, not decoded
+
+An adapter belongs to weights, not to a model's name: its card and its file have the sum of the files that the weights
+come from (`sum_of_weights`). models/README.md describes both. engine/loading/adapter_merge.py merges the matrices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from speclsp import config
+from speclsp.errors import SpeclspError, WeightsError, nearest
+from speclsp.weights import cards, model_directory
+from speclsp.weights.cards import CardError, CardTable, Weights
+from speclsp.weights.untrusted import safetensors_header, untrusted_files
+from speclsp.weights.untrusted.safetensors_header import StoredTensor
+from speclsp.weights.untrusted.untrusted_files import Unreadable
+
+FORMAT = "speclsp-lora-1"
+MOST_BYTES = 8 << 20
+MOST_RANK = 1024
+MOST_CARD_BYTES = 1 << 16
+JOBS = ("fill", "next-edit")
+FLOATS = ("BF16", "F16", "F32")
+LINEAR = r"model\.layers\.\d{1,4}\.(?:self_attn\.[qkvo]_proj|mlp\.(?:gate|up|down)_proj)"
+TENSOR = re.compile(rf"base_model\.model\.({LINEAR})\.lora_([AB])\.weight(\.scale)?")
+WITHOUT = 'The model runs without it: replace the file, or set engine.adapter = "none".'
+
+
+class AdapterError(WeightsError):
+    """An adapter that cannot be used; the model runs without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterCard:
+    """An adapter as one adapters/NAME.toml describes it."""
+
+    name: str
+    weights: str  # the model definition whose target it belongs to, or the name of the weights
+    file: Path
+    sha256: str  # of the file
+    weights_sha256: str
+    jobs: tuple[str, ...]  # of JOBS
+    edit_format: str
+    licence: str
+    data: str  # the training data, in a line
+
+    def belongs_to(self, weights: Weights) -> bool:
+        """True if the card names these weights."""
+        if self.weights == weights.name:
+            return True
+        try:
+            return cards.load(self.weights).target == weights
+        except SpeclspError:  # a model that is not known here
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterFile:
+    """A file whose header, names and shapes agree. `content` holds the tensors' bytes from `body` on."""
+
+    name: str
+    path: Path
+    sha256: str
+    weights_sha256: str
+    rank: int
+    scale: float
+    tensors: Mapping[str, StoredTensor]
+    content: bytes
+    body: int
+
+    @property
+    def label(self) -> str:
+        """The name and the beginning of the sum: two adapters of one name differ."""
+        return f"{self.name} {self.sha256[:8]}"
+
+    @property
+    def linears(self) -> list[str]:
+        """The adapted linears: "model.layers.0.self_attn.q_proj"."""
+        return sorted({match[1] for name in self.tensors if (match := TENSOR.fullmatch(name))})
+
+    def error(self, problem: str) -> AdapterError:
+        """`problem` continues a sentence that begins with the file."""
+        return AdapterError(f"{self.path} {problem}. {WITHOUT}")
+
+    def bytes_of(self, name: str) -> bytes:
+        """A tensor's bytes."""
+        stored = self.tensors[name]
+        return self.content[self.body + stored.start : self.body + stored.end]
+
+
+# ── cards ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def listing(models_dir: str = "") -> tuple[list[AdapterCard], list[str]]:
+    """All cards by name, and a sentence for each that cannot be read. A user's card replaces a built-in one."""
+    known: dict[str, AdapterCard] = {}
+    problems = []
+    for root in (cards.models_root(), *([Path(models_dir).expanduser()] if models_dir else [])):
+        for path in sorted((root / "adapters").glob("*.toml")):
+            try:
+                known[path.stem] = read_card(path)
+            except CardError as error:
+                problems.append(str(error))
+    return [known[name] for name in sorted(known)], problems
+
+
+def read_card(path: Path) -> AdapterCard:
+    """The card in a file. Raises CardError."""
+    try:
+        values = config.from_toml(untrusted_files.read_plain(path, MOST_CARD_BYTES).decode())
+    except Unreadable as error:
+        raise CardError(f"{path} {error}.") from None
+    except ValueError as error:
+        raise CardError(f"{path} is not valid TOML: {error}.") from None
+    if isinstance(jobs := values.get("jobs"), str):  # as the file's metadata has them
+        values["jobs"] = [job.strip() for job in jobs.split(",")]
+    table = CardTable(str(path), "", values, "an adapter's card")
+    card = AdapterCard(
+        name=table.text("name"),
+        weights=table.text("weights"),
+        file=path.parent / table.text("file"),
+        sha256=table.text("sha256"),
+        weights_sha256=table.text("weights_sha256"),
+        jobs=table.texts("jobs", ()),
+        edit_format=table.text("edit_format", ""),
+        licence=table.text("licence"),
+        data=table.text("data"),
+    )
+    table.done()
+    if card.name != path.stem:
+        raise table.error("name", f"is {card.name!r}: expected {path.stem!r}, as the card's file")
+    file = table.text("file")
+    if Path(file).name != file or "\\" in file or not file.endswith(".safetensors"):
+        raise table.error("file", f"is {file!r}: expected the name of a .safetensors file beside the card")
+    for key, digest in (("sha256", card.sha256), ("weights_sha256", card.weights_sha256)):
+        if not re.fullmatch(r"[0-9a-f]{64}", digest):
+            raise table.error(key, f"is {digest!r}: expected 64 hexadecimal digits")
+    if not card.jobs or not set(card.jobs) <= set(JOBS):
+        raise table.error("jobs", f"is {list(card.jobs)}: expected a list of {', '.join(JOBS)}")
+    return card
+
+
+def find(setting: str, models_dir: str = "") -> AdapterFile:
+    """The adapter that `setting` names: a card's name, or the path of a card or of a safetensors file.
+
+    Raises AdapterError.
+    """
+    try:
+        if setting.endswith(".toml"):
+            return read(read_card(Path(setting).expanduser()))
+    except CardError as error:
+        raise AdapterError(f"{error} {WITHOUT}") from None
+    if setting.endswith(".safetensors"):
+        return read_file(Path(setting).expanduser())
+    listed, problems = listing(models_dir)
+    known = {card.name: card for card in listed}
+    if setting not in known:
+        near = nearest(setting, known)
+        hint = f"did you mean {near!r}? " if near else ""
+        raise AdapterError(
+            next(
+                (f"{problem} {WITHOUT}" for problem in problems if f"{setting}.toml" in problem),
+                f"engine.adapter = {setting!r}: there is no adapter of that name, and the model runs without it; "
+                f"{hint}`speclsp models list` shows all.",
+            )
+        )
+    return read(known[setting])
+
+
+def sum_of_weights(directory: Path) -> str:
+    """The sum that names the weights in a model's directory: that of the file they were published in.
+
+    Of several safetensors files it is the sum of the text "SHA-256, two spaces, name, newline" for each, by name: what
+    `LC_ALL=C sha256sum *.safetensors | sha256sum` prints. A GGUF's is in the manifest. Raises AdapterError.
+    """
+    made_from = model_directory.manifest(directory).get("made_from")
+    if isinstance(made_from, str):
+        return made_from
+    recorded = model_directory.sums_of(directory)
+    names = sorted(path.name for path in directory.glob("*.safetensors"))
+    try:
+        sums = {name: recorded.get(name) or model_directory.sum_of(directory / name) for name in names}
+    except Unreadable as error:
+        raise AdapterError(f"a file in {directory} {error}, so no adapter belongs to it. {WITHOUT}") from None
+    if len(sums) == 1:
+        return sums[names[0]]
+    return hashlib.sha256("".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode()).hexdigest()
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read(card: AdapterCard) -> AdapterFile:
+    """The file of a card. Raises AdapterError: it is missing or damaged, or it is another one than the card says."""
+    file = read_file(card.file, card.sha256)
+    if file.weights_sha256 != card.weights_sha256:
+        raise file.error(
+            f"belongs to weights with the sha256 {file.weights_sha256}, and its card names {card.weights_sha256}"
+        )
+    return file
+
+
+def read_file(path: Path, sha256: str = "") -> AdapterFile:
+    """A checked file; `sha256`: its expected sum, if it has a card. Raises AdapterError."""
+    try:
+        content = untrusted_files.read_plain(path, MOST_BYTES)
+        digest = hashlib.sha256(content).hexdigest()
+        body = 8 + safetensors_header.header_bytes(content[:64], len(content))
+        tensors, metadata = safetensors_header.parse(content[8:body], len(content))
+        if sha256 and digest != sha256:
+            raise Unreadable(f"was altered: its sha256 is {digest}, and its card says {sha256}")
+        file = AdapterFile(
+            name=metadata.get("name") or path.stem,
+            path=path,
+            sha256=digest,
+            weights_sha256=checked(metadata, "weights_sha256", r"[0-9a-f]{64}", "64 hexadecimal digits"),
+            rank=int(checked(metadata, "rank", r"[1-9]\d{0,3}", f"a number from 1 to {MOST_RANK}")),
+            scale=float(checked(metadata, "scale", r"-?\d+(\.\d+)?([eE][+-]?\d+)?", "a number")),
+            tensors=tensors,
+            content=content,
+            body=body,
+        )
+        checked(metadata, "format", re.escape(FORMAT), repr(FORMAT))
+    except Unreadable as error:
+        raise AdapterError(f"{path} {error}. {WITHOUT}") from None
+    check(file)
+    return file
+
+
+def checked(metadata: Mapping[str, str], key: str, pattern: str, wanted: str) -> str:
+    """A value of the metadata. Raises Unreadable."""
+    value = metadata.get(key, "")
+    if not re.fullmatch(pattern, value):
+        raise Unreadable(f"has {key} = {value[:80]!r} in its metadata: expected {wanted}")
+    return value
+
+
+def check(file: AdapterFile) -> None:
+    """Check the tensors' names, number formats and shapes against each other. Raises AdapterError."""
+    if file.rank > MOST_RANK or not math.isfinite(file.scale):
+        raise file.error(f"has rank {file.rank} and scale {file.scale}: expected at most {MOST_RANK}, and a number")
+    if not file.tensors:
+        raise file.error("has no tensors")
+    for name, stored in file.tensors.items():
+        match = TENSOR.fullmatch(name)
+        if match is None:
+            raise file.error(f"has a tensor {name[:120]!r}: expected matrices of attention and MLP, as PEFT names them")
+        linear, side, is_scale = match.groups()
+        other = f"base_model.model.{linear}.lora_{'B' if side == 'A' else 'A'}.weight"
+        if other not in file.tensors:
+            raise file.error(f"has a tensor {name!r} and no {other!r}")
+        if not is_scale:
+            check_matrix(file, name, stored, side)
+        elif file.tensors.get(name.removesuffix(".scale"), stored).dtype != "I8":
+            raise file.error(f"has a tensor {name!r} that scales no int8 matrix")
+
+
+def check_matrix(file: AdapterFile, name: str, stored: StoredTensor, side: str) -> None:
+    """Check one matrix: A is [rank, in], B is [out, rank], and int8 has a scale for each row. Raises AdapterError."""
+    rank_axis = 0 if side == "A" else 1
+    if len(stored.shape) != 2 or 0 in stored.shape or stored.shape[rank_axis] != file.rank:
+        wanted = f"[{file.rank}, in]" if side == "A" else f"[out, {file.rank}]"
+        raise file.error(f"holds {name!r} as {list(stored.shape)}: rank {file.rank} expects {wanted}")
+    if stored.dtype == "I8":
+        scale = file.tensors.get(f"{name}.scale")
+        if scale is None or scale.dtype != "F32" or scale.shape != stored.shape[:1]:
+            raise file.error(f"holds {name!r} in int8: expected {name + '.scale'!r} as [{stored.shape[0]}] F32")
+    elif stored.dtype not in FLOATS:
+        raise file.error(f"holds {name!r} as {stored.dtype}: expected I8, {', '.join(FLOATS)}")

@@ -1,0 +1,219 @@
+"""Adapters: a model with one equals, bit for bit, the model of the merged weights; and bad ones are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.engine.q4k_models import save_random_q4k
+from support.engine.random_models import IDS
+from support.engine.tiny_tasks import HOLES
+from support.weights import small_adapters
+from support.weights.small_adapters import EVERY_LINEAR, LINEARS, TINY, Tensors
+
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.api import Request
+from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.loading import adapter_choice, checkpoint, loading
+from speclsp.engine.loading.adapter_merge import Lora
+from speclsp.engine.model.int8 import native
+from speclsp.weights import adapters, cards, model_directory
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TARGET, DRAFT = TINY / "target", TINY / "draft"
+A = f"base_model.model.{LINEARS[0]}.lora_A.weight"
+CARD = cards.load("tiny")
+MODELS = [(CARD.target, TARGET)]
+FORMATS = ["fp32", "bf16", "int8", "int4", "nf4", "oneDNN", "cuda"]
+
+
+def logits(directory: Path, number_format: str, lora: Lora | None = None, rows: int = 8) -> torch.Tensor:
+    device = "cuda" if number_format == "cuda" else "cpu"
+    kind = {"oneDNN": "int8", "cuda": "bf16"}.get(number_format, number_format)
+    decoder = checkpoint.read_decoder(directory, kind, device, 512, 1000, rows=rows, lora=lora)
+    return decoder.forward([token % 1000 for token in IDS[:40]])
+
+
+def fitted(directory: Path, tensors: Tensors, file: Path) -> Lora:
+    """The tensors as an adapter's file, read and checked for the model in `directory`."""
+    small_adapters.save_file(tensors, file, small_adapters.metadata(directory))
+    return adapter_choice.fitted(adapters.read_file(file), CARD.target, directory)
+
+
+@pytest.mark.parametrize("number_format", FORMATS)
+def test_a_merged_model_equals_the_model_of_merged_weights(
+    number_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    if number_format == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    if number_format == "oneDNN":
+        monkeypatch.setattr(native, "supports", lambda shape, inner: False)
+    for dtype in (torch.int8, torch.bfloat16, torch.float16, torch.float32):
+        tensors = small_adapters.matrices(TARGET, EVERY_LINEAR, dtype)
+        merged = shutil.copytree(TARGET, tmp_path / f"{dtype}")
+        small_adapters.merge_by_definition(merged, tensors)
+        with_adapter = logits(TARGET, number_format, fitted(TARGET, tensors, tmp_path / "a.safetensors"))
+        assert torch.equal(with_adapter, logits(merged, number_format)), dtype
+    assert not torch.equal(with_adapter, logits(TARGET, number_format))
+
+
+def test_with_4_bit_blocks_only_the_adapted_linears_become_int8(tmp_path: Path):
+    base, merged = tmp_path / "base", tmp_path / "merged"
+    save_random_q4k(base)
+    tensors = small_adapters.matrices(base, ("model.layers.0.self_attn.o_proj", "model.layers.1.mlp.up_proj"))
+    shutil.copytree(base, merged)
+    small_adapters.merge_by_definition(merged, tensors)
+    lora = fitted(base, tensors, tmp_path / "a.safetensors")
+    assert torch.equal(logits(base, "int4", lora), logits(merged, "int4"))
+    assert not torch.equal(logits(base, "int4", lora), logits(base, "int8", lora)), "the others stay 4 bits"
+
+
+# ── decoding ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def loaded(models_dir: Path, number_format: str = "auto", adapter: str = "auto") -> CompletionEngine:
+    options = EngineConfig(context_tokens=512, threads=1, quantization=number_format, adapter=adapter)
+    return loading.load(Config(model="tiny", models_dir=str(models_dir), engine=options), CARD)
+
+
+def texts(engine: CompletionEngine, **options: object) -> list[list[int]]:
+    answers = []
+    for prefix, suffix in HOLES:
+        completion = engine.complete(Request(prefix=prefix, suffix=suffix, max_tokens=24, **options), threading.Event())
+        assert list(completion)
+        answers.append(completion.result.tokens)
+    return answers
+
+
+@pytest.mark.parametrize("number_format", ["fp32", "int8"])
+def test_speculation_is_lossless_against_the_adapted_model(number_format: str, tmp_path: Path):
+    small_adapters.write(tmp_path)
+    small_adapters.write(tmp_path, "of-the-draft", weights="tiny/draft", base=DRAFT)
+    engine = loaded(tmp_path, number_format)
+    assert "adapter mine " in engine.target and "adapter of-the-draft " in engine.draft
+    plain = texts(engine, speculate=False)
+    for sources in (("model",), ("ngram",), ()):
+        assert texts(engine, sources=sources) == plain, sources
+    unadapted = loaded(tmp_path, number_format, adapter="none")
+    assert "adapter" not in unadapted.target + unadapted.draft
+    assert texts(unadapted, speculate=False) != plain
+
+
+def test_a_named_adapter_applies_to_each_model_by_its_weights(tmp_path: Path):
+    file = small_adapters.write(tmp_path, weights="tiny/draft", base=DRAFT)
+    models = [*MODELS, (CARD.weights()[1], DRAFT)]
+    for setting in ("mine", str(file), str(file.with_suffix(".toml")), "auto"):
+        (target, draft), problem = adapter_choice.choose(setting, str(tmp_path), models)
+        assert (target, problem) == (None, "") and draft is not None, setting
+    shared = [(CARD.target, TARGET), (CARD.weights()[1], TARGET)]  # a draft with the target's weights
+    loras, _ = adapter_choice.choose(str(small_adapters.write(tmp_path)), "", shared)
+    assert all(loras)
+
+
+# ── bad files ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def put(name: str, value: torch.Tensor) -> Callable[[Tensors], object]:
+    return lambda tensors: tensors.update({name: value})
+
+
+SPOILT: dict[str, tuple[dict[str, object], str]] = {
+    "other weights": ({"weights_sha256": "0" * 64}, "belongs to weights with the sha256 0000"),
+    "another format": ({"format": "pt"}, "format = 'pt' in its metadata: expected 'speclsp-lora-1'"),
+    "no rank": ({"rank": ""}, "rank = '' in its metadata: expected a number from 1 to 1024"),
+    "another rank": ({"rank": "8"}, r"as \[4, 192\]: rank 8 expects \[8, in\]"),
+    "an infinite scale": ({"scale": "1e999"}, "scale inf"),
+    "NaN": ({"edit": put(f"{A}.scale", torch.full((4,), torch.nan))}, "not finite or too large"),
+    "infinity": ({"edit": lambda t: t[A].copy_(torch.inf), "dtype": torch.bfloat16}, "not finite or too large"),
+    "a change that overflows": ({"scale": "1e30"}, "not finite or too large"),
+    "an unknown tensor": ({"edit": put("lm_head.lora_A.weight", torch.ones(4, 4))}, "has a tensor 'lm_head.lora_A"),
+    "half a pair": ({"edit": lambda t: [t.pop(A), t.pop(f"{A}.scale")]}, "has a tensor .* and no "),
+    "another width": ({"edit": put(A, torch.ones(4, 64).to(torch.int8))}, r"as \[192, 64\].*has it as \[192, 192\]"),
+    "no columns": ({"edit": put(A, torch.ones(4, 0).to(torch.int8))}, r"as \[4, 0\]: rank 4 expects"),
+    "int8 without scales": ({"edit": lambda t: t.pop(f"{A}.scale")}, "in int8: expected .* F32"),
+    "scales without int8": (
+        {"edit": lambda t: t.update({f"{A}.scale": torch.ones(4)}), "dtype": torch.float32},
+        "scales no int8 matrix",
+    ),
+    "doubles": ({"edit": put(A, torch.ones(4, 192).double())}, "as F64: expected I8, BF16, F16, F32"),
+    "a layer too many": (
+        {"edit": lambda t: t.update({name.replace("layers.0", "layers.5"): t[name].clone() for name in list(t)})},
+        "adapts layer 5, and the model has the layers 0 to 4",
+    ),
+    "too large": ({"edit": put(A, torch.ones(4, 3 << 20).to(torch.int8))}, r"has 125\d+ bytes; the limit is 8388608"),
+}
+
+
+@pytest.mark.parametrize("defect", SPOILT)
+def test_a_bad_adapter_is_one_message_with_the_way_out(defect: str, tmp_path: Path):
+    changes, pattern = SPOILT[defect]
+    file = small_adapters.write(tmp_path, **changes)
+    loras, problem = adapter_choice.choose(str(file), "", MODELS)
+    assert loras == [None]
+    assert problem.startswith(str(file)) and problem.endswith(adapters.WITHOUT) and "\n" not in problem
+    assert re.search(pattern, problem), problem
+
+
+def test_a_file_that_its_card_does_not_describe_is_refused(tmp_path: Path):
+    file = small_adapters.write(tmp_path)
+    content, card = file.read_bytes(), file.with_suffix(".toml").read_text()
+
+    def problem_of(setting: str) -> str:
+        loras, problem = adapter_choice.choose(setting, str(tmp_path), MODELS)
+        assert (loras == [None]) is bool(problem)
+        return problem
+
+    assert problem_of("auto") == problem_of("mine") == ""
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert "was altered: its sha256 is " in problem_of("auto")
+    file.write_bytes(content[:-1])
+    assert "it was truncated or altered" in problem_of("auto")
+    file.unlink()
+    assert problem_of("mine").startswith(f"{file} cannot be read (no such file or directory). The model runs without")
+    assert adapter_choice.choose("auto", str(tmp_path), MODELS) == ([None], ""), "a card without its file"
+    file.write_bytes(content)
+    small_adapters.write_card(file, "tiny", "1" * 64)
+    assert "and its card names 1111" in problem_of("mine")
+    file.with_suffix(".toml").write_text(card.replace("jobs", "job"))
+    assert "job is not a key of an adapter's card; did you mean jobs" in problem_of("mine")
+    file.with_suffix(".toml").write_text(card)
+    assert "there is no adapter of that name, and the model runs without it; did you mean 'mine'?" in problem_of("mien")
+
+
+@settings(max_examples=60)
+@given(edits=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=4), cut=st.integers())
+def test_any_bytes_are_an_adapter_or_an_error(
+    edits: list[tuple[float, int]], cut: int, tmp_path_factory: pytest.TempPathFactory
+):
+    file = small_adapters.write(tmp_path_factory.mktemp("fuzzed"))
+    content = bytearray(file.read_bytes())
+    header = int.from_bytes(content[:8], "little") + 8
+    for place, value in edits:
+        content[int(place * header)] = value
+    file.write_bytes(content[: cut % len(content)] if cut % 3 == 0 else content)
+    (lora,), problem = adapter_choice.choose(str(file), "", MODELS)
+    assert (lora is None) is bool(problem)
+    if lora is not None:
+        assert logits(TARGET, "fp32", lora).isfinite().all()
+
+
+# ── the sum that names weights ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_weights_are_named_by_their_published_file(tmp_path: Path):
+    alone = adapters.sum_of_weights(TARGET)
+    assert alone == hashlib.sha256((TARGET / "model.safetensors").read_bytes()).hexdigest()
+    for name in ("b.safetensors", "a.safetensors"):
+        shutil.copy(TARGET / "model.safetensors", tmp_path / name)
+    listed = f"{alone}  a.safetensors\n{alone}  b.safetensors\n"  # as sha256sum prints
+    assert adapters.sum_of_weights(tmp_path) == hashlib.sha256(listed.encode()).hexdigest()
+    model_directory.write_manifest(tmp_path, {"made_from": "f" * 64, "files": {}})
+    assert adapters.sum_of_weights(tmp_path) == "f" * 64, "a converted GGUF"

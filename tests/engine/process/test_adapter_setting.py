@@ -1,0 +1,47 @@
+"""The setting `engine.adapter` in a real engine process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.engine.engine_process import COMMAND, EngineProcess
+from support.waiting import wait_until
+from support.weights import small_adapters
+
+LOADED_S = 300.0  # a busy machine takes a minute
+HOLE = {"input_prefix": "class Stack:\n    def __init__(self):\n        self._items = []\n\n", "prompt": "    def "}
+
+
+@contextmanager
+def engine(models_dir: Path, *more: str) -> Iterator[EngineProcess]:
+    """An engine with the tiny model that is loaded and served."""
+    socket = models_dir / f"{len(list(models_dir.iterdir()))}.sock"  # a killed engine leaves its own
+    words = ["--model", "tiny", "--socket", str(socket), "--set", f"models_dir={models_dir}"]
+    process = EngineProcess(socket, program=[*COMMAND, *words, "--set", "engine.threads=1", *more])
+    try:
+        process.wait()
+        wait_until(lambda: process.http.get("/health").json()["status"] == "ok", LOADED_S)
+        yield process
+    finally:
+        process.close()
+
+
+def test_the_adapter_of_the_weights_is_on_unless_it_is_turned_off_or_damaged(isolated: Path):
+    file = small_adapters.write(isolated, scale="16.0")
+    with engine(isolated) as adapted:
+        state = adapted.http.get("/health").json()
+        assert "adapter mine " in state["target"] and "message" not in state
+        text = adapted.infill(**HOLE, n_predict=24)["content"]
+    with engine(isolated, "--set", "engine.adapter=none") as plain:
+        state = plain.http.get("/health").json()
+        assert "adapter" not in state["target"] and "message" not in state
+        plain_text = plain.infill(**HOLE, n_predict=24)["content"]
+    assert text != plain_text
+    file.write_bytes(file.read_bytes()[:-1])
+    with engine(isolated) as damaged:
+        state = damaged.http.get("/health").json()
+        assert "adapter" not in state["target"]
+        assert state["message"].startswith(f"{file} is ") and "truncated" in state["message"]
+        assert damaged.infill(**HOLE, n_predict=24)["content"] == plain_text
