@@ -44,6 +44,11 @@ NO_RECENT_EDIT = "no_recent_edit"
 NO_REPEAT = "no_repeat"
 UNDOES = "undoes"
 DECLINED = "declined"
+UNFIT = "unfit"
+UNCHANGED = "unchanged"
+MODEL_UNSURE = "model_unsure"
+REVERTS = "reverts"
+ENGINE_BUSY = "engine_busy"
 
 PASSING = (
     SUPERSEDED,
@@ -119,6 +124,11 @@ MEANINGS: Mapping[str, str] = {
     NO_REPEAT: "the recent edits repeat nowhere else",
     UNDOES: "the user has undone this next edit",
     DECLINED: "the user has rejected this next edit",
+    UNFIT: "the next edit would change only whitespace, or add more than 20 lines",
+    UNCHANGED: "the model leaves the lines around the cursor and below the last edit as they are",
+    MODEL_UNSURE: "the model's next edit is below the confidence threshold",
+    REVERTS: "the model's next edit would undo a recent edit",
+    ENGINE_BUSY: "another request ended the one for the next edit, which has the lowest priority",
 }
 
 
