@@ -124,11 +124,11 @@ MEANINGS: Mapping[str, str] = {
     NO_REPEAT: "the recent edits repeat nowhere else",
     UNDOES: "the user has undone this next edit",
     DECLINED: "the user has rejected this next edit",
-    UNFIT: "the next edit would change only whitespace, or add more than 20 lines",
-    UNCHANGED: "the model leaves the lines around the cursor and below the last edit as they are",
-    MODEL_UNSURE: "the model's next edit is below the confidence threshold",
-    REVERTS: "the model's next edit would undo a recent edit",
-    ENGINE_BUSY: "another request ended the one for the next edit, which has the lowest priority",
+    UNFIT: "only whitespace would change, or over 20 lines be added",
+    UNCHANGED: "the model changes nothing near the cursor and the last edit",
+    MODEL_UNSURE: "the model's confidence in its next edit is too low",
+    REVERTS: "it would undo a recent edit",
+    ENGINE_BUSY: "other requests went first",
 }
 
 

@@ -50,7 +50,7 @@ def first_hunk(window: Sequence[str], answer: str, ended: bool) -> AnswerHunk | 
 
 
 def _rejoined(window: Sequence[str], lines: Sequence[str], head: int) -> tuple[int, int] | None:
-    """Where the answer repeats a whole line of the window after its first change: (line of the window, of the answer).
+    """(line of the window, line of the answer) that are the same again after the first change; None while none is.
 
     The line has a word: brackets and blank lines are everywhere. If lines went and none came, two lines must agree.
     """
