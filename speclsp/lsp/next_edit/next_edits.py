@@ -215,8 +215,9 @@ class NextEdits:
         """Notice that the last offer was applied: some clients never report it."""
         offer = self.offers.last_of(document.uri)
         if offer is not None and not offer.answered and document.version != offer.version:
-            lines = document.lines(offer.line, offer.line + offer.place.new.count("\n") + 1)
-            if "".join(lines).replace("\r\n", "\n").rstrip("\n") == offer.place.new:
+            new = offer.place.new.removesuffix("\n")
+            lines = document.lines(offer.line, offer.line + new.count("\n") + 1)
+            if new and "".join(lines).replace("\r\n", "\n").rstrip("\n") == new:
                 self.offers.accepted(offer.id)
 
     def _report(self, uri: str, line: int, outcome: str) -> None:

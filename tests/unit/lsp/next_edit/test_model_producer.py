@@ -19,7 +19,10 @@ from speclsp.lsp.next_edit.next_edits import NextEditOutcome, NextEdits
 from speclsp.lsp.next_edit.offers import Offer, Offers
 
 URI = "file:///work/app.py"
-TEXT = "class Job:\n    name = ''\n\n    def load(self, data):\n        self.name = data['name']\n        return self\n"
+TEXT = (
+    "class Job:\n    name = ''\n\n    def load(self, data):\n        self.name = data['name']\n        return self\n\n"
+    "    def stop(self):\n        pass\n"
+)
 LOAD = "        self.name = data['name']\n"
 EDITED = LOAD + "        self.size = data['size']\n"
 BUSY, LOST = "(busy)", "(lost)"
@@ -81,7 +84,8 @@ class Desk:
             return ""
 
         self.producer = ModelProducer(EditEngine(edit_format, engine.stream, lambda uri: "s", lambda uri: "app.py"))
-        offers = Offers(lambda language, counts: None)
+        self.counted: list[str] = []
+        offers = Offers(lambda language, counts: self.counted.extend(counts))
         ended = self.outcomes.append
         self.next_edits = NextEdits(offers, eligible, lambda: False, ended, lambda: self.activity, self.producer)
 
@@ -115,7 +119,7 @@ async def test_the_first_hunk_is_offered_and_the_rest_is_not_waited_for():
     assert (
         "<|file_sep|>edit\noriginal:\n    name = ''\n\nupdated:\n    name = ''\n    size = 0\n\n" in request.raw_prompt
     )
-    assert desk.engine.closed == 1
+    assert desk.engine.closed == 1 and desk.engine.rounds == 8, "the window is repeated from the 8th line on"
     assert desk.outcomes[-1].outcome == "shown" and desk.outcomes[-1].producer == "model"
 
 
@@ -189,3 +193,12 @@ async def test_the_second_window_lies_below_the_last_edit():
     lines = desk.document.text.splitlines()
     windows = [expected_answer(lines[first : first + 10]) for first in (28, 3)]
     assert [request.draft_window for request in desk.engine.requests] == windows
+
+
+@in_loop
+async def test_an_applied_edit_is_noticed_without_a_message():
+    desk = Desk(ScriptedEngine(LOAD, EDITED))
+    assert await desk.answer() is not None
+    desk.edit(LOAD, EDITED)
+    await desk.answer()
+    assert desk.counted == ["next_edit.shown", "next_edit.accepted"]
