@@ -19,6 +19,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from speclsp.errors import EngineError
+from speclsp.lsp.backend.http import ResponseTimeout
 from speclsp.lsp.backend.types import FimRequest, StreamPiece
 from speclsp.lsp.context.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.documents.document import Document
@@ -138,6 +139,8 @@ class ModelProducer:
                     hunk = first_hunk(edit.window, answer, ended=stop in ("eos", "word"))
                     if hunk is not None:
                         break
+        except ResponseTimeout:
+            return None, DEADLINE
         except EngineError:
             return None, ENGINE_LOST
         if hunk is None:

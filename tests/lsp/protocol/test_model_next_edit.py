@@ -97,10 +97,8 @@ def test_ghost_text_is_answered_while_a_next_edit_is_made(editor: Editor):
     assert outcome(editor, page)["outcome"] in BY_MODEL | {"engine_busy"}
 
 
-def test_the_same_model_without_the_declaration_is_not_asked(directory: Path, tmp_path: Path):
-    plain = tmp_path / "plain"
-    shutil.copytree(cards.models_root() / "tiny" / "target", plain)
-    with Editor("--set", "engine.shared=false", pair=str(plain)) as editor:
+def test_a_model_without_the_declaration_is_not_asked():
+    with Editor() as editor:
         editor.begin(**ROOT)
         page, params = edited(editor, "fourth")
         assert editor.call(wire.COPILOT_INLINE_EDIT, params) == {"edits": []}

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 import pytest
 
 from speclsp.errors import EngineError
+from speclsp.lsp.backend.http import ResponseTimeout
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
 from speclsp.lsp.context.recent_activity import RecentActivity
 from speclsp.lsp.documents.document import Document, Documents
@@ -25,7 +26,7 @@ TEXT = (
 )
 LOAD = "        self.name = data['name']\n"
 EDITED = LOAD + "        self.size = data['size']\n"
-BUSY, LOST = "(busy)", "(lost)"
+BUSY, LOST, LATE = "(busy)", "(lost)", "(late)"
 
 
 def in_loop(test: Callable[..., Coroutine[None, None, None]]) -> Callable[..., None]:
@@ -51,8 +52,8 @@ class ScriptedEngine:
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         self.requests.append(request)
-        if self.old == LOST:
-            raise EngineError("gone")
+        if self.old in (LOST, LATE):
+            raise EngineError("gone") if self.old == LOST else ResponseTimeout("late")
         try:
             lines = request.draft_window.replace(self.old, self.new).splitlines(keepends=True)
             for line in lines if self.old != BUSY else []:
@@ -134,6 +135,7 @@ async def test_the_first_hunk_is_offered_and_the_rest_is_not_waited_for():
         (LOAD, EDITED.replace("data['size']", "'<|endoftext|>'"), -0.1, "forbidden"),
         (BUSY, "", -0.1, "engine_busy"),
         (LOST, "", -0.1, "engine_lost"),
+        (LATE, "", -0.1, "deadline"),
     ],
 )
 @in_loop
