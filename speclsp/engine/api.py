@@ -58,6 +58,7 @@ class Request:
     gamma: int | None = None  # a fixed number of guesses per round; None: the policy decides
     heal: bool = True  # token healing: back up over the partial word before the cursor and respell it
     previous: str = ""  # an earlier suggestion, rejected or typed into: a source of drafts
+    draft_window: str = ""  # a text that the completion is expected to repeat with few changes: a source of drafts
     session: str = ""
     n: int = 1  # different completions requested
     logprobs: int | None = None  # report each token's log-probability and this number of alternatives; None: neither
@@ -94,7 +95,7 @@ class Piece:
 
     text: str
     tokens: tuple[int, ...]
-    source: str  # the drafter of the guesses: "reuse" | "ngram" | "model" | "" (plain step)
+    source: str  # the drafter of the guesses: "reuse" | "window" | "ngram" | "model" | "" (plain step)
     drafted: int
     accepted: int  # of the drafted; tokens = accepted drafts, then the target's own next token
     ms: float

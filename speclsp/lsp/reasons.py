@@ -44,6 +44,11 @@ NO_RECENT_EDIT = "no_recent_edit"
 NO_REPEAT = "no_repeat"
 UNDOES = "undoes"
 DECLINED = "declined"
+UNFIT = "unfit"
+UNCHANGED = "unchanged"
+MODEL_UNSURE = "model_unsure"
+REVERTS = "reverts"
+ENGINE_BUSY = "engine_busy"
 
 PASSING = (
     SUPERSEDED,
@@ -119,6 +124,11 @@ MEANINGS: Mapping[str, str] = {
     NO_REPEAT: "the recent edits repeat nowhere else",
     UNDOES: "the user has undone this next edit",
     DECLINED: "the user has rejected this next edit",
+    UNFIT: "only whitespace would change, or over 20 lines be added",
+    UNCHANGED: "the model changes nothing near the cursor and the last edit",
+    MODEL_UNSURE: "the model's confidence in its next edit is too low",
+    REVERTS: "it would undo a recent edit",
+    ENGINE_BUSY: "other requests went first",
 }
 
 

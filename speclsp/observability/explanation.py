@@ -155,9 +155,11 @@ def work(record: Record) -> Iterator[tuple[str, str]]:
 def next_edit(record: Record) -> str:
     """The last request for a next edit: its producer and evidence, or the reason for none."""
     place = f"{clean(record['document'])}, line {record['line']}"
-    if record["outcome"] != "shown":
-        return f"none at {place}: {record['meaning'] or record['outcome']}"
     work = f"{record['producer']}, {record['ms']:.0f} ms"
+    if record["outcome"] != "shown":
+        return f"none at {place}: {record['meaning'] or record['outcome']} ({work})"
+    if record.get("probability") is not None:
+        return f"an edit at {place}, of probability {record['probability']:.2f} ({work})"
     return f"{record['kind']} at {place}, made {record['times']} times before ({work})"
 
 

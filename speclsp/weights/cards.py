@@ -29,6 +29,8 @@ else:
 WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # the choice when no base weights and no larger model can be had
 FORMATS = ("safetensors", "gguf", "bundled", "none")
 QUANTIZATIONS = ("bf16", "int8", "nf4")
+EDIT_FORMATS = ("", "window", "sweep")  # speclsp/lsp/next_edit/edit_prompt.py
+EDIT_SEPARATOR = "<|file_sep|>"  # a token that both formats need
 MEMORY_FORMATS = (*QUANTIZATIONS, "int4")  # the last where the file has 4-bit blocks that a CPU computes with
 DIRECTORY = (
     "A model's directory contains config.json, tokenizer.json and *.safetensors: restore them, or choose "
@@ -119,6 +121,7 @@ class Card:
     context_tokens: int
     licence: str
     memory_mib: Mapping[str, int]  # by the target's quantization; draft, KV cache and work space included
+    edit_format: str = ""  # the prompt that the model was tuned for, to predict the next edit; "" for none
     auto: int = 0  # size rank among the pairs that "auto" may pick, equal for one model's files; 0: only by name
     instruct: bool = False  # tuned to follow instructions: fill-in-the-middle is weaker than with base weights
 
@@ -165,6 +168,14 @@ def load(name: str) -> Card:
     return _read(root / f"{name}.toml")
 
 
+def edit_format(name: str) -> str:
+    """The edit format that a loaded pair declares; "" for none, and for a name without a card."""
+    try:
+        return load(name).edit_format
+    except SpeclspError:
+        return ""
+
+
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -196,8 +207,11 @@ def _read(path: Path) -> Card:
         memory_mib=_memory(card.table("memory_mib", {})),
         auto=card.number("auto", 0),
         instruct=card.flag("instruct"),
+        edit_format=card.text("edit_format", ""),
     )
     card.done()
+    if built.edit_format not in EDIT_FORMATS or (built.edit_format and built.fim.file_sep != EDIT_SEPARATOR):
+        raise card.error("edit_format", f'is {built.edit_format!r}: expected "window" or "sweep", and {EDIT_SEPARATOR}')
     if (draft is None) != (not quantization):
         raise CardError(f"{file}: draft and draft_quantization need each other.")
     if quantization and quantization not in QUANTIZATIONS:
@@ -237,12 +251,10 @@ def _weights(table: CardTable, card_name: str) -> Weights:
         raise table.error("repo", f"is {weights.repo!r}: expected an owner/name on Hugging Face")
     if weights.revision and not re.fullmatch(r"[0-9a-f]{40}", weights.revision):
         raise table.error("revision", f'is {weights.revision!r}: expected a full commit hash or ""')
-    if weights.format == "gguf" and (
-        len(weights.files) != 1 or not weights.files[0].sha256 or not weights.files[0].bytes
-    ):
-        raise table.error("files", "needs exactly one file with its bytes and sha256 for a gguf")
-    if weights.mirror and weights.format != "gguf":
-        raise table.error("mirror", "is for a gguf, whose checksum verifies the joined parts")
+    if weights.format == "gguf" and (len(weights.files) != 1 or not weights.files[0].sha256):
+        raise table.error("files", "needs exactly one file with its sha256 for a gguf")
+    if weights.mirror and (weights.format != "gguf" or not weights.files[0].bytes):
+        raise table.error("mirror", "is for a gguf of known bytes, whose checksum verifies the joined parts")
     return weights
 
 
@@ -361,6 +373,7 @@ def _from_directory(path: Path) -> Card:
     size = sum(file.stat().st_size for file in path.glob("*.safetensors"))
     cards = [load(file.stem) for file in sorted(models_root().glob("*.toml"))]
     alike = next((card for card in cards if card.fim.prefix and set(card.fim.markers()) <= special), None)
+    edits = config.get("edit_format", "") if alike and alike.fim.file_sep == EDIT_SEPARATOR else ""
     return Card(
         name=str(path),
         title=path.name,
@@ -372,6 +385,7 @@ def _from_directory(path: Path) -> Card:
         stop_tokens=tuple(text for text in alike.stop_tokens if text in special) if alike else (),
         context_tokens=context_tokens,
         licence="as its publisher says",
+        edit_format=edits if edits in EDIT_FORMATS else "",
         memory_mib=MappingProxyType(
             {"bf16": size // 2**20 + 512, "int8": size // 2**21 + 512, "nf4": size // 2**21 + 512}
         ),

@@ -37,9 +37,10 @@ def not_here(weights: Weights) -> str:
 def wrong_gguf(weights: Weights, file: Path, size_bytes: int, digest: str) -> str:
     """For a GGUF in models_dir that is not the card's; `digest` is "" where the size differs already."""
     wanted = weights.files[0]
+    bytes_wanted = f"{wanted.bytes} bytes and " if wanted.bytes else ""
     return (
-        f"{file} has {size_bytes} bytes{f' and sha256 {digest}' if digest else ''}: expected {wanted.bytes} bytes "
-        f"and sha256 {wanted.sha256}. Replace it, or remove it and run `speclsp models pull {weights.name}`."
+        f"{file} has {size_bytes} bytes{f' and sha256 {digest}' if digest else ''}: expected {bytes_wanted}"
+        f"sha256 {wanted.sha256}. Replace it, or remove it and run `speclsp models pull {weights.name}`."
     )
 
 

@@ -19,7 +19,7 @@ from speclsp.config import EngineConfig
 from speclsp.engine.api import Piece, Request, Result, TokenLogprobs
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.branches import BranchReporter, RecordingSampler
-from speclsp.engine.decoding.drafters import Drafter, ModelDrafter, NGramDrafter, ReuseDrafter
+from speclsp.engine.decoding.drafters import Drafter, ModelDrafter, NGramDrafter, ReuseDrafter, WindowDrafter
 from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound
 from speclsp.engine.decoding.generate import PAUSE, Limits, Observer, PositionLogprobs, PrefillStats, Round, generate
 from speclsp.engine.decoding.policy import MOST_MODEL_GAMMA, Costs, FixedPolicy, MeasuredPolicy
@@ -144,6 +144,8 @@ class CompletionEngine:
         drafters: list[Drafter] = []
         if prompt.previous:
             drafters.append(ReuseDrafter(prompt.previous, start=len(prompt.ids)))
+        if prompt.window:
+            drafters.append(WindowDrafter(prompt.window, start=len(prompt.ids)))
         drafters.append(self.ngram_drafter(prompt))
         stop = self.prompter.stop_tokens
         needs_logits = request.logprobs is not None or bool(request.branches)

@@ -1,4 +1,4 @@
-"""Sources of draft tokens: an earlier suggestion, n-grams of the visible text, the draft model.
+"""Sources of draft tokens: an earlier suggestion, a window to repeat, n-grams of the visible text, the draft model.
 
 A drafter is anything with `propose`. A wrong guess costs time and never changes the text. `pick` tells a drafter that
 has logits how to choose from them: with the target's constraint and noise, so that guesses agree with its choices.
@@ -36,7 +36,7 @@ class Guess(NamedTuple):
 class Drafter(Protocol):
     """Guesses the next tokens."""
 
-    source: str  # "reuse" | "ngram" | "model"
+    source: str  # "reuse" | "window" | "ngram" | "model"
     free: bool  # True if `propose` takes negligible time
 
     def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
@@ -69,6 +69,59 @@ class ReuseDrafter:
             if at >= 0:
                 return Guess(self.previous[at + n : at + n + k], strength=n)
         return Guess([])
+
+
+class WindowDrafter:
+    """Guesses that the completion repeats a window of text, as the answer of an edit model does.
+
+    A pointer stands in the window behind the last token that the completion repeated. After a token that differs, the
+    longest match of the last tokens in the window moves the pointer. Without a match, the token is taken for one that
+    replaces the window's. Call `propose` with longer and longer texts of one completion.
+
+    Args:
+        window: its tokens.
+        start: where the completion starts in `ids`.
+    """
+
+    source = "window"
+    free = True
+    WHOLE_TOKENS = 64  # strength before any difference: all of the window is a likely continuation
+    MATCH_TOKENS = 16  # the longest match that is looked for
+    SURE_TOKENS = 3  # a match of that length is not taken back: the next ones are not before it
+    BACK_TOKENS = 4  # a match may begin that far before the last sure one
+
+    def __init__(self, window: Sequence[int], start: int) -> None:
+        self.window, self.start = list(window), start
+        self.followed = 0  # tokens of the completion that have moved the pointer
+        self.at = self.sure = 0  # positions in the window: the pointer, and the pointer after the last sure match
+        self.strength = self.WHOLE_TOKENS
+
+    def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
+        for end in range(self.start + self.followed, len(ids)):
+            self.follow(ids[max(self.start, end + 1 - self.MATCH_TOKENS) : end + 1])
+        self.followed = len(ids) - self.start
+        return Guess(self.window[self.at : self.at + k], self.strength)
+
+    def follow(self, last: Sequence[int]) -> None:
+        """Move the pointer for the newest token of the completion, the last one of `last`."""
+        if self.at < len(self.window) and self.window[self.at] == last[-1]:
+            self.at, self.strength = self.at + 1, self.strength + 1
+        else:
+            at, matched = self.longest_match(last)
+            self.at, self.strength = (at, matched) if matched else (self.at + 1, 0)
+        if self.strength >= self.SURE_TOKENS:
+            self.sure = self.at
+
+    def longest_match(self, last: Sequence[int]) -> tuple[int, int]:
+        """(the position behind the longest match of the end of `last`, its length); the first among equals."""
+        best_at, best = 0, 0
+        for at in range(max(0, self.sure - self.BACK_TOKENS), len(self.window)):
+            matched = 0
+            while matched < min(len(last), at + 1) and self.window[at - matched] == last[-1 - matched]:
+                matched += 1
+            if matched > best:
+                best_at, best = at + 1, matched
+        return best_at, best
 
 
 class NGramDrafter:

@@ -9,8 +9,8 @@ that a source which stopped paying is tried again later.
 Guesses from the text differ: after accepted ones the match is longer, and the next is accepted more often (0.37 after
 one matching token, 0.92 after eight). So their α is kept by the length of the match, and 1 + α1 + α1·α2 + … replaces
 τ. A guess counts only if the suggestion is still wanted there: the editor stops most suggestions after a line or a
-block. An earlier suggestion ended where it was wanted, so guesses from it need no such discount. γ has no other limit
-than the rows of a pass: a long match gets a long draft.
+block. An earlier suggestion ended where it was wanted, and a window is repeated to its end, so guesses from these need
+no such discount. γ has no other limit than the rows of a pass: a long match gets a long draft.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ MOST_MODEL_GAMMA = 16  # each guess of a draft model costs a pass of its own
 LEAST_MODEL_ALPHA = 0.55  # below it a model draft loses time, even where the estimate says otherwise
 PRIORS = {  # acceptance before any observation, by source and strength of the match (ENGINE.md A)
     "reuse": {0: 0.6, 3: 0.85, 8: 0.93, 16: 0.97, 32: 0.99},  # draft-length bench, the 0.5B
+    # a guess, before any measurement of a tuned model: the first difference costs at most the rest of one window
+    "window": {0: 0.5, 1: 0.55, 2: 0.7, 3: 0.8, 5: 0.88, 8: 0.93, 16: 0.97, 32: 0.98, 64: 0.99},
     # up to 8: 72 FIM tasks, 2880 tokens, the 0.5B; then that bench
     "ngram": {1: 0.37, 2: 0.47, 3: 0.6, 4: 0.72, 5: 0.8, 6: 0.85, 8: 0.92, 12: 0.93, 16: 0.97, 32: 0.98},
     "model": {0: 0.8},
 }
-SHOWN = {"reuse"}  # sources that end where an earlier suggestion did
+SHOWN = {"reuse", "window"}  # sources that end where the completion is expected to end
 PRIOR_GUESSES = 4.0  # weight of the prior, in draft tokens
 MEMORY_GUESSES = 120.0  # guesses older than about the last 120 are forgotten
 

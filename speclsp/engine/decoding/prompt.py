@@ -63,6 +63,7 @@ class Prompt:
     ids: list[int]
     heal: bytes  # the first tokens must spell it; it is not part of the completion
     previous: list[int]  # the request's `previous`, from where the completion starts, healing included
+    window: list[int]  # the request's `draft_window`, from where the completion starts, healing included
     left_out: list[int]  # text that did not fit into the prompt; n-grams are drafted from it
 
 
@@ -223,7 +224,9 @@ class Prompter:
         previous = self.encode(heal + request.previous, keep=False)
         if not request.previous:
             previous = previous[:-1]  # the partial word's tokens; its last one is likely to grow into a longer one
-        return Prompt(ids=ids, heal=heal.encode("utf-8", "replace"), previous=previous, left_out=left_out)
+        window = self.encode(heal + request.draft_window, keep=False) if request.draft_window else []
+        healed = heal.encode("utf-8", "replace")
+        return Prompt(ids=ids, heal=healed, previous=previous, window=window, left_out=left_out)
 
 
 def split_recent_lines(prefix: str) -> tuple[str, str]:

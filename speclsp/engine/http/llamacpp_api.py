@@ -67,6 +67,7 @@ def to_request(fields: Fields, config: Config, **text: Any) -> ParsedRequest:
         sampling=fields.choice("sampling", "coupled", "rejection"),
         heal=fields.flag("heal", likely is None),  # healed tokens are not tokens of the content
         previous=fields.text("previous"),
+        draft_window=fields.text("draft_window"),
         n=n,
         logprobs=likely,
         round_logprobs=fields.flag("round_logprobs", False),

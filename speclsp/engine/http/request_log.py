@@ -38,7 +38,8 @@ class DeliveredCompletion:
     def size_bytes(self) -> int:
         """Memory that it takes."""
         request = self.request
-        texts = [request.prefix, request.line_prefix, request.suffix, request.raw_prompt or "", request.previous]
+        texts = [request.prefix, request.line_prefix, request.suffix, request.raw_prompt or ""]
+        texts += [request.previous, request.draft_window]
         texts += request.stop
         texts += [text for extra in request.extra for text in (extra.filename, extra.text)]
         return sum(map(sys.getsizeof, texts)) + 36 * len(self.tokens)

@@ -94,9 +94,9 @@ class EngineClient:
         if http is None or not self.status.usable:
             raise EngineError(self.status.message or "the engine is not ready yet")
         probe.request_sent()
-        body = infill_codec.infill_body(request)
+        route, body = infill_codec.route(request), infill_codec.request_body(request)
         try:
-            async with aclosing(http.post_events("/infill", body, request.deadline_ms, infill_codec.is_last)) as events:
+            async with aclosing(http.post_events(route, body, request.deadline_ms, infill_codec.is_last)) as events:
                 async for event in events:
                     piece = infill_codec.parse_piece(event)
                     probe.output_received()

@@ -9,6 +9,20 @@ from speclsp.lsp.backend.http import InvalidResponse
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamBranch, StreamPiece, StreamStart
 
 
+def route(request: FimRequest) -> str:
+    """The path that a request is sent to."""
+    return "/infill" if request.raw_prompt is None else "/completion"
+
+
+def request_body(request: FimRequest) -> dict[str, object]:
+    """The body of POST /completion for a whole prompt, else of POST /infill."""
+    body = infill_body(request)
+    if request.raw_prompt is None:
+        return body
+    kept = {name: value for name, value in body.items() if not name.startswith("input_")}
+    return kept | {"prompt": request.raw_prompt, "draft_window": request.draft_window, "heal": False}
+
+
 def infill_body(request: FimRequest) -> dict[str, object]:
     """The body of POST /infill, in llama.cpp's field names where it has them."""
     return {

@@ -36,6 +36,10 @@ class FimRequest:
     temperature: float = 0.0
     seed: int = 0
     session: str = ""  # the newest request of a session supersedes its older ones
+    raw_prompt: str | None = (
+        None  # a whole prompt with its markers, instead of the text around the cursor; local engine
+    )
+    draft_window: str = ""  # a text that the answer repeats with few changes: a draft, always verified
     previous: str = ""  # text expected after the cursor, from an earlier suggestion: a draft, always verified
     begin: tuple[int, ...] = ()  # forced first tokens: those of an earlier answer up to a branch, and the branch's own
     branches: int = 0  # number of alternatives to report at each position

@@ -132,9 +132,9 @@ class Pipeline:
             return None
         context, deadline_ms = self._build_context(current, tree), self._config().completion.timeout_ms
         request = to_request(context, max_tokens=0, deadline_ms=deadline_ms)
-        return replace(request, session=self._engine_session(current.snapshot.uri))
+        return replace(request, session=self.engine_session(current.snapshot.uri))
 
-    def _engine_session(self, uri: str) -> str:
+    def engine_session(self, uri: str) -> str:
         """The name under which the engine keeps the KV cache of a document."""
         return f"{self._name}-{digest(uri)}"
 
@@ -175,7 +175,7 @@ class Pipeline:
         return replace(
             to_request(context, plan.max_tokens, deadline_ms),
             temperature=job.completion.temperature,
-            session=self._engine_session(job.snapshot.uri),
+            session=self.engine_session(job.snapshot.uri),
             previous=self._cache.draft_hint(job.snapshot),
             branches=alternatives.BRANCHES if job.request.wanted > 1 else 0,
             idle=job.prepares_next,

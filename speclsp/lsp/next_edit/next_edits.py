@@ -1,29 +1,38 @@
 """Next edits of one editor: the recent edits, the request's turn, the offer, and the outcome for `speclsp explain`.
 
+    request ─► deterministic producer ─► nothing? ─► model producer, if the model declares an edit format ─► offer
+
 A request waits while the engine works on ghost text, and ends without an edit when the document changes or a newer
-request comes: ghost text goes first. The producer itself runs in one step of at most BUDGET_MS.
+request comes: ghost text goes first. The deterministic producer runs in one step of at most BUDGET_MS. The model's
+producer is cancelled by the next key.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit.offers import Offer, Offers
 from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place
 from speclsp.lsp.next_edit.producer import PRODUCER, Producer
-from speclsp.lsp.reasons import NO_RECENT_EDIT, meaning
+from speclsp.lsp.reasons import FAILED, NO_RECENT_EDIT, meaning
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 
 if TYPE_CHECKING:
     from speclsp.lsp.context.recent_activity import RecentActivity
+    from speclsp.lsp.next_edit.model_producer import ModelEdit, ModelProducer
 
 TURN_S = 0.01  # between two looks at whether ghost text is under way
 MOST_WAIT_S = 1.0
+MODEL = "model"  # name of the model's producer, and the kind of its edits
+
+log = logging.getLogger("speclsp.next_edit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +44,10 @@ class NextEditOutcome:
     outcome: str  # "shown", or a reason
     kind: str = ""  # of the substitution
     times: int = 0  # the user made the change before
-    ms: float = 0.0  # of the processor
+    ms: float = 0.0  # of the processor; of a model's edit the time until its answer
     at_ms: float = 0.0  # on the monotonic clock
+    producer: str = PRODUCER  # or "model"
+    probability: float | None = None  # of a model's edit
 
     def as_json(self, document: str) -> dict[str, object]:
         """The member `next_edit` of speclsp/explain. `document`: its path."""
@@ -45,10 +56,11 @@ class NextEditOutcome:
             "line": self.line + 1,
             "outcome": self.outcome,
             "meaning": meaning(self.outcome),
-            "producer": PRODUCER,
+            "producer": self.producer,
             "kind": self.kind,
             "times": self.times,
             "ms": round(self.ms, 1),
+            "probability": None if self.probability is None else round(self.probability, 3),
             "at_s": round(time.time() - (time.monotonic() - self.at_ms / 1000), 3),
         }
 
@@ -58,7 +70,7 @@ class NextEdits:
 
     `eligible(document)` returns the reason why a document gets none, "" where it may; `busy()` is True while the
     engine works on ghost text; `ended(outcome)` hears of every request that was not superseded; `activity()` returns
-    the recent edits, None while nextEdit.enabled is off.
+    the recent edits, None while nextEdit.enabled is off; `model` produces edits where the first producer has none.
     """
 
     def __init__(
@@ -68,8 +80,11 @@ class NextEdits:
         busy: Callable[[], bool],
         ended: Callable[[NextEditOutcome], None],
         activity: Callable[[], RecentActivity | None],
+        model: ModelProducer | None = None,
     ) -> None:
         self.offers = offers
+        self._model = model
+        self._asking: dict[str, asyncio.Task[ModelEdit | str]] = {}  # by URI: the model's edit under way
         self._activity = activity
         self._eligible = eligible
         self._busy = busy
@@ -84,6 +99,7 @@ class NextEdits:
         version = document.version
         self._requests += 1
         number = self._newest[document.uri] = self._requests
+        self._cancel(document.uri)
 
         def is_current() -> bool:
             return document.version == version and self._newest.get(document.uri) == number
@@ -98,10 +114,25 @@ class NextEdits:
         if reason:
             self._report(document.uri, line, reason)
             return None
-        return self._propose(document, line, cursor)
+        outcome = self._propose(document, line, cursor)
+        if not isinstance(outcome, NextEditOutcome):
+            return outcome
+        activity = self._activity()
+        is_available = self._model is not None and activity is not None and await self._model.is_available()
+        if not is_current():
+            return None
+        if self._model is None or activity is None or not is_available:
+            self._ended(outcome)
+            return None
+        return await self._ask_model(self._model, document, line, activity)
+
+    def document_changed(self, uri: str) -> None:
+        """A document was edited: the model's edit under way is about another text."""
+        self._cancel(uri)
 
     def closed(self, uri: str) -> None:
         """A document was closed."""
+        self._cancel(uri)
         self._newest.pop(uri, None)
         self.offers.closed(uri)
 
@@ -116,11 +147,16 @@ class NextEdits:
         while self._busy() and is_current() and time.monotonic() < end_s:
             await asyncio.sleep(TURN_S)
 
-    def _propose(self, document: Document, line: int, cursor: int) -> Offer | None:
+    def _cancel(self, uri: str) -> None:
+        task = self._asking.pop(uri, None)
+        if task is not None:
+            task.cancel()
+
+    def _propose(self, document: Document, line: int, cursor: int) -> Offer | NextEditOutcome:
+        """The offer of the deterministic producer, or the outcome without one."""
         activity = self._activity()
         if activity is None:
-            self._report(document.uri, line, NO_RECENT_EDIT)
-            return None
+            return outcome_of(document.uri, line, NO_RECENT_EDIT)
         started_s = parse_clock_s()
         base = max(0, cursor - REACH_CHARACTERS)
         text = document.piece(base, min(document.characters, cursor + REACH_CHARACTERS))
@@ -139,24 +175,67 @@ class NextEdits:
         )
         ms = (parse_clock_s() - started_s) * 1000
         if isinstance(proposal, str):
-            self._report(document.uri, line, proposal, ms=ms)
-            return None
+            return outcome_of(document.uri, line, proposal, ms=ms)
         place = proposal.place
         old, at = text[place.start : place.end], line_of(document, base + place.start)
-        offer = self.offers.add(document.uri, document.language, document.version, proposal, base, at, old)
-        self._report(document.uri, at, "shown", place.substitution.kind, place.evidence.times, ms)
+        offer = self.offers.add(document, proposal, base, at, old)
+        self._ended(outcome_of(document.uri, at, "shown", place.substitution.kind, place.evidence.times, ms))
+        return offer
+
+    async def _ask_model(
+        self, model: ModelProducer, document: Document, line: int, activity: RecentActivity
+    ) -> Offer | None:
+        """The offer of the model's producer; None also if the document changes or a newer request comes."""
+        uri, version, started_s = document.uri, document.version, time.monotonic()
+
+        def declined(at: int, old: str, place: Place) -> str:
+            return self.offers.declined(uri, at, old, place)
+
+        task = self._asking[uri] = asyncio.create_task(model.propose(document, line, activity.recent(), declined))
+        try:
+            await asyncio.wait([task])
+        finally:  # a client that cancels its request ends the engine's work too
+            task.cancel()
+            if self._asking.get(uri) is task:
+                del self._asking[uri]
+        if task.cancelled() or document.version != version:
+            return None
+        if error := task.exception():  # its message may quote the document
+            log.error("a model's next edit failed: %s", error_site(error))
+        edit = FAILED if error else task.result()
+        ms = (time.monotonic() - started_s) * 1000
+        if isinstance(edit, str):
+            self._ended(outcome_of(uri, line, edit, ms=ms, producer=MODEL))
+            return None
+        offer = self.offers.add(document, edit.proposal, edit.base, edit.line, edit.old, edit.probability)
+        self._ended(outcome_of(uri, edit.line, "shown", MODEL, ms=ms, producer=MODEL, probability=edit.probability))
         return offer
 
     def _observe(self, document: Document) -> None:
         """Notice that the last offer was applied: some clients never report it."""
         offer = self.offers.last_of(document.uri)
         if offer is not None and not offer.answered and document.version != offer.version:
-            lines = document.lines(offer.line, offer.line + offer.place.new.count("\n") + 1)
-            if "".join(lines).replace("\r\n", "\n").rstrip("\n") == offer.place.new:
+            new = offer.place.new.removesuffix("\n")
+            lines = document.lines(offer.line, offer.line + new.count("\n") + 1)
+            if new and "".join(lines).replace("\r\n", "\n").rstrip("\n") == new:
                 self.offers.accepted(offer.id)
 
-    def _report(self, uri: str, line: int, outcome: str, kind: str = "", times: int = 0, ms: float = 0.0) -> None:
-        self._ended(NextEditOutcome(uri, line, outcome, kind, times, ms, time.monotonic() * 1000))
+    def _report(self, uri: str, line: int, outcome: str) -> None:
+        self._ended(outcome_of(uri, line, outcome))
+
+
+def outcome_of(
+    uri: str,
+    line: int,
+    outcome: str,
+    kind: str = "",
+    times: int = 0,
+    ms: float = 0.0,
+    producer: str = PRODUCER,
+    probability: float | None = None,
+) -> NextEditOutcome:
+    """An outcome that has come about just now."""
+    return NextEditOutcome(uri, line, outcome, kind, times, ms, time.monotonic() * 1000, producer, probability)
 
 
 def line_of(document: Document, offset: int) -> int:

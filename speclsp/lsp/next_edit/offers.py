@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit.places import Place
 from speclsp.lsp.next_edit.producer import Proposal
 from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, PHRASE, RENAME
@@ -37,6 +38,7 @@ class Offer:
     line: int  # from 0
     place: Place
     old_line: str
+    probability: float = 0.0  # of the change, if a model made it
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     shown: bool = False
     answered: bool = False  # accepted or rejected
@@ -48,8 +50,8 @@ class Offer:
 
     @property
     def confidence(self) -> float:
-        """The share of such edits that were right, as measured."""
-        return CONFIDENCE[self.kind]
+        """The share of such edits that were right, as measured; of a model's edit the probability that it states."""
+        return CONFIDENCE.get(self.kind, self.probability)
 
 
 class Offers:
@@ -61,10 +63,13 @@ class Offers:
         self._rejected: OrderedDict[tuple[object, ...], int] = OrderedDict()  # -> evidence at that time
         self._applied: OrderedDict[tuple[object, ...], None] = OrderedDict()
 
-    def add(self, uri: str, language: str, version: int, proposal: Proposal, base: int, line: int, old: str) -> Offer:
+    def add(
+        self, document: Document, proposal: Proposal, base: int, line: int, old: str, probability: float = 0.0
+    ) -> Offer:
         """Keep an edit as offered. `base`: the offset in the document of the text that the proposal is about."""
         start, end = base + proposal.start, base + proposal.end
-        offer = Offer(uri, language, version, start, end, proposal.text, line, proposal.place, old)
+        uri, language, version = document.uri, document.language, document.version
+        offer = Offer(uri, language, version, start, end, proposal.text, line, proposal.place, old, probability)
         self._by_id[offer.id] = offer
         while len(self._by_id) > MOST_OFFERS:
             self._by_id.popitem(last=False)

@@ -21,7 +21,7 @@ from typing import TypeVar
 from speclsp.lsp.context.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
 from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, PHRASE, RENAME, RecentEdit, learn
-from speclsp.lsp.reasons import NO_RECENT_EDIT, NO_REPEAT, Reason
+from speclsp.lsp.reasons import NO_RECENT_EDIT, NO_REPEAT, UNFIT, Reason
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.tree import SyntaxTree
@@ -29,7 +29,7 @@ from speclsp.lsp.visibility import secret_text
 
 Item = TypeVar("Item")
 
-PRODUCER = "substitutions"
+PRODUCER = "rules"  # its name in explanations
 BUDGET_MS = 8.0  # of the processor; the last step may overrun it by a little
 WARM_UP_MS = 1000.0
 LEAST_TIMES = {RENAME: 2, PHRASE: 2, LINES: 2, ARGUMENT: 3}
@@ -116,7 +116,7 @@ class Producer:
             if is_skipped(place, text):
                 continue
             checked += 1
-            problem = declined(place) or self._text_problem(place, text)
+            problem = declined(place) or text_problem(text[place.start : place.end], place.new)
             if not problem:
                 tree = tree or self._parser.parse(language, text, left_ms(), near=place.start)
                 problem = syntax_problem(tree, place, text, uri, left_ms)
@@ -124,14 +124,6 @@ class Producer:
                 return minimal(place, text)
             reason = problem
         return reason
-
-    def _text_problem(self, place: Place, text: str) -> str:
-        old, new = text[place.start : place.end], place.new
-        if old.split() == new.split() or new.count("\n") - old.count("\n") > MOST_ADDED_LINES:
-            return NO_REPEAT
-        if any(line not in old and secret_text.holds_secret(line) for line in new.split("\n")):
-            return secret_text.SECRET
-        return ""
 
 
 # ── gate ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,6 +168,15 @@ def is_skipped(place: Place, text: str) -> bool:
 
 
 # ── filters ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def text_problem(old: str, new: str) -> str:
+    """The reason why new lines must not replace the old ones, whatever is around them; "" for none."""
+    if old.split() == new.split() or new.count("\n") - old.count("\n") > MOST_ADDED_LINES:
+        return UNFIT
+    if any(line not in old and secret_text.holds_secret(line) for line in new.split("\n")):
+        return secret_text.SECRET
+    return ""
 
 
 def syntax_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str, left_ms: Callable[[], float]) -> str:

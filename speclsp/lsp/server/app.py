@@ -13,7 +13,7 @@ import functools
 import gc
 import importlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
@@ -34,6 +34,7 @@ from speclsp.lsp.server.usage_stats import UsageStats
 from speclsp.observability.logfile import open_language_server_log
 
 if TYPE_CHECKING:
+    from speclsp.lsp.backend.types import FimRequest, StreamPiece
     from speclsp.lsp.documents.document import Document
     from speclsp.lsp.next_edit.next_edits import NextEdits
 
@@ -169,8 +170,26 @@ def config_changed(app: App, config: Config, old: Config) -> None:
 
 def next_edits_of(app: App) -> NextEdits:
     """Create the next edits of one editor, connected to the statistics and the explanations."""
+    from speclsp.errors import EngineError
+    from speclsp.lsp.context.chunk import path_in
+    from speclsp.lsp.next_edit.model_producer import EditEngine, ModelProducer
     from speclsp.lsp.next_edit.next_edits import NextEdits
     from speclsp.lsp.next_edit.offers import Offers
+    from speclsp.lsp.server.model_pairs import edit_format
+
+    server, documents = app.server, app.documents
+
+    def stream(request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
+        if server.backend is None:
+            raise EngineError("the backend is being replaced")
+        return server.backend.stream(request)
+
+    engine = EditEngine(
+        edit_format=lambda: edit_format(server.backend_status),
+        stream=stream,
+        session=lambda uri: server.session.pipeline.engine_session(uri) if server.session is not None else uri,
+        path=lambda uri: path_in(server.notebooks.of(uri) or uri, documents.root(uri)),
+    )
 
     async def eligible(document: Document) -> str:
         return (await app.documents.exclusion(document))[0]
@@ -179,7 +198,8 @@ def next_edits_of(app: App) -> NextEdits:
         return app.server.session is not None and app.server.session.busy
 
     offers = Offers(app.usage.next_edit)
-    return NextEdits(offers, eligible, busy, app.recorder.next_edit_ended, lambda: app.next_activity)
+    ended, model = app.recorder.next_edit_ended, ModelProducer(engine)
+    return NextEdits(offers, eligible, busy, ended, lambda: app.next_activity, model)
 
 
 def follow_recent_edits(app: App) -> None:

@@ -175,6 +175,8 @@ def document_changed(app: App, uri: str, changes: Sequence[Mapping[str, Any]]) -
     server, documents = app.server, app.documents
     if app.index is not None:
         app.index.document_changed(uri)
+    if app.next_edits is not None:
+        app.next_edits.document_changed(uri)
     document = server.documents.get(uri)
     if document is None or server.session is None or not changes or changes[-1].get("range") is None:
         return  # a full text does not show where the user types

@@ -1,4 +1,4 @@
-"""The models that a client can offer: download size, memory, and whether they fit on this machine.
+"""The models that a client can offer: download size, memory, and whether they fit; the edit format of the loaded one.
 
 The sizes come from the model definitions, so they are known before any download. The memory of the current model counts
 as free, because another model would replace it.
@@ -6,12 +6,15 @@ as free, because another model would replace it.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 from dataclasses import dataclass
+from functools import lru_cache
 
 from speclsp.config import Config
-from speclsp.weights import store
+from speclsp.lsp.backend.types import Status
+from speclsp.weights import cards, store
 from speclsp.weights.cards import Card
 
 MIB = 2**20
@@ -65,6 +68,19 @@ def download_mib(card: Card) -> int:
 def needed_mib(card: Card, facts: MachineFacts, config: Config) -> int:
     """Memory of the models in the number format that would be loaded."""
     return card.needed_mib(facts.device, facts.free_mib, config.engine.quantization)
+
+
+async def edit_format(status: Status | None) -> str:
+    """The edit format that the loaded model declares; "" for none, while it is not loaded, and for a remote server."""
+    if status is None or status.state != "ready" or status.remote:
+        return ""
+    return await asyncio.to_thread(declared_edit_format, status.pair)
+
+
+@lru_cache(maxsize=8)  # a directory's definition is made from its files each time
+def declared_edit_format(pair: str) -> str:
+    """The edit format of a pair's definition."""
+    return cards.edit_format(pair)
 
 
 def machine(device: str) -> MachineFacts:

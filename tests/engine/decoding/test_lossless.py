@@ -16,7 +16,15 @@ from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request, Result
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.completion import CompletionEngine
-from speclsp.engine.decoding.drafters import Drafter, Guess, ModelDrafter, NGramDrafter, Pick, ReuseDrafter
+from speclsp.engine.decoding.drafters import (
+    Drafter,
+    Guess,
+    ModelDrafter,
+    NGramDrafter,
+    Pick,
+    ReuseDrafter,
+    WindowDrafter,
+)
 from speclsp.engine.decoding.generate import Limits, Round, generate
 from speclsp.engine.decoding.policy import FixedPolicy
 from speclsp.engine.decoding.token_healing import Healing
@@ -96,6 +104,7 @@ def test_every_draft_length_and_drafter_gives_plain_decodings_tokens(engine: Com
         ModelDrafter(engine.draft_decoder, engine.prompter.stop_tokens),
         NGramDrafter(),
         ReuseDrafter([*plain[:4], 7, 8, 9, *plain[4:]], start),
+        WindowDrafter([*plain[:4], 7, 8, 9, *plain[6:]], start),
         *(adversary(plain, start, right, gamma) for right in (0.0, 0.5, 1.0)),
     ]
     for drafter in drafters:

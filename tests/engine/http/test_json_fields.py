@@ -80,6 +80,7 @@ def test_every_field_of_an_infill_body_reaches_the_engine():
         sampling="rejection",
         heal=False,
         previous="d",
+        draft_window="e",
         session="s",
         n_cmpl=2,
     )
@@ -103,6 +104,7 @@ def test_every_field_of_an_infill_body_reaches_the_engine():
         sampling="rejection",
         heal=False,
         previous="d",
+        draft_window="e",
         session="s",
         n=2,
     )

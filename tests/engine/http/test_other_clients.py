@@ -24,7 +24,7 @@ import pytest
 from support.engine.tcp_engine import TcpEngine
 from support.waiting import wait_until
 
-from speclsp.lsp.backend.infill_codec import infill_body, parse_piece
+from speclsp.lsp.backend.infill_codec import parse_piece, request_body, route
 from speclsp.lsp.backend.types import FimRequest
 
 PEERS = Path(__file__).parent / "peers"
@@ -360,10 +360,17 @@ def test_llama_cpp_s_n_probs_give_the_same_probabilities(tiny: TcpEngine):
         assert len(entry["top_logprobs"]) == 2
 
 
-def test_the_language_server_reads_its_logprobs_of_every_streamed_token(tiny: TcpEngine):
-    request = FimRequest(prefix="def add(a, b):\n", line_prefix="    ret", suffix="\n", max_tokens=8)
-    for body in (infill_body(request), infill_body(request) | {"round_logprobs": False}):
-        lines = tiny.post("/infill", **body).text.splitlines()
+@pytest.mark.parametrize(
+    "request_",
+    [
+        FimRequest(prefix="def add(a, b):\n", line_prefix="    ret", suffix="\n", max_tokens=8),
+        FimRequest(raw_prompt="<|file_sep|>a.py\ndef add(a, b):\n", draft_window="    return a\n", max_tokens=8),
+    ],
+    ids=["fill-in-the-middle", "window"],
+)
+def test_the_language_server_reads_its_logprobs_of_every_streamed_token(tiny: TcpEngine, request_: FimRequest):
+    for body in (request_body(request_), request_body(request_) | {"round_logprobs": False}):
+        lines = tiny.post(route(request_), **body).text.splitlines()
         events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
         pieces = [parse_piece(event) for event in events]
         logprobs = [logprob for piece in pieces for logprob in piece.logprobs]

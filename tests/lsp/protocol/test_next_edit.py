@@ -273,7 +273,7 @@ def test_the_explanation_names_the_producer_and_never_the_text(editor: Editor):
     facts = editor.call("speclsp/explain", {"textDocument": {"uri": page.uri}})
     outcome = facts["next_edit"]
     assert (outcome["outcome"], outcome["kind"]) == ("shown", "phrase") and outcome["times"] >= 2
-    assert outcome["producer"] == "substitutions" and outcome["line"] == 6 and outcome["document"] == "case10.py"
+    assert outcome["producer"] == "rules" and outcome["line"] == 6 and outcome["document"] == "case10.py"
     assert "next edit" in facts["text"] and "open_file" not in str(facts)
 
 

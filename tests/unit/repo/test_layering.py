@@ -52,7 +52,7 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "lsp.index": {"lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
     "lsp.context": {"lsp.index", "lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
     "lsp.next_edit": {
-        *("lsp.reasons", "lsp.context", "lsp.documents", "lsp.syntax", "lsp.visibility"),
+        *("lsp.reasons", "lsp.backend", "lsp.context", "lsp.documents", "lsp.syntax", "lsp.visibility"),
         *BASE,
     },
     "lsp.postprocess": {"lsp.reasons", "lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},

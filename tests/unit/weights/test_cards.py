@@ -145,7 +145,7 @@ def test_an_unknown_pair_is_named_with_the_nearest_one() -> None:
         (('"safetensors"', '"pickle"'), "target.format is 'pickle': expected one of safetensors, gguf, bundled, none"),
         (('"owner/name"', '"name"'), "target.repo is 'name': expected an owner/name on Hugging Face"),
         (('revision = ""', 'revision = "main"'), "target.revision is 'main': expected a full commit hash"),
-        (('"safetensors"', '"gguf"'), "target.files needs exactly one file with its bytes and sha256 for a gguf"),
+        (('"safetensors"', '"gguf"'), "target.files needs exactly one file with its sha256 for a gguf"),
         (('"MIT"', '"MIT"\ndraft = "other"\ndraft_quantization = "nf4"'), "draft 'other' is not the name of another"),
         (('"MIT"', '"MIT"\ndraft = "pair"\ndraft_quantization = "nf4"'), "draft 'pair' is not the name of another"),
         (('"MIT"', '"MIT"\ndraft_quantization = "nf4"'), "draft and draft_quantization need each other"),

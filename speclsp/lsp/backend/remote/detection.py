@@ -161,7 +161,7 @@ def card_for(model: str) -> tuple[Card | None, bool]:
     best: tuple[tuple[bool, bool, bool], Card] | None = None
     for card in known.values():
         repo = plain_name(card.target.repo)
-        if not card.target.repo or not is_of_family(name, card.family):
+        if not card.target.repo or not (repo == name or is_of_family(name, card.family)):
             continue
         rank = (repo == name, size_of(repo) == size_of(name) != "", ("instruct" in repo) == ("instruct" in name))
         if best is None or rank > best[0]:

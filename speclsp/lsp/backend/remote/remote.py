@@ -76,6 +76,8 @@ class RemoteBackend:
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         http = self._http
+        if request.raw_prompt is not None:
+            raise EngineError("a remote server has no edit format: next edits by a model need the local engine.")
         if http is None or self.status.state != "ready":
             raise EngineError(self.status.message or "the server is not known to be ready yet.")
         began_s, has_output = time.monotonic(), False

@@ -1,0 +1,197 @@
+"""The draft of edit models' answers: the window itself. Exact for any window, and few rounds for the usual edits.
+
+SPECLSP_EDIT_RECORDINGS names the scenarios of cursortab.nvim (server/eval/scenarios), if they are there. The replay
+then runs on these answers too and prints tokens per round.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.api import Piece, Request
+from speclsp.engine.decoding.accept import Sampler, Sampling
+from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.decoding.drafters import NGramDrafter, WindowDrafter
+from speclsp.engine.decoding.generate import Limits, generate
+from speclsp.engine.decoding.policy import Costs, FixedPolicy, MeasuredPolicy
+from speclsp.engine.loading import loading
+from speclsp.weights import cards
+
+# milliseconds of a pass of the 0.5B on two cores, by rows
+COSTS = {1: 20.1, 16: 24.5, 64: 41.3}
+END = -1
+
+CLASS = """    def add(self, item):
+        self.items.append(item)
+        self.count += 1
+
+    def remove(self, item):
+        self.items.remove(item)
+        self.count -= 1
+"""
+RENAME = (
+    "original:\n        self.items = []\nupdated:\n        self.entries = []\n",
+    CLASS,
+    CLASS.replace("self.items", "self.entries"),
+)
+BEFORE_FIELD = """def load(data):
+    return Job(
+        url=data["url"],
+        name=data["name"],
+    )
+
+
+def save(job):
+    return {
+        "url": job.url,
+        "name": job.name,
+    }
+"""
+FIELD = (
+    "original:\n    name: str\nupdated:\n    name: str\n    retries: int = 3\n",
+    BEFORE_FIELD,
+    BEFORE_FIELD.replace(
+        'data["name"],\n',
+        'data["name"],\n        retries=data["retries"],\n',
+    ).replace("job.name,\n", 'job.name,\n        "retries": job.retries,\n'),
+)
+UNCHANGED = (RENAME[0], CLASS, CLASS)
+
+
+def encoded(text: str, known: dict[str, int]) -> list[int]:
+    """Words with the blank before them, punctuation, line ends and indents: about the tokens of a code model."""
+    return [known.setdefault(piece, len(known)) for piece in re.findall(r" ?\w+|[^\w\s]+|\n| +|\s", text)]
+
+
+def rounds_of(prompt: str, window: str, answer: str) -> tuple[int, int]:
+    """(tokens, rounds) of an answer that is known, with the drafters and the policy of an edit request."""
+    known: dict[str, int] = {}
+    start = encoded(prompt, known) + encoded(window, known)
+    ids, truth = list(start), [*encoded(answer, known), END]
+    drafters = [WindowDrafter(encoded(window, known), len(start)), NGramDrafter()]
+    policy = MeasuredPolicy(Costs(verify_ms=COSTS))
+    rounds = 0
+    while len(ids) < len(start) + len(truth):
+        left = truth[len(ids) - len(start) :]
+        source, guess = policy.guess(drafters, ids, len(left) + 64, lambda logits, drafted: (0, None))
+        accepted = next((n for n, (x, y) in enumerate(zip(guess.tokens, left)) if x != y), len(guess.tokens))  # noqa: B905
+        accepted = min(accepted, len(left) - 1)
+        policy.learn(source, guess.strength, len(guess.tokens), accepted)
+        ids += left[: accepted + 1]
+        rounds += 1
+    return len(truth), rounds
+
+
+@pytest.mark.parametrize("edit", [RENAME, FIELD], ids=["rename", "added field"])
+def test_a_changed_window_takes_few_rounds(edit: tuple[str, str, str]):
+    tokens, rounds = rounds_of(*edit)
+    assert tokens / rounds >= 7, f"{tokens} tokens in {rounds} rounds"
+
+
+def test_an_unchanged_window_takes_one_round():
+    assert rounds_of(*UNCHANGED)[1] == 1
+
+
+def recordings(directory: Path) -> Iterator[tuple[str, str, str, str]]:
+    """(model, prompt, window, answer) of each recorded answer that Sweep's models gave."""
+    for path in sorted(directory.glob("*/sweep-next-edit-*.ndjson")):
+        prompt = ""
+        for line in path.read_text().splitlines():
+            entry = json.loads(line)
+            body = base64.b64decode(entry.get("body_b64", ""))
+            if entry["kind"] == "request":
+                prompt = json.loads(body)["prompt"]
+            elif entry["kind"] == "response" and body.startswith(b"{"):
+                current, updated = prompt.rindex("<|file_sep|>current/"), prompt.rindex("<|file_sep|>updated/")
+                window = prompt[current:updated].partition("\n")[2].replace("<|cursor|>", "")
+                text = json.loads(body).get("choices", [{}])[0].get("text", "")
+                if text.strip():
+                    answer = prompt[updated:].partition("\n")[2] + text
+                    yield path.stem, prompt[:current], window, answer
+
+
+@pytest.mark.skipif("SPECLSP_EDIT_RECORDINGS" not in os.environ, reason="needs recorded answers")
+def test_recorded_answers_take_few_rounds(capsys: pytest.CaptureFixture[str]):
+    totals: dict[str, list[tuple[int, int]]] = {}
+    for model, prompt, window, answer in recordings(Path(os.environ["SPECLSP_EDIT_RECORDINGS"])):
+        totals.setdefault(model, []).append(rounds_of(prompt, window, answer))
+    assert totals
+    for model, counts in totals.items():
+        tokens, rounds = (sum(column) for column in zip(*counts, strict=True))
+        with capsys.disabled():
+            print(f"\n{model}: {len(counts)} answers, {tokens / rounds:.1f} tokens a round")
+        assert tokens / rounds >= 7
+
+
+# ── exactness ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def engine() -> CompletionEngine:
+    return loading.load(Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1)), cards.load("tiny"))
+
+
+def decoded(engine: CompletionEngine, window: Sequence[int] | None, gamma: int, sampling: Sampling) -> list[int]:
+    prompt = engine.prompter.encode("def read(path):\n")
+    steps = generate(
+        engine.target_decoder,
+        [] if window is None else [WindowDrafter(window, len(prompt)), NGramDrafter()],
+        FixedPolicy(gamma),
+        prompt,
+        Limits(max_tokens=24, stop_tokens=engine.prompter.stop_tokens),
+        Sampler(sampling),
+        threading.Event(),
+    )
+    return [token for step in steps for token in step.tokens]
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), gamma=st.integers(1, 64), seed=st.integers(0, 3))
+def test_any_window_gives_plain_decodings_tokens(engine: CompletionEngine, data: st.DataObject, gamma: int, seed: int):
+    """The window: pieces of the answer in any order and number, between other tokens."""
+    sampling = Sampling(temperature=0.8 if seed else 0.0, seed=seed)
+    plain = decoded(engine, None, 0, sampling)
+    cut = st.integers(0, len(plain)).flatmap(lambda low: st.integers(low, len(plain)).map(lambda end: plain[low:end]))
+    pieces = data.draw(st.lists(cut | st.lists(st.integers(0, 511), max_size=3), max_size=5))
+    assert decoded(engine, [token for piece in pieces for token in piece], gamma, sampling) == plain
+
+
+@given(data=st.data())
+def test_the_pointer_does_not_depend_on_how_the_answer_is_cut_into_rounds(data: st.DataObject):
+    tokens = st.integers(0, 4)
+    window, answer = data.draw(st.lists(tokens, max_size=20)), data.draw(st.lists(tokens, max_size=20))
+    steps = data.draw(st.lists(st.integers(0, len(answer)), max_size=6).map(sorted))
+    whole, stepwise = WindowDrafter(window, 2), WindowDrafter(window, 2)
+    for end in steps:
+        stepwise.propose([9, 9, *answer[:end]], 64, lambda logits, drafted: (0, None))
+    ids = [9, 9, *answer]
+    assert stepwise.propose(ids, 64, lambda *_: (0, None)) == whole.propose(ids, 64, lambda *_: (0, None))
+
+
+def test_a_request_with_a_window_answers_the_same_in_fewer_rounds(engine: CompletionEngine):
+    request = Request(raw_prompt="def read(path):\n", max_tokens=24, round_logprobs=True, heal=False)
+
+    def answer(request: Request) -> tuple[list[Piece], int]:
+        running = engine.complete(request, threading.Event())
+        return [piece for piece in running if piece.tokens], running.result.rounds
+
+    plain, plain_rounds = answer(request)
+    text = "".join(piece.text for piece in plain)
+    drafted, rounds = answer(replace(request, draft_window=text))
+    assert "".join(piece.text for piece in drafted) == text
+    assert [t for p in drafted for t in p.logprobs] == [t for p in plain for t in p.logprobs], (
+        "the same log-probabilities"
+    )
+    assert {piece.source for piece in drafted} >= {"window"} and rounds < plain_rounds

@@ -1,0 +1,206 @@
+"""Next edits by a model, with scripted answers of the engine: prompt, gate, filters, cancelling and the outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+from collections.abc import AsyncGenerator, Callable, Coroutine
+
+import pytest
+
+from speclsp.errors import EngineError
+from speclsp.lsp.backend.http import ResponseTimeout
+from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
+from speclsp.lsp.context.recent_activity import RecentActivity
+from speclsp.lsp.documents.document import Document, Documents
+from speclsp.lsp.next_edit.edit_prompt import expected_answer
+from speclsp.lsp.next_edit.model_producer import LEAST_LOGPROB, EditEngine, ModelProducer
+from speclsp.lsp.next_edit.next_edits import NextEditOutcome, NextEdits
+from speclsp.lsp.next_edit.offers import Offer, Offers
+
+URI = "file:///work/app.py"
+TEXT = (
+    "class Job:\n    name = ''\n\n    def load(self, data):\n        self.name = data['name']\n        return self\n\n"
+    "    def stop(self):\n        pass\n"
+)
+LOAD = "        self.name = data['name']\n"
+EDITED = LOAD + "        self.size = data['size']\n"
+BUSY, LOST, LATE = "(busy)", "(lost)", "(late)"
+
+
+def in_loop(test: Callable[..., Coroutine[None, None, None]]) -> Callable[..., None]:
+    """Run an asynchronous test."""
+
+    @functools.wraps(test)
+    def run(*arguments: object, **named: object) -> None:
+        asyncio.run(test(*arguments, **named))
+
+    return run
+
+
+class ScriptedEngine:
+    """Answers with the window, `new` in place of `old`. A line is a round, and one token of probability `logprob`."""
+
+    def __init__(self, old: str = "", new: str = "", logprob: float = -0.1, edit_format: str = "window") -> None:
+        self.old, self.new, self.logprob, self.edit_format = old, new, logprob, edit_format
+        self.requests: list[FimRequest] = []
+        self.rounds = 0
+        self.closed = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
+        self.requests.append(request)
+        if self.old in (LOST, LATE):
+            raise EngineError("gone") if self.old == LOST else ResponseTimeout("late")
+        try:
+            lines = request.draft_window.replace(self.old, self.new).splitlines(keepends=True)
+            for line in lines if self.old != BUSY else []:
+                self.rounds += 1
+                await self.gate.wait()
+                await asyncio.sleep(0)
+                yield StreamPiece(text=line, tokens=1, logprobs=((len(line), self.logprob),))
+            yield StreamPiece(cost=CompletionCost(stop_type="cancelled" if self.old == BUSY else "eos"))
+        finally:
+            self.closed += 1
+
+
+class Desk:
+    """One document whose class got a field, and the next edits with a scripted engine."""
+
+    def __init__(self, engine: ScriptedEngine, text: str = TEXT) -> None:
+        self.engine = engine
+        self.activity = RecentActivity(lambda uri: False, lambda uri: uri, clock=lambda: 0.0)
+        documents = Documents()
+        documents.follow_edits(self.activity.edited)
+        self.document = documents.open(URI, "python", 1, text)
+        self.edit("    name = ''\n", "    name = ''\n    size = 0\n")
+        self.outcomes: list[NextEditOutcome] = []
+
+        async def edit_format() -> str:
+            return engine.edit_format
+
+        async def eligible(document: Document) -> str:
+            return ""
+
+        self.producer = ModelProducer(EditEngine(edit_format, engine.stream, lambda uri: "s", lambda uri: "app.py"))
+        self.counted: list[str] = []
+        offers = Offers(lambda language, counts: self.counted.extend(counts))
+        ended = self.outcomes.append
+        self.next_edits = NextEdits(offers, eligible, lambda: False, ended, lambda: self.activity, self.producer)
+
+    def edit(self, old: str, new: str) -> None:
+        start = self.document.text.index(old)
+        ends = (("start", start), ("end", start + len(old)))
+        span = {name: self.document.position(offset, "utf-32") for name, offset in ends}
+        self.document.apply([{"range": span, "text": new}], "utf-32")
+        self.document.version += 1
+
+    async def answer(self) -> Offer | None:
+        return await self.next_edits.answer(self.document, 2, self.document.text.index("size"))
+
+    def applied(self, offer: Offer) -> str:
+        text = self.document.text
+        return text[: offer.start] + offer.text + text[offer.end :]
+
+
+@in_loop
+async def test_the_first_hunk_is_offered_and_the_rest_is_not_waited_for():
+    desk = Desk(ScriptedEngine(LOAD, EDITED))
+    offer = await desk.answer()
+    assert offer is not None and desk.applied(offer) == desk.document.text.replace(LOAD, EDITED)
+    assert offer.kind == "model" and offer.confidence == pytest.approx(math.exp(-0.1))
+    (request,) = desk.engine.requests
+    assert (
+        request.idle
+        and request.raw_prompt is not None
+        and request.draft_window == expected_answer(desk.document.text.splitlines())
+    )
+    assert (
+        "<|file_sep|>edit\noriginal:\n    name = ''\n\nupdated:\n    name = ''\n    size = 0\n\n" in request.raw_prompt
+    )
+    assert desk.engine.closed == 1 and desk.engine.rounds == 8, "the window is repeated from the 8th line on"
+    assert desk.outcomes[-1].outcome == "shown" and desk.outcomes[-1].producer == "model"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "logprob", "reason"),
+    [
+        ("", "", -0.1, "unchanged"),
+        (LOAD, EDITED, LEAST_LOGPROB - 0.01, "model_unsure"),
+        ("    size = 0\n", "", -0.1, "reverts"),
+        (LOAD, LOAD.replace("=", " = "), -0.1, "unfit"),
+        (LOAD, EDITED.replace("size']", "size'"), -0.1, "breaks"),
+        (LOAD, EDITED.replace("data['size']", "'<|endoftext|>'"), -0.1, "forbidden"),
+        (BUSY, "", -0.1, "engine_busy"),
+        (LOST, "", -0.1, "engine_lost"),
+        (LATE, "", -0.1, "deadline"),
+    ],
+)
+@in_loop
+async def test_nothing_is_offered_and_the_outcome_says_why(old: str, new: str, logprob: float, reason: str):
+    desk = Desk(ScriptedEngine(old, new, logprob))
+    assert await desk.answer() is None
+    assert [(outcome.outcome, outcome.producer) for outcome in desk.outcomes] == [(reason, "model")]
+
+
+@in_loop
+async def test_copied_tokens_are_no_evidence():
+    """Long windows would never pass: each line that is copied has a probability below 1 as well."""
+    desk = Desk(ScriptedEngine(LOAD, EDITED, logprob=LEAST_LOGPROB + 0.1))
+    assert await desk.answer() is not None
+
+
+@in_loop
+async def test_a_model_without_an_edit_format_is_not_asked():
+    desk = Desk(ScriptedEngine(LOAD, EDITED, edit_format=""))
+    assert await desk.answer() is None
+    assert desk.engine.requests == [] and desk.outcomes[-1].producer == "rules"
+
+
+@in_loop
+async def test_a_window_with_a_marker_is_not_sent():
+    desk = Desk(ScriptedEngine(LOAD, EDITED))
+    desk.edit("return self", "return '<|file_sep|>'")
+    assert await desk.answer() is None and desk.engine.requests == []
+
+
+@in_loop
+async def test_the_next_key_ends_the_engines_work_without_an_outcome():
+    desk = Desk(ScriptedEngine(LOAD, EDITED))
+    desk.engine.gate.clear()
+    answering = asyncio.create_task(desk.answer())
+    while not desk.engine.rounds:
+        await asyncio.sleep(0)
+    desk.edit("return self", "return None")
+    desk.next_edits.document_changed(URI)
+    assert await answering is None
+    assert desk.engine.rounds == 1 and desk.engine.closed == 1 and desk.outcomes == []
+
+
+@in_loop
+async def test_a_rejected_edit_is_not_offered_again():
+    desk = Desk(ScriptedEngine(LOAD, EDITED))
+    offer = await desk.answer()
+    assert offer is not None
+    desk.next_edits.offers.rejected(offer.id)
+    assert await desk.answer() is None and desk.outcomes[-1].outcome == "declined"
+
+
+@in_loop
+async def test_the_second_window_lies_below_the_last_edit():
+    desk = Desk(ScriptedEngine(), TEXT + "".join(f"x{n} = {n}\n" for n in range(40)))
+    assert await desk.producer.propose(desk.document, 30, desk.activity.recent(), lambda *_: "") == "unchanged"
+    lines = desk.document.text.splitlines()
+    windows = [expected_answer(lines[first : first + 10]) for first in (28, 3)]
+    assert [request.draft_window for request in desk.engine.requests] == windows
+
+
+@in_loop
+async def test_an_applied_edit_is_noticed_without_a_message():
+    desk = Desk(ScriptedEngine(LOAD, EDITED))
+    assert await desk.answer() is not None
+    desk.edit(LOAD, EDITED)
+    await desk.answer()
+    assert desk.counted == ["next_edit.shown", "next_edit.accepted"]
