@@ -213,13 +213,16 @@ specs["an answer for a text that has changed meanwhile is dropped, and a newer r
 end
 
 specs["ghost text has precedence: it replaces the edit, and Tab accepts it"] = function(n)
-  shown(n)
+  open(n, EDIT)
+  n:type("1G6lcwfetch")
+  sees(n, SHOWN)
   n:lua("fake.items = { 'ghost' }")
-  n:type("Go")
+  n:type("<Right>") -- asks for ghost text; the text stays
   n:sees("ghost")
   sees(n, {})
+  equal(reasons(n), { "replaced" })
   n:type("<Tab>")
-  n:has({ "one = fetch(a)", LINES[2], LINES[3], LINES[4], LINES[5], LINES[6], "ghost" })
+  n:has({ "one = fetch(ghosta)", unpack(LINES, 2) })
 end
 
 specs["in insert mode the edit is shown when typing pauses, Tab walks on without ghost text, and undo separates the edit"] = function(n)
