@@ -4,6 +4,7 @@
 
 Types the story of recording/story.py at a human rate into VS Code (in a browser) and Neovim. Every suggestion is the
 model's own, and every frame has its true time. Record on a quiet machine: other programs delay the suggestions.
+`neovim-next-edit` shows a rename that next edits finish; it needs no model.
 
 Needs the editors (`python tests/support/editors/install.py --all`), the extension (`make vsix`) and the model
 (`speclsp models pull`).
@@ -32,6 +33,7 @@ PICTURES = {  # name -> file
     "status": EXTENSION / "status.png",
     "first-run": EXTENSION / "first-run.png",
     "neovim": PLUGIN / "suggestion.gif",
+    "neovim-next-edit": PLUGIN / "next-edit.gif",
     "neovim-dark": PLUGIN / "suggestion-dark.png",
     "neovim-light": PLUGIN / "suggestion-light.png",
 }
@@ -61,6 +63,8 @@ def record_neovim(names: list[str]) -> None:
     for name in names:
         if name == "neovim":
             record_one(name, neovim.record)
+        elif name == "neovim-next-edit":
+            record_one(name, neovim.record_next_edits)
         else:
             background = name.removeprefix("neovim-")
             record_one(name, partial(neovim.still, background=background))

@@ -23,8 +23,11 @@ from benchmarks.editor.recording.story import (
     FILE,
     INVENTORY,
     PAIR,
+    RENAME,
+    RENAMED_FIELD,
     SIGNATURE,
     WARM_UP,
+    Step,
     play,
     typed,
     wait_until_quiet,
@@ -43,6 +46,7 @@ vim.o.cmdheight, vim.o.expandtab, vim.o.shiftwidth = 0, true, 4
 vim.o.statusline = ' %f %= %l:%c '
 require('speclsp').setup({{ cmd = cmd }})
 """
+NEXT_EDITS_ONLY = ("--set", "completion.enabled=false")  # no model runs
 KEYS = {"\n": "<CR>", "<": "<LT>", "Enter": "<CR>", "Outdent": "0<C-D>"}  # 0 CTRL-D deletes all indentation
 
 
@@ -137,6 +141,13 @@ class Drawing:
         draw.rectangle((left, top, left + width - 1, top + self.line_px - 1), rgb(self.session.foreground))
 
 
+class FingersAtNextEdits(Fingers):
+    """A person who renames, and waits for next edits."""
+
+    def suggested(self) -> bool:
+        return "edit at" in str(self.session.lua("return require('speclsp').statusline()"))
+
+
 def rgb(colour: int) -> tuple[int, int, int]:
     return colour >> 16 & 255, colour >> 8 & 255, colour & 255
 
@@ -162,13 +173,33 @@ def record(path: Path) -> None:
     """Record the story."""
     with opened("dark", *REAL_TIME) as session:
         wait_until_quiet(Fingers(session))
-        start_ms = time.monotonic_ns() / 1e6
-        first = max(0, len(session.frames) - 1)
-        play(Fingers(session), DEMO)
-        end_ms = time.monotonic_ns() / 1e6
-        drawing = Drawing(session)
-        frames = [Frame(frame.ms, drawing.picture(frame)) for frame in list(session.frames[first:])]
+        write_story(path, session, Fingers(session), DEMO)
+
+
+def write_story(path: Path, session: Session, hand: Fingers, story: tuple[Step, ...]) -> None:
+    """Perform a story, and write its frames."""
+    start_ms = time.monotonic_ns() / 1e6
+    first = max(0, len(session.frames) - 1)
+    play(hand, story)
+    end_ms = time.monotonic_ns() / 1e6
+    drawing = Drawing(session)
+    frames = [Frame(frame.ms, drawing.picture(frame)) for frame in list(session.frames[first:])]
     write_gif(path, sampled(frames, start_ms, end_ms))
+
+
+def record_next_edits(path: Path) -> None:
+    """Record a rename. Without a model, the machine's load delays it little."""
+    with (
+        tempfile.TemporaryDirectory(prefix="record-") as folder,
+        Session(Path(folder) / "n", "dark", *NEXT_EDITS_ONLY) as session,
+    ):
+        session.open(FILE, RENAMED_FIELD)
+        session.lua("vim.o.signcolumn, vim.o.hlsearch = 'yes', false")
+        # The defaults of the plugin, which INIT replaces.
+        for group, link in {"Add": "DiffAdd", "Hint": "DiagnosticInfo"}.items():
+            session.lua("vim.api.nvim_set_hl(0, ...)", f"SpeclspEdit{group}", {"link": link})
+        session.records()
+        write_story(path, session, FingersAtNextEdits(session), RENAME)
 
 
 def still(path: Path, background: str) -> None:

@@ -75,6 +75,49 @@ DEMO = (
 )
 SIGNATURE = "def restock(items: list[Item], name: str, count: int) -> None:\n"
 
+RENAMED_FIELD = """from dataclasses import dataclass
+
+
+@dataclass
+class Item:
+    name: str
+    price_cents: int
+    count: int
+
+
+def total_value(items: list[Item]) -> int:
+    return sum(item.price_cents * item.count for item in items)
+
+
+def is_available(item: Item) -> bool:
+    return item.count > 0
+
+
+def restock(item: Item, more: int) -> None:
+    item.count += more
+
+
+def sold_out(items: list[Item]) -> list[str]:
+    return [item.name for item in items if item.count == 0]
+"""
+TWO_TABS = (Step("read", seconds=0.7), Step("press", "Tab"), Step("pause", seconds=0.5), Step("press", "Tab"))
+RENAME = (  # twice by hand in Neovim, then each place: Tab jumps, Tab accepts
+    Step("pause", seconds=0.4),
+    Step("type", "/count"),
+    Step("press", "Enter"),
+    Step("pause", seconds=0.2),
+    Step("type", "cwquantity"),
+    Step("press", "Esc"),
+    Step("pause", seconds=0.3),
+    Step("type", "n"),
+    Step("pause", seconds=0.3),
+    Step("type", "."),
+    *TWO_TABS,
+    *TWO_TABS,
+    *TWO_TABS,
+    Step("pause", seconds=0.8),
+)
+
 
 class Hand(Protocol):
     """The keyboard and the eyes of a person at one editor."""

@@ -8,6 +8,10 @@ for group, link in pairs({
   SpeclspSuggestion = "Comment",
   SpeclspHint = "NonText",
   SpeclspReplaced = "DiffDelete",
+  SpeclspEditAdd = "DiffAdd",
+  SpeclspEditDelete = "DiffDelete",
+  SpeclspEditHint = "DiagnosticInfo",
+  SpeclspEditSign = "DiagnosticSignInfo",
 }) do
   vim.api.nvim_set_hl(0, group, { link = link, default = true })
 end

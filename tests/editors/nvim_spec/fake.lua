@@ -1,9 +1,10 @@
 --- A language server inside the Neovim under test with scripted answers: `fake.items`, or `fake.hold` and `fake.answer`.
 ---
---- The next answers contain `fake.items`; an item is a text for the cursor, or a whole item. Requests and cancellations
---- are recorded. Without a process and a clock, the result of a spec depends only on its keys.
+--- The next answers contain `fake.items`; an item is a text for the cursor, or a whole item. The answers to
+--- speclsp/nextEdit contain `fake.edit`: text and range. Requests and cancellations are recorded. Without a process and a clock, the result of a spec depends only on its keys.
 local fake = {
   items = {}, ---@type (string|table)[]
+  edit = nil, ---@type { text: string, range: integer[] }? range: line, column, line, column
   hold = false, -- keep requests open until `answer`
   requests = {}, ---@type table[] params of all requests
   cancelled = {}, ---@type integer[]
@@ -21,6 +22,24 @@ local function answer_to(params)
     end
   end
   return { items = items }
+end
+
+local function next_edit(params)
+  if not fake.edit then
+    return { edits = {} }
+  end
+  local range = fake.edit.range
+  local edit = {
+    id = "edit " .. #fake.asked("speclsp/nextEdit"),
+    text = fake.edit.text,
+    range = {
+      start = { line = range[1], character = range[2] },
+      ["end"] = { line = range[3], character = range[4] },
+    },
+    textDocument = params.textDocument,
+    kind = "edit",
+  }
+  return { edits = { edit } }
 end
 
 local replies = {
@@ -64,7 +83,8 @@ function fake.cmd(dispatchers)
       last = last + 1
       local id = last
       fake.messages[#fake.messages + 1] = { method = method, params = params }
-      if method ~= "textDocument/inlineCompletion" then
+      local answer = ({ ["textDocument/inlineCompletion"] = answer_to, ["speclsp/nextEdit"] = next_edit })[method]
+      if not answer then
         local reply = replies[method]
         vim.schedule(function()
           if replied then
@@ -74,11 +94,13 @@ function fake.cmd(dispatchers)
         end)
         return true, id
       end
-      fake.requests[#fake.requests + 1] = vim.deepcopy(params)
+      if answer == answer_to then
+        fake.requests[#fake.requests + 1] = vim.deepcopy(params)
+      end
       fake.open[id] = function()
         fake.open[id] = nil
         replied(id)
-        callback(nil, answer_to(params))
+        callback(nil, answer(params))
       end
       if not fake.hold then
         vim.schedule(function()
@@ -113,6 +135,16 @@ function fake.cmd(dispatchers)
       end
     end,
   }
+end
+
+--- The params of all messages of a method.
+function fake.asked(method)
+  local messages = vim.tbl_filter(function(message)
+    return message.method == method
+  end, fake.messages)
+  return vim.tbl_map(function(message)
+    return message.params
+  end, messages)
 end
 
 --- Answers all open requests in order.

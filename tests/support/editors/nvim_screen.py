@@ -28,6 +28,8 @@ MEANING = {  # the meaning of each highlight group of suggestions
     "ComplHintMore": "count",  # "2/3"
     "SpeclspHint": "count",
     "SpeclspReplaced": "goes",  # the user's text replaced by the suggestion
+    "SpeclspEditAdd": "edit",
+    "SpeclspEditHint": "hint",
 }
 Cell = tuple[str, int]  # text ("" right of a wide character), highlight id
 
@@ -48,7 +50,7 @@ class Frame:
 
     def own(self, number: int) -> str:
         """A row without suggested text."""
-        return self.row(number, without=("ghost", "count"))
+        return self.row(number, without=("ghost", "count", "edit", "hint"))
 
     @property
     def left(self) -> str:
@@ -62,6 +64,12 @@ class Frame:
         marked = [number for number, line in enumerate(lines) if line.strip()]
         first = min([self.cursor[0], *marked])
         return [line.rstrip() for line in lines[first : marked[-1] + 1]] if marked else []
+
+    @property
+    def edit(self) -> list[str]:
+        """The new text of a next edit, one item for each row that has some."""
+        lines = ["".join(text for text, group in row if self.meaning.get(group) == "edit") for row in self.rows]
+        return [line for line in lines if line]
 
     @property
     def promised(self) -> list[str]:

@@ -30,12 +30,22 @@ INIT = """
 vim.o.swapfile, vim.o.shadafile, vim.o.ruler = false, 'NONE', false
 vim.cmd('filetype indent off')
 vim.g.loaded_python3_provider = 0  -- Neovim's ftplugin starts Python to look for its provider: 1 s
-for _, group in ipairs({{'ComplHint', 'ComplHintMore', 'SpeclspSuggestion', 'SpeclspHint'}}) do
+for _, group in ipairs({{
+  'ComplHint', 'ComplHintMore', 'SpeclspSuggestion', 'SpeclspHint', 'SpeclspEditAdd', 'SpeclspEditHint'
+}}) do
   vim.api.nvim_set_hl(0, group, {{ fg = '#808080' }})  -- not a link, so that the screen's cells tell the group's name
 end
 local plugin, cmd = '{plugin}', {{ {cmd} }}
 {setup}
 """
+
+RECORDS = """(function()
+  local buf = vim.api.nvim_get_current_buf()
+  local client = require('speclsp.client').get(buf)
+  local here = { textDocument = vim.lsp.util.make_text_document_params(buf), position = { line = 0, character = 0 } }
+  local answer = client and client:request_sync('speclsp/nextEdit', here, 60000, buf)
+  return answer and client:request_sync('speclsp/explain', vim.empty_dict(), 60000, buf).result.next_edit ~= nil
+end)()"""
 
 
 class NvimSession(Neovim):
@@ -73,6 +83,10 @@ class NvimSession(Neovim):
 
     def ready(self) -> None:
         self.wire.wait(lambda wire: wire.status.get("state") == "ready", "the model to be loaded", LOAD_S)
+
+    def records(self) -> None:
+        """Waits until the server records edits, from which next edits are learned."""
+        self.until(RECORDS, "the server to record edits")
 
     def open(self, name: str, text: str) -> None:
         """Opens a file with this text instead of all open ones."""

@@ -69,6 +69,7 @@ function M.on(client, buf)
     watch(group, buf)
     watch_menus()
   end
+  require("speclsp.next_edit").on(buf, group)
   api.nvim_create_autocmd("BufEnter", {
     group = group,
     buffer = buf,
@@ -93,6 +94,7 @@ end
 
 ---@param buf integer
 function M.off(buf)
+  require("speclsp.next_edit").clear("cancelled")
   pcall(api.nvim_del_augroup_by_name, "speclsp." .. buf)
   if api.nvim_buf_is_valid(buf) then
     require("speclsp.keys").unmap(buf)

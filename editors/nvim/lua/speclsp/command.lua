@@ -41,6 +41,8 @@ local function status_lines(status, here)
   if here and not here.on then
     lines[1] = { "here", "off: " .. (here.message ~= "" and here.message or here.reason) }
   end
+  local edits_off = require("speclsp.next_edit").off_reason(buf)
+  lines[2] = { "next edits", edits_off and "off: " .. edits_off or "on" }
   if not status then
     return vim.list_extend({ { "state", "nothing heard from a server" } }, lines)
   end

@@ -97,16 +97,18 @@ local function busy()
     or (vim.snippet ~= nil and vim.snippet.active())
 end
 
---- True while text is typed here: plain insert mode, not replace, completion or block insert.
 ---@param buf integer
-local function typing(buf)
-  return vim.api.nvim_get_mode().mode == "i"
-    and not M.block_insert
-    and not vim.o.paste
-    and vim.bo[buf].modifiable
+local function writable(buf)
+  return vim.bo[buf].modifiable
     and not vim.bo[buf].readonly
     and vim.bo[buf].buftype == ""
     and vim.fn.getcmdwintype() == ""
+end
+
+--- True while text is typed here: plain insert mode, not replace, completion or block insert.
+---@param buf integer
+local function typing(buf)
+  return vim.api.nvim_get_mode().mode == "i" and not M.block_insert and not vim.o.paste and writable(buf)
 end
 
 --- "open" (show suggestions), "hidden" (keep the suggestion, show it later) or "shut" (discard it).
@@ -118,6 +120,14 @@ function M.state(buf, manual)
     return "shut"
   end
   return busy() and "hidden" or "open"
+end
+
+--- True where a next edit may be shown: in a buffer that can be changed, outside menus, macros, snippets, Replace mode
+--- and terminals.
+---@param buf integer
+function M.may_edit(buf)
+  local mode = vim.api.nvim_get_mode().mode
+  return writable(buf) and not busy() and (mode:find("^[nvV\22c]") ~= nil or typing(buf))
 end
 
 return M

@@ -8,7 +8,7 @@ local shown_in ---@type integer?
 --- Expands tabs as at a screen column, because virtual text has no tab stops. Returns the text and its end column.
 ---@param text string
 ---@param column integer
-local function expanded(text, column)
+function M.expanded(text, column)
   local out, width = {}, column
   for piece, tab in text:gmatch("([^\t]*)(\t?)") do
     piece = piece:gsub("%c", vim.fn.strtrans)
@@ -38,14 +38,14 @@ end
 --- Draw one line: around the kept text, or before the text that is struck out.
 local function draw_line(buf, row, col, rest, width, hint)
   if not rest.parts then
-    local text = expanded(rest.add, width)
+    local text = M.expanded(rest.add, width)
     mark(buf, row, col, { virt_text = { { text, "SpeclspSuggestion" }, hint }, virt_text_pos = "inline" })
     mark(buf, row, col, { end_col = col + #rest.over, hl_group = "SpeclspReplaced" })
     return
   end
   local text
   for i, part in ipairs(rest.parts) do
-    text, width = expanded(part.add, width)
+    text, width = M.expanded(part.add, width)
     local last = i == #rest.parts
     if text ~= "" or (last and hint) then
       local chunks = { { text, "SpeclspSuggestion" }, last and part.keep == "" and hint or nil }
@@ -64,13 +64,13 @@ local function draw_lines(buf, row, col, rest, line, width, hint)
   local right = line:sub(col + 1)
   local stays = line:sub(col + #rest.over + 1)
   local lines = vim.split(rest.add, "\n", { plain = true })
-  local first = expanded(lines[1], width)
+  local first = M.expanded(lines[1], width)
   local below = {} ---@type [string, string?][][]
   for i = 2, #lines do
-    local text, to = expanded(lines[i], 0)
+    local text, to = M.expanded(lines[i], 0)
     below[i - 1] = { { text, "SpeclspSuggestion" } }
     if i == #lines and stays ~= "" then
-      table.insert(below[i - 1], { (expanded(stays, to)), "Normal" })
+      table.insert(below[i - 1], { (M.expanded(stays, to)), "Normal" })
     end
   end
   table.insert(below[#below], hint)
@@ -86,7 +86,7 @@ end
 --- would be below its edge.
 ---@param buf integer
 ---@param count integer lines below the cursor's
-local function make_room(buf, count)
+function M.make_room(buf, count)
   if api.nvim_get_current_buf() ~= buf then
     return
   end
@@ -119,7 +119,7 @@ function M.show(buf, row, col, rest, count, latency)
   local hint = count and { " " .. count, "SpeclspHint" } or nil
   if rest.add:find("\n", 1, true) then
     draw_lines(buf, row, col, rest, line, width, hint)
-    make_room(buf, select(2, rest.add:gsub("\n", "")))
+    M.make_room(buf, select(2, rest.add:gsub("\n", "")))
   else
     draw_line(buf, row, col, rest, width, hint)
   end

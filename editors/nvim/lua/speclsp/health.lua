@@ -105,6 +105,9 @@ local function client()
     end
     report_status(require("speclsp.status").of(running.id))
   end
+  local buf = next(clients[1].attached_buffers)
+  local reason = buf and require("speclsp.next_edit").off_reason(buf)
+  vim.health.info("next edits: " .. (reason and "off: " .. reason or "on"))
 end
 
 local function keys()
@@ -114,14 +117,15 @@ local function keys()
   local clients = vim.lsp.get_clients({ name = "speclsp" })
   local buf = clients[1] and next(clients[1].attached_buffers)
   for name, key in vim.spairs(options.keys) do
-    local here = key and buf and key_maps.mapped(key, buf)
-    local global = key and key_maps.mapped(key)
+    local mode = key_maps.mode(name)
+    local here = key and buf and key_maps.mapped(key, buf, mode)
+    local global = key and key_maps.mapped(key, nil, mode)
     local function describe(map)
       return map.desc or map.rhs or "a Lua function"
     end
     if not key then
       vim.health.info(name .. ": no key")
-    elseif here and not key_maps.is_ours(here) then
+    elseif here and mode == "i" and not key_maps.is_ours(here) then
       vim.health.warn(("%s: %s is taken in the buffer by: %s"):format(name, key, describe(here)), {
         "If that mapping does not fall back to others, call the action from it: :help speclsp-recipes.",
       })

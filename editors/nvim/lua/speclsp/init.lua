@@ -22,6 +22,7 @@ function M.setup(opts)
   if running and not vim.deep_equal(old_settings, options_module.now.settings) then
     client.configure(options_module.now.settings)
   end
+  require("speclsp.next_edit").refresh()
   client.enable()
 end
 
@@ -98,6 +99,7 @@ function M.toggle(scope)
   else
     require("speclsp.suggest").refresh()
   end
+  require("speclsp.next_edit").refresh()
   local where = ({ here = " in this buffer", filetype = " for " .. vim.bo[buf].filetype })[scope] or ""
   require("speclsp.notify").say(("suggestions are %s%s"):format(on and "on" or "off", where))
   vim.cmd.redrawstatus()
@@ -112,6 +114,7 @@ local function snooze_changed()
   else
     require("speclsp.suggest").refresh()
   end
+  require("speclsp.next_edit").refresh()
   vim.cmd.redrawstatus()
 end
 
@@ -138,6 +141,18 @@ function M.visible()
     return require("speclsp.builtin").is_shown()
   end
   return require("speclsp.suggest").shown() ~= nil
+end
+
+--- Jump to the next edit that is shown if it is out of view or more than 2 rows away, else accept it.
+---@return boolean acted
+function M.accept_edit()
+  return require("speclsp.next_edit").accept()
+end
+
+--- Reject the next edit that is shown.
+---@return boolean acted
+function M.dismiss_edit()
+  return require("speclsp.next_edit").dismiss()
 end
 
 --- Short text for the status line: "speclsp 40%", "speclsp 85 ms", "speclsp 2/3"; "" without a server.

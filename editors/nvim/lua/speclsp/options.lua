@@ -1,7 +1,7 @@
 --- Options of setup{}: defaults, validation, and one message for each problem.
 local notify = require("speclsp.notify")
 
----@class speclsp.Keys Insert mode; false leaves a key alone
+---@class speclsp.Keys Insert mode unless another is named; false leaves a key alone
 ---@field accept string|false
 ---@field accept_word string|false
 ---@field accept_line string|false
@@ -9,6 +9,8 @@ local notify = require("speclsp.notify")
 ---@field prev string|false
 ---@field dismiss string|false
 ---@field trigger string|false
+---@field accept_edit string|false normal and insert mode
+---@field dismiss_edit string|false normal mode
 
 ---@class speclsp.Options
 ---@field cmd string[]|false the server; false looks for it: PATH, then ~/.local/bin
@@ -16,6 +18,7 @@ local notify = require("speclsp.notify")
 ---@field ui "own"|"builtin" drawing by this plugin, or vim.lsp.inline_completion (0.12)
 ---@field debounce_ms integer wait this long for the next key before asking
 ---@field enabled boolean suggest from the start; false waits for `:Speclsp toggle`, and starts nothing
+---@field next_edit boolean show the server's next edits
 ---@field filetypes_off string[] the server never sees these
 ---@field keys speclsp.Keys
 local defaults = {
@@ -24,6 +27,7 @@ local defaults = {
   ui = "own",
   debounce_ms = 0,
   enabled = true,
+  next_edit = true,
   filetypes_off = { "TelescopePrompt", "snacks_picker_input", "dap-repl", "oil", "netrw", "help", "gitrebase" },
   keys = {
     accept = "<Tab>",
@@ -33,6 +37,8 @@ local defaults = {
     prev = "<M-[>",
     dismiss = "<C-]>",
     trigger = "<M-\\>",
+    accept_edit = "<Tab>",
+    dismiss_edit = "<Esc>",
   },
 }
 
@@ -63,6 +69,12 @@ local rules = {
     "milliseconds, 0 or more",
   },
   enabled = {
+    function(value)
+      return type(value) == "boolean"
+    end,
+    "true or false",
+  },
+  next_edit = {
     function(value)
       return type(value) == "boolean"
     end,

@@ -23,6 +23,7 @@ local notify = require("speclsp.notify")
 ---@field memory? string "full", or the part that was freed
 ---@field trigger? "automatic"|"manual" the setting completion.trigger
 ---@field show_latency? boolean the setting completion.show_latency
+---@field next_edit? boolean the setting nextEdit.enabled
 ---@field problems string[]
 
 local M = {}
@@ -90,8 +91,15 @@ function M.receive(client_id, status)
   if status.state == "ready" and (not old or old.state == "starting" or old.state == "loading") then
     require("speclsp.focus").report()
   end
+  require("speclsp.next_edit").refresh()
   vim.api.nvim_exec_autocmds("User", { pattern = "SpeclspStatus", data = status, modeline = false })
-  if in_statusline and M.line() ~= last_line then
+  M.changed()
+end
+
+--- Redraw the status line if its text has changed.
+function M.changed()
+  local old_line = last_line
+  if in_statusline and M.line() ~= old_line then
     vim.cmd.redrawstatus()
   end
 end
@@ -132,9 +140,11 @@ function M.line()
     local status = statuses[client.id]
     local enabled = require("speclsp.enabled")
     local snooze = enabled.snoozed()
+    local edit = require("speclsp.next_edit").line()
     local text = snooze and "snoozed " .. snooze
       or enabled.off_reason(buf) and "off"
       or require("speclsp.suggest").count()
+      or edit and ("edit at %d"):format(edit)
       or (status and short(status) or "starting")
     last_line = "speclsp " .. text
   end

@@ -85,6 +85,7 @@ local function redraw()
   end
   local place = cursor_place()
   local count = now.manual and ("%d/%d"):format(now.index, #now.suggestions) or nil
+  require("speclsp.next_edit").clear("replaced")
   ghost.show(place.buf, place.row, place.col, rest, count, require("speclsp.status").latency(now.client.id))
 end
 
@@ -239,6 +240,13 @@ function M.dismiss()
   ghost.hide()
   last_place = cursor_place()
   return acted
+end
+
+--- Show and request nothing at the present text and cursor position.
+function M.skip()
+  cancel()
+  current, last_place = nil, cursor_place()
+  ghost.hide()
 end
 
 --- Request several alternatives for the user, also where suggestions are off.

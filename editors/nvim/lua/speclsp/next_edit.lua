@@ -1,0 +1,365 @@
+--- Next edits: requests one after each change, and shows it until the text changes.
+---
+---     a change    removes the shown edit, cancels the open request, and requests the next edit after a pause
+---     an answer   counts only while the text is that of its request
+---     accepting   jumps to an edit that is far away, else applies it and requests the following one
+---
+--- One edit is shown at a time, in the current buffer. Ghost text replaces it.
+local api = vim.api
+local lsp_client = require("speclsp.client")
+local enabled = require("speclsp.enabled")
+local diff = require("speclsp.next_edit_diff")
+local item = require("speclsp.item")
+local options = require("speclsp.options")
+local view = require("speclsp.next_edit_view")
+
+local SETTLED_MS, TYPING_PAUSE_MS = 50, 300 -- after a change in normal mode, in insert mode
+
+---@class speclsp.Text
+---@field buf integer
+---@field tick integer
+
+---@class speclsp.EditRequest: speclsp.Text
+---@field client vim.lsp.Client
+---@field id? integer
+
+---@class speclsp.ShownEdit: speclsp.Text
+---@field client vim.lsp.Client
+---@field edit { id: string, text: string, range: lsp.Range }
+---@field hunk speclsp.Hunk
+---@field unmap fun()
+
+local M = {}
+local shown ---@type speclsp.ShownEdit?
+local pending ---@type speclsp.EditRequest?
+local requested ---@type speclsp.Text? text of the newest request, answered or not
+local left ---@type speclsp.Text? text whose edit was removed because the user left its window
+local timer ---@type uv.uv_timer_t?
+
+---@return speclsp.Text
+local function current_text()
+  local buf = api.nvim_get_current_buf()
+  return { buf = buf, tick = api.nvim_buf_get_changedtick(buf) }
+end
+
+---@param a? speclsp.Text
+---@param b? speclsp.Text
+local function same(a, b)
+  return a ~= nil and b ~= nil and a.buf == b.buf and a.tick == b.tick
+end
+
+--- True if sidekick.nvim shows next edits in a buffer: of any client that is named after Copilot.
+---@param buf integer
+local function sidekick_shows(buf)
+  local nes = package.loaded["sidekick.nes"]
+  if type(nes) ~= "table" or not nes.enabled then
+    return false
+  end
+  for _, client in ipairs(vim.lsp.get_clients({ bufnr = buf })) do
+    if client.name:lower():find("copilot", 1, true) then
+      return true
+    end
+  end
+  return false
+end
+
+--- The reason why a buffer gets no next edits; nil when it gets them.
+---@param buf integer
+---@return string?
+function M.off_reason(buf)
+  local client = lsp_client.get(buf)
+  local status = client and require("speclsp.status").of(client.id)
+  if not options.now.next_edit then
+    return "setup has next_edit = false"
+  elseif not status then
+    return "no server has reported its state"
+  elseif not status.next_edit then
+    return "nextEdit.enabled is off"
+  elseif sidekick_shows(buf) then
+    return "sidekick.nvim shows them"
+  end
+  return enabled.off_reason(buf)
+end
+
+-- ── showing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+local function cancel()
+  if timer then
+    timer:stop()
+  end
+  if pending and pending.id then
+    lsp_client.cancel(pending.client, pending.id)
+  end
+  pending = nil
+end
+
+--- Remove the shown edit.
+---@param reason? "rejected"|"ignored"|"replaced"|"cancelled" reported to the server; nil for an accepted edit
+local function remove(reason)
+  local now = shown
+  if not now then
+    return
+  end
+  shown = nil
+  view.hide()
+  now.unmap()
+  pcall(api.nvim_del_augroup_by_name, "speclsp.next_edit")
+  if reason then
+    lsp_client.notify(now.client, "speclsp/nextEditRejected", { id = now.edit.id, reason = reason })
+  end
+  require("speclsp.status").changed()
+end
+
+local function draw_hint()
+  if shown and api.nvim_buf_is_valid(shown.buf) then
+    view.draw_hint(shown.buf, shown.hunk, options.now.keys.accept_edit)
+  end
+end
+
+--- The lines that an edit replaces and their new text; nil when it changes nothing.
+---@param buf integer
+---@param edit { text: string, range: lsp.Range }
+---@param encoding string
+local function hunk_of(buf, edit, encoding)
+  local from, to = edit.range.start, edit.range["end"]
+  local lines = api.nvim_buf_get_lines(buf, from.line, to.line + 1, false)
+  local from_byte = item.byte_of(lines[1] or "", from.character, encoding)
+  local to_byte = item.byte_of(lines[to.line - from.line + 1] or "", to.character, encoding)
+  local text = edit.text:gsub("\r\n?", "\n")
+  return diff.hunk(lines, from.line, to.line - from.line + 1, from_byte, to_byte, text)
+end
+
+---@param request speclsp.EditRequest
+---@param edit table
+---@param hunk speclsp.Hunk
+local function show(request, edit, hunk)
+  remove("replaced")
+  local buf = request.buf
+  local unmap = require("speclsp.keys").map_edit(buf)
+  shown = { buf = buf, tick = request.tick, client = request.client, edit = edit, hunk = hunk, unmap = unmap }
+  view.show(buf, hunk, options.now.keys.accept_edit)
+  lsp_client.notify(request.client, "speclsp/nextEditShown", { id = edit.id })
+  local group = api.nvim_create_augroup("speclsp.next_edit", {})
+  api.nvim_create_autocmd({ "CursorMoved", "CursorMovedI", "WinScrolled" }, {
+    group = group,
+    callback = draw_hint,
+    desc = "speclsp: the hint follows the cursor",
+  })
+  require("speclsp.status").changed()
+end
+
+-- ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+---@param request speclsp.EditRequest
+---@param err? table
+---@param result any
+local function answered(request, err, result)
+  if pending ~= request then
+    return -- a newer request was sent, or this one was cancelled
+  end
+  pending = nil
+  local buf = request.buf
+  if err or not same(request, current_text()) or M.off_reason(buf) then
+    return
+  elseif not enabled.may_edit(buf) or require("speclsp").visible() then
+    requested = nil -- so that it is requested again when insert mode ends
+    return
+  end
+  local edit = type(result) == "table" and type(result.edits) == "table" and result.edits[1]
+  local is_current = edit and edit.textDocument.version == vim.lsp.util.buf_versions[buf]
+  local hunk = is_current and hunk_of(buf, edit, request.client.offset_encoding)
+  if not hunk then
+    return remove("replaced")
+  end
+  show(request, edit, hunk)
+end
+
+---@param client vim.lsp.Client
+---@param trigger "edit"|"accept"
+local function ask(client, trigger)
+  cancel()
+  local request = current_text() ---@type speclsp.EditRequest
+  request.client = client
+  lsp_client.sync_text(client, request.buf)
+  pending, requested, left = request, request, nil
+  local row, col = unpack(api.nvim_win_get_cursor(0))
+  local column = item.column_of(api.nvim_get_current_line(), col, client.offset_encoding)
+  local params = {
+    textDocument = { uri = vim.uri_from_bufnr(request.buf), version = vim.lsp.util.buf_versions[request.buf] },
+    position = { line = row - 1, character = column },
+    trigger = trigger,
+  }
+  request.id = lsp_client.request(client, "speclsp/nextEdit", params, function(err, result)
+    answered(request, err, result)
+  end, request.buf)
+end
+
+--- Request the next edit of the current buffer after a pause, if its text is still the same then.
+---@param pause_ms integer
+local function ask_after(pause_ms)
+  local text = current_text()
+  timer = timer or assert(vim.uv.new_timer())
+  timer:start(
+    pause_ms,
+    0,
+    vim.schedule_wrap(function()
+      local client = same(text, current_text()) and not same(requested, text) and lsp_client.get(text.buf)
+      if client and not M.off_reason(text.buf) and enabled.may_edit(text.buf) and not require("speclsp").visible() then
+        ask(client, "edit")
+      end
+    end)
+  )
+end
+
+--- React to a change of the text, or to the end of insert mode.
+---@param is_typing boolean
+function M.changed(is_typing)
+  local text = current_text()
+  if shown and not same(shown, text) then
+    remove("ignored")
+  end
+  if same(requested, text) then
+    return
+  end
+  cancel()
+  if not M.off_reason(text.buf) then
+    ask_after(is_typing and TYPING_PAUSE_MS or SETTLED_MS)
+  end
+end
+
+--- Remove the shown edit and cancel the request.
+---@param reason "replaced"|"cancelled"
+function M.clear(reason)
+  cancel()
+  remove(reason)
+  requested = nil
+end
+
+--- Remove the shown edit if next edits were turned off.
+function M.refresh()
+  if shown and (not api.nvim_buf_is_valid(shown.buf) or M.off_reason(shown.buf)) then
+    M.clear("cancelled")
+  end
+end
+
+--- Start to request next edits in a buffer.
+---@param buf integer
+---@param group integer
+function M.on(buf, group)
+  local function on(events, callback, purpose)
+    api.nvim_create_autocmd(events, { group = group, buffer = buf, callback = callback, desc = "speclsp: " .. purpose })
+  end
+  on({ "TextChangedI", "TextChangedP" }, function()
+    M.changed(true)
+  end, "request the next edit when typing pauses")
+  on({ "TextChanged", "InsertLeave" }, function()
+    M.changed(false)
+  end, "request the next edit")
+  on({ "BufLeave", "WinLeave" }, function()
+    left = shown or pending or left
+    M.clear("cancelled")
+  end, "one cursor, one edit")
+  on({ "BufEnter", "WinEnter" }, function()
+    if same(left, current_text()) then
+      ask_after(SETTLED_MS)
+    end
+  end, "show the edit again")
+end
+
+-- ── user actions ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+--- The edit that is shown in the current buffer, and that a key can act on; nil for none.
+---@return speclsp.ShownEdit?
+local function waiting()
+  return same(shown, current_text()) and enabled.may_edit(shown.buf) and shown or nil
+end
+
+--- The line of the edit that is shown in the current buffer, from 1; nil for none.
+---@return integer?
+function M.line()
+  return same(shown, current_text()) and view.place(shown.buf, shown.hunk) + 1 or nil
+end
+
+--- Move the cursor to the shown edit.
+---@param now speclsp.ShownEdit
+local function jump(now)
+  vim.cmd("normal! m'")
+  local row, col = view.place(now.buf, now.hunk)
+  api.nvim_win_set_cursor(0, { row + 1, col })
+  vim.cmd("normal! zv")
+  view.make_room(now.buf, now.hunk)
+  draw_hint()
+end
+
+--- Apply the shown edit as one undo step, move the cursor to its end, and request the following edit.
+---@param now speclsp.ShownEdit
+local function apply(now)
+  local edit, encoding = now.edit, now.client.offset_encoding
+  local start = edit.range.start
+  local line = api.nvim_buf_get_lines(now.buf, start.line, start.line + 1, false)[1] or ""
+  local lines = vim.split(edit.text:gsub("\r\n?", "\n"), "\n", { plain = true })
+  local row, col = start.line + #lines, #lines[#lines]
+  if #lines == 1 then
+    col = col + item.byte_of(line, start.character, encoding)
+  elseif col == 0 then
+    row, col = row - 1, #lines[#lines - 1]
+  end
+  remove()
+  vim.go.undolevels = vim.go.undolevels -- ends the undo step before
+  vim.lsp.util.apply_text_edits({ { range = edit.range, newText = edit.text } }, now.buf, encoding)
+  row = math.min(row, api.nvim_buf_line_count(now.buf))
+  api.nvim_win_set_cursor(0, { row, col })
+  lsp_client.notify(now.client, "speclsp/nextEditAccepted", { id = edit.id })
+  ask(now.client, "accept")
+end
+
+local acts = {
+  accept = function(now)
+    if view.is_far(now.hunk) then
+      jump(now)
+    else
+      apply(now)
+    end
+    require("speclsp.suggest").skip() -- ghost text at the new place would take the key for the following edit
+  end,
+  dismiss = function()
+    cancel()
+    remove("rejected")
+  end,
+}
+
+--- Act on the shown edit; the fed keys call this.
+---@param name "accept"|"dismiss"
+function M.act(name)
+  local now = waiting()
+  if now then
+    acts[name](now)
+  end
+end
+
+--- Feed keys that act on the shown edit: an expression mapping must not change text itself.
+---@param name "accept"|"dismiss"
+---@return boolean acted
+local function feed(name)
+  if not waiting() then
+    return false
+  end
+  local undo_break = api.nvim_get_mode().mode:sub(1, 1) == "i" and "<C-g>u" or ""
+  local keys = ('%s<Cmd>lua require("speclsp.next_edit").act(%q)<CR>%s'):format(undo_break, name, undo_break)
+  api.nvim_feedkeys(vim.keycode(keys), "ni", false)
+  return true
+end
+
+--- Jump to the shown edit if it is far away, else apply it.
+---@return boolean acted
+function M.accept()
+  return feed("accept")
+end
+
+--- Reject the shown edit: it does not come back until the user makes the change again.
+---@return boolean acted
+function M.dismiss()
+  return feed("dismiss")
+end
+
+return M

@@ -1,0 +1,186 @@
+"""Next edits on Neovim's screen: the real server learns a rename from two changes, and the user walks on with Tab."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.editors.nvim_keys import VERSIONS
+from support.editors.nvim_session import NvimSession
+
+SETUP = """
+vim.opt.runtimepath:prepend(plugin)
+vim.o.signcolumn = 'no'  -- so that the screen's rows are the buffer's lines
+vim.keymap.set('n', '<Esc>', '<Cmd>let g:escaped = get(g:, "escaped", 0) + 1<CR>')
+require('speclsp').setup({ cmd = cmd })
+"""
+WITHOUT_ENGINE = ("--set", "completion.enabled=false")
+FAR = 70  # more lines than the window has
+
+
+def code(name: str, gap: int = 0) -> str:
+    """A function with six uses of a name; `gap` lines lie before the last three."""
+    filler = "".join(f"    step({number})\n" for number in range(gap))
+    uses = f"    print({name})\n    log({name}, 1)\n    return {name}\n"
+    return f"def work(values):\n    {name} = 0\n    for value in values:\n        {name} += value\n{filler}{uses}"
+
+
+def renamed(text: str, name: str, new: str, times: int) -> list[str]:
+    """The lines after the first `times` uses are renamed."""
+    return re.sub(rf"\b{name}\b", new, text, count=times).splitlines()
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def chair(
+    request: pytest.FixtureRequest,
+    installed: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[NvimSession]:
+    program = installed(request.param)
+    with NvimSession(program, tmp_path_factory.mktemp("n"), SETUP, *WITHOUT_ENGINE) as seat:
+        seat.open("first.py", code("first"))
+        seat.records()
+        yield seat
+
+
+@pytest.fixture
+def seat(chair: NvimSession) -> Iterator[NvimSession]:
+    """Each test uses a file and names of its own: the server remembers the edits of the others."""
+    yield chair
+    chair.normal()
+    chair.check()
+
+
+def rename_two(seat: NvimSession, name: str, new: str, text: str) -> None:
+    """Opens a file and renames its first two uses of a name."""
+    opened(seat, f"{name}.py", text)
+    seat.keys(f"2G^cw{new}<Esc>4G^cw{new}<Esc>")
+    has(seat, renamed(text, name, new, 2))
+
+
+def opened(seat: NvimSession, file: str, text: str) -> None:
+    """Opens a file and waits until the server knows it: it learns from changes only."""
+    seat.open(file, text)
+    seat.until(
+        "pcall(vim.api.nvim_get_autocmds, { group = 'speclsp.' .. vim.api.nvim_get_current_buf() })", "the plugin"
+    )
+
+
+def has(seat: NvimSession, lines: list[str]) -> None:
+    """Waits until the buffer has these lines. The screen may be too small for them."""
+    seat.until("vim.deep_equal(vim.api.nvim_buf_get_lines(0, 0, -1, false), ...)", "the text", lines)
+
+
+def offered(seat: NvimSession, line: int) -> None:
+    """Waits until an edit at this line is shown."""
+    seat.until("require('speclsp').statusline() == ...", f"an edit at line {line}", f"speclsp edit at {line}")
+
+
+def asked_in_vain(seat: NvimSession) -> None:
+    """Waits until the server has no edit for the present text, and none is drawn."""
+    version = seat.lua("return vim.b.changedtick")
+
+    def answer(wire: Any) -> bool:
+        sent = [entry["message"] for entry in wire.messages if entry["to"] == "server"]
+        requests = [message for message in sent if message.get("method") == "speclsp/nextEdit"]
+        newest = requests[-1] if requests else {"params": {"textDocument": {"version": -1}}}
+        if newest["params"]["textDocument"]["version"] != version:
+            return False
+        answers = [entry["message"] for entry in wire.messages if entry["to"] == "editor"]
+        return any(
+            "result" in message and message.get("id") == newest["id"] and message["result"] == {"edits": []}
+            for message in answers
+        )
+
+    seat.wire.wait(answer, "an empty answer about the present text")
+    assert (
+        seat.lua("""
+      local namespace = vim.api.nvim_create_namespace("speclsp.next_edit")
+      return #vim.api.nvim_buf_get_extmarks(0, namespace, 0, -1, {})
+    """)
+        == 0
+    )
+    assert seat.screen.edit == []
+
+
+def test_a_rename_is_walked_through_with_tab_and_each_step_is_undone_alone(seat):
+    text = code("result")
+    rename_two(seat, "result", "amount", text)
+    for times, line in ((3, 5), (4, 6), (5, 7)):
+        offered(seat, line)
+        frame = seat.wait(lambda frame, line=line: frame.edit, "the inline diff")
+        assert frame.edit == ["amount"]
+        assert "resultamount" in frame.row(line - 1), frame.text
+        seat.keys("<Tab>")
+        seat.becomes(renamed(text, "result", "amount", times))
+    asked_in_vain(seat)
+    assert len(seat.wire.sent("speclsp/nextEditAccepted")) == 3
+    for times in (4, 3, 2):
+        seat.keys("u")
+        seat.becomes(renamed(text, "result", "amount", times))
+
+
+def test_an_edit_out_of_view_has_a_hint_and_tab_jumps_there_first(seat):
+    text = code("total", FAR)
+    rename_two(seat, "total", "price", text)
+    line = FAR + 5
+    frame = seat.wait(lambda frame: f"Edit at line {line} (Tab)" in frame.text, "the hint")
+    assert f"Edit at line {line} (Tab)" in frame.row(frame.cursor[0])
+    seat.keys("<Tab>")
+    seat.wait(lambda frame: frame.edit and "Edit at line" not in frame.text, "the edit itself")
+    assert seat.lua("return vim.fn.line('.')") == line
+    assert seat.buffer() == renamed(text, "total", "price", 2)
+    seat.keys("<Tab>")
+    has(seat, renamed(text, "total", "price", 3))
+
+
+def test_esc_rejects_the_change_and_it_does_not_come_back(seat):
+    text = code("count")
+    rename_two(seat, "count", "number", text)
+    offered(seat, 5)
+    escaped = seat.lua("return vim.g.escaped or 0")
+    seat.keys("<Esc>")
+    seat.wait(lambda frame: not frame.edit, "the edit to go")
+    assert seat.lua("return vim.g.escaped or 0") == escaped, "the user's own mapping has not run"
+    seat.wire.wait(lambda wire: wire.sent("speclsp/nextEditRejected")[-1]["reason"] == "rejected", "the rejection")
+    seat.keys("Gox = 1<Esc>")
+    asked_in_vain(seat)
+    seat.keys("<Esc>")
+    seat.until("vim.g.escaped == ...", "the user's own mapping to run", escaped + 1)
+
+
+def test_undo_and_redo_as_fast_as_keys_come_leave_no_edit_behind(seat):
+    text = code("amount_of")
+    rename_two(seat, "amount_of", "sum_of", text)
+    offered(seat, 5)
+    seat.keys("<Tab><Tab>" + "uuu<C-R><C-R>" * 6 + "u" * 12)
+    seat.becomes(text.splitlines())
+    asked_in_vain(seat)
+    assert seat.lua("return vim.fn.maparg('<Tab>', 'n')") == ""
+
+
+def test_in_insert_mode_the_edit_waits_for_a_pause_and_is_applied_there(seat):
+    text = code("largest")
+    opened(seat, "largest.py", text)
+    seat.keys("2G^cwbiggest<Esc>4G^cwbiggest")
+    offered(seat, 5)
+    assert seat.screen.mode == "insert"
+    seat.keys("<Tab>")
+    seat.becomes(renamed(text, "largest", "biggest", 3))
+    assert seat.screen.mode == "insert"
+
+
+def test_a_server_with_next_edits_off_is_never_asked_and_tab_stays_tab(seat):
+    seat.lua("require('speclsp.client').configure({ nextEdit = { enabled = false } })")
+    seat.wire.wait(lambda wire: wire.status.get("next_edit") is False, "the setting")
+    seat.until("require('speclsp').status().next_edit == false", "the plugin to know")
+    requests = len(seat.wire.sent("speclsp/nextEdit"))
+    rename_two(seat, "average", "mean", code("average"))
+    seat.keys("gg<Tab><Tab>")
+    seat.lua("vim.wait(300)")
+    assert len(seat.wire.sent("speclsp/nextEdit")) == requests and seat.screen.edit == []
+    seat.lua("require('speclsp.client').configure({ nextEdit = { enabled = true } })")
+    seat.wire.wait(lambda wire: wire.status.get("next_edit"), "the setting to be back")
