@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -47,7 +48,7 @@ def rate_at(progress: float, step: int, peak: float) -> float:
     return peak * min(1.0, (step + 1) / WARM_UP_STEPS) * max(LAST_RATE, 1.0 - progress)
 
 
-def loss_of(model: nn.Module, example: Example) -> Tensor:
+def loss_of(model: Any, example: Example) -> Tensor:
     """Weighted mean cross-entropy of the answer's tokens."""
     device = model.lm_head.weight.device
     ids = torch.tensor([[*example.prompt, *example.answer]], device=device)
@@ -62,7 +63,7 @@ def loss_of(model: nn.Module, example: Example) -> Tensor:
 class Learner:
     """A model, its adapter and its optimizer."""
 
-    def __init__(self, model: nn.Module, adapter: Adapter, peak_rate: float = 3e-4) -> None:
+    def __init__(self, model: Any, adapter: Adapter, peak_rate: float = 3e-4) -> None:
         self.model, self.peak_rate = model, peak_rate
         self.tensors = parameters(adapter)
         self.optimizer = torch.optim.AdamW(list(self.tensors.values()), lr=peak_rate, weight_decay=0.0)

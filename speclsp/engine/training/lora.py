@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -50,7 +51,7 @@ class LoraLinear(nn.Module):
 Adapter = Mapping[str, LoraLinear]  # by PEFT's name of the layer, in the order of the layers
 
 
-def attach(model: nn.Module, shape: LoraShape, seed: int = 0) -> Adapter:
+def attach(model: Any, shape: LoraShape, seed: int = 0) -> Adapter:
     """Freeze `model` and put a LoraLinear in the place of each linear layer from `first_layer` on.
 
     Args:
@@ -80,7 +81,7 @@ def parameters(adapter: Adapter) -> dict[str, nn.Parameter]:
 
 
 @torch.no_grad()
-def merge(model: nn.Module, adapter: Adapter) -> None:
+def merge(model: Any, adapter: Adapter) -> None:
     """Add the changes to the model's own weights, rounded to their number format, and remove the adapter."""
     for name, lora in adapter.items():
         number, part, projection = name.removeprefix("base_model.model.model.layers.").split(".")
