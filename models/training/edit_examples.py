@@ -13,7 +13,6 @@ The format is speclsp/lsp/next_edit/edit_prompt.py's, the window the one that th
 from __future__ import annotations
 
 import difflib
-import os.path
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -164,13 +163,18 @@ def half_typed(old: Sequence[str], hunk: Difference, draw: random.Random) -> str
     if not hunk.lines or not hunk.lines[0].strip():
         return None
     new, line = hunk.lines[0], old[hunk.start] if hunk.end > hunk.start else ""
-    head = len(os.path.commonpath([line, new])) if line else len(new) - len(new.lstrip())
-    tail = len(os.path.commonpath([line[head:][::-1], new[head:][::-1]]))
+    head = common(line, new) if line else len(new) - len(new.lstrip())
+    tail = common(line[head:][::-1], new[head:][::-1])
     places = range(head + 1, len(new) - tail + (len(hunk.lines) > 1))
     if not places:
         return None
     cut = draw.choices(places, [pause_weight(new, place) for place in places])[0]
     return new[:cut] + (line[len(line) - tail :] if tail else "")
+
+
+def common(one: str, other: str) -> int:
+    """Number of characters that two texts begin with alike."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def pause_weight(line: str, cut: int) -> int:

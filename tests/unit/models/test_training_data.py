@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.quality.edits import hunks, made_of
@@ -20,6 +20,7 @@ OLD_NAME, NEW_NAME = "fetch_value(key)", "fetch_value(key, default)"
 BODY = "def use_{n}(key):\n    first = {n}\n    return fetch_value(key) + first\n\n\n"
 OLD = "import os\n\n\n" + "".join(BODY.format(n=n) for n in range(12))
 NEW = OLD.replace(OLD_NAME, NEW_NAME)
+PARTS = st.text("ab_(), ./", max_size=12)
 LINES = st.lists(st.sampled_from(["a = 1", "b = 2", "  call(a)", "", "return b", "x"]), min_size=12, max_size=60)
 
 
@@ -74,15 +75,17 @@ def test_a_hunk_with_unknown_words_is_left_alone():
     assert "other" in kinds and not kinds & {"derivable", "half-typed"}
 
 
-@given(st.text("ab_(), .", min_size=1, max_size=20), st.text("ab_(), .", min_size=1, max_size=20), st.integers(0, 99))
-def test_a_half_typed_line_is_on_its_way_from_the_old_line_to_the_new_one(old: str, new: str, seed: int):
-    assume(old != new)
-    hunk = edit_examples.Difference(0, 1, (new,))
-    typed = edit_examples.half_typed([old], hunk, random.Random(seed))
+@given(PARTS, PARTS, PARTS, PARTS, st.integers(0, 99))
+def test_a_half_typed_line_is_a_beginning_of_the_new_line_and_an_end_of_the_old_one(
+    head: str, went: str, came: str, tail: str, seed: int
+):
+    old, new = head + went + tail, head + came + tail
+    typed = edit_examples.half_typed([old], edit_examples.Difference(0, 1, (new,)), random.Random(seed))
     if typed is not None:
-        assert typed != new
-        common = next(n for n in range(len(new), -1, -1) if typed.startswith(new[:n]))
-        assert common > 0 and old.endswith(typed[common:])
+        assert typed not in (old, new)
+        assert typed.startswith(head)
+        cuts = range(len(head) + 1, len(typed) + 1)
+        assert any(new.startswith(typed[:cut]) and old.endswith(typed[cut:]) for cut in cuts)
 
 
 @given(LINES, st.integers(0, 999))
