@@ -1,4 +1,4 @@
-"""Compile speclsp/engine/model/int8/forward.c while the package is built.
+"""Compile speclsp/engine/model/int8/forward.c while the package is built, and choose the models that it ships.
 
 It uses zig's C compiler, which pip installs, so that every wheel has the same code and no user needs a compiler. Where
 that fails the package is pure Python, and slower. SPECLSP_PURE_WHEEL=1 builds the pure wheel on purpose;
@@ -33,10 +33,21 @@ FLAGS = [
 ]
 
 
+NOT_SHIPPED = {"training", "__pycache__"}  # of models/: it needs the benchmarks and a network
+
+
+def shipped_models(root: Path) -> dict[str, str]:
+    """{path in the checkout: path in the wheel} of the model definitions and the small models."""
+    entries = sorted(entry for entry in (root / "models").iterdir() if entry.name not in NOT_SHIPPED)
+    return {str(entry): f"speclsp/models/{entry.name}" for entry in entries}
+
+
 class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
     """Hatchling's hook: runs for wheels and for editable installs."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name == "wheel" and version == "standard":
+            build_data["force_include"].update(shipped_models(Path(self.root)))
         here = f"{sys.platform}-{platform.machine()}"
         wanted = os.environ.get("SPECLSP_WHEEL_PLATFORM", here) if version == "standard" else here
         if self.target_name != "wheel" or wanted not in PLATFORMS:

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -135,10 +135,21 @@ def fetch(
 
     One that fails does not stop the others, unless nothing comes at all: what can be had is there when it raises.
     """
-    into = into or corpus_dir()
     selected = packages(listed, into)
     jobs = [(variant.archive, variant.folders) for variant in selected]
     jobs += [(variant.before, ()) for variant in selected if variant.before is not None]
+    fetch_archives(jobs, progress, into, get)
+    return selected
+
+
+def fetch_archives(
+    jobs: Sequence[tuple[Archive, tuple[str, ...]]],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    into: Path | None = None,
+    get: Callable[[Archive, Path], None] | None = None,
+) -> None:
+    """Download and unpack archives, of each only the folders beside it, or all of it for (). As `fetch`."""
+    into = into or corpus_dir()
     missing = [job for job in jobs if not _is_there(into, *job)]
     total = sum(archive.bytes for archive, _ in jobs)
     done = total - sum(archive.bytes for archive, _ in missing)
@@ -163,7 +174,6 @@ def fetch(
     if failures:
         more = f" ({len(failures) - 1} more packages failed too.)"
         raise CorpusError(failures[0] + (more if len(failures) > 1 else ""))
-    return selected
 
 
 def _note(into: Path, archive: Archive) -> Path:

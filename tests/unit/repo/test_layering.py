@@ -32,6 +32,7 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "engine.model": {"errors"},
     "engine.model.int8": {"engine.model", "errors"},
     "engine.model.cuda": {"engine.model", "weights", "errors"},
+    "engine.training": {"errors", "private_files"},
     "engine.scheduling": {"engine.api", "observability", "errors"},
     "engine.decoding": {"engine.api", "engine.model", "engine.model.cuda", "weights", "config", "errors"},
     "engine.loading": {

@@ -1,0 +1,184 @@
+"""Makes the examples that an adapter learns from: fill-in and next edits, as tokens, with a weight for each.
+
+    python -m models.training.data            fetches packages.toml, writes build/training/examples.jsonl
+
+    releases ─┬─► fill_examples.py ─► the product's request ─► prompt; answer from the respelled word on
+              └─► edit_examples.py ─► format "window" ─► prompt; the window's new lines
+
+Deterministic: every choice follows from the seed, a package's name and a path. Packages are mixed in a fixed order. A
+line of the file is {"split", "kind", "package", "prompt", "answer", "weights"}, the last three in tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from benchmarks.quality.tasks import tasks as cursors
+from models.training import edit_examples, fill_examples, releases
+from models.training.edit_examples import EditCase
+from speclsp import private_files
+from speclsp.cli import terminal
+from speclsp.config import EngineConfig
+from speclsp.engine.decoding.prompt import Prompter
+from speclsp.engine.decoding.vocabulary import Vocabulary
+from speclsp.engine.loading.checkpoint import read_tokenizer
+from speclsp.errors import SpeclspError
+from speclsp.lsp.next_edit.edit_prompt import expected_answer, format_window
+from speclsp.weights import cards, store
+
+OUT = Path(__file__).resolve().parents[2] / "build" / "training" / "examples.jsonl"  # git ignores build/
+MODEL = "qwen2.5-coder-0.5b-instruct"
+SEED = 7
+MOST_TOKENS = 900  # of a prompt and its answer
+FILL_PER_PACKAGE, DERIVABLE_PER_PACKAGE = 45, 60
+# of the derivable cases: enough that a window is left alone where nothing follows, and not so many that it always is
+OTHER_SHARE, UNCHANGED_SHARE = 0.2, 0.4
+CHANGED_WEIGHT = 4.0  # of the tokens of changed lines
+END = "<|endoftext|>"
+
+Row = dict[str, Any]
+
+
+class Encoder:
+    """Cases as tokens, with the product's own prompter."""
+
+    def __init__(self, model: str) -> None:
+        card = cards.load(model)
+        directory = store.path(card.target)
+        if directory is None:
+            raise SpeclspError(f"the weights of {model} are not here: `speclsp models pull {model}` fetches them.")
+        tokenizer = read_tokenizer(directory)
+        self.prompter = Prompter(card, tokenizer, Vocabulary(tokenizer), EngineConfig().context_tokens)
+        self.tokenizer, self.end = tokenizer, tokenizer.token_to_id(END)
+
+    def fill(self, cut: fill_examples.Cut, request: fill_examples.Request) -> Row:
+        """A fill-in example. The answer begins with the respelled end of the line, whose own tokens have no weight."""
+        prompt = self.prompter.build(request)
+        ids = self.prompter.encode_once(prompt.heal.decode() + cut.answer)
+        weights, spelled = [], 0
+        for token in ids:
+            spelled += len(self.prompter.vocabulary.bytes[token])
+            weights.append(1.0 if spelled > len(prompt.heal) else 0.0)
+        if cut.is_whole:
+            ids, weights = [*ids, self.end], [*weights, 1.0]
+        return {"prompt": prompt.ids, "answer": ids, "weights": weights}
+
+    def edit(self, case: EditCase) -> Row:
+        """An example of a next edit. Tokens of changed lines weigh CHANGED_WEIGHT."""
+        prompt, heal = self.prompter.encode_raw(format_window(case.edit), heal=False)
+        assert not heal
+        text = expected_answer(case.after)
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        changed = edit_examples.changed_lines(case.edit.window, case.after)
+        weights = [CHANGED_WEIGHT if text.count("\n", 0, start) in changed else 1.0 for start, _ in encoding.offsets]
+        last = CHANGED_WEIGHT if len(case.after) in changed else 1.0  # lines are removed at the window's end
+        return {"prompt": prompt, "answer": [*encoding.ids, self.end], "weights": [*weights, last]}
+
+
+def fill_rows(package: releases.Learned, encoder: Encoder) -> Iterator[Row]:
+    """Fill-in examples of a package's newest release."""
+    root = package.roots[-1]
+    texts = {
+        path: text
+        for path, text in package.files(root).items()
+        if cursors.LANGUAGES[PurePosixPath(path).suffix] in accepted(package.languages) and "\r" not in text
+    }
+    count = 0
+    for path in sorted(texts, key=lambda path: digest(package.name, path)):
+        draw = random.Random(f"{SEED} fill {package.name} {path}")
+        for cut in fill_examples.cuts(texts[path], cursors.LANGUAGES[PurePosixPath(path).suffix], draw):
+            budget, others = draw.choice(fill_examples.BUDGETS), fill_examples.open_beside(path, texts, draw)
+            request = fill_examples.request_of(cut, root, path, others, budget)
+            if request is not None:
+                yield {"kind": cut.kind, "package": package.name, **encoder.fill(cut, request)}
+                count += 1
+        if count >= FILL_PER_PACKAGE:
+            return
+
+
+def edit_rows(package: releases.Learned, encoder: Encoder) -> Iterator[Row]:
+    """Examples of next edits between the releases of a package, in fixed shares."""
+    pools: dict[str, list[EditCase]] = {}
+    known = set()
+    texts = [package.files(root) for root in package.roots]
+    for older, newer, archive in zip(texts, texts[1:], package.archives[1:], strict=False):
+        for case in edit_examples.cases(older, newer, f"{SEED} edit {package.name} {archive.version}"):
+            if (key := (case.edit.window, case.after)) not in known:
+                known.add(key)
+                pools.setdefault("derivable" if case.kind == "half-typed" else case.kind, []).append(case)
+    for pool in pools.values():
+        pool.sort(key=lambda case: digest(package.name, case.edit.path, case.edit.window))
+    derivable = pools.get("derivable", [])[:DERIVABLE_PER_PACKAGE]
+    other = pools.get("other", [])[: round(len(derivable) * OTHER_SHARE)]
+    unchanged = pools.get("unchanged", [])[: round(len(derivable) * UNCHANGED_SHARE)]
+    for case in (*derivable, *other, *unchanged):
+        yield {"kind": case.kind, "package": package.name, **encoder.edit(case)}
+
+
+def accepted(languages: Sequence[str]) -> set[str]:
+    """Language ids of a package's files: those of its list, and their variants with markup."""
+    return {
+        *languages,
+        *(f"{name}react" for name in languages if name.endswith("script")),
+        *(["c"] * ("cpp" in languages)),
+    }
+
+
+def mixed(rows: Iterable[Row]) -> list[Row]:
+    """Fill-in and edits in turn, packages mixed. What one kind has more than the other comes at the end."""
+    ordered = sorted(rows, key=lambda row: digest(row["package"], row["prompt"], row["answer"]))
+    edits = [row for row in ordered if row["kind"] in ("derivable", "half-typed", "other", "unchanged")]
+    fills = [row for row in ordered if row["kind"] in ("line", "end", "block")]
+    return [row for pair in zip_longest(fills, edits) for row in pair if row is not None]
+
+
+def digest(*parts: object) -> str:
+    """The same order on any machine, and no order of theirs."""
+    return hashlib.sha256(f"{SEED} {parts!r}".encode()).hexdigest()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code 0; 1 with one sentence."""
+    parser = argparse.ArgumentParser(prog="python -m models.training.data", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--out", type=Path, default=OUT, help="the file to write (default: build/training/examples.jsonl)"
+    )
+    parser.add_argument("--list", type=Path, default=releases.LIST, help="the packages (default: packages.toml)")
+    options = parser.parse_args(arguments)
+    rows: list[Row] = []
+    try:
+        encoder = Encoder(MODEL)
+        with terminal.progress() as bar:
+            packages = releases.fetched(
+                lambda done, total: bar.show("fetching", done / max(total, 1), ""), options.list
+            )
+            for number, package in enumerate(packages):
+                bar.show("making examples", number / len(packages), package.name)
+                split = "held-out" if package.is_held_out else "train"
+                made = [*fill_rows(package, encoder), *edit_rows(package, encoder)]
+                rows += [
+                    {"split": split, **row} for row in made if len(row["prompt"]) + len(row["answer"]) <= MOST_TOKENS
+                ]
+        lines = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in mixed(rows))
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        private_files.replace(options.out, lines.encode(), mode=0o644)
+    except (SpeclspError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{options.out}: {hashlib.sha256(lines.encode()).hexdigest()}")
+    for split in ("train", "held-out"):
+        print(split, dict(Counter(row["kind"] for row in rows if row["split"] == split)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,107 @@
+"""Writes a trained adapter as models/adapters/NAME.safetensors and its card NAME.toml.
+
+    python -m models.training.export NAME [--work build/training/adapter] [--out models/adapters]
+
+The loader checks that the adapter's weights are those of the model: `weights_sha256` is the sum of the file that they
+were published in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import tomlkit
+from safetensors import SafetensorError, safe_open
+
+from models.training import releases
+from models.training.train import WORK
+from speclsp import private_files
+from speclsp.engine.training import adapter_export
+from speclsp.engine.training.adapter_export import AdapterFacts
+from speclsp.errors import InputError, SpeclspError
+from speclsp.weights import cards, model_directory, store
+
+OUT = Path(__file__).resolve().parents[1] / "adapters"
+LICENCE = "Apache-2.0"
+
+
+def sum_of_weights(directory: Path) -> str:
+    """The SHA-256 of the file that the weights were published in; of several: of what sha256sum prints for them."""
+    made_from = model_directory.manifest(directory).get("made_from")
+    if isinstance(made_from, str):
+        return made_from
+    sums = {path.name: model_directory.sum_of(path) for path in sorted(directory.glob("*.safetensors"))}
+    if len(sums) == 1:
+        return next(iter(sums.values()))
+    return hashlib.sha256("".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode()).hexdigest()
+
+
+def data_line() -> str:
+    """The training data, in a line."""
+    listed = releases.listed()
+    languages = sorted({language for package in listed for language in package.languages})
+    licences = sorted({package.licence for package in listed})
+    return f"{len(listed)} packages ({', '.join(languages)}) under {', '.join(licences)}: models/training/packages.toml"
+
+
+def write_card(path: Path, weights: str, file: Path, facts: AdapterFacts) -> None:
+    """Write an adapter's card."""
+    card = tomlkit.document()
+    card["name"] = facts.name
+    card["weights"] = weights
+    card["file"] = file.name
+    card["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    card["weights_sha256"] = facts.weights_sha256
+    card["jobs"] = facts.jobs.split(",")
+    card["edit_format"] = facts.edit_format
+    card["licence"] = LICENCE
+    card["data"] = data_line()
+    private_files.replace(path, tomlkit.dumps(card).encode(), mode=0o644)
+
+
+def export(name: str, work: Path, out: Path, weights: str = "", directory: Path | None = None) -> Path:
+    """Write the adapter of a training's last state, and its card. Returns the file. Raises SpeclspError."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
+        raise InputError(f"{name!r} is no name of an adapter: expected lower-case letters, digits, hyphens and dots.")
+    state = work / "state.safetensors"
+    try:
+        with safe_open(state, "pt") as opened:
+            plan = json.loads(opened.metadata()["facts"])["plan"]
+            tensors = {key: opened.get_tensor(key) for key in opened.keys() if "#" not in key}  # noqa: SIM118
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise InputError(f"{state} is no training state ({error}): `python -m models.training.train`.") from None
+    weights = weights or plan["weights"]
+    directory = directory or store.path(cards.load(weights).target)
+    if directory is None:
+        raise InputError(f"the weights of {weights} are not here: `speclsp models pull {weights}` fetches them.")
+    facts = AdapterFacts(name=name, rank=plan["rank"], scale=plan["scale"], weights_sha256=sum_of_weights(directory))
+    file = out / f"{name}.safetensors"
+    adapter_export.write(tensors, facts, file)
+    write_card(out / f"{name}.toml", weights, file, facts)
+    return file
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code 0; 1 with one sentence."""
+    parser = argparse.ArgumentParser(prog="python -m models.training.export", description=__doc__.splitlines()[0])
+    parser.add_argument("name")
+    parser.add_argument("--work", type=Path, default=WORK, help="of the training (default: build/training/adapter)")
+    parser.add_argument("--out", type=Path, default=OUT, help="default: models/adapters")
+    options = parser.parse_args(arguments)
+    try:
+        file = export(options.name, options.work, options.out)
+    except (SpeclspError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{file}: {file.stat().st_size} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

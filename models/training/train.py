@@ -1,0 +1,234 @@
+"""Trains an adapter (LoRA) from build/training/examples.jsonl, in pieces, on a CPU or a GPU.
+
+    python -m models.training.train --steps 300 --minutes 30     30 minutes of it; again, and it goes on
+    python -m models.training.train --budget-minutes 60          as many steps as 60 minutes allow, in all
+
+    examples in a fixed order ─► a step of 8 ─► learning.py ─► state.safetensors every minute and at the end
+                                                          └─► log.jsonl: a line a step, held-out loss every 25 steps
+
+A training that was stopped, or killed, goes on from the last state; the log is cut back to it. With --steps it ends
+where an uninterrupted one ends, to the last bit. With --budget-minutes the learning rate follows the time that was
+trained. Data, model and shape of the adapter belong to a state: another choice needs another --work folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+import speclsp.engine  # noqa: F401 - before torch is imported: it sets the OpenMP wait policy
+from models.training.data import MODEL, OUT
+from speclsp import private_files
+from speclsp.engine.training import lora, training_state
+from speclsp.engine.training.learning import Example, Learner
+from speclsp.engine.training.lora import LoraShape
+from speclsp.errors import InputError, SpeclspError
+from speclsp.weights import cards, store
+
+WORK = OUT.parent / "adapter"
+ACCUMULATED = 8  # examples of a step
+HELD_OUT_EXAMPLES, HELD_OUT_EVERY = 48, 25  # steps
+SAVE_EVERY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that decides the steps of a training."""
+
+    data_sha256: str
+    weights: str
+    rank: int
+    scale: float
+    first_layer: int
+    peak_rate: float
+    steps: int  # 0: the budget decides
+    budget_s: float
+    seed: int
+
+
+class Training:
+    """A training on disk: `work` holds its state and its log."""
+
+    def __init__(self, learner: Learner, rows: Sequence[dict[str, Any]], plan: Plan, work: Path) -> None:
+        self.learner, self.plan, self.work = learner, plan, work
+        self.learned = [example_of(row) for row in rows if row["split"] == "train"]
+        self.held_out = [example_of(row) for row in rows if row["split"] == "held-out"][:HELD_OUT_EXAMPLES]
+        if len(self.learned) < ACCUMULATED:
+            raise InputError(f"there are {len(self.learned)} examples to train on; a step takes {ACCUMULATED}.")
+        self.state, self.log = work / "state.safetensors", work / "log.jsonl"
+        facts = training_state.restore(learner, self.state)
+        if facts and facts["plan"] != asdict(plan):
+            differing = [key for key, value in asdict(plan).items() if facts["plan"].get(key) != value]
+            raise InputError(
+                f"the state in {work} belongs to another training ({', '.join(differing)} differ): choose another "
+                "--work folder, or remove this one."
+            )
+        self.trained_s = float(facts.get("trained_s", 0.0))
+        if not facts:
+            training_state.save(learner, self.state, self.facts())  # says at once that the disk takes it
+        self.cut_log()
+
+    def facts(self) -> dict[str, Any]:
+        """The part of the state beside its tensors."""
+        return {"plan": asdict(self.plan), "trained_s": self.trained_s}
+
+    def cut_log(self) -> None:
+        """Remove the log's lines after the state, and a line that was not written to its end."""
+        kept = []
+        if self.log.exists():
+            for line in self.log.read_text(encoding="utf-8").split("\n")[:-1]:
+                if json.loads(line)["step"] <= self.learner.step_count:
+                    kept.append(f"{line}\n")
+        write_log(self.log, "".join(kept))
+
+    def progress(self) -> float:
+        """The trained part, 0..1."""
+        if self.plan.steps:
+            return self.learner.step_count / self.plan.steps
+        return self.trained_s / self.plan.budget_s
+
+    def run(self, seconds: float, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Train for `seconds`, until `stop` answers True, or to the end. Returns True at the end."""
+        began_s = last_s = saved_s = time.monotonic()
+        steps = islice_from(order(len(self.learned), self.plan.seed), self.learner.step_count)
+        while self.progress() < 1 and last_s - began_s < seconds and not stop():
+            examples = [self.learned[number] for number in next(steps)]
+            loss = self.learner.step(examples, self.progress())
+            now_s = time.monotonic()
+            self.trained_s, step_s, last_s = self.trained_s + now_s - last_s, now_s - last_s, now_s
+            line = {"step": self.learner.step_count, "loss": round(loss, 4), "seconds": round(step_s, 2)}
+            line |= {"tokens": sum(example.tokens for example in examples), "trained_s": round(self.trained_s, 1)}
+            if self.held_out and (self.learner.step_count % HELD_OUT_EVERY == 0 or self.progress() >= 1):
+                line["held_out_loss"] = round(self.learner.loss(self.held_out), 4)
+                last_s = time.monotonic()  # a measurement is no training
+            with self.log.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(line) + "\n")
+            print(json.dumps(line), flush=True)
+            if last_s - saved_s > SAVE_EVERY_S:
+                training_state.save(self.learner, self.state, self.facts())
+                saved_s = last_s
+        training_state.save(self.learner, self.state, self.facts())
+        return self.progress() >= 1
+
+
+def write_log(path: Path, text: str) -> None:
+    """Replace the log in one step."""
+    private_files.replace(path, text.encode(), mode=0o644)
+
+
+def order(count: int, seed: int) -> Iterator[list[int]]:
+    """The numbers of the examples of each step, without end: each epoch has an order of its own."""
+    epoch = 0
+    while True:
+        numbers = list(range(count))
+        if epoch:  # the first one has the order of the data, which is mixed already
+            random.Random(f"{seed} {epoch}").shuffle(numbers)
+        for at in range(0, count - ACCUMULATED + 1, ACCUMULATED):
+            yield numbers[at : at + ACCUMULATED]
+        epoch += 1
+
+
+def islice_from(steps: Iterator[list[int]], done: int) -> Iterator[list[int]]:
+    """The steps after the first `done`."""
+    for _ in range(done):
+        next(steps)
+    return steps
+
+
+def example_of(row: dict[str, Any]) -> Example:
+    """An example from a line of the data."""
+    return Example(row["prompt"], row["answer"], row["weights"])
+
+
+def read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
+    """(examples, sha256 of the file). Raises InputError."""
+    try:
+        data = path.read_bytes()
+        return [json.loads(line) for line in data.splitlines()], hashlib.sha256(data).hexdigest()
+    except OSError as error:
+        reason = private_files.reason(error)
+        raise InputError(f"{path} cannot be read ({reason}): `python -m models.training.data` writes it.") from None
+    except ValueError as error:
+        raise InputError(f"{path} holds no examples ({error}): `python -m models.training.data` writes it.") from None
+
+
+def read_model(directory: Path, device: str) -> nn.Module:
+    """The model in bf16."""
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16, attn_implementation="sdpa")
+    return model.eval().to(device)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags."""
+    parser.add_argument("--data", type=Path, default=OUT, help="examples (default: build/training/examples.jsonl)")
+    parser.add_argument("--work", type=Path, default=WORK, help="state and log (default: build/training/adapter)")
+    parser.add_argument("--model", default=MODEL, help=f"the weights (default: {MODEL})")
+    parser.add_argument("--minutes", type=float, default=1e9, help="length of this piece (default: to the end)")
+    length = parser.add_mutually_exclusive_group(required=True)
+    length.add_argument("--steps", type=int, default=0, help="length of the whole training")
+    length.add_argument("--budget-minutes", type=float, default=0.0, help="the same, in time")
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--scale", type=float, default=2.0)
+    parser.add_argument("--first-layer", type=int, default=8, help="layers below it are left alone (8)")
+    parser.add_argument("--peak-rate", type=float, default=3e-4)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's)")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code 0 at the end, 3 if a part is left, 1 with one sentence."""
+    parser = argparse.ArgumentParser(prog="python -m models.training.train", description=__doc__.splitlines()[0])
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    stopped = []
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        stopped.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    try:
+        rows, data_sha256 = read_rows(options.data)
+        directory = store.path(cards.load(options.model).target)
+        if directory is None:
+            raise InputError(f"the weights of {options.model} are not here: `speclsp models pull {options.model}`.")
+        model = read_model(directory, "cuda" if torch.cuda.is_available() else "cpu")
+        shape = LoraShape(rank=options.rank, scale=options.scale, first_layer=options.first_layer)
+        learner = Learner(model, lora.attach(model, shape, options.seed), options.peak_rate)
+        plan = Plan(
+            data_sha256=data_sha256,
+            weights=options.model,
+            **asdict(shape),
+            peak_rate=options.peak_rate,
+            steps=options.steps,
+            budget_s=options.budget_minutes * 60,
+            seed=options.seed,
+        )
+        is_done = Training(learner, rows, plan, options.work).run(options.minutes * 60, lambda: bool(stopped))
+    except (SpeclspError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0 if is_done else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""One optimizer step at a time: weighted cross-entropy of answers, gradient accumulation, warm-up and decay.
+
+    examples of a step ─► forward, backward, one after another ─► clipped gradient ─► AdamW
+
+The head is evaluated on the answers' positions only: a vocabulary of 150,000 on a prompt of 700 tokens would cost more
+than a quarter of the pass. Examples of a step are not padded into a batch: at some hundred tokens each a pass is bound
+by arithmetic, so a batch saves nothing and padding costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from speclsp.engine.training.lora import Adapter, parameters
+from speclsp.errors import EngineError
+
+LARGEST_GRADIENT = 1.0  # its norm; longer ones are scaled down
+WARM_UP_STEPS = 10
+LAST_RATE = 0.05  # of the peak
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A prompt and its answer in tokens. `weights` has the weight of each of the answer's tokens in the loss."""
+
+    prompt: Sequence[int]
+    answer: Sequence[int]
+    weights: Sequence[float]
+
+    @property
+    def tokens(self) -> int:
+        return len(self.prompt) + len(self.answer)
+
+
+class Diverged(EngineError):
+    """The loss or its gradient is not a number."""
+
+
+def rate_at(progress: float, step: int, peak: float) -> float:
+    """The learning rate after `step` steps: linear warm-up, then linear decay over `progress` 0..1."""
+    return peak * min(1.0, (step + 1) / WARM_UP_STEPS) * max(LAST_RATE, 1.0 - progress)
+
+
+def loss_of(model: Any, example: Example) -> Tensor:
+    """Weighted mean cross-entropy of the answer's tokens."""
+    device = model.lm_head.weight.device
+    ids = torch.tensor([[*example.prompt, *example.answer]], device=device)
+    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[0, len(example.prompt) - 1 : -1]
+    weights = torch.tensor(example.weights, device=device)
+    counted = weights > 0
+    answer = torch.tensor(example.answer, device=device)[counted]
+    losses = F.cross_entropy(model.lm_head(hidden[counted]).float(), answer, reduction="none")
+    return (losses * weights[counted]).sum() / weights.sum()
+
+
+class Learner:
+    """A model, its adapter and its optimizer."""
+
+    def __init__(self, model: Any, adapter: Adapter, peak_rate: float = 3e-4) -> None:
+        self.model, self.peak_rate = model, peak_rate
+        self.tensors = parameters(adapter)
+        self.optimizer = torch.optim.AdamW(list(self.tensors.values()), lr=peak_rate, weight_decay=0.0)
+        self.step_count = 0
+
+    def step(self, examples: Sequence[Example], progress: float) -> float:
+        """One optimizer step. Returns the mean loss. Raises Diverged; the tensors are then as they were."""
+        self.optimizer.zero_grad()
+        total = 0.0
+        for example in examples:
+            loss = loss_of(self.model, example)
+            (loss / len(examples)).backward()
+            total += float(loss.detach())
+        norm = float(nn.utils.clip_grad_norm_(list(self.tensors.values()), LARGEST_GRADIENT))
+        if not (math.isfinite(total) and math.isfinite(norm)):
+            raise Diverged(
+                f"step {self.step_count + 1} has a loss of {total / len(examples):.3g} and a gradient of {norm:.3g}, "
+                f"so training stopped before it; lower the learning rate ({self.peak_rate:g}) or look at its examples."
+            )
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate_at(progress, self.step_count, self.peak_rate)
+        self.optimizer.step()
+        self.step_count += 1
+        return total / len(examples)
+
+    @torch.no_grad()
+    def loss(self, examples: Iterable[Example], stop: Callable[[], bool] = lambda: False) -> float:
+        """The mean loss of held-out examples; of those before `stop` answers True."""
+        losses = []
+        for example in examples:
+            losses.append(float(loss_of(self.model, example)))
+            if stop():
+                break
+        return sum(losses) / len(losses) if losses else math.nan

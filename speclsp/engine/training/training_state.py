@@ -1,0 +1,70 @@
+"""A training that can stop at any moment: its tensors, its optimizer and its place, in one safetensors file.
+
+The file is replaced in one step, so it is always a whole one. A training that goes on from it takes the same steps, bit
+for bit, as one that was never stopped, on the same machine with the same number of threads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+
+from speclsp import private_files
+from speclsp.engine.training.learning import Learner
+from speclsp.errors import WeightsError
+
+MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's, by the names of torch
+
+
+def save(learner: Learner, path: Path, facts: Mapping[str, Any]) -> None:
+    """Write the state and `facts` (JSON) to `path`. Raises WeightsError; the file is then as it was."""
+    tensors = {}
+    for name, tensor in learner.tensors.items():
+        tensors[name] = tensor.detach().cpu().contiguous()
+        moments = learner.optimizer.state.get(tensor, {})
+        tensors |= {f"{name}#{moment}": moments[moment].cpu().contiguous() for moment in MOMENTS if moment in moments}
+    metadata = {"step": str(learner.step_count), "facts": json.dumps(dict(facts))}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        private_files.replace(path, to_bytes(tensors, metadata), sync=True)
+    except OSError as error:
+        raise WeightsError(
+            f"the training state cannot be written to {path} ({private_files.reason(error)}): make room and start "
+            "again; it goes on from the last state that was written."
+        ) from None
+
+
+def restore(learner: Learner, path: Path) -> dict[str, Any]:
+    """Load a state into `learner`. Returns its facts; {} where there is no file.
+
+    Raises:
+        WeightsError: the file is damaged, or belongs to an adapter of another shape.
+    """
+    if not path.exists():
+        return {}
+    fix = f"Remove {path} to train from the beginning."
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            facts: dict[str, Any] = json.loads(metadata["facts"])
+            step = int(metadata["step"])
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise WeightsError(f"{path} is no training state ({type(error).__name__}: {error}). {fix}") from None
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items() if "#" not in name}
+    if shapes != {name: tuple(tensor.shape) for name, tensor in learner.tensors.items()}:
+        raise WeightsError(f"{path} is the state of an adapter of another shape. {fix}")
+    with torch.no_grad():
+        for name, tensor in learner.tensors.items():
+            tensor.copy_(tensors[name])
+            if f"{name}#{MOMENTS[0]}" in tensors:
+                moments = {moment: tensors[f"{name}#{moment}"].to(tensor.device) for moment in MOMENTS}
+                learner.optimizer.state[tensor] = {"step": torch.tensor(float(step)), **moments}
+    learner.step_count = step
+    return facts

@@ -1,0 +1,121 @@
+"""The trainer: it can be killed at any step and ends as if it had not been, and its adapter has a card."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from support.source_tree import ROOT
+
+from models.training import export, train
+from speclsp.engine.training import lora
+from speclsp.engine.training.learning import Learner
+from speclsp.engine.training.lora import LoraShape
+from speclsp.errors import InputError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TINY = ROOT / "models" / "tiny" / "target"
+
+
+class Killed(BaseException):
+    """The process dies here: nothing after it runs."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def examples() -> list[dict[str, object]]:
+    draw = random.Random(3)
+    rows = []
+    for number in range(40):
+        prompt, answer = (draw.sample(range(2000), count) for count in (12, 5))
+        split = "held-out" if number % 8 == 0 else "train"
+        rows.append({"split": split, "prompt": prompt, "answer": answer, "weights": [1.0] * 5})
+    return rows
+
+
+def training(work: Path, steps: int = 6, seed: int = 0) -> train.Training:
+    shape = LoraShape(rank=4, scale=2.0, first_layer=2)
+    model = train.read_model(TINY, "cpu")
+    plan = train.Plan(
+        data_sha256="0" * 64, weights="tiny", rank=4, scale=2.0, first_layer=2, peak_rate=1e-2, steps=steps,
+        budget_s=0.0, seed=seed,
+    )  # fmt: skip
+    work.mkdir(exist_ok=True)
+    return train.Training(Learner(model, lora.attach(model, shape), 1e-2), examples(), plan, work)
+
+
+def log_of(work: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (work / "log.jsonl").read_text("utf-8").splitlines()]
+    return [{key: line[key] for key in ("step", "loss", "tokens", "held_out_loss") if key in line} for line in lines]
+
+
+def test_a_killed_training_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert training(tmp_path / "whole").run(1e9)
+    monkeypatch.setattr(train, "SAVE_EVERY_S", 0.0)  # a state after each step
+    killed = training(tmp_path / "killed")
+    save = train.training_state.save
+
+    def save_until_the_third(learner: Learner, path: Path, facts: dict[str, object]) -> None:
+        if learner.step_count == 3:
+            raise Killed
+        save(learner, path, facts)
+
+    monkeypatch.setattr(train.training_state, "save", save_until_the_third)
+    with pytest.raises(Killed):
+        killed.run(1e9)
+    monkeypatch.setattr(train.training_state, "save", save)
+    with (tmp_path / "killed" / "log.jsonl").open("a") as log:
+        log.write('{"step": 4, "lo')  # the log's last line is half written
+    again = training(tmp_path / "killed")
+    assert again.learner.step_count == 2 and [line["step"] for line in log_of(tmp_path / "killed")] == [1, 2]
+    assert not again.run(0.0)  # no time: nothing is done, nothing is lost
+    assert again.run(1e9)
+    assert log_of(tmp_path / "killed") == log_of(tmp_path / "whole")
+    whole = training(tmp_path / "whole").learner.tensors
+    assert all(torch.equal(tensor, whole[name]) for name, tensor in again.learner.tensors.items())
+    assert log_of(tmp_path / "whole")[-1]["held_out_loss"] > 0
+
+
+def test_a_state_of_another_training_is_refused(tmp_path: Path):
+    training(tmp_path / "work", steps=6)
+    with pytest.raises(InputError, match=r"belongs to another training \(steps, seed differ\)"):
+        training(tmp_path / "work", steps=7, seed=1)
+
+
+def test_every_example_is_seen_once_before_any_is_seen_again():
+    steps = train.order(19, seed=0)
+    epochs = [[next(steps) for _ in range(2)] for _ in range(2)]
+    assert epochs[0] == [list(range(8)), list(range(8, 16))]
+    assert len({number for step in epochs[1] for number in step}) == 16 and epochs[1] != epochs[0]
+
+
+def test_an_adapter_is_exported_with_a_card_that_names_its_weights(tmp_path: Path):
+    training(tmp_path / "work", steps=1).run(1e9)
+    file = export.export("tiny-test", tmp_path / "work", tmp_path / "adapters", directory=TINY)
+    card = tomllib.loads((tmp_path / "adapters" / "tiny-test.toml").read_text("utf-8"))
+    weights = hashlib.sha256((TINY / "model.safetensors").read_bytes()).hexdigest()
+    assert card.pop("data")
+    assert card == {
+        "name": "tiny-test", "weights": "tiny", "file": "tiny-test.safetensors", "weights_sha256": weights,
+        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "jobs": ["fill", "next-edit"],
+        "edit_format": "window", "licence": "Apache-2.0",
+    }  # fmt: skip
+    with pytest.raises(InputError, match="no name of an adapter"):
+        export.export("../x", tmp_path / "work", tmp_path, directory=TINY)
+    with pytest.raises(InputError, match="no training state"):
+        export.export("x", tmp_path / "nothing", tmp_path, directory=TINY)

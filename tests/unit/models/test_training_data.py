@@ -1,0 +1,158 @@
+"""Examples to learn from: their answers are the text that stood there, and the product would ask the same way."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.quality.edits import hunks, made_of
+from benchmarks.quality.tasks import packages as corpus
+from models.training import data, edit_examples, fill_examples, releases
+from models.training.edit_examples import EditCase
+from speclsp.lsp.next_edit.edit_prompt import expected_answer
+
+OLD_NAME, NEW_NAME = "fetch_value(key)", "fetch_value(key, default)"
+BODY = "def use_{n}(key):\n    first = {n}\n    return fetch_value(key) + first\n\n\n"
+OLD = "import os\n\n\n" + "".join(BODY.format(n=n) for n in range(12))
+NEW = OLD.replace(OLD_NAME, NEW_NAME)
+PARTS = st.text("ab_(), ./", max_size=12)
+LINES = st.lists(st.sampled_from(["a = 1", "b = 2", "  call(a)", "", "return b", "x"]), min_size=12, max_size=60)
+
+
+def listing(text: str) -> list[str]:
+    return text.split("\n")
+
+
+def check(case: EditCase, old: str, new: str) -> None:
+    """The window is the file with some hunks made, and the answer is the same place with more of them made."""
+    listed, first = hunks(old, new), len(case.edit.before)
+    states = [listing(made_of(old, listed[:count])) for count in range(len(listed) + 1)]
+    end = first + len(case.edit.window)
+    before = [count for count, lines in enumerate(states) if tuple(lines[:first]) == case.edit.before]
+    assert before
+    after = [count for count, lines in enumerate(states) if tuple(lines[first : first + len(case.after)]) == case.after]
+    if case.kind in ("unchanged", "other"):
+        assert case.after == case.edit.window
+        assert case.kind == "other" or any(tuple(states[count][first:end]) == case.edit.window for count in before)
+    else:
+        assert case.after != case.edit.window
+        assert any(count > min(before) for count in after)
+
+
+@given(LINES, st.data())
+def test_a_window_and_its_answer_are_states_of_the_file_between_two_releases(lines: list[str], data: st.DataObject):
+    kept = data.draw(st.lists(st.sampled_from(["keep", "drop", "twice", "changed"]), min_size=len(lines)))
+    new = [
+        line.replace("a", "value") if choice == "changed" else line
+        for line, choice in zip(lines, kept, strict=False)
+        for _ in range({"keep": 1, "drop": 0, "twice": 2, "changed": 1}[choice])
+    ]
+    old_text, new_text = "\n".join(lines), "\n".join(new)
+    for case in edit_examples.cases({"f.py": old_text}, {"f.py": new_text}, "seed"):
+        check(case, old_text, new_text)
+
+
+def test_a_rename_is_derivable_and_windows_without_it_are_left_alone():
+    cases = list(edit_examples.cases({"f.py": OLD}, {"f.py": NEW}, "seed"))
+    assert {case.kind for case in cases} <= {"derivable", "half-typed", "unchanged"}
+    assert sum(case.kind != "unchanged" for case in cases) >= 4
+    for case in cases:
+        assert (NEW_NAME in "\n".join(case.after)) >= (case.kind != "unchanged")
+        assert len(case.edit.window) == 10 and case.edit.hunks
+    changed = next(case for case in cases if case.kind == "derivable")
+    rows = edit_examples.changed_lines(changed.edit.window, changed.after)
+    assert {changed.after[row] for row in rows} == {f"    return {NEW_NAME} + first"}
+
+
+def test_a_hunk_with_unknown_words_is_left_alone():
+    new = OLD.replace("first = 0", "first = zero").replace("first = 3", "first = trois")
+    kinds = {case.kind for case in edit_examples.cases({"f.py": OLD}, {"f.py": new}, "seed")}
+    assert "other" in kinds and not kinds & {"derivable", "half-typed"}
+
+
+@given(PARTS, PARTS, PARTS, PARTS, st.integers(0, 99))
+def test_a_half_typed_line_is_a_beginning_of_the_new_line_and_an_end_of_the_old_one(
+    head: str, went: str, came: str, tail: str, seed: int
+):
+    old, new = head + went + tail, head + came + tail
+    typed = edit_examples.half_typed([old], edit_examples.Difference(0, 1, (new,)), random.Random(seed))
+    if typed is not None:
+        assert typed not in (old, new)
+        assert typed.startswith(head)
+        cuts = range(len(head) + 1, len(typed) + 1)
+        assert any(new.startswith(typed[:cut]) and old.endswith(typed[cut:]) for cut in cuts)
+
+
+@given(LINES, st.integers(0, 999))
+def test_a_cut_takes_its_answer_out_of_the_text_and_nothing_else(lines: list[str], seed: int):
+    text = "\n".join(lines)
+    for cut in fill_examples.cuts(text, "python", random.Random(seed)):
+        above, below = cut.text[: cut.cursor], cut.text[cut.cursor :]
+        assert text.startswith(above + cut.answer) and text.endswith(below)
+        between = text[len(above + cut.answer) : len(text) - len(below)]
+        assert not cut.is_whole or not between.strip()
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> releases.Learned:
+    return package_in(tmp_path / "here")
+
+
+def package_in(root: Path) -> releases.Learned:
+    archives = tuple(
+        corpus.Archive(ecosystem="pypi-wheel", name="p", version=v, file=f"p-{v}.whl", bytes=1, sha256="0" * 64)
+        for v in ("1.0", "1.1")
+    )
+    for archive, text in zip(archives, (OLD, NEW), strict=True):
+        folder = root / archive.folder / "p"
+        folder.mkdir(parents=True)
+        (folder / "use.py").write_text(text, "utf-8")
+        (folder / "other.py").write_text("def fetch_value(key, default):\n    return default\n" * 10, "utf-8")
+    roots = tuple(root / archive.folder for archive in archives)
+    names = {"name": "p", "licence": "MIT", "languages": ("python",)}
+    return releases.Learned(**names, folders=(), skip=(), archives=archives, roots=roots)
+
+
+def rows_of(package: releases.Learned, encoder: data.Encoder) -> list[data.Row]:
+    return data.mixed([*data.fill_rows(package, encoder), *data.edit_rows(package, encoder)])
+
+
+def test_examples_are_the_same_anywhere_and_in_the_models_own_tokens(package: releases.Learned, tmp_path: Path):
+    encoder = data.Encoder("tiny")
+    rows = rows_of(package, encoder)
+    kinds = {row["kind"] for row in rows}
+    assert "derivable" in kinds and kinds & {"line", "end", "block"}
+    assert json.dumps(rows) == json.dumps(rows_of(package_in(tmp_path / "there"), encoder))
+    for row in rows:
+        assert len(row["answer"]) == len(row["weights"]) and any(row["weights"])
+        assert row["answer"][-1] == encoder.end or row["kind"] in ("line", "end", "block")
+        assert encoder.end not in row["prompt"] + row["answer"][:-1]
+
+
+def test_the_answer_of_a_fill_in_begins_with_the_half_typed_word_which_has_no_weight(package: releases.Learned):
+    encoder = data.Encoder("tiny")
+    at = OLD.index("fetch_value(key)") + len("fetch_v")
+    cut = fill_examples.Cut("end", OLD[:at] + OLD[at + 4 :], at, "alue", True)
+    request = fill_examples.request_of(cut, package.roots[0], "p/use.py", (), (256, 96, 128))
+    assert request is not None and request.line_prefix == "    return fetch_v"
+    row = encoder.fill(cut, request)
+    spelled = [encoder.prompter.vocabulary.bytes[token].decode() for token in row["answer"][:-1]]
+    assert "".join(spelled) == " fetch_value" or "".join(spelled) == "fetch_value"
+    heal = len("".join(spelled)) - len("alue")
+    ends = [len("".join(spelled[: n + 1])) for n in range(len(spelled))]
+    assert row["weights"] == [*(1.0 if end > heal else 0.0 for end in ends), 1.0]
+
+
+def test_changed_lines_weigh_four_times_in_the_answer_of_an_edit():
+    encoder = data.Encoder("tiny")
+    case = next(c for c in edit_examples.cases({"f.py": OLD}, {"f.py": NEW}, "seed") if c.kind == "derivable")
+    row = encoder.edit(case)
+    pieces = [encoder.prompter.vocabulary.bytes[token].decode() for token in row["answer"][:-1]]
+    assert "".join(pieces) == expected_answer(case.after)
+    heavy = "".join(piece for piece, weight in zip(pieces, row["weights"], strict=False) if weight == 4.0)
+    assert NEW_NAME in heavy and "def use" not in heavy
