@@ -25,21 +25,10 @@ from speclsp import private_files
 from speclsp.engine.training import adapter_export
 from speclsp.engine.training.adapter_export import AdapterFacts
 from speclsp.errors import InputError, SpeclspError
-from speclsp.weights import cards, model_directory, store
+from speclsp.weights import adapters, cards, store
 
 OUT = Path(__file__).resolve().parents[1] / "adapters"
 LICENCE = "Apache-2.0"
-
-
-def sum_of_weights(directory: Path) -> str:
-    """The SHA-256 of the file that the weights were published in; of several: of what sha256sum prints for them."""
-    made_from = model_directory.manifest(directory).get("made_from")
-    if isinstance(made_from, str):
-        return made_from
-    sums = {path.name: model_directory.sum_of(path) for path in sorted(directory.glob("*.safetensors"))}
-    if len(sums) == 1:
-        return next(iter(sums.values()))
-    return hashlib.sha256("".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode()).hexdigest()
 
 
 def data_line() -> str:
@@ -80,7 +69,8 @@ def export(name: str, work: Path, out: Path, weights: str = "", directory: Path 
     directory = directory or store.path(cards.load(weights).target)
     if directory is None:
         raise InputError(f"the weights of {weights} are not here: `speclsp models pull {weights}` fetches them.")
-    facts = AdapterFacts(name=name, rank=plan["rank"], scale=plan["scale"], weights_sha256=sum_of_weights(directory))
+    base_sha256 = adapters.sum_of_weights(directory)
+    facts = AdapterFacts(name=name, rank=plan["rank"], scale=plan["scale"], weights_sha256=base_sha256)
     file = out / f"{name}.safetensors"
     adapter_export.write(tensors, facts, file)
     write_card(out / f"{name}.toml", weights, file, facts)

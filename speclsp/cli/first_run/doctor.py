@@ -321,11 +321,8 @@ def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
             yield DoctorCheck(name="weights", status=FAIL, found=str(error), fix=f"`speclsp models pull {card.name}`")
             continue
         seconds = time.monotonic() - began_s
-        outcome = (
-            f"verified in {seconds:.1f} s"
-            if directory is not None and (directory / model_directory.MANIFEST).is_file()
-            else "complete; no checksums are known"
-        )
+        has_sums = directory is not None and (directory / model_directory.MANIFEST).is_file()
+        outcome = f"verified in {seconds:.1f} s" if has_sums else "complete; no checksums are known"
         yield DoctorCheck(name="weights", status=OK, found=f"{weights.name} {outcome}, {directory}")
 
 
@@ -354,21 +351,16 @@ def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
         return
     about, seconds = complete.about(completer), time.monotonic() - began_s
     drafted = about["draft"] or "n-grams of the text"
-    yield DoctorCheck(
-        name="engine", status=OK, found=f"{about['target']} on {about['device']} loaded in {seconds:.1f} s", facts=about
-    )
+    loaded = f"{about['target']} on {about['device']} loaded in {seconds:.1f} s"
+    yield DoctorCheck(name="engine", status=OK, found=loaded, facts=about)
     if card is not None and card.draft is not None and about["draft"]:
         yield DoctorCheck(name="tokenizer", status=OK, found=f"{card.target.name} and {card.draft.name} share it")
     if card is not None:
         yield DoctorCheck(name="prompt", status=OK, found=prompt_trial.report(card))
     text = known_hole(completer, offline)
     good = KNOWN_ANSWER in text or config.model == "echo"
-    yield DoctorCheck(
-        name="completion",
-        status=OK if good else FAIL,
-        found=f"{KNOWN_HOLE!r} is completed with {text!r}; drafts: {drafted}",
-        fix="" if good else fix,
-    )
+    summary = f"{KNOWN_HOLE!r} is completed with {text!r}; drafts: {drafted}"
+    yield DoctorCheck(name="completion", status=OK if good else FAIL, found=summary, fix="" if good else fix)
     numbers = speed(completer, config)
     first, next_ms = numbers["first_ms"], numbers["next_ms"]
     summary = (
