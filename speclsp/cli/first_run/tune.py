@@ -113,14 +113,15 @@ def main(settings: Config, directory: Path, dry_run: bool = False) -> int:
     holes = own_holes(directory, settings)
     began_s = monotonic()
     with terminal.progress() as bar:
-        opened, _ = complete.open_engine(settings, bar)
+        card, reason = complete.choose_card(settings, measure_again=not dry_run)
+        opened, _ = complete.open_engine(settings, bar, card)
         engine: CompletionEngine = opened  # type: ignore[assignment]  # the only other Completer is the echo
         prompt = prompt_trial.remember(engine, bar, save=not dry_run)
         measurements = measure(engine, holes, bar)
     plain, best = measurements[0], chosen(measurements)
     target = complete.about(engine)["target"]
     print(f"{target} on {engine.device}, at {len(plain.runs)} positions in the files of {directory}\n")
-    print(f"prompt: {prompt}\n")
+    print(f"model: {reason}\nprompt: {prompt}\n" if settings.model == "auto" else f"prompt: {prompt}\n")
     print("\n".join([*latency(engine.costs, bool(engine.draft)), "", *table(measurements, best)]))
     print(f"\n{why(measurements, best)} Measured in {monotonic() - began_s:.0f} s.")
     written = best.way.settings(bool(engine.draft))

@@ -1,4 +1,4 @@
-"""Measures the CPU's speed for `model = "auto"`, once per machine."""
+"""Measures the CPU's speed for `model = "auto"`, once per machine, and again for `speclsp tune`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from speclsp.engine.model.int8.peaks import measure_peaks
 from speclsp.weights import auto_choice
 
 
-def measure_if_needed(config: Config) -> None:
-    """Measure and record the CPU's speed if "auto" chooses a model for it and this machine was not measured yet."""
+def measure_if_needed(config: Config, again: bool = False) -> None:
+    """Measure and record the CPU's speed if "auto" chooses a model for it and this machine was not measured yet.
+
+    `again`: also if it was measured.
+    """
     if config.model != "auto" or auto_choice.gpu(config.device)[0] != "cpu":
         return
-    if auto_choice.recorded(config.engine.threads):
+    if auto_choice.recorded(config.engine.threads) and not again:
         return
     native.use(config.engine.cpu_path)
     path = native.best_path()

@@ -18,9 +18,10 @@ from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Piece, Request, Result
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.policy import Costs
-from speclsp.engine.loading import prompt_choice
+from speclsp.engine.loading import cpu_speed, prompt_choice
+from speclsp.engine.model.int8.peaks import Peaks
 from speclsp.errors import InputError
-from speclsp.weights import cards
+from speclsp.weights import auto_choice, cards
 
 CODE = "def area(width, height):\n    total = width * height\n    return total\n\n\n"
 FAST = Costs(verify_ms={8: 40.0, 16: 44.0, 24: 60.0}, draft_ms=8.0)
@@ -54,6 +55,19 @@ def measured(way: tune.TuneCandidate, ms: float, tokens: int = 2, drafted: int =
 def with_times(*times: float) -> list[tune.TuneMeasurement]:
     """The ways of a pair with a draft model, in the order of `tune.ways`, with these ms per token."""
     return [measured(way, ms * 2, drafted=4) for way, ms in zip(tune.ways(True), times, strict=True)]
+
+
+# ── the model ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_tune_measures_the_processor_again_before_auto_chooses_a_model(monkeypatch: pytest.MonkeyPatch):
+    speeds = iter([(10.0, 100.0), (60.0, 2000.0)])
+
+    monkeypatch.setattr(cpu_speed, "measure_peaks", lambda path, threads: Peaks(*next(speeds)))
+    choices = [complete.choose_card(Config(), measure_again=again)[1] for again in (False, False, True)]
+    assert choices[0] == choices[1] != choices[2]
+    recorded = auto_choice.recorded()
+    assert recorded is not None and recorded.read_gb_s == 60.0
 
 
 # ── the user's files ─────────────────────────────────────────────────────────────────────────────────────────
