@@ -95,7 +95,7 @@ def texts(engine: CompletionEngine, **options: object) -> list[list[int]]:
 
 @pytest.mark.parametrize("number_format", ["fp32", "int8"])
 def test_speculation_is_lossless_against_the_adapted_model(number_format: str, tmp_path: Path):
-    small_adapters.write(tmp_path)
+    small_adapters.write(tmp_path, scale="16.0")
     small_adapters.write(tmp_path, "of-the-draft", weights="tiny/draft", base=DRAFT)
     engine = loaded(tmp_path, number_format)
     assert "adapter mine " in engine.target and "adapter of-the-draft " in engine.draft
