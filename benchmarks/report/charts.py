@@ -24,7 +24,7 @@ from benchmarks.report.markdown_tables import FORMATS, NAMES, tables
 from speclsp.errors import SpeclspError
 
 DOCS = results_file.CHECKOUT / "docs"
-PAGES = ("benchmarks.md", "benchmarks-amx.md")
+PAGES = ("benchmarks.md", "benchmarks-engines.md")
 WIDTH, LEFT, TOP, ROW, BAR = 820, 226, 82, 46, 28  # pixels: chart, label column, first row, row pitch, bar
 MARGIN, CHARACTER = 30, 9.6  # pixels: at the right edge with the gap before a value; widest bold character of a value
 FONT = "-apple-system, 'Segoe UI', 'Liberation Sans', Helvetica, Arial, sans-serif"
