@@ -119,7 +119,9 @@ def shipped() -> Iterator[tuple[str, str]]:
         (VSCODE / "src", ("ts",)),
         (ROOT / "editors/nvim", ("lua", "vim")),
     ):
-        files = [file for kind in kinds for file in sorted(folder.rglob(f"*.{kind}")) if NOT_SHIPPED not in file.parents]
+        files = [
+            file for kind in kinds for file in sorted(folder.rglob(f"*.{kind}")) if NOT_SHIPPED not in file.parents
+        ]
         assert files, folder
         for file in files:
             yield str(file.relative_to(ROOT)), file.read_text(encoding="utf-8")
