@@ -10,8 +10,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from speclsp.cli.arguments.parser import ArgumentParser
-from speclsp.cli.arguments.tree import parser
+from speclsp.cli.arguments.command_tree import parser
+from speclsp.cli.arguments.help_parser import ArgumentParser
 from speclsp.cli.commands import BUG, CLOSED_PIPE, INTERRUPTED, USER_ERROR, complain
 from speclsp.errors import SpeclspError
 

@@ -9,7 +9,7 @@ import torch
 
 from speclsp.engine.decoding.accept import Sampling
 from speclsp.engine.decoding.fused_round import FusedRound
-from speclsp.engine.model.cuda.decoder import CudaDecoder
+from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 
 
 def prompts(vocab: int, count: int, length: int) -> list[list[int]]:

@@ -32,7 +32,7 @@ from speclsp.engine.decoding import fused_round
 from speclsp.engine.decoding.accept import Sampling
 from speclsp.engine.decoding.fused_round import FusedRound
 from speclsp.engine.decoding.policy import tau
-from speclsp.engine.model.cuda.decoder import DRAFT_WIDTHS, CudaDecoder
+from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, CudaDecoder
 from speclsp.engine.model.kv_cache import Cancelled
 from speclsp.errors import EngineError
 

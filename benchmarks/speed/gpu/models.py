@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from speclsp.engine.loading import nf4_linear
-from speclsp.engine.model.cuda.decoder import TARGET_WIDTHS, CudaDecoder
+from speclsp.engine.model.cuda.cuda_decoder import TARGET_WIDTHS, CudaDecoder
 from speclsp.engine.model.decoder import Layer, ModelShape, Norm
 
 

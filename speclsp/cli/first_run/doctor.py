@@ -329,11 +329,8 @@ def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
 def of_adapters(config: Config, card: Card) -> DoctorCheck:
     """Check the adapters that the settings select for the model and its draft model."""
     from speclsp.engine.loading import adapter_choice
-    from speclsp.weights import store
 
-    places = [(weights, store.path(weights, config.models_dir)) for weights in complete.needed(config, card)]
-    models = [(weights, directory) for weights, directory in places if directory is not None]
-    summary, problem = adapter_choice.describe(config.engine.adapter, config.models_dir, models)
+    summary, problem = adapter_choice.describe(config, complete.needed(config, card))
     fix = "follow the message" if problem else ""
     return DoctorCheck(name="adapter", status=WARN if problem else OK, found=problem or summary, fix=fix)
 

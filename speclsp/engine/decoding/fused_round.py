@@ -27,7 +27,7 @@ from torch import Tensor
 from speclsp.engine.decoding.accept import MOST_SEED, Sampling, noise_rows, warp
 from speclsp.engine.decoding.drafters import Guess, ModelDrafter, Pick
 from speclsp.engine.decoding.policy import Costs
-from speclsp.engine.model.cuda.decoder import CudaDecoder
+from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.model.cuda.graphs import Work, on
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
 from speclsp.engine.model.cuda.uplink import Uplink, event_now

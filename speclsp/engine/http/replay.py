@@ -18,7 +18,7 @@ from dataclasses import replace
 from speclsp.engine.api import Completer, Request, Result
 from speclsp.engine.http.json_fields import Json
 from speclsp.engine.http.request_log import DeliveredCompletion, model_identity
-from speclsp.engine.scheduling.job import DoneEvent, ErrorEvent, Event, ScheduledJob
+from speclsp.engine.scheduling.scheduled_job import DoneEvent, ErrorEvent, Event, ScheduledJob
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import EngineError, InputError
 

@@ -43,8 +43,8 @@ from speclsp.engine.http.responses import (
     sse,
     status_and_message,
 )
-from speclsp.engine.scheduling.job import DoneEvent, ErrorEvent, Event, RoundEvent, ScheduledJob
 from speclsp.engine.scheduling.residency import Residency
+from speclsp.engine.scheduling.scheduled_job import DoneEvent, ErrorEvent, Event, RoundEvent, ScheduledJob
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import SpeclspError
 from speclsp.observability.metrics import Metrics

@@ -23,7 +23,7 @@ from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.load_progress import Progress
 from speclsp.engine.loading.nf4_linear import linear_maker, quiet_imports
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
-from speclsp.engine.model.cuda.decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
+from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
 from speclsp.engine.model.decoder import ROWS, Decoder, Layer, Linear, ModelShape, Norm
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel

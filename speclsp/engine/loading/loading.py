@@ -38,7 +38,7 @@ from speclsp.engine.loading.draft_only import DraftOnlyEngine
 from speclsp.engine.loading.load_progress import Progress, share, weights_progress
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 from speclsp.engine.model.cuda import memory_plan
-from speclsp.engine.model.cuda.decoder import CudaDecoder
+from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.model.cuda.memory_plan import MemoryPlan
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel

@@ -73,7 +73,7 @@ class Nf4Linear:
 def linear_maker(number_format: str, device: str, rows: int) -> Callable[[Tensor, Tensor | None], Linear]:
     """weight [out, in], bias -> a Linear of that number format on that device.
 
-    On a GPU the passes have fixed widths (cuda/decoder.py); on a CPU the linears cut them into slices of `rows`.
+    On a GPU the passes have fixed widths (cuda/cuda_decoder.py); on a CPU the linears cut them into slices of `rows`.
     """
     rows = rows if device == "cpu" else 1
     slice_rows = ROWS if rows == ROWS else 0

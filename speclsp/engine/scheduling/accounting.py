@@ -6,7 +6,7 @@ A shadow request is not counted. A request that nobody waits for (prefill-only o
 from __future__ import annotations
 
 from speclsp.engine.api import Request
-from speclsp.engine.scheduling.job import (
+from speclsp.engine.scheduling.scheduled_job import (
     DoneEvent,
     ErrorEvent,
     ScheduledJob,

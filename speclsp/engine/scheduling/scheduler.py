@@ -24,7 +24,10 @@ from collections.abc import Callable, Sequence
 from speclsp.engine.api import Completer, Request, Result
 from speclsp.engine.scheduling.accounting import RequestAccounting
 from speclsp.engine.scheduling.device_errors import clear_references, ran_out_of_memory
-from speclsp.engine.scheduling.job import (
+from speclsp.engine.scheduling.loaded_model import Load
+from speclsp.engine.scheduling.residency import Residency
+from speclsp.engine.scheduling.round_order import RoundOrder
+from speclsp.engine.scheduling.scheduled_job import (
     DoneEvent,
     ErrorEvent,
     Notify,
@@ -33,9 +36,6 @@ from speclsp.engine.scheduling.job import (
     is_prefill_only,
     ms_since,
 )
-from speclsp.engine.scheduling.loaded_model import Load
-from speclsp.engine.scheduling.residency import Residency
-from speclsp.engine.scheduling.round_order import RoundOrder
 from speclsp.engine.scheduling.watchdog import Watchdog
 from speclsp.errors import EngineError, SpeclspError, error_site
 from speclsp.observability.metrics import Metrics

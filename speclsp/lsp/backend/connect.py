@@ -15,7 +15,7 @@ def connect_local(config: Config, on_status: OnStatus, log: Callable[[str], None
     clients.
     """
     if config.engine.shared and not config.engine.socket:
-        from speclsp.lsp.backend.shared_engine import SharedEngine
+        from speclsp.lsp.backend.engine_discovery import SharedEngine
 
         return SharedEngine(config, on_status, client)
     from speclsp.lsp.backend.engine_client import AttachedEngine, PrivateEngine

@@ -30,7 +30,7 @@ from speclsp.config import Config
 from speclsp.daemon.launch import rooted
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.lsp.backend import infill_codec, liveness
-from speclsp.lsp.backend.http import ConnectionLost, EngineHttp, InvalidResponse, ResponseTimeout
+from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, InvalidResponse, ResponseTimeout
 from speclsp.lsp.backend.liveness import LivenessProbe
 from speclsp.lsp.backend.own_engine import EngineProcess
 from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece

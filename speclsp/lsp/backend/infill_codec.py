@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from speclsp.lsp.backend.http import InvalidResponse
+from speclsp.lsp.backend.engine_http import InvalidResponse
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamBranch, StreamPiece, StreamStart
 
 

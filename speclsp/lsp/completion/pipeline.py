@@ -16,7 +16,7 @@ from functools import partial
 
 from speclsp.config import CompletionConfig, Config
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.http import is_loopback_url
+from speclsp.lsp.backend.engine_http import is_loopback_url
 from speclsp.lsp.backend.types import Backend, FimRequest
 from speclsp.lsp.completion import alternatives
 from speclsp.lsp.completion.answer_cache import AnswerCache

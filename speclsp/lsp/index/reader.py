@@ -20,7 +20,7 @@ from time import perf_counter
 from typing import Any
 
 from speclsp.lsp.documents.uri_paths import file_path
-from speclsp.lsp.index import import_resolution, schema
+from speclsp.lsp.index import import_resolution, index_schema
 from speclsp.lsp.index.file_cache import FileCache
 from speclsp.lsp.index.file_names import leaves_of, stem_of, twins
 from speclsp.lsp.index.import_statements import Import
@@ -54,7 +54,7 @@ class IndexReader:
     ) -> None:
         """`folder` is a path or a URI; `hidden_rule(path)` is True for a file in it that no model may see."""
         self.folder = file_path(folder).rstrip("/")
-        self.database = database or schema.index_path(self.folder)
+        self.database = database or index_schema.index_path(self.folder)
         self.hidden_rule = hidden_rule
         self.on_broken: Callable[[], None] = lambda: None  # the index has to be built again
         self.on_stale: Callable[[str], None] = lambda _path: None  # a file has changed since it was indexed
@@ -212,7 +212,7 @@ class IndexReader:
         """Lines of a file on the disk, both ends included; "" if the file has changed since it was indexed."""
         sql = "SELECT mtime_ns, size, state FROM files WHERE path = ?"
         row = self._cache.get_or(("state", path), lambda: next(iter(self._select(sql, (path,))), None), None)
-        if row is None or row[2] != schema.OK or self.is_hidden(path):
+        if row is None or row[2] != index_schema.OK or self.is_hidden(path):
             return ""
         state = int(row[0]), int(row[1])
         text = self._texts.text(path, state, self.budget.left_s(), at_once=self.budget.is_shared)
@@ -370,7 +370,7 @@ class IndexReader:
         try:
             if self._rows is None or self._file_id != (info.st_dev, info.st_ino):
                 self.close()
-                self._rows = schema.open_to_read(self.database)
+                self._rows = index_schema.open_to_read(self.database)
                 if self._rows is None:
                     return False
                 self._file_id = info.st_dev, info.st_ino

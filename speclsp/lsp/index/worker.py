@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from speclsp.lsp.index import schema
+from speclsp.lsp.index import index_schema
 from speclsp.lsp.index.writer import IndexWriter, Outliner
 
 MOST_MEMORY_BYTES = 2 << 30
@@ -51,8 +51,8 @@ def main(outliner: Outliner | None = None) -> NoReturn:
 def work(first: dict[str, Any], inbox: queue.SimpleQueue[dict[str, Any]], outliner: Outliner | None) -> None:
     """Never returns but by an exception; the thread that reads stdin ends the process."""
     database = Path(first["database"])
-    schema.private_directory(database.parent)
-    schema.remove_old(database.parent, database)
+    index_schema.private_directory(database.parent)
+    index_schema.remove_old(database.parent, database)
     turn = Turn(database.with_suffix(".lock"), inbox)
     crashed = bool(first.get("crashed"))
     while True:
@@ -68,7 +68,7 @@ def work(first: dict[str, Any], inbox: queue.SimpleQueue[dict[str, Any]], outlin
                 raise
             except sqlite3.DatabaseError:  # broken on the disk
                 pass
-        schema.throw_away(database)
+        index_schema.throw_away(database)
 
 
 def follow(keeper: IndexWriter, inbox: queue.SimpleQueue[dict[str, Any]], turn: Turn, first: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from speclsp import private_files
-from speclsp.lsp.index import manifests, outline, schema
+from speclsp.lsp.index import index_schema, manifests, outline
 from speclsp.lsp.index.file_cache import MOST_BYTES
 from speclsp.lsp.index.file_names import leaves_of, stem_of
 from speclsp.lsp.index.outline import Outline
@@ -59,7 +59,7 @@ class IndexWriter:
         self.outlined = 0  # files, so far
         self._outliner = outliner or outliner_of()
         self._guard = guard
-        self._rows = schema.open_to_write(database)
+        self._rows = index_schema.open_to_write(database)
         self._at = os.open(database.with_suffix(".at"), os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
         self._open = False  # a transaction
         self._suspect = self.at()
@@ -128,7 +128,9 @@ class IndexWriter:
         if file is not None and len(text) <= MOST_BYTES:
             text = text.encode("utf-8", "replace").decode("utf-8")  # an editor may send half a character
             self._write(
-                ScannedFile(path, -1, -1), self._outlined(file, text_windows.normal_newlines(text)), schema.UNSAVED
+                ScannedFile(path, -1, -1),
+                self._outlined(file, text_windows.normal_newlines(text)),
+                index_schema.UNSAVED,
             )
             self._commit()
 
@@ -136,7 +138,7 @@ class IndexWriter:
         """The process before this one crashed: the file it was at is left out until it changes."""
         file = self.walk.file_at(self._suspect) if self._suspect else None
         if file is not None:
-            self._write(file, None, schema.SKIPPED)
+            self._write(file, None, index_schema.SKIPPED)
             self._commit()
 
     def at(self) -> str:
@@ -155,7 +157,7 @@ class IndexWriter:
             return
         text = text_windows.normal_newlines(data.decode("utf-8-sig", "replace"))
         result = self._outlined(file, text) if is_code(text, file.path) else None
-        self._write(file, result, schema.OK if result is not None else schema.SKIPPED)
+        self._write(file, result, index_schema.OK if result is not None else index_schema.SKIPPED)
 
     def _outlined(self, file: ScannedFile, text: str) -> Outline | None:
         self._mark(file)

@@ -133,7 +133,7 @@ class CompletionServer(SpecLanguageServer):
         While completion is off, no backend is started, and the lease on a shared engine is released: a window without
         suggestions needs no model.
         """
-        from speclsp.lsp.backend.remote.connect import connect
+        from speclsp.lsp.backend.remote.backend_choice import connect
 
         while self._needs_other_backend():
             old, self.backend, self._connected_config = self.backend, None, None

@@ -21,7 +21,7 @@ from speclsp.engine.decoding.fused_round import FusedRound
 from speclsp.engine.loading import checkpoint, loading
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import MOST_SLOTS, SLOTS
-from speclsp.engine.scheduling.job import DoneEvent, Event, RoundEvent
+from speclsp.engine.scheduling.scheduled_job import DoneEvent, Event, RoundEvent
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.observability.metrics import Metrics
 from speclsp.weights import cards

@@ -34,7 +34,7 @@ from speclsp.engine.decoding.generate import Limits, Round, generate
 from speclsp.engine.decoding.policy import FixedPolicy
 from speclsp.engine.loading import checkpoint, loading
 from speclsp.engine.model.cuda import memory_plan
-from speclsp.engine.model.cuda.decoder import CudaDecoder
+from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.model.cuda.graphs import CAPTURE_AT, CudaGraphs
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
 from speclsp.engine.model.cuda.uplink import Uplink
@@ -84,7 +84,7 @@ def rounds(
     sampling: Sampling = Sampling(),  # noqa: B008 - frozen
     **limits: Any,
 ) -> list[Round]:
-    """Starts from the same empty caches every time: cuda/decoder.py gives the conditions of equality."""
+    """Starts from the same empty caches every time: cuda/cuda_decoder.py gives the conditions of equality."""
     pair.target.forget()
     pair.draft.forget()
     limits = {"max_tokens": 30} | limits

@@ -22,7 +22,7 @@ if INTERPRETED:
     from speclsp.engine.decoding.fused_round import FusedRound
     from speclsp.engine.loading import checkpoint
     from speclsp.engine.model.cuda import kernels
-    from speclsp.engine.model.cuda.decoder import CudaDecoder
+    from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
     from speclsp.weights import cards
 else:
     HEADS = [(4, 7, 128, 16), (2, 7, 64, 1), (2, 6, 128, 256), (1, 8, 256, 16), (2, 4, 80, 2)]  # J, G, D, rows

@@ -24,8 +24,8 @@ from support.waiting import wait_until
 
 from speclsp.engine.api import Piece, Request, Result
 from speclsp.engine.model.kv_cache import MOST_SLOTS
-from speclsp.engine.scheduling.job import DoneEvent, Event, RoundEvent, ScheduledJob
 from speclsp.engine.scheduling.round_order import MAX_ACTIVE, Entrant, RoundOrder
+from speclsp.engine.scheduling.scheduled_job import DoneEvent, Event, RoundEvent, ScheduledJob
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.observability.metrics import Metrics
 

@@ -18,7 +18,7 @@ from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.loading import loading
 from speclsp.engine.model.kv_cache import LOW_PRIORITY_TOKENS
 from speclsp.engine.scheduling import scheduler as scheduler_module
-from speclsp.engine.scheduling.job import Event
+from speclsp.engine.scheduling.scheduled_job import Event
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.observability.metrics import Metrics
 from speclsp.weights import cards

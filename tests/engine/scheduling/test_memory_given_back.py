@@ -25,12 +25,12 @@ from speclsp.engine.decoding.generate import Limits, generate
 from speclsp.engine.decoding.policy import FixedPolicy
 from speclsp.engine.loading import checkpoint, loading
 from speclsp.engine.loading.draft_only import MOST_TOKENS
-from speclsp.engine.model.cuda.decoder import CudaDecoder
+from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-from speclsp.engine.scheduling.job import DoneEvent, RoundEvent
 from speclsp.engine.scheduling.loaded_model import NO_DRAFT
 from speclsp.engine.scheduling.memory_pressure import CHECK_S, WAIT_S
 from speclsp.engine.scheduling.residency import Residency
+from speclsp.engine.scheduling.scheduled_job import DoneEvent, RoundEvent
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import WeightsError
 from speclsp.observability.metrics import Metrics

@@ -22,14 +22,14 @@ from speclsp.engine.decoding.accept import Sampling
 from speclsp.engine.decoding.fused_round import FusedRound, warm_up
 from speclsp.engine.loading import checkpoint, loading
 from speclsp.engine.model import decoder
-from speclsp.engine.model.cuda.decoder import CudaDecoder
+from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.model.decoder import Decoder
 from speclsp.engine.scheduling.device_errors import clear_references, is_device_failure, ran_out_of_memory
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-from speclsp.engine.scheduling.job import DoneEvent, ErrorEvent, RoundEvent
 from speclsp.engine.scheduling.loaded_model import NO_DRAFT
 from speclsp.engine.scheduling.memory_pressure import CHECK_S, WAIT_S
 from speclsp.engine.scheduling.residency import CALM_S, Residency
+from speclsp.engine.scheduling.scheduled_job import DoneEvent, ErrorEvent, RoundEvent
 from speclsp.engine.scheduling.scheduler import NO_MEMORY, Scheduler
 from speclsp.errors import InputError, OutOfMemory, WeightsError
 from speclsp.observability.metrics import Metrics

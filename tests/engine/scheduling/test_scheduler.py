@@ -11,7 +11,7 @@ from support.engine.scripted_completer import ScriptedCompleter, submit, wait_fo
 from support.waiting import wait_until
 
 from speclsp.engine.api import Request
-from speclsp.engine.scheduling.job import DoneEvent, ErrorEvent, Event, alternatives
+from speclsp.engine.scheduling.scheduled_job import DoneEvent, ErrorEvent, Event, alternatives
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import InputError, WeightsError
 from speclsp.observability.metrics import Metrics

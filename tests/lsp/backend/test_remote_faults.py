@@ -36,7 +36,8 @@ from support.lsp.faulty_http_server import (
 from speclsp.cli.first_run import doctor
 from speclsp.config import parse
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.remote import detection, http, remote
+from speclsp.lsp.backend.remote import detection, remote
+from speclsp.lsp.backend.remote import remote_http as http
 from speclsp.lsp.backend.remote.remote import RemoteBackend
 from speclsp.lsp.backend.types import FimRequest, Status
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from queue import Queue
 
 from speclsp.engine.api import Piece, Request, Result
-from speclsp.engine.scheduling.job import Event, RoundEvent
+from speclsp.engine.scheduling.scheduled_job import Event, RoundEvent
 from speclsp.engine.scheduling.scheduler import Scheduler
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from speclsp.cli.arguments import reference, tree
-from speclsp.cli.arguments.parser import HIDDEN
+from speclsp.cli.arguments import cli_reference as reference
+from speclsp.cli.arguments import command_tree as tree
+from speclsp.cli.arguments.help_parser import HIDDEN
 
 ROOT = Path(__file__).parents[3]
 

@@ -72,7 +72,7 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
 ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "pygls": {"lsp.server.app", "lsp.server.server", "lsp.protocol.language_server"},
     "tree_sitter": {"lsp.syntax.tree", "lsp.syntax.parser"},
-    "httpx": {"lsp.backend.http", "lsp.backend.remote.http"},
+    "httpx": {"lsp.backend.engine_http", "lsp.backend.remote.remote_http"},
     "starlette": {"engine.http.routes", "engine.http.responses", "engine.http.leases", "engine.process.server_process"},
     "uvicorn": {"engine.http.tcp_guard", "engine.process.server_process"},
     "keyring": {"config.api_keys"},
@@ -82,7 +82,7 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "huggingface_hub": {"weights.hub"},
     "triton": {"engine.model.cuda.kernels"},
     "matplotlib": {"cli.html_page"},
-    "shtab": {"cli.arguments.completion"},
+    "shtab": {"cli.arguments.shell_completion"},
     "tomlkit": {"config.toml_edit"},
     "pathspec": {"lsp.visibility.ignore_files"},
 }
@@ -162,7 +162,7 @@ def test_the_shipped_package_has_these_parts_and_no_other():
         ("engine.decoding.accept", "def f():\n    import speclsp.lsp.context.build", "do not import each other"),
         ("weights.store", "from speclsp.lsp.documents.document import Snapshot", "weights may import"),
         ("lsp.server.handlers", "from speclsp.cli import entry", "only cli imports cli"),
-        ("lsp.backend.http", "from speclsp.lsp.context.build import build", "lsp.backend may import"),
+        ("lsp.backend.engine_http", "from speclsp.lsp.context.build import build", "lsp.backend may import"),
         ("lsp.context.build", "def f():\n    from speclsp.lsp.protocol import stdio", "lsp.context may import"),
         (
             "lsp.protocol.stdio",

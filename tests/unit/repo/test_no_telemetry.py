@@ -34,9 +34,9 @@ CAN_TALK = {
 CALLS = {"open_connection", "create_connection", "create_datagram_endpoint", "sock_connect", "urlopen", "urlretrieve"}
 TALKERS = {  # module with a library that can open a connection -> the peer it connects to
     "weights.hub": "the hub, for missing weights",
-    "lsp.backend.remote.http": "remote.url, by the user's own settings",
-    "lsp.backend.remote.error_messages": "nobody: it names the errors of lsp.backend.remote.http",
-    "lsp.backend.http": "this user's engine",
+    "lsp.backend.remote.remote_http": "remote.url, by the user's own settings",
+    "lsp.backend.remote.error_messages": "nobody: it names the errors of lsp.backend.remote.remote_http",
+    "lsp.backend.engine_http": "this user's engine",
     "daemon.endpoint": "this user's engine",
     "daemon.control": "this user's engine",
     "daemon.platform": "sockets of this machine: peer credentials and options",

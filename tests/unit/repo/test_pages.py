@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 from support.markdown_pages import ROOT, anchors, commands, links, pages, sentences, slug, words
 
-from speclsp.cli.arguments.tree import parser
+from speclsp.cli.arguments.command_tree import parser
 
 LIMITS = {  # (lines, words) of a page; others: DOCS_LIMIT
     "README.md": (150, 1_200),

@@ -1,8 +1,9 @@
-"""Size law: at most 12 entries a folder, 400 lines a file, 60 lines a function; and no module called utils."""
+"""Size law: at most 12 entries a folder, 400 lines a file, 60 lines a function; and one name, one file."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,11 @@ def test_no_function_is_longer_than_the_limit():
         for name, lines in long_functions(path.read_text("utf-8"), MOST_FUNCTION_LINES)
     }
     assert too_long == {}
+
+
+def test_no_two_shipped_files_have_one_name():
+    counts = Counter(path.name for path in sources("speclsp") if not path.name.startswith("__"))
+    assert [name for name, count in counts.items() if count > 1] == []
 
 
 def test_files_and_classes_are_named_for_their_job():

@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 
 from speclsp.config import Config
 from speclsp.errors import EngineError, nearest
-from speclsp.lsp.backend.http import ConnectionLost, InvalidResponse, ResponseTimeout
-from speclsp.lsp.backend.remote.http import HttpRefused, RemoteHttp
+from speclsp.lsp.backend.engine_http import ConnectionLost, InvalidResponse, ResponseTimeout
+from speclsp.lsp.backend.remote.remote_http import HttpRefused, RemoteHttp
 from speclsp.lsp.backend.remote.request_styles import INFILL, SUFFIX, TEMPLATE, RemoteServerType, stops_of
 from speclsp.weights import cards
 from speclsp.weights.cards import Card, Fim

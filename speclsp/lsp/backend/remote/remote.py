@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 from speclsp.config import Config, api_keys
 from speclsp.errors import EngineError, SpeclspError
-from speclsp.lsp.backend.http import InvalidResponse, ResponseTimeout, is_loopback_url
+from speclsp.lsp.backend.engine_http import InvalidResponse, ResponseTimeout, is_loopback_url
 from speclsp.lsp.backend.remote import detection, error_messages, request_styles
 from speclsp.lsp.backend.remote.circuit_breaker import CircuitBreaker
-from speclsp.lsp.backend.remote.http import HttpRefused, RemoteHttp, Unreachable
+from speclsp.lsp.backend.remote.remote_http import HttpRefused, RemoteHttp, Unreachable
 from speclsp.lsp.backend.remote.request_styles import RemoteServerType
 from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from speclsp.errors import EngineError
 from speclsp.lsp.backend import infill_codec
-from speclsp.lsp.backend.http import ConnectionLost, InvalidResponse
-from speclsp.lsp.backend.remote.http import DONE, HttpRefused, RemoteHttp
+from speclsp.lsp.backend.engine_http import ConnectionLost, InvalidResponse
+from speclsp.lsp.backend.remote.remote_http import DONE, HttpRefused, RemoteHttp
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
 from speclsp.weights.cards import Fim
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.http import (
+from speclsp.lsp.backend.engine_http import (
     ConnectionLost,
     EngineHttp,
     InvalidResponse,
@@ -209,7 +209,7 @@ def test_a_missing_server_is_a_lost_connection(isolated: Path):
 
 
 def test_a_silent_server_times_out_after_the_deadline(isolated: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("speclsp.lsp.backend.http.SLACK_S", 0.2)
+    monkeypatch.setattr("speclsp.lsp.backend.engine_http.SLACK_S", 0.2)
 
     async def work() -> None:
         start = time.perf_counter()

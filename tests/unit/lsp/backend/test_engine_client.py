@@ -27,9 +27,10 @@ from speclsp.config import Config, parse
 from speclsp.daemon import control, endpoint, launch
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError
-from speclsp.lsp.backend import engine_client, liveness, own_engine, shared_engine
+from speclsp.lsp.backend import engine_client, liveness, own_engine
+from speclsp.lsp.backend import engine_discovery as shared_engine
 from speclsp.lsp.backend.engine_client import EngineClient
-from speclsp.lsp.backend.remote.connect import connect
+from speclsp.lsp.backend.remote.backend_choice import connect
 from speclsp.lsp.backend.types import FimRequest, Status
 
 ASK = FimRequest(prefix="a\n", line_prefix="b", suffix="c", deadline_ms=500)

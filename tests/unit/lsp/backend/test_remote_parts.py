@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from speclsp.config import Config
 from speclsp.errors import EngineError
 from speclsp.lsp.backend import fallback
+from speclsp.lsp.backend.engine_http import InvalidResponse
 from speclsp.lsp.backend.fallback import FallbackBackend
-from speclsp.lsp.backend.http import InvalidResponse
 from speclsp.lsp.backend.infill_codec import parse_piece
 from speclsp.lsp.backend.remote import detection, error_messages
 from speclsp.lsp.backend.remote.circuit_breaker import FAILURES, JITTER, LONGEST_S, SHORTEST_S, CircuitBreaker

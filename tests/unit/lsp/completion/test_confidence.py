@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.lsp.scripted_session import at
 
 from speclsp.config import Config, parse
-from speclsp.lsp.backend.http import InvalidResponse
+from speclsp.lsp.backend.engine_http import InvalidResponse
 from speclsp.lsp.backend.infill_codec import infill_body, parse_piece
 from speclsp.lsp.backend.types import FimRequest
 from speclsp.lsp.completion.confidence import (

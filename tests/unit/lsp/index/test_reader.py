@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speclsp.lsp.index import file_cache, schema
+from speclsp.lsp.index import file_cache, index_schema
 from speclsp.lsp.index.file_names import stem_of, twins
 from speclsp.lsp.index.import_statements import Import
 from speclsp.lsp.index.outline import Outline, Symbol
@@ -442,7 +442,7 @@ def foreign(path: Path) -> None:
 def test_a_damaged_index_answers_nothing_and_is_rebuilt(root: Path, database: Path, damage: str):
     lay(root, {"a.py": "def f(): ...\n"})
     index = IndexReader.build(root, database)
-    for beside in schema.BESIDE:
+    for beside in index_schema.BESIDE:
         database.with_name(database.name + beside).unlink(missing_ok=True)
     DAMAGE[damage](database)
     called: list[bool] = []
@@ -459,12 +459,12 @@ def test_a_damaged_index_answers_nothing_and_is_rebuilt(root: Path, database: Pa
 def test_a_reader_never_sees_an_index_that_is_being_created(tmp_path: Path):
     for number in range(50):
         database = tmp_path / f"{number}.sqlite"
-        creation = threading.Thread(target=lambda path=database: schema.open_to_write(path).close())
+        creation = threading.Thread(target=lambda path=database: index_schema.open_to_write(path).close())
         creation.start()
         index = None
         while index is None:
             with suppress(sqlite3.OperationalError):  # locked; half an index is a plain sqlite3.DatabaseError
-                index = schema.open_to_read(database)
+                index = index_schema.open_to_read(database)
         creation.join()
         assert index.execute("SELECT count(*) FROM files").fetchone() == (0,)
         index.close()
@@ -481,15 +481,15 @@ def test_a_query_over_its_time_limit_returns_nothing(root: Path, database: Path)
 
 
 def test_old_indexes_are_removed_and_the_current_one_is_kept(tmp_path: Path, monkeypatch):
-    current, old, new = (tmp_path / f"{name}{schema.SUFFIX}" for name in ("mine", "old", "new"))
+    current, old, new = (tmp_path / f"{name}{index_schema.SUFFIX}" for name in ("mine", "old", "new"))
     for path in (current, old, new):
         path.write_bytes(b"x" * 100)
     for path in (current, old):
         os.utime(path, (1, 1))
-    schema.remove_old(tmp_path, current)
+    index_schema.remove_old(tmp_path, current)
     assert current.exists() and new.exists() and not old.exists()
-    monkeypatch.setattr(schema, "MOST_ALL_BYTES", 50)
-    schema.remove_old(tmp_path, current)
+    monkeypatch.setattr(index_schema, "MOST_ALL_BYTES", 50)
+    index_schema.remove_old(tmp_path, current)
     assert current.exists() and not new.exists()
 
 

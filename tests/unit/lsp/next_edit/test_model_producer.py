@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 import pytest
 
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.http import ResponseTimeout
+from speclsp.lsp.backend.engine_http import ResponseTimeout
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
 from speclsp.lsp.context.recent_activity import RecentActivity
 from speclsp.lsp.documents.document import Document, Documents

@@ -30,7 +30,7 @@ from speclsp.lsp.backend.engine_client import (
     EngineHung,
     int_or_zero,
 )
-from speclsp.lsp.backend.http import ConnectionLost, EngineHttp, InvalidResponse
+from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, InvalidResponse
 
 PATIENCE_S = 1.0  # when all windows change together, the other engine is gone by then: no message before
 UNCLAIMED_S = 0.2  # a client that has just started an engine needs a moment to take its lease

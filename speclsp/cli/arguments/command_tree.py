@@ -9,9 +9,9 @@ from functools import partial
 
 from speclsp import __version__
 from speclsp.cli import commands, config_command
-from speclsp.cli.arguments import completion
-from speclsp.cli.arguments.parser import HIDDEN, Actions, ArgumentParser, GroupedParser, RenamedFlag, Tree
-from speclsp.cli.models import commands as models
+from speclsp.cli.arguments import shell_completion as completion
+from speclsp.cli.arguments.help_parser import HIDDEN, Actions, ArgumentParser, GroupedParser, RenamedFlag, Tree
+from speclsp.cli.models import model_commands as models
 from speclsp.config.old_names import RENAMED_FLAGS
 
 DESCRIPTION = "local code completion for your editor"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from speclsp.cli.arguments.parser import HIDDEN, GroupedParser
+from speclsp.cli.arguments.help_parser import HIDDEN, GroupedParser
 
 HEAD = """\
 # Command line

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from speclsp import __version__
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.http import (
+from speclsp.lsp.backend.engine_http import (
     ConnectionLost,
     EventParser,
     InvalidResponse,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from speclsp.cli.arguments.parser import GroupedParser
+from speclsp.cli.arguments.help_parser import GroupedParser
 
 SHELLS = ("bash", "zsh", "fish")
 
