@@ -145,7 +145,7 @@ def engines(results: Results) -> Chart:
         bars=bars,
         notes=[
             f"Median of {len(data['prompt_tokens'])} prompts on {data['threads']} cores of {CPU_KINDS[kind]}. "
-            "Fastest mode of each engine, after a sweep of its settings.",
+            "The fastest mode of each engine that was measured.",
         ],
     )
 
