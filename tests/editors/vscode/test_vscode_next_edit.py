@@ -51,11 +51,11 @@ def shared(studio: Studio) -> Iterator[Window]:
 
 @pytest.fixture
 def window(shared: Window, request: pytest.FixtureRequest) -> Iterator[Window]:
-    """A window with no open file; no notification may appear in any test."""
+    """A window with no open file; no notification may appear in any test, but VS Code's own while a save is slow."""
     yield shared
     shared.shot(request.node.name.removeprefix("test_")[:80])
     shared.put_away()
-    assert shared.notifications() == []
+    assert [text for _, text in shared.notifications() if not text.startswith("Saving '")] == []
 
 
 def rename_twice(window: Window, name: str, text: str = TOTAL) -> None:
