@@ -4,7 +4,7 @@
     python -m models.training.train --budget-minutes 60          as many steps as 60 minutes allow, in all
 
     examples in a fixed order ─► a step of 8 ─► learning.py ─► state.safetensors every minute and at the end
-                                                          └─► log.jsonl: a line a step, held-out loss every 25 steps
+                                                          └─► log.jsonl: a line a step, held-out loss every 50 steps
 
 A training that was stopped, or killed, goes on from the last state; the log is cut back to it. With --steps it ends
 where an uninterrupted one ends, to the last bit. With --budget-minutes the learning rate follows the time that was
@@ -32,6 +32,7 @@ from torch import nn
 import speclsp.engine  # noqa: F401 - before torch is imported: it sets the OpenMP wait policy
 from models.training.data import MODEL, OUT
 from speclsp import private_files
+from speclsp.engine.model.int8 import native
 from speclsp.engine.training import lora, training_state
 from speclsp.engine.training.learning import Example, Learner
 from speclsp.engine.training.lora import LoraShape
@@ -40,7 +41,8 @@ from speclsp.weights import cards, store
 
 WORK = OUT.parent / "adapter"
 ACCUMULATED = 8  # examples of a step
-HELD_OUT_EXAMPLES, HELD_OUT_EVERY = 48, 25  # steps
+HELD_OUT_EXAMPLES, HELD_OUT_EVERY = 32, 50  # steps
+MOST_TOKENS = 900  # of an example
 SAVE_EVERY_S = 60.0
 
 
@@ -57,6 +59,7 @@ class Plan:
     steps: int  # 0: the budget decides
     budget_s: float
     seed: int
+    most_tokens: int = MOST_TOKENS
 
 
 class Training:
@@ -64,8 +67,8 @@ class Training:
 
     def __init__(self, learner: Learner, rows: Sequence[dict[str, Any]], plan: Plan, work: Path) -> None:
         self.learner, self.plan, self.work = learner, plan, work
-        self.learned = [example_of(row) for row in rows if row["split"] == "train"]
-        self.held_out = [example_of(row) for row in rows if row["split"] == "held-out"][:HELD_OUT_EXAMPLES]
+        self.learned = examples_of(rows, "train", plan.most_tokens)
+        self.held_out = examples_of(rows, "held-out", plan.most_tokens)[:HELD_OUT_EXAMPLES]
         if len(self.learned) < ACCUMULATED:
             raise InputError(f"there are {len(self.learned)} examples to train on; a step takes {ACCUMULATED}.")
         self.state, self.log = work / "state.safetensors", work / "log.jsonl"
@@ -148,9 +151,10 @@ def islice_from(steps: Iterator[list[int]], done: int) -> Iterator[list[int]]:
     return steps
 
 
-def example_of(row: dict[str, Any]) -> Example:
-    """An example from a line of the data."""
-    return Example(row["prompt"], row["answer"], row["weights"])
+def examples_of(rows: Sequence[dict[str, Any]], split: str, most_tokens: int) -> list[Example]:
+    """The examples of a split with at most `most_tokens` tokens, in the order of the data."""
+    examples = [Example(row["prompt"], row["answer"], row["weights"]) for row in rows if row["split"] == split]
+    return [example for example in examples if example.tokens <= most_tokens]
 
 
 def read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
@@ -165,13 +169,23 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
         raise InputError(f"{path} holds no examples ({error}): `python -m models.training.data` writes it.") from None
 
 
+BF16_PATHS = ("AMX", "AVX-512 BF16")  # of native.PATHS
+
+
+def number_format(device: str) -> torch.dtype:
+    """The faster format. A CPU without bf16 instructions multiplies bf16 ten times slower than float32."""
+    if device == "cpu" and not set(BF16_PATHS) & set(native.paths()):
+        return torch.float32
+    return torch.bfloat16
+
+
 def read_model(directory: Path, device: str) -> nn.Module:
-    """The model in bf16."""
+    """The model in bf16 or in float32, by the speed of the device."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16, attn_implementation="sdpa")
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=number_format(device), attn_implementation="sdpa")
     return model.eval().to(device)
 
 
@@ -187,6 +201,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--scale", type=float, default=2.0)
     parser.add_argument("--first-layer", type=int, default=8, help="layers below it are left alone (8)")
+    parser.add_argument("--most-tokens", type=int, default=MOST_TOKENS, help="longer examples are left out (900)")
     parser.add_argument("--peak-rate", type=float, default=3e-4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's)")
@@ -222,6 +237,7 @@ def main(arguments: Sequence[str]) -> int:
             steps=options.steps,
             budget_s=options.budget_minutes * 60,
             seed=options.seed,
+            most_tokens=options.most_tokens,
         )
         is_done = Training(learner, rows, plan, options.work).run(options.minutes * 60, lambda: bool(stopped))
     except (SpeclspError, OSError) as error:
