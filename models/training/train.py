@@ -204,7 +204,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--most-tokens", type=int, default=MOST_TOKENS, help="longer examples are left out (900)")
     parser.add_argument("--peak-rate", type=float, default=3e-4)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's)")
+    parser.add_argument("--workers", type=int, default=0, help="examples at a time (default: one for each core)")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -219,16 +219,17 @@ def main(arguments: Sequence[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    workers = options.workers or (torch.get_num_threads() if device == "cpu" else 1)
+    torch.set_num_threads(max(1, torch.get_num_threads() // workers))
     try:
         rows, data_sha256 = read_rows(options.data)
         directory = store.path(cards.load(options.model).target)
         if directory is None:
             raise InputError(f"the weights of {options.model} are not here: `speclsp models pull {options.model}`.")
-        model = read_model(directory, "cuda" if torch.cuda.is_available() else "cpu")
+        model = read_model(directory, device)
         shape = LoraShape(rank=options.rank, scale=options.scale, first_layer=options.first_layer)
-        learner = Learner(model, lora.attach(model, shape, options.seed), options.peak_rate)
+        learner = Learner(model, lora.attach(model, shape, options.seed), options.peak_rate, workers)
         plan = Plan(
             data_sha256=data_sha256,
             weights=options.model,

@@ -32,9 +32,9 @@ def tiny() -> PreTrainedModel:
     return AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32).eval()
 
 
-def learner(rate: float = 1e-2) -> Learner:
+def learner(rate: float = 1e-2, workers: int = 1) -> Learner:
     model = tiny()
-    return Learner(model, lora.attach(model, SHAPE), rate)
+    return Learner(model, lora.attach(model, SHAPE), rate, workers)
 
 
 def example(seed: int) -> Example:
@@ -101,6 +101,21 @@ def test_a_training_that_stopped_goes_on_as_if_it_had_not(tmp_path: Path):
     assert second.step_count == 3
     assert train(second, 3, 6) == losses[3:]
     assert all(torch.equal(tensor, tensors(whole)[name]) for name, tensor in tensors(second).items())
+
+
+def test_the_number_of_workers_changes_no_bit():
+    alone, together = learner(), learner(workers=3)
+    examples = [example(number) for number in range(5)]
+    for step in range(3):
+        assert alone.step(examples, step / 3) == together.step(examples, step / 3)
+    assert alone.loss(examples) == together.loss(examples)
+    assert all(torch.equal(tensor, tensors(alone)[name]) for name, tensor in tensors(together).items())
+
+
+def test_a_held_out_loss_that_is_stopped_is_of_the_examples_before():
+    one = learner(workers=2)
+    examples = [example(number) for number in range(5)]
+    assert one.loss(examples, stop=lambda: True) == pytest.approx(one.loss(examples[:2]))
 
 
 def test_a_state_is_never_half_written_and_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
