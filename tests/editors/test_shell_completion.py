@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 LINES = (
     ("speclsp mod", {"models"}),
     ("speclsp models ", {"list", "path", "pull", "remove", "verify"}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-PATIENCE_S = 60.0  # the bound only stops a wait for something that never happens; machines may be busy
+PATIENCE_S = 180.0  # the bound only stops a wait for something that never happens; machines may be busy
 POLL_S = 0.005
 
 

@@ -33,7 +33,7 @@ WHOLE = (
     "--set",
     "completion.disabled_languages=[]",
 )
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 EDITS_PER_NOTIFICATION = 8
 NOTIFICATIONS_PER_QUESTION = 8
 SHARES = {"utf-16": 0.6, "utf-8": 0.2, "utf-32": 0.2}  # shares of the edits: most editors count UTF-16 units

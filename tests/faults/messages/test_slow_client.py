@@ -13,7 +13,7 @@ SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
 REQUESTS = 1_000  # requests of either kind
 GROWTH_MIB = 50
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 TEXTS = 40
 LARGE = "x = 'a line of some length'\n" * 40_000  # 1.1 MB
 

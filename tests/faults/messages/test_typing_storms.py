@@ -23,7 +23,7 @@ from support.faults.typing_storm import (
 from support.lsp.editor_client import CAPABILITIES, Editor, Page, echoed
 
 SOURCE = "def f():\n    return \n"
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 ROUND_MS = 3  # echo generates 19 characters, one a round: an answer takes 60 ms
 RATES = {  # keys a second: concurrent documents, and keys in each for the short run and for the long run
     15: (5, 40, 2000),

@@ -16,7 +16,7 @@ from support.lsp.lsp_client import gone_within
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
-PATIENCE_S = 90.0  # limit of a wait, on a busy machine
+PATIENCE_S = 180.0  # limit of a wait, on a busy machine
 SLOW_ROUNDS = ("--set", "echo.round_ms=30", "--set", "completion.timeout_ms=60000")
 WHOSE = {"shared": (), "its own": ("--set", "engine.shared=false")}
 

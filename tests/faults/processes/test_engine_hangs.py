@@ -26,7 +26,7 @@ from speclsp.daemon.endpoint import EngineEndpoint
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
-PATIENCE_S = 90.0  # limit of a wait, on a busy machine
+PATIENCE_S = 180.0  # limit of a wait, on a busy machine
 HASTY = ("--set", "completion.timeout_ms=500")
 PROBE_S = 5.0  # limit of a health answer while a request waits
 

@@ -13,7 +13,7 @@ from support.lsp.editor_client import CAPABILITIES, Editor, Page
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
-PATIENCE_S = 60.0  # limit for events that must happen; many processes start at once here
+PATIENCE_S = 180.0  # limit for events that must happen; many processes start at once here
 
 
 def open_editors(stack: ExitStack, count: int, *arguments: str) -> list[Editor]:

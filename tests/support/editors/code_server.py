@@ -23,7 +23,7 @@ import psutil
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 SPECLSP = Path(sys.executable).with_name("speclsp")
-PATIENCE_S = 60.0  # limit of any wait, on a busy machine
+PATIENCE_S = 240.0  # limit of any wait, on a busy machine
 NO_GALLERY = json.dumps({"serviceUrl": "", "itemUrl": "", "resourceUrlTemplate": ""})  # disables the gallery
 FLAGS = ("--auth=none", "--disable-telemetry", "--disable-update-check", "--disable-getting-started-override")
 QUIET = {

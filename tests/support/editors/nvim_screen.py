@@ -21,7 +21,7 @@ from typing import Any
 import msgpack
 import psutil
 
-PATIENCE_S = 60.0  # limit of any wait, on a busy machine
+PATIENCE_S = 240.0  # limit of any wait, on a busy machine
 MEANING = {  # the meaning of each highlight group of suggestions
     "ComplHint": "ghost",
     "SpeclspSuggestion": "ghost",

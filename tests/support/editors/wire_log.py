@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 BYTES = {"utf-8": 1, "utf-16": 2, "utf-32": 4}  # bytes of one unit of a position
 
 
