@@ -170,18 +170,18 @@ def acceptance(records: Sequence[Record], costs: Costs) -> dict[str, dict[int, t
     """By source and match length: the number of guesses that were verified, and the share accepted."""
     from speclsp.engine.decoding.policy import MeasuredPolicy
 
-    seen: dict[tuple[str, int], list[int]] = {}
+    accepted_at: dict[tuple[str, int], list[int]] = {}
 
     class Counting(MeasuredPolicy):
         def learn(self, source: str, strength: int, drafted: int, accepted: int) -> None:
             for depth in range(min(accepted + 1, drafted)):
                 level = max(level for level in LEVELS if level <= strength + depth)
-                seen.setdefault((source, level), []).append(depth < accepted)
+                accepted_at.setdefault((source, level), []).append(depth < accepted)
             MeasuredPolicy.learn(self, source, strength, drafted, accepted)
 
     replay(records, Counting(costs), costs, whole=True)
     table: dict[str, dict[int, tuple[int, float]]] = {}
-    for (name, level), outcomes in sorted(seen.items()):
+    for (name, level), outcomes in sorted(accepted_at.items()):
         table.setdefault(name, {})[level] = len(outcomes), round(sum(outcomes) / len(outcomes), 3)
     return table
 

@@ -164,9 +164,11 @@ def main(arguments: Sequence[str]) -> int:
             for number, package in enumerate(packages):
                 bar.show("making examples", number / len(packages), package.name)
                 split = "held-out" if package.is_held_out else "train"
-                made = [*fill_rows(package, encoder), *edit_rows(package, encoder)]
+                examples = [*fill_rows(package, encoder), *edit_rows(package, encoder)]
                 rows += [
-                    {"split": split, **row} for row in made if len(row["prompt"]) + len(row["answer"]) <= MOST_TOKENS
+                    {"split": split, **row}
+                    for row in examples
+                    if len(row["prompt"]) + len(row["answer"]) <= MOST_TOKENS
                 ]
         lines = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in mixed(rows))
         options.out.parent.mkdir(parents=True, exist_ok=True)

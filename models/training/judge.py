@@ -55,12 +55,12 @@ def held_out_cases(packages: Sequence[corpus.Package]) -> list[EditCase]:
         if not is_held_out(package.name) or package.name in known:
             continue
         known.add(package.name)
-        found: dict[str, list[EditCase]] = {kind: [] for kind in pools}
+        cases: dict[str, list[EditCase]] = {kind: [] for kind in pools}
         for path, before, after in files_of(package):
             for case in cases_of_file(path, before, after, random.Random(f"{SEED} judge {package.name} {path}")):
                 if case.kind in KINDS:
-                    found[KINDS[case.kind]].append(case)
-        for kind, listed in found.items():
+                    cases[KINDS[case.kind]].append(case)
+        for kind, listed in cases.items():
             listed.sort(key=lambda case: digest(case.edit.path, case.edit.window, case.after))
             pools[kind] += [(package.name, case) for case in listed[:PER_PACKAGE]]
     for kind, pool in pools.items():
@@ -98,11 +98,18 @@ def compared(base: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any
         raise InputError("the two runs have other cases: make both with the same packages and the same code.")
     result = {}
     for kind in sorted({row["kind"] for row in base}):
-        one, two = ([float(row["right"]) for row in rows if row["kind"] == kind] for rows in (base, other))
-        whole = [1.0] * len(one)
-        difference = bootstrap.difference((two, whole), (one, whole), bootstrap.draws(len(one)))
+        base_right, other_right = (
+            [float(row["right"]) for row in rows if row["kind"] == kind] for rows in (base, other)
+        )
+        whole = [1.0] * len(base_right)
+        difference = bootstrap.difference((other_right, whole), (base_right, whole), bootstrap.draws(len(base_right)))
         assert difference is not None
-        result[kind] = {"cases": len(one), "base": sum(one), "other": sum(two), "difference": difference.json()}
+        result[kind] = {
+            "cases": len(base_right),
+            "base": sum(base_right),
+            "other": sum(other_right),
+            "difference": difference.json(),
+        }
     return result
 
 

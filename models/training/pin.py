@@ -50,7 +50,11 @@ def releases_on_pypi(name: str, ecosystem: str) -> tuple[dict[str, str], str]:
         session = command.get_default_session(options)
         candidates = command._build_package_finder(options, session).find_all_candidates(name)
     ends = ".tar.gz" if ecosystem == "pypi-sdist" else "-none-any.whl"
-    files = {each.link.filename: str(each.version) for each in candidates if each.link.filename.endswith(ends)}
+    files = {
+        candidate.link.filename: str(candidate.version)
+        for candidate in candidates
+        if candidate.link.filename.endswith(ends)
+    }
     return {version: file for file, version in files.items()}, ""
 
 
@@ -110,7 +114,9 @@ def main(names: list[str]) -> int:
             table = jobs[job]
             table["licence"], table["releases"] = licence, listed.multiline(True)
             LIST.write_text(tomlkit.dumps(document), encoding="utf-8")
-            print(f"{table['name']} {', '.join(str(each['version']) for each in releases)}: {licence}", flush=True)
+            print(
+                f"{table['name']} {', '.join(str(release['version']) for release in releases)}: {licence}", flush=True
+            )
     return 0
 
 

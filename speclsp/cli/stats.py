@@ -84,21 +84,21 @@ def nothing(config: settings.Config, weeks: int, older: bool) -> str:
 
 def tables(summary: Summary) -> dict[str, Table]:
     """The tables, by what each is grouped by."""
-    made = {"week": cut({**summary.weeks, "all": summary.whole} if len(summary.weeks) > 1 else summary.weeks, "week")}
-    made["language"] = cut(summary.languages, "language")
+    groups = {"week": cut({**summary.weeks, "all": summary.whole} if len(summary.weeks) > 1 else summary.weeks, "week")}
+    groups["language"] = cut(summary.languages, "language")
     if len(summary.pairs) > 1:
-        made["model"] = cut(summary.pairs, "model")
+        groups["model"] = cut(summary.pairs, "model")
     drafts = summary.whole.drafts
     if drafts:
         head = ("drafter", "tokens drafted", "accepted", "share")
-        made["drafter"] = [
+        groups["drafter"] = [
             head,
             *((name, f"{n}", f"{agreed}", percent(share)) for name, (n, agreed, share) in drafts.items()),
         ]
     if summary.whole.of("next_edit"):
-        made["next edit"] = next_edits(summary)
-    made["request"] = requests(summary.whole)
-    return made
+        groups["next edit"] = next_edits(summary)
+    groups["request"] = requests(summary.whole)
+    return groups
 
 
 def cut(parts: Mapping[str, Figures], name: str) -> Table:
@@ -192,8 +192,8 @@ def as_html(summary: Summary) -> str:
         body.append(
             html_page.picture(title, caption, {theme: html_page.draw(plot, (11, 4), theme) for theme in html_page.INK})
         )
-    made = tables(summary)
-    body += [f"<h2>By {name}</h2>{html_page.table(rows)}" for name, rows in made.items()]
+    groups = tables(summary)
+    body += [f"<h2>By {name}</h2>{html_page.table(rows)}" for name, rows in groups.items()]
     first, last = min(summary.weeks), max(summary.weeks)
     about = f"{first} to {last}. Counted on this machine by speclsp's language server; nothing is sent anywhere."
     return html_page.document("speclsp: usage statistics", about, [*body, f"<p class='dim'>{MEANING}</p>"])

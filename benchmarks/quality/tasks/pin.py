@@ -118,16 +118,18 @@ def pypi(name: str, version: str, ecosystem: str) -> tuple[dict[str, tuple[str, 
         session = command.get_default_session(options)
         candidates = command._build_package_finder(options, session).find_all_candidates(name)
         days: dict[str, str] = {}
-        for page in sorted({each.link.comes_from for each in candidates if each.link.url.startswith("http")}):
+        for page in sorted(
+            {candidate.link.comes_from for candidate in candidates if candidate.link.url.startswith("http")}
+        ):
             answer = session.get(page, headers={"Accept": "application/vnd.pypi.simple.v1+json"})
             days |= {file["filename"]: file["upload-time"][:10] for file in answer.json()["files"]}
     ends = ".tar.gz" if ecosystem == "pypi-sdist" else "-none-any.whl"
-    of_kind = [each for each in candidates if each.link.filename.endswith(ends)]
-    of_kind = [each for each in of_kind if not version or str(each.version) == version]
+    of_kind = [candidate for candidate in candidates if candidate.link.filename.endswith(ends)]
+    of_kind = [candidate for candidate in of_kind if not version or str(candidate.version) == version]
     if not of_kind:
         raise Refused(f"{name} {version} has no {ends} on the index")
-    newest = max(of_kind, key=lambda each: (not each.version.is_prerelease, each.version))
-    versions = {each.link.filename: str(each.version) for each in candidates}
+    newest = max(of_kind, key=lambda candidate: (not candidate.version.is_prerelease, candidate.version))
+    versions = {candidate.link.filename: str(candidate.version) for candidate in candidates}
     return {file: (day, versions.get(file, "")) for file, day in days.items()}, "", newest.link.filename
 
 

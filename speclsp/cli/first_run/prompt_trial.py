@@ -40,20 +40,20 @@ Scores = Mapping["PromptStyle", list[bool]]  # for each style and place: True wh
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TrialPlace:
     """A source line whose end was removed."""
 
     request: Request
     answer: str
 
 
-def places() -> list[Place]:
+def places() -> list[TrialPlace]:
     """PLACES lines, each in another file of this package: half of them whole lines, half cut inside."""
     package = Path(speclsp.__file__).parent
     files = sorted(package.rglob("*.py"), key=lambda file: file.relative_to(package).as_posix())
     dice = random.Random(SEED)
     dice.shuffle(files)
-    chosen: list[Place] = []
+    chosen: list[TrialPlace] = []
     for file in files:
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
         numbers = [n for n in range(LINES_BELOW, len(lines) - LINES_BELOW) if len(lines[n].strip()) >= SHORTEST_LINE]
@@ -71,7 +71,7 @@ def places() -> list[Place]:
             temperature=0.0,
             stop=("\n",),
         )
-        chosen.append(Place(request, lines[n][at:end]))
+        chosen.append(TrialPlace(request, lines[n][at:end]))
         if len(chosen) == PLACES:
             break
     return chosen

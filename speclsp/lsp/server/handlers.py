@@ -248,10 +248,10 @@ async def inline_completion(app: App, params: types.InlineCompletionParams) -> d
         app.recent_activity.cursor_moved(uri, at.line)
     outcome = await server.session.complete(request)
     if selected is None:
-        found = [items.inline_item(suggestion, snapshot, at.line, encoding) for suggestion in outcome.suggestions]
+        listed = [items.inline_item(suggestion, snapshot, at.line, encoding) for suggestion in outcome.suggestions]
     else:
-        found = [items.extended_item(suggestion, selected, snapshot) for suggestion in outcome.suggestions]
-    return {"items": watch_shown(app, at, outcome, found)}
+        listed = [items.extended_item(suggestion, selected, snapshot) for suggestion in outcome.suggestions]
+    return {"items": watch_shown(app, at, outcome, listed)}
 
 
 async def completion(app: App, params: types.CompletionParams) -> dict[str, object]:
