@@ -82,7 +82,7 @@ typedef struct {
 
 typedef struct {
     int8_t *packed;
-    Block *blocks;     /* [out/32][in/256]; NULL: the weights are int8, in `packed` */
+    void *blocks;      /* [out/32][in/256] of Block, or of the path's own type; NULL: the weights are int8, in `packed` */
     float *scale;      /* [out] */
     float *bias;       /* [out] or NULL */
     int32_t *offset;   /* [out] 128 x the sum of an output's weights: VPDPBUSD takes unsigned activations */
@@ -109,6 +109,12 @@ typedef struct {
 typedef struct Model Model;
 typedef void (*Job)(Model *, int32_t chunk);
 
+/* A superblock of Q4_K (ggml): weight = d * step * q - d_base * base, for 8 groups of 32 inputs. */
+typedef struct { float d, d_base; uint8_t step[GROUPS], base[GROUPS], q[BLOCK_INPUTS]; } Superblock;
+
+/* Stores output o of the block at an index. */
+typedef void (*SetOutput)(void *blocks, size_t index, int32_t o, const Superblock *);
+
 struct Model {
     Shape shape;
     Layer *layer;
@@ -117,14 +123,18 @@ struct Model {
     const uint8_t *embedding;     /* [vocab][hidden] bfloat16, or superblocks of Q4_K; owned by the caller */
     float *cos, *sin;             /* [positions][D/2], owned by the caller */
     int32_t path, threads;
-    char flip;                    /* see quantize */
+    char flip, block_flip;        /* see quantize; of 4-bit linears */
     Job multiply, multiply_blocks, attend; /* of the path */
+    SetOutput set_output;
+    size_t block_bytes;           /* of 32 outputs and 256 inputs in 4 bits */
+    void (*sum_groups)(int16_t *sums, const int8_t *row); /* of 256 inputs; NULL: the path needs no sums */
     /* state of one pass */
     int32_t t, start, group, kv_stride;  /* rows, position of the first, positions per layer and head of this cache */
     uint16_t *keys, *values, *q;  /* q: [rows][heads][D] bfloat16, scaled */
     float *x, *h, *qkv, *attended, *act;
     int8_t *quantized;
     float *row_scale;             /* [rows]; [rows][in/256] for 4-bit linears */
+    int16_t *row_sums;            /* [rows][in/32], of quantized activations; for 4-bit linears with AVX2 */
     const Layer *now;
     int32_t now_index;
     const Linear *linear;
@@ -283,9 +293,11 @@ VEC static void quantize_row(Model *m, int32_t row, const float *x, int32_t n) {
         m->row_scale[row] = quantize(to, x, n, l->in, m->flip);
         return;
     }
-    for (int32_t k = 0; k < l->in / BLOCK_INPUTS; k++)
-        m->row_scale[row * (l->in / BLOCK_INPUTS) + k] =
-            quantize(to + k * (BLOCK_INPUTS / 64) * 1024, x + k * BLOCK_INPUTS, BLOCK_INPUTS, BLOCK_INPUTS, m->flip);
+    const int32_t steps = l->in / BLOCK_INPUTS;
+    for (int32_t k = 0; k < steps; k++, to += BLOCK_INPUTS / 64 * 1024) {
+        m->row_scale[row * steps + k] = quantize(to, x + k * BLOCK_INPUTS, BLOCK_INPUTS, BLOCK_INPUTS, m->block_flip);
+        if (m->sum_groups) m->sum_groups(m->row_sums + (row * steps + k) * GROUPS, to);
+    }
 }
 
 VEC static void one_normed(Model *m, int32_t row) {
@@ -750,6 +762,7 @@ static volatile int32_t peak_sink, peak_source = 0x01020304;
 #define DOT4 dot4
 #define MOST 3
 #define BLOCKS 2
+#define INT8_ONLY /* products4_avx2.h has the 4-bit products */
 #include "products.h"
 #define MULTIPLY multiply_vnni /* VPDPBUSD of AVX-VNNI */
 #define TARGET __attribute__((target("avx2,fma,avxvnni")))
@@ -801,9 +814,6 @@ static float half_to_float(const uint8_t *at) {
     return half >> 15 ? -value : value;
 }
 
-/* A superblock of Q4_K (ggml): weight = d * step * q - d_base * base, for 8 groups of 32 inputs. */
-typedef struct { float d, d_base; uint8_t step[GROUPS], base[GROUPS], q[BLOCK_INPUTS]; } Superblock;
-
 static Superblock read_q4k(const uint8_t *at) {
     Superblock s = {.d = half_to_float(at), .d_base = half_to_float(at + 2)};
     const uint8_t *packed = at + 4, *nibbles = at + 16;
@@ -821,6 +831,38 @@ static Superblock read_q4k(const uint8_t *at) {
 static float weight_of(const Superblock *s, int32_t i) {
     return s->d * (float)s->step[i / 32] * (float)s->q[i] - s->d_base * (float)s->base[i / 32];
 }
+
+/* Set one output of a block: choose its scale and factors, and store its numbers. */
+static void set_output(void *blocks, size_t index, int32_t o, const Superblock *s) {
+    Block *block = (Block *)blocks + index;
+    float most = 1e-12f;
+    int32_t steps = 1;
+    for (int32_t i = 0; i < BLOCK_INPUTS; i++) {
+        const float w = weight_of(s, i);
+        if (w > most) most = w;
+        if (-w > most) most = -w;
+        if (s->step[i / 32] > steps) steps = s->step[i / 32];
+    }
+    const float ideal = 256.0f * 127.0f * s->d / most, top = 4095.0f / (float)steps; /* 4095 * 15 fits 16 bits */
+    const int32_t factor = (int32_t)(ideal > top ? top : ideal < -top ? -top : ideal);
+    const float scale = factor ? 256.0f * s->d / (float)factor : most / 127.0f; /* d * step: a whole number of scale/256 */
+    block->scale[o] = scale;
+    block->factor[o] = (uint16_t)factor;
+    block->base_factor[o] = (uint16_t)(int64_t)(256.0f * s->d_base / scale + 0.5f); /* sums are modulo 2^16 */
+    int32_t sum = 0;
+    for (int32_t i = 0; i < BLOCK_INPUTS; i++) {
+        Group *group = &block->group[i / 32];
+        group->step[o] = s->step[i / 32], group->base[o] = s->base[i / 32];
+        sum += (int16_t)(group->step[o] * block->factor[o] * s->q[i] + 128 - group->base[o] * block->base_factor[o]) >> 8;
+        uint8_t *pair = group->nibbles + o / 16 * 256 + i % 32 / 8 * 64 + o % 16 * 4 + i % 4 / 2 * 2;
+        pair[i % 8 / 4] |= (uint8_t)(s->q[i] << i % 2 * 4);
+    }
+    block->offset[o] = 128 * sum;
+}
+
+#ifdef NARROW
+#include "products4_avx2.h"
+#endif
 
 /* ── one pass ────────────────────────────────────────────────────────────────────────────────────────────────────── */
 
@@ -939,7 +981,7 @@ static void unmap(void *at, size_t bytes) {
 }
 
 static size_t packed_bytes(const Linear *l) { return (size_t)l->out * l->in; }
-static size_t block_bytes(const Linear *l) { return (size_t)l->out / 32 * (l->in / BLOCK_INPUTS) * sizeof(Block); }
+static size_t blocks_bytes(const Model *m, const Linear *l) { return (size_t)l->out / 32 * (l->in / BLOCK_INPUTS) * m->block_bytes; }
 
 static Linear *linear_at(Model *m, int32_t layer, int32_t which) {
     return layer < 0 ? &m->head : &m->layer[layer].linear[which];
@@ -1000,7 +1042,8 @@ int32_t speclsp_path(void) {
 
 static void choose_path(Model *m, int32_t path) {
     m->path = path;
-    m->flip = path == USE_AMX ? 0 : ACTIVATION_FLIP;
+    m->flip = m->block_flip = path == USE_AMX ? 0 : ACTIVATION_FLIP;
+    m->set_output = set_output, m->block_bytes = sizeof(Block);
     m->attend = attend_vectors;
 #if defined(ARM64)
     m->multiply = path == USE_DOTPROD ? multiply_dotprod : multiply_neon;
@@ -1008,7 +1051,11 @@ static void choose_path(Model *m, int32_t path) {
 #elif defined(NARROW)
     const Features f = features();
     m->multiply = path == USE_AVX2 ? multiply_avx2 : f.a1 >> 4 & 1 ? multiply_vnni : multiply_vnni_evex;
-    m->multiply_blocks = path == USE_AVX2 ? multiply_avx2_blocks : f.a1 >> 4 & 1 ? multiply_vnni_blocks : multiply_vnni_evex_blocks;
+    m->multiply_blocks = f.a1 >> 4 & 1 ? multiply_vnni_blocks : multiply_vnni_evex_blocks;
+    if (path == USE_AVX2) { /* its blocks hold the numbers of the file, and its products take signed activations */
+        m->multiply_blocks = multiply_nibbles, m->block_flip = 0, m->sum_groups = sum_groups;
+        m->set_output = set_nibbles, m->block_bytes = sizeof(NibbleBlock);
+    }
 #else
     m->multiply = path == USE_AMX ? multiply_amx : multiply_vectors;
     m->multiply_blocks = multiply_vectors_blocks; /* not with AMX: its activations are signed */
@@ -1038,13 +1085,14 @@ Model *speclsp_new(const Shape *shape, const void *embedding, const float *cos, 
     m->act = zeroed((size_t)rows * s->inner * 4);
     m->quantized = zeroed((size_t)rows * widest);
     m->row_scale = zeroed((size_t)rows * (widest / BLOCK_INPUTS + 1) * 4);
+    m->row_sums = zeroed((size_t)rows * (widest / BLOCK_INPUTS + 1) * GROUPS * 2);
     m->q = zeroed((size_t)rows * attention * 2);
     m->scores = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
     m->weights = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
     m->sums = zeroed((size_t)m->threads * (s->rows + 2 * ROWS) * 32 * 4);
     atomic_store(&m->names, 1);
     pthread_mutex_init(&m->lock, NULL), pthread_cond_init(&m->woken, NULL);
-    if (!m->layer || !m->x || !m->h || !m->qkv || !m->attended || !m->act || !m->quantized || !m->row_scale || !m->scores || !m->q || !m->weights || !m->sums) return NULL;
+    if (!m->layer || !m->x || !m->h || !m->qkv || !m->attended || !m->act || !m->quantized || !m->row_scale || !m->row_sums || !m->scores || !m->q || !m->weights || !m->sums) return NULL;
     for (int32_t i = 1; i < m->threads; i++)
         if (pthread_create(&m->crew[i], NULL, work, m)) { m->threads = i; break; }
     return m;
@@ -1091,33 +1139,6 @@ VEC static void pack(Model *m, int32_t chunk) {
     }
 }
 
-/* Set one output of a block: choose its scale and factors, and store its numbers. */
-static void set_output(Block *block, int32_t o, const Superblock *s) {
-    float most = 1e-12f;
-    int32_t steps = 1;
-    for (int32_t i = 0; i < BLOCK_INPUTS; i++) {
-        const float w = weight_of(s, i);
-        if (w > most) most = w;
-        if (-w > most) most = -w;
-        if (s->step[i / 32] > steps) steps = s->step[i / 32];
-    }
-    const float ideal = 256.0f * 127.0f * s->d / most, top = 4095.0f / (float)steps; /* 4095 * 15 fits 16 bits */
-    const int32_t factor = (int32_t)(ideal > top ? top : ideal < -top ? -top : ideal);
-    const float scale = factor ? 256.0f * s->d / (float)factor : most / 127.0f; /* d * step: a whole number of scale/256 */
-    block->scale[o] = scale;
-    block->factor[o] = (uint16_t)factor;
-    block->base_factor[o] = (uint16_t)(int64_t)(256.0f * s->d_base / scale + 0.5f); /* sums are modulo 2^16 */
-    int32_t sum = 0;
-    for (int32_t i = 0; i < BLOCK_INPUTS; i++) {
-        Group *group = &block->group[i / 32];
-        group->step[o] = s->step[i / 32], group->base[o] = s->base[i / 32];
-        sum += (int16_t)(group->step[o] * block->factor[o] * s->q[i] + 128 - group->base[o] * block->base_factor[o]) >> 8;
-        uint8_t *pair = group->nibbles + o / 16 * 256 + i % 32 / 8 * 64 + o % 16 * 4 + i % 4 / 2 * 2;
-        pair[i % 8 / 4] |= (uint8_t)(s->q[i] << i % 2 * 4);
-    }
-    block->offset[o] = 128 * sum;
-}
-
 /* Pack 32 outputs: rows of Q4_K -> blocks. */
 static void pack_blocks(Model *m, int32_t chunk) {
     const Packing *p = m->packing;
@@ -1127,21 +1148,21 @@ static void pack_blocks(Model *m, int32_t chunk) {
         const uint8_t *from = (const uint8_t *)p->weight + (size_t)(row < 0 ? 0 : row) * steps * Q4K_BYTES;
         for (int32_t k = 0; k < steps && row >= 0; k++) {
             const Superblock s = read_q4k(from + k * Q4K_BYTES);
-            set_output(&p->to->blocks[(size_t)chunk * steps + k], o, &s);
+            m->set_output(p->to->blocks, (size_t)chunk * steps + k, o, &s);
         }
     }
 }
 
 /* Memory for a linear, and its bias in the packed order. 0: done; 1: no memory. */
-static int32_t allocate(Linear *l, const Packing *p, const float *bias, int four_bits) {
+static int32_t allocate(const Model *m, Linear *l, const Packing *p, const float *bias, int four_bits) {
     l->out = p->interleave ? (p->out / 2 + 15) / 16 * 32 : (p->out + 31) / 32 * 32;
     l->in = (p->in + 63) / 64 * 64;
-    if (four_bits) l->blocks = zeroed(block_bytes(l));
+    if (four_bits) l->blocks = zeroed(blocks_bytes(m, l));
     else l->packed = zeroed(packed_bytes(l));
     l->scale = aligned_alloc(64, (size_t)l->out * 4);
     l->offset = aligned_alloc(64, (size_t)l->out * 4);
     l->bias = bias ? aligned_alloc(64, (size_t)l->out * 4) : NULL;
-    if (!(four_bits ? (void *)l->blocks : l->packed) || !l->scale || !l->offset || (bias && !l->bias)) return 1;
+    if (!(four_bits ? l->blocks : l->packed) || !l->scale || !l->offset || (bias && !l->bias)) return 1;
     for (int32_t o = 0; bias && o < l->out; o++) {
         const int32_t row = published_row(p, o);
         l->bias[o] = row < 0 ? 0.0f : bias[row];
@@ -1155,7 +1176,7 @@ int32_t speclsp_linear(Model *m, int32_t layer, int32_t which, const void *weigh
                        int32_t four_bits) {
     Linear *l = linear_at(m, layer, which);
     const Packing p = {weight, l, out, in, layer >= 0 && which == UP};
-    if (allocate(l, &p, bias, four_bits)) return 1;
+    if (allocate(m, l, &p, bias, four_bits)) return 1;
     m->packing = &p;
     run(m, four_bits ? pack_blocks : pack, l->out / 32);
     return 0;
@@ -1176,8 +1197,8 @@ int32_t speclsp_norm(Model *m, int32_t layer, int32_t which, const float *weight
 
 #include "peaks.h"
 
-static void linear_free(Linear *l) {
-    unmap(l->packed, packed_bytes(l)), unmap(l->blocks, block_bytes(l));
+static void linear_free(const Model *m, Linear *l) {
+    unmap(l->packed, packed_bytes(l)), unmap(l->blocks, blocks_bytes(m, l));
     free(l->scale), free(l->offset), free(l->bias);
 }
 
@@ -1187,17 +1208,19 @@ void speclsp_free(Model *m) {
     for (int32_t i = 1; i < m->threads; i++) pthread_join(m->crew[i], NULL);
     const Shape *s = &m->shape;
     for (int32_t i = 0; i < s->layers; i++) {
-        for (int32_t k = 0; k < LINEARS; k++) linear_free(&m->layer[i].linear[k]);
+        for (int32_t k = 0; k < LINEARS; k++) linear_free(m, &m->layer[i].linear[k]);
         free(m->layer[i].norm_attention), free(m->layer[i].norm_mlp), free(m->layer[i].norm_q), free(m->layer[i].norm_k);
     }
-    linear_free(&m->head);
+    linear_free(m, &m->head);
     const int32_t rows = (s->rows + 2 * ROWS - 1) / (2 * ROWS) * 2 * ROWS, attention = s->heads * s->head_dim;
     const int32_t qkv = (attention + 2 * s->kv_heads * s->head_dim + 31) / 32 * 32;
     int32_t widest = s->inner > s->hidden ? s->inner : s->hidden;
     widest = ((widest > attention ? widest : attention) + 63) / 64 * 64;
     unmap(m->x, (size_t)rows * s->hidden * 4), unmap(m->h, (size_t)rows * s->hidden * 4);
     unmap(m->qkv, (size_t)rows * (qkv > 32 ? qkv : 32) * 4), unmap(m->attended, (size_t)rows * attention * 4);
-    unmap(m->act, (size_t)rows * s->inner * 4), unmap(m->quantized, (size_t)rows * widest), unmap(m->row_scale, (size_t)rows * (widest / BLOCK_INPUTS + 1) * 4);
+    unmap(m->act, (size_t)rows * s->inner * 4), unmap(m->quantized, (size_t)rows * widest);
+    unmap(m->row_scale, (size_t)rows * (widest / BLOCK_INPUTS + 1) * 4);
+    unmap(m->row_sums, (size_t)rows * (widest / BLOCK_INPUTS + 1) * GROUPS * 2);
     unmap(m->q, (size_t)rows * attention * 2);
     unmap(m->scores, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
     unmap(m->weights, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);

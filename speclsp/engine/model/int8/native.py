@@ -43,7 +43,7 @@ SETTINGS = {  # values of engine.cpu_path
     "neon": "NEON",
 }
 Q4K_WEIGHTS, Q4K_BYTES = 256, 144  # of a superblock of Q4_K in a file
-BLOCK_BITS = 4.875  # of a weight, in forward.c's 4-bit blocks
+FILE_PRODUCTS = ("AVX2",)  # paths that multiply the 4-bit numbers of the file; the others make int8 from them
 QKV, OUT, UP, DOWN = range(4)
 NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K = range(4)
 PARTS = ("qkv", "out", "up", "down", "head", "attention", "rows")  # of a pass, timed separately
@@ -220,7 +220,7 @@ class NativeDecoder(CachedModel):
             self.head_weights += out * width
         else:
             self.layer_weights += out * width
-        self.weight_bytes += int(out * width * BLOCK_BITS / 8) if four_bits else out * width
+        self.weight_bytes += int(out * width * block_bits(self.path) / 8) if four_bits else out * width
         float_bias = None if bias is None else bias.float().contiguous()
         bias_at = None if float_bias is None else address(float_bias)
         if self._library.speclsp_linear(self._model, layer, which, address(rows), bias_at, out, width, four_bits):
@@ -380,6 +380,11 @@ def build(
     decoder.set_linear(LAST, 0, (embedding if tied else weights(["lm_head"]))[: shape.vocab], None)
     decoder.set_norm(LAST, 0, get("model.norm.weight"))
     return decoder
+
+
+def block_bits(path: str) -> float:
+    """Bits of a weight in forward.c's 4-bit blocks."""
+    return 4.75 if path in FILE_PRODUCTS else 4.875
 
 
 def whole_blocks(tokens: int) -> int:
