@@ -49,7 +49,7 @@ def relative_error(decoder: NativeDecoder, path: str, embedding: torch.Tensor, h
 def test_a_linear_multiplies_blocks_as_specified(path: str, model: Path):
     embedding, head = (q4k_models.random_blocks(1000, 512, seed) for seed in (1, 2))
     decoder = linear_alone(path, model, embedding, head)
-    assert decoder.number_format == "int4" and decoder.weight_bytes == 1000 * 512 * native.block_bits(path) / 8
+    assert decoder.number_format == "int4" and decoder.weight_bytes == 1000 * 512 * native.BLOCK_BITS[path] / 8
     assert relative_error(decoder, path, embedding, head) < 2e-3, "an activation at .5 may round the other way"
 
 
@@ -104,7 +104,7 @@ def test_passes_of_any_width_give_the_same_bits(path: str, split: int, model: Pa
 def test_paths_differ_in_the_last_bits_only(path: str, model: Path):
     """And in the rounding of the weights, if one multiplies the numbers of the file and the other int8."""
     best, other = (native_decoder(model, name, 1000).forward(IDS[:230]) for name in (PATHS[0], path))
-    alike = native.block_bits(PATHS[0]) == native.block_bits(path)
+    alike = native.BLOCK_BITS[PATHS[0]] == native.BLOCK_BITS[path]
     assert (best - other).norm() / best.norm() < (0.02 if alike else 0.05)
 
 
@@ -134,6 +134,13 @@ def test_a_path_without_4_bit_products_widens(model: Path, monkeypatch: pytest.M
     """The loader asks for floats when the path is AMX, here that of another instruction set under its name."""
     monkeypatch.setitem(native.PATHS, "AMX", native.PATHS[PATHS[0]])
     assert native_decoder(model, "AMX", 1000).number_format == "int8"
+
+
+def test_files_with_and_without_blocks_are_distinguished(model: Path, tmp_path: Path):
+    assert q4k_blocks.has_blocks(model) and not q4k_blocks.has_blocks(tmp_path)
+    save_file({"model.norm.weight": torch.ones(4)}, tmp_path / "model.safetensors")
+    (tmp_path / "other.safetensors").write_bytes(b"cut short")
+    assert not q4k_blocks.has_blocks(tmp_path)
 
 
 def test_dequantized_blocks_are_the_values_of_the_file():

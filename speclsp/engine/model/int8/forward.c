@@ -68,7 +68,8 @@ enum { HEAD_MS = LINEARS, ATTENTION_MS, ROWS_MS, PARTS }; /* indices of a pass's
  * end, inputs c, c+1, c+4, c+5 of 8 inputs, c being 0 for the first 16 bits of an output and 2 for the second. */
 typedef struct { uint8_t step[32], base[32], nibbles[512]; } Group;
 
-/* 4-bit weights of 32 outputs and 256 inputs, from Q4_K. A number q of 0 to 15 stands for the weight
+/* 4-bit weights of 32 outputs and 256 inputs, from Q4_K; AVX2 has its own in products4_avx2.h. A number q of
+ * 0 to 15 stands for the weight
  *     scale * w,  w = (step * factor * q + 128 - base * base_factor) >> 8,  an int8
  * Activations have a scale for each row and block. step and base are Q4_K's own 6-bit numbers of the group. scale, factor
  * and base_factor are chosen for the output's 256 weights so that the largest w is about 127. Rounding to w is finer than
