@@ -4,7 +4,7 @@
 
 The model must be converted from a Q4_K file. Passes of both formats take turns over a cache of 600 tokens, so a machine
 that slows down slows both alike. The error is that of the logits against float32 arithmetic on the file's values.
-Writes benchmarks/results/int4-<model>.json.
+Writes benchmarks/results/int4-<model>-<path>.json.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from benchmarks import results_file
 from benchmarks.speed.floor import CONTEXT_TOKENS, timed_ms
 from benchmarks.speed.holes import source
 from speclsp.engine.loading.checkpoint import read_decoder, read_tokenizer
+from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.weights import cards, store
 
@@ -98,7 +99,8 @@ def bench(pair: str, turns: int) -> bool:
         "read_mib": read,
         "logits_error": errors,
     }
-    results_file.write("int4", figures, name=f"int4-{card.target.name}")
+    slug = next(setting for setting, of in native.SETTINGS.items() if of == path)
+    results_file.write("int4", figures, name=f"int4-{card.target.name}-{slug}")
     return True
 
 

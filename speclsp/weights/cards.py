@@ -130,7 +130,10 @@ class Card:
         return (self.target,) if self.draft is None else (self.target, self.draft)
 
     def needed_mib(self, device: str, free_mib: int, quantization: str) -> int:
-        """Memory in the number format that would be loaded; 0 without a figure. On a GPU, "auto" falls back to nf4."""
+        """Memory in the number format that would be loaded; 0 without a figure. On a GPU, "auto" falls back to nf4.
+
+        On a CPU, "auto" is int8 here. The engine may choose int4, which needs less: it knows the files and the path.
+        """
         if quantization == "auto":
             formats, margin_mib = (["int8"], 0) if device == "cpu" else (["bf16", "nf4"], MARGIN_MIB)
             sizes = [self.memory_mib[name] + margin_mib for name in formats if name in self.memory_mib]

@@ -25,7 +25,7 @@ from speclsp.engine.decoding.fused_round import FusedRound, warm_up
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
-from speclsp.engine.loading import adapter_choice, prompt_choice
+from speclsp.engine.loading import adapter_choice, prompt_choice, q4k_blocks
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint import (
     check_same_tokenizer,
@@ -285,22 +285,29 @@ def pick_device(wanted: str) -> str:
     return "cuda" if wanted == "auto" and available else "cpu" if wanted == "auto" else wanted
 
 
-def pick_format(wanted: str, device: str, parameters: int) -> str:
+def pick_format(wanted: str, device: str, parameters: int, blocks: bool = False) -> str:
     """The number format of the target's linears: "fp32" | "bf16" | "int8" | "int4" | "nf4".
 
-    "auto" is not "int4": on two cores of a Zen 4, rounds of 8 to 16 rows are slower with it (docs/benchmarks.md).
+    "auto" is "int4" on paths that multiply the file's own numbers: faster than int8 at every width. Elsewhere rounds
+    of 8 to 16 rows are slower with it (docs/engine.md).
+
+    Args:
+        blocks: the files have 4-bit blocks. Without them, and on paths that widen them, "int4" is "int8".
 
     Raises:
         WeightsError: that format does not run on that device.
     """
     if wanted in ("int8", "int4") and device != "cpu":
         raise WeightsError(f'engine.quantization = "{wanted}" runs on a CPU only: set "bf16", "nf4" or "auto".')
+    blocks = blocks and native.best_path() in native.BLOCK_BITS
     if wanted != "auto":
-        return wanted
+        return "int8" if wanted == "int4" and not blocks else wanted
     if device != "cpu":
         return "bf16"
     if 0 < parameters < SMALL_PARAMETERS:
         return "fp32"
+    if blocks and native.best_path() in native.FILE_PRODUCTS:
+        return "int4"
     return "int8" if native.best_path() or int8_is_exact() else quicker_float()
 
 
@@ -336,7 +343,7 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
         OutOfMemory: it does not fit.
     """
     wanted, context_tokens = config.engine.quantization, config.engine.context_tokens
-    number_format = pick_format(wanted, device, card.target.parameters)
+    number_format = pick_format(wanted, device, card.target.parameters, q4k_blocks.has_blocks(target_dir))
     if device == "cpu":
         check_memory(card, number_format, device, with_draft=draft_dir is not None)
         return MemoryPlan(

@@ -7,8 +7,14 @@ Other decoders dequantize them.
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
 import torch
 from torch import Tensor
+
+from speclsp.weights.untrusted import safetensors_header
+from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 SUFFIX = ".q4k"
 SUPERBLOCK_WEIGHTS, SUPERBLOCK_BYTES = 256, 144
@@ -18,6 +24,15 @@ SLICE_ROWS = 4096  # dequantized at a time
 def blocks_name(name: str) -> str:
     """The name of a tensor's blocks: layers.0.mlp.up_proj.weight -> layers.0.mlp.up_proj.q4k."""
     return name.removesuffix(".weight") + SUFFIX
+
+
+def has_blocks(directory: Path) -> bool:
+    """True if a tensor of a model's directory is stored as blocks. Files that cannot be read have none."""
+    for file in directory.glob("*.safetensors"):
+        with contextlib.suppress(Unreadable):  # `read_decoder` names the file and the defect
+            if any(name.endswith(SUFFIX) for name in safetensors_header.read(file)):
+                return True
+    return False
 
 
 def dequantize(blocks: Tensor) -> Tensor:

@@ -280,6 +280,19 @@ def test_a_cpu_without_exact_int8_uses_its_faster_float_format(monkeypatch: pyte
     assert loading.pick_format("auto", "cpu", 10**9) == "fp32"
 
 
+@pytest.mark.parametrize("path", [*native.PATHS, ""])
+def test_4_bit_blocks_are_chosen_where_they_are_faster(path: str, monkeypatch: pytest.MonkeyPatch):
+    """Without blocks in the files, or without products of blocks, int4 is int8: memory is checked for it."""
+    monkeypatch.setattr(native, "best_path", lambda: path)
+    monkeypatch.setattr(loading, "int8_is_exact", lambda: True)
+    assert loading.pick_format("auto", "cpu", 10**9, blocks=True) == ("int4" if path == "AVX2" else "int8")
+    assert loading.pick_format("int4", "cpu", 10**9, blocks=True) == ("int8" if path in ("AMX", "") else "int4")
+    for wanted in ("auto", "int4", "int8"):
+        assert loading.pick_format(wanted, "cpu", 10**9, blocks=False) == "int8"
+    assert loading.pick_format("int8", "cpu", 10**9, blocks=True) == "int8"
+    assert loading.pick_format("auto", "cuda", 10**9, blocks=True) == "bf16"
+
+
 def test_a_number_format_that_a_device_cannot_run_is_named():
     for number_format in ("int8", "int4"):
         with pytest.raises(WeightsError, match=f'"{number_format}" runs on a CPU only'):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from speclsp.engine.loading.q4k_blocks import SUPERBLOCK_BYTES, SUPERBLOCK_WEIGHTS, blocks_name
+from speclsp.engine.model.int8.native import FILE_PRODUCTS
 from support.engine.random_models import save_random
 
 SIZES = {"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 768}
@@ -57,7 +58,7 @@ def file_values(blocks: torch.Tensor) -> NDArray[np.float32]:
 
 
 def block_values(blocks: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The int8 weights that forward.c multiplies, [out, superblocks, 256], and their scales, [out, superblocks]."""
+    """The int8 weights of paths outside FILE_PRODUCTS, [out, superblocks, 256]; their scales, [out, superblocks]."""
     d, d_base, step, base, q = superblocks(blocks)
     values = d * step * q - d_base * base
     most = np.maximum(np.abs(values).max((2, 3), keepdims=True), np.float32(1e-12))
@@ -70,10 +71,13 @@ def block_values(blocks: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.fl
     return (whole >> 8).reshape(*d.shape[:2], -1), scale[..., 0, 0].astype(np.float32)
 
 
-def product(x: NDArray[np.float32], blocks: torch.Tensor) -> NDArray[np.float64]:
+def product(x: NDArray[np.float32], blocks: torch.Tensor, path: str) -> NDArray[np.float64]:
     """[T, in] by blocks of [out, in]: int8 activations with one scale for each row and 256 inputs, exact sums."""
     rows = x.reshape(len(x), -1, SUPERBLOCK_WEIGHTS)
     row_scale = np.abs(rows).max(2, keepdims=True) / np.float32(127)  # [T, superblocks, 1]
+    inputs = np.rint(rows / row_scale).astype(np.int64)
+    if path in FILE_PRODUCTS:
+        return (inputs * row_scale.astype(np.float64)).reshape(x.shape) @ file_values(blocks).astype(np.float64).T
     weights, scale = block_values(blocks)
-    sums = np.einsum("tki,oki->tok", np.rint(rows / row_scale).astype(np.int64), weights)
+    sums = np.einsum("tki,oki->tok", inputs, weights)
     return np.einsum("tok,ok,tk->to", sums, scale.astype(np.float64), row_scale[..., 0])

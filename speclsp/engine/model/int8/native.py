@@ -43,7 +43,9 @@ SETTINGS = {  # values of engine.cpu_path
     "neon": "NEON",
 }
 Q4K_WEIGHTS, Q4K_BYTES = 256, 144  # of a superblock of Q4_K in a file
-BLOCK_BITS = 4.875  # of a weight, in forward.c's 4-bit blocks
+FILE_PRODUCTS = ("AVX2",)  # paths that multiply the 4-bit numbers of the file; the others make int8 from them
+# bits of a weight in forward.c's 4-bit blocks; AMX's tiles multiply int8
+BLOCK_BITS = {path: 4.75 if path in FILE_PRODUCTS else 4.875 for path in PATHS if path != "AMX"}
 QKV, OUT, UP, DOWN = range(4)
 NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K = range(4)
 PARTS = ("qkv", "out", "up", "down", "head", "attention", "rows")  # of a pass, timed separately
@@ -220,7 +222,7 @@ class NativeDecoder(CachedModel):
             self.head_weights += out * width
         else:
             self.layer_weights += out * width
-        self.weight_bytes += int(out * width * BLOCK_BITS / 8) if four_bits else out * width
+        self.weight_bytes += int(out * width * BLOCK_BITS[self.path] / 8) if four_bits else out * width
         float_bias = None if bias is None else bias.float().contiguous()
         bias_at = None if float_bias is None else address(float_bias)
         if self._library.speclsp_linear(self._model, layer, which, address(rows), bias_at, out, width, four_bits):
@@ -338,7 +340,7 @@ def build(
         read: a tensor by name; with `optional=True`, None when there is none.
         keep_blocks: keep weights in 4 bits that `read` has as NAME.q4k; false: widen them to int8.
     """
-    keep_blocks = keep_blocks and (path or best_path()) != "AMX"  # its tiles multiply int8
+    keep_blocks = keep_blocks and (path or best_path()) in BLOCK_BITS
 
     def get(name: str) -> Tensor:
         tensor = read(name)

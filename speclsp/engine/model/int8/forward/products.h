@@ -2,6 +2,7 @@
  *     MULTIPLY  the function's name         TARGET  its target attribute
  *     DOT4      sums += four unsigned activations times four signed weights
  *     MOST      rows of a pass              BLOCKS  groups of 16 outputs of a pass, 1 or 2
+ *     INT8_ONLY (may be undefined) without the products of 4-bit blocks
  * MOST * BLOCKS sums, the weights and one activation fit the registers. */
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -103,6 +104,7 @@ TARGET static void MULTIPLY(Model *m, int32_t chunk) {
     }
 }
 
+#ifndef INT8_ONLY
 /* The int8 weights of 16 outputs (half 0 or 1) and the 32 inputs of group g, four inputs in each w. See Block. */
 TARGET static inline __attribute__((always_inline)) void UNPACK(ints w[8], const Block *block, int32_t g, int32_t half) {
     const ints nibble = all_int(0x000f000f), high_byte = all_int((int32_t)0xff00ff00), low_byte = all_int(0x00ff00ff);
@@ -160,7 +162,7 @@ TARGET static void BLOCKWISE(Model *m, int32_t chunk) {
     float *sums = (float *)m->sums + (size_t)thread_name * (m->shape.rows + 2 * ROWS) * 32; /* [rows][32] */
     int8_t weights[32 * BLOCK_INPUTS] __attribute__((aligned(64)));
     for (int32_t output = chunk * m->span; output < end; output++) {
-        const Block *block = l->blocks + (size_t)output * steps;
+        const Block *block = (const Block *)l->blocks + (size_t)output * steps;
         memset(sums, 0, (size_t)m->t * 32 * 4);
         for (int32_t k = 0; k < steps; k++, block++) {
             if (m->t > FEW_ROWS) STORE_BLOCK(weights, block);
@@ -192,6 +194,8 @@ TARGET static void BLOCKWISE(Model *m, int32_t chunk) {
     }
 }
 
+#endif
+
 /* Multiply-adds a second of one thread with everything in registers: no pass is faster. */
 TARGET static double PEAK(double seconds) {
     ints sums[MOST][BLOCKS], w[BLOCKS];
@@ -220,6 +224,7 @@ TARGET static double PEAK(double seconds) {
 #undef STREAM
 #undef MULTIPLY
 #undef TARGET
+#undef INT8_ONLY
 #undef DOT4
 #undef MOST
 #undef BLOCKS

@@ -1,0 +1,133 @@
+/* Memory of a model, and its weights: quantized, packed, copied. */
+#pragma once
+
+/* A new model without weights; NULL: no memory. `path` is a result of speclsp_path. */
+Model *speclsp_new(const Shape *shape, const void *embedding, const float *cos, const float *sin, int32_t threads, int32_t path) {
+    Model *m = calloc(1, sizeof *m);
+    if (!m) return NULL;
+    m->shape = *shape;
+    const Shape *s = &m->shape;
+    m->embedding = embedding, m->cos = (float *)cos, m->sin = (float *)sin;
+    choose_path(m, path);
+    m->threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
+    const int32_t rows = (s->rows + 2 * ROWS - 1) / (2 * ROWS) * 2 * ROWS;
+    const int32_t attention = s->heads * s->head_dim, qkv = (attention + 2 * s->kv_heads * s->head_dim + 31) / 32 * 32;
+    int32_t widest = s->inner > s->hidden ? s->inner : s->hidden;
+    widest = ((widest > attention ? widest : attention) + 63) / 64 * 64;
+    m->layer = calloc((size_t)s->layers, sizeof *m->layer);
+    m->x = zeroed((size_t)rows * s->hidden * 4);
+    m->h = zeroed((size_t)rows * s->hidden * 4);
+    m->qkv = zeroed((size_t)rows * (qkv > 32 ? qkv : 32) * 4);
+    m->attended = zeroed((size_t)rows * attention * 4);
+    m->act = zeroed((size_t)rows * s->inner * 4);
+    m->quantized = zeroed((size_t)rows * widest);
+    m->row_scale = zeroed((size_t)rows * (widest / BLOCK_INPUTS + 1) * 4);
+    m->row_sums = zeroed((size_t)rows * (widest / BLOCK_INPUTS + 1) * GROUPS * 2);
+    m->q = zeroed((size_t)rows * attention * 2);
+    m->scores = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
+    m->weights = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
+    m->sums = zeroed((size_t)m->threads * (s->rows + 2 * ROWS) * 32 * 4);
+    atomic_store(&m->names, 1);
+    pthread_mutex_init(&m->lock, NULL), pthread_cond_init(&m->woken, NULL);
+    if (!m->layer || !m->x || !m->h || !m->qkv || !m->attended || !m->act || !m->quantized || !m->row_scale || !m->row_sums || !m->scores || !m->q || !m->weights || !m->sums) return NULL;
+    for (int32_t i = 1; i < m->threads; i++)
+        if (pthread_create(&m->crew[i], NULL, work, m)) { m->threads = i; break; }
+    return m;
+}
+
+/* The published row of a packed one, -1 for padding. Gate and up, `out/2` rows each, are interleaved by 16: block 2i is
+ * gate, 2i+1 up. */
+static int32_t published_row(const Packing *p, int32_t place) {
+    if (!p->interleave) return place < p->out ? place : -1;
+    const int32_t row = place / 32 * 16 + place % 16;
+    return row < p->out / 2 ? place / 16 % 2 * (p->out / 2) + row : -1;
+}
+
+/* Quantize and pack 32 outputs: bfloat16 rows -> int8 with one scale each. */
+VEC static void pack(Model *m, int32_t chunk) {
+    const Packing *p = m->packing;
+    const Linear *l = p->to;
+    int8_t *to = l->packed + (size_t)chunk * 32 * l->in;
+    for (int32_t o = 0; o < 32; o++) {
+        const int32_t place = chunk * 32 + o, row = published_row(p, place);
+        l->scale[place] = 0.0f, l->offset[place] = 0;
+        if (row < 0) continue;
+        const uint16_t *w = (const uint16_t *)p->weight + (size_t)row * p->in;
+        floats most = zeros();
+        for (int32_t i = 0; i < p->in; i += 16) {
+            const floats v = as_floats(shift_left(widen(load_shorts(w + i)), 16));
+            most = max(most, absolute(v));
+        }
+        float scale = highest(most) / 127.0f;
+        if (!(scale > 1e-12f)) scale = 1e-12f;
+        const floats by = all(scale);
+        ints sum = zero_ints();
+        for (int32_t i = 0; i < p->in; i += 16) {
+            const floats v = as_floats(shift_left(widen(load_shorts(w + i)), 16));
+            const ints q = to_ints(divide(v, by));
+            sum = add_ints(sum, q);
+            int32_t four[4];
+            store_bytes((int8_t *)four, to_bytes(q), 0);
+            int8_t *block = to + (size_t)(i / 64) * 2048 + o / 16 * 1024 + o % 16 * 4;
+            for (int32_t u = 0; u < 4; u++) memcpy(block + (i % 64 / 4 + u) * 64, &four[u], 4);
+        }
+        l->scale[place] = scale;
+        l->offset[place] = 128 * total_int(sum);
+    }
+}
+
+/* Pack 32 outputs: rows of Q4_K -> blocks. */
+static void pack_blocks(Model *m, int32_t chunk) {
+    const Packing *p = m->packing;
+    const int32_t steps = p->in / BLOCK_INPUTS;
+    for (int32_t o = 0; o < 32; o++) {
+        const int32_t row = published_row(p, chunk * 32 + o);
+        const uint8_t *from = (const uint8_t *)p->weight + (size_t)(row < 0 ? 0 : row) * steps * Q4K_BYTES;
+        for (int32_t k = 0; k < steps && row >= 0; k++) {
+            const Superblock s = read_q4k(from + k * Q4K_BYTES);
+            m->set_output(p->to->blocks, (size_t)chunk * steps + k, o, &s);
+        }
+    }
+}
+
+/* Memory for a linear, and its bias in the packed order. 0: done; 1: no memory. */
+static int32_t allocate(const Model *m, Linear *l, const Packing *p, const float *bias, int four_bits) {
+    l->out = p->interleave ? (p->out / 2 + 15) / 16 * 32 : (p->out + 31) / 32 * 32;
+    l->in = (p->in + 63) / 64 * 64;
+    if (four_bits) l->blocks = zeroed(blocks_bytes(m, l));
+    else l->packed = zeroed(packed_bytes(l));
+    l->scale = aligned_alloc(64, (size_t)l->out * 4);
+    l->offset = aligned_alloc(64, (size_t)l->out * 4);
+    l->bias = bias ? aligned_alloc(64, (size_t)l->out * 4) : NULL;
+    if (!(four_bits ? l->blocks : l->packed) || !l->scale || !l->offset || (bias && !l->bias)) return 1;
+    for (int32_t o = 0; bias && o < l->out; o++) {
+        const int32_t row = published_row(p, o);
+        l->bias[o] = row < 0 ? 0.0f : bias[row];
+    }
+    return 0;
+}
+
+/* Set the weights of a layer's linear (layer -1: the head), [out][in]: with four_bits blocks of Q4_K, `in` a multiple of 256;
+ * else bfloat16, `in` a multiple of 16. 0: done; 1: no memory. */
+int32_t speclsp_linear(Model *m, int32_t layer, int32_t which, const void *weight, const float *bias, int32_t out, int32_t in,
+                       int32_t four_bits) {
+    Linear *l = linear_at(m, layer, which);
+    const Packing p = {weight, l, out, in, layer >= 0 && which == UP};
+    if (allocate(m, l, &p, bias, four_bits)) return 1;
+    m->packing = &p;
+    run(m, four_bits ? pack_blocks : pack, l->out / 32);
+    return 0;
+}
+
+/* which: 0 attention, 1 mlp, 2 q, 3 k; layer -1: the last norm. `weight` [n] float32 is copied. 0: done; 1: no memory. */
+int32_t speclsp_norm(Model *m, int32_t layer, int32_t which, const float *weight, int32_t n) {
+    float *own = aligned_alloc(64, (size_t)(n + 15) / 16 * 64);
+    if (!own) return 1;
+    memcpy(own, weight, (size_t)n * 4);
+    if (layer < 0) m->norm = own;
+    else if (which == 0) m->layer[layer].norm_attention = own;
+    else if (which == 1) m->layer[layer].norm_mlp = own;
+    else if (which == 2) m->layer[layer].norm_q = own;
+    else m->layer[layer].norm_k = own;
+    return 0;
+}

@@ -1,0 +1,123 @@
+/* The sizes, types and state of a model and of one pass. */
+#pragma once
+
+#define MAX_THREADS 64
+#define QUERIES 16       /* processed together in attention */
+#define MOST_HEAD_DIM 128
+#define STEPS 16         /* of 64 inputs: these weights stay in the first-level cache while all rows are multiplied */
+#define ROWS 16          /* in an AMX tile */
+#define AHEAD 8192       /* bytes between the weights in use and those to fetch: 0.2 us of reading */
+#define SPINS 20000      /* polls of the ticket before a worker sleeps: about 0.3 ms */
+
+enum { QKV, OUT, UP, DOWN, LINEARS };
+#if defined(ARM64)
+enum { USE_NEON = 1, USE_DOTPROD = 2, USE_AMX = 3 /* never */ };
+#elif defined(NARROW)
+enum { USE_AVX2 = 1, USE_AVX_VNNI = 2, USE_AMX = 3 /* never */ };
+#else
+enum { USE_AVX512_VNNI = 1, USE_AVX512_BF16 = 2, USE_AMX = 3 };
+#endif
+enum { HEAD_MS = LINEARS, ATTENTION_MS, ROWS_MS, PARTS }; /* indices of a pass's times; the linears come first */
+
+#define BLOCK_INPUTS 256 /* of a 4-bit block: a superblock of Q4_K */
+#define GROUPS (BLOCK_INPUTS / 32)
+#define Q4K_BYTES 144    /* of a superblock in the file */
+
+/* 4-bit weights of 32 outputs and 32 inputs. `nibbles`: [2][4][16 outputs][2] of 16 bits; such 16 bits hold, from the low
+ * end, inputs c, c+1, c+4, c+5 of 8 inputs, c being 0 for the first 16 bits of an output and 2 for the second. */
+typedef struct { uint8_t step[32], base[32], nibbles[512]; } Group;
+
+/* 4-bit weights of 32 outputs and 256 inputs, from Q4_K; AVX2 has its own in products4_avx2.h. A number q of
+ * 0 to 15 stands for the weight
+ *     scale * w,  w = (step * factor * q + 128 - base * base_factor) >> 8,  an int8
+ * Activations have a scale for each row and block. step and base are Q4_K's own 6-bit numbers of the group. scale, factor
+ * and base_factor are chosen for the output's 256 weights so that the largest w is about 127. Rounding to w is finer than
+ * int8 with one scale for the row. */
+typedef struct {
+    float scale[32];
+    int32_t offset[32];                     /* 128 x the sum of the output's w, as in Linear */
+    uint16_t factor[32], base_factor[32];
+    Group group[GROUPS];
+} Block; /* 78 cache lines */
+
+typedef struct {
+    int8_t *packed;
+    void *blocks;      /* [out/32][in/256] of Block, or of the path's own type; NULL: the weights are int8, in `packed` */
+    float *scale;      /* [out] */
+    float *bias;       /* [out] or NULL */
+    int32_t *offset;   /* [out] 128 x the sum of an output's weights: VPDPBUSD takes unsigned activations */
+    int32_t out, in;   /* out is a multiple of 32, in of 64; padding is zero */
+} Linear;
+
+typedef struct {
+    Linear linear[LINEARS];
+    float *norm_attention, *norm_mlp, *norm_q, *norm_k;
+} Layer;
+
+typedef struct {
+    int32_t layers, hidden, heads, kv_heads, head_dim, inner, vocab, positions, rows; /* rows: of the widest pass */
+    int32_t q4k_embedding; /* the embedding is superblocks of Q4_K, not bfloat16 */
+    float eps, attention_scale;
+} Shape;
+
+typedef struct {
+    const void *weight; /* bfloat16, or blocks of Q4_K */
+    const Linear *to;
+    int32_t out, in, interleave;
+} Packing;
+
+typedef struct Model Model;
+typedef void (*Job)(Model *, int32_t chunk);
+
+/* A superblock of Q4_K (ggml): weight = d * step * q - d_base * base, for 8 groups of 32 inputs. */
+typedef struct { float d, d_base; uint8_t step[GROUPS], base[GROUPS], q[BLOCK_INPUTS]; } Superblock;
+
+/* Stores output o of the block at an index. */
+typedef void (*SetOutput)(void *blocks, size_t index, int32_t o, const Superblock *);
+
+struct Model {
+    Shape shape;
+    Layer *layer;
+    Linear head;
+    float *norm;
+    const uint8_t *embedding;     /* [vocab][hidden] bfloat16, or superblocks of Q4_K; owned by the caller */
+    float *cos, *sin;             /* [positions][D/2], owned by the caller */
+    int32_t path, threads;
+    char flip, block_flip;        /* see quantize; of 4-bit linears */
+    Job multiply, multiply_blocks, attend; /* of the path */
+    SetOutput set_output;
+    size_t block_bytes;           /* of 32 outputs and 256 inputs in 4 bits */
+    void (*sum_groups)(int16_t *sums, const int8_t *row); /* of 256 inputs; NULL: the path needs no sums */
+    /* state of one pass */
+    int32_t t, start, group, kv_stride;  /* rows, position of the first, positions per layer and head of this cache */
+    uint16_t *keys, *values, *q;  /* q: [rows][heads][D] bfloat16, scaled */
+    float *x, *h, *qkv, *attended, *act;
+    int8_t *quantized;
+    float *row_scale;             /* [rows]; [rows][in/256] for 4-bit linears */
+    int16_t *row_sums;            /* [rows][in/32], of quantized activations; for 4-bit linears with AVX2 */
+    const Layer *now;
+    int32_t now_index;
+    const Linear *linear;
+    const float *source, *norm_now;
+    float *target;
+    int32_t target_width, mode, span; /* span: blocks of 32 outputs in a chunk; for the matrix product's last step */
+    const Packing *packing;       /* while loading */
+    float *scores;                /* [threads][QUERIES][positions] */
+    uint16_t *weights;            /* the same in bfloat16 */
+    int32_t *sums;                /* [threads][rows][32] */
+    /* the thread pool */
+    pthread_t crew[MAX_THREADS];
+    _Atomic uint64_t ticket;      /* epoch:24 | chunks:20 | next:20 */
+    _Atomic int32_t done, sleepers, closing, names;
+    uint32_t wake;                /* counts calls of wake_all; under `lock` */
+    pthread_mutex_t lock;
+    pthread_cond_t woken;
+    Job job;
+    uint64_t epoch;
+    double ms[PARTS];             /* time by part since the last read */
+    struct timespec lap;
+};
+
+enum { PLAIN, ADD, GATED };       /* target = y, target += y, target = silu(gate) * up */
+
+static __thread int32_t thread_name; /* index of this thread; 0: the caller */

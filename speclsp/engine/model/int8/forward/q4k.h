@@ -1,0 +1,61 @@
+/* Superblocks of Q4_K, and the 4-bit blocks made from them. */
+#pragma once
+
+/* IEEE half precision -> float. */
+static float half_to_float(const uint8_t *at) {
+    const uint32_t half = at[0] | (uint32_t)at[1] << 8, exponent = half >> 10 & 31, fraction = half & 0x3ff;
+    float value = exponent ? (float)(1024 + fraction) : (float)fraction;
+    for (uint32_t e = exponent ? exponent : 1; e < 25; e++) value *= 0.5f;
+    for (uint32_t e = 25; e < exponent; e++) value *= 2.0f;
+    return half >> 15 ? -value : value;
+}
+
+static Superblock read_q4k(const uint8_t *at) {
+    Superblock s = {.d = half_to_float(at), .d_base = half_to_float(at + 2)};
+    const uint8_t *packed = at + 4, *nibbles = at + 16;
+    for (int32_t g = 0; g < GROUPS; g++) {
+        if (g < 4) s.step[g] = packed[g] & 63, s.base[g] = packed[g + 4] & 63;
+        else {
+            s.step[g] = (uint8_t)((packed[g + 4] & 15) | packed[g - 4] >> 6 << 4);
+            s.base[g] = (uint8_t)(packed[g + 4] >> 4 | packed[g] >> 6 << 4);
+        }
+        for (int32_t i = 0; i < 32; i++) s.q[g * 32 + i] = nibbles[g / 2 * 32 + i] >> g % 2 * 4 & 15;
+    }
+    return s;
+}
+
+static float weight_of(const Superblock *s, int32_t i) {
+    return s->d * (float)s->step[i / 32] * (float)s->q[i] - s->d_base * (float)s->base[i / 32];
+}
+
+/* Set one output of a block: choose its scale and factors, and store its numbers. */
+static void set_output(void *blocks, size_t index, int32_t o, const Superblock *s) {
+    Block *block = (Block *)blocks + index;
+    float most = 1e-12f;
+    int32_t steps = 1;
+    for (int32_t i = 0; i < BLOCK_INPUTS; i++) {
+        const float w = weight_of(s, i);
+        if (w > most) most = w;
+        if (-w > most) most = -w;
+        if (s->step[i / 32] > steps) steps = s->step[i / 32];
+    }
+    const float ideal = 256.0f * 127.0f * s->d / most, top = 4095.0f / (float)steps; /* 4095 * 15 fits 16 bits */
+    const int32_t factor = (int32_t)(ideal > top ? top : ideal < -top ? -top : ideal);
+    const float scale = factor ? 256.0f * s->d / (float)factor : most / 127.0f; /* d * step: a whole number of scale/256 */
+    block->scale[o] = scale;
+    block->factor[o] = (uint16_t)factor;
+    block->base_factor[o] = (uint16_t)(int64_t)(256.0f * s->d_base / scale + 0.5f); /* sums are modulo 2^16 */
+    int32_t sum = 0;
+    for (int32_t i = 0; i < BLOCK_INPUTS; i++) {
+        Group *group = &block->group[i / 32];
+        group->step[o] = s->step[i / 32], group->base[o] = s->base[i / 32];
+        sum += (int16_t)(group->step[o] * block->factor[o] * s->q[i] + 128 - group->base[o] * block->base_factor[o]) >> 8;
+        uint8_t *pair = group->nibbles + o / 16 * 256 + i % 32 / 8 * 64 + o % 16 * 4 + i % 4 / 2 * 2;
+        pair[i % 8 / 4] |= (uint8_t)(s->q[i] << i % 2 * 4);
+    }
+    block->offset[o] = 128 * sum;
+}
+
+#ifdef NARROW
+#include "products4_avx2.h"
+#endif
