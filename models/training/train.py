@@ -229,7 +229,7 @@ def main(arguments: Sequence[str]) -> int:
             raise InputError(f"the weights of {options.model} are not here: `speclsp models pull {options.model}`.")
         model = read_model(directory, device)
         shape = LoraShape(rank=options.rank, scale=options.scale, first_layer=options.first_layer)
-        learner = Learner(model, lora.attach(model, shape, options.seed), options.peak_rate, workers)
+        learner = Learner(model, lora.attach(model, shape, options.seed), options.peak_rate, workers=workers)
         plan = Plan(
             data_sha256=data_sha256,
             weights=options.model,

@@ -39,6 +39,11 @@ def stats_path() -> Path:
     return users_dir("state") / "stats.db"
 
 
+def own_adapters_root() -> Path:
+    """The directory above `adapters`, where adapters that were trained on this machine lie."""
+    return users_dir("state")
+
+
 def config_path() -> Path:
     """The user's config.toml, whether or not it exists."""
     return users_dir("config") / "config.toml"

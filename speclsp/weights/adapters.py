@@ -1,9 +1,10 @@
 """Adapters (LoRA): their cards, the checks of their files, and the search for the one of given weights. No torch.
 
-    <models_dir>/adapters/NAME.toml, models/adapters/NAME.toml ─► cards ─► read ─► AdapterFile: checked, not decoded
+    adapters/NAME.toml in models/, <models_dir> and <state> ─► cards ─► read ─► AdapterFile: checked, not decoded
 
 An adapter belongs to weights, not to a model's name: its card and its file have the sum of the files that the weights
-come from (`sum_of_weights`). models/README.md describes both. engine/loading/adapter_merge.py merges the matrices.
+come from (`sum_of_weights`). One with `drafts_for` is used only while its weights draft for that target.
+models/README.md describes both. engine/loading/adapter_merge.py merges the matrices.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,9 +53,12 @@ class AdapterCard:
     edit_format: str
     licence: str
     data: str  # the training data, in a line
+    drafts_for: str = ""  # the name of the target's weights; "": the adapter is for any use of its weights
 
-    def belongs_to(self, weights: Weights) -> bool:
-        """True if the card names these weights."""
+    def belongs_to(self, weights: Weights, drafts_for: str = "") -> bool:
+        """True if the card names these weights; `drafts_for`: the target's, where the weights are a draft."""
+        if self.drafts_for not in ("", drafts_for):
+            return False
         if self.weights == weights.name:
             return True
         try:
@@ -75,6 +80,7 @@ class AdapterFile:
     tensors: Mapping[str, StoredTensor]
     content: bytes
     body: int
+    drafts_for: str = ""  # as the card's
 
     @property
     def label(self) -> str:
@@ -103,7 +109,10 @@ def listing(models_dir: str = "") -> tuple[list[AdapterCard], list[str]]:
     """All cards by name, and a sentence for each that cannot be read. A user's card replaces a built-in one."""
     known: dict[str, AdapterCard] = {}
     problems = []
-    for root in (cards.models_root(), *([Path(models_dir).expanduser()] if models_dir else [])):
+    roots = [cards.models_root(), *([Path(models_dir).expanduser()] if models_dir else [])]
+    with suppress(SpeclspError):  # a user without a home directory trains none
+        roots.append(config.own_adapters_root())
+    for root in roots:
         for path in sorted((root / "adapters").glob("*.toml")):
             try:
                 known[path.stem] = read_card(path)
@@ -133,6 +142,7 @@ def read_card(path: Path) -> AdapterCard:
         edit_format=table.text("edit_format", ""),
         licence=table.text("licence"),
         data=table.text("data"),
+        drafts_for=table.text("drafts_for", ""),
     )
     table.done()
     if card.name != path.stem:
@@ -205,6 +215,8 @@ def read(card: AdapterCard) -> AdapterFile:
         raise file.error(
             f"belongs to weights with the sha256 {file.weights_sha256}, and its card names {card.weights_sha256}"
         )
+    if file.drafts_for != card.drafts_for:
+        raise file.error(f"has drafts_for = {file.drafts_for[:80]!r} in its metadata, and its card {card.drafts_for!r}")
     return file
 
 
@@ -227,6 +239,7 @@ def read_file(path: Path, sha256: str = "") -> AdapterFile:
             tensors=tensors,
             content=content,
             body=body,
+            drafts_for=metadata.get("drafts_for", ""),
         )
         checked(metadata, "format", re.escape(FORMAT), repr(FORMAT))
     except Unreadable as error:

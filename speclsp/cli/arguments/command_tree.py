@@ -179,6 +179,12 @@ def _add_tune(tree: Tree) -> None:
         "directory", metavar="DIR", nargs="?", default=".", help="Measure with the source files in DIR (default: .)"
     )
     tune.add_argument("--dry-run", action="store_true", help="Print the measurements without saving settings")
+    tune.add_argument(
+        "--draft", action="store_true", help="Train the draft model on DIR instead, and keep it where it pays"
+    )
+    tune.add_argument("--minutes", metavar="N", type=float, help="Let --draft take about N minutes (default: 20)")
+    tune.add_argument("--remove", action="store_true", help="Delete what --draft has made, for the selected model")
+    _add_json(tune, "Print one JSON object; needs --draft")
     _add_settings(tune)
 
 

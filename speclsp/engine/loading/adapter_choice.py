@@ -16,8 +16,10 @@ from speclsp.weights.cards import Weights
 def choose(setting: str, models_dir: str, models: Sequence[tuple[Weights, Path]]) -> tuple[list[Lora | None], str]:
     """For each of `models`, weights and their directory, the adapter or None; and why one cannot be used, or "".
 
-    "auto" takes the first adapter by name whose card names the weights and whose file exists. Any other setting is one
-    adapter, for each model whose weights have its sum. An adapter that cannot be used never prevents loading.
+    The first of `models` is the target, and the others are its drafts. "auto" takes the first adapter by name whose
+    card names the weights and whose file exists. For a draft, one with `drafts_for` comes first; a target never gets
+    one. Any other setting is one adapter, for each model whose weights have its sum. An adapter that cannot be used
+    never prevents loading.
     """
     if setting == "none":
         return [None] * len(models), ""
@@ -27,11 +29,11 @@ def choose(setting: str, models_dir: str, models: Sequence[tuple[Weights, Path]]
         named = None if setting == "auto" else adapters.find(setting, models_dir)
     except AdapterError as error:
         return [None] * len(models), str(error)
-    for weights, directory in models:
-        lora = None
+    for number, (weights, directory) in enumerate(models):
+        lora, drafts_for = None, models[0][0].name if number else ""
         try:
-            file = named or automatic(weights, models_dir)
-            lora = fitted(file, weights, directory) if file is not None else None
+            file = named or automatic(weights, models_dir, drafts_for)
+            lora = fitted(file, weights, directory, drafts_for) if file is not None else None
         except AdapterError as error:
             problems.append(str(error))
         chosen.append(lora)
@@ -50,16 +52,19 @@ def describe(config: Config, needed: Sequence[Weights]) -> tuple[str, str]:
     return ", ".join(used) or ("none, by engine.adapter" if setting == "none" else "none for this model"), problem
 
 
-def automatic(weights: Weights, models_dir: str) -> AdapterFile | None:
-    """The adapter for these weights by its card. Raises AdapterError."""
-    for card in adapters.listing(models_dir)[0]:
-        if card.belongs_to(weights) and card.file.exists():
+def automatic(weights: Weights, models_dir: str, drafts_for: str = "") -> AdapterFile | None:
+    """The adapter for these weights by its card, as a draft for `drafts_for`. Raises AdapterError."""
+    for card in sorted(adapters.listing(models_dir)[0], key=lambda card: not card.drafts_for):
+        if card.belongs_to(weights, drafts_for) and card.file.exists():
             return adapters.read(card)
     return None
 
 
-def fitted(file: AdapterFile, weights: Weights, directory: Path) -> Lora:
-    """The adapter, checked against the model in `directory`. Raises AdapterError."""
+def fitted(file: AdapterFile, weights: Weights, directory: Path, drafts_for: str = "") -> Lora:
+    """The adapter, checked against the model in `directory` and its use. Raises AdapterError."""
+    if file.drafts_for not in ("", drafts_for):
+        use = f"drafts for {drafts_for}" if drafts_for else "is the target"
+        raise file.error(f"is for a draft of {file.drafts_for[:80]}, and {weights.name} {use}")
     digest = adapters.sum_of_weights(directory)
     if digest != file.weights_sha256:
         raise file.error(f"belongs to weights with the sha256 {file.weights_sha256}, and {weights.name} has {digest}")

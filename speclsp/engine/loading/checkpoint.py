@@ -167,6 +167,27 @@ def cuda_decoder(
     return CudaDecoder(*weights, context_tokens=context_tokens, widths=widths, device=device, dtype=dtype, slots=slots)
 
 
+def read_trainable(directory: Path, device: str, dtype: torch.dtype) -> Any:
+    """A model as transformers computes it, through which autograd goes. Its weights have no adapter.
+
+    Raises:
+        WeightsError: not a supported model, or one without a gated MLP, which no adapter's file can describe.
+    """
+    config = read_config(directory)
+    shape = read_shape(config, config.vocab_size)
+    if not shape.gated:
+        raise WeightsError(f"{directory.name} is a {config.model_type} model, and an adapter has no form for its MLP.")
+    checkpoint_checks.check_tensors(directory, config, shape)
+    with quiet_imports():
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=dtype)
+    with open_tensors(directory) as get, torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(get(name))
+    return model.eval().to(device)
+
+
 class DecoderWeights(NamedTuple):
     """A model's shape and weights: the positional arguments of Decoder and CudaDecoder."""
 

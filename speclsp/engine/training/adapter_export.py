@@ -31,10 +31,12 @@ class AdapterFacts:
     weights_sha256: str
     jobs: str = "fill,next-edit"
     edit_format: str = "window"
+    drafts_for: str = ""  # the name of the target's weights, of an adapter for their draft only
 
     def metadata(self) -> dict[str, str]:
         """The facts as safetensors keeps them."""
-        return {
+        use = {"drafts_for": self.drafts_for} if self.drafts_for else {}
+        return use | {
             "format": FORMAT,
             "name": self.name,
             "rank": str(self.rank),
@@ -52,8 +54,8 @@ def quantized(tensor: Tensor) -> tuple[Tensor, Tensor]:
     return steps.to(torch.int8), scale
 
 
-def write(tensors: Mapping[str, Tensor], facts: AdapterFacts, path: Path) -> int:
-    """Write an adapter's file. Returns its size in bytes.
+def write(tensors: Mapping[str, Tensor], facts: AdapterFacts, path: Path, mode: int = 0o644) -> int:
+    """Write an adapter's file with the permissions `mode`. Returns its size in bytes.
 
     Raises:
         WeightsError: it is too large, holds a value that is not a number, or cannot be written.
@@ -71,7 +73,7 @@ def write(tensors: Mapping[str, Tensor], facts: AdapterFacts, path: Path) -> int
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        private_files.replace(path, data, mode=0o644, sync=True)
+        private_files.replace(path, data, mode=mode, sync=True)
     except OSError as error:
         raise WeightsError(f"{path} cannot be written ({private_files.reason(error)}).") from None
     return len(data)

@@ -31,11 +31,16 @@ LAST_RATE = 0.05  # of the peak
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A prompt and its answer in tokens. `weights` has the weight of each of the answer's tokens in the loss."""
+    """A prompt and its answer in tokens. `weights` has the weight of each of the answer's tokens in the loss.
+
+    `labels` has the tokens that are learned at the answer's positions, where they are not the answer's own: another
+    model's predictions.
+    """
 
     prompt: Sequence[int]
     answer: Sequence[int]
     weights: Sequence[float]
+    labels: Sequence[int] = ()
 
     @property
     def tokens(self) -> int:
@@ -46,9 +51,9 @@ class Diverged(EngineError):
     """The loss or its gradient is not a number."""
 
 
-def rate_at(progress: float, step: int, peak: float) -> float:
+def rate_at(progress: float, step: int, peak: float, warm_up_steps: int = WARM_UP_STEPS) -> float:
     """The learning rate after `step` steps: linear warm-up, then linear decay over `progress` 0..1."""
-    return peak * min(1.0, (step + 1) / WARM_UP_STEPS) * max(LAST_RATE, 1.0 - progress)
+    return peak * min(1.0, (step + 1) / warm_up_steps) * max(LAST_RATE, 1.0 - progress)
 
 
 def loss_of(model: Any, example: Example) -> Tensor:
@@ -58,7 +63,7 @@ def loss_of(model: Any, example: Example) -> Tensor:
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[0, len(example.prompt) - 1 : -1]
     weights = torch.tensor(example.weights, device=device)
     counted = weights > 0
-    answer = torch.tensor(example.answer, device=device)[counted]
+    answer = torch.tensor(example.labels or example.answer, device=device)[counted]
     losses = F.cross_entropy(model.lm_head(hidden[counted]).float(), answer, reduction="none")
     return (losses * weights[counted]).sum() / weights.sum()
 
@@ -66,8 +71,16 @@ def loss_of(model: Any, example: Example) -> Tensor:
 class Learner:
     """A model, its adapter and its optimizer. `workers`: examples that are computed at the same time."""
 
-    def __init__(self, model: Any, adapter: Adapter, peak_rate: float = 3e-4, workers: int = 1) -> None:
-        self.model, self.peak_rate, self.workers = model, peak_rate, workers
+    def __init__(
+        self,
+        model: Any,
+        adapter: Adapter,
+        peak_rate: float = 3e-4,
+        *,
+        workers: int = 1,
+        warm_up_steps: int = WARM_UP_STEPS,
+    ) -> None:
+        self.model, self.peak_rate, self.workers, self.warm_up_steps = model, peak_rate, workers, warm_up_steps
         self.tensors = parameters(adapter)
         self.optimizer = torch.optim.AdamW(list(self.tensors.values()), lr=peak_rate, weight_decay=0.0)
         self.step_count = 0
@@ -91,7 +104,7 @@ class Learner:
                 f"so training stopped before it; lower the learning rate ({self.peak_rate:g}) or look at its examples."
             )
         for group in self.optimizer.param_groups:
-            group["lr"] = rate_at(progress, self.step_count, self.peak_rate)
+            group["lr"] = rate_at(progress, self.step_count, self.peak_rate, self.warm_up_steps)
         self.optimizer.step()
         self.step_count += 1
         return total / len(examples)

@@ -1,0 +1,126 @@
+"""Examples for a draft: places in a directory's own files, with the target's predictions there.
+
+    scan, ignore files, secret files ─► files ─┬─► four fifths: learned  ─► place ─► prompt ─► the target's answer
+                                               └─► one fifth: held out   ─► place ─► request for the judge
+
+An example has the target's greedy answer after the prompt, and the target's most likely token at each position of the
+prompt. A pass over the prompt is needed for the answer anyway, so those labels cost only the head. The draft must
+agree with the target, and not with the file: so the file's own next tokens are no labels.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from speclsp.cli import complete
+from speclsp.cli import measure as rounds
+from speclsp.cli.first_run import tune
+from speclsp.cli.first_run.draft_tuning.tuning_files import digest
+from speclsp.config import Config
+from speclsp.engine.api import Request
+from speclsp.errors import InputError
+from speclsp.lsp.index import scan
+from speclsp.lsp.index.scan import WorkspaceScan
+from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
+from speclsp.lsp.visibility import eligibility
+
+if TYPE_CHECKING:
+    import threading
+
+    from speclsp.engine.decoding.completion import CompletionEngine
+    from speclsp.engine.training.learning import Example
+
+ANSWER_TOKENS = 48
+PROMPT_TOKENS = 192, 64  # before and after the cursor: a shorter prompt than the product's costs less to learn
+PROMPT_WEIGHT = 0.3  # in the loss, of a position in the prompt; a position of the answer has 1
+LEAST_FILES = 5
+SCAN_S = 30.0  # of processor time
+HELD_OUT_SHARE = 5  # one file in so many
+
+
+def own_files(directory: Path, config: Config) -> tuple[list[str], list[str]]:
+    """(learned, held-out) files: paths in `directory` of code that a model may read.
+
+    Ignore files of the whole git work tree count, also those above `directory`.
+
+    Raises:
+        InputError: there is no such directory, or too little code in it.
+    """
+    if not directory.is_dir():
+        raise InputError(f"{directory}: no such directory.")
+    top = directory.resolve()
+    root = next((parent for parent in (top, *top.parents) if (parent / ".git").exists()), top)
+    rules = WorkspaceScan(root.as_posix(), config.completion.disabled_globs)
+    listed = WorkspaceScan(top.as_posix(), config.completion.disabled_globs).files("", SCAN_S)
+    paths = [
+        file.path
+        for file in listed
+        if tune.usable(top / file.path)
+        and rules.file_at((top / file.path).relative_to(root).as_posix())
+        and is_allowed(top / file.path, file.size, config, root)
+    ]
+    if len(paths) < LEAST_FILES:
+        raise InputError(
+            f"{directory} has {len(paths)} files of code that a model may read, and a draft needs {LEAST_FILES}: "
+            "name a larger directory."
+        )
+    paths.sort(key=digest)
+    held_out = len(paths) // HELD_OUT_SHARE
+    return paths[held_out:], paths[:held_out]
+
+
+def is_allowed(path: Path, size: int, config: Config, root: Path) -> bool:
+    """True if the settings allow suggestions in the file, and a person wrote it."""
+    language = LANGUAGE_ID_OF_SUFFIX.get(path.suffix.lower(), "")
+    if eligibility.exclusion(path.as_uri(), language, size, config, root.as_uri())[0]:
+        return False
+    try:
+        return scan.is_code(complete.read_text(path, config.context.max_file_bytes), path.name)
+    except InputError:
+        return False
+
+
+def requests(directory: Path, paths: list[str], config: Config, seed: int) -> Iterator[tuple[str, Request]]:
+    """(path, request) at a place of each file in turn, again and again; the same ones for the same seed.
+
+    Ends after a turn in which no file has a place.
+    """
+    turn, count = 0, 1
+    while count:
+        count = 0
+        for path in paths:
+            request = tune.hole_in(directory / path, config, random.Random(f"{seed} {turn} {path}"))
+            if request is not None:
+                count += 1
+                yield path, replace(request, max_tokens=ANSWER_TOKENS)
+        turn += 1
+
+
+def with_short_prompts(config: Config) -> Config:
+    """The settings with the prompts of examples."""
+    before, after = PROMPT_TOKENS
+    return replace(config, context=replace(config.context, prefix_tokens=before, suffix_tokens=after))
+
+
+def example_at(engine: CompletionEngine, request: Request, cancel: threading.Event) -> Example | None:
+    """The target's predictions for the prompt and its answer; None for no answer, or after a cancellation."""
+    from speclsp.engine.training.learning import Example
+
+    prompt, target = engine.prompter.build(request).ids, engine.target_decoder
+    target.acquire_slot(prompt)
+    target.rewind(0)
+    predicted: list[int] = []
+    for start in range(0, len(prompt), target.prefill_tokens):
+        if cancel.is_set():
+            return None
+        predicted += target.forward(prompt[start : start + target.prefill_tokens]).argmax(dim=-1).tolist()
+    answer = list(rounds.run(engine, request, cancel).result.tokens)
+    if not answer or cancel.is_set():
+        return None
+    labels = [*predicted[:-1], *answer]
+    weights = [PROMPT_WEIGHT] * (len(prompt) - 1) + [1.0] * len(answer)
+    return Example(prompt[:1], [*prompt[1:], *answer], weights, labels)

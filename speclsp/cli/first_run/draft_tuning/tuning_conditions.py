@@ -1,0 +1,109 @@
+"""Conditions of a tuning: a draft model, weights on disk, one process at a time, the lowest priority, and signals."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speclsp.cli import complete
+from speclsp.cli.first_run.draft_tuning.tuning_files import TuningFiles
+from speclsp.config import Config
+from speclsp.errors import InputError, WeightsError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from speclsp.weights.cards import Card, Weights
+
+
+def tunable_card(settings: Config) -> Card:
+    """The model whose draft is tuned. Raises InputError or WeightsError where there is none, or none can be used."""
+    from speclsp.weights import store, store_messages
+
+    if settings.remote.url:
+        raise InputError(
+            f"remote.url = {settings.remote.url!r} is set, so a server completes and its draft cannot be tuned here: "
+            'add --set remote.url="" to tune the local model.'
+        )
+    if settings.model == "echo":
+        raise InputError('model = "echo" has no draft to tune; name another (`speclsp models list`).')
+    if not (settings.engine.draft and settings.engine.speculative_decoding):
+        raise InputError(
+            "engine.draft or engine.speculative_decoding is off, so a tuned draft would not be used: turn both on."
+        )
+    if settings.engine.adapter != "auto":
+        raise InputError(
+            f'engine.adapter = {settings.engine.adapter!r}, so a tuned draft would not be used: set it to "auto".'
+        )
+    card, _ = complete.choose_card(settings)
+    if card.draft is None:
+        raise InputError(
+            f"{card.name} drafts with n-grams only, so there is no draft to tune; choose a model with a draft model, "
+            "as in --model qwen2.5-coder-1.5b-instruct (`speclsp models list` shows all)."
+        )
+    for weights in card.weights():
+        if store.path(weights, settings.models_dir) is None:
+            raise WeightsError(store_messages.not_here(weights))
+    return card
+
+
+def directory_of(weights: Weights, settings: Config) -> Path:
+    """The directory of weights that are here."""
+    from speclsp.weights import store
+
+    directory = store.path(weights, settings.models_dir)
+    assert directory is not None  # tunable_card
+    return directory
+
+
+def draft_of(card: Card) -> Weights:
+    """The draft's weights."""
+    assert card.draft is not None  # tunable_card
+    return card.draft
+
+
+def run_idle() -> None:
+    """Give this process the lowest priority, of the processor and, where the system has one, of the disk."""
+    import psutil
+
+    if hasattr(os, "nice"):
+        os.nice(19)
+    with contextlib.suppress(AttributeError, OSError, psutil.Error):
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+
+
+@contextlib.contextmanager
+def alone(files: TuningFiles) -> Iterator[None]:
+    """Hold the lock of this tuning. Raises InputError: another process holds it."""
+    from filelock import FileLock, Timeout
+
+    files.lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with FileLock(files.lock, timeout=0):
+            yield
+    except Timeout:
+        raise InputError("another `speclsp tune --draft` runs for this model: wait for its end, or stop it.") from None
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[threading.Event]:
+    """An event that the first SIGINT or SIGTERM sets; the second one ends the process as usual."""
+    cancel = threading.Event()
+    former: dict[int, Any] = {}
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        cancel.set()
+        signal.signal(number, former[number])
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        former[number] = signal.signal(number, on_signal)
+    try:
+        yield cancel
+    finally:
+        for which, handler in former.items():
+            signal.signal(which, handler)
