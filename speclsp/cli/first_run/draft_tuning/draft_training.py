@@ -40,7 +40,7 @@ class DraftTraining:
         clock: Callable[[], float],
     ) -> None:
         self.examples, self.seed, self.budget_s, self.state, self.clock = examples, seed, budget_s, state, clock
-        self.learner = Learner(model, lora.attach(model, shape, seed), peak_rate, WARM_UP_STEPS)
+        self.learner = Learner(model, lora.attach(model, shape, seed), peak_rate, warm_up_steps=WARM_UP_STEPS)
         self.trained_s = float(training_state.restore(self.learner, state).get("trained_s", 0.0))
         self.diverged = False
 
