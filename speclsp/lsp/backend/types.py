@@ -139,6 +139,7 @@ class Status:
     engine_pid: int = 0
     draft_only: bool = False  # while loading: the draft model alone completes single lines
     adapter: AdapterUse | None = None
+    edit_format: str = ""  # of a remote server's model
     memory: str = "full"  # or the memory released for another program: "small cache" | "no draft"
 
     @classmethod

@@ -73,12 +73,15 @@ def needed_mib(card: Card, facts: MachineFacts, config: Config) -> int:
 
 
 async def edit_model(status: Status | None) -> EditModel | None:
-    """The edit format of the loaded model; None without one, while it is not loaded, and for a remote server.
+    """The edit format of the loaded model; None without one, and while it is not loaded.
 
-    The engine reports the format of an adapter that it has merged. Otherwise the model's definition counts.
+    The engine reports the format of an adapter that it has merged. Otherwise the model's definition counts. A remote
+    backend reports the format of the server's model.
     """
-    if status is None or status.state != "ready" or status.remote:
+    if status is None or status.state != "ready":
         return None
+    if status.remote:
+        return EditModel(status.edit_format) if status.edit_format in FORMATS else None
     if status.adapter is not None and status.adapter.edit_format in FORMATS:
         return EditModel(status.adapter.edit_format, status.adapter.edit_threshold or LEAST_PROBABILITY)
     declared = await asyncio.to_thread(declared_edit_format, status.pair)

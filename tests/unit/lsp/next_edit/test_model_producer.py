@@ -172,6 +172,7 @@ async def test_the_loaded_adapter_decides_before_the_models_definition():
     assert await edit_model(replace(ready, adapter=window)) == EditModel("window", 0.8)
     assert await edit_model(replace(ready, adapter=AdapterUse(name="fill only"))) == EditModel("sweep")
     assert await edit_model(Status(state="ready", pair="tiny", adapter=window)) == EditModel("window", 0.8)
+    assert await edit_model(replace(ready, remote="server", edit_format="sweep")) == EditModel("sweep")
     unusable = (
         None,
         replace(ready, state="asleep"),
