@@ -2,6 +2,7 @@
 
     states of next_edit.py ─► sample by digest ─► rules offer nothing? ─► ModelProducer, an engine process ─► row
     rows ─► thresholds ─► precision, quiet ─► the lowest threshold of the tuning packages that meets both aims
+    --phrases: states where the rules offer a phrase ─► the model's edit at that place ─► does it agree?
 
 The producer, prompts, windows and filters are the product's. Only the gate is open: a row has the probability of its
 edit, and each threshold of the table is applied to the rows. States where the rules offer an edit are not sent, as in
@@ -22,6 +23,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks import pairs, results_file
+from benchmarks.editor import next_edit
 from benchmarks.editor.next_edit import (
     MOST_QUIET,
     MOST_STATES,
@@ -42,10 +44,11 @@ from speclsp.errors import EngineError, InputError
 from speclsp.lsp.backend.connect import connect_local
 from speclsp.lsp.backend.types import Backend, FimRequest, StreamPiece
 from speclsp.lsp.next_edit.model_producer import EditEngine, EditModel, ModelEdit, ModelProducer
-from speclsp.lsp.next_edit.producer import Producer
+from speclsp.lsp.next_edit.producer import Producer, Proposal
+from speclsp.lsp.next_edit.substitutions import PHRASE
 from speclsp.lsp.server.model_pairs import edit_model
 
-STATE, QUIET = "state", "quiet"
+STATE, QUIET, PHRASES = "state", "quiet", "phrase"
 STATES, QUIETS = 400, 200  # of each part
 THRESHOLDS = (0.0, *(step / 20 for step in range(8, 20)), 0.97, 0.99)
 LEAST_PRECISION, LEAST_QUIET, LEAST_SHOWN = 0.7, 0.9, 10  # for a threshold to be used
@@ -74,7 +77,12 @@ class Case:
     @property
     def part(self) -> str:
         """The part that the package belongs to."""
-        return PARTS[0] if is_held_out(self.package) else PARTS[1]
+        return part_of(self.package)
+
+
+def part_of(package: str) -> str:
+    """The part that a package belongs to."""
+    return PARTS[0] if is_held_out(package) else PARTS[1]
 
 
 def cases_of(package: str, files: Iterable[tuple[str, str, str]]) -> Iterator[Case]:
@@ -108,13 +116,22 @@ def replayed(case: Case, producer: Producer) -> tuple[ReplayedFile, int, Sequenc
     return file, [file.make(hunk) for hunk in made][-1], left
 
 
+def with_phrases(cases: Iterable[Case], rules: Producer) -> Iterator[Case]:
+    """The states where the rules offer a phrase, as cases of their own kind."""
+    for case in cases:
+        if case.kind == STATE:
+            file, cursor, _ = replayed(case, rules)
+            proposal = file.propose(cursor, Count())
+            if proposal is not None and proposal.kind == PHRASE:
+                yield replace(case, kind=PHRASES)
+
+
 def verdict(text: str, edit: ModelEdit, left: Sequence[edits.Hunk], done: Sequence[edits.Hunk]) -> tuple[bool, bool]:
     """(right, exact): every line that the edit writes stands at that place in the newer release, as in next_edit.py.
 
     Lines that it only removes do not stand there. A block that comes or goes may be the same block some lines up.
     """
-    start, end = edit.base + edit.proposal.start, edit.base + edit.proposal.end
-    old, new = text.split("\n"), (text[:start] + edit.proposal.text + text[end:]).split("\n")
+    old, new = text.split("\n"), applied(text, edit.proposal, edit.base).split("\n")
     right = exact = False
     for first, last, lines in slides(old, *difference(old, new)):
         for hunk in left:
@@ -125,6 +142,11 @@ def verdict(text: str, edit: ModelEdit, left: Sequence[edits.Hunk], done: Sequen
                 right |= written and (size > 0 or not set(old[first:last]) & set(hunk.lines))
                 exact |= hunk.lines == lines and (hunk.start + moved, hunk.end + moved) == (first, last)
     return right, exact
+
+
+def applied(text: str, proposal: Proposal, base: int = 0) -> str:
+    """The text after an edit, whose offsets are those of the text from `base` on."""
+    return text[: base + proposal.start] + proposal.text + text[base + proposal.end :]
 
 
 def difference(old: Sequence[str], new: Sequence[str]) -> tuple[int, int, tuple[str, ...]]:
@@ -153,14 +175,21 @@ async def row_of(case: Case, rules: Producer, model: ModelProducer) -> dict[str,
     file, cursor, left = replayed(case, rules)
     row: dict[str, Any] = {"id": case.id, "part": case.part, "kind": case.kind, "path": case.path, "outcome": "rules"}
     row |= {"probability": None, "right": False, "exact": False, "ms": 0.0}
-    if file.propose(cursor, Count()) is not None:
+    proposal, text = file.propose(cursor, Count()), file.document.text
+    if proposal is not None and case.kind != PHRASES:
         return row
-    line, started_s = file.document.position(cursor, "utf-32")["line"], perf_counter()
+    at = cursor if proposal is None else proposal.start
+    line, started_s = file.document.position(at, "utf-32")["line"], perf_counter()
     edit = await model.propose(file.document, line, file.activity.recent(), lambda *_: "")
     row["ms"] = round((perf_counter() - started_s) * 1000, 1)
+    if proposal is not None:
+        right, exact = next_edit.verdict(proposal, text, left, file.done)
+        agrees = not isinstance(edit, str) and applied(text, edit.proposal, edit.base) == applied(text, proposal)
+        outcome = "agrees" if agrees else edit if isinstance(edit, str) else "another edit"
+        return row | {"outcome": outcome, "right": right, "exact": exact}
     if isinstance(edit, str):
         return row | {"outcome": edit}
-    right, exact = verdict(file.document.text, edit, left, file.done)
+    right, exact = verdict(text, edit, left, file.done)
     return row | {"outcome": "shown", "probability": round(edit.probability, 4), "right": right, "exact": exact}
 
 
@@ -214,6 +243,13 @@ def chosen(rows: Sequence[Row]) -> float | None:
         if is_quiet and rates["shown"] >= LEAST_SHOWN and rates["precision"] >= LEAST_PRECISION:
             return threshold
     return None
+
+
+def agreement(rows: Sequence[Row]) -> dict[str, list[int]]:
+    """By the model's outcome: right phrases of the rules, and all."""
+    outcomes = sorted({row["outcome"] for row in rows})
+    by_outcome = {outcome: [row["right"] for row in rows if row["outcome"] == outcome] for outcome in outcomes}
+    return {outcome: [sum(right), len(right)] for outcome, right in by_outcome.items()}
 
 
 def table(by_part: Mapping[str, Sequence[Row]]) -> str:
@@ -272,11 +308,22 @@ def main(options: argparse.Namespace, packages: Sequence[corpus.Package], bar: t
     """Exit code 0. Raises SpeclspError."""
     (config,) = pairs.settings(options, {"engine.shared": False})
     parts = [part for part in PARTS[:2] if options.part in (part, "all")]
-    every = (case for package in packages for case in cases_of(package.name, files_of(package)))
-    cases = sample(every, parts, options.states, options.quiet)
+    every = (
+        case
+        for package in packages
+        if part_of(package.name) in parts
+        for case in cases_of(package.name, files_of(package))
+    )
     rows_file = options.rows or results_file.RAW / "next-edit-model.jsonl"
+    if options.phrases:
+        cases = [case for case in with_phrases(every, Producer()) if case.part in parts]
+    else:
+        cases = sample(every, parts, options.states, options.quiet)
     model, rows = asyncio.run(ask(config, cases, rows_file, bar))
     by_part = {part: [row for row in rows if row["part"] == part] for part in parts}
+    if options.phrases:
+        print("\n".join(f"{part}: {agreement(of_part)} [right, all]" for part, of_part in by_part.items()))
+        return 0
     threshold = chosen(by_part.get(PARTS[1], []))
     print(table(by_part))
     if PARTS[1] in by_part:

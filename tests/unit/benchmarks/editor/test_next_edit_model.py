@@ -68,6 +68,22 @@ def test_nothing_is_right_in_a_quiet_state():
     assert (row["outcome"], row["right"]) == ("shown", False)
 
 
+def test_the_model_is_asked_about_phrases_of_the_rules():
+    filler = "".join(f"value_{n} = {n}\n" for n in range(9))
+    before = "".join(f"read_{n} = lib.read(open_file, {n})\n{filler}" for n in range(4))
+    files = [("job.py", before, before.replace("open_file", "shared.file"))]
+    cases = [*bench.with_phrases(bench.cases_of("some", files), Producer())]
+    assert [(case.kind, case.number) for case in cases] == [(bench.PHRASES, 1), (bench.PHRASES, 2)]
+    rows = [
+        asked(cases[0], "read_2 = lib.read(open_file, 2)", "read_2 = lib.read(shared.file, 2)"),
+        asked(cases[0], "read_2 = lib.read(open_file, 2)", "read_2 = lib.read(2)"),
+        asked(cases[1], "nothing", "here"),
+    ]
+    assert bench.agreement(rows) == {"agrees": [1, 1], "another edit": [1, 1], "unchanged": [1, 1]}
+    unsampled = [case for case in bench.cases_of("some", files) if case.kind == bench.STATE]
+    assert asked(unsampled[1], "", "")["outcome"] == "rules"
+
+
 @given(st.lists(st.sampled_from("ab"), min_size=1, max_size=8), st.integers(0, 8), st.integers(0, 3), st.data())
 def test_a_block_has_the_same_effect_at_all_its_slides(old: list[str], at: int, size: int, data: st.DataObject):
     at = min(at, len(old))
