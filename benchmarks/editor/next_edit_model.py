@@ -18,6 +18,7 @@ import json
 import statistics
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from time import perf_counter
 from typing import Any
@@ -50,11 +51,13 @@ from speclsp.lsp.server.model_pairs import edit_model
 
 STATE, QUIET, PHRASES = "state", "quiet", "phrase"
 STATES, QUIETS = 400, 200  # of each part
+MOST_A_FILE = {STATE: 4, QUIET: 2}
 THRESHOLDS = (0.0, *(step / 20 for step in range(8, 20)), 0.97, 0.99)
 LEAST_PRECISION, LEAST_QUIET, LEAST_SHOWN = 0.7, 0.9, 10  # for a threshold to be used
 DEADLINE_MS = 60_000  # a busy machine must not change an answer; the product's deadline is judged by `ms`
 
 Row = Mapping[str, Any]
+File = tuple[str, str, str, str]  # package, path, older text, newer text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +74,7 @@ class Case:
     @property
     def id(self) -> str:
         """The same on any machine; cases are sampled in its order."""
-        words = (self.package, self.path, self.kind, str(self.number))
-        return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+        return digest(self.package, self.path, self.kind, str(self.number))
 
     @property
     def part(self) -> str:
@@ -94,15 +96,26 @@ def cases_of(package: str, files: Iterable[tuple[str, str, str]]) -> Iterator[Ca
                 yield Case(package=package, path=path, before=before, after=after, kind=kind, number=number)
 
 
-def sample(cases: Iterable[Case], parts: Sequence[str], states: int, quiets: int) -> list[Case]:
-    """The first cases of each part and kind, by their ids."""
-    listed = sorted(cases, key=lambda case: case.id)
-    pools: dict[tuple[str, str], list[Case]] = {(part, kind): [] for part in parts for kind in (STATE, QUIET)}
-    for case in listed:
-        pool = pools.get((case.part, case.kind))
-        if pool is not None and len(pool) < (states if case.kind == STATE else quiets):
-            pool.append(case)
+def sample(files: Iterable[File], parts: Sequence[str], states: int, quiets: int) -> list[Case]:
+    """As many cases of each part and kind, a few of each file: files by their digests, and cases by their ids.
+
+    A smaller sample is the beginning of a larger one. Only files that are needed are compared.
+    """
+    wanted = {(part, kind): states if kind == STATE else quiets for part in parts for kind in MOST_A_FILE}
+    pools: dict[tuple[str, str], list[Case]] = {key: [] for key in wanted}
+    for package, path, before, after in sorted(files, key=lambda file: digest(*file[:2])):
+        keys = [(part_of(package), kind) for kind in MOST_A_FILE]
+        if any(len(pools[key]) < wanted[key] for key in keys if key in pools):
+            cases = sorted(cases_of(package, [(path, before, after)]), key=lambda case: case.id)
+            for key in keys:
+                of_kind = [case for case in cases if case.kind == key[1]]
+                pools[key] += of_kind[: min(MOST_A_FILE[key[1]], wanted[key] - len(pools[key]))]
     return [case for pool in pools.values() for case in pool]
+
+
+def digest(*words: str) -> str:
+    """An order that is the same on any machine."""
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
 
 
 def replayed(case: Case, producer: Producer) -> tuple[ReplayedFile, int, Sequence[edits.Hunk]]:
@@ -308,17 +321,14 @@ def main(options: argparse.Namespace, packages: Sequence[corpus.Package], bar: t
     """Exit code 0. Raises SpeclspError."""
     (config,) = pairs.settings(options, {"engine.shared": False})
     parts = [part for part in PARTS[:2] if options.part in (part, "all")]
-    every = (
-        case
-        for package in packages
-        if part_of(package.name) in parts
-        for case in cases_of(package.name, files_of(package))
-    )
+    wanted_packages = [package for package in packages if part_of(package.name) in parts]
     rows_file = options.rows or results_file.RAW / "next-edit-model.jsonl"
     if options.phrases:
-        cases = [case for case in with_phrases(every, Producer()) if case.part in parts]
+        every = chain.from_iterable(cases_of(package.name, files_of(package)) for package in wanted_packages)
+        cases = list(with_phrases(every, Producer()))
     else:
-        cases = sample(every, parts, options.states, options.quiet)
+        files = ((package.name, *file) for package in wanted_packages for file in files_of(package))
+        cases = sample(files, parts, options.states, options.quiet)
     model, rows = asyncio.run(ask(config, cases, rows_file, bar))
     by_part = {part: [row for row in rows if row["part"] == part] for part in parts}
     if options.phrases:

@@ -96,15 +96,12 @@ def test_a_block_has_the_same_effect_at_all_its_slides(old: list[str], at: int, 
 
 
 def test_the_sample_is_the_same_in_any_order_and_has_both_kinds():
-    names = [f"package{n}" for n in range(40)]
-    cases = [case for name in names for case in bench.cases_of(name, [("job.py", BEFORE, AFTER)])]
-    assert {case.kind for case in cases} == {bench.STATE, bench.QUIET}
-    mixed = random.Random(1).sample(cases, len(cases))
-    drawn = bench.sample(mixed, PARTS[:2], 5, 3)
-    assert drawn == bench.sample(cases, PARTS[:2], 5, 3) and len(drawn) == 16
-    assert [case.id for case in bench.sample(cases, PARTS[:1], 2, 0)] == [
-        case.id for case in drawn if case.part == PARTS[0]
-    ][:2]
+    files = [(f"package{n}", "job.py", BEFORE, AFTER) for n in range(40)]
+    drawn = bench.sample(files, PARTS[:2], 5, 3)
+    assert drawn == bench.sample(random.Random(1).sample(files, 40), PARTS[:2], 5, 3) and len(drawn) == 16
+    assert {case.kind for case in drawn} == {bench.STATE, bench.QUIET}
+    fewer = bench.sample(files, PARTS[:1], 2, 0)
+    assert fewer == [case for case in drawn if case.part == PARTS[0]][:2]
     assert all(is_held_out(case.package) == (case.part == PARTS[0]) for case in drawn)
     assert len(edits.hunks(BEFORE, AFTER)) == 2
 
