@@ -1,6 +1,7 @@
 """Next edits against the edits that were really made, between two successive releases of a package.
 
     python -m benchmarks next-edit [--part held-out|tuning|all] [--examples]
+    python -m benchmarks next-edit --producer model      the same states and a model: next_edit_model.py
 
     older release ─► its differences to the newer one, one after another, top to bottom, through the text store
                  └─► after each: the producer's edit ─► right: every line it writes stands at that place in the newer
@@ -21,9 +22,9 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-from benchmarks import results_file
+from benchmarks import pairs, results_file
 from benchmarks.quality import edits
 from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks import tasks as cursors
@@ -191,6 +192,12 @@ def table(parts: Mapping[str, Mapping[str, object]]) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks next-edit`."""
     parser.add_argument("--part", choices=PARTS, default="all", help="packages to replay (default: all)")
+    parser.add_argument("--producer", choices=("rules", "model"), default=PRODUCER, help="(default: rules)")
+    parser.add_argument("--states", type=int, default=400, help="model: states of each part (default: 400)")
+    parser.add_argument("--quiet", type=int, default=200, help="model: quiet states of each part (default: 200)")
+    parser.add_argument("--phrases", action="store_true", help="model: does it agree with the phrases of the rules?")
+    parser.add_argument("--rows", type=Path, help="model: its rows, continued (build/benchmarks/next-edit-model.jsonl)")
+    pairs.add_arguments(parser)
     parser.add_argument("--examples", action="store_true", help="print the edits that were shown for tuning packages")
 
 
@@ -202,6 +209,10 @@ def main(options: argparse.Namespace) -> int:
             for listed in (edits.LIST, MORE)
             for package in corpus.fetch(lambda done, total: bar.show("fetching", done / max(total, 1), ""), listed)
         ]
+        if options.producer == "model":
+            from benchmarks.editor import next_edit_model
+
+            return next_edit_model.main(options, packages, bar)
         counts = {part: Count() for part in PARTS[:2] if options.part in (part, "all")}
         for number, package in enumerate(packages):
             part = PARTS[0] if is_held_out(package.name) else PARTS[1]

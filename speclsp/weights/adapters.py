@@ -14,13 +14,13 @@ import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from speclsp import config
 from speclsp.errors import SpeclspError, WeightsError, nearest
 from speclsp.weights import cards, model_directory
-from speclsp.weights.cards import CardError, CardTable, Weights
+from speclsp.weights.cards import EDIT_FORMATS, EDIT_SEPARATOR, Card, CardError, CardTable, Weights
 from speclsp.weights.untrusted import safetensors_header, untrusted_files
 from speclsp.weights.untrusted.safetensors_header import StoredTensor
 from speclsp.weights.untrusted.untrusted_files import Unreadable
@@ -29,7 +29,7 @@ FORMAT = "speclsp-lora-1"
 MOST_BYTES = 8 << 20
 MOST_RANK = 1024
 MOST_CARD_BYTES = 1 << 16
-JOBS = ("fill", "next-edit")
+FILL, NEXT_EDIT = JOBS = ("fill", "next-edit")
 FLOATS = ("BF16", "F16", "F32")
 LINEAR = r"model\.layers\.\d{1,4}\.(?:self_attn\.[qkvo]_proj|mlp\.(?:gate|up|down)_proj)"
 TENSOR = re.compile(rf"base_model\.model\.({LINEAR})\.lora_([AB])\.weight(\.scale)?")
@@ -51,6 +51,7 @@ class AdapterCard:
     weights_sha256: str
     jobs: tuple[str, ...]  # of JOBS
     edit_format: str
+    edit_threshold: float  # least probability of a next edit that is shown; 0: not calibrated
     licence: str
     data: str  # the training data, in a line
     drafts_for: str = ""  # the name of the target's weights; "": the adapter is for any use of its weights
@@ -81,6 +82,9 @@ class AdapterFile:
     content: bytes
     body: int
     drafts_for: str = ""  # as the card's
+    jobs: tuple[str, ...] = ()  # this and the next two: as its card has them, or its metadata if it has no card
+    edit_format: str = ""
+    edit_threshold: float = 0.0
 
     @property
     def label(self) -> str:
@@ -91,6 +95,12 @@ class AdapterFile:
     def linears(self) -> list[str]:
         """The adapted linears: "model.layers.0.self_attn.q_proj"."""
         return sorted({match[1] for name in self.tensors if (match := TENSOR.fullmatch(name))})
+
+    def use(self, card: Card) -> dict[str, object]:
+        """The adapter in the engine's state. It has an edit format if that is its job and `card` has the token."""
+        edits = NEXT_EDIT in self.jobs and card.fim.file_sep == EDIT_SEPARATOR
+        facts = {"edit_format": self.edit_format, "edit_threshold": self.edit_threshold} if edits else {}
+        return {"name": self.name, "sha256": self.sha256, "jobs": list(self.jobs), **facts}
 
     def error(self, problem: str) -> AdapterError:
         """`problem` continues a sentence that begins with the file."""
@@ -140,6 +150,7 @@ def read_card(path: Path) -> AdapterCard:
         weights_sha256=table.text("weights_sha256"),
         jobs=table.texts("jobs", ()),
         edit_format=table.text("edit_format", ""),
+        edit_threshold=table.share("edit_threshold"),
         licence=table.text("licence"),
         data=table.text("data"),
         drafts_for=table.text("drafts_for", ""),
@@ -155,6 +166,8 @@ def read_card(path: Path) -> AdapterCard:
             raise table.error(key, f"is {digest!r}: expected 64 hexadecimal digits")
     if not card.jobs or not set(card.jobs) <= set(JOBS):
         raise table.error("jobs", f"is {list(card.jobs)}: expected a list of {', '.join(JOBS)}")
+    if card.edit_format not in EDIT_FORMATS:
+        raise table.error("edit_format", f'is {card.edit_format!r}: expected "window" or "sweep"')
     return card
 
 
@@ -217,7 +230,7 @@ def read(card: AdapterCard) -> AdapterFile:
         )
     if file.drafts_for != card.drafts_for:
         raise file.error(f"has drafts_for = {file.drafts_for[:80]!r} in its metadata, and its card {card.drafts_for!r}")
-    return file
+    return replace(file, jobs=card.jobs, edit_format=card.edit_format, edit_threshold=card.edit_threshold)
 
 
 def read_file(path: Path, sha256: str = "") -> AdapterFile:
@@ -240,6 +253,8 @@ def read_file(path: Path, sha256: str = "") -> AdapterFile:
             content=content,
             body=body,
             drafts_for=metadata.get("drafts_for", ""),
+            jobs=tuple(job for job in JOBS if job in metadata.get("jobs", "").split(",")),
+            edit_format=edits if (edits := metadata.get("edit_format", "")) in EDIT_FORMATS else "",
         )
         checked(metadata, "format", re.escape(FORMAT), repr(FORMAT))
     except Unreadable as error:

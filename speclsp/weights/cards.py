@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, UnionType
 from typing import Any
 
 from speclsp.errors import SpeclspError, UnknownPair, nearest
@@ -303,7 +303,7 @@ class CardTable:
     def error(self, key: str, says: str) -> CardError:
         return CardError(f"{self.file}: {self.where}{key} {says}.")
 
-    def take(self, key: str, kind: type, default: Any, wanted: str) -> Any:
+    def take(self, key: str, kind: type | UnionType, default: Any, wanted: str) -> Any:
         self.known_keys.add(key)
         value = self.values.get(key, default)
         if value is None:
@@ -319,6 +319,13 @@ class CardTable:
 
     def number(self, key: str, default: int | None = None) -> int:
         return int(self.take(key, int, default, "a whole number"))
+
+    def share(self, key: str) -> float:
+        """A number from 0 to 1; 0 if it is missing."""
+        value = float(self.take(key, int | float, 0, "a number from 0 to 1"))
+        if not 0 <= value <= 1:
+            raise self.error(key, f"is {value}: expected a number from 0 to 1")
+        return value
 
     def flag(self, key: str) -> bool:
         self.known_keys.add(key)

@@ -75,7 +75,7 @@ def test_loading_is_reported_as_status_and_as_progress():
         *("state", "pair", "pair_reason", "target", "draft", "device", "message", "progress", "last_latency_ms"),
         *("acceptance", "tokens_per_round", "last_reason", "last_reason_meaning", "problems"),
         *("remote", "shared", "clients", "engine_pid", "draft_only", "memory", "trigger", "show_latency"),
-        "next_edit",
+        *("next_edit", "adapter", "edit_format"),
     }
     assert (statuses[-1]["pair"], statuses[-1]["device"], statuses[-1]["problems"]) == ("echo", "cpu", [])
     assert 0 < statuses[-1]["last_latency_ms"] < 3000

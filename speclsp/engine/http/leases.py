@@ -87,6 +87,8 @@ class Leases:
         fields: json_fields.Json = {"status": state, "pair": residency.pair, "version": __version__, "pid": os.getpid()}
         if completer is not None:
             fields |= {"target": completer.target, "draft": completer.draft, "device": completer.device}
+        if state == "ok" and residency.adapter:
+            fields["adapter"] = dict(residency.adapter)
         fields |= {
             "draft_only": residency.draft_only,
             "clients": len(self.open),

@@ -187,7 +187,12 @@ class LoadedParts:
         if self.draft_dir is not None:
             steps.append(ReleaseStep(name=NO_DRAFT, release=engine.drop_draft, restore=restore_draft))
         return LoadedModel(
-            completer=engine, device=self.device, steps=tuple(steps), clear_caches=engine.empty, note=self.note
+            completer=engine,
+            device=self.device,
+            steps=tuple(steps),
+            clear_caches=engine.empty,
+            note=self.note,
+            adapter=self.loras[0].file.use(self.card) if self.loras[0] else {},
         )
 
 

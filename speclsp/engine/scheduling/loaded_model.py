@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from speclsp.engine.api import Completer
@@ -42,6 +42,7 @@ class LoadedModel:
     clear_caches: Callable[[], None] = lambda: None  # forget every prompt that was read, and release its memory
     reason: str = ""  # of "auto" for this model, in sentences; "" for a model chosen by name
     note: str = ""  # for the user while the model runs: why an adapter is not used
+    adapter: Mapping[str, object] = field(default_factory=dict)  # the target's, for /health; empty: none
     pending_target: PendingTarget | None = None  # set: `completer` is the draft alone
 
 

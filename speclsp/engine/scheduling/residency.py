@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from speclsp.engine.api import Completer
@@ -74,6 +74,7 @@ class Residency:
         self.message = "starting"  # one line: the current action, or why the completer is missing or degraded
         self.reason = ""  # of "auto" for this model: see LoadedModel
         self.draft_only = False  # while loading: `completer` is the draft alone
+        self.adapter: Mapping[str, object] = {}  # see LoadedModel
         self.completer: Completer | None = None
         self.ready_event = threading.Event()  # there is a completer, or an error
         self.on_change: Callable[[], None] = lambda: None  # called in the engine's thread, or the one that reads
@@ -209,7 +210,7 @@ class Residency:
         """Use a loaded model: all of it, or all but the steps that are released."""
         self.draft_only = False
         self.pair, self.completer = loaded.completer.pair, loaded.completer
-        self._clear_caches, self._note = loaded.clear_caches, loaded.note
+        self._clear_caches, self._note, self.adapter = loaded.clear_caches, loaded.note, loaded.adapter
         if loaded.note:
             log.warning("%s", loaded.note)
         self.steps.attach(loaded)

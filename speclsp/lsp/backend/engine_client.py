@@ -33,7 +33,7 @@ from speclsp.lsp.backend import infill_codec, liveness
 from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, InvalidResponse, ResponseTimeout
 from speclsp.lsp.backend.liveness import LivenessProbe
 from speclsp.lsp.backend.own_engine import EngineProcess
-from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece
+from speclsp.lsp.backend.types import AdapterUse, FimRequest, OnStatus, Status, StreamPiece
 
 CRASHES, CRASH_WINDOW_S = 3, 60.0  # after this many without a completion between them, the engine is not restarted
 HANG_WINDOW_S = 300.0  # the same window when the last crash was a hang: confirming a hang takes time
@@ -205,7 +205,7 @@ class EngineClient:
             facts["draft"] = str(event.get("draft") or "")
         facts["clients"], facts["engine_pid"] = int_or_zero(event.get("clients")), int_or_zero(event.get("pid"))
         facts["draft_only"] = state == "loading" and event.get("draft_only") is True
-        facts["memory"] = str(event.get("memory") or "full")
+        facts["memory"], facts["adapter"] = str(event.get("memory") or "full"), AdapterUse.of(event.get("adapter"))
         progress, message = None, str(event.get("message") or "")
         if state == "loading":
             progress = float(event["progress"]) if isinstance(event.get("progress"), int | float) else None

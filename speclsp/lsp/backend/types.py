@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from speclsp.config import Config
 
@@ -100,6 +100,28 @@ class StreamPiece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterUse:
+    """The adapter that the engine has merged into its target."""
+
+    name: str
+    edit_format: str = ""  # "" if next edits are not its job
+    edit_threshold: float = 0.0  # least probability of a next edit that is shown; 0: not calibrated
+
+    @classmethod
+    def of(cls, reported: Any) -> AdapterUse | None:
+        """The adapter in an engine's state; None without one."""
+        if not isinstance(reported, Mapping):
+            return None
+        name, edit_format = (str(reported.get(key) or "") for key in ("name", "edit_format"))
+        threshold = reported.get("edit_threshold")
+        return cls(
+            name=name,
+            edit_format=edit_format,
+            edit_threshold=float(threshold) if isinstance(threshold, int | float) else 0.0,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """State of a backend, for the status line."""
 
@@ -116,6 +138,8 @@ class Status:
     clients: int = 0  # editors that use it, this one included
     engine_pid: int = 0
     draft_only: bool = False  # while loading: the draft model alone completes single lines
+    adapter: AdapterUse | None = None
+    edit_format: str = ""  # of a remote server's model
     memory: str = "full"  # or the memory released for another program: "small cache" | "no draft"
 
     @classmethod

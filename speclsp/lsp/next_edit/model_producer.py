@@ -1,6 +1,6 @@
 """The model producer of next edits: a model that declares an edit format writes a window again; the first hunk counts.
 
-    recent edits, window ─► prompt ─► engine, idle priority ─► answer, round by round ─► first hunk ─► gate ─► filters
+    recent edits, window ─► prompt ─► engine, idle priority ─► answer, round by round ─► first hunk ─► filters ─► gate
 
     windows    at the cursor, then below the last edit
     gate       the joint probability of the changed tokens; copied tokens are no evidence
@@ -44,9 +44,9 @@ from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.visibility.secret_text import FORBIDDEN
 
 MODEL = "model"  # the kind of its edits
-# Of the changed tokens together. With the adapter of an experiment, 23 of the 45 hunks above it were right, of all 126
-# hunks 40. To be calibrated with the model that is published.
-LEAST_LOGPROB = -0.5
+# Of the changed tokens together, for a model that was not calibrated. With the adapter of an experiment, 23 of the 45
+# hunks above it were right, of all 126 hunks 40.
+LEAST_PROBABILITY = 0.61
 DEADLINE_MS = 2000
 CHECK_MS = 20.0  # of the processor, for the syntax
 MOST_WINDOW_CHARACTERS = 1500
@@ -55,14 +55,22 @@ SPARE_TOKENS = 64  # of an answer, beyond the window's own
 
 
 @dataclass(frozen=True, slots=True)
+class EditModel:
+    """The edit format of the loaded model (edit_prompt.FORMATS), and the least probability of an edit that is shown."""
+
+    edit_format: str
+    least_probability: float = LEAST_PROBABILITY
+
+
+@dataclass(frozen=True, slots=True)
 class EditEngine:
     """The engine, as this producer uses it.
 
-    `edit_format()` is the format that the loaded model declares, "" for none and while the engine cannot be used;
-    `session(uri)` is the document's name at the engine; `path(uri)` its name in the prompt.
+    `model()` is None without an edit format, and while the engine cannot be used; `session(uri)` is the document's name
+    at the engine; `path(uri)` its name in the prompt.
     """
 
-    edit_format: Callable[[], Awaitable[str]]
+    model: Callable[[], Awaitable[EditModel | None]]
     stream: Callable[[FimRequest], AsyncGenerator[StreamPiece, None]]
     session: Callable[[str], str]
     path: Callable[[str], str]
@@ -87,8 +95,8 @@ class ModelProducer:
         self._parser = SyntaxParser()
 
     async def is_available(self) -> bool:
-        """True if the loaded model declares an edit format."""
-        return await self._engine.edit_format() in edit_prompt.FORMATS
+        """True if the loaded model has an edit format."""
+        return await self._engine.model() is not None
 
     async def propose(
         self, document: Document, line: int, edits: Sequence[Edit], declined: Callable[[int, str, Place], str]
@@ -99,29 +107,31 @@ class ModelProducer:
         stops within its round.
         """
         recent = [edit for edit in edits if same_grammar(edit.language, document.language)]
-        if not recent:
-            return NO_RECENT_EDIT
+        model = await self._engine.model()
+        if not recent or model is None:
+            return NO_RECENT_EDIT if model else ENGINE_LOST
         reason = UNCHANGED
         for first, end in windows(document, line, recent):
             edit = edit_input(document, first, end, recent, self._engine.path)
             if not edit_prompt.holds_marker(edit.window) and 0 < sum(map(len, edit.window)) <= MOST_WINDOW_CHARACTERS:
-                hunk, found = await self._ask(document.uri, edit)
+                hunk, outcome = await self._ask(document.uri, edit, model.edit_format)
                 if hunk is None:
-                    reason = str(found)
+                    reason = str(outcome)
                     if reason != UNCHANGED:
                         return reason
                     continue
                 place = place_of(document, first, hunk)
                 reason = self._problem(document, place, recent, declined)
                 if not reason:
-                    return model_edit(document, place, float(found))
+                    is_sure = float(outcome) >= model.least_probability
+                    return model_edit(document, place, float(outcome)) if is_sure else MODEL_UNSURE
         return reason
 
-    async def _ask(self, uri: str, edit: EditInput) -> tuple[AnswerHunk | None, float | str]:
+    async def _ask(self, uri: str, edit: EditInput, edit_format: str) -> tuple[AnswerHunk | None, float | str]:
         """(the hunk of the model's answer, its probability), or (None, the reason for none)."""
         window = edit_prompt.expected_answer(edit.window)
         request = FimRequest(
-            raw_prompt=edit_prompt.FORMATS[await self._engine.edit_format() or edit_prompt.WINDOW](edit),
+            raw_prompt=edit_prompt.FORMATS[edit_format](edit),
             draft_window=window,
             max_tokens=len(window) // 2 + SPARE_TOKENS,
             deadline_ms=DEADLINE_MS,
@@ -147,7 +157,7 @@ class ModelProducer:
             ends = {"eos": UNCHANGED, "word": UNCHANGED, "cancelled": ENGINE_BUSY, "busy": ENGINE_BUSY}
             return None, ends.get(stop, DEADLINE)
         logprob = joint_logprob(tokens, hunk.answer_start, hunk.answer_end)
-        return (hunk, math.exp(min(logprob, 0.0))) if logprob >= LEAST_LOGPROB else (None, MODEL_UNSURE)
+        return hunk, math.exp(min(logprob, 0.0))
 
     def _problem(
         self, document: Document, place: Place, recent: Sequence[Edit], declined: Callable[[int, str, Place], str]

@@ -175,7 +175,7 @@ def next_edits_of(app: App) -> NextEdits:
     from speclsp.lsp.next_edit.model_producer import EditEngine, ModelProducer
     from speclsp.lsp.next_edit.next_edits import NextEdits
     from speclsp.lsp.next_edit.offers import Offers
-    from speclsp.lsp.server.model_pairs import edit_format
+    from speclsp.lsp.server.model_pairs import edit_model
 
     server, documents = app.server, app.documents
 
@@ -185,7 +185,7 @@ def next_edits_of(app: App) -> NextEdits:
         return server.backend.stream(request)
 
     engine = EditEngine(
-        edit_format=lambda: edit_format(server.backend_status),
+        model=lambda: edit_model(server.backend_status),
         stream=stream,
         session=lambda uri: server.session.pipeline.engine_session(uri) if server.session is not None else uri,
         path=lambda uri: path_in(server.notebooks.of(uri) or uri, documents.root(uri)),

@@ -1,4 +1,4 @@
-"""The models that a client can offer: download size, memory, and whether they fit; the edit format of the loaded one.
+"""The models that a client can offer: download size, memory, and whether they fit; the loaded one's edits.
 
 The sizes come from the model definitions, so they are known before any download. The memory of the current model counts
 as free, because another model would replace it.
@@ -14,6 +14,8 @@ from functools import lru_cache
 
 from speclsp.config import Config
 from speclsp.lsp.backend.types import Status
+from speclsp.lsp.next_edit.edit_prompt import FORMATS
+from speclsp.lsp.next_edit.model_producer import LEAST_PROBABILITY, EditModel
 from speclsp.weights import cards, store
 from speclsp.weights.cards import Card
 
@@ -70,11 +72,20 @@ def needed_mib(card: Card, facts: MachineFacts, config: Config) -> int:
     return card.needed_mib(facts.device, facts.free_mib, config.engine.quantization)
 
 
-async def edit_format(status: Status | None) -> str:
-    """The edit format that the loaded model declares; "" for none, while it is not loaded, and for a remote server."""
-    if status is None or status.state != "ready" or status.remote:
-        return ""
-    return await asyncio.to_thread(declared_edit_format, status.pair)
+async def edit_model(status: Status | None) -> EditModel | None:
+    """The edit format of the loaded model; None without one, and while it is not loaded.
+
+    The engine reports the format of an adapter that it has merged. Otherwise the model's definition counts. A remote
+    backend reports the format of the server's model.
+    """
+    if status is None or status.state != "ready":
+        return None
+    if status.remote:
+        return EditModel(status.edit_format) if status.edit_format in FORMATS else None
+    if status.adapter is not None and status.adapter.edit_format in FORMATS:
+        return EditModel(status.adapter.edit_format, status.adapter.edit_threshold or LEAST_PROBABILITY)
+    declared = await asyncio.to_thread(declared_edit_format, status.pair)
+    return EditModel(declared) if declared in FORMATS else None
 
 
 @lru_cache(maxsize=8)  # a directory's definition is made from its files each time

@@ -262,3 +262,20 @@ def test_weights_are_named_by_their_published_file(tmp_path: Path):
     assert adapters.sum_of_weights(tmp_path) == hashlib.sha256(listed.encode()).hexdigest()
     model_directory.write_manifest(tmp_path, {"made_from": "f" * 64, "files": {}})
     assert adapters.sum_of_weights(tmp_path) == "f" * 64, "a converted GGUF"
+
+
+def test_a_card_decides_jobs_format_and_threshold_before_the_file(tmp_path: Path):
+    file = small_adapters.write(tmp_path, jobs="fill,next-edit", edit_format="window")
+    tiny, markers = cards.load("tiny"), ("jobs", "edit_format", "edit_threshold")
+    alone = adapters.find(str(file)).use(tiny)
+    assert [alone[key] for key in markers] == [["fill", "next-edit"], "window", 0.0]
+    weights = adapters.find(str(file)).weights_sha256
+    small_adapters.write_card(file, "tiny", weights, edit_threshold=0.75)
+    assert adapters.find("mine", str(tmp_path)).use(tiny)["edit_threshold"] == 0.75
+    assert "edit_format" not in adapters.find("mine", str(tmp_path)).use(cards.load("starcoder2-3b"))
+    small_adapters.write_card(file, "tiny", weights, jobs=["fill"], edit_threshold=0.75)
+    assert set(adapters.find("mine", str(tmp_path)).use(tiny)) == {"name", "sha256", "jobs"}
+    for key, value in {"edit_threshold": 1.5, "edit_format": "diff"}.items():
+        small_adapters.write_card(file, "tiny", weights, **{key: value})
+        with pytest.raises(adapters.AdapterError, match=f"{key} is .*{value}.*: expected "):
+            adapters.find(str(file.with_suffix(".toml")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,15 +34,23 @@ def test_the_adapter_of_the_weights_is_on_unless_it_is_turned_off_or_damaged(iso
     with engine(isolated) as adapted:
         state = adapted.http.get("/health").json()
         assert "adapter mine " in state["target"] and "message" not in state
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        assert state["adapter"] == {
+            "name": "mine",
+            "sha256": digest,
+            "jobs": ["fill", "next-edit"],
+            "edit_format": "window",
+            "edit_threshold": 0.0,
+        }
         text = adapted.infill(**HOLE, n_predict=24)["content"]
     with engine(isolated, "--set", "engine.adapter=none") as plain:
         state = plain.http.get("/health").json()
-        assert "adapter" not in state["target"] and "message" not in state
+        assert "adapter" not in state["target"] and "message" not in state and "adapter" not in state
         plain_text = plain.infill(**HOLE, n_predict=24)["content"]
     assert text != plain_text
     file.write_bytes(file.read_bytes()[:-1])
     with engine(isolated) as damaged:
         state = damaged.http.get("/health").json()
-        assert "adapter" not in state["target"]
+        assert "adapter" not in state["target"] and "adapter" not in state
         assert state["message"].startswith(f"{file} is ") and "truncated" in state["message"]
         assert damaged.infill(**HOLE, n_predict=24)["content"] == plain_text

@@ -1,4 +1,4 @@
-"""Next edits by a model in a real server: the tiny pair's target, with a definition that declares an edit format.
+"""Next edits by a model in a real server: the tiny pair's target. Its definition or an adapter declares an edit format.
 
 Its answers are nonsense, so these tests are about the way of a request, not about its edit.
 """
@@ -6,7 +6,6 @@ Its answers are nonsense, so these tests are about the way of a request, not abo
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +14,10 @@ from typing import Any
 import pytest
 from support.lsp.editor_client import Editor, Page
 from support.waiting import wait_until
+from support.weights import small_adapters
 
 from speclsp.lsp.next_edit import wire
-from speclsp.lsp.next_edit.model_producer import LEAST_LOGPROB
+from speclsp.lsp.next_edit.model_producer import LEAST_PROBABILITY
 from speclsp.weights import cards
 
 ROOT = {"workspaceFolders": [{"uri": "file:///project", "name": "project"}]}
@@ -74,7 +74,7 @@ def test_the_model_is_asked_and_shows_only_what_passes_the_gate(editor: Editor):
     record = outcome(editor, page)
     assert record["producer"] == "model" and record["outcome"] in BY_MODEL
     assert bool(edits) == (record["outcome"] == "shown")
-    assert not edits or record["probability"] >= round(math.exp(LEAST_LOGPROB), 3)
+    assert not edits or record["probability"] >= LEAST_PROBABILITY
     assert "(model, " in editor.call("speclsp/explain", {})["text"]
     wait_until(lambda: prompted(editor) > before)
 
@@ -95,6 +95,26 @@ def test_ghost_text_is_answered_while_a_next_edit_is_made(editor: Editor):
     assert len(editor.items(page.ask(page.text.index("pass")))) <= 1
     assert isinstance(editor.reply(request)["result"]["edits"], list)
     assert outcome(editor, page)["outcome"] in BY_MODEL | {"engine_busy"}
+
+
+def test_the_edit_format_of_an_adapter_counts_where_next_edits_are_its_job(isolated: Path):
+    file = small_adapters.write(isolated)
+    with Editor("--set", f"models_dir={isolated}", pair="tiny") as editor:
+        editor.begin(**ROOT)
+        page, params = edited(editor, "adapted")
+        editor.call(wire.COPILOT_INLINE_EDIT, params)
+        assert outcome(editor, page)["producer"] == "model"
+        adapter = {"name": "mine", "edit_format": "window", "edit_threshold": 0.0}
+        assert editor.statuses()[-1]["adapter"] == adapter
+    weights = small_adapters.metadata(small_adapters.TINY / "target")["weights_sha256"]
+    small_adapters.write_card(file, "tiny", weights, jobs=["fill"])
+    with Editor("--set", f"models_dir={isolated}", pair="tiny") as editor:
+        editor.begin(**ROOT)
+        page, params = edited(editor, "filled")
+        assert editor.call(wire.COPILOT_INLINE_EDIT, params) == {"edits": []}
+        assert outcome(editor, page)["producer"] == "rules"
+        adapter = {"name": "mine", "edit_format": "", "edit_threshold": 0.0}
+        assert editor.statuses()[-1]["adapter"] == adapter
 
 
 def test_a_model_without_the_declaration_is_not_asked():

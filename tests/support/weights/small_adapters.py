@@ -75,13 +75,17 @@ def write(
     return file
 
 
-def write_card(file: Path, weights: str, weights_sha256: str, **changes: str) -> None:
+def write_card(file: Path, weights: str, weights_sha256: str, **changes: object) -> None:
     """Write the card of an adapter's file, with the file's present sum."""
-    values = {"name": file.stem, "weights": weights, "file": file.name, "weights_sha256": weights_sha256}
+    values: dict[str, object] = {
+        "name": file.stem,
+        "weights": weights,
+        "file": file.name,
+        "weights_sha256": weights_sha256,
+    }
     values |= {"sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "edit_format": "window"}
-    values |= {"licence": "Apache-2.0", "data": "Random numbers."} | changes
-    lines = [f"{key} = {json.dumps(value)}\n" for key, value in values.items()]
-    file.with_suffix(".toml").write_text("".join([*lines, 'jobs = ["fill", "next-edit"]\n']))
+    values |= {"licence": "Apache-2.0", "data": "Random numbers.", "jobs": ["fill", "next-edit"]} | changes
+    file.with_suffix(".toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
 
 
 def merge_by_definition(directory: Path, adapter: Mapping[str, Tensor]) -> None:

@@ -76,6 +76,7 @@ async def detect(http: RemoteHttp, config: Config, api: str = "v1", infill: bool
         fim=fim,
         stop=stops_of(fim, card.stop_tokens) if card is not None else (),
         api=api,
+        edit_format=(card.edit_format if card and config.model != "auto" else "") or edit_format_of(model),
     )
 
 
@@ -161,12 +162,28 @@ def card_for(model: str) -> tuple[Card | None, bool]:
     best: tuple[tuple[bool, bool, bool], Card] | None = None
     for card in known.values():
         repo = plain_name(card.target.repo)
-        if not card.target.repo or not (repo == name or is_of_family(name, card.family)):
+        families = (card.family, edit_family(card)) if card.edit_format else (card.family,)
+        if not card.target.repo or not (repo == name or any(is_of_family(name, family) for family in families)):
             continue
         rank = (repo == name, size_of(repo) == size_of(name) != "", ("instruct" in repo) == ("instruct" in name))
         if best is None or rank > best[0]:
             best = rank, card
     return (None, False) if best is None else (best[1], best[0][0] or best[0][1])
+
+
+def edit_format_of(model: str) -> str:
+    """The edit format of a model by its name at a server, such as sweep-next-edit of any size; "" for none.
+
+    A family's other models have none, so `card_for` does not tell.
+    """
+    name = plain_name(model)
+    tuned = (card for card in all_cards().values() if card.edit_format)
+    return next((card.edit_format for card in tuned if is_of_family(name, edit_family(card))), "")
+
+
+def edit_family(card: Card) -> str:
+    """The name of a tuned model without its size: "sweep-next-edit"."""
+    return re.sub(r"-\d+(\.\d+)?b$", "", plain_name(card.target.repo))
 
 
 @cache

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from speclsp.config import Config, api_keys
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.lsp.backend.engine_http import InvalidResponse, ResponseTimeout, is_loopback_url
-from speclsp.lsp.backend.remote import detection, error_messages, request_styles
+from speclsp.lsp.backend.remote import detection, edit_requests, error_messages, request_styles
 from speclsp.lsp.backend.remote.circuit_breaker import CircuitBreaker
 from speclsp.lsp.backend.remote.remote_http import HttpRefused, RemoteHttp, Unreachable
 from speclsp.lsp.backend.remote.request_styles import RemoteServerType
@@ -31,6 +31,7 @@ KEYRING_S = 20.0  # time limit: the system may ask the user to unlock the keyrin
 KEYRING_PROMPT_S = 2.0  # a longer access means that the user was prompted: the keyring is not read a second time
 LONGEST_MESSAGE = 1000  # characters of a text in the status
 REQUEST_ERRORS = (400, 413, 422)  # HTTP statuses that concern one request, not the server
+EDIT_ERRORS = (400, 404, 405, 422, 501)  # of a next edit: the server takes no such request
 T = TypeVar("T")
 
 retry_after: dict[str, float] = {}  # {URL: time.monotonic() before which nothing is sent}; survives changed settings
@@ -76,14 +77,18 @@ class RemoteBackend:
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         http = self._http
-        if request.raw_prompt is not None:
-            raise EngineError("a remote server has no edit format: next edits by a model need the local engine.")
         if http is None or self.status.state != "ready":
             raise EngineError(self.status.message or "the server is not known to be ready yet.")
+        is_edit = request.raw_prompt is not None
+        if is_edit and not self.status.edit_format:
+            raise EngineError("the server's model has no edit format, or gives no log-probabilities.")
+        complete = edit_requests.complete if is_edit else request_styles.complete
         began_s, has_output = time.monotonic(), False
         try:
-            async with aclosing(request_styles.complete(http, self.server, request, self._refused_fields)) as pieces:
+            async with aclosing(complete(http, self.server, request, self._refused_fields)) as pieces:
                 async for piece in pieces:
+                    if is_edit and piece.text and not has_output and not piece.logprobs:
+                        self._set_status(edit_format="")
                     if not has_output:
                         has_output = True
                         self._request_succeeded()
@@ -94,7 +99,10 @@ class RemoteBackend:
                 self._request_failed(ResponseTimeout(f"it has said nothing within {request.deadline_ms / 1000:g} s."))
             raise
         except EngineError as error:
-            self._request_failed(error)
+            if is_edit and isinstance(error, HttpRefused) and error.status in EDIT_ERRORS:
+                self._set_status(edit_format="")  # suggestions use another path or other fields
+            else:
+                self._request_failed(error)
             raise
         except Exception as error:
             self._request_failed(not_understood(error))
@@ -126,7 +134,8 @@ class RemoteBackend:
                 self._breaker.probe_succeeded()
                 pair, target = self.server.pair or self._config.model, self.server.model or self._url
                 target = target.replace("\\", "/").rpartition("/")[2] if target.endswith(".gguf") else target
-                self._set_status(state="ready", message="", pair=pair, target=target)
+                edit_format = self.server.edit_format
+                self._set_status(state="ready", message="", pair=pair, target=target, edit_format=edit_format)
                 await self._opened.wait()
             await asyncio.sleep(self._breaker.wait_s)
             if self._key_denied and not self._user_was_prompted:

@@ -43,6 +43,7 @@ class RemoteServerType:
     fim: Fim = field(default_factory=Fim)
     stop: tuple[str, ...] = ()  # strings that end a completion
     api: str = "v1"  # the path of its OpenAI API
+    edit_format: str = ""  # of its model; "" for none
 
     @property
     def accepts_extra_fields(self) -> bool:

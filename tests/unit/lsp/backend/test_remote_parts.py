@@ -22,7 +22,7 @@ from speclsp.lsp.backend.fallback import FallbackBackend
 from speclsp.lsp.backend.infill_codec import parse_piece
 from speclsp.lsp.backend.remote import detection, error_messages
 from speclsp.lsp.backend.remote.circuit_breaker import FAILURES, JITTER, LONGEST_S, SHORTEST_S, CircuitBreaker
-from speclsp.lsp.backend.remote.detection import card_for, split_url
+from speclsp.lsp.backend.remote.detection import card_for, edit_format_of, split_url
 from speclsp.lsp.backend.remote.request_styles import StopStringFilter, fim_prompt, stops_of
 from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
 from speclsp.observability.metrics import Metrics
@@ -109,6 +109,23 @@ def test_a_card_is_found_by_the_names_of_publishers_and_quantizers(model: str, p
     card, is_exact = card_for(model)
     assert card is not None
     assert (card.name if is_exact else card.family, is_exact) == (pair, fits)
+
+
+@pytest.mark.parametrize(
+    ("model", "edit_format"),
+    [
+        ("sweepai/sweep-next-edit-1.5B", "sweep"),
+        ("/models/sweep-next-edit-0.5b.q8_0.gguf", "sweep"),
+        ("sweep-next-edit-7b-v2", "sweep"),
+        ("sweep-next-edit-1.5b", "sweep"),
+        ("Qwen/Qwen2.5-Coder-0.5B", ""),
+        ("company-qwen2.5-coder-0.5b-awq", ""),
+        ("gpt-4o", ""),
+    ],
+)
+def test_only_models_of_a_tuning_for_edits_have_an_edit_format(model: str, edit_format: str):
+    assert edit_format_of(model) == edit_format
+    assert not edit_format or card_for(model)[0] is not None
 
 
 @pytest.mark.parametrize("model", ["", "gpt-4o", "mistral-7b", "TinyLlama-1.1B", "codestral", "qwen2.5-7b-instruct"])

@@ -6,18 +6,20 @@ import asyncio
 import functools
 import math
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from dataclasses import replace
 
 import pytest
 
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.engine_http import ResponseTimeout
-from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
+from speclsp.lsp.backend.types import AdapterUse, CompletionCost, FimRequest, Status, StreamPiece
 from speclsp.lsp.context.recent_activity import RecentActivity
 from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.next_edit.edit_prompt import expected_answer
-from speclsp.lsp.next_edit.model_producer import LEAST_LOGPROB, EditEngine, ModelProducer
+from speclsp.lsp.next_edit.model_producer import LEAST_PROBABILITY, EditEngine, EditModel, ModelProducer
 from speclsp.lsp.next_edit.next_edits import NextEditOutcome, NextEdits
 from speclsp.lsp.next_edit.offers import Offer, Offers
+from speclsp.lsp.server.model_pairs import edit_model
 
 URI = "file:///work/app.py"
 TEXT = (
@@ -44,6 +46,7 @@ class ScriptedEngine:
 
     def __init__(self, old: str = "", new: str = "", logprob: float = -0.1, edit_format: str = "window") -> None:
         self.old, self.new, self.logprob, self.edit_format = old, new, logprob, edit_format
+        self.least_probability = LEAST_PROBABILITY
         self.requests: list[FimRequest] = []
         self.rounds = 0
         self.closed = 0
@@ -78,13 +81,13 @@ class Desk:
         self.edit("    name = ''\n", "    name = ''\n    size = 0\n")
         self.outcomes: list[NextEditOutcome] = []
 
-        async def edit_format() -> str:
-            return engine.edit_format
+        async def model() -> EditModel | None:
+            return EditModel(engine.edit_format, engine.least_probability) if engine.edit_format else None
 
         async def eligible(document: Document) -> str:
             return ""
 
-        self.producer = ModelProducer(EditEngine(edit_format, engine.stream, lambda uri: "s", lambda uri: "app.py"))
+        self.producer = ModelProducer(EditEngine(model, engine.stream, lambda uri: "s", lambda uri: "app.py"))
         self.counted: list[str] = []
         offers = Offers(lambda language, counts: self.counted.extend(counts))
         ended = self.outcomes.append
@@ -128,7 +131,7 @@ async def test_the_first_hunk_is_offered_and_the_rest_is_not_waited_for():
     ("old", "new", "logprob", "reason"),
     [
         ("", "", -0.1, "unchanged"),
-        (LOAD, EDITED, LEAST_LOGPROB - 0.01, "model_unsure"),
+        (LOAD, EDITED, math.log(LEAST_PROBABILITY) - 0.01, "model_unsure"),
         ("    size = 0\n", "", -0.1, "reverts"),
         (LOAD, LOAD.replace("=", " = "), -0.1, "unfit"),
         (LOAD, EDITED.replace("size']", "size'"), -0.1, "breaks"),
@@ -148,8 +151,36 @@ async def test_nothing_is_offered_and_the_outcome_says_why(old: str, new: str, l
 @in_loop
 async def test_copied_tokens_are_no_evidence():
     """Long windows would never pass: each line that is copied has a probability below 1 as well."""
-    desk = Desk(ScriptedEngine(LOAD, EDITED, logprob=LEAST_LOGPROB + 0.1))
+    desk = Desk(ScriptedEngine(LOAD, EDITED, logprob=math.log(LEAST_PROBABILITY) + 0.1))
     assert await desk.answer() is not None
+
+
+@in_loop
+async def test_the_threshold_is_the_models_own():
+    for least, is_offered in ((0.5, True), (0.95, False)):
+        desk = Desk(ScriptedEngine(LOAD, EDITED))
+        desk.engine.least_probability = least
+        assert (await desk.answer() is not None) is is_offered
+        assert desk.outcomes[-1].outcome == ("shown" if is_offered else "model_unsure")
+
+
+@in_loop
+async def test_the_loaded_adapter_decides_before_the_models_definition():
+    ready = Status(state="ready", pair="sweep-next-edit-0.5b")
+    assert await edit_model(ready) == EditModel("sweep", LEAST_PROBABILITY)
+    window = AdapterUse(name="a", edit_format="window", edit_threshold=0.8)
+    assert await edit_model(replace(ready, adapter=window)) == EditModel("window", 0.8)
+    assert await edit_model(replace(ready, adapter=AdapterUse(name="fill only"))) == EditModel("sweep")
+    assert await edit_model(Status(state="ready", pair="tiny", adapter=window)) == EditModel("window", 0.8)
+    assert await edit_model(replace(ready, remote="server", edit_format="sweep")) == EditModel("sweep")
+    unusable = (
+        None,
+        replace(ready, state="asleep"),
+        replace(ready, remote="server", adapter=window),
+        Status(state="ready", pair="tiny"),
+        Status(state="ready", pair="tiny", adapter=AdapterUse.of({"name": "a", "edit_format": "of a later version"})),
+    )
+    assert [await edit_model(status) for status in unusable] == [None] * len(unusable)
 
 
 @in_loop

@@ -1,0 +1,167 @@
+"""Next edits from a remote server's model, over the wire: the request, the gate, faults, and files that stay here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.lsp.editor_client import Editor, Page
+from support.lsp.faulty_http_server import (
+    Behaviour,
+    Connection,
+    FaultyServer,
+    HttpRequest,
+    choice,
+    listing,
+    refuses,
+    silent,
+)
+from support.waiting import wait_until
+
+from speclsp.lsp.next_edit import wire
+
+ROOT = {"workspaceFolders": [{"uri": "file:///project", "name": "project"}]}
+MODEL = "sweepai/sweep-next-edit-1.5B"
+TEXT = "class Job:\n    name = ''\n\n    def load(self, data):\n        self.name = data['name']\n        return self\n"
+LOAD = "        self.name = data['name']\n"
+ADDED = "        self.size = data['size']\n"
+
+
+def answers(logprob: float | None, style: str = "vllm") -> Behaviour:
+    """The current window with a line more. A line is a token; None: without log-probabilities."""
+
+    async def behave(request: HttpRequest, connection: Connection) -> None:
+        window = request.body["prompt"].rpartition("<|file_sep|>current/")[2].partition("\n")[2]
+        window = window.rpartition("<|file_sep|>updated/")[0].replace("<|cursor|>", "")
+        await connection.head()
+        for line in window.replace(LOAD, LOAD + ADDED).splitlines(keepends=True):
+            event: dict[str, Any] = {"content": line, "stop": False} if style == "llamacpp" else choice(line)
+            if logprob is not None and style == "llamacpp":
+                event["completion_probabilities"] = [{"token": line, "logprob": logprob}]
+            elif logprob is not None:
+                event["choices"][0]["logprobs"] = {"tokens": [line], "token_logprobs": [logprob]}
+            await connection.event(event)
+        ends = {"content": "", "stop": True, "stop_type": "eos"}
+        await connection.event(ends if style == "llamacpp" else choice("", "stop"))
+        await connection.end()
+
+    return behave
+
+
+def llama_server(answer: Behaviour) -> Behaviour:
+    """Every path of llama.cpp's server, with a model that has the markers."""
+
+    async def behave(request: HttpRequest, connection: Connection) -> None:
+        if request.path == "/v1/models":
+            await listing([MODEL], "llamacpp")(request, connection)
+        elif request.path == "/infill" and not request.body:
+            await connection.whole(400, b"{}")
+        elif request.path == "/health":
+            await connection.whole(200, b'{"status": "ok"}')
+        else:
+            await answer(request, connection)
+
+    return behave
+
+
+class EditPage:
+    """A page of an editor that uses `server`, after an edit that the rules can do nothing with."""
+
+    def __init__(self, editor: Editor, uri: str = "file:///project/job.py") -> None:
+        self.editor, self.page = editor, Page(editor, TEXT, uri=uri)
+        wait_until(lambda: self.ask() == [] and self.outcome() != "")
+        at = TEXT.index("\n\n    def")
+        self.page.edit(at, at, "\n    size = 0")
+
+    def ask(self) -> list[dict[str, Any]]:
+        params = {"textDocument": {"uri": self.page.uri, "version": self.page.version}, "position": self.page.place(20)}
+        edits = self.editor.call(wire.COPILOT_INLINE_EDIT, params)["edits"]
+        assert isinstance(edits, list)
+        return edits
+
+    def outcome(self) -> str:
+        record = self.editor.call("speclsp/explain", {"textDocument": {"uri": self.page.uri}}).get("next_edit", {})
+        return str(record.get("outcome", ""))
+
+
+def editor_of(server: FaultyServer) -> Editor:
+    return Editor("--set", f"remote.url={server.url}", pair="auto")
+
+
+def prompts(server: FaultyServer) -> list[HttpRequest]:
+    return [request for request in server.completions() if "<|file_sep|>updated/" in str(request.body.get("prompt"))]
+
+
+@pytest.mark.parametrize("owner", ["vllm", "llamacpp"])
+def test_an_edit_comes_from_a_server_whose_model_has_the_format(owner: str):
+    with FaultyServer(models=[MODEL], owner=owner) as server:
+
+        def set_answer(logprob: float) -> None:
+            server.always = answers(logprob, owner)
+            server.everywhere = llama_server(server.always) if owner == "llamacpp" else None
+
+        set_answer(-0.1)
+        check_edits(server, owner, set_answer)
+
+
+def check_edits(server: FaultyServer, owner: str, set_answer: Callable[[float], None]) -> None:
+    with editor_of(server) as editor:
+        editor.begin(**ROOT)
+        page = EditPage(editor)
+        (edit,) = page.ask()
+        assert edit["text"].strip("\n") == ADDED.strip("\n") and page.outcome() == "shown"
+        (request,) = prompts(server)
+        assert request.path == ("/completion" if owner == "llamacpp" else "/v1/completions")
+        assert {"<|endoftext|>", "<|file_sep|>"} <= set(request.body["stop"])
+        assert request.body["temperature"] == 0 and request.body["stream"] is True
+        assert (request.body["n_probs"] if owner == "llamacpp" else request.body["logprobs"]) == 1
+        assert not {"session", "draft_window", "idle"} & set(request.body)
+        set_answer(-2.0)
+        page.page.edit(0, 0, "import json\n")
+        assert page.ask() == [] and page.outcome() == "model_unsure"
+
+
+def test_faults_give_no_edit_and_no_further_requests():
+    with FaultyServer(models=[MODEL]) as server, editor_of(server) as editor:
+        editor.begin(**ROOT)
+        page = EditPage(editor)
+        server.then.append(silent)
+        waiting = editor.request(wire.COPILOT_INLINE_EDIT, {
+            "textDocument": {"uri": page.page.uri, "version": page.page.version}, "position": page.page.place(20),
+        })  # fmt: skip
+        server.wait(lambda: len(prompts(server)) == 1)
+        page.page.edit(0, 0, "import json\n")
+        assert editor.reply(waiting)["result"] == {"edits": []}
+        server.wait(lambda: prompts(server)[0].closed_at is not None)  # the next key closes the connection
+        server.then.append(refuses(400, "logprobs is not supported"))
+        for _ in range(3):
+            assert page.ask() == []
+        assert len(prompts(server)) == 2 and editor.statuses()[-1]["state"] in ("ready", "thinking")
+        assert editor.popups() == []
+
+
+def test_an_answer_without_probabilities_is_never_shown():
+    with FaultyServer(models=[MODEL]) as server, editor_of(server) as editor:
+        server.always = answers(None)
+        editor.begin(**ROOT)
+        page = EditPage(editor)
+        for _ in range(3):
+            assert page.ask() == []
+        assert len(prompts(server)) == 1
+
+
+def test_another_model_and_a_secret_file_send_nothing():
+    with FaultyServer() as server, editor_of(server) as editor:
+        editor.begin(**ROOT)
+        assert EditPage(editor).ask() == [] and prompts(server) == []
+    with FaultyServer(models=[MODEL]) as server, editor_of(server) as editor:
+        server.always = answers(-0.1)
+        editor.begin(**ROOT)
+        secret = Page(editor, "TOKEN=zq8canary\n", uri="file:///project/.env")
+        secret.edit(0, 0, "OTHER=zq8canary\n")
+        params = {"textDocument": {"uri": secret.uri, "version": secret.version}, "position": secret.place(1)}
+        assert editor.call(wire.COPILOT_INLINE_EDIT, params) == {"edits": []} and prompts(server) == []
+        assert EditPage(editor).ask() != [] and len(prompts(server)) == 1
+        assert "zq8canary" not in json.dumps([request.body for request in server.completions()])
