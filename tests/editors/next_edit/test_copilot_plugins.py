@@ -53,7 +53,10 @@ def chair(
     request: pytest.FixtureRequest, installed: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PluginSession]:
     plugin, version = request.param
-    plugin.directory(REVISIONS[plugin.name])
+    revision = REVISIONS[plugin.name]
+    if plugin.directory() is None:
+        pytest.skip(f"NOT COVERED: {plugin.name}: {plugin.variable} names no checkout of it at {revision}")
+    assert plugin.state() == (revision, ""), f"{plugin.directory()} is not {plugin.name} {revision} as committed"
     if version in plugin.silent_in:
         pytest.skip(f"NOT COVERED: {plugin.name} shows no edit of any server in {version}")
     with PluginSession(installed(version), tmp_path_factory.mktemp("n"), plugin) as seat:

@@ -1,4 +1,4 @@
-"""sidekick.nvim and copilot-lsp in a real Neovim: where they are, and what a test asks of either."""
+"""sidekick.nvim and copilot-lsp in a real Neovim: their place, and their functions for a test."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from support.editors.nvim_session import NvimSession
 
@@ -44,25 +42,22 @@ class Plugin:
     executes: bool  # the edit's command, after it is applied
     silent_in: tuple[str, ...] = ()  # versions of Neovim in which the plugin shows no edit of any server
 
-    def directory(self, revision: str = "") -> Path:
-        """The checkout. Skips the test without the variable, and fails where it is not at the revision."""
+    def directory(self) -> Path | None:
+        """The checkout; None without the variable."""
         where = os.environ.get(self.variable)
-        if not where:
-            pytest.skip(f"NOT COVERED: {self.name}: {self.variable} names no checkout of it at {revision}")
-        if revision:
-            head, changes = (git(where, *words) for words in (("rev-parse", "HEAD"), ("status", "--porcelain")))
-            assert (head, changes) == (revision, ""), f"{where} is not {self.name} {revision} as committed"
-        return Path(where)
+        return Path(where) if where else None
+
+    def state(self) -> tuple[str, str]:
+        """(commit, changed files) of the checkout."""
+        return self._git("rev-parse", "HEAD"), self._git("status", "--porcelain")
+
+    def _git(self, *words: str) -> str:
+        command = ["git", "-C", str(self.directory()), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     def init(self) -> str:
         """The lines of init.lua."""
         return f"vim.opt.runtimepath:prepend('{self.directory()}')\n{self.setup}"
-
-
-def git(directory: str, *words: str) -> str:
-    """The output of a git command in a directory."""
-    command = ["git", "-C", directory, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 SIDEKICK = Plugin(
@@ -71,7 +66,10 @@ SIDEKICK = Plugin(
     setup="""
 vim.lsp.config('speclsp_copilot', { cmd = cmd, root_markers = { '.git' } })
 vim.lsp.enable('speclsp_copilot')
-require('sidekick').setup({ nes = { enabled = true } })
+require('sidekick').setup({
+  nes = { enabled = true },
+  ui = { icons = { nes = '→ ' } }, -- its own icon needs a patched font
+})
 """,
     request="require('sidekick.nes').update()",
     pending="require('sidekick.nes').get(vim.api.nvim_get_current_buf())[1]",
