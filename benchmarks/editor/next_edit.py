@@ -1,135 +1,58 @@
 """Next edits against the edits that were really made, between two successive releases of a package.
 
     python -m benchmarks next-edit [--part held-out|tuning|all] [--examples]
-    python -m benchmarks next-edit --producer model      the same states and a model: next_edit_model.py
+    python -m benchmarks next-edit --producer model    the same states and a model: next_edit_model.py
+    python -m benchmarks next-edit --cursortab DIR     the public scenarios of cursortab.nvim, in DIR
 
     older release ─► its differences to the newer one, one after another, top to bottom, through the text store
                  └─► after each: the producer's edit ─► right: every line it writes stands at that place in the newer
                                                         release; exact: it is one whole difference that is still to come
+                 └─► the next difference begun: its first line is half typed, up to a place where people pause
     newer release, one difference made last ─► quiet: nothing is left to change, so no edit is right
 
-Packages whose name has a sha256 that begins with 0, 1, 2 or 3 are held out: the gate was tuned on the others. Top to
-bottom is not the order in which people work, so the rates hold for this test only. A change that was offered and not
-taken is not offered again before there is more evidence. Times are of the processor. Writes
-benchmarks/results/next-edit.json.
+Packages whose name has a sha256 that begins with 0, 1, 2 or 3 are held out, and so are all of next_edit.toml: the gate
+was tuned on the others. Top to bottom is not the order in which people work, so the rates hold for this test only. A
+change that was offered and not taken is not offered again before there is more evidence. Times are of the processor.
+Writes benchmarks/results/next-edit.json, of another producer than `rules` next-edit-PRODUCER.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import statistics
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from benchmarks import pairs, results_file
+from benchmarks.editor.edit_replay import cursortab, edit_scores
+from benchmarks.editor.edit_replay.edit_counts import Count
+from benchmarks.editor.edit_replay.half_typed import cut_line
+from benchmarks.editor.edit_replay.replayed_file import EditProducer, ReplayedFile, rules, shift
 from benchmarks.quality import edits
 from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks import tasks as cursors
 from speclsp.cli import terminal
-from speclsp.lsp.context.recent_activity import RecentActivity
-from speclsp.lsp.documents.document import Document, Documents
-from speclsp.lsp.next_edit.places import Place
-from speclsp.lsp.next_edit.producer import PRODUCER, Producer, Proposal
-from speclsp.lsp.next_edit.substitutions import Substitution
-from speclsp.lsp.syntax.incremental_parse import parse_clock_s
+from speclsp.lsp.next_edit.producer import PRODUCER, Proposal
 
 MORE = edits.LIST.with_name("next_edit.toml")  # packages that are held out, in the same form
 HELD_OUT = "0123"  # first characters of the sha256 of a package's name
 PARTS = ("held-out", "tuning", "all")
+PRODUCERS: Mapping[str, Callable[[], EditProducer]] = {PRODUCER: rules}
+MODEL = "model"  # see next_edit_model.py
 MOST_STATES = 40  # of one file
 MOST_QUIET = 8  # of one file
-URI = "file:///release/"
-
-
-@dataclass(slots=True)
-class Count:
-    """Counts and times of one part of the packages."""
-
-    packages: set[str] = field(default_factory=set)
-    states: int = 0
-    shown: int = 0
-    right: int = 0
-    exact: int = 0
-    quiet_states: int = 0
-    quiet: int = 0
-    by_kind: Counter[str] = field(default_factory=Counter)
-    right_by_kind: Counter[str] = field(default_factory=Counter)
-    ms: list[float] = field(default_factory=list)
-
-    def figures(self) -> dict[str, object]:
-        """The rates, for the summary."""
-        times = sorted(self.ms) or [0.0]
-        return {
-            "packages": len(self.packages),
-            "states": self.states,
-            "shown": self.shown,
-            "right": self.right,
-            "exact": self.exact,
-            "shown_rate": rate(self.shown, self.states),
-            "precision": rate(self.right, self.shown),
-            "exact_rate": rate(self.exact, self.states),
-            "quiet_states": self.quiet_states,
-            "quiet_rate": rate(self.quiet, self.quiet_states),
-            "by_kind": {kind: [self.right_by_kind[kind], count] for kind, count in sorted(self.by_kind.items())},
-            "ms": {
-                "median": round(statistics.median(times), 2),
-                "p99": round(times[int(len(times) * 0.99)], 2),
-                "most": round(times[-1], 2),
-            },
-        }
-
-
-class ReplayedFile:
-    """One file of a release, and the edits that lead to the next release."""
-
-    def __init__(self, path: str, before: str, language: str, producer: Producer) -> None:
-        self.uri, self.language, self.producer = URI + path, language, producer
-        self.activity = RecentActivity(kept_back=lambda uri: False, path=lambda uri: uri, clock=lambda: 0.0)
-        documents = Documents()
-        documents.follow_edits(self.activity.edited)
-        self.document: Document = documents.open(self.uri, language, 1, before)
-        self.done: list[edits.Hunk] = []
-        self.dropped: dict[Substitution, int] = {}  # offered and not taken, with their evidence at that time
-
-    def make(self, hunk: edits.Hunk) -> int:
-        """Make one difference. Returns the offset after it."""
-        first = hunk.start + shift(self.done, hunk)
-        span = {
-            "start": {"line": first, "character": 0},
-            "end": {"line": first + hunk.end - hunk.start, "character": 0},
-        }
-        self.document.apply([{"range": span, "text": "".join(line + "\n" for line in hunk.lines)}], "utf-32")
-        self.done.append(hunk)
-        return self.document.offset({"line": first + len(hunk.lines), "character": 0}, "utf-32")
-
-    def propose(self, cursor: int, count: Count) -> Proposal | None:
-        """The edit that would be shown now."""
-        started_s = parse_clock_s()
-        proposal = self.producer.propose(
-            self.document.text, self.language, self.uri, cursor, self.activity.recent(), self._declined
-        )
-        count.ms.append((parse_clock_s() - started_s) * 1000)
-        if isinstance(proposal, str):
-            return None
-        self.dropped[proposal.place.substitution] = proposal.place.evidence.times
-        return proposal
-
-    def _declined(self, place: Place) -> str:
-        return "declined" if self.dropped.get(place.substitution) == place.evidence.times else ""
-
-
-def shift(done: Sequence[edits.Hunk], hunk: edits.Hunk) -> int:
-    """Lines by which the made differences have moved another one."""
-    return sum(len(other.lines) - (other.end - other.start) for other in done if other.start < hunk.start)
+MOST_HALF_TYPED = 4  # of one file
+MOST_PACKAGE_STATES = 500  # of one package: no further file is replayed then
+MOST_FILE_CHARACTERS = 150_000  # a larger file was generated, or bundled
+GROUPS = {"typescriptreact": "typescript", "javascriptreact": "javascript"}
+SEED = 7
 
 
 def verdict(proposal: Proposal, text: str, left: Sequence[edits.Hunk], done: Sequence[edits.Hunk]) -> tuple[bool, bool]:
     """(right, exact) for an edit of `text`, from which the differences `left` lead to the newer release."""
     place = proposal.place
-    first, end = text.count("\n", 0, place.start), text.count("\n", 0, place.end) + 1
+    first, end = lines_of(proposal, text)
     lines = tuple(place.new.split("\n"))
     for hunk in left:
         moved = shift(done, hunk)
@@ -141,28 +64,110 @@ def verdict(proposal: Proposal, text: str, left: Sequence[edits.Hunk], done: Seq
 
 
 def replay(
-    path: str, before: str, after: str, producer: Producer, count: Count
+    path: str, before: str, after: str, producer: EditProducer, count: Count
 ) -> Iterator[tuple[bool, Proposal, str]]:
-    """Replay one file into `count`. Yields (right, edit, line before) for each edit that would be shown."""
+    """Replay one file into `count`. Yields (right, edit, text before) for each edit that would be shown."""
     language = cursors.LANGUAGES[PurePosixPath(path).suffix]
     hunks = edits.hunks(before, after)
     file = ReplayedFile(path, before, language, producer)
     for number, hunk in enumerate(hunks[: min(len(hunks) - 1, MOST_STATES)]):
+        earlier = file.lines()
         cursor = file.make(hunk)
         count.states += 1
-        proposal = file.propose(cursor, count)
+        proposal = file.propose(cursor, count.ms)
         if proposal is not None:
-            text = file.document.text
-            right, exact = verdict(proposal, text, hunks[number + 1 :], file.done)
-            count.shown, count.right, count.exact = count.shown + 1, count.right + right, count.exact + exact
-            count.by_kind[proposal.kind] += 1
-            count.right_by_kind[proposal.kind] += right
-            yield right, proposal, text[proposal.place.start : proposal.place.end]
+            yield judged(file, proposal, hunks[number + 1 :], file.done, earlier, count)
+    for number in edits.drawn(range(1, min(len(hunks), MOST_STATES)), path, "half typed")[:MOST_HALF_TYPED]:
+        yield from replay_half_typed(ReplayedFile(path, before, language, producer), hunks, number, after, count)
     for last in edits.drawn(hunks, path, "quiet")[:MOST_QUIET]:
         file = ReplayedFile(path, before, language, producer)
         cursor = [file.make(hunk) for hunk in [*(hunk for hunk in hunks if hunk is not last), last]][-1]
         count.quiet_states += 1
-        count.quiet += file.propose(cursor, count) is None
+        count.quiet += file.propose(cursor, count.ms) is None
+
+
+def replay_half_typed(
+    file: ReplayedFile, hunks: Sequence[edits.Hunk], number: int, after: str, count: Count
+) -> Iterator[tuple[bool, Proposal, str]]:
+    """Replay the differences above one whose first line is then half typed."""
+    old, hunk = file.lines(), hunks[number]
+    cut = cut_line(old, hunk, random.Random(f"{SEED} {file.uri} {number}"))
+    if cut is None:
+        return
+    for other in hunks[:number]:
+        file.make(other)
+    earlier = file.lines()
+    typed, column = cut
+    end = min(hunk.start + 1, hunk.end)
+    file.make(edits.Hunk(hunk.start, end, (typed,)))
+    count.half_typed += 1
+    cursor = file.offset(hunk.start + shift(file.done[:-1], hunk), column)
+    proposal = file.propose(cursor, count.ms)
+    if proposal is not None:
+        left = edits.hunks(file.document.text, after)
+        count.half_typed_shown += 1
+        right = verdict(proposal, file.document.text, left, ())[0]
+        count.half_typed_right += right
+        count.undoing += edit_scores.undoes(earlier, file.lines(), file.with_edit(proposal))
+        yield right, proposal, file.document.text[proposal.place.start : proposal.place.end]
+
+
+def judged(
+    file: ReplayedFile,
+    proposal: Proposal,
+    left: Sequence[edits.Hunk],
+    done: Sequence[edits.Hunk],
+    earlier: Sequence[str],
+    count: Count,
+) -> tuple[bool, Proposal, str]:
+    """Count an edit that would be shown. `earlier`: the lines before the newest difference."""
+    text, now, proposed = file.document.text, file.lines(), file.with_edit(proposal)
+    right, exact = verdict(proposal, text, left, done)
+    count.shown, count.right, count.exact = count.shown + 1, count.right + right, count.exact + exact
+    count.by_kind[proposal.kind] += 1
+    count.right_by_kind[proposal.kind] += right
+    count.chrf.append(chrf_of(proposal, text, now, proposed, left, done))
+    count.undoing += edit_scores.undoes(earlier, now, proposed)
+    return right, proposal, text[proposal.place.start : proposal.place.end]
+
+
+def chrf_of(
+    proposal: Proposal,
+    text: str,
+    now: Sequence[str],
+    proposed: Sequence[str],
+    left: Sequence[edits.Hunk],
+    done: Sequence[edits.Hunk],
+) -> float:
+    """deltaChrF against the difference that the edit meets; 0 where the newer release changes nothing there."""
+    first, end = lines_of(proposal, text)
+    for hunk in left:
+        start = hunk.start + shift(done, hunk)
+        stop = start + hunk.end - hunk.start
+        if start < max(end, first + 1) and first < max(stop, start + 1):
+            return edit_scores.delta_chrf(now, proposed, [*now[:start], *hunk.lines, *now[stop:]])
+    return 0.0
+
+
+def lines_of(proposal: Proposal, text: str) -> tuple[int, int]:
+    """The lines [first, end) that an edit replaces."""
+    place = proposal.place
+    return text.count("\n", 0, place.start), text.count("\n", 0, place.end) + 1
+
+
+def replayed(package: corpus.Package) -> Iterator[tuple[str, str, str]]:
+    """The changed files in the package's languages, in an order without regard to their text."""
+    wanted = {GROUPS.get(language, language) for language in package.languages}
+    for path, before, after in edits.drawn(list(files_of(package)), package.name, key=lambda file: file[0]):
+        if max(len(before), len(after)) <= MOST_FILE_CHARACTERS and language_of(path, package) in wanted:
+            yield path, before, after
+
+
+def language_of(path: str, package: corpus.Package) -> str:
+    """The row of a file: with TypeScript's and JavaScript's two dialects together, and headers with their package."""
+    suffix = PurePosixPath(path).suffix
+    language = cursors.LANGUAGES[suffix]
+    return "cpp" if suffix == ".h" and "cpp" in package.languages else GROUPS.get(language, language)
 
 
 def files_of(package: corpus.Package) -> Iterator[tuple[str, str, str]]:
@@ -176,57 +181,89 @@ def is_held_out(package: str) -> bool:
     return hashlib.sha256(package.encode()).hexdigest()[0] in HELD_OUT
 
 
-def rate(part: int, whole: int) -> float | None:
-    """A rate with three digits; None for a part of nothing."""
-    return round(part / whole, 3) if whole else None
+def is_judge(package: corpus.Package, listed: Path) -> bool:
+    """True if a package may judge the gate."""
+    return listed == MORE or is_held_out(package.name)
 
 
-def table(parts: Mapping[str, Mapping[str, object]]) -> str:
+def table(columns: Mapping[str, Mapping[str, object]]) -> str:
     """The rates as a Markdown table."""
-    names = ("states", "shown", "right", "exact", "precision", "shown_rate", "quiet_states", "quiet_rate", "ms")
-    head = ["| | " + " | ".join(parts) + " |", "|---|" + "---|" * len(parts)]
-    rows = [f"| {name} | " + " | ".join(str(figures[name]) for figures in parts.values()) + " |" for name in names]
+    names = (
+        "packages", "states", "shown", "right", "exact", "precision", "shown_rate", "delta_chrf", "quiet_states",
+        "quiet_rate", "half_typed", "reversal_rate", "ms",
+    )  # fmt: skip
+    head = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
+    rows = [f"| {name} | " + " | ".join(str(figures[name]) for figures in columns.values()) + " |" for name in names]
     return "\n".join(head + rows)
+
+
+def measured(options: argparse.Namespace) -> dict[str, dict[str, Count]]:
+    """{part: {language: counts}} of the chosen parts."""
+    chosen = [part for part in PARTS[:2] if options.part in (part, "all")]
+    counts: dict[str, dict[str, Count]] = {part: {} for part in chosen}
+    with terminal.progress() as bar:
+        packages = listed_packages(bar)
+        for number, (package, part) in enumerate(packages):
+            if part not in counts:
+                continue
+            bar.show("replaying", number / len(packages), package.name)
+            producer, states = PRODUCERS[options.producer](), 0
+            for path, before, after in replayed(package):
+                count = counts[part].setdefault(language_of(path, package), Count())
+                count.packages.add(package.name)
+                states -= count.states
+                for right, proposal, line in replay(path, before, after, producer, count):
+                    if options.examples and part == PARTS[1]:
+                        print(f"{'right' if right else 'wrong'} {path} {proposal.kind}: {line!r} -> {proposal.text!r}")
+                states += count.states
+                if states >= MOST_PACKAGE_STATES:
+                    break
+    return counts
+
+
+def listed_packages(bar: terminal.ProgressLine) -> list[tuple[corpus.Package, str]]:
+    """All packages, fetched, and the part that each belongs to."""
+    return [
+        (package, PARTS[0] if is_judge(package, listed) else PARTS[1])
+        for listed in (edits.LIST, MORE)
+        for package in corpus.fetch(lambda done, total: bar.show("fetching", done / max(total, 1), ""), listed)
+    ]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks next-edit`."""
     parser.add_argument("--part", choices=PARTS, default="all", help="packages to replay (default: all)")
-    parser.add_argument("--producer", choices=("rules", "model"), default=PRODUCER, help="(default: rules)")
+    parser.add_argument("--producer", choices=(*PRODUCERS, MODEL), default=PRODUCER, help="(default: rules)")
     parser.add_argument("--states", type=int, default=400, help="model: states of each part (default: 400)")
     parser.add_argument("--quiet", type=int, default=200, help="model: quiet states of each part (default: 200)")
     parser.add_argument("--phrases", action="store_true", help="model: does it agree with the phrases of the rules?")
     parser.add_argument("--rows", type=Path, help="model: its rows, continued (build/benchmarks/next-edit-model.jsonl)")
     pairs.add_arguments(parser)
     parser.add_argument("--examples", action="store_true", help="print the edits that were shown for tuning packages")
+    parser.add_argument(
+        "--cursortab", metavar="DIR", type=Path, help="a checkout of cursortab.nvim: its scenarios only"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
-    with terminal.progress() as bar:
-        packages = [
-            package
-            for listed in (edits.LIST, MORE)
-            for package in corpus.fetch(lambda done, total: bar.show("fetching", done / max(total, 1), ""), listed)
-        ]
-        if options.producer == "model":
-            from benchmarks.editor import next_edit_model
+    if options.cursortab is not None:
+        return cursortab.run(options.cursortab, options.producer, PRODUCERS[options.producer])
+    if options.producer == MODEL:
+        from benchmarks.editor import next_edit_model
 
-            return next_edit_model.main(options, packages, bar)
-        counts = {part: Count() for part in PARTS[:2] if options.part in (part, "all")}
-        for number, package in enumerate(packages):
-            part = PARTS[0] if is_held_out(package.name) else PARTS[1]
-            if part not in counts:
-                continue
-            bar.show("replaying", number / len(packages), package.name)
-            counts[part].packages.add(package.name)
-            producer = Producer()
-            for path, before, after in files_of(package):
-                for right, proposal, line in replay(path, before, after, producer, counts[part]):
-                    if options.examples and part == PARTS[1]:
-                        print(f"{'right' if right else 'wrong'} {path} {proposal.kind}: {line!r} -> {proposal.text!r}")
-    parts = {part: count.figures() for part, count in counts.items()}
+        with terminal.progress() as bar:
+            return next_edit_model.main(options, [package for package, _ in listed_packages(bar)], bar)
+    counts = measured(options)
+    parts = {
+        part: Count.sum(by_language.values()).figures()
+        | {"languages": {language: count.figures() for language, count in sorted(by_language.items())}}
+        for part, by_language in counts.items()
+    }
     print(table(parts))
+    for part, by_language in counts.items():
+        print(f"\n{part}\n" + table({language: count.figures() for language, count in sorted(by_language.items())}))
     directory = results_file.RESULTS if options.part == "all" else results_file.RAW
-    print(f"wrote {results_file.write('next-edit', {'producer': PRODUCER, 'parts': parts}, directory=directory)}")
+    name = "next-edit" if options.producer == PRODUCER else f"next-edit-{options.producer}"
+    print(f"wrote {results_file.write('next-edit', {'producer': options.producer, 'parts': parts}, name, directory)}")
     return 0

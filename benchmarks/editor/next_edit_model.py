@@ -18,6 +18,7 @@ import json
 import statistics
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from time import perf_counter
@@ -25,17 +26,9 @@ from typing import Any
 
 from benchmarks import pairs, results_file
 from benchmarks.editor import next_edit
-from benchmarks.editor.next_edit import (
-    MOST_QUIET,
-    MOST_STATES,
-    PARTS,
-    Count,
-    ReplayedFile,
-    files_of,
-    is_held_out,
-    rate,
-    shift,
-)
+from benchmarks.editor.edit_replay.edit_counts import rate
+from benchmarks.editor.edit_replay.replayed_file import ReplayedFile, Rules, shift
+from benchmarks.editor.next_edit import MORE, MOST_QUIET, MOST_STATES, PARTS, files_of, is_held_out
 from benchmarks.quality import edits
 from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks import tasks as cursors
@@ -84,7 +77,13 @@ class Case:
 
 def part_of(package: str) -> str:
     """The part that a package belongs to."""
-    return PARTS[0] if is_held_out(package) else PARTS[1]
+    return PARTS[0] if is_held_out(package) or package in judges() else PARTS[1]
+
+
+@lru_cache(maxsize=1)
+def judges() -> frozenset[str]:
+    """The packages that no gate is tuned on, whatever their names."""
+    return frozenset(package.name for package in corpus.packages(MORE))
 
 
 def cases_of(package: str, files: Iterable[tuple[str, str, str]]) -> Iterator[Case]:
@@ -121,7 +120,7 @@ def digest(*words: str) -> str:
 def replayed(case: Case, producer: Producer) -> tuple[ReplayedFile, int, Sequence[edits.Hunk]]:
     """The file in its state, the offset of the cursor, and the differences that are still to come."""
     hunks = edits.hunks(case.before, case.after)
-    file = ReplayedFile(case.path, case.before, cursors.LANGUAGES[PurePosixPath(case.path).suffix], producer)
+    file = ReplayedFile(case.path, case.before, cursors.LANGUAGES[PurePosixPath(case.path).suffix], Rules(producer))
     made, left = hunks[: case.number + 1], hunks[case.number + 1 :]
     if case.kind == QUIET:
         last = edits.drawn(hunks, case.path, "quiet")[case.number]
@@ -134,7 +133,7 @@ def with_phrases(cases: Iterable[Case], rules: Producer) -> Iterator[Case]:
     for case in cases:
         if case.kind == STATE:
             file, cursor, _ = replayed(case, rules)
-            proposal = file.propose(cursor, Count())
+            proposal = file.propose(cursor, [])
             if proposal is not None and proposal.kind == PHRASE:
                 yield replace(case, kind=PHRASES)
 
@@ -188,7 +187,7 @@ async def row_of(case: Case, rules: Producer, model: ModelProducer) -> dict[str,
     file, cursor, left = replayed(case, rules)
     row: dict[str, Any] = {"id": case.id, "part": case.part, "kind": case.kind, "path": case.path, "outcome": "rules"}
     row |= {"probability": None, "right": False, "exact": False, "ms": 0.0}
-    proposal, text = file.propose(cursor, Count()), file.document.text
+    proposal, text = file.propose(cursor, []), file.document.text
     if proposal is not None and case.kind != PHRASES:
         return row
     at = cursor if proposal is None else proposal.start

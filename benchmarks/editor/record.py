@@ -4,7 +4,9 @@
 
 Types the story of recording/story.py at a human rate into VS Code (in a browser) and Neovim. Every suggestion is the
 model's own, and every frame has its true time. Record on a quiet machine: other programs delay the suggestions.
-`neovim-next-edit` shows a rename that next edits finish; it needs no model.
+`neovim-next-edit` shows a rename that next edits finish; it needs no model. `neovim-sidekick` and `neovim-copilot-lsp`
+show a next edit in sidekick.nvim and copilot-lsp; they need a checkout, which SPECLSP_SIDEKICK_DIR or
+SPECLSP_COPILOT_LSP_DIR names.
 
 Needs the editors (`python tests/support/editors/install.py --all`), the extension (`make vsix`) and the model
 (`speclsp models pull`).
@@ -34,6 +36,8 @@ PICTURES = {  # name -> file
     "first-run": EXTENSION / "first-run.png",
     "neovim": PLUGIN / "suggestion.gif",
     "neovim-next-edit": PLUGIN / "next-edit.gif",
+    "neovim-sidekick": DOCS / "sidekick.png",
+    "neovim-copilot-lsp": DOCS / "copilot-lsp.png",
     "neovim-dark": PLUGIN / "suggestion-dark.png",
     "neovim-light": PLUGIN / "suggestion-light.png",
 }
@@ -58,13 +62,18 @@ def main(options: argparse.Namespace) -> int:
 
 
 def record_neovim(names: list[str]) -> None:
+    from support.editors.copilot_plugins import COPILOT_LSP, SIDEKICK
+
     from benchmarks.editor.recording import neovim
 
+    plugins = {"neovim-sidekick": SIDEKICK, "neovim-copilot-lsp": COPILOT_LSP}
     for name in names:
         if name == "neovim":
             record_one(name, neovim.record)
         elif name == "neovim-next-edit":
             record_one(name, neovim.record_next_edits)
+        elif name in plugins:
+            record_one(name, partial(neovim.still_of_plugin, plugin=plugins[name]))
         else:
             background = name.removeprefix("neovim-")
             record_one(name, partial(neovim.still, background=background))

@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.editor.edit_replay.half_typed import half_typed
 from benchmarks.editor.next_edit import shift
 from benchmarks.quality.edits import Hunk as Difference
 from benchmarks.quality.edits import hunks as differences
@@ -33,9 +34,6 @@ MOST_ANSWER_CHARACTERS = 1200
 PER_FILE = 5
 HALF_TYPED = 0.3  # of the derivable ones
 HALF_TYPED_SHOWN = 0.75  # of those: the line being typed is the newest hunk, as in the product
-# Weights of the places where a half-typed line may end, as in Zed's edit_prediction_cli (split-commit).
-PAUSES = ((re.compile(r"[,;:(\[{]"), 10), (re.compile(r"[)\]}]"), 8), (re.compile(r"\s"), 6), (re.compile(r"\W"), 5))
-AFTER_WORD, INSIDE_WORD = 8, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,34 +154,6 @@ def changed_words(old: Sequence[str], listed: Sequence[Difference]) -> tuple[set
         before, after = words(old[hunk.start : hunk.end]), words(hunk.lines)
         came, went = came | (after - before), went | (before - after)
     return came, went
-
-
-def half_typed(old: Sequence[str], hunk: Difference, draw: random.Random) -> str | None:
-    """The first new line of a hunk as it stands while it is typed; None where there is nothing to type in it."""
-    if not hunk.lines or not hunk.lines[0].strip():
-        return None
-    new, line = hunk.lines[0], old[hunk.start] if hunk.end > hunk.start else ""
-    head = common(line, new) if line else len(new) - len(new.lstrip())
-    tail = common(line[head:][::-1], new[head:][::-1])
-    places = range(head + 1, len(new) - tail + (len(hunk.lines) > 1))
-    if not places:
-        return None
-    cut = draw.choices(places, [pause_weight(new, place) for place in places])[0]
-    return new[:cut] + (line[len(line) - tail :] if tail else "")
-
-
-def common(one: str, other: str) -> int:
-    """Number of characters that two texts begin with alike."""
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-def pause_weight(line: str, cut: int) -> int:
-    """The weight of a place: people pause after separators and words, and rarely inside a word."""
-    last, following = line[cut - 1], line[cut : cut + 1]
-    for pattern, weight in PAUSES:
-        if pattern.match(last):
-            return weight
-    return INSIDE_WORD if re.match(r"\w", following) else AFTER_WORD
 
 
 def as_hunk(old: Sequence[str], hunk: Difference) -> Hunk:

@@ -21,7 +21,6 @@ import statistics
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -116,7 +115,8 @@ def compared(base: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any
 def run(options: argparse.Namespace) -> None:
     """Ask for all cases, write the rows."""
     with terminal.progress() as bar:
-        packages = list(chain(*(corpus.fetch(listed=listed) for listed in (edits.LIST, MORE))))
+        in_python = [package for package in corpus.fetch(listed=MORE) if "python" in package.languages]
+        packages = [*corpus.fetch(listed=edits.LIST), *in_python]
         cases = held_out_cases(packages)
         (config,) = pairs.settings(options)
         engine = pairs.engine(config)

@@ -15,6 +15,7 @@ from typing import Any
 import matplotlib
 from PIL import Image, ImageDraw, ImageFont
 from support.editors import install, nvim_screen
+from support.editors.copilot_plugins import RECORDS, Plugin
 from support.editors.nvim_session import NvimSession
 
 from benchmarks.editor.recording.frames import Frame, sampled, write_gif, write_still
@@ -24,6 +25,7 @@ from benchmarks.editor.recording.story import (
     INVENTORY,
     PAIR,
     RENAME,
+    RENAME_TWICE,
     RENAMED_FIELD,
     SIGNATURE,
     WARM_UP,
@@ -32,6 +34,7 @@ from benchmarks.editor.recording.story import (
     typed,
     wait_until_quiet,
 )
+from speclsp.errors import InputError
 
 NAME = "nvim-0.12"
 COLUMNS, LINES = 84, 26
@@ -39,13 +42,12 @@ FONT_PX, LINE_PX, MARGIN_PX = 15, 18, 2
 SERVER = ("--model", PAIR, "--set", "engine.shared=false")
 REAL_TIME = ("--set", "completion.timeout_ms=3000")  # the default; a still picture waits for the whole text
 SETUP = """
-vim.opt.runtimepath:prepend(plugin)
 vim.cmd('filetype indent on')
 vim.o.background, vim.o.number, vim.o.laststatus, vim.o.showmode = '{background}', true, 2, false
 vim.o.cmdheight, vim.o.expandtab, vim.o.shiftwidth = 0, true, 4
 vim.o.statusline = ' %f %= %l:%c '
-require('speclsp').setup({{ cmd = cmd }})
 """
+OWN_PLUGIN = "vim.opt.runtimepath:prepend(plugin) require('speclsp').setup({ cmd = cmd })\n"
 NEXT_EDITS_ONLY = ("--set", "completion.enabled=false")  # no model runs
 KEYS = {"\n": "<CR>", "<": "<LT>", "Enter": "<CR>", "Outdent": "0<C-D>"}  # 0 CTRL-D deletes all indentation
 
@@ -53,10 +55,11 @@ KEYS = {"\n": "<CR>", "<": "<LT>", "Enter": "<CR>", "Outdent": "0<C-D>"}  # 0 CT
 class Session(NvimSession):  # type: ignore[misc]  # mypy does not read tests/support
     """A Neovim that also keeps the colours of its highlight groups."""
 
-    def __init__(self, home: Path, background: str, *arguments: str) -> None:
+    def __init__(self, home: Path, background: str, *arguments: str, plugin: str = OWN_PLUGIN) -> None:
+        """`plugin`: lines of init.lua that start the plugin with `cmd` as its server."""
         self.attributes: dict[int, dict[str, Any]] = {}
         self.foreground, self.background = 0xFFFFFF, 0
-        program, setup = install.install(NAME), SETUP.format(background=background)
+        program, setup = install.install(NAME), SETUP.format(background=background) + plugin
         super().__init__(program, home, setup, *SERVER, *arguments, lawful=False)
         self.call("nvim_ui_try_resize", COLUMNS, LINES)
 
@@ -200,6 +203,24 @@ def record_next_edits(path: Path) -> None:
             session.lua("vim.api.nvim_set_hl(0, ...)", f"SpeclspEdit{group}", {"link": link})
         session.records()
         write_story(path, session, FingersAtNextEdits(session), RENAME)
+
+
+def still_of_plugin(path: Path, plugin: Plugin) -> None:
+    """A next edit as another plugin draws it, at twice the size. It is the plugin of the environment's variable."""
+    if plugin.directory() is None:
+        raise InputError(f"{plugin.variable} is not set: let it name a checkout of {plugin.name}.")
+    with (
+        tempfile.TemporaryDirectory(prefix="record-") as folder,
+        Session(Path(folder) / "n", "dark", "--copilot", plugin=plugin.init()) as session,
+    ):
+        session.open(FILE, RENAMED_FIELD)
+        session.lua("vim.o.signcolumn, vim.o.hlsearch, vim.o.swapfile = 'yes', false, false")
+        session.until(RECORDS, "the server to record edits")
+        play(Fingers(session), RENAME_TWICE)
+        session.until(f"{plugin.pending} ~= nil", "an edit in the plugin")
+        session.lua("vim.cmd('nohlsearch') vim.cmd('echo')")
+        frame = session.wait(lambda frame: frame.text.count("quantity") > 2, "the edit on the screen")
+        write_still(path, Drawing(session, scale=2).picture(frame))
 
 
 def still(path: Path, background: str) -> None:

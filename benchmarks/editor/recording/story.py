@@ -101,7 +101,7 @@ def sold_out(items: list[Item]) -> list[str]:
     return [item.name for item in items if item.count == 0]
 """
 TWO_TABS = (Step("read", seconds=0.7), Step("press", "Tab"), Step("pause", seconds=0.5), Step("press", "Tab"))
-RENAME = (  # twice by hand in Neovim, then each place: Tab jumps, Tab accepts
+RENAME_TWICE = (  # by hand in Neovim
     Step("pause", seconds=0.4),
     Step("type", "/count"),
     Step("press", "Enter"),
@@ -112,6 +112,9 @@ RENAME = (  # twice by hand in Neovim, then each place: Tab jumps, Tab accepts
     Step("type", "n"),
     Step("pause", seconds=0.3),
     Step("type", "."),
+)
+RENAME = (  # then each place: Tab jumps, Tab accepts
+    *RENAME_TWICE,
     *TWO_TABS,
     *TWO_TABS,
     *TWO_TABS,

@@ -157,6 +157,19 @@ def by_minuet(request: dict[str, Any], reply: httpx.Response) -> None:
     assert "".join(texts) == expected_text(request)
 
 
+def by_zed(request: dict[str, Any], reply: httpx.Response) -> None:
+    """Reads the text of the first choice, and the answer's id as the prediction's."""
+    by_openai(request, reply)
+    answer = reply.json()
+    assert {key: type(answer[key]) for key in ("id", "object", "created", "model")} == {
+        "id": str,
+        "object": str,
+        "created": int,
+        "model": str,
+    }
+    assert answer["id"] and len(request["body"]["stop"]) <= 4
+
+
 def by_continue(read: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any], httpx.Response], None]:
     """Reads lines that begin with `data:` up to [DONE]; each of them must be JSON."""
 
@@ -215,6 +228,7 @@ CHECKS: dict[tuple[str, str], Callable[[dict[str, Any], httpx.Response], None]] 
     ("twinny", "llamacpp provider"): by_twinny(content),
     ("twinny", "lmstudio provider"): by_twinny(choice),
     ("twinny", "no limit"): by_twinny(content),
+    ("Zed", "open_ai_compatible_api"): by_zed,
 }
 
 

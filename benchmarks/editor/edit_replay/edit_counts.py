@@ -1,0 +1,77 @@
+"""Counts of a replay, and the rates in a summary."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Count:
+    """Counts and times of one language in one part of the packages."""
+
+    packages: set[str] = field(default_factory=set)
+    states: int = 0
+    shown: int = 0
+    right: int = 0
+    exact: int = 0
+    quiet_states: int = 0
+    quiet: int = 0
+    half_typed: int = 0  # states in which the next difference is begun
+    half_typed_shown: int = 0
+    half_typed_right: int = 0
+    undoing: int = 0  # shown edits that undo the user's newest one
+    by_kind: Counter[str] = field(default_factory=Counter)
+    right_by_kind: Counter[str] = field(default_factory=Counter)
+    chrf: list[float] = field(default_factory=list)  # deltaChrF of each shown edit, without half-typed states
+    ms: list[float] = field(default_factory=list)
+
+    @staticmethod
+    def sum(counts: Iterable[Count]) -> Count:
+        """All counts together."""
+        total = Count()
+        for count in counts:
+            total.packages |= count.packages
+            for name in NUMBERS:
+                setattr(total, name, getattr(total, name) + getattr(count, name))
+            total.by_kind += count.by_kind
+            total.right_by_kind += count.right_by_kind
+        return total
+
+    def figures(self) -> dict[str, object]:
+        """The rates, for the summary."""
+        times = sorted(self.ms) or [0.0]
+        return {
+            "packages": len(self.packages),
+            "states": self.states,
+            "shown": self.shown,
+            "right": self.right,
+            "exact": self.exact,
+            "shown_rate": rate(self.shown, self.states),
+            "precision": rate(self.right, self.shown),
+            "exact_rate": rate(self.exact, self.states),
+            "delta_chrf": round(statistics.fmean(self.chrf), 1) if self.chrf else None,
+            "quiet_states": self.quiet_states,
+            "quiet_rate": rate(self.quiet, self.quiet_states),
+            "half_typed": [self.half_typed, self.half_typed_shown, self.half_typed_right],
+            "reversal_rate": rate(self.undoing, self.shown + self.half_typed_shown),
+            "by_kind": {kind: [self.right_by_kind[kind], count] for kind, count in sorted(self.by_kind.items())},
+            "ms": {
+                "median": round(statistics.median(times), 2),
+                "p99": round(times[int(len(times) * 0.99)], 2),
+                "most": round(times[-1], 2),
+            },
+        }
+
+
+NUMBERS = (
+    "states", "shown", "right", "exact", "quiet_states", "quiet", "half_typed", "half_typed_shown", "half_typed_right",
+    "undoing", "chrf", "ms",
+)  # fmt: skip
+
+
+def rate(part: int, whole: int) -> float | None:
+    """A rate with three digits; None for a part of nothing."""
+    return round(part / whole, 3) if whole else None

@@ -1,0 +1,108 @@
+"""One file and the edits that a user makes in it, through the text store, as the product sees them.
+
+A producer is anything with EditProducer's `propose`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from benchmarks.quality import edits
+from speclsp.lsp.context.recent_activity import RecentActivity
+from speclsp.lsp.documents.document import Document, Documents
+from speclsp.lsp.next_edit.places import Place
+from speclsp.lsp.next_edit.producer import Declined, Producer, Proposal
+from speclsp.lsp.next_edit.substitutions import Substitution
+from speclsp.lsp.syntax.incremental_parse import parse_clock_s
+
+URI = "file:///release/"
+
+
+class EditProducer(Protocol):
+    """A producer of edits. The proposal's offsets are the document's."""
+
+    def propose(
+        self, document: Document, activity: RecentActivity, cursor: int, declined: Declined
+    ) -> Proposal | None: ...
+
+
+class Rules:
+    """The deterministic producer."""
+
+    def __init__(self, producer: Producer | None = None) -> None:
+        self._producer = producer or Producer()
+
+    def propose(self, document: Document, activity: RecentActivity, cursor: int, declined: Declined) -> Proposal | None:
+        """The edit that would be shown, or None."""
+        proposal = self._producer.propose(
+            document.text, document.language, document.uri, cursor, activity.recent(), declined
+        )
+        return None if isinstance(proposal, str) else proposal
+
+
+def rules() -> EditProducer:
+    """A new deterministic producer."""
+    return Rules()
+
+
+class ReplayedFile:
+    """One file of a release, and the edits that lead to the next release."""
+
+    def __init__(self, path: str, before: str, language: str, producer: EditProducer) -> None:
+        self.uri, self.producer = URI + path, producer
+        self.activity = RecentActivity(kept_back=lambda uri: False, path=lambda uri: uri, clock=lambda: 0.0)
+        self.documents = Documents()
+        self.documents.follow_edits(self.activity.edited)
+        self.document: Document = self.documents.open(self.uri, language, 1, before)
+        self.done: list[edits.Hunk] = []
+        self.dropped: dict[Substitution, int] = {}  # offered and not taken, with their evidence at that time
+
+    def make(self, hunk: edits.Hunk) -> int:
+        """Make one difference. Returns the offset after it."""
+        first = hunk.start + shift(self.done, hunk)
+        replace(self.document, first, first + hunk.end - hunk.start, hunk.lines)
+        self.done.append(hunk)
+        return self.offset(first + len(hunk.lines), 0)
+
+    def edit_elsewhere(self, old: Sequence[str], new: Sequence[str]) -> None:
+        """Make an edit in another document of the same language."""
+        uri = f"{self.uri}-{len(self.activity.recent())}"
+        other = self.documents.open(uri, self.document.language, 1, "".join(line + "\n" for line in old))
+        replace(other, 0, len(old), new)
+
+    def offset(self, line: int, character: int) -> int:
+        """The offset of a position."""
+        return self.document.offset({"line": line, "character": character}, "utf-32")
+
+    def lines(self) -> list[str]:
+        """The present lines."""
+        return self.document.text.split("\n")
+
+    def with_edit(self, proposal: Proposal) -> list[str]:
+        """The lines after an edit."""
+        text = self.document.text
+        return (text[: proposal.start] + proposal.text + text[proposal.end :]).split("\n")
+
+    def propose(self, cursor: int, ms: list[float]) -> Proposal | None:
+        """The edit that would be shown now; appends its processor time to `ms`."""
+        started_s = parse_clock_s()
+        proposal = self.producer.propose(self.document, self.activity, cursor, self._declined)
+        ms.append((parse_clock_s() - started_s) * 1000)
+        if proposal is not None:
+            self.dropped[proposal.place.substitution] = proposal.place.evidence.times
+        return proposal
+
+    def _declined(self, place: Place) -> str:
+        return "declined" if self.dropped.get(place.substitution) == place.evidence.times else ""
+
+
+def replace(document: Document, first: int, end: int, lines: Sequence[str]) -> None:
+    """Replace the lines [first, end) as one edit."""
+    span = {"start": {"line": first, "character": 0}, "end": {"line": end, "character": 0}}
+    document.apply([{"range": span, "text": "".join(line + "\n" for line in lines)}], "utf-32")
+
+
+def shift(done: Sequence[edits.Hunk], hunk: edits.Hunk) -> int:
+    """Lines by which the made differences have moved another one."""
+    return sum(len(other.lines) - (other.end - other.start) for other in done if other.start < hunk.start)
