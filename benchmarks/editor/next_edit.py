@@ -53,7 +53,9 @@ def verdict(proposal: Proposal, text: str, left: Sequence[edits.Hunk], done: Seq
     """(right, exact) for an edit of `text`, from which the differences `left` lead to the newer release."""
     place = proposal.place
     first, end = lines_of(proposal, text)
-    lines = tuple(place.new.split("\n"))
+    old, lines = text[place.start : place.end].split("\n"), tuple(place.new.split("\n"))
+    while len(lines) > 1 and old and old[0] == lines[0]:  # a line that stays is not written
+        first, old, lines = first + 1, old[1:], lines[1:]
     for hunk in left:
         moved = shift(done, hunk)
         if hunk.start + moved <= first and end <= hunk.end + moved:

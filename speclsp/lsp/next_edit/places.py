@@ -10,10 +10,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from speclsp.lsp.next_edit.members import has_member
 from speclsp.lsp.next_edit.substitutions import (
     ARGUMENT,
     DEFINES,
     LINES,
+    MEMBER,
     MOST_LINE_CHARACTERS,
     RENAME,
     Evidence,
@@ -79,7 +81,7 @@ def _pattern(substitution: Substitution) -> re.Pattern[str]:
     if substitution.kind == ARGUMENT:
         return re.compile(rf"(?<!\w){re.escape(substitution.callee)}\(")
     old = substitution.old
-    if substitution.kind == LINES:
+    if substitution.kind in (LINES, MEMBER):
         return re.compile(rf"(?m)^[ \t]*{re.escape(old.partition(chr(10))[0])}[ \t]*\r?$")
     left = r"(?<!\w)" if old[0].isalnum() or old[0] == "_" else ""
     right = r"(?!\w)" if old[-1].isalnum() or old[-1] == "_" else ""
@@ -92,7 +94,9 @@ def place_at(substitution: Substitution, evidence: Evidence, text: str, start: i
     line = text[start:end]
     if len(line) > MOST_LINE_CHARACTERS:
         return None
-    if substitution.kind == LINES:
+    if substitution.kind == MEMBER and has_member(text, end, line, substitution.new.split("\n")[1]):
+        return None
+    if substitution.kind in (LINES, MEMBER):
         return _block(substitution, evidence, text, start)
     pattern = _pattern(substitution)
     if substitution.kind == ARGUMENT:

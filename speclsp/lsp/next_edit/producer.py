@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from speclsp.lsp.context.recent_activity import Edit, same_grammar, whole_lines
+from speclsp.lsp.next_edit.members import members
 from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
-from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, PHRASE, RENAME, RecentEdit, learn
+from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, MEMBER, PHRASE, RENAME, RecentEdit, learn
 from speclsp.lsp.reasons import NO_RECENT_EDIT, NO_REPEAT, UNFIT, Reason
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.parser import SyntaxParser
@@ -32,7 +33,7 @@ Item = TypeVar("Item")
 PRODUCER = "rules"  # its name in explanations
 BUDGET_MS = 8.0  # of the processor; the last step may overrun it by a little
 WARM_UP_MS = 1000.0
-LEAST_TIMES = {RENAME: 2, PHRASE: 2, LINES: 2, ARGUMENT: 3}
+LEAST_TIMES = {RENAME: 2, PHRASE: 2, LINES: 2, ARGUMENT: 3, MEMBER: 2}
 LEAST_TEXT = 8  # characters of a phrase in a comment or a string: short ones are words of a language
 MOST_ADDED_LINES = 20
 MEMBER_CHARACTERS = 15_000  # searched for definitions on either side of a place
@@ -109,6 +110,7 @@ class Producer:
         if not recent:
             return NO_RECENT_EDIT
         learned = learn(recent, is_late)
+        learned.substitutions.update(members(recent, text))
         checked, reason, tree = 0, NO_REPEAT, None
         for place in places(learned, text, cursor, lambda place: is_repeated(place, len(recent) - 1), is_late):
             if checked == MOST_CHECKED or is_late():
@@ -190,7 +192,7 @@ def syntax_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str, l
         if origin.uri == uri and (offset := text.find(origin.line)) >= 0
     ]
     kind, kinds = tree.kind_at(place.changed_at(text) + 1), {tree.kind_at(at + 1) for _, at in changed}
-    if substitution.kind != LINES and kinds and kind not in kinds:
+    if substitution.kind not in (LINES, MEMBER) and kinds and kind not in kinds:
         return NO_REPEAT
     if substitution.kind == PHRASE and kind != "code" and len(substitution.old) < LEAST_TEXT:
         return NO_REPEAT

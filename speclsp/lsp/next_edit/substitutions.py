@@ -6,6 +6,7 @@
     phrase     tokens with an identifier among them               print( -> log.info(       x.items -> wrap(x.items)
     argument   an argument added to calls of one function         fetch(a) -> fetch(a, timeout=5)
     lines      whole lines for other lines
+    member     lines inserted below the same line, from members.py
 
 Nothing is learned from whitespace, from long lines, or from a change that a later edit has reversed.
 """
@@ -17,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-RENAME, PHRASE, ARGUMENT, LINES = "rename", "phrase", "argument", "lines"
+RENAME, PHRASE, ARGUMENT, LINES, MEMBER = "rename", "phrase", "argument", "lines", "member"
 LEAST_NAME = 3  # characters of an identifier that a substitution is about
 MOST_LINE_CHARACTERS = 300
 MOST_TOKENS = 12  # of a phrase

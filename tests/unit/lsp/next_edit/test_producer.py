@@ -195,3 +195,49 @@ def test_the_benchmark_counts_right_exact_and_quiet_states():
     assert count.shown + count.half_typed_shown == len(shown) and count.right <= count.shown
     assert count.quiet == count.quiet_states > 0
     assert count.states == len(edits.hunks(before, after)) - 1
+
+
+# ── members beside their siblings ─────────────────────────────────────────────────────────────────────────────────────
+
+CALLS = "".join(f"job_{n} = Job(\n    name='{n}',\n    retries=default_retries,\n)\n" for n in range(4))
+SIBLING, MEMBER_LINE = "    retries=default_retries,\n", "    timeout=default_timeout,\n"
+
+
+def with_members(text: str, *jobs: int, apart: bool = True) -> Desk:
+    """A document in which the user has added the keyword to some of the calls, below the same sibling.
+
+    `apart` false: without moving the cursor away, so that the additions are one edit.
+    """
+    desk = Desk(text)
+    for job in jobs:
+        line = [at for at, other in enumerate(desk.document.text.splitlines(True)) if other == SIBLING][job]
+        desk.change(",", ",\n" + MEMBER_LINE.rstrip(), line)
+        if apart:
+            desk.activity.cursor_moved(URI, 100)
+    return desk
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_member_is_offered_beside_the_next_sibling(apart: bool):
+    desk = with_members(CALLS, 0, 1, apart=apart)
+    proposal = desk.propose()
+    assert isinstance(proposal, Proposal) and proposal.kind == "member"
+    assert desk.applied(proposal) == CALLS.replace(SIBLING, SIBLING + MEMBER_LINE, 3)
+
+
+@pytest.mark.parametrize("jobs", [(0,), (0, 2), (0, 1, 2, 3)])
+def test_no_member_is_offered_after_one_addition_past_a_place_left_out_or_twice(jobs: tuple[int, ...]):
+    assert with_members(CALLS, *jobs).propose() == NO_REPEAT
+
+
+def test_no_member_is_offered_where_it_stands_already_or_beside_a_statement():
+    below = CALLS.replace(")\n", "    more=0,\n    timeout=default_timeout,\n)\n").replace(
+        "    more=0,\n    timeout=default_timeout,\n", "", 2
+    )
+    assert with_members(below, 0, 1).propose() == NO_REPEAT
+    statements = "".join(f"def f_{n}(x):\n    return compute_it(x)\n\n\n" for n in range(3))
+    desk = Desk(statements)
+    for line in (1, 6):
+        desk.change(")", ")\n    unreachable_call(here)", line)
+        desk.activity.cursor_moved(URI, 100)
+    assert desk.propose() == NO_REPEAT
