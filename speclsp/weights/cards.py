@@ -29,6 +29,7 @@ else:
 WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # the choice when no base weights and no larger model can be had
 FORMATS = ("safetensors", "gguf", "bundled", "none")
 QUANTIZATIONS = ("bf16", "int8", "nf4")
+DIRECTORY_PARTS = {"bf16": 2**20, "int8": 2**21, "nf4": 2**21}  # bytes of bf16 files in a MiB of memory
 EDIT_FORMATS = ("", "window", "sweep")  # speclsp/lsp/next_edit/edit_prompt.py
 EDIT_SEPARATOR = "<|file_sep|>"  # a token that both formats need
 MEMORY_FORMATS = (*QUANTIZATIONS, "int4")  # the last where the file has 4-bit blocks that a CPU computes with
@@ -377,12 +378,11 @@ def _from_directory(path: Path) -> Card:
             raise ValueError(f"max_position_embeddings is {str(context_tokens)[:40]}")
     except (untrusted_files.Unreadable, ValueError, KeyError, TypeError, AttributeError) as error:
         problem = f"lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise CardError(
-            f"{file} {problem}: it belongs to no model. Restore the model's own files, or choose another model."
-        ) from None
+        fix = "it belongs to no model. Restore the model's own files, or choose another model."
+        raise CardError(f"{file} {problem}: {fix}") from None
     size = sum(file.stat().st_size for file in path.glob("*.safetensors"))
-    cards = [load(file.stem) for file in sorted(models_root().glob("*.toml"))]
-    alike = next((card for card in cards if card.fim.prefix and set(card.fim.markers()) <= special), None)
+    known = (load(file.stem) for file in sorted(models_root().glob("*.toml")))
+    alike = next((card for card in known if card.fim.prefix and set(card.fim.markers()) <= special), None)
     edits = config.get("edit_format", "") if alike and alike.fim.file_sep == EDIT_SEPARATOR else ""
     return Card(
         name=str(path),
@@ -396,7 +396,5 @@ def _from_directory(path: Path) -> Card:
         context_tokens=context_tokens,
         licence="as its publisher says",
         edit_format=edits if edits in EDIT_FORMATS else "",
-        memory_mib=MappingProxyType(
-            {"bf16": size // 2**20 + 512, "int8": size // 2**21 + 512, "nf4": size // 2**21 + 512}
-        ),
+        memory_mib=MappingProxyType({name: size // part + 512 for name, part in DIRECTORY_PARTS.items()}),
     )
