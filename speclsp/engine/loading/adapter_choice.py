@@ -18,8 +18,8 @@ def choose(setting: str, models_dir: str, models: Sequence[tuple[Weights, Path]]
 
     The first of `models` is the target, and the others are its drafts. "auto" takes the first adapter by name whose
     card names the weights and whose file exists. For a draft, one with `drafts_for` comes first; a target never gets
-    one. Any other setting is one adapter, for each model whose weights have its sum. An adapter that cannot be used
-    never prevents loading.
+    one. A draft gets another one only if the target has one, too: it must agree with the target. Any other setting is
+    one adapter, for each model whose weights have its sum. An adapter that cannot be used never prevents loading.
     """
     if setting == "none":
         return [None] * len(models), ""
@@ -33,6 +33,8 @@ def choose(setting: str, models_dir: str, models: Sequence[tuple[Weights, Path]]
         lora, drafts_for = None, models[0][0].name if number else ""
         try:
             file = named or automatic(weights, models_dir, drafts_for)
+            if named is None and file is not None and number and not file.drafts_for and chosen[0] is None:
+                file = None
             lora = fitted(file, weights, directory, drafts_for) if file is not None else None
         except AdapterError as error:
             problems.append(str(error))

@@ -110,12 +110,22 @@ def test_speculation_is_lossless_against_the_adapted_model(number_format: str, t
 def test_a_named_adapter_applies_to_each_model_by_its_weights(tmp_path: Path):
     file = small_adapters.write(tmp_path, weights="tiny/draft", base=DRAFT)
     models = [*MODELS, (CARD.weights()[1], DRAFT)]
-    for setting in ("mine", str(file), str(file.with_suffix(".toml")), "auto"):
+    for setting in ("mine", str(file), str(file.with_suffix(".toml"))):
         (target, draft), problem = adapter_choice.choose(setting, str(tmp_path), models)
         assert (target, problem) == (None, "") and draft is not None, setting
     shared = [(CARD.target, TARGET), (CARD.weights()[1], TARGET)]  # a draft with the target's weights
     loras, _ = adapter_choice.choose(str(small_adapters.write(tmp_path)), "", shared)
     assert all(loras)
+
+
+def test_a_draft_gets_a_general_adapter_by_itself_only_beside_the_targets(tmp_path: Path):
+    """The adapter changes predictions, and the draft must make those of its target."""
+    small_adapters.write(tmp_path, "of-the-draft", weights="tiny/draft", base=DRAFT)
+    models = [*MODELS, (CARD.weights()[1], DRAFT)]
+    assert adapter_choice.choose("auto", str(tmp_path), models) == ([None, None], "")
+    small_adapters.write(tmp_path)
+    loras, problem = adapter_choice.choose("auto", str(tmp_path), models)
+    assert problem == "" and [lora.file.name for lora in loras if lora] == ["mine", "of-the-draft"]
 
 
 def for_the_draft(models_dir: Path, name: str = "tuned") -> Path:
