@@ -209,9 +209,9 @@ def _renames(old: Sequence[str], new: Sequence[str]) -> Iterator[Substitution]:
     """Renamed identifiers, where two pieces differ in nothing else."""
     if len(old) != len(new):
         return
-    differing = [(one, other) for one, other in zip(old, new, strict=True) if one != other]
-    if all(is_name(one) and NAME.match(other) for one, other in differing):
-        yield from (Substitution(RENAME, one, other) for one, other in differing)
+    differing = [(before, after) for before, after in zip(old, new, strict=True) if before != after]
+    if all(is_name(before) and NAME.match(after) for before, after in differing):
+        yield from (Substitution(RENAME, before, after) for before, after in differing)
 
 
 def _phrase(old: list[str], new: list[str], low: int, high: int, start: int, end: int) -> Substitution | None:

@@ -50,7 +50,6 @@
 #include "forward/linears.h" /* with products.h */
 #include "forward/q4k.h"     /* with products4_avx2.h */
 #include "forward/pass.h"
-#include "forward/memory.h"
 #include "forward/paths.h"
 #include "forward/loading.h"
 #include "forward/peaks.h"
