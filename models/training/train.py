@@ -32,7 +32,7 @@ from torch import nn
 import speclsp.engine  # noqa: F401 - before torch is imported: it sets the OpenMP wait policy
 from models.training.data import MODEL, OUT
 from speclsp import private_files
-from speclsp.engine.model.int8 import native
+from speclsp.engine.model.cpu_linears import quicker_float
 from speclsp.engine.training import lora, training_state
 from speclsp.engine.training.learning import Example, Learner
 from speclsp.engine.training.lora import LoraShape
@@ -169,23 +169,15 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
         raise InputError(f"{path} holds no examples ({error}): `python -m models.training.data` writes it.") from None
 
 
-BF16_PATHS = ("AMX", "AVX-512 BF16")  # of native.PATHS
-
-
-def number_format(device: str) -> torch.dtype:
-    """The faster format. A CPU without bf16 instructions multiplies bf16 ten times slower than float32."""
-    if device == "cpu" and not set(BF16_PATHS) & set(native.paths()):
-        return torch.float32
-    return torch.bfloat16
-
-
 def read_model(directory: Path, device: str) -> nn.Module:
-    """The model in bf16 or in float32, by the speed of the device."""
+    """The model in bf16, or in float32 where a CPU emulates bf16."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=number_format(device), attn_implementation="sdpa")
+    is_narrow = device != "cpu" or quicker_float() == "bf16"
+    dtype = torch.bfloat16 if is_narrow else torch.float32
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="sdpa")
     return model.eval().to(device)
 
 
