@@ -28,7 +28,7 @@ demo: .venv/.installed  ## fetch a model, complete code with it, and show that s
 WORKERS ?= 4
 XDIST   := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-check: .venv/.installed-dev  ## lint, types and the unit tests that are not slow (2 to 3 min on 2 cores)
+check: .venv/.installed-dev  ## lint, types and the unit tests that are not slow (2 min on 2 cores)
 	@$(MAKE) --no-print-directory -j2 lint type
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow' tests/unit
 

@@ -162,6 +162,7 @@ def test_a_directory_that_cannot_be_written_fails(isolated: Path, monkeypatch: p
     assert next(check.status for check in doctor.places()) == FAIL
 
 
+@pytest.mark.slow
 def test_the_tiny_pair_is_verified_loaded_and_timed():
     report = by_name(list(doctor.checks({"model": "tiny"})))
     assert report["weights"].status == OK

@@ -98,6 +98,7 @@ def test_a_file_that_a_person_has_edited_counts_as_none(changed: dict[str, objec
     assert prompt_choice.style(TINY) == PromptStyle("lines", True)
 
 
+@pytest.mark.slow
 def test_the_tiny_model_is_measured_with_every_style_and_loads_with_the_choice(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(prompt_trial, "PLACES", 2)
     settings = Config(model="tiny", device="cpu", engine=EngineConfig(context_tokens=1024))

@@ -247,6 +247,7 @@ def test_the_load_of_the_machine_does_not_decide():
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_an_adapter_that_pays_is_kept_for_the_draft_alone_and_can_be_deleted(
     project: Path, quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -267,6 +268,7 @@ def test_an_adapter_that_pays_is_kept_for_the_draft_alone_and_can_be_deleted(
     assert entry.main(["tune", "--draft", "--remove", "--model", "tiny"]) == 1
 
 
+@pytest.mark.slow
 def test_an_adapter_that_does_not_pay_leaves_nothing_and_the_figures(
     project: Path, quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -280,6 +282,7 @@ def test_an_adapter_that_does_not_pay_leaves_nothing_and_the_figures(
     assert not files.work.exists() and not files.card.exists()
 
 
+@pytest.mark.slow
 def test_sigterm_stops_within_an_example_and_the_same_command_goes_on(
     project: Path, quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -323,6 +326,7 @@ def test_a_full_disk_is_one_sentence_and_loses_no_example(project: Path, quick: 
     assert len(TuningFiles("tiny").examples.read_text().splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_examples_of_a_file_that_is_ignored_now_are_deleted(
     project: Path, quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

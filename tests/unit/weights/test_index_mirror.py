@@ -120,6 +120,7 @@ def test_an_interrupted_download_resumes_with_the_parts_it_has(shop: Shop) -> No
     assert shop.requested_parts()[before:] == ["tiny_part4-1.0"]
 
 
+@pytest.mark.slow
 @pytest.mark.promise(24)
 def test_after_a_kill_at_any_point_no_complete_part_is_downloaded_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch

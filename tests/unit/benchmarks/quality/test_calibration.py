@@ -101,6 +101,7 @@ def rows(path: Path, count: int = 400) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_rows_become_figures_a_table_and_words(tmp_path: Path):
     found = examples.read(rows(tmp_path / "full.jsonl"))
     assert (found.tasks, len(found.examples)) == (400, 360)

@@ -145,6 +145,7 @@ def name(engine: CompletionEngine) -> str:
     return generation_cache.model_key(engine, generation_cache.arithmetic(engine))
 
 
+@pytest.mark.slow
 def test_another_number_format_or_engine_changes_the_model_key(tiny: CompletionEngine, monkeypatch: pytest.MonkeyPatch):
     mine = name(tiny)
     monkeypatch.setattr(generation_cache, "token_source", lambda: "changed")
@@ -154,6 +155,7 @@ def test_another_number_format_or_engine_changes_the_model_key(tiny: CompletionE
     assert name(tiny) != mine
 
 
+@pytest.mark.slow
 def test_other_logits_change_the_model_key_and_discard_the_run(
     tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -180,6 +182,7 @@ def test_each_answer_is_written_before_the_next_request(tmp_path: Path):
     other.close()
 
 
+@pytest.mark.slow
 def test_a_generation_equals_the_streamed_tokens(tiny: CompletionEngine):
     request = Request(prefix="import os\n\n\n", line_prefix="def ", max_tokens=12)
     made = run_task.generate(tiny, request, Wanting(12))
@@ -196,6 +199,7 @@ def test_a_generation_equals_the_streamed_tokens(tiny: CompletionEngine):
 # ── a task in a variant ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_the_same_prompt_is_generated_once(tiny: CompletionEngine, tmp_path: Path):
     memory, config = GenerationCache(tmp_path / "said"), Config(model="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[0]
@@ -320,6 +324,7 @@ def test_a_slow_variant_is_compared_on_its_tasks_only(
     assert figures["plain_differs_from_full_in"] == 0
 
 
+@pytest.mark.slow
 def test_a_part_of_a_set_does_not_replace_the_result_of_the_whole(
     tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -40,6 +40,7 @@ def requests() -> list[Request]:
     return [Request(prefix="".join(lines) * n, line_prefix="z = ad", max_tokens=8) for n in (1, 2, 3)]
 
 
+@pytest.mark.slow
 def test_ways_share_a_cold_prompt_and_rotate_their_order(tiny: CompletionEngine):
     watched = Watched(tiny)
     made = completions.measure(watched, requests(), 1, lambda fraction, what: None)  # type: ignore[arg-type]
@@ -70,6 +71,7 @@ def test_all_texts_equal_the_plain_ones_and_counts_add_up(tiny: CompletionEngine
     assert (plain["tokens_per_round"], plain["drafted"], plain["decode_speed_up"]) == (1.0, 0, 1.0)
 
 
+@pytest.mark.slow
 def test_a_different_text_is_not_counted_as_identical(tiny: CompletionEngine):
     made = completions.measure(tiny, requests()[:1], 1, lambda fraction, what: None)
     other = made["policy"][0][0].result

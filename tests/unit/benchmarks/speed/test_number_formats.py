@@ -34,6 +34,7 @@ def test_tasks_are_lines_of_real_files_and_the_answer_is_the_rest():
     assert number_formats.tasks(3, 6) == TASKS, "the same every time"
 
 
+@pytest.mark.slow
 def test_a_target_agrees_with_itself_at_every_token(tiny: CompletionEngine):
     results = number_formats.say(tiny, TASKS, still)
     agreements = number_formats.agreement(tiny, results, still)
@@ -43,6 +44,7 @@ def test_a_target_agrees_with_itself_at_every_token(tiny: CompletionEngine):
     assert all(map(all, agreements))
 
 
+@pytest.mark.slow
 def test_a_changed_token_disagrees_at_its_own_place_and_not_before(tiny: CompletionEngine):
     (result,) = number_formats.say(tiny, TASKS[:1], still)
     assert len(result.tokens) - result.respelled >= 3
@@ -61,6 +63,7 @@ def test_exact_counts_whole_first_lines_only():
     assert [number_formats.exact([one], [task]) for one in results] == [1, 0, 0, 0]
 
 
+@pytest.mark.slow
 def test_the_command_writes_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert main(["formats", "--model", "tiny", "--files", "1", "--tokens", "4"]) == 0

@@ -20,6 +20,7 @@ def tiny() -> CompletionEngine:
     return pairs.engine(Config(model="tiny", engine=EngineConfig(context_tokens=512, draft=False)))
 
 
+@pytest.mark.slow
 def test_a_prompt_has_about_its_nominal_tokens_and_too_long_ones_are_left_out(tiny: CompletionEngine):
     with terminal.progress() as bar:
         rows = scale.by_prompt(tiny, (128, 256, 1024), bar)
@@ -44,6 +45,7 @@ def test_a_document_has_the_requested_lines_and_an_empty_line_near_its_middle(li
     assert not any("\n" in line for line in made)
 
 
+@pytest.mark.slow
 def test_the_command_measures_engine_and_editor_and_writes_both_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

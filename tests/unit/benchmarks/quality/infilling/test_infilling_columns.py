@@ -108,6 +108,7 @@ def test_the_product_sees_an_empty_line_where_the_lines_were(
     assert row.program.endswith("\ncheck(times1)")
 
 
+@pytest.mark.slow
 def test_a_stopped_run_continues_where_it_was(tiny: CompletionEngine, cache: GenerationCache):
     first = Column(tiny, CONFIG, cache, ENGINE)
     rows = first.run(TASKS[:2], SINGLE, lambda number: None)
@@ -144,6 +145,7 @@ def command(monkeypatch: pytest.MonkeyPatch, tiny: CompletionEngine, results: Pa
     return run
 
 
+@pytest.mark.slow
 def test_each_run_replaces_its_own_columns(command: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any):
     answering(monkeypatch, truths(2))
     command("--through", "engine")
@@ -161,6 +163,7 @@ def test_each_run_replaces_its_own_columns(command: Any, monkeypatch: pytest.Mon
     assert "not written" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_changed_answer_is_printed_against_the_file(command: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any):
     answering(monkeypatch, truths(0, 1))
     command("--through", "engine", "--no-tests")
@@ -171,6 +174,7 @@ def test_a_changed_answer_is_printed_against_the_file(command: Any, monkeypatch:
     assert "pass_1" not in summary["sets"]["single"]["columns"]["engine int8"]
 
 
+@pytest.mark.slow
 def test_the_report_shows_our_columns_and_the_published_ones(command: Any, monkeypatch: pytest.MonkeyPatch):
     answering(monkeypatch, truths(2))
     results = {f"humaneval-infilling-{SMALL}": command()}

@@ -50,6 +50,7 @@ def test_an_endless_loop_is_stopped(sandbox: Sandbox):
     assert sandbox.run("while True:\n    try:\n        while True: pass\n    except BaseException: pass") == TIMED_OUT
 
 
+@pytest.mark.slow
 def test_a_program_that_sleeps_is_stopped(sandbox: Sandbox):
     assert Sandbox(sandbox.mode, Limits(wall_s=1.5)).run("import time\ntime.sleep(60)") == TIMED_OUT
 
