@@ -39,9 +39,13 @@ test: .venv/.installed-dev  ## everything CI runs: lint, types, the model and th
 coverage: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## all tests, one after the other, with coverage
 	@$(BIN)/python -m pytest --cov --cov-branch --cov-report=term
 
-# One test at a time: their figures are times. Writes docs/reliability.md from the results.
-soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## the promise tests at full length (35 min on 2 cores)
-	@code=0; $(BIN)/python -m pytest -m promise --soak || code=$$?; $(BIN)/python tests/promises.py; exit $$code
+# One test at a time, because their figures are times; then those whose figures are memory and counts, side by side.
+# Writes docs/reliability.md from the results.
+SOAK := $(BIN)/python -m pytest -m promise --soak --durations=12
+SIDE_BY_SIDE := tests/faults/processes/test_no_leaks.py tests/faults/messages/test_fuzzed_messages.py
+soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## the promise tests at full length (30 min on 2 cores)
+	@code=0; $(SOAK) $(SIDE_BY_SIDE:%=--ignore=%) || code=$$?; $(BIN)/python tests/promises.py; \
+	$(SOAK) -n 4 --dist worksteal $(SIDE_BY_SIDE) || code=$$?; $(BIN)/python tests/promises.py --part; exit $$code
 
 .test-model: .venv/.installed
 	@$(BIN)/speclsp models pull $(TEST_PAIR)

@@ -5,8 +5,8 @@
 
 A test fails where a promise is broken. `holds` records whether the target figure was reached. The test's own bound on a
 clock is wider, because test machines are busy. A run of marked tests writes build/promises.json.
-`python tests/promises.py` turns that file into the page and its data (`make soak` does so). With `--again` it replaces
-only the tests that ran and keeps the others' earlier results.
+`python tests/promises.py` turns that file into the page and its data (`make soak` does so). With `--part` it adds the tests
+that ran to the data: a soak has two parts. `--again` does so too, and the page says how many tests were repeated.
 """
 
 from __future__ import annotations
@@ -191,17 +191,18 @@ def headline(entry: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> 
     return min(chosen)[1] if chosen else cases if records else "no test ran"
 
 
-def merged(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """The earlier results, with the tests of this run replaced."""
+def merged(before: Mapping[str, Any], now: Mapping[str, Any], *, same_run: bool) -> dict[str, Any]:
+    """The earlier results, with the tests of this run added or replaced."""
     repeated = {record["test"] for record in now["tests"]}
     kept = [record for record in before["tests"] if record["test"] not in repeated]
-    about = {"again": sorted({*before.get("again", []), *repeated}), "remark": before.get("remark", "")}
+    again = {*before.get("again", []), *(() if same_run else repeated)}
+    about = {"again": sorted(again), "remark": before.get("remark", "")}
     return {**now, "soak": before["soak"] and now["soak"], **about, "tests": [*kept, *now["tests"]]}
 
 
 if __name__ == "__main__":
     results = json.loads(LAST_RUN.read_text())
-    if sys.argv[1:] == ["--again"]:
-        results = merged(json.loads(RESULTS.read_text()), results)
+    if sys.argv[1:] in (["--part"], ["--again"]):
+        results = merged(json.loads(RESULTS.read_text()), results, same_run="--part" in sys.argv)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     PAGE.write_text(page(results))

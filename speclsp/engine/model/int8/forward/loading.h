@@ -21,6 +21,7 @@ Model *speclsp_new(const Shape *shape, const void *embedding, const float *cos, 
     m->attended = zeroed((size_t)rows * attention * 4);
     m->act = zeroed((size_t)rows * s->inner * 4);
     m->quantized = zeroed((size_t)rows * widest);
+    m->wide = m->widen_row ? zeroed((size_t)(rows + WIDE_MOST) * widest * 2) : NULL;
     m->row_scale = zeroed((size_t)rows * (widest / BLOCK_INPUTS + 1) * 4);
     m->row_sums = zeroed((size_t)rows * (widest / BLOCK_INPUTS + 1) * GROUPS * 2);
     m->q = zeroed((size_t)rows * attention * 2);
@@ -29,7 +30,7 @@ Model *speclsp_new(const Shape *shape, const void *embedding, const float *cos, 
     m->sums = zeroed((size_t)m->threads * (s->rows + 2 * ROWS) * 32 * 4);
     atomic_store(&m->names, 1);
     pthread_mutex_init(&m->lock, NULL), pthread_cond_init(&m->woken, NULL);
-    if (!m->layer || !m->x || !m->h || !m->qkv || !m->attended || !m->act || !m->quantized || !m->row_scale || !m->row_sums || !m->scores || !m->q || !m->weights || !m->sums) return NULL;
+    if (!m->layer || !m->x || !m->h || !m->qkv || !m->attended || !m->act || !m->quantized || (m->widen_row && !m->wide) || !m->row_scale || !m->row_sums || !m->scores || !m->q || !m->weights || !m->sums) return NULL;
     for (int32_t i = 1; i < m->threads; i++)
         if (pthread_create(&m->crew[i], NULL, work, m)) { m->threads = i; break; }
     return m;

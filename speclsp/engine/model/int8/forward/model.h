@@ -6,6 +6,8 @@
 #define MOST_HEAD_DIM 128
 #define STEPS 16         /* of 64 inputs: these weights stay in the first-level cache while all rows are multiplied */
 #define ROWS 16          /* in an AMX tile */
+#define WIDE_ROWS 2      /* from this number of rows on, AVX2 widens weights and activations once; see products_wide_avx2.h */
+#define WIDE_MOST 6      /* rows that are multiplied together then */
 #define AHEAD 8192       /* bytes between the weights in use and those to fetch: 0.2 us of reading */
 #define SPINS 20000      /* polls of the ticket before a worker sleeps: about 0.3 ms */
 
@@ -87,12 +89,14 @@ struct Model {
     Job multiply, multiply_blocks, attend; /* of the path */
     SetOutput set_output;
     size_t block_bytes;           /* of 32 outputs and 256 inputs in 4 bits */
+    void (*widen_row)(uint64_t *to, const int8_t *row, int32_t in); /* NULL: the path does not need it */
     void (*sum_groups)(int16_t *sums, const int8_t *row); /* of 256 inputs; NULL: the path needs no sums */
     /* state of one pass */
     int32_t t, start, group, kv_stride;  /* rows, position of the first, positions per layer and head of this cache */
     uint16_t *keys, *values, *q;  /* q: [rows][heads][D] bfloat16, scaled */
     float *x, *h, *qkv, *attended, *act;
     int8_t *quantized;
+    uint64_t *wide;               /* [rows/6][in/4][6] fours, the same in 16 bits; AVX2 with WIDE_ROWS or more. NULL: another path */
     float *row_scale;             /* [rows]; [rows][in/256] for 4-bit linears */
     int16_t *row_sums;            /* [rows][in/32], of quantized activations; for 4-bit linears with AVX2 */
     const Layer *now;

@@ -39,6 +39,7 @@ VEC static void quantize_row(Model *m, int32_t row, const float *x, int32_t n) {
     int8_t *to = tile_row(m, row, l->in);
     if (!l->blocks) {
         m->row_scale[row] = quantize(to, x, n, l->in, m->flip);
+        if (m->widen_row && m->t >= WIDE_ROWS) m->widen_row(m->wide + (size_t)(row / WIDE_MOST) * (WIDE_MOST * l->in / 4) + row % WIDE_MOST, to, l->in);
         return;
     }
     const int32_t steps = l->in / BLOCK_INPUTS;

@@ -1,0 +1,76 @@
+/* Matrix products of int8 weights and several rows with AVX2. VPMADDWD multiplies numbers of 16 bits. Activations are widened
+ * once for all outputs, and weights once for six rows: for one row, widening takes a third of all instructions. The integer
+ * sums are those of products.h, so the results have the same bits. */
+#pragma once
+
+/* An int8 row of `in` activations in the tile layout -> every sixth four of 16 bits, [in/4][WIDE_MOST rows]. The rows that are
+ * multiplied together lie side by side. They are unsigned: see ACTIVATION_FLIP. */
+VEC static void widen_row(uint64_t *to, const int8_t *row, int32_t in) {
+    for (int32_t i = 0; i < in; i += 16, to += 4 * WIDE_MOST) {
+        uint64_t fours[4];
+        store_shorts(fours, _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(row + i / 64 * 1024 + i % 64))));
+        for (int32_t k = 0; k < 4; k++) to[k * WIDE_MOST] = fours[k];
+    }
+}
+
+/* Add the products of n rows by 8 outputs and 64 inputs to `sums`, [WIDE_MOST][4][2] of 4 outputs, two sums for each.
+ * `ahead`: bytes between the weights in use and those to fetch; 0: fetch none. n and `ahead` are compile-time constants. */
+VEC static inline __attribute__((always_inline)) void wide_dots(
+    __m256i (*sums)[4][2], const uint64_t *x, const int8_t *weights, const int32_t n, const int32_t ahead) {
+    __m256i sum[WIDE_MOST][2];
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t four = 0; four < 2; four++) sum[i][four] = sums[i][0][four];
+#pragma GCC unroll 1
+    for (int32_t u = 0; u < 16; u++, x += WIDE_MOST, weights += 64) {
+        const __m128i *w = (const __m128i *)weights;
+        const __m256i left = _mm256_cvtepi8_epi16(_mm_loadu_si128(w)), right = _mm256_cvtepi8_epi16(_mm_loadu_si128(w + 1));
+        if (ahead) fetch(weights + ahead);
+#pragma GCC unroll 6
+        for (int32_t i = 0; i < n; i++) {
+            const __m256i inputs = _mm256_set1_epi64x((int64_t)x[i]);
+            sum[i][0] = _mm256_add_epi32(sum[i][0], _mm256_madd_epi16(inputs, left));
+            sum[i][1] = _mm256_add_epi32(sum[i][1], _mm256_madd_epi16(inputs, right));
+        }
+    }
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t four = 0; four < 2; four++) sums[i][0][four] = sum[i][four];
+}
+
+/* The sums of 8 outputs. */
+VEC static inline __m256i add_pairs(const __m256i *two) {
+    return _mm256_permute4x64_epi64(_mm256_hadd_epi32(two[0], two[1]), 0xd8);
+}
+
+/* An int8 linear: m->multiply of the AVX2 path. */
+VEC static void multiply_wide(Model *m, int32_t chunk) {
+    if (m->t < WIDE_ROWS) {
+        multiply_avx2(m, chunk);
+        return;
+    }
+    const Linear *l = m->linear;
+    const int32_t end = (chunk + 1) * m->span < l->out / 32 ? (chunk + 1) * m->span : l->out / 32, steps = l->in / 64;
+    for (int32_t block = chunk * m->span; block < end; block++) {
+        const int8_t *weights = l->packed + (size_t)block * 32 * l->in;
+        const int32_t *offset = l->offset + block * 32;
+        for (int32_t row = 0, count; row < m->t; row += count) {
+            count = m->t - row < WIDE_MOST ? m->t - row : WIDE_MOST;
+            const uint64_t *x = m->wide + (size_t)row * (l->in / 4);
+            __m256i sums[WIDE_MOST][4][2]; /* of 8 outputs each */
+            memset(sums, 0, sizeof sums);
+            /* In the order of memory, 64 inputs at a time: these stay in the first-level cache for the four parts. */
+            for (int32_t k = 0; k < steps; k++, x += 16 * WIDE_MOST)
+                for (int32_t part = 0; part < 4; part++) {
+                    const int8_t *w = weights + k * 2048 + part / 2 * 1024 + part % 2 * 32;
+                    __m256i (*sum)[4][2] = (__m256i (*)[4][2])sums[0][part];
+#define CASE(n) if (count == (n)) { if (row || part % 2) wide_dots(sum, x, w, n, 0); else wide_dots(sum, x, w, n, AHEAD); }
+                    CASE(6) else CASE(5) else CASE(4) else CASE(3) else CASE(2) else CASE(1)
+#undef CASE
+                }
+            for (int32_t i = 0; i < count; i++) {
+                const ints left = {add_pairs(sums[i][0]), add_pairs(sums[i][1])}, right = {add_pairs(sums[i][2]), add_pairs(sums[i][3])};
+                finish(m, block, row + i, scaled(m, without_flip(left, offset), block * 32, row + i),
+                       scaled(m, without_flip(right, offset + 16), block * 32 + 16, row + i));
+            }
+        }
+    }
+}
