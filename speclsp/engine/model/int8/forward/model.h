@@ -6,7 +6,7 @@
 #define MOST_HEAD_DIM 128
 #define STEPS 16         /* of 64 inputs: these weights stay in the first-level cache while all rows are multiplied */
 #define ROWS 16          /* in an AMX tile */
-#define WIDE_ROWS 2      /* from this number of rows on, AVX2 widens weights and activations once; see products_wide_avx2.h */
+#define WIDE_ROWS 4      /* from this number of rows on, AVX2 widens weights and activations once; see products_wide_avx2.h */
 #define WIDE_MOST 6      /* rows that are multiplied together then */
 #define AHEAD 8192       /* bytes between the weights in use and those to fetch: 0.2 us of reading */
 #define SPINS 20000      /* polls of the ticket before a worker sleeps: about 0.3 ms */

@@ -115,5 +115,6 @@ static void some_rotated(Model *m, int32_t chunk) { each_row(m, chunk, one_rotat
 /* A chunk is a few rows: a single row takes less time than waking another core. */
 static void rows(Model *m, Job some) {
     m->group = m->t <= 2 * m->threads ? 1 : m->t < 64 ? 4 : 8;
+    if (m->widen_row && m->t >= WIDE_ROWS) m->group = WIDE_MOST; /* rows that share cache lines of m->wide */
     run(m, some, (m->t + m->group - 1) / m->group);
 }
