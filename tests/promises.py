@@ -5,8 +5,8 @@
 
 A test fails where a promise is broken. `holds` records whether the target figure was reached. The test's own bound on a
 clock is wider, because test machines are busy. A run of marked tests writes build/promises.json.
-`python tests/promises.py` turns that file into the page and its data (`make soak` does so). With `--part` it adds the tests
-that ran to the data: a soak has two parts. `--again` does so too, and the page says how many tests were repeated.
+`python tests/promises.py` turns that file into the page and its data (`make soak` does so). With `--part` it adds the
+tests that ran to the data: a soak has two parts. `--again` does so too, and the page says how many tests were repeated.
 """
 
 from __future__ import annotations
