@@ -8,6 +8,7 @@ parameters for 1 to 16 rows on two cores). Activations are float32 at input and 
 
 from __future__ import annotations
 
+from functools import cache
 from time import perf_counter
 
 import torch
@@ -84,8 +85,12 @@ class FloatLinear:
         return torch.cat([F.linear(rows, self.weight, self.bias) for rows in torch.split(x_own, self.rows)]).to(x.dtype)
 
 
+@cache
 def quicker_float(repeats: int = 5) -> str:
-    """The faster of "bf16" and "fp32" for ROWS rows on this CPU. Without bfloat16 instructions, bf16 is emulated."""
+    """The faster of "bf16" and "fp32" for ROWS rows on this CPU. Without bfloat16 instructions, bf16 is emulated.
+
+    Measured once: on a busy machine a second measurement may differ, and so would the bits of the model.
+    """
     times_s = {}
     for name, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
         linear, x = FloatLinear(torch.ones(2048, 1024, dtype=dtype)), torch.ones(ROWS, 1024)
