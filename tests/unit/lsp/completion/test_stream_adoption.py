@@ -71,9 +71,8 @@ def test_many_agreeing_keys_need_one_request():
             requests.append(start_request(scripted, TEXT + answer[:typed], version=typed))
             await asyncio.sleep(0.006)
         *_, last = [await request for request in requests]
-        cursor = (
-            len(TEXT) + len(answer) - 4
-        )  # where the stream has ended by then, the suggestion starts at an earlier key
+        # A suggestion whose stream has ended by then starts at an earlier key.
+        cursor = len(TEXT) + len(answer) - 4
         assert [suggestion.text[cursor - suggestion.start :] for suggestion in last.suggestions] == [answer[-4:]]
 
     scripted = ScriptedSession(ScriptedBackend("append(value)", round_s=0.01))
