@@ -47,8 +47,8 @@
 #include "forward/threads.h"
 #include "forward/rows.h"
 #include "forward/attention.h"
-#include "forward/linears.h" /* with products.h */
-#include "forward/q4k.h"     /* with products4_avx2.h */
+#include "forward/linears.h" /* with products/int8.h */
+#include "forward/q4k.h"     /* with products/nibbles_avx2.h */
 #include "forward/pass.h"
 #include "forward/paths.h"
 #include "forward/loading.h"

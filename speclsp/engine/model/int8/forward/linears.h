@@ -122,41 +122,41 @@ static volatile int32_t peak_sink, peak_source = 0x01020304;
 #define DOT4 dot4
 #define MOST 4
 #define BLOCKS 1
-#include "products.h"
+#include "products/int8.h"
 #define MULTIPLY multiply_dotprod
 #define TARGET __attribute__((target("dotprod")))
 #define DOT4 dot4_dotprod
 #define MOST 6
 #define BLOCKS 1
-#include "products.h"
+#include "products/int8.h"
 #elif defined(NARROW)
 #define MULTIPLY multiply_avx2
 #define TARGET VEC
 #define DOT4 dot4
 #define MOST 3
 #define BLOCKS 2
-#define INT8_ONLY /* products4_avx2.h has the 4-bit products */
-#include "products.h"
-#include "products_wide_avx2.h"
+#define INT8_ONLY /* products/nibbles_avx2.h has the 4-bit products */
+#include "products/int8.h"
+#include "products/wide_avx2.h"
 #define MULTIPLY multiply_vnni /* VPDPBUSD of AVX-VNNI */
 #define TARGET __attribute__((target("avx2,fma,avxvnni")))
 #define DOT4 dot4_vnni
 #define MOST 6
 #define BLOCKS 1
-#include "products.h"
+#include "products/int8.h"
 #define MULTIPLY multiply_vnni_evex /* the same, encoded for processors that have AVX-512 VNNI instead */
 #define TARGET __attribute__((target("avx2,fma,avx512f,avx512vl,avx512vnni")))
 #define DOT4 dot4_vnni_evex
 #define MOST 6
 #define BLOCKS 1
-#include "products.h"
+#include "products/int8.h"
 #else
 #define MULTIPLY multiply_vectors
 #define TARGET VEC
 #define DOT4 dot4
 #define MOST 12
 #define BLOCKS 2
-#include "products.h"
+#include "products/int8.h"
 #endif
 
 static void multiply(Model *m, const Linear *l, float *target, int32_t width, int32_t mode) {

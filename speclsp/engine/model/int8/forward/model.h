@@ -6,7 +6,7 @@
 #define MOST_HEAD_DIM 128
 #define STEPS 16         /* of 64 inputs: these weights stay in the first-level cache while all rows are multiplied */
 #define ROWS 16          /* in an AMX tile */
-#define WIDE_ROWS 4      /* from this number of rows on, AVX2 widens weights and activations once; see products_wide_avx2.h */
+#define WIDE_ROWS 4      /* from this number of rows on, AVX2 widens weights and activations once; see products/wide_avx2.h */
 #define WIDE_MOST 6      /* rows that are multiplied together then */
 #define AHEAD 8192       /* bytes between the weights in use and those to fetch: 0.2 us of reading */
 #define SPINS 20000      /* polls of the ticket before a worker sleeps: about 0.3 ms */
@@ -29,7 +29,7 @@ enum { HEAD_MS = LINEARS, ATTENTION_MS, ROWS_MS, PARTS }; /* indices of a pass's
  * end, inputs c, c+1, c+4, c+5 of 8 inputs, c being 0 for the first 16 bits of an output and 2 for the second. */
 typedef struct { uint8_t step[32], base[32], nibbles[512]; } Group;
 
-/* 4-bit weights of 32 outputs and 256 inputs, from Q4_K; AVX2 has its own in products4_avx2.h. A number q of
+/* 4-bit weights of 32 outputs and 256 inputs, from Q4_K; AVX2 has its own in products/nibbles_avx2.h. A number q of
  * 0 to 15 stands for the weight
  *     scale * w,  w = (step * factor * q + 128 - base * base_factor) >> 8,  an int8
  * Activations have a scale for each row and block. step and base are Q4_K's own 6-bit numbers of the group. scale, factor

@@ -66,8 +66,9 @@ static void choose_path(Model *m, int32_t path) {
     const Features f = features();
     m->multiply = path == USE_AVX2 ? multiply_wide : f.a1 >> 4 & 1 ? multiply_vnni : multiply_vnni_evex;
     m->multiply_blocks = f.a1 >> 4 & 1 ? multiply_vnni_blocks : multiply_vnni_evex_blocks;
-    if (path == USE_AVX2) m->widen_row = widen_row;
-    if (path == USE_AVX2) { /* its blocks hold the numbers of the file, and its products take signed activations */
+    if (path == USE_AVX2) {
+        m->widen_row = widen_row;
+        /* Its 4-bit blocks hold the numbers of the file, and their products take signed activations. */
         m->multiply_blocks = multiply_nibbles, m->block_flip = 0, m->sum_groups = sum_groups;
         m->set_output = set_nibbles, m->block_bytes = sizeof(NibbleBlock);
     }

@@ -57,5 +57,5 @@ static void set_output(void *blocks, size_t index, int32_t o, const Superblock *
 }
 
 #ifdef NARROW
-#include "products4_avx2.h"
+#include "products/nibbles_avx2.h"
 #endif

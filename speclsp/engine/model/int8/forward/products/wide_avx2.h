@@ -1,10 +1,10 @@
 /* Matrix products of int8 weights and several rows with AVX2. VPMADDWD multiplies numbers of 16 bits. Activations are widened
  * once for all outputs, and weights once for six rows: for one row, widening takes a third of all instructions. The integer
- * sums are those of products.h, so the results have the same bits. */
+ * sums are those of int8.h, so the results have the same bits. */
 #pragma once
 
-/* An int8 row of `in` activations in the tile layout -> every sixth four of 16 bits, [in/4][WIDE_MOST rows]. The rows that are
- * multiplied together lie side by side. They are unsigned: see ACTIVATION_FLIP. */
+/* One row of `in` int8 activations in the tile layout -> its column of [in/4][WIDE_MOST rows], four activations of 16 bits in
+ * each place. Rows that are multiplied together lie side by side. Activations are unsigned: see ACTIVATION_FLIP. */
 VEC static void widen_row(uint64_t *to, const int8_t *row, int32_t in) {
     for (int32_t i = 0; i < in; i += 16, to += 4 * WIDE_MOST) {
         uint64_t fours[4];
@@ -13,13 +13,14 @@ VEC static void widen_row(uint64_t *to, const int8_t *row, int32_t in) {
     }
 }
 
-/* Add the products of n rows by 8 outputs and 64 inputs to `sums`, [WIDE_MOST][4][2] of 4 outputs, two sums for each.
+/* Add the products of n rows by 8 outputs and 64 inputs to `sums`, [WIDE_MOST rows][2]. A register has 4 outputs, each as two
+ * sums, one for inputs 0 and 1 of every four and one for inputs 2 and 3.
  * `ahead`: bytes between the weights in use and those to fetch; 0: fetch none. n and `ahead` are compile-time constants. */
 VEC static inline __attribute__((always_inline)) void wide_dots(
-    __m256i (*sums)[4][2], const uint64_t *x, const int8_t *weights, const int32_t n, const int32_t ahead) {
+    __m256i (*sums)[2], const uint64_t *x, const int8_t *weights, const int32_t n, const int32_t ahead) {
     __m256i sum[WIDE_MOST][2];
     for (int32_t i = 0; i < n; i++)
-        for (int32_t four = 0; four < 2; four++) sum[i][four] = sums[i][0][four];
+        for (int32_t four = 0; four < 2; four++) sum[i][four] = sums[i][four];
 #pragma GCC unroll 1
     for (int32_t u = 0; u < 16; u++, x += WIDE_MOST, weights += 64) {
         const __m128i *w = (const __m128i *)weights;
@@ -33,10 +34,10 @@ VEC static inline __attribute__((always_inline)) void wide_dots(
         }
     }
     for (int32_t i = 0; i < n; i++)
-        for (int32_t four = 0; four < 2; four++) sums[i][0][four] = sum[i][four];
+        for (int32_t four = 0; four < 2; four++) sums[i][four] = sum[i][four];
 }
 
-/* The sums of 8 outputs. */
+/* Two registers of `wide_dots` -> the sums of 8 outputs in order. */
 VEC static inline __m256i add_pairs(const __m256i *two) {
     return _mm256_permute4x64_epi64(_mm256_hadd_epi32(two[0], two[1]), 0xd8);
 }
@@ -55,19 +56,18 @@ VEC static void multiply_wide(Model *m, int32_t chunk) {
         for (int32_t row = 0, count; row < m->t; row += count) {
             count = m->t - row < WIDE_MOST ? m->t - row : WIDE_MOST;
             const uint64_t *x = m->wide + (size_t)row * (l->in / 4);
-            __m256i sums[WIDE_MOST][4][2]; /* of 8 outputs each */
+            __m256i sums[4][WIDE_MOST][2]; /* of 8 outputs in each part */
             memset(sums, 0, sizeof sums);
             /* In the order of memory, 64 inputs at a time: these stay in the first-level cache for the four parts. */
             for (int32_t k = 0; k < steps; k++, x += 16 * WIDE_MOST)
                 for (int32_t part = 0; part < 4; part++) {
                     const int8_t *w = weights + k * 2048 + part / 2 * 1024 + part % 2 * 32;
-                    __m256i (*sum)[4][2] = (__m256i (*)[4][2])sums[0][part];
-#define CASE(n) if (count == (n)) { if (row || part % 2) wide_dots(sum, x, w, n, 0); else wide_dots(sum, x, w, n, AHEAD); }
+#define CASE(n) if (count == (n)) { if (row || part % 2) wide_dots(sums[part], x, w, n, 0); else wide_dots(sums[part], x, w, n, AHEAD); }
                     CASE(6) else CASE(5) else CASE(4) else CASE(3) else CASE(2) else CASE(1)
 #undef CASE
                 }
             for (int32_t i = 0; i < count; i++) {
-                const ints left = {add_pairs(sums[i][0]), add_pairs(sums[i][1])}, right = {add_pairs(sums[i][2]), add_pairs(sums[i][3])};
+                const ints left = {add_pairs(sums[0][i]), add_pairs(sums[1][i])}, right = {add_pairs(sums[2][i]), add_pairs(sums[3][i])};
                 finish(m, block, row + i, scaled(m, without_flip(left, offset), block * 32, row + i),
                        scaled(m, without_flip(right, offset + 16), block * 32 + 16, row + i));
             }
