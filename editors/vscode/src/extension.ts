@@ -90,7 +90,7 @@ export function activate(context: ExtensionContext): void {
       watchPython();
     }),
     running.onDidSuggest((answer) => {
-      if (hasItems(answer)) setContextKey("speclsp.suggested", true);
+      if (hasItems(answer)) void setContextKey("speclsp.suggested", true);
     }),
   );
   watchPython();

@@ -36,6 +36,7 @@ interface Shown {
   editor: TextEditor;
   cursor: Position; // at the time of the request
   jumped: boolean; // the cursor was moved to it
+  drawn: boolean; // as decorations
 }
 
 /** The next edits of this window: at most one is requested, and at most one is shown. */
@@ -56,7 +57,9 @@ export class NextEdits implements Disposable {
     this.listeners = [
       workspace.onDidChangeTextDocument((event) => this.changed(event)),
       window.onDidChangeTextEditorSelection(({ textEditor }) => this.moved(textEditor)),
-      window.onDidChangeTextEditorVisibleRanges(({ textEditor }) => textEditor === this.shown?.editor && this.draw()),
+      window.onDidChangeTextEditorVisibleRanges(({ textEditor }) => {
+        if (textEditor === this.shown?.editor) void this.draw();
+      }),
       window.onDidChangeActiveTextEditor(() => this.drop("ignored")),
       server.onDidChange(() => this.checkEnabled()),
       commands.registerCommand(GHOST_ACCEPTED, (id: string) => this.ghostAccepted(id)),
@@ -76,7 +79,7 @@ export class NextEdits implements Disposable {
   /** Move the cursor to a far edit; accept a near one. */
   async accept(): Promise<void> {
     const { shown } = this;
-    if (!shown) return void (await commands.executeCommand("tab")); // the key was faster than its context
+    if (!shown?.drawn) return void (await commands.executeCommand("tab")); // the user sees no edit: the key indents
     const { edit, editor } = shown;
     const range = rangeOf(edit);
     if (!shown.jumped && isFar(edit, editor.selection.active.line, editor.visibleRanges)) {
@@ -138,7 +141,7 @@ export class NextEdits implements Disposable {
     if (editor !== shown?.editor) return;
     const { line } = editor.selection.active;
     if (line < shown.edit.range.start.line || line > shown.edit.range.end.line) shown.jumped = false;
-    this.draw();
+    void this.draw();
   }
 
   /** True where an edit may be requested and shown: one cursor, no selection, a document that can be changed. */
@@ -164,27 +167,29 @@ export class NextEdits implements Disposable {
     this.cancel();
     const edit = answer?.edits[0];
     if (!edit || edit.textDocument.version !== document.version || !this.mayShow(editor)) return;
-    this.show({ edit, editor, cursor, jumped: false });
+    this.show({ edit, editor, cursor, jumped: false, drawn: false });
   }
 
   private show(shown: Shown): void {
     this.drop("replaced");
     this.shown = shown;
     this.server.notify("speclsp/nextEditShown", { id: shown.edit.id });
-    this.draw();
+    void this.draw();
     if (this.isGhost(shown) && this.suggestedAt !== placeKey(shown.editor.document, shown.cursor)) {
       this.asksForGhost = true;
       void commands.executeCommand("editor.action.inlineSuggest.trigger");
     }
   }
 
-  private draw(): void {
+  /** Draw the edit where it is no ghost text. The context key is first: a Tab after the drawing must reach `accept`. */
+  private async draw(): Promise<void> {
     const { shown } = this;
     if (!shown) return;
-    const ghost = this.isGhost(shown);
-    if (ghost) this.view.clear();
-    else this.view.draw(shown.editor, shown.edit, shown.jumped);
-    setContextKey(VISIBLE, !ghost);
+    await setContextKey(VISIBLE, !this.isGhost(shown));
+    if (shown !== this.shown) return; // hidden in the meantime
+    shown.drawn = !this.isGhost(shown);
+    if (shown.drawn) this.view.draw(shown.editor, shown.edit, shown.jumped);
+    else this.view.clear();
   }
 
   /** True while ghost text at the cursor shows the edit. */
@@ -227,7 +232,7 @@ export class NextEdits implements Disposable {
   private hide(): void {
     this.shown = undefined;
     this.view.clear();
-    setContextKey(VISIBLE, false);
+    void setContextKey(VISIBLE, false);
   }
 
   private cancel(): void {

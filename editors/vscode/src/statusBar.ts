@@ -76,7 +76,7 @@ export class StatusBar implements Disposable {
     this.item.tooltip = new MarkdownString(shown.hover, true);
     this.item.accessibilityInformation = { label: shown.label, role: "button" };
     this.item.backgroundColor = shown.alarm && new ThemeColor(`statusBarItem.${shown.alarm}Background`);
-    setContextKey("speclsp.found", this.server.found !== undefined);
-    setContextKey("speclsp.ready", isReady(this.server.health));
+    void setContextKey("speclsp.found", this.server.found !== undefined);
+    void setContextKey("speclsp.ready", isReady(this.server.health));
   }
 }

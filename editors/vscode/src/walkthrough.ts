@@ -1,13 +1,12 @@
 /** The Getting Started walkthrough, and the context keys that mark its steps as done. */
 import { commands } from "vscode";
 
-const contextKeys = new Map<string, boolean>(); // the values last sent to VS Code
+const contextKeys = new Map<string, { value: boolean; sent: Thenable<unknown> }>(); // what VS Code was sent last
 
-/** Set a context key; does nothing while its value is unchanged. */
-export function setContextKey(key: string, value: boolean): void {
-  if (contextKeys.get(key) === value) return;
-  contextKeys.set(key, value);
-  void send(key, value);
+/** Set a context key, and resolve when VS Code has it. Nothing is sent while its value is unchanged. */
+export async function setContextKey(key: string, value: boolean): Promise<void> {
+  if (contextKeys.get(key)?.value !== value) contextKeys.set(key, { value, sent: send(key, value) });
+  await contextKeys.get(key)?.sent;
 }
 
 /**
@@ -17,7 +16,7 @@ export function setContextKey(key: string, value: boolean): void {
 export async function openWalkthrough(): Promise<void> {
   for (const key of contextKeys.keys()) await send(key, false);
   await commands.executeCommand("workbench.action.openWalkthrough", "speclsp.speclsp#first-minute", false);
-  for (const [key, value] of contextKeys) await send(key, value);
+  for (const [key, { value }] of contextKeys) await send(key, value);
 }
 
 function send(key: string, value: boolean): Thenable<unknown> {
