@@ -337,6 +337,9 @@ class TimedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._await("")
         super().connection_lost(exc)
+        # uvicorn leaves this timer after an error, and the timer keeps the whole connection in memory.
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
 
     def _restart_timer(self) -> None:
         """Start the timer of the part that is awaited now. Further bytes of the same part do not restart it."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import socket
 import stat
+import struct
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -349,6 +352,31 @@ def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch, app: Bloc
     with serving(app) as port:
         reply = say(port, "GET / HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}")
     assert status(reply) == 200, "and then the other side closed"
+
+
+def test_a_connection_that_the_client_resets_leaves_nothing(monkeypatch: pytest.MonkeyPatch, app: BlockingApp):
+    living: weakref.WeakSet[tcp_guard.TimedProtocol] = weakref.WeakSet()
+
+    class Watched(tcp_guard.TimedProtocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            living.add(self)
+            super().connection_made(transport)
+
+    def nothing_lives() -> bool:
+        gc.collect()
+        return not living
+
+    monkeypatch.setattr(tcp_guard, "TimedProtocol", Watched)
+    monkeypatch.setattr(tcp_guard, "IDLE_S", 3600.0)
+    app.go.set()
+    lines = ["GET / HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}", "", ""]
+    with serving(app) as port:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
+            connection.sendall("\r\n".join(lines).encode())
+            wait_until(lambda: b"ok" in connection.recv(65536))
+            assert len(living) == 1
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() resets
+        wait_until(nothing_lives)
 
 
 def test_a_slow_answer_keeps_its_connection(monkeypatch: pytest.MonkeyPatch, app: BlockingApp):
