@@ -182,14 +182,14 @@ def test_the_hover_has_the_whole_difference(window: Window) -> None:
 
 
 def test_lines_are_shown_behind_the_lines_they_replace(window: Window) -> None:
-    old, new = "    first = open_it(1)\n    close_it(1)\n", ("with open_it(1):", "    pass")
+    old, new = "    first = open_it(1)\n    close_it(1)\n", ("yield open_it(1)", "    pass")
     window.show("lines.py", ("def f():\n" + old) * 3)
     for first in (1, 4):
         window.press("Control+Home", *["ArrowDown"] * first, "Home", "Shift+ArrowDown", "Shift+End")
-        window.page.keyboard.insert_text("\n".join(new))  # one change: typed slowly, it is two, and two offers
+        window.page.keyboard.insert_text("\n".join(new))  # one change: a pause within it would be two
     shows(
         window,
-        [(" " * 4 + "first = open_it(1)", "→ with open_it(1):"), (" " * 4 + "close_it(1)", "→ pass")],
+        [(" " * 4 + "first = open_it(1)", "→ yield open_it(1)"), (" " * 4 + "close_it(1)", "→ pass")],
         [(" " * 4 + "first = open_it(1)", "first = open_it(1)"), (" " * 4 + "close_it(1)", "close_it(1)")],
     )
     window.shot("next-edit-lines")
