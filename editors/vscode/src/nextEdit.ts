@@ -36,7 +36,6 @@ interface Shown {
   editor: TextEditor;
   cursor: Position; // at the time of the request
   jumped: boolean; // the cursor was moved to it
-  drawn: boolean; // as decorations
 }
 
 /** The next edits of this window: at most one is requested, and at most one is shown. */
@@ -79,7 +78,7 @@ export class NextEdits implements Disposable {
   /** Move the cursor to a far edit; accept a near one. */
   async accept(): Promise<void> {
     const { shown } = this;
-    if (!shown?.drawn) return void (await commands.executeCommand("tab")); // the user sees no edit: the key indents
+    if (!shown || !this.view.isDrawn) return void (await commands.executeCommand("tab")); // no edit is visible
     const { edit, editor } = shown;
     const range = rangeOf(edit);
     if (!shown.jumped && isFar(edit, editor.selection.active.line, editor.visibleRanges)) {
@@ -167,7 +166,7 @@ export class NextEdits implements Disposable {
     this.cancel();
     const edit = answer?.edits[0];
     if (!edit || edit.textDocument.version !== document.version || !this.mayShow(editor)) return;
-    this.show({ edit, editor, cursor, jumped: false, drawn: false });
+    this.show({ edit, editor, cursor, jumped: false });
   }
 
   private show(shown: Shown): void {
@@ -185,11 +184,11 @@ export class NextEdits implements Disposable {
   private async draw(): Promise<void> {
     const { shown } = this;
     if (!shown) return;
-    await setContextKey(VISIBLE, !this.isGhost(shown));
+    const ghost = this.isGhost(shown);
+    await setContextKey(VISIBLE, !ghost);
     if (shown !== this.shown) return; // hidden in the meantime
-    shown.drawn = !this.isGhost(shown);
-    if (shown.drawn) this.view.draw(shown.editor, shown.edit, shown.jumped);
-    else this.view.clear();
+    if (ghost) this.view.clear();
+    else this.view.draw(shown.editor, shown.edit, shown.jumped);
   }
 
   /** True while ghost text at the cursor shows the edit. */

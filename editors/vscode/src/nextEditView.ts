@@ -53,6 +53,10 @@ export class NextEditView implements Disposable {
     editor.setDecorations(this.hovers, hovers);
   }
 
+  get isDrawn(): boolean {
+    return this.editor !== undefined;
+  }
+
   clear(): void {
     for (const type of this.types) this.editor?.setDecorations(type, []);
     this.editor = undefined;
