@@ -191,8 +191,8 @@ async def row_of(case: Case, rules: Producer, model: ModelProducer) -> dict[str,
     if proposal is not None and case.kind != PHRASES:
         return row
     at = cursor if proposal is None else proposal.start
-    line, started_s = file.document.position(at, "utf-32")["line"], perf_counter()
-    edit = await model.propose(file.document, line, file.activity.recent(), lambda *_: "")
+    started_s = perf_counter()
+    edit = await model.propose(file.document, at, file.activity.recent(), lambda *_: "")
     row["ms"] = round((perf_counter() - started_s) * 1000, 1)
     if proposal is not None:
         right, exact = next_edit.verdict(proposal, text, left, file.done)

@@ -23,7 +23,7 @@ from benchmarks.editor.next_edit import shift
 from benchmarks.quality.edits import Hunk as Difference
 from benchmarks.quality.edits import hunks as differences
 from benchmarks.quality.edits import made_of
-from speclsp.lsp.next_edit.edit_prompt import LINES_ABOVE, EditInput, Hunk, holds_marker, newest_hunks, window_around
+from speclsp.lsp.next_edit.edit_prompt import FORMATS, LINES_ABOVE, WINDOW, EditInput, Hunk, newest_hunks, window_around
 
 MOST_HUNKS_A_FILE = 120  # more: the file was generated anew, or formatted
 MOST_LINES = 6  # of a hunk to predict
@@ -130,7 +130,7 @@ def finished(
 ) -> EditCase | None:
     """The case, or None where it has a marker's text, no hunk that fits, or too long an answer."""
     recent = newest_hunks(recent)
-    if not recent or holds_marker([*window, *after]) or sum(map(len, after)) > MOST_ANSWER_CHARACTERS:
+    if not recent or FORMATS[WINDOW].holds_marker([*window, *after]) or sum(map(len, after)) > MOST_ANSWER_CHARACTERS:
         return None
     if kind in ("derivable", "half-typed") and [x.rstrip() for x in after] == [x.rstrip() for x in window]:
         return None

@@ -20,7 +20,8 @@ def request_body(request: FimRequest) -> dict[str, object]:
     if request.raw_prompt is None:
         return body
     kept = {name: value for name, value in body.items() if not name.startswith("input_")}
-    return kept | {"prompt": request.raw_prompt, "draft_window": request.draft_window, "heal": False}
+    stop = {"stop": list(request.stop)} if request.stop else {}
+    return kept | stop | {"prompt": request.raw_prompt, "draft_window": request.draft_window, "heal": False}
 
 
 def infill_body(request: FimRequest) -> dict[str, object]:

@@ -39,6 +39,7 @@ class FimRequest:
     raw_prompt: str | None = (
         None  # a whole prompt with its markers, instead of the text around the cursor; local engine
     )
+    stop: tuple[str, ...] = ()  # of a whole prompt: the answer ends before the first of these texts
     draft_window: str = ""  # a text that the answer repeats with few changes: a draft, always verified
     previous: str = ""  # text expected after the cursor, from an earlier suggestion: a draft, always verified
     begin: tuple[int, ...] = ()  # forced first tokens: those of an earlier answer up to a branch, and the branch's own

@@ -2,11 +2,12 @@
 
     window   the file's path and the lines above, the recent hunks, the window as it is
     sweep    the format of Sweep's next-edit models (Apache-2.0)
+    zeta2    the format of Zed's Zeta-2 (Apache-2.0), for remote servers
 
     prompt ─► model ─► the window's new lines, each with its newline, then the end of text
 
 A text of the document never becomes a marker: `plain` takes a marker apart. A window that holds one is not sent,
-because its answer would hold the changed text: see `holds_marker`.
+because its answer would hold the changed text: see `EditFormat.holds_marker`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-WINDOW, SWEEP = "window", "sweep"  # names of formats, as a model's card declares them
+WINDOW, SWEEP, ZETA2 = "window", "sweep", "zeta2"  # names of formats, as a model's card declares them
 SEPARATOR = "<|file_sep|>"  # one token of the vocabularies that these formats are for
 CURSOR = "<|cursor|>"  # sweep: text of several tokens
+ZETA_CURSOR = "<|user_cursor|>"  # zeta2; an answer may hold it
+ZETA_END = ">>>>>>> UPDATED"
 STOPS = ("<|endoftext|>", SEPARATOR)
 
 LINES_ABOVE, LINES_BELOW = 2, 7  # of the line that a window is chosen around
@@ -26,6 +29,10 @@ FILE_LINES = 40  # sweep: lines of the file on either side of the window; its tr
 MOST_HUNKS, MOST_HUNK_CHARACTERS = 6, 1500  # of both formats: the newest that fit
 
 _MARKER = re.compile(r"<(?=[|｜][^|｜\n]{1,40}[|｜]>)")
+# zeta2: its own tokens too, and lines of a merge conflict, which mark the window
+_ZETA_MARKER = re.compile(
+    rf"{_MARKER.pattern}|<(?=\[[^\]\n]{{1,40}}\]>|filename>)|^(?=<{{7}}|={{7}}|>{{7}})", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +41,8 @@ class Hunk:
 
     old: tuple[str, ...]
     new: tuple[str, ...]
-    path: str = ""  # sweep; "" is the prompt's own path
-    first: int = 1  # sweep: number of the first line, from 1
+    path: str = ""  # sweep, zeta2; "" is the prompt's own path
+    first: int = 1  # sweep, zeta2: number of the first line, from 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +53,10 @@ class EditInput:
     before: tuple[str, ...]  # all lines above the window, or the last of them
     window: tuple[str, ...]
     hunks: tuple[Hunk, ...]  # the newest last
-    after: tuple[str, ...] = ()  # sweep: lines below the window
+    after: tuple[str, ...] = ()  # sweep, zeta2: lines below the window
     first: int = 1  # sweep: number of the window's first line, from 1
     earlier: tuple[str, ...] | None = None  # sweep: the window before the last edit; None: as it is
-    cursor: tuple[int, int] | None = None  # sweep: line of the window and character in it, from 0
+    cursor: tuple[int, int] | None = None  # sweep, zeta2: line of the window and character in it, from 0
 
 
 def format_window(edit: EditInput) -> str:
@@ -77,7 +84,47 @@ def format_sweep(edit: EditInput) -> str:
     )
 
 
-FORMATS: Mapping[str, Callable[[EditInput], str]] = {WINDOW: format_window, SWEEP: format_sweep}
+def format_zeta2(edit: EditInput) -> str:
+    """The prompt of format "zeta2", in the order of Seed-Coder: suffix, prefix, middle.
+
+    Source: Zed's crate zeta_prompt, format V0211SeedCoder. Without a cursor in the window, its marker is at the end.
+    """
+    after = _zeta_text(edit.after[:FILE_LINES]) or "\n"
+    hunks = "".join(_zeta_diff(hunk, hunk.path or edit.path) for hunk in newest_hunks(edit.hunks))
+    history = f"<filename>edit_history\n{hunks}\n" if hunks else ""
+    rows = [plain(row, _ZETA_MARKER) for row in edit.window]
+    line, character = edit.cursor or (len(rows) - 1, len(edit.window[-1]))
+    rows[line] = ZETA_CURSOR.join(
+        plain(part, _ZETA_MARKER) for part in (edit.window[line][:character], edit.window[line][character:])
+    )
+    window = "".join(f"{row}\n" for row in rows)
+    before = _zeta_text(edit.before[-FILE_LINES:])
+    return (
+        f"<[fim-suffix]>{after}<[fim-prefix]>{history}<filename>{_zeta_path(edit.path)}\n{before}"
+        f"<<<<<<< CURRENT\n{window}=======\n<[fim-middle]>"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EditFormat:
+    """A format: its prompt, and texts of its answers that are no part of the window."""
+
+    prompt: Callable[[EditInput], str]
+    marker: re.Pattern[str] = _MARKER
+    end: str = ""  # a line that ends the answer
+    unchanged: str = ""  # the whole answer for a window that stays as it is
+    cursor: str = ""  # where the cursor would go
+
+    def holds_marker(self, lines: Sequence[str]) -> bool:
+        """True if a line holds the text of a marker."""
+        return any(self.marker.search(line) for line in lines)
+
+
+FORMATS: Mapping[str, EditFormat] = {
+    WINDOW: EditFormat(format_window),
+    SWEEP: EditFormat(format_sweep),
+    ZETA2: EditFormat(format_zeta2, _ZETA_MARKER, ZETA_END, "NO_EDITS", ZETA_CURSOR),
+}
 
 
 def expected_answer(window: Sequence[str]) -> str:
@@ -107,14 +154,9 @@ def newest_hunks(hunks: Sequence[Hunk]) -> list[Hunk]:
     return kept
 
 
-def plain(text: str) -> str:
+def plain(text: str, marker: re.Pattern[str] = _MARKER) -> str:
     """The text with a space in each marker, so that no tokenizer reads it as one."""
-    return _MARKER.sub("< ", text)
-
-
-def holds_marker(lines: Sequence[str]) -> bool:
-    """True if a line holds the text of a marker."""
-    return any(_MARKER.search(line) for line in lines)
+    return marker.sub(lambda match: match.group() + " ", text)
 
 
 def _head(path: str) -> str:
@@ -137,3 +179,26 @@ def _with_cursor(edit: EditInput) -> str:
         text = edit.window[line]
         lines[line] = plain(text[:character]) + CURSOR + plain(text[character:])
     return "\n".join(lines)
+
+
+def _zeta_text(lines: Sequence[str]) -> str:
+    """Lines with their line ends, without markers."""
+    return plain("".join(f"{line}\n" for line in lines), _ZETA_MARKER)
+
+
+def _zeta_path(path: str) -> str:
+    return plain(path, _ZETA_MARKER).replace("\n", " ")
+
+
+def _zeta_diff(hunk: Hunk, path: str) -> str:
+    """A hunk as a unified diff, with its line of context on each side."""
+    old, new = hunk.old, hunk.new
+    least = min(len(old), len(new))
+    head = next((n for n in range(least) if old[n] != new[n]), least)
+    tail = next((n for n in range(least - head) if old[-1 - n] != new[-1 - n]), least - head)
+    rows = [f" {line}" for line in old[:head]]
+    rows += [f"-{line}" for line in old[head : len(old) - tail]] + [f"+{line}" for line in new[head : len(new) - tail]]
+    rows += [f" {line}" for line in old[len(old) - tail :]]
+    name = _zeta_path(path)
+    counts = f"@@ -{hunk.first},{len(old)} +{hunk.first},{len(new)} @@"
+    return f"--- a/{name}\n+++ b/{name}\n{counts}\n{_zeta_text(rows)}"

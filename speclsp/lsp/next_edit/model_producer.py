@@ -24,8 +24,8 @@ from speclsp.lsp.backend.types import FimRequest, StreamPiece
 from speclsp.lsp.context.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit import edit_prompt
-from speclsp.lsp.next_edit.edit_answer import AnswerHunk, first_hunk, joint_logprob
-from speclsp.lsp.next_edit.edit_prompt import EditInput, Hunk
+from speclsp.lsp.next_edit.edit_answer import AnswerHunk, first_hunk, joint_logprob, without
+from speclsp.lsp.next_edit.edit_prompt import FORMATS, EditFormat, EditInput, Hunk
 from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place
 from speclsp.lsp.next_edit.producer import Proposal, minimal, text_problem
 from speclsp.lsp.next_edit.substitutions import Evidence, RecentEdit, Substitution, changed_lines
@@ -99,10 +99,11 @@ class ModelProducer:
         return await self._engine.model() is not None
 
     async def propose(
-        self, document: Document, line: int, edits: Sequence[Edit], declined: Callable[[int, str, Place], str]
+        self, document: Document, cursor: int, edits: Sequence[Edit], declined: Callable[[int, str, Place], str]
     ) -> ModelEdit | str:
-        """The first edit that passes gate and filters, or the reason for none. `edits`: the oldest first.
+        """The first edit that passes gate and filters, or the reason for none.
 
+        `cursor` is an offset in the document. `edits`: the oldest first.
         `declined(line, old, place)` is the reason not to propose a place again. Cancel the task to give up: the engine
         stops within its round.
         """
@@ -110,11 +111,12 @@ class ModelProducer:
         model = await self._engine.model()
         if not recent or model is None:
             return NO_RECENT_EDIT if model else ENGINE_LOST
-        reason = UNCHANGED
-        for first, end in windows(document, line, recent):
-            edit = edit_input(document, first, end, recent, self._engine.path)
-            if not edit_prompt.holds_marker(edit.window) and 0 < sum(map(len, edit.window)) <= MOST_WINDOW_CHARACTERS:
-                hunk, outcome = await self._ask(document.uri, edit, model.edit_format)
+        reason, edit_format = UNCHANGED, FORMATS[model.edit_format]
+        at = document.position(cursor, "utf-32")
+        for first, end in windows(document, at["line"], recent):
+            edit = edit_input(document, first, end, recent, self._engine.path, (at["line"] - first, at["character"]))
+            if not edit_format.holds_marker(edit.window) and 0 < sum(map(len, edit.window)) <= MOST_WINDOW_CHARACTERS:
+                hunk, outcome = await self._ask(document.uri, edit, edit_format)
                 if hunk is None:
                     reason = str(outcome)
                     if reason != UNCHANGED:
@@ -127,11 +129,12 @@ class ModelProducer:
                     return model_edit(document, place, float(outcome)) if is_sure else MODEL_UNSURE
         return reason
 
-    async def _ask(self, uri: str, edit: EditInput, edit_format: str) -> tuple[AnswerHunk | None, float | str]:
+    async def _ask(self, uri: str, edit: EditInput, edit_format: EditFormat) -> tuple[AnswerHunk | None, float | str]:
         """(the hunk of the model's answer, its probability), or (None, the reason for none)."""
         window = edit_prompt.expected_answer(edit.window)
         request = FimRequest(
-            raw_prompt=edit_prompt.FORMATS[edit_format](edit),
+            raw_prompt=edit_format.prompt(edit),
+            stop=(edit_format.end,) if edit_format.end else (),
             draft_window=window,
             max_tokens=len(window) // 2 + SPARE_TOKENS,
             deadline_ms=DEADLINE_MS,
@@ -143,11 +146,14 @@ class ModelProducer:
         try:
             async with aclosing(self._engine.stream(request)) as pieces:
                 async for piece in pieces:
-                    answer += piece.text
-                    tokens += piece.logprobs
+                    answer, tokens = without(edit_format.cursor, answer + piece.text, [*tokens, *piece.logprobs])
                     stop = piece.cost.stop_type if piece.cost is not None else ""
+                    if edit_format.end and edit_format.end in answer:
+                        answer, stop = answer.partition(edit_format.end)[0], "eos"
+                    if edit_format.unchanged and answer.startswith(edit_format.unchanged):
+                        return None, UNCHANGED
                     hunk = first_hunk(edit.window, answer, ended=stop in ("eos", "word"))
-                    if hunk is not None:
+                    if hunk is not None or stop:
                         break
         except ResponseTimeout:
             return None, DEADLINE
@@ -198,9 +204,14 @@ def windows(document: Document, line: int, recent: Sequence[Edit]) -> Iterator[t
 
 
 def edit_input(
-    document: Document, first: int, end: int, recent: Sequence[Edit], path: Callable[[str], str]
+    document: Document,
+    first: int,
+    end: int,
+    recent: Sequence[Edit],
+    path: Callable[[str], str],
+    cursor: tuple[int, int] | None = None,
 ) -> EditInput:
-    """The prompt's input for a window of a document."""
+    """The prompt's input for a window of a document. `cursor`: its line from the window's first one, and character."""
     window = stripped(document.lines(first, end))
     earlier, newest = None, recent[-1]
     at = locate(document, newest, first) if newest.uri == document.uri else None
@@ -214,6 +225,7 @@ def edit_input(
         after=stripped(document.lines(end, end + edit_prompt.FILE_LINES)),
         first=first + 1,
         earlier=earlier,
+        cursor=cursor if cursor is not None and 0 <= cursor[0] < len(window) else None,
         hunks=tuple(hunk_of(document, edit, first, path) for edit in recent[-edit_prompt.MOST_HUNKS :]),
     )
 

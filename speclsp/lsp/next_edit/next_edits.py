@@ -124,7 +124,7 @@ class NextEdits:
         if self._model is None or activity is None or not is_available:
             self._ended(outcome)
             return None
-        return await self._ask_model(self._model, document, line, activity)
+        return await self._ask_model(self._model, document, line, cursor, activity)
 
     def document_changed(self, uri: str) -> None:
         """A document was edited: the model's edit under way is about another text."""
@@ -183,7 +183,7 @@ class NextEdits:
         return offer
 
     async def _ask_model(
-        self, model: ModelProducer, document: Document, line: int, activity: RecentActivity
+        self, model: ModelProducer, document: Document, line: int, cursor: int, activity: RecentActivity
     ) -> Offer | None:
         """The offer of the model's producer; None also if the document changes or a newer request comes."""
         uri, version, started_s = document.uri, document.version, time.monotonic()
@@ -191,7 +191,7 @@ class NextEdits:
         def declined(at: int, old: str, place: Place) -> str:
             return self.offers.declined(uri, at, old, place)
 
-        task = self._asking[uri] = asyncio.create_task(model.propose(document, line, activity.recent(), declined))
+        task = self._asking[uri] = asyncio.create_task(model.propose(document, cursor, activity.recent(), declined))
         try:
             await asyncio.wait([task])
         finally:  # a client that cancels its request ends the engine's work too

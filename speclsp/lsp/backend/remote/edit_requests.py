@@ -39,7 +39,7 @@ async def complete(
     """The answer, piece by piece; the last piece carries the CompletionCost. Raises EngineError."""
     path, body = request_of(server, request)
     body = {name: value for name, value in body.items() if name not in refused_fields}
-    stops, tokens = StopStringFilter(server.stop), 0
+    stops, tokens = StopStringFilter(request.stop + server.stop), 0
     async with aclosing(http.post_events(path, body, request.deadline_ms, is_last, session_header(request))) as events:
         async for event in events:
             if server.kind == "speclsp" and event is not DONE:
@@ -69,14 +69,15 @@ def request_of(server: RemoteServerType, request: FimRequest) -> tuple[str, dict
     if server.kind == "speclsp":
         return "completion", infill_codec.request_body(request)
     shared = {"prompt": request.raw_prompt, "temperature": 0.0, "seed": request.seed, "stream": True}
+    stops = [*request.stop, *server.stop]
     if server.kind == "llama.cpp":
-        own = {"n_predict": request.max_tokens, "n_probs": 1, "cache_prompt": True, "stop": list(server.stop)}
+        own = {"n_predict": request.max_tokens, "n_probs": 1, "cache_prompt": True, "stop": stops}
         return "completion", shared | own
     own = {"model": server.model, "max_tokens": request.max_tokens, "logprobs": 1}
     if server.accepts_extra_fields:
-        own |= {"stop": list(server.stop), "skip_special_tokens": False}
+        own |= {"stop": stops, "skip_special_tokens": False}
     else:
-        own["stop"] = list(server.stop[:MOST_STOPS])
+        own["stop"] = stops[:MOST_STOPS]
     return f"{server.api}/completions", shared | own
 
 
