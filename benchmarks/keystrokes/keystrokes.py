@@ -13,7 +13,8 @@
 
 The first six are timed in the replaying editor; the others come from the engine's /metrics and the server's trace.
 benchmarks/keystrokes/README.md describes the traces. Writes benchmarks/results/keystrokes-<pair>.json. --workspace
-types only the files in that folder, after indexing it, and writes keystrokes-workspace-<pair>.json. With
+types only the files in that folder, after indexing it, and writes keystrokes-workspace-<pair>.json. --next-edits also
+requests the next edit in each pause of 300 ms, and writes keystrokes-next-edits-<pair>.json. With
 --set completion.eagerness=high it writes keystrokes-high-<pair>.json, which `calibration` reads: it shows how
 much typing through is lost when low confidence hides a suggestion.
 """
@@ -28,12 +29,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from benchmarks import pairs, results_file
-from benchmarks.keystrokes.figures import Typed, by_request, faults, followed, side_by_side
+from benchmarks.keystrokes.figures import Typed, by_request, faults, followed, side_by_side, spread
 from benchmarks.keystrokes.language_server import Server, serving
 from benchmarks.keystrokes.recording import Recording
-from benchmarks.keystrokes.replay_editor import replay
+from benchmarks.keystrokes.replay_editor import EditRequests, replay
 from benchmarks.keystrokes.table import print_table
 from speclsp.cli import complete, terminal
 from speclsp.config import Config, changes
@@ -103,7 +105,11 @@ def wait_for_index(server: Server, workspace: Path) -> None:
 
 
 def type_all(
-    server: Server, plan: Sequence[tuple[Recording, float]], bar: terminal.ProgressLine, workspace: Path | None
+    server: Server,
+    plan: Sequence[tuple[Recording, float]],
+    bar: terminal.ProgressLine,
+    workspace: Path | None,
+    next_edits: bool = False,
 ) -> list[Typed]:
     """Replay one after the other, the other files of the same language open beside it."""
     results, whole_ms, done_ms = [], sum(limit_ms for _, limit_ms in plan), 0.0
@@ -117,10 +123,13 @@ def type_all(
             server.open(uri_of(other, workspace), other.language, other.start)
         before = server.metrics()
         bar.step(done_ms / whole_ms, f"{recording.language}: {recording.path}")
-        presses = replay(server, recording, uri_of(recording, workspace), limit_ms)
+        edit_requests: EditRequests = []
+        presses = replay(
+            server, recording, uri_of(recording, workspace), limit_ms, edit_requests if next_edits else None
+        )
         after = server.metrics()
         grown = {name: value - before.get(name, 0.0) for name, value in after.items() if "quantile=" not in name}
-        results.append(Typed(recording.language, presses, grown))
+        results.append(Typed(recording.language, presses, grown, edit_requests))
         for other in beside:
             server.close(uri_of(other, workspace))
         done_ms += limit_ms
@@ -138,7 +147,16 @@ def warm_up(server: Server, recording: Recording, uri: str = f"{ROOT}/warm-up") 
     server.close(uri)
 
 
-def bench(settings: Config, minutes: float, workspace: Path | None = None) -> bool:
+def edits_of(typed: Sequence[Typed], answers: Mapping[int, tuple[float, dict[str, Any]]]) -> dict[str, Any]:
+    """Requests for next edits, how many had an edit, and the ms until their answers."""
+    requests = [request for run in typed for request in run.edit_requests]
+    ended = [(*answers[number], sent_s) for number, sent_s in requests if number in answers]
+    shown = sum(bool((message.get("result") or {}).get("edits")) for _, message, _ in ended)
+    times_ms = spread([(heard_s - sent_s) * 1000 for heard_s, _, sent_s in ended])
+    return {"requests": len(requests), "shown": shown, "ms": times_ms}
+
+
+def bench(settings: Config, minutes: float, workspace: Path | None = None, next_edits: bool = False) -> bool:
     """Replay against one pair, print the table, write the JSON. True if all answers were correct."""
     everything = recordings()
     plan = chosen(everything if workspace is None else lying_in(workspace, everything), minutes)
@@ -152,7 +170,7 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None) -> bo
         with serving(settings) as server:
             server.begin(ROOT if workspace is None else workspace.as_uri())
             gc.freeze()  # a collection of the imports' objects would delay keys
-            typed = type_all(server, plan, bar, workspace)
+            typed = type_all(server, plan, bar, workspace, next_edits)
             server.end()
             traces = server.traces()
     together = side_by_side(typed, traces)
@@ -171,12 +189,14 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None) -> bo
         "stray_answers": server.stray,
         "messages_shown": server.messages,
         **together,
+        "next_edits": edits_of(typed, server.answers) if next_edits else None,
         "languages": by_language,
         "confidence": curve
         and {"weights": dict(curve.weights), "followed": followed(presses, by_request(presses, traces))},
     }
     print_table(pair, figures)
-    kinds = ["workspace"] * (workspace is not None) + [eagerness] * (eagerness != Config().completion.eagerness)
+    is_usual = eagerness == Config().completion.eagerness
+    kinds = ["workspace"] * (workspace is not None) + ["next-edits"] * next_edits + [eagerness] * (not is_usual)
     name = "-".join(["keystrokes", *kinds, pair])
     print(f"wrote {results_file.write('keystrokes', figures, name=name)}", flush=True)
     problems = faults(figures)
@@ -198,6 +218,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     length.add_argument("--quick", action="store_const", const=QUICK_MINUTES, dest="minutes", help="one minute")
     parser.add_argument("--workspace", metavar="DIR", type=Path, help="type the files that lie there, and index it")
+    parser.add_argument("--next-edits", action="store_true", help="request next edits too")
     length.add_argument("--all", action="store_const", const=math.inf, dest="minutes", help="every key of every file")
 
 
@@ -206,4 +227,5 @@ def main(options: argparse.Namespace) -> int:
     if not options.minutes > 0:
         raise InputError(f"--minutes {options.minutes:g}: expected a number above 0.")
     workspace = options.workspace.resolve() if options.workspace is not None else None
-    return 0 if min([bench(setting, options.minutes, workspace) for setting in pairs.settings(options)]) else 1
+    runs = [bench(setting, options.minutes, workspace, options.next_edits) for setting in pairs.settings(options)]
+    return 0 if all(runs) else 1

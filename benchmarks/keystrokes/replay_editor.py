@@ -3,6 +3,7 @@
     key ─► didChange, $/cancelRequest of the previous request, inlineCompletion    in one write, at the recorded time
     answer ─► on screen until the next key, if it belongs to the newest request
     pause ─► sometimes accepts a suggestion that agrees with the recording: all of it, a line, a word
+    300 ms after a change ─► speclsp/nextEdit, if asked for, as VS Code's extension does; the edit is never accepted
 
 The time of an answer is taken in a thread that only reads; a key's time is taken just before it is written. The
 requests of a real editor differ little: Neovim with our plugin sends one at every key and cursor move, as here. VS Code
@@ -14,6 +15,7 @@ from __future__ import annotations
 import math
 import random
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter, sleep
@@ -28,7 +30,11 @@ READING_MS = 350  # from when it is seen to when it is accepted
 ACCEPTED = 0.5  # share of the suggestions that agree with the recording
 WORTH_CHARACTERS = 4  # shorter ones are typed
 QUIET_S, COUNTING_S = 0.1, 0.02  # from an answer until the engine is idle; time of reading its counters
+SETTLED_S = 0.3  # from a change to the request for a next edit
 AHEAD_KEYS = 250  # keys of the recording searched for the text after accepting
+
+
+EditRequests = list[tuple[int, float]]  # (number, time)
 
 
 @dataclass(slots=True)
@@ -89,10 +95,14 @@ def offset_of(text: str, place: dict[str, int]) -> int:
 class Editor:
     """One file being typed in."""
 
-    def __init__(self, server: Server, uri: str, language: str, text: str) -> None:
+    def __init__(
+        self, server: Server, uri: str, language: str, text: str, edit_requests: EditRequests | None = None
+    ) -> None:
+        """`edit_requests`: collects the requests for next edits; None: there are none."""
         self.server, self.uri, self.language, self.text = server, uri, language, text
         self.cursor, self.version = 0, 1
         self.presses: list[Press] = []
+        self.edit_requests, self.timer = edit_requests, threading.Timer(0.0, lambda: None)
         server.open(uri, language, text)
 
     @property
@@ -150,7 +160,21 @@ class Editor:
         kind = "accept" if accepted else key.kind
         new_press = Press(self.language, self.uri, kind, self.version, number, now_s, late_ms, along, accepted=accepted)
         self.presses.append(new_press)
+        self.timer.cancel()
+        if self.edit_requests is not None and (key.text or key.end > key.start):
+            self.timer = threading.Timer(
+                SETTLED_S, self.request_next_edit, (self.edit_requests, self.version, params["position"])
+            )
+            self.timer.start()
         return new_press
+
+    def request_next_edit(self, requests: EditRequests, version: int, place: dict[str, int]) -> None:
+        """Send speclsp/nextEdit."""
+        number = self.server.number()
+        requests.append((number, perf_counter()))
+        document = {"uri": self.uri, "version": version}
+        params = {"textDocument": document, "position": place, "trigger": "edit"}
+        self.server.send({"id": number, "method": "speclsp/nextEdit", "params": params})
 
     def note(self, press: Press) -> None:
         """Record the answer to a key press, if the text is still that of its request."""
@@ -162,9 +186,14 @@ class Editor:
             press.fits = not items or press is not self.newest or self.fitted(items[0]) is not None
 
 
-def replay(server: Server, recording: Recording, uri: str, limit_ms: float) -> list[Press]:
-    """Type a recording, or its first `limit_ms`, in real time. The last key is left out, because nothing follows it."""
-    editor = Editor(server, uri, recording.language, recording.start)
+def replay(
+    server: Server, recording: Recording, uri: str, limit_ms: float, edit_requests: EditRequests | None = None
+) -> list[Press]:
+    """Type a recording, or its first `limit_ms`, in real time. The last key is left out, because nothing follows it.
+
+    `edit_requests`: next edits are requested too, and the requests appended to it.
+    """
+    editor = Editor(server, uri, recording.language, recording.start, edit_requests)
     keys, at, due_s, spent_ms = recording.keys, 0, perf_counter(), 0
     while at < len(keys) and spent_ms + keys[at].wait_ms <= limit_ms:
         spent_ms += keys[at].wait_ms
@@ -189,6 +218,9 @@ def replay(server: Server, recording: Recording, uri: str, limit_ms: float) -> l
     for press in editor.presses:  # those that were answered after the next key
         server.answered(press.number, ANSWER_S)
         editor.note(press)
+    editor.timer.cancel()
+    for number, _ in edit_requests or ():
+        server.answered(number, ANSWER_S)
     server.close(uri)
     return editor.presses[:-1]
 

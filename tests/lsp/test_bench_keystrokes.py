@@ -76,6 +76,19 @@ def test_each_key_has_its_trace_and_the_engine_counts_its_requests():
     assert figures["engine"]["cancelled"] == 0 or figures["engine"]["cancel_to_stop_p99_ms"] > 0
 
 
+def test_a_next_edit_is_requested_once_the_text_has_settled():
+    recording = record(SOURCE, language="python", seed=3, minutes=1, path="sums.py")
+    keys = tuple(replace(key, wait_ms=400 if at % 5 == 0 else 30) for at, key in enumerate(recording.keys[:30]))
+    edit_requests: list[tuple[int, float]] = []
+    with serving(config.load({"model": "echo"})) as server:
+        server.begin(ROOT)
+        presses = replay(server, replace(recording, keys=keys), uri_of(recording), 1e9, edit_requests)
+        figures = keystrokes.edits_of([Typed("python", presses, {}, edit_requests)], server.answers)
+    settled = [press for press in presses if press.next_ms > 390 and press.kind != "move"]
+    assert 0 < len(edit_requests) == figures["requests"] == figures["ms"]["count"] <= len(settled)
+    assert not any("error" in server.answers[number][1] for number, _ in edit_requests)
+
+
 def test_the_command_prints_a_table_and_writes_its_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
