@@ -16,6 +16,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from speclsp.lsp.next_edit.edit_answer import common_ends
+
 WINDOW, SWEEP, ZETA2 = "window", "sweep", "zeta2"  # names of formats, as a model's card declares them
 SEPARATOR = "<|file_sep|>"  # one token of the vocabularies that these formats are for
 CURSOR = "<|cursor|>"  # sweep: text of several tokens
@@ -193,9 +195,7 @@ def _zeta_path(path: str) -> str:
 def _zeta_diff(hunk: Hunk, path: str) -> str:
     """A hunk as a unified diff, with its line of context on each side."""
     old, new = hunk.old, hunk.new
-    least = min(len(old), len(new))
-    head = next((n for n in range(least) if old[n] != new[n]), least)
-    tail = next((n for n in range(least - head) if old[-1 - n] != new[-1 - n]), least - head)
+    head, tail = common_ends(old, new)
     rows = [f" {line}" for line in old[:head]]
     rows += [f"-{line}" for line in old[head : len(old) - tail]] + [f"+{line}" for line in new[head : len(new) - tail]]
     rows += [f" {line}" for line in old[len(old) - tail :]]
