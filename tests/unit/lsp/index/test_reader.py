@@ -157,6 +157,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, IndexReader]:
     for language, files in TREES.items():
         folder = tmp_path_factory.mktemp(language)
         readers[language] = IndexReader.build(lay(folder / "work", files), folder / "index.sqlite")
+        readers[language].budget.query_ms = 60_000.0  # `no_hurry` comes later than a module's fixtures
     return readers
 
 
