@@ -44,6 +44,7 @@ FILL_PER_PACKAGE, DERIVABLE_PER_PACKAGE = 45, 60
 OTHER_SHARE, UNCHANGED_SHARE = 0.2, 0.4
 CHANGED_WEIGHT = 4.0  # of the tokens of changed lines
 END = "<|endoftext|>"
+KINDS = {"fill": ("line", "end", "block"), "next-edit": ("derivable", "half-typed", "other", "unchanged")}  # by job
 
 Row = dict[str, Any]
 
@@ -136,8 +137,8 @@ def accepted(languages: Sequence[str]) -> set[str]:
 def mixed(rows: Iterable[Row]) -> list[Row]:
     """Fill-in and edits in turn, packages mixed. What one kind has more than the other comes at the end."""
     ordered = sorted(rows, key=lambda row: digest(row["package"], row["prompt"], row["answer"]))
-    edits = [row for row in ordered if row["kind"] in ("derivable", "half-typed", "other", "unchanged")]
-    fills = [row for row in ordered if row["kind"] in ("line", "end", "block")]
+    edits = [row for row in ordered if row["kind"] in KINDS["next-edit"]]
+    fills = [row for row in ordered if row["kind"] in KINDS["fill"]]
     return [row for pair in zip_longest(fills, edits) for row in pair if row is not None]
 
 

@@ -25,6 +25,7 @@ from speclsp import private_files
 from speclsp.engine.training import adapter_export
 from speclsp.engine.training.adapter_export import AdapterFacts
 from speclsp.errors import InputError, SpeclspError
+from speclsp.lsp.next_edit.edit_prompt import WINDOW
 from speclsp.weights import adapters, cards, store
 
 OUT = Path(__file__).resolve().parents[1] / "adapters"
@@ -48,7 +49,8 @@ def write_card(path: Path, weights: str, file: Path, facts: AdapterFacts) -> Non
     card["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
     card["weights_sha256"] = facts.weights_sha256
     card["jobs"] = facts.jobs.split(",")
-    card["edit_format"] = facts.edit_format
+    if facts.edit_format:
+        card["edit_format"] = facts.edit_format
     card["licence"] = LICENCE
     card["data"] = data_line()
     private_files.replace(path, tomlkit.dumps(card).encode(), mode=0o644)
@@ -70,7 +72,15 @@ def export(name: str, work: Path, out: Path, weights: str = "", directory: Path 
     if directory is None:
         raise InputError(f"the weights of {weights} are not here: `speclsp models pull {weights}` fetches them.")
     base_sha256 = adapters.sum_of_weights(directory)
-    facts = AdapterFacts(name=name, rank=plan["rank"], scale=plan["scale"], weights_sha256=base_sha256)
+    jobs = plan["jobs"]
+    facts = AdapterFacts(
+        name=name,
+        rank=plan["rank"],
+        scale=plan["scale"],
+        weights_sha256=base_sha256,
+        jobs=jobs,
+        edit_format=WINDOW if adapters.NEXT_EDIT in jobs.split(",") else "",
+    )
     file = out / f"{name}.safetensors"
     adapter_export.write(tensors, facts, file)
     write_card(out / f"{name}.toml", weights, file, facts)

@@ -30,7 +30,7 @@ import torch
 from torch import nn
 
 import speclsp.engine  # noqa: F401 - before torch is imported: it sets the OpenMP wait policy
-from models.training.data import MODEL, OUT
+from models.training.data import KINDS, MODEL, OUT
 from speclsp import private_files
 from speclsp.engine.model.cpu_linears import quicker_float
 from speclsp.engine.training import lora, training_state
@@ -60,6 +60,7 @@ class Plan:
     budget_s: float
     seed: int
     most_tokens: int = MOST_TOKENS
+    jobs: str = ",".join(KINDS)
 
 
 class Training:
@@ -67,6 +68,7 @@ class Training:
 
     def __init__(self, learner: Learner, rows: Sequence[dict[str, Any]], plan: Plan, work: Path) -> None:
         self.learner, self.plan, self.work = learner, plan, work
+        rows = [row for row in rows if any(row["kind"] in KINDS[job] for job in plan.jobs.split(","))]
         self.learned = examples_of(rows, "train", plan.most_tokens)
         self.held_out = examples_of(rows, "held-out", plan.most_tokens)[:HELD_OUT_EXAMPLES]
         if len(self.learned) < ACCUMULATED:
@@ -194,6 +196,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scale", type=float, default=2.0)
     parser.add_argument("--first-layer", type=int, default=8, help="layers below it are left alone (8)")
     parser.add_argument("--most-tokens", type=int, default=MOST_TOKENS, help="longer examples are left out (900)")
+    parser.add_argument("--jobs", nargs="+", choices=KINDS, default=list(KINDS), help="whose examples (default: both)")
     parser.add_argument("--peak-rate", type=float, default=3e-4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=0, help="examples at a time (default: one for each core)")
@@ -231,6 +234,7 @@ def main(arguments: Sequence[str]) -> int:
             budget_s=options.budget_minutes * 60,
             seed=options.seed,
             most_tokens=options.most_tokens,
+            jobs=",".join(job for job in KINDS if job in options.jobs),
         )
         is_done = Training(learner, rows, plan, options.work).run(options.minutes * 60, lambda: bool(stopped))
     except (SpeclspError, OSError) as error:

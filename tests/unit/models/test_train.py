@@ -44,16 +44,17 @@ def examples() -> list[dict[str, object]]:
     for number in range(40):
         prompt, answer = (draw.sample(range(2000), count) for count in (12, 5))
         split = "held-out" if number % 8 == 0 else "train"
-        rows.append({"split": split, "prompt": prompt, "answer": answer, "weights": [1.0] * 5})
+        kind = "line" if number % 2 else "derivable"
+        rows.append({"split": split, "kind": kind, "prompt": prompt, "answer": answer, "weights": [1.0] * 5})
     return rows
 
 
-def training(work: Path, steps: int = 6, seed: int = 0) -> train.Training:
+def training(work: Path, steps: int = 6, seed: int = 0, jobs: str = "fill,next-edit") -> train.Training:
     shape = LoraShape(rank=4, scale=2.0, first_layer=2)
     model = train.read_model(TINY, "cpu")
     plan = train.Plan(
         data_sha256="0" * 64, weights="tiny", rank=4, scale=2.0, first_layer=2, peak_rate=1e-2, steps=steps,
-        budget_s=0.0, seed=seed,
+        budget_s=0.0, seed=seed, jobs=jobs,
     )  # fmt: skip
     work.mkdir(exist_ok=True)
     return train.Training(Learner(model, lora.attach(model, shape), 1e-2), examples(), plan, work)
@@ -115,6 +116,14 @@ def test_an_adapter_is_exported_with_a_card_that_names_its_weights(tmp_path: Pat
         "sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "jobs": ["fill", "next-edit"],
         "edit_format": "window", "licence": "Apache-2.0",
     }  # fmt: skip
+    only = training(tmp_path / "fill", steps=1, jobs="fill")
+    assert [example.prompt for example in only.learned] == [
+        row["prompt"] for row in examples() if row["split"] == "train" and row["kind"] == "line"
+    ]
+    only.run(1e9)
+    export.export("tiny-fill", tmp_path / "fill", tmp_path / "adapters", directory=TINY)
+    card = tomllib.loads((tmp_path / "adapters" / "tiny-fill.toml").read_text("utf-8"))
+    assert card["jobs"] == ["fill"] and "edit_format" not in card
     with pytest.raises(InputError, match="no name of an adapter"):
         export.export("../x", tmp_path / "work", tmp_path, directory=TINY)
     with pytest.raises(InputError, match="no training state"):
