@@ -21,6 +21,7 @@ from speclsp.errors import WeightsError
 from speclsp.weights import removal, store
 
 NAME = "qwen2.5-coder-0.5b-instruct"
+INCLUDED = "qwen2.5-coder-0.5b-fill-1"  # an adapter in the package
 Run = Callable[..., tuple[int, str, str]]
 
 CHOSEN = "qwen2.5-coder-0.5b-q8_0"  # by `model = "auto"` on an empty disk, where the hub answers
@@ -54,7 +55,7 @@ def stored() -> Path:
 
 def test_the_table_has_a_header_and_marks_the_current_model(run: Run):
     code, out, err = run("list", "--set", "device=cpu")
-    head, *lines = out.splitlines()
+    head, *lines = out.partition("\n\n")[0].splitlines()
     assert (code, err) == (0, "")
     assert head.split() == ["NAME", "SIZE", "MEMORY", "LICENSE", "FITS", "STATUS"]
     rows = {line.split()[0]: line for line in lines}
@@ -75,7 +76,8 @@ def test_the_json_of_the_list_has_the_same_facts(run: Run):
 
 def test_adapters_are_listed_below_with_their_weights_and_their_state(run: Run, tmp_path: Path):
     flags = ("--set", "device=cpu", "--set", f"models_dir={tmp_path}", "--set", "model=tiny")
-    assert "ADAPTER" not in run("list", *flags)[1]
+    included = run("list", *flags)[1].partition("\n\n")[2].splitlines()[1:]
+    assert [(line.split()[0], NAME in line, line.endswith("ready")) for line in included] == [(INCLUDED, True, True)]
     small_adapters.write(tmp_path, "own")
     small_adapters.write(tmp_path, "second")
     damaged = small_adapters.write(tmp_path, "third", weights=NAME)
@@ -89,7 +91,9 @@ def test_adapters_are_listed_below_with_their_weights_and_their_state(run: Run, 
     assert NAME in rows["third"] and rows["third"].endswith("damaged")
     assert err.startswith(f"speclsp: {damaged} is 2 bytes long") and err.count("\n") == 1
     listed = json.loads(run("list", "--json", *flags, "--set", "engine.adapter=second")[1])["adapters"]
-    assert [(row["name"], row["current"]) for row in listed] == [("own", False), ("second", True), ("third", False)]
+    assert [(row["name"], row["current"]) for row in listed] == [
+        ("own", False), (INCLUDED, False), ("second", True), ("third", False),
+    ]  # fmt: skip
     assert (listed[0]["weights"], listed[0]["edit_format"]) == ("tiny", "window")
     for line in json.loads(run("list", "--json", *flags, "--set", "engine.adapter=none")[1])["adapters"]:
         assert not line["current"]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.errors import UnknownPair
-from speclsp.weights import auto_choice, cards
+from speclsp.weights import adapters, auto_choice, cards
 from speclsp.weights.cards import CardError, Weights
 
 NAMES = cards.names()
@@ -39,6 +39,16 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., card
         return cards.load(name)
 
     return write
+
+
+def test_the_included_adapters_are_whole_and_small_and_belong_to_a_model():
+    listed, problems = adapters.listing()
+    assert problems == [] and listed
+    for card in listed:
+        file = adapters.read(card)
+        assert card.weights in NAMES and len(file.content) <= 8_000_000
+        assert file.jobs == card.jobs and file.weights_sha256 == card.weights_sha256
+        assert card.licence == "Apache-2.0" and card.data
 
 
 # ── the existing cards ──────────────────────────────────────────────────────────────────────────────────────────────
