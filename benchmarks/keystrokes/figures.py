@@ -33,7 +33,7 @@ class Typed:
     language: str
     presses: list[Press]
     counts: dict[str, float]  # growth of the engine's counters
-    edit_requests: Sequence[tuple[int, float]] = ()  # for next edits: (number, time)
+    edit_requests: Sequence[tuple[int, float]] = ()  # for next edits: (number of the request, time in s)
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:

@@ -3,7 +3,7 @@
     key ─► didChange, $/cancelRequest of the previous request, inlineCompletion    in one write, at the recorded time
     answer ─► on screen until the next key, if it belongs to the newest request
     pause ─► sometimes accepts a suggestion that agrees with the recording: all of it, a line, a word
-    300 ms after a change ─► speclsp/nextEdit, if asked for, as VS Code's extension does; the edit is never accepted
+    300 ms after a change ─► speclsp/nextEdit with --next-edits, as VS Code's extension does; the edit is never accepted
 
 The time of an answer is taken in a thread that only reads; a key's time is taken just before it is written. The
 requests of a real editor differ little: Neovim with our plugin sends one at every key and cursor move, as here. VS Code
@@ -33,8 +33,7 @@ QUIET_S, COUNTING_S = 0.1, 0.02  # from an answer until the engine is idle; time
 SETTLED_S = 0.3  # from a change to the request for a next edit
 AHEAD_KEYS = 250  # keys of the recording searched for the text after accepting
 
-
-EditRequests = list[tuple[int, float]]  # (number, time)
+EditRequests = list[tuple[int, float]]  # (number of the request, time in s)
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ from speclsp.engine.loading.checkpoint import read_tokenizer
 from speclsp.errors import SpeclspError
 from speclsp.lsp.next_edit.edit_prompt import expected_answer, format_window
 from speclsp.weights import cards, store
+from speclsp.weights.adapters import FILL, NEXT_EDIT
 
 OUT = Path(__file__).resolve().parents[2] / "build" / "training" / "examples.jsonl"  # git ignores build/
 MODEL = "qwen2.5-coder-0.5b-instruct"
@@ -44,7 +45,7 @@ FILL_PER_PACKAGE, DERIVABLE_PER_PACKAGE = 45, 60
 OTHER_SHARE, UNCHANGED_SHARE = 0.2, 0.4
 CHANGED_WEIGHT = 4.0  # of the tokens of changed lines
 END = "<|endoftext|>"
-KINDS = {"fill": ("line", "end", "block"), "next-edit": ("derivable", "half-typed", "other", "unchanged")}  # by job
+KINDS = {FILL: ("line", "end", "block"), NEXT_EDIT: ("derivable", "half-typed", "other", "unchanged")}  # by job
 
 Row = dict[str, Any]
 
@@ -137,8 +138,8 @@ def accepted(languages: Sequence[str]) -> set[str]:
 def mixed(rows: Iterable[Row]) -> list[Row]:
     """Fill-in and edits in turn, packages mixed. What one kind has more than the other comes at the end."""
     ordered = sorted(rows, key=lambda row: digest(row["package"], row["prompt"], row["answer"]))
-    edits = [row for row in ordered if row["kind"] in KINDS["next-edit"]]
-    fills = [row for row in ordered if row["kind"] in KINDS["fill"]]
+    edits = [row for row in ordered if row["kind"] in KINDS[NEXT_EDIT]]
+    fills = [row for row in ordered if row["kind"] in KINDS[FILL]]
     return [row for pair in zip_longest(fills, edits) for row in pair if row is not None]
 
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from speclsp.lsp.next_edit.edit_answer import common_ends
 
-WINDOW, SWEEP, ZETA2 = "window", "sweep", "zeta2"  # names of formats, as a model's card declares them
+# names of formats: a model's card declares the first two, the name of a remote model the last (remote/detection.py)
+WINDOW, SWEEP, ZETA2 = "window", "sweep", "zeta2"
 SEPARATOR = "<|file_sep|>"  # one token of the vocabularies that these formats are for
 CURSOR = "<|cursor|>"  # sweep: text of several tokens
 ZETA_CURSOR = "<|user_cursor|>"  # zeta2; an answer may hold it
@@ -27,8 +28,8 @@ STOPS = ("<|endoftext|>", SEPARATOR)
 
 LINES_ABOVE, LINES_BELOW = 2, 7  # of the line that a window is chosen around
 BEFORE_LINES, BEFORE_CHARACTERS = 10, 600  # window: text above the window
-FILE_LINES = 40  # sweep: lines of the file on either side of the window; its training had about 150
-MOST_HUNKS, MOST_HUNK_CHARACTERS = 6, 1500  # of both formats: the newest that fit
+FILE_LINES = 40  # sweep, zeta2: lines of the file on either side of the window; sweep's training had about 150
+MOST_HUNKS, MOST_HUNK_CHARACTERS = 6, 1500  # of all formats: the newest that fit
 
 _MARKER = re.compile(r"<(?=[|｜][^|｜\n]{1,40}[|｜]>)")
 # zeta2: its own tokens too, and lines of a merge conflict, which mark the window
@@ -94,16 +95,12 @@ def format_zeta2(edit: EditInput) -> str:
     after = _zeta_text(edit.after[:FILE_LINES]) or "\n"
     hunks = "".join(_zeta_diff(hunk, hunk.path or edit.path) for hunk in newest_hunks(edit.hunks))
     history = f"<filename>edit_history\n{hunks}\n" if hunks else ""
-    rows = [plain(row, _ZETA_MARKER) for row in edit.window]
-    line, character = edit.cursor or (len(rows) - 1, len(edit.window[-1]))
-    rows[line] = ZETA_CURSOR.join(
-        plain(part, _ZETA_MARKER) for part in (edit.window[line][:character], edit.window[line][character:])
-    )
-    window = "".join(f"{row}\n" for row in rows)
     before = _zeta_text(edit.before[-FILE_LINES:])
+    window = edit.window or ("",)
+    placed = replace(edit, window=window, cursor=edit.cursor or (len(window) - 1, len(window[-1])))
     return (
         f"<[fim-suffix]>{after}<[fim-prefix]>{history}<filename>{_zeta_path(edit.path)}\n{before}"
-        f"<<<<<<< CURRENT\n{window}=======\n<[fim-middle]>"
+        f"<<<<<<< CURRENT\n{_with_cursor(placed, ZETA_CURSOR, _ZETA_MARKER)}\n=======\n<[fim-middle]>"
     )
 
 
@@ -174,12 +171,13 @@ def _rows(first: int, lines: Sequence[str]) -> str:
     return f"{first}:{first + max(len(lines), 1) - 1}"
 
 
-def _with_cursor(edit: EditInput) -> str:
-    lines = [plain(line) for line in edit.window]
+def _with_cursor(edit: EditInput, cursor: str = CURSOR, marker: re.Pattern[str] = _MARKER) -> str:
+    """The window without markers, and with `cursor` at the cursor."""
+    lines = [plain(line, marker) for line in edit.window]
     if edit.cursor is not None and edit.cursor[0] < len(lines):
         line, character = edit.cursor
         text = edit.window[line]
-        lines[line] = plain(text[:character]) + CURSOR + plain(text[character:])
+        lines[line] = plain(text[:character], marker) + cursor + plain(text[character:], marker)
     return "\n".join(lines)
 
 

@@ -146,14 +146,17 @@ class ModelProducer:
         try:
             async with aclosing(self._engine.stream(request)) as pieces:
                 async for piece in pieces:
-                    answer, tokens = without(edit_format.cursor, answer + piece.text, [*tokens, *piece.logprobs])
+                    answer += piece.text
+                    tokens += piece.logprobs
+                    if edit_format.cursor:
+                        answer, tokens = without(edit_format.cursor, answer, tokens)
                     stop = piece.cost.stop_type if piece.cost is not None else ""
-                    if edit_format.end and edit_format.end in answer:
+                    if is_past_end := bool(edit_format.end) and edit_format.end in answer:
                         answer, stop = answer.partition(edit_format.end)[0], "eos"
                     if edit_format.unchanged and answer.startswith(edit_format.unchanged):
                         return None, UNCHANGED
                     hunk = first_hunk(edit.window, answer, ended=stop in ("eos", "word"))
-                    if hunk is not None or stop:
+                    if hunk is not None or is_past_end:
                         break
         except ResponseTimeout:
             return None, DEADLINE

@@ -73,9 +73,7 @@ PIECES = st.sampled_from([*MARKERS, *CONFLICT, "<", "|", "file_sep|>", "fim-suff
 LINE = st.lists(PIECES, max_size=6).map("".join)
 LINES = st.lists(LINE, max_size=4).map(tuple)
 HUNKS = st.lists(st.builds(Hunk, old=LINES, new=LINES, path=LINE), max_size=2).map(tuple)
-EDITS = st.builds(
-    EditInput, path=LINE, before=LINES, window=LINES.filter(bool), hunks=HUNKS, after=LINES, earlier=LINES
-)
+EDITS = st.builds(EditInput, path=LINE, before=LINES, window=LINES, hunks=HUNKS, after=LINES, earlier=LINES)
 
 
 @given(EDITS)
