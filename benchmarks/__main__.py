@@ -39,6 +39,7 @@ BENCHMARKS = {
     "quality": Benchmark("quality.quality", "suggestions against the original code, in code newer than the models"),
     "edits": Benchmark("quality.edits", "effect of recent edits on suggestions, on consecutive releases"),
     "next-edit": Benchmark("editor.next_edit", "next edits against the edits made between consecutive releases"),
+    "edit-times": Benchmark("editor.edit_times", "times of a model's next edits, with the right answers given"),
     "calibration": Benchmark(
         "quality.calibration.calibration", "confidence curves and thresholds, from the results of `quality`"
     ),

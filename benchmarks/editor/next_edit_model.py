@@ -119,13 +119,18 @@ def digest(*words: str) -> str:
 
 def replayed(case: Case, producer: Producer) -> tuple[ReplayedFile, int, Sequence[edits.Hunk]]:
     """The file in its state, the offset of the cursor, and the differences that are still to come."""
-    hunks = edits.hunks(case.before, case.after)
+    made, left = order_of(case)
     file = ReplayedFile(case.path, case.before, cursors.LANGUAGES[PurePosixPath(case.path).suffix], Rules(producer))
-    made, left = hunks[: case.number + 1], hunks[case.number + 1 :]
+    return file, [file.make(hunk) for hunk in made][-1], left
+
+
+def order_of(case: Case) -> tuple[Sequence[edits.Hunk], Sequence[edits.Hunk]]:
+    """The differences that lead to a case's state, and those that are still to come."""
+    hunks = edits.hunks(case.before, case.after)
     if case.kind == QUIET:
         last = edits.drawn(hunks, case.path, "quiet")[case.number]
-        made, left = [*(hunk for hunk in hunks if hunk is not last), last], []
-    return file, [file.make(hunk) for hunk in made][-1], left
+        return [*(hunk for hunk in hunks if hunk is not last), last], []
+    return hunks[: case.number + 1], hunks[case.number + 1 :]
 
 
 def with_phrases(cases: Iterable[Case], rules: Producer) -> Iterator[Case]:
