@@ -7,10 +7,11 @@
 
 The weights need no training for this: every pass is computed, and RightSampler takes the token of the newer release in
 place of the most likely one. Windows, prompts, drafts, rounds and the early end are the product's. A request of the
-state before the newest difference comes first, so most of the prompt is cached, as in an editor.
+state before the newest difference comes first and fills the cache, as in an editor. `computed_tokens` is what it lacks.
 
     answer   one request: a window with a change up to its first hunk, or a whole window that stays as it is
-    edit     from the request for an edit to the answer, which may take a second window
+    edit     from the request for an edit to the answer, which may take a second window; "unchanged" also counts the
+             edits that a filter refused
 
 Writes benchmarks/results/edit-times-<pair>-<kind of CPU>.json.
 """
@@ -32,7 +33,7 @@ import speclsp.engine  # noqa: F401 - before torch computes: it sets the OpenMP 
 from benchmarks import pairs, results_file
 from benchmarks.editor.edit_replay.replayed_file import ReplayedFile, rules, shift
 from benchmarks.editor.next_edit import PARTS, files_of, listed_packages
-from benchmarks.editor.next_edit_model import order_of, sample
+from benchmarks.editor.next_edit_model import Case, order_of, sample
 from benchmarks.quality import edits
 from benchmarks.quality.tasks import tasks as cursors
 from speclsp.cli import measure, terminal
@@ -44,7 +45,6 @@ from speclsp.lsp.next_edit.edit_prompt import FORMATS, WINDOW, expected_answer
 from speclsp.lsp.next_edit.model_producer import EditEngine, EditModel, ModelProducer, stripped, windows
 
 if TYPE_CHECKING:
-    from benchmarks.editor.next_edit_model import Case
     from speclsp.engine.decoding.completion import CompletionEngine
 
 STATES, QUIETS = 120, 40
@@ -113,9 +113,8 @@ class RightEngine:
         )
         completion = RightCompletion(self.engine, asked, self.engine.prompter.build(asked), threading.Event())
         completion.answer = self.right_answer(request.draft_window)
-        pieces = iter(completion)
         try:
-            for piece in pieces:
+            for piece in completion:
                 yield StreamPiece(text=piece.text, logprobs=tuple(zip(piece.characters, piece.logprobs, strict=False)))
             yield StreamPiece(cost=CompletionCost(stop_type=completion.result.stop_type))
         finally:
@@ -171,7 +170,7 @@ async def timed(case: Case, right: RightEngine) -> dict[str, Any] | None:
     ms = (perf_counter() - began_s) * 1e3
     if not right.answers:
         return None
-    return {"kind": case.kind, "ms": ms, "outcome": edit if isinstance(edit, str) else "edit", "answers": right.answers}
+    return {"ms": ms, "outcome": edit if isinstance(edit, str) else "edit", "answers": right.answers}
 
 
 def line_at(file: ReplayedFile, offset: int) -> int:
