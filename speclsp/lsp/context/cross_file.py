@@ -137,7 +137,7 @@ def warm_up_steps(path: str, index: IndexReader) -> Iterator[None]:
             index.imported_symbols(statement, path)
     for file in islice(near_files(path, imports, index, ()), similar_code.FILES):
         yield
-        while similar_code.FILE_WORDS.get(file.text, Deadline(perf_counter() + STEP_S)) is None:
+        while similar_code.FILE_WORDS.get(file.text, Deadline(perf_counter() + STEP_S), file.key) is None:
             yield
     text = index.text(path)
     for start in range(0, min(len(text), MOST_CHARACTERS), CHARACTERS_A_STEP):
@@ -194,6 +194,6 @@ def open_files(place: ChunkPlace, others: Sequence[Snapshot], left_out: list[str
         if other.uri == place.uri:
             continue
         if (grammar(other.language) or other.language) == place.language:
-            yield similar_code.SourceFile(path_in(other.uri, place.root), other.text)
+            yield similar_code.SourceFile(path_in(other.uri, place.root), other.text, other.uri)
         else:
             left_out.append(OTHER_LANGUAGE)

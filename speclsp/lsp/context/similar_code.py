@@ -37,7 +37,7 @@ STEPS = LINES // STEP
 APART = STEPS + LINES_BELOW // STEP  # steps between two pieces that do not overlap
 STEPS_A_CHECK = 32  # indexed between two checks of the time: a tenth of a millisecond
 MOST_WORDS = 400  # of a file, whose pieces are cached
-MOST_CHARACTERS = 2_000_000  # of the files whose words are cached: about 15 MiB
+MOST_CHARACTERS = 2_000_000  # of the files whose words are cached, one text of each: about 15 MiB
 MOST_OWN_CHARACTERS = 400_000  # of the documents' own ends outside the window: this text changes with every line
 MOST_LINES = 8192  # of documents, whose words are cached
 
@@ -53,6 +53,12 @@ class SourceFile:
 
     path: str
     text: str
+    uri: str = ""  # of an open document: two of them can have the same path
+
+    @property
+    def key(self) -> str:
+        """The name its word index is cached under."""
+        return self.uri or self.path
 
 
 def candidates(
@@ -71,7 +77,10 @@ def candidates(
         if number >= FILES:
             left_out[file.path] = TOO_MANY
             break
-        index = (OWN_WORDS if file.path == place.path else FILE_WORDS).get(file.text, deadline)
+        if file.path == place.path:
+            index = OWN_WORDS.get(file.text, deadline)
+        else:
+            index = FILE_WORDS.get(file.text, deadline, file.key)
         if index is None:
             left_out[file.path] = NO_TIME
             continue
@@ -212,28 +221,32 @@ class WordIndex:
 
 
 class WordIndexCache:
-    """Word indexes by text, the least recently used dropped first."""
+    """Word indexes by file or by text, the least recently used dropped first."""
 
     def __init__(self, words_of: Callable[[Sequence[str]], Set[str]], most_characters: int) -> None:
         """`words_of` returns the words of some lines; the texts have `most_characters` at most, in sum."""
         self._words_of, self._most_characters = words_of, most_characters
-        self._indexes: OrderedDict[str, WordIndex] = OrderedDict()
+        self._indexes: OrderedDict[str, tuple[str, WordIndex]] = OrderedDict()  # key or text -> text and its index
         self._characters = 0
 
-    def get(self, text: str, deadline: Deadline) -> WordIndex | None:
-        """The index of the searched part of a text; None if there is no time to make it."""
+    def get(self, text: str, deadline: Deadline, key: str = "") -> WordIndex | None:
+        """The index of the searched part of a text; None if there is no time to make it.
+
+        With a file's `key`, it replaces the index of the file's earlier text: a file that is typed into has one index.
+        """
         text = text[:FILE_CHARACTERS]
-        index = self._indexes.get(text)
-        if index is None:
+        key = key or text
+        cached_text, index = self._indexes.get(key, ("", None))
+        if index is None or cached_text != text:
             if deadline.passed():
                 return None
-            index = self._indexes[text] = WordIndex(text, self._words_of)
-            self._characters += len(text)
-            while self._characters > self._most_characters and len(self._indexes) > 1:
-                oldest, _ = self._indexes.popitem(last=False)
-                self._characters -= len(oldest)
-        else:
-            self._indexes.move_to_end(text)
+            self._characters += len(text) - len(cached_text)
+            index = WordIndex(text, self._words_of)
+            self._indexes[key] = text, index
+        self._indexes.move_to_end(key)
+        while self._characters > self._most_characters and len(self._indexes) > 1:
+            _, (oldest, _) = self._indexes.popitem(last=False)
+            self._characters -= len(oldest)
         return index if index.extend(deadline) else None
 
     def clear(self) -> None:

@@ -112,6 +112,27 @@ def test_the_cache_of_word_indexes_is_bounded():
     assert cache.get("x" * 5000, NEVER) is not None, "one file is indexed, however long"
 
 
+def test_a_file_that_is_typed_into_has_one_word_index():
+    cache = similar_code.WordIndexCache(lambda lines: similar_code.words("\n".join(lines)), 1000)
+    assert cache.get("other = name\n" * 20, NEVER, "other.py") is not None
+    versions = [f"name_{n} = other_{n}\n" * 20 for n in range(10)]
+    assert all(cache.get(text, NEVER, "typed.py") is not None for text in versions)
+    assert cache.get("other = name\n" * 20, PASSED, "other.py") is not None, "its index was not pushed out"
+    index = cache.get(versions[-1], PASSED, "typed.py")
+    assert index is not None and "name_9" in index.steps and "name_8" not in index.steps
+    assert cache.get(versions[0], PASSED, "typed.py") is None, "an earlier text has no index any more"
+
+
+def test_open_documents_of_the_same_name_keep_their_word_indexes():
+    place = ChunkPlace("file:///main.py", "main.py", None, "python", "order = client.order(address)\n", "")
+    files = [
+        similar_code.SourceFile("__init__.py", f"order = client.order({n})\n" * 9, f"file:///{n}/__init__.py")
+        for n in range(3)
+    ]
+    in_time = similar_code.candidates(place, files, NEVER)
+    assert in_time[0] and similar_code.candidates(place, files, PASSED) == in_time
+
+
 @given(st.text(st.sampled_from("abcXY_019.:->( \n²é٣"), max_size=60))
 @settings(max_examples=500, deadline=None)
 def test_receivers_and_members_match_a_search_from_every_start(text: str):
