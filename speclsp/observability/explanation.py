@@ -52,8 +52,12 @@ def remove() -> None:
 
 def running() -> list[dict[str, Any]]:
     """The explanation of every running language server, the last used first. Removes the files of dead ones."""
-    records = []
-    for path in config.runtime_dir().glob("explain-*.json"):
+    records, directory = [], config.runtime_dir()
+    for path in directory.glob(".explain-*.json.*"):
+        if not is_being_written(path):
+            with contextlib.suppress(OSError):
+                path.unlink()
+    for path in directory.glob("explain-*.json"):
         record = read(path)
         if record is None or not is_alive(record):
             with contextlib.suppress(OSError):
@@ -83,6 +87,14 @@ def is_alive(record: Record) -> bool:
         return bool(began_s <= written_s + 1)
     except (psutil.Error, LookupError, TypeError, ValueError):
         return False
+
+
+def is_being_written(path: Path) -> bool:
+    """False for the new file of a server that was killed before it replaced its old one."""
+    import psutil
+
+    pid = path.name.removeprefix(".explain-").partition(".")[0]
+    return not pid.isdecimal() or psutil.pid_exists(int(pid))
 
 
 # ── in words ─────────────────────────────────────────────────────────────────────────────────────────────────

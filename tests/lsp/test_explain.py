@@ -257,8 +257,13 @@ def test_the_file_of_a_killed_server_is_removed_by_the_next_reader():
         editor.process.kill()
         editor.process.wait()
         assert left(editor).exists()
+        unfinished = left(editor).with_name(f".explain-{editor.process.pid}.json.abcd1234")  # killed in mid-write
+        unfinished.touch(mode=0o600)
+        being_written = left(editor).with_name(f".explain-{os.getpid()}.json.abcd1234")
+        being_written.touch(mode=0o600)
         assert explaining.running() == []
-        assert not left(editor).exists()
+        assert not left(editor).exists() and not unfinished.exists()
+        assert being_written.exists()
         assert all(editor.gone(engine) for engine in engines)
 
 
