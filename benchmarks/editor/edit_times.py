@@ -31,7 +31,7 @@ from torch import Tensor
 
 import speclsp.engine  # noqa: F401 - before torch computes: it sets the OpenMP wait policy
 from benchmarks import pairs, results_file
-from benchmarks.editor.edit_replay.replayed_file import ReplayedFile, rules, shift
+from benchmarks.editor.edit_replay.replayed_file import ReplayedFile, rules, window_after
 from benchmarks.editor.next_edit import PARTS, files_of, listed_packages
 from benchmarks.editor.next_edit_model import Case, order_of, sample
 from benchmarks.quality import edits
@@ -138,19 +138,8 @@ class RightEngine:
         for first, end in windows(document, self.line, self.file.activity.recent()):
             lines = stripped(document.lines(first, end))
             if expected_answer(lines) == window:
-                return expected_answer(after(lines, first, self.left, self.file.done))
+                return expected_answer(window_after(lines, first, self.left, self.file.done))
         return window
-
-
-def after(lines: Sequence[str], first: int, left: Sequence[edits.Hunk], done: Sequence[edits.Hunk]) -> list[str]:
-    """The lines of a window from line `first` on, with those differences made that lie within it."""
-    made = list(lines)
-    for hunk in sorted(left, key=lambda hunk: hunk.start, reverse=True):
-        at = hunk.start + shift(done, hunk) - first
-        size = hunk.end - hunk.start
-        if 0 <= at < len(lines) and at + size <= len(lines):
-            made[at : at + size] = hunk.lines
-    return made
 
 
 async def timed(case: Case, right: RightEngine) -> dict[str, Any] | None:

@@ -28,7 +28,7 @@ from benchmarks import pairs, results_file
 from benchmarks.editor.edit_replay import cursortab, edit_scores
 from benchmarks.editor.edit_replay.edit_counts import Count
 from benchmarks.editor.edit_replay.half_typed import cut_line
-from benchmarks.editor.edit_replay.replayed_file import EditProducer, ReplayedFile, rules, shift
+from benchmarks.editor.edit_replay.replayed_file import EditProducer, ReplayedFile, covering, rules, shift, writes
 from benchmarks.quality import edits
 from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks import tasks as cursors
@@ -56,12 +56,8 @@ def verdict(proposal: Proposal, text: str, left: Sequence[edits.Hunk], done: Seq
     old, lines = text[place.start : place.end].split("\n"), tuple(place.new.split("\n"))
     while len(lines) > 1 and old and old[0] == lines[0]:  # a line that stays is not written
         first, old, lines = first + 1, old[1:], lines[1:]
-    for hunk in left:
-        moved = shift(done, hunk)
-        if hunk.start + moved <= first and end <= hunk.end + moved:
-            size = len(lines)
-            right = any(hunk.lines[at : at + size] == lines for at in range(len(hunk.lines) - size + 1))
-            return right, hunk.lines == lines and (hunk.start + moved, hunk.end + moved) == (first, end)
+    for hunk, start, stop in covering(left, done, first, end):
+        return writes(hunk, lines), hunk.lines == lines and (start, stop) == (first, end)
     return False, False
 
 

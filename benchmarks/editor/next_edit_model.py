@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks import pairs, results_file
 from benchmarks.editor import next_edit
 from benchmarks.editor.edit_replay.edit_counts import rate
-from benchmarks.editor.edit_replay.replayed_file import ReplayedFile, Rules, shift
+from benchmarks.editor.edit_replay.replayed_file import ReplayedFile, Rules, covering, writes
 from benchmarks.editor.next_edit import MORE, MOST_QUIET, MOST_STATES, PARTS, files_of, is_held_out
 from benchmarks.quality import edits
 from benchmarks.quality.tasks import packages as corpus
@@ -151,13 +151,9 @@ def verdict(text: str, edit: ModelEdit, left: Sequence[edits.Hunk], done: Sequen
     old, new = text.split("\n"), applied(text, edit.proposal, edit.base).split("\n")
     right = exact = False
     for first, last, lines in slides(old, *difference(old, new)):
-        for hunk in left:
-            moved = shift(done, hunk)
-            if hunk.start + moved <= first and last <= hunk.end + moved:
-                size = len(lines)
-                written = any(hunk.lines[at : at + size] == lines for at in range(len(hunk.lines) - size + 1))
-                right |= written and (size > 0 or not set(old[first:last]) & set(hunk.lines))
-                exact |= hunk.lines == lines and (hunk.start + moved, hunk.end + moved) == (first, last)
+        for hunk, start, stop in covering(left, done, first, last):
+            right |= writes(hunk, lines) and (len(lines) > 0 or not set(old[first:last]) & set(hunk.lines))
+            exact |= hunk.lines == lines and (start, stop) == (first, last)
     return right, exact
 
 

@@ -26,7 +26,8 @@ def columns(results: Results) -> Iterator[tuple[str, str, Mapping[str, Figures]]
     """(pair, column's name, {kind: its figures}) of all measured columns, the small model first."""
     for pair in NAMES:
         sets = results.get(f"humaneval-infilling-{pair}", {}).get("sets", {})
-        for name in ORDER:
+        names = {name for figures in sets.values() for name in figures["columns"]}
+        for name in sorted(names, key=lambda name: (ORDER.index(" ".join(name.split()[:2])), name)):
             measured = {
                 kind: sets[kind]["columns"][name] for kind in KINDS if name in sets.get(kind, {}).get("columns", {})
             }
@@ -37,9 +38,9 @@ def columns(results: Results) -> Iterator[tuple[str, str, Mapping[str, Figures]]
 def rows(results: Results) -> Iterator[Sequence[str]]:
     """One row for each of our columns."""
     for pair, name, measured in columns(results):
-        through, weights = name.split()
+        through, weights, *adapter = name.split()
         cells = [cell for kind in KINDS for cell in shares(measured.get(kind))]
-        yield f"{NAMES[pair]} {weights}", THROUGH[through], *cells
+        yield ", ".join([f"{NAMES[pair]} {weights}", *adapter]), THROUGH[through], *cells
 
 
 def published_rows() -> list[Sequence[str]]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.editor.edit_replay.half_typed import half_typed
-from benchmarks.editor.next_edit import shift
+from benchmarks.editor.edit_replay.replayed_file import shift, window_after
 from benchmarks.quality.edits import Hunk as Difference
 from benchmarks.quality.edits import hunks as differences
 from benchmarks.quality.edits import made_of
@@ -88,12 +88,8 @@ def case_at(path: str, before: str, listed: Sequence[Difference], number: int, d
     inside = [other for other in listed[number:] if other.start + moved < last]
     if row < first or any(other.end + moved > last or lines_of(other) > MOST_SHOWN_LINES for other in inside):
         return None
-    window, after = lines[first:last], []
-    at = first
-    for other in inside:
-        after += [*lines[at : other.start + moved], *other.lines]
-        at = other.end + moved
-    after += lines[at:last]
+    window = lines[first:last]
+    after = window_after(window, first, inside, listed[:number])
     old_of = before.split("\n")
     known = words(window) | words(lines[max(0, first - KNOWN_LINES) : first])
     kind = "derivable" if is_derivable(old_of, shown, inside, known) else "other"

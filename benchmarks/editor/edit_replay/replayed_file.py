@@ -5,7 +5,7 @@ A producer is anything with EditProducer's `propose`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from benchmarks.quality import edits
@@ -106,3 +106,30 @@ def replace(document: Document, first: int, end: int, lines: Sequence[str]) -> N
 def shift(done: Sequence[edits.Hunk], hunk: edits.Hunk) -> int:
     """Lines by which the made differences have moved another one."""
     return sum(len(other.lines) - (other.end - other.start) for other in done if other.start < hunk.start)
+
+
+def covering(
+    left: Sequence[edits.Hunk], done: Sequence[edits.Hunk], first: int, end: int
+) -> Iterator[tuple[edits.Hunk, int, int]]:
+    """The differences still to come whose lines hold the present lines [first, end), with their present lines."""
+    for hunk in left:
+        moved = shift(done, hunk)
+        if hunk.start + moved <= first and end <= hunk.end + moved:
+            yield hunk, hunk.start + moved, hunk.end + moved
+
+
+def writes(hunk: edits.Hunk, lines: tuple[str, ...]) -> bool:
+    """True if a difference brings these lines, one after another."""
+    size = len(lines)
+    return any(hunk.lines[at : at + size] == lines for at in range(len(hunk.lines) - size + 1))
+
+
+def window_after(lines: Sequence[str], first: int, left: Sequence[edits.Hunk], done: Sequence[edits.Hunk]) -> list[str]:
+    """The lines of a window from line `first` on, with those differences made that lie within it."""
+    made = list(lines)
+    for hunk in sorted(left, key=lambda hunk: hunk.start, reverse=True):
+        at = hunk.start + shift(done, hunk) - first
+        size = hunk.end - hunk.start
+        if 0 <= at < len(lines) and at + size <= len(lines):
+            made[at : at + size] = hunk.lines
+    return made

@@ -6,7 +6,8 @@
 A public yardstick beside the published figures of the models (published.py), and an end-to-end check of the engine: a
 wrong kernel lowers it. The tasks are in every model's training data, so it compares implementations, not models; the
 measure of suggestions is `quality`. Generations and test verdicts are kept in build/benchmarks, so a stopped run
-continues. Writes benchmarks/results/humaneval-infilling-<pair>.json; each run replaces its own columns there.
+continues. Writes benchmarks/results/humaneval-infilling-<pair>.json; each run replaces its own columns there. With an
+adapter a column has its name: `--set engine.adapter=none` measures the weights alone.
 """
 
 from __future__ import annotations
@@ -45,10 +46,11 @@ def bench(config: Config, samples: Samples, options: argparse.Namespace) -> None
     try:
         for weights in options.weights or WEIGHTS[:1]:
             engine = pairs.engine(replace(config, engine=replace(config.engine, quantization=weights)))
+            adapter = engine.target_format.partition("adapter ")[2].partition(" ")[0]
             for through in options.through or THROUGH:
                 column = Column(engine, config, cache, through)
                 for kind, sample in samples.items():
-                    name = f"{through} {weights}"
+                    name = " ".join(filter(None, (through, weights, adapter)))
                     figures_of_column = measure(column, sample, kind, name, verdicts)
                     keep(engine.pair, kind, name, figures_of_column, sample)
             del engine, column

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.editor import edit_times
+from benchmarks.editor.edit_replay.replayed_file import window_after
 from benchmarks.editor.edit_times import RightEngine, figures, timed
 from benchmarks.editor.next_edit_model import QUIET, STATE, Case
 from benchmarks.quality.edits import Hunk
@@ -53,7 +53,7 @@ def test_nothing_changes_in_a_quiet_state(engine: CompletionEngine):
 def test_differences_that_the_window_cuts_are_not_made():
     lines = ("a", "b", "c")
     inside, cut, below = Hunk(5, 6, ("B", "B")), Hunk(6, 8, ("C",)), Hunk(9, 9, ("D",))
-    assert edit_times.after(lines, 4, [inside, cut, below], []) == ["a", "B", "B", "c"]
+    assert window_after(lines, 4, [inside, cut, below], []) == ["a", "B", "B", "c"]
 
 
 def test_figures_are_by_answer_and_by_edit(engine: CompletionEngine):

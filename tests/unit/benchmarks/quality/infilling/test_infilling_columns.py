@@ -190,6 +190,19 @@ def test_the_report_shows_our_columns_and_the_published_ones(command: Any, monke
     assert infilling_table.section({}).tables == []
 
 
+@pytest.mark.slow
+def test_an_adapter_has_columns_of_its_own(command: Any, tiny: CompletionEngine, monkeypatch: pytest.MonkeyPatch):
+    answering(monkeypatch, truths(2))
+    command("--through", "product")
+    monkeypatch.setattr(tiny, "target_format", "int8, adapter small-1 0123abcd")
+    results = {f"humaneval-infilling-{SMALL}": command("--through", "product", "--through", "engine")}
+    assert [row[:2] for row in infilling_table.rows(results)] == [
+        ("0.5B int8, small-1", "raw engine, standard prompt"),
+        ("0.5B int8", "product"),
+        ("0.5B int8, small-1", "product"),
+    ]
+
+
 def test_a_task_set_that_differs_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path):
     monkeypatch.setattr(tasks, "fetch", lambda: tmp_path)
     monkeypatch.setattr(tasks, "problems", lambda archive: PROBLEMS)
