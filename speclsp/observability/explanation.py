@@ -172,7 +172,8 @@ def next_edit(record: Record) -> str:
         return f"none at {place}: {record['meaning'] or record['outcome']} ({work})"
     if record.get("probability") is not None:
         return f"an edit at {place}, of probability {record['probability']:.2f} ({work})"
-    return f"{record['kind']} at {place}, made {record['times']} times before ({work})"
+    times = "once" if record["times"] == 1 else f"{record['times']} times"
+    return f"{record['kind']} at {place}, made {times} before ({work})"
 
 
 def maker(record: Record) -> str:

@@ -45,6 +45,7 @@ export class NextEdits implements Disposable {
   private pending: CancellationTokenSource | undefined;
   private applyingTo: TextDocument | undefined; // an accepted edit is being applied
   private asksForGhost = false; // the next inline completion request is our own
+  private asked: { document: TextDocument; version: number; line: number } | undefined; // after a change
   private suggestedAt = ""; // the last place where the server had a suggestion: it goes first
   private readonly view = new NextEditView();
   private readonly listeners: Disposable[];
@@ -132,12 +133,27 @@ export class NextEdits implements Disposable {
     const fromDisk = document.uri.scheme === "file" && !document.isDirty;
     const undone = reason !== undefined;
     if (fromDisk || undone || isBulk(contentChanges)) return;
+    this.timer = setTimeout(() => {
+      const { activeTextEditor: current } = window;
+      if (current) this.asked = { document, version: document.version, line: current.selection.active.line };
+      void this.request("edit");
+    }, SETTLE_MS);
+  }
+
+  /** Request once more when the cursor leaves the line of the last change: the line is finished then. */
+  private left({ document, selection }: TextEditor): void {
+    const { asked } = this;
+    if (asked?.document !== document || asked.version !== document.version) return;
+    if (selection.active.line === asked.line) return;
+    this.asked = undefined;
+    this.cancel();
     this.timer = setTimeout(() => void this.request("edit"), SETTLE_MS);
   }
 
   private moved(editor: TextEditor): void {
     const { shown } = this;
-    if (editor !== shown?.editor) return;
+    if (!shown) return this.left(editor);
+    if (editor !== shown.editor) return;
     const { line } = editor.selection.active;
     if (line < shown.edit.range.start.line || line > shown.edit.range.end.line) shown.jumped = false;
     void this.draw();
@@ -172,6 +188,7 @@ export class NextEdits implements Disposable {
   private show(shown: Shown): void {
     this.drop("replaced");
     this.shown = shown;
+    this.asked = undefined;
     this.server.notify("speclsp/nextEditShown", { id: shown.edit.id });
     void this.draw();
     if (this.isGhost(shown) && this.suggestedAt !== placeKey(shown.editor.document, shown.cursor)) {

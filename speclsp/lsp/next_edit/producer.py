@@ -4,6 +4,8 @@
 
     gate       the change was made at least twice, its last time in the newest edit, and no place between was left as it
                was; tokens around it agree; the same kind of text (code, string, comment); an identifier in its scope
+               or: whole lines were changed a little, once, the cursor has left them, and the lines around the place
+               are like those around them
     filters    nothing of the last edits is undone; more than whitespace changes; the syntax gets no worse; no secret;
                at most 20 lines more
 
@@ -13,15 +15,25 @@ The work is bounded, and ends when its budget of processor time is spent.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from speclsp.lsp.context.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.members import members
 from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
-from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, MEMBER, PHRASE, RENAME, RecentEdit, learn
+from speclsp.lsp.next_edit.substitutions import (
+    ARGUMENT,
+    LINES,
+    MEMBER,
+    PHRASE,
+    RENAME,
+    RecentEdit,
+    Substitution,
+    learn,
+)
 from speclsp.lsp.reasons import NO_RECENT_EDIT, NO_REPEAT, UNFIT, Reason
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.parser import SyntaxParser
@@ -34,9 +46,13 @@ PRODUCER = "rules"  # its name in explanations
 BUDGET_MS = 8.0  # of the processor; the last step may overrun it by a little
 WARM_UP_MS = 1000.0
 LEAST_TIMES = {RENAME: 2, PHRASE: 2, LINES: 2, ARGUMENT: 3, MEMBER: 2}
+LEAST_ALIKE = 0.8  # share of equal characters, of lines and their successors, for a change that was made once
+LEAST_ALIKE_AROUND = 0.4  # the same of the lines around the two places, on average
 LEAST_TEXT = 8  # characters of a phrase in a comment or a string: short ones are words of a language
 MOST_ADDED_LINES = 20
 MEMBER_CHARACTERS = 15_000  # searched for definitions on either side of a place
+AROUND_CHARACTERS = 600  # searched for the lines above and below a place
+MOST_COMPARED, MOST_COMPARED_LINE = 600, 120  # characters: comparing takes the square of their number
 MOST_CHECKED = 6  # places that are parsed
 STATEMENT = re.compile(
     r"\b(?:if|elif|else|return|await|for|while|in|is|not|raise|yield|assert|with|try|except|case|switch|throw|new|const|let"
@@ -112,10 +128,11 @@ class Producer:
         learned = learn(recent, is_late)
         learned.substitutions.update(members(recent, text))
         checked, reason, tree = 0, NO_REPEAT, None
-        for place in places(learned, text, cursor, lambda place: is_repeated(place, len(recent) - 1), is_late):
+        typed = line_at(text, cursor)
+        for place in places(learned, text, cursor, lambda place: is_wanted(place, len(recent) - 1), is_late):
             if checked == MOST_CHECKED or is_late():
                 break
-            if is_skipped(place, text):
+            if is_skipped(place, text) or not (is_repeated(place) or is_certain(place, text, typed)):
                 continue
             checked += 1
             problem = declined(place) or text_problem(text[place.start : place.end], place.new)
@@ -131,14 +148,73 @@ class Producer:
 # ── gate ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def is_repeated(place: Place, newest: int) -> bool:
-    """True if the user made this change several times, the last time just now, and it is complete in itself."""
+def is_wanted(place: Place, newest: int) -> bool:
+    """True if the user made this change just now, often enough or with few characters, and it is complete in itself."""
     evidence, substitution = place.evidence, place.substitution
-    if evidence.newest != newest or evidence.times < LEAST_TIMES[substitution.kind]:
+    if evidence.newest != newest or not (is_repeated(place) or is_small(substitution)):
         return False
     if not is_balanced(substitution.old) or not is_balanced(substitution.new):
         return False
     return substitution.kind != PHRASE or is_expression(substitution.old, substitution.new)
+
+
+def is_repeated(place: Place) -> bool:
+    """True if the user made this change several times."""
+    return place.evidence.times >= LEAST_TIMES[place.substitution.kind]
+
+
+def is_small(substitution: Substitution) -> bool:
+    """True if most characters of the replaced lines stay."""
+    old, new = substitution.old, substitution.new
+    return substitution.kind == LINES and len(old) <= MOST_COMPARED and is_alike(old, new, LEAST_ALIKE)
+
+
+def is_certain(place: Place, text: str, typed: str) -> bool:
+    """True if one change is enough: the cursor has left it, and the surroundings are alike. `typed`: its line now."""
+    is_finished = typed not in map(str.strip, place.substitution.new.split("\n"))
+    return is_finished and has_like_surroundings(place, text)
+
+
+def has_like_surroundings(place: Place, text: str) -> bool:
+    """True if the lines above and below a place are like those around a line that was changed."""
+    around = lines_around(text, place.start, place.end)
+    for origin in place.evidence.origins:
+        offset = text.find(origin.line)
+        if offset >= 0:
+            pairs = zip(around, lines_around(text, offset, offset + len(origin.line)), strict=True)
+            if sum(likeness(line, other) for line, other in pairs) / 2 >= LEAST_ALIKE_AROUND:
+                return True
+    return False
+
+
+def line_at(text: str, offset: int) -> str:
+    """The line at an offset, without the blanks around it."""
+    end = text.find("\n", offset)
+    return text[text.rfind("\n", 0, offset) + 1 : end if end >= 0 else len(text)].strip()
+
+
+def lines_around(text: str, start: int, end: int) -> tuple[str, str]:
+    """The nearest line with a word on either side of `[start, end)`, within AROUND_CHARACTERS; "" for none."""
+    above, below = text[max(0, start - AROUND_CHARACTERS) : start], text[end : end + AROUND_CHARACTERS]
+    above = above[: above.rfind("\n") + 1]  # `start` may be inside of a line
+    below = below[below.find("\n") + 1 :]
+    return next(filled(reversed(above.split("\n"))), ""), next(filled(below.split("\n")), "")
+
+
+def filled(lines: Iterable[str]) -> Iterator[str]:
+    """Lines that are not blank, without the blanks around them, as far as they are compared."""
+    return (stripped[:MOST_COMPARED_LINE] for line in lines if (stripped := line.strip()))
+
+
+def likeness(text: str, other: str) -> float:
+    """The share of equal characters in two texts."""
+    return difflib.SequenceMatcher(None, text, other, autojunk=False).ratio()
+
+
+def is_alike(text: str, other: str, least: float) -> bool:
+    """The same as `likeness(text, other) >= least`, faster where it is false."""
+    matcher = difflib.SequenceMatcher(None, text, other, autojunk=False)
+    return matcher.real_quick_ratio() >= least and matcher.quick_ratio() >= least and matcher.ratio() >= least
 
 
 def is_expression(old: str, new: str) -> bool:

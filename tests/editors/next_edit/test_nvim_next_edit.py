@@ -87,7 +87,7 @@ def asked_in_vain(seat: NvimSession) -> None:
         sent = [entry["message"] for entry in wire.messages if entry["to"] == "server"]
         requests = [message for message in sent if message.get("method") == "speclsp/nextEdit"]
         newest = requests[-1] if requests else {"params": {"textDocument": {"version": -1}}}
-        if newest["params"]["textDocument"]["version"] != version:
+        if newest["params"]["textDocument"].get("version") != version:
             return False
         answers = [entry["message"] for entry in wire.messages if entry["to"] == "editor"]
         return any(
@@ -184,3 +184,16 @@ def test_a_server_with_next_edits_off_is_never_asked_and_tab_stays_tab(seat):
     assert len(seat.wire.sent("speclsp/nextEdit")) == requests and seat.screen.edit == []
     seat.lua("require('speclsp.client').configure({ nextEdit = { enabled = true } })")
     seat.wire.wait(lambda wire: wire.status.get("next_edit"), "the setting to be back")
+
+
+def test_a_line_changed_once_is_offered_at_its_twin_when_the_cursor_has_left_it(seat):
+    case = "def {0}():\n    client = Client({0})\n    client.open_session(address)\n    assert client.is_open\n\n\n"
+    text = case.format("http") + case.format("https")
+    opened(seat, "cases.py", text)
+    seat.keys("3G$i, retry<Esc>")
+    has(seat, text.replace("address)", "address, retry)", 1).splitlines())
+    asked_in_vain(seat)
+    seat.keys("j")
+    offered(seat, 9)
+    seat.keys("<Tab><Tab>")
+    has(seat, text.replace("address)", "address, retry)").splitlines())

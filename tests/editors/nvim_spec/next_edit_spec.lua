@@ -119,6 +119,27 @@ specs["the hint is visible at a line without room behind it, beside the cursor"]
   end
 end
 
+specs["the next edit is requested once more when the cursor leaves the changed line"] = function(n)
+  open(n, "nil")
+  n:type("1G6lcwfetch<Esc>")
+  n:wait([[#fake.asked("speclsp/nextEdit") > 0]], "a request")
+  n:lua("vim.wait(200)")
+  local before = n:lua([[return #fake.asked("speclsp/nextEdit")]])
+  n:type("h")
+  n:lua("vim.wait(200)")
+  equal(n:lua([[return #fake.asked("speclsp/nextEdit")]]), before)
+  n:lua("fake.edit = " .. EDIT)
+  n:type("j")
+  sees(n, SHOWN)
+  local asked = n:lua([[return fake.asked("speclsp/nextEdit")]])
+  equal({ #asked, asked[#asked].position.line }, { before + 1, 1 })
+  n:type("<Esc>")
+  sees(n, {})
+  n:type("jj")
+  n:lua("vim.wait(200)")
+  equal(n:lua([[return #fake.asked("speclsp/nextEdit")]]), before + 1)
+end
+
 specs["columns are in the server's encoding"] = function(n)
   n:lua("fake.encoding = 'utf-16'")
   open(n, [[{ text = "fetch", range = { 2, 10, 2, 14 } }]])

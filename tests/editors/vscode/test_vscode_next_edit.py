@@ -127,6 +127,25 @@ def test_tab_accepts_a_near_edit_then_jumps_to_a_far_one_and_accepts_it(window: 
     assert [params["id"] for params in sent(window, "speclsp/nextEditAccepted")[-2:]] == shown[-2:]
 
 
+def test_a_line_changed_once_is_offered_at_its_twin_when_the_cursor_has_left_it(window: Window) -> None:
+    case = (
+        "def test_{0}(self):\n    client = Client({0})\n    client.open_session(one)\n    assert client.is_open\n\n\n"
+    )
+    window.show("cases.py", case.format("http") + case.format("https"))
+    before = len(requests(window))
+    window.press("Control+Home", "ArrowDown", "ArrowDown", "End", "ArrowLeft")
+    window.type(", retry", 10)
+    until(lambda: len(requests(window)) == before + 1, "a request")
+    nothing_is_shown(window)
+    window.press("ArrowDown")
+    hint = ("    assert client.is_open", "→ Edit at line 9 (Tab)")
+    shows(window, [hint, ("    client.open_session(one)", ", retry")], [])
+    assert len(requests(window)) == before + 2
+    window.press("Escape", "ArrowDown")
+    time.sleep(NO_REQUEST_S)
+    assert len(requests(window)) == before + 2, "the same text is requested once more only"
+
+
 def test_one_undo_takes_an_accepted_edit_back(window: Window) -> None:
     rename_twice(window, "undo.py")
     offered(window)

@@ -1,6 +1,7 @@
 --- Next edits: requests one after each change, and shows it until the text changes.
 ---
 ---     a change    removes the shown edit, cancels the open request, and requests the next edit after a pause
+---     leaving     the changed line requests it once more: the line is finished then
 ---     an answer   counts only while the text is that of its request
 ---     accepting   jumps to an edit that is far away, else applies it and requests the following one
 ---
@@ -21,6 +22,7 @@ local SETTLED_MS, TYPING_PAUSE_MS = 50, 300 -- after a change in normal mode, in
 
 ---@class speclsp.EditRequest: speclsp.Text
 ---@field client vim.lsp.Client
+---@field row integer of the cursor
 ---@field id? integer
 
 ---@class speclsp.ShownEdit: speclsp.Text
@@ -32,7 +34,8 @@ local SETTLED_MS, TYPING_PAUSE_MS = 50, 300 -- after a change in normal mode, in
 local M = {}
 local shown ---@type speclsp.ShownEdit?
 local pending ---@type speclsp.EditRequest?
-local requested ---@type speclsp.Text? text of the newest request, answered or not
+local requested ---@type speclsp.EditRequest? the newest request, answered or not
+local followed ---@type speclsp.Text? text that is not requested again when the cursor leaves its line
 local left ---@type speclsp.Text? text whose edit was removed because the user left its window
 local timer ---@type uv.uv_timer_t?
 
@@ -135,6 +138,7 @@ end
 local function show(request, edit, hunk)
   remove("replaced")
   local buf = request.buf
+  followed = request
   local unmap = require("speclsp.keys").map_edit(buf)
   shown = { buf = buf, tick = request.tick, client = request.client, edit = edit, hunk = hunk, unmap = unmap }
   view.show(buf, hunk, options.now.keys.accept_edit)
@@ -183,6 +187,7 @@ local function ask(client, trigger)
   lsp_client.sync_text(client, request.buf)
   pending, requested, left = request, request, nil
   local row, col = unpack(api.nvim_win_get_cursor(0))
+  request.row = row
   local column = item.column_of(api.nvim_get_current_line(), col, client.offset_encoding)
   local params = {
     textDocument = { uri = vim.uri_from_bufnr(request.buf), version = vim.lsp.util.buf_versions[request.buf] },
@@ -227,6 +232,18 @@ function M.changed(is_typing)
   end
 end
 
+--- React to a move of the cursor.
+function M.moved()
+  local text = current_text()
+  if shown or not same(requested, text) or same(followed, text) then
+    return
+  end
+  if requested and requested.row ~= api.nvim_win_get_cursor(0)[1] then
+    followed, requested = text, nil
+    M.changed(false)
+  end
+end
+
 --- Remove the shown edit and cancel the request.
 ---@param reason "replaced"|"cancelled"
 function M.clear(reason)
@@ -255,6 +272,7 @@ function M.on(buf, group)
   on({ "TextChanged", "InsertLeave" }, function()
     M.changed(false)
   end, "request the next edit")
+  on({ "CursorMoved", "CursorMovedI" }, M.moved, "request the next edit when a line is finished")
   on({ "BufLeave", "WinLeave" }, function()
     left = shown or pending or left
     M.clear("cancelled")

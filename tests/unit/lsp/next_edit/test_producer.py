@@ -40,6 +40,10 @@ class Desk:
         self.document.apply([{"range": span, "text": new}], "utf-32")
         self.cursor = self.document.offset({"line": line, "character": column}, "utf-32")
 
+    def move_to(self, line: int) -> None:
+        """Move the cursor to the start of a line."""
+        self.cursor = self.document.offset({"line": line, "character": 0}, "utf-32")
+
     def propose(self) -> Proposal | str:
         """The edit that would be shown now."""
         document = self.document
@@ -97,6 +101,42 @@ def test_after_the_second_change_the_next_place_is_offered():
     assert isinstance(proposal, Proposal)
     assert desk.applied(proposal).split("\n")[2] == "read_2 = lib.read(shared.file, 2)"
     assert desk.document.text[proposal.start : proposal.end] == "open_file"
+
+
+CASE = (
+    "def test_{0}(self):\n    client = Client({0})\n    client.open_session(address)\n    assert client.is_open\n\n\n"
+)
+CASES = "".join(map(CASE.format, ("http", "https")))
+
+
+def test_a_small_change_of_a_whole_line_is_offered_after_one_time_in_like_surroundings():
+    desk = Desk(CASES)
+    desk.change("address)", "address, retry)", 2)
+    assert desk.propose() == NO_REPEAT, "the line may still be typed"
+    desk.move_to(3)
+    proposal = desk.propose()
+    assert isinstance(proposal, Proposal) and proposal.kind == LINES
+    assert desk.applied(proposal) == CASES.replace("address)", "address, retry)")
+
+
+FIRST = CASE.format("http")
+ELSEWHERE = "for port in range(9):\n    client.open_session(address)\n    print(port)\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("address)", "address, retry)", FIRST + ELSEWHERE),
+        ("client.open_session(address)", "self.connect_again()", CASES),
+        ("address)", "address, retry)", FIRST + CASE.format("https").replace("address)", "address, 5)")),
+    ],
+    ids=["other surroundings", "most characters changed", "another old line"],
+)
+def test_nothing_else_is_offered_after_one_time(old: str, new: str, text: str):
+    desk = Desk(text)
+    desk.change(old, new, 2)
+    desk.move_to(3)
+    assert desk.propose() == NO_REPEAT
 
 
 def test_a_place_that_the_user_passed_means_that_the_change_is_no_rule():
