@@ -43,7 +43,7 @@ coverage: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## 
 # Writes docs/reliability.md from the results.
 SOAK := $(BIN)/python -m pytest -m promise --soak --durations=12
 SIDE_BY_SIDE := tests/faults/processes/test_no_leaks.py tests/faults/messages/test_fuzzed_messages.py
-soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## the promise tests at full length (up to 42 min on 2 cores)
+soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## the promise tests at full length (28 to 42 min on 2 cores)
 	@code=0; $(SOAK) $(SIDE_BY_SIDE:%=--ignore=%) || code=$$?; $(BIN)/python tests/promises.py; \
 	$(SOAK) -n 4 --dist worksteal $(SIDE_BY_SIDE) || code=$$?; $(BIN)/python tests/promises.py --part; exit $$code
 

@@ -128,11 +128,11 @@ class Producer:
         learned = learn(recent, is_late)
         learned.substitutions.update(members(recent, text))
         checked, reason, tree = 0, NO_REPEAT, None
-        typed = line_at(text, cursor)
+        cursor_line = line_at(text, cursor)
         for place in places(learned, text, cursor, lambda place: is_wanted(place, len(recent) - 1), is_late):
             if checked == MOST_CHECKED or is_late():
                 break
-            if is_skipped(place, text) or not (is_repeated(place) or is_certain(place, text, typed)):
+            if is_skipped(place, text) or not (is_repeated(place) or is_certain(place, text, cursor_line)):
                 continue
             checked += 1
             problem = declined(place) or text_problem(text[place.start : place.end], place.new)
@@ -169,9 +169,9 @@ def is_small(substitution: Substitution) -> bool:
     return substitution.kind == LINES and len(old) <= MOST_COMPARED and is_alike(old, new, LEAST_ALIKE)
 
 
-def is_certain(place: Place, text: str, typed: str) -> bool:
-    """True if one change is enough: the cursor has left it, and the surroundings are alike. `typed`: its line now."""
-    is_finished = typed not in map(str.strip, place.substitution.new.split("\n"))
+def is_certain(place: Place, text: str, cursor_line: str) -> bool:
+    """True if one change is enough: the cursor has left the changed line, and the surroundings are alike."""
+    is_finished = cursor_line not in map(str.strip, place.substitution.new.split("\n"))
     return is_finished and has_like_surroundings(place, text)
 
 

@@ -1,0 +1,111 @@
+"""Cost of next edits at the keys: the same typing without and with them, in turn, compared key by key.
+
+    python -m benchmarks next-edit-cost --model NAME [--minutes 2] [--runs 3]
+
+    along    answers to keys that agree with the suggestion on screen
+    all      answers that came before the next key
+
+A key counts if it was answered in every run. Its time is the median of its runs, and the ratio is the median over the
+keys of (with / without). The interval draws keys with replacement. Writes
+benchmarks/results/next-edit-cost-<pair>.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks import pairs, results_file
+from benchmarks.keystrokes.keystrokes import ROOT, chosen, recordings, type_all
+from benchmarks.keystrokes.language_server import serving
+from benchmarks.keystrokes.recording import Recording
+from benchmarks.keystrokes.replay_editor import Press
+from benchmarks.quality.scoring import bootstrap
+from speclsp.cli import complete, terminal
+from speclsp.config import Config
+from speclsp.errors import InputError
+from speclsp.weights import auto_choice
+
+MINUTES, RUNS = 2.0, 3
+ARMS = (False, True)  # without next edits, with them
+
+Key = tuple[str, int, str]  # document, its version, kind of the key
+Presses = Mapping[Key, Press]
+
+
+def typed(settings: Config, plan: Sequence[tuple[Recording, float]], next_edits: bool) -> Presses:
+    """One run of the recordings against a server of its own."""
+    with terminal.progress() as bar, serving(settings) as server:
+        server.begin(ROOT)
+        gc.freeze()  # a collection of the imports' objects would delay keys
+        runs = type_all(server, plan, bar, None, next_edits)
+        server.end()
+    return {(press.uri, press.version, press.kind): press for run in runs for press in run.presses}
+
+
+def compared(without: Sequence[Presses], with_edits: Sequence[Presses]) -> dict[str, Any]:
+    """The times of both arms, of the keys that all runs have."""
+    runs = [*without, *with_edits]
+    keys = [key for key in runs[0] if all(key in run and run[key].fresh for run in runs)]
+    along = [key for key in keys if all(run[key].along for run in runs)]
+    return {
+        name: of_keys([(median_ms(without, key), median_ms(with_edits, key)) for key in of_kind])
+        for name, of_kind in (("along", along), ("all", keys))
+    }
+
+
+def median_ms(runs: Sequence[Presses], key: Key) -> float:
+    """The median time of a key's answers."""
+    return statistics.median(run[key].answer_ms for run in runs)
+
+
+def of_keys(times_ms: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Medians of (without, with), and of their ratio."""
+    import numpy as np
+
+    if not times_ms:
+        return {"keys": 0}
+    without, with_edits = np.array(times_ms).T
+    ratios = with_edits / without
+    drawn = np.random.default_rng(bootstrap.SEED).integers(0, len(ratios), (bootstrap.DRAWS, len(ratios)))
+    ratio = bootstrap.interval(float(np.median(ratios)), np.median(ratios[drawn], axis=1))
+    return {
+        "keys": len(ratios),
+        "without_ms": round(float(np.median(without)), 3),
+        "with_ms": round(float(np.median(with_edits)), 3),
+        "ratio": ratio and ratio.json(),
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks next-edit-cost`."""
+    pairs.add_arguments(parser)
+    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"of typing in a run (default: {MINUTES:g})")
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"of each arm (default: {RUNS})")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0. Raises InputError, SpeclspError."""
+    if not options.minutes > 0 or options.runs < 1:
+        raise InputError(f"--minutes {options.minutes:g} --runs {options.runs}: expected numbers above 0.")
+    plan = chosen(recordings(), options.minutes)
+    for settings in pairs.settings(options):
+        pair = settings.model
+        if pair != "echo":
+            card, _ = auto_choice.auto(settings)
+            with terminal.progress() as bar:
+                complete.fetch(settings, card, bar)
+            pair = card.name
+        runs: dict[bool, list[Presses]] = {arm: [] for arm in ARMS}
+        for _ in range(options.runs):
+            for arm in ARMS:
+                runs[arm].append(typed(settings, plan, arm))
+        figures = compared(runs[False], runs[True])
+        for name, row in figures.items():
+            print(f"{name}: " + "  ".join(f"{key} {value}" for key, value in row.items()))
+        summary = {"pair": pair, "minutes": options.minutes, "runs": options.runs, **figures}
+        print(f"wrote {results_file.write('next-edit-cost', summary, f'next-edit-cost-{pair}')}")
+    return 0
