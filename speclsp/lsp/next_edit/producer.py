@@ -46,7 +46,7 @@ PRODUCER = "rules"  # its name in explanations
 BUDGET_MS = 8.0  # of the processor; the last step may overrun it by a little
 WARM_UP_MS = 1000.0
 LEAST_TIMES = {RENAME: 2, PHRASE: 2, LINES: 2, ARGUMENT: 3, MEMBER: 2}
-LEAST_ALIKE = 0.8  # share of equal characters, of lines and their successors, for a change that was made once
+LEAST_KEPT = 0.8  # share of the characters of lines that stay, in a change that was made once
 LEAST_ALIKE_AROUND = 0.4  # the same of the lines around the two places, on average
 LEAST_TEXT = 8  # characters of a phrase in a comment or a string: short ones are words of a language
 MOST_ADDED_LINES = 20
@@ -166,7 +166,7 @@ def is_repeated(place: Place) -> bool:
 def is_small(substitution: Substitution) -> bool:
     """True if most characters of the replaced lines stay."""
     old, new = substitution.old, substitution.new
-    return substitution.kind == LINES and len(old) <= MOST_COMPARED and is_alike(old, new, LEAST_ALIKE)
+    return substitution.kind == LINES and len(old) <= MOST_COMPARED and is_alike(old, new, LEAST_KEPT)
 
 
 def is_certain(place: Place, text: str, cursor_line: str) -> bool:
