@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import random
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter, sleep
@@ -30,7 +29,7 @@ READING_MS = 350  # from when it is seen to when it is accepted
 ACCEPTED = 0.5  # share of the suggestions that agree with the recording
 WORTH_CHARACTERS = 4  # shorter ones are typed
 QUIET_S, COUNTING_S = 0.1, 0.02  # from an answer until the engine is idle; time of reading its counters
-SETTLED_S = 0.3  # from a change to the request for a next edit
+SETTLED_S, MOMENT_S = 0.3, 0.001  # from a change to the request for a next edit; a moment after it
 AHEAD_KEYS = 250  # keys of the recording searched for the text after accepting
 
 EditRequests = list[tuple[int, float]]  # (number of the request, time in s)
@@ -101,7 +100,8 @@ class Editor:
         self.server, self.uri, self.language, self.text = server, uri, language, text
         self.cursor, self.version = 0, 1
         self.presses: list[Press] = []
-        self.edit_requests, self.timer = edit_requests, threading.Timer(0.0, lambda: None)
+        self.edit_requests = edit_requests
+        self.settling: tuple[float, dict[str, Any]] | None = None  # when the next edit is requested, and its params
         server.open(uri, language, text)
 
     @property
@@ -159,21 +159,31 @@ class Editor:
         kind = "accept" if accepted else key.kind
         new_press = Press(self.language, self.uri, kind, self.version, number, now_s, late_ms, along, accepted=accepted)
         self.presses.append(new_press)
-        self.timer.cancel()
-        if self.edit_requests is not None and (key.text or key.end > key.start):
-            self.timer = threading.Timer(
-                SETTLED_S, self.request_next_edit, (self.edit_requests, self.version, params["position"])
-            )
-            self.timer.start()
+        self.settling = None
+        if key.text or key.end > key.start:
+            document = {"uri": self.uri, "version": self.version}
+            edit_params = {"textDocument": document, "position": params["position"], "trigger": "edit"}
+            self.settling = now_s + SETTLED_S, edit_params
         return new_press
 
-    def request_next_edit(self, requests: EditRequests, version: int, place: dict[str, int]) -> None:
-        """Send speclsp/nextEdit."""
-        number = self.server.number()
-        requests.append((number, perf_counter()))
-        document = {"uri": self.uri, "version": version}
-        params = {"textDocument": document, "position": place, "trigger": "edit"}
-        self.server.send({"id": number, "method": "speclsp/nextEdit", "params": params})
+    def rest(self, until_s: float) -> None:
+        """Sleep until then. Requests the next edit when the text settles: the thread of a timer would delay keys."""
+        if self.settling is not None and self.edit_requests is not None and self.settling[0] < until_s:
+            settled_s, params = self.settling
+            self.settling = None
+            sleep(max(0.0, settled_s - perf_counter()))
+            number = self.server.number()
+            self.edit_requests.append((number, perf_counter()))
+            self.server.send({"id": number, "method": "speclsp/nextEdit", "params": params})
+        sleep(max(0.0, until_s - perf_counter()))
+
+    def answered(self, press: Press, until_s: float) -> bool:
+        """Wait for the answer to a key; True if it came in time. The next edit is requested meanwhile."""
+        settled_s = self.settling[0] if self.settling is not None else until_s
+        if self.server.answered(press.number, min(settled_s, until_s) - perf_counter()):
+            return True
+        self.rest(min(settled_s + MOMENT_S, until_s))
+        return self.server.answered(press.number, until_s - perf_counter())
 
     def note(self, press: Press) -> None:
         """Record the answer to a key press, if the text is still that of its request."""
@@ -217,7 +227,6 @@ def replay(
     for press in editor.presses:  # those that were answered after the next key
         server.answered(press.number, ANSWER_S)
         editor.note(press)
-    editor.timer.cancel()
     for number, _ in edit_requests or ():
         server.answered(number, ANSWER_S)
     server.close(uri)
@@ -226,12 +235,12 @@ def replay(
 
 def let_pass(editor: Editor, until_s: float) -> None:
     """Wait; if the wait is long enough for the engine to become idle, record its counters."""
-    sleep(max(0.0, until_s - COUNTING_S - perf_counter()))
+    editor.rest(until_s - COUNTING_S)
     press, answers = editor.newest, editor.server.answers
     if press is not None and press.number in answers and answers[press.number][0] + QUIET_S < perf_counter():
         counts = editor.server.metrics()
         press.counted = counts if not counts.get("speclsp_running_requests") else None
-    sleep(max(0.0, until_s - perf_counter()))
+    editor.rest(until_s)
 
 
 def look(editor: Editor, keys: Sequence[Key], until_s: float) -> tuple[Key, int] | None:
@@ -241,14 +250,14 @@ def look(editor: Editor, keys: Sequence[Key], until_s: float) -> tuple[Key, int]
     """
     press = editor.newest
     reading_s = READING_MS / 1000
-    if press is None or not editor.server.answered(press.number, until_s - reading_s - perf_counter()):
+    if press is None or not editor.answered(press, until_s - reading_s):
         return None
     end, rest = editor.screen()
     accepted = landing(editor.text, editor.cursor, end, rest, keys)
     seen_s = max(editor.server.answers[press.number][0], press.sent_s + reading_s)
     if accepted is None or seen_s + reading_s >= until_s:
         return None
-    sleep(max(0.0, seen_s + reading_s - perf_counter()))
+    editor.rest(seen_s + reading_s)
     return accepted
 
 
