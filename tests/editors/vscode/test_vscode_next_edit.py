@@ -135,15 +135,17 @@ def test_a_line_changed_once_is_offered_at_its_twin_when_the_cursor_has_left_it(
     before = len(requests(window))
     window.press("Control+Home", "ArrowDown", "ArrowDown", "End", "ArrowLeft")
     window.type(", retry", 10)
-    until(lambda: len(requests(window)) == before + 1, "a request")
+    until(lambda: len(requests(window)) > before, "a request")
+    time.sleep(NO_REQUEST_S)  # on a slow machine a pause between two keys may have requested one, too
+    before = len(requests(window))
     nothing_is_shown(window)
     window.press("ArrowDown")
     hint = ("    assert client.is_open", "→ Edit at line 9 (Tab)")
     shows(window, [hint, ("    client.open_session(one)", ", retry")], [])
-    assert len(requests(window)) == before + 2
+    assert len(requests(window)) == before + 1
     window.press("Escape", "ArrowDown")
     time.sleep(NO_REQUEST_S)
-    assert len(requests(window)) == before + 2, "the same text is requested once more only"
+    assert len(requests(window)) == before + 1, "the same text is requested once more only"
 
 
 def test_one_undo_takes_an_accepted_edit_back(window: Window) -> None:
