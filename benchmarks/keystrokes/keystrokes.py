@@ -156,16 +156,21 @@ def edits_of(typed: Sequence[Typed], answers: Mapping[int, tuple[float, dict[str
     return {"requests": len(requests), "shown": shown, "ms": times_ms}
 
 
+def fetched(settings: Config, bar: terminal.ProgressLine) -> str:
+    """The name of the pair of `settings`, downloaded if it must be. Raises SpeclspError."""
+    if settings.model == "echo":
+        return settings.model
+    card, _ = auto_choice.auto(settings)
+    complete.fetch(settings, card, bar)
+    return card.name
+
+
 def bench(settings: Config, minutes: float, workspace: Path | None = None, next_edits: bool = False) -> bool:
     """Replay against one pair, print the table, write the JSON. True if all answers were correct."""
     everything = recordings()
     plan = chosen(everything if workspace is None else lying_in(workspace, everything), minutes)
     with terminal.progress() as bar:
-        pair = settings.model
-        if pair != "echo":
-            card, _ = auto_choice.auto(settings)
-            complete.fetch(settings, card, bar)
-            pair = card.name
+        pair = fetched(settings, bar)
         bar.step(0.0, f"loading {pair}")
         with serving(settings) as server:
             server.begin(ROOT if workspace is None else workspace.as_uri())

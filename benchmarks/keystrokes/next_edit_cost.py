@@ -19,14 +19,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import pairs, results_file
-from benchmarks.keystrokes.keystrokes import ROOT, chosen, recordings, type_all
+from benchmarks.keystrokes.keystrokes import ROOT, chosen, fetched, recordings, type_all
 from benchmarks.keystrokes.language_server import serving
 from benchmarks.keystrokes.recording import Recording
 from benchmarks.keystrokes.replay_editor import Press
-from speclsp.cli import complete, terminal
+from speclsp.cli import terminal
 from speclsp.config import Config
 from speclsp.errors import InputError
-from speclsp.weights import auto_choice
 
 MINUTES, RUNS = 1.0, 4
 ARMS = (False, True)  # without next edits, with them
@@ -93,12 +92,8 @@ def main(options: argparse.Namespace) -> int:
         raise InputError(f"--minutes {options.minutes:g} --runs {options.runs}: expected numbers above 0.")
     plan = chosen(recordings(), options.minutes)
     for settings in pairs.settings(options):
-        pair = settings.model
-        if pair != "echo":
-            card, _ = auto_choice.auto(settings)
-            with terminal.progress() as bar:
-                complete.fetch(settings, card, bar)
-            pair = card.name
+        with terminal.progress() as bar:
+            pair = fetched(settings, bar)
         runs: dict[bool, list[Presses]] = {arm: [] for arm in ARMS}
         for number in range(options.runs):
             for arm in ARMS if number % 2 == 0 else ARMS[::-1]:  # neither arm is always the later one

@@ -29,7 +29,7 @@ READING_MS = 350  # from when it is seen to when it is accepted
 ACCEPTED = 0.5  # share of the suggestions that agree with the recording
 WORTH_CHARACTERS = 4  # shorter ones are typed
 QUIET_S, COUNTING_S = 0.1, 0.02  # from an answer until the engine is idle; time of reading its counters
-SETTLED_S, MOMENT_S = 0.3, 0.001  # from a change to the request for a next edit; a moment after it
+SETTLED_S = 0.3  # from a change to the request for a next edit
 AHEAD_KEYS = 250  # keys of the recording searched for the text after accepting
 
 EditRequests = list[tuple[int, float]]  # (number of the request, time in s)
@@ -168,7 +168,7 @@ class Editor:
 
     def rest(self, until_s: float) -> None:
         """Sleep until then. Requests the next edit when the text settles: the thread of a timer would delay keys."""
-        if self.settling is not None and self.edit_requests is not None and self.settling[0] < until_s:
+        if self.settling is not None and self.edit_requests is not None and self.settling[0] <= until_s:
             settled_s, params = self.settling
             self.settling = None
             sleep(max(0.0, settled_s - perf_counter()))
@@ -182,7 +182,7 @@ class Editor:
         settled_s = self.settling[0] if self.settling is not None else until_s
         if self.server.answered(press.number, min(settled_s, until_s) - perf_counter()):
             return True
-        self.rest(min(settled_s + MOMENT_S, until_s))
+        self.rest(min(settled_s, until_s))
         return self.server.answered(press.number, until_s - perf_counter())
 
     def note(self, press: Press) -> None:

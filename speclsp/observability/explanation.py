@@ -90,7 +90,7 @@ def is_alive(record: Record) -> bool:
 
 
 def is_being_written(path: Path) -> bool:
-    """False for the new file of a server that was killed before it replaced its old one."""
+    """True while the server runs that began this file, which is to replace its old one."""
     import psutil
 
     pid = path.name.removeprefix(".explain-").partition(".")[0]

@@ -4,8 +4,8 @@
 
     gate       the change was made at least twice, its last time in the newest edit, and no place between was left as it
                was; tokens around it agree; the same kind of text (code, string, comment); an identifier in its scope
-               or: whole lines were changed a little, once, the cursor has left them, and the lines around the place
-               are like those around them
+               or: whole lines were changed a little, once; the cursor has left them; the lines above and below the
+               place are like those above and below the change
     filters    nothing of the last edits is undone; more than whitespace changes; the syntax gets no worse; no secret;
                at most 20 lines more
 
@@ -33,6 +33,7 @@ from speclsp.lsp.next_edit.substitutions import (
     RecentEdit,
     Substitution,
     learn,
+    likeness,
 )
 from speclsp.lsp.reasons import NO_RECENT_EDIT, NO_REPEAT, UNFIT, Reason
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
@@ -47,7 +48,7 @@ BUDGET_MS = 8.0  # of the processor; the last step may overrun it by a little
 WARM_UP_MS = 1000.0
 LEAST_TIMES = {RENAME: 2, PHRASE: 2, LINES: 2, ARGUMENT: 3, MEMBER: 2}
 LEAST_KEPT = 0.8  # share of the characters of lines that stay, in a change that was made once
-LEAST_ALIKE_AROUND = 0.4  # the same of the lines around the two places, on average
+LEAST_ALIKE_AROUND = 0.4  # share of equal characters, of the lines above and below the two places, on average
 LEAST_TEXT = 8  # characters of a phrase in a comment or a string: short ones are words of a language
 MOST_ADDED_LINES = 20
 MEMBER_CHARACTERS = 15_000  # searched for definitions on either side of a place
@@ -204,11 +205,6 @@ def lines_around(text: str, start: int, end: int) -> tuple[str, str]:
 def filled(lines: Iterable[str]) -> Iterator[str]:
     """Lines that are not blank, without the blanks around them, as far as they are compared."""
     return (stripped[:MOST_COMPARED_LINE] for line in lines if (stripped := line.strip()))
-
-
-def likeness(text: str, other: str) -> float:
-    """The share of equal characters in two texts."""
-    return difflib.SequenceMatcher(None, text, other, autojunk=False).ratio()
 
 
 def is_alike(text: str, other: str, least: float) -> bool:

@@ -160,13 +160,18 @@ def _alike(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
         return
     for line in old:
         ratios = [
-            difflib.SequenceMatcher(None, line.strip(), other.strip(), autojunk=False).ratio()
+            likeness(line.strip(), other.strip())
             for other in new[start:]
             if len(line) <= MOST_LINE_CHARACTERS and len(other) <= MOST_LINE_CHARACTERS
         ]
         if ratios and max(ratios) >= LEAST_ALIKE:
             start += ratios.index(max(ratios)) + 1
             yield line, new[start - 1]
+
+
+def likeness(text: str, other: str) -> float:
+    """The share of equal characters in two texts."""
+    return difflib.SequenceMatcher(None, text, other, autojunk=False).ratio()
 
 
 def is_block(old: Sequence[str], new: Sequence[str]) -> bool:
