@@ -374,10 +374,13 @@ class Window:
         row.click()
 
     def list_notifications(self) -> None:
-        """Opens the list of notifications. The key is repeated, as the window may not have read its keybindings yet."""
+        """Opens the list of notifications.
+
+        The key is repeated, as the window may not have read its keybindings yet, and as an open list closes by itself
+        when its last notification ends.
+        """
         opened = self.page.locator(CENTER)
-        until(lambda: opened.count() or self.press("Control+Alt+n"), "the list of notifications opens")
-        opened.wait_for()
+        until(lambda: opened.is_visible() or self.press("Control+Alt+n"), "the list of notifications opens")
 
     def notifications(self) -> list[tuple[str, str]]:
         """(severity, text) of every notification that is not closed, including those no longer on the screen."""
