@@ -6,7 +6,8 @@
               └─► edit_examples.py ─► format "window" ─► prompt; the window's new lines
 
 Deterministic: every choice follows from the seed, a package's name and a path. Packages are mixed in a fixed order. A
-line of the file is {"split", "kind", "package", "prompt", "answer", "weights"}, the last three in tokens.
+line of the file is {"split", "kind", "package", "prompt", "answer", "weights"}, the last three in tokens. A fill-in
+example has "other_files" too: true if its answer has a name that the prompt shows in other files only.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ FILL_PER_PACKAGE, DERIVABLE_PER_PACKAGE = 45, 60
 OTHER_SHARE, UNCHANGED_SHARE = 0.2, 0.4
 CHANGED_WEIGHT = 4.0  # of the tokens of changed lines
 END = "<|endoftext|>"
+OTHER_FILES = "other_files"
 KINDS = {FILL: ("line", "end", "block"), NEXT_EDIT: ("derivable", "half-typed", "other", "unchanged")}  # by job
 
 Row = dict[str, Any]
@@ -101,7 +103,8 @@ def fill_rows(package: releases.Learned, encoder: Encoder) -> Iterator[Row]:
             budget, others = draw.choice(fill_examples.BUDGETS), fill_examples.open_beside(path, texts, draw)
             request = fill_examples.request_of(cut, root, path, others, budget)
             if request is not None:
-                yield {"kind": cut.kind, "package": package.name, **encoder.fill(cut, request)}
+                row = {"kind": cut.kind, "package": package.name, **encoder.fill(cut, request)}
+                yield row | {OTHER_FILES: fill_examples.has_name_of_other_files(cut, request)}
                 count += 1
         if count >= FILL_PER_PACKAGE:
             return

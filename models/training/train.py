@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,7 +31,7 @@ import torch
 from torch import nn
 
 import speclsp.engine  # noqa: F401 - before torch is imported: it sets the OpenMP wait policy
-from models.training.data import KINDS, MODEL, OUT
+from models.training.data import KINDS, MODEL, OTHER_FILES, OUT
 from speclsp import private_files
 from speclsp.engine.model.cpu_linears import quicker_float
 from speclsp.engine.training import lora, training_state
@@ -61,6 +62,7 @@ class Plan:
     seed: int
     most_tokens: int = MOST_TOKENS
     jobs: str = ",".join(KINDS)
+    other_files_share: float = 0.0  # of the examples whose answer needs a name from another file; 0: as in the data
 
 
 class Training:
@@ -69,7 +71,8 @@ class Training:
     def __init__(self, learner: Learner, rows: Sequence[dict[str, Any]], plan: Plan, work: Path) -> None:
         self.learner, self.plan, self.work = learner, plan, work
         rows = [row for row in rows if any(row["kind"] in KINDS[job] for job in plan.jobs.split(","))]
-        self.learned = examples_of(rows, "train", plan.most_tokens)
+        learned = with_share([row for row in rows if row["split"] == "train"], plan.other_files_share)
+        self.learned = examples_of(learned, "train", plan.most_tokens)
         self.held_out = examples_of(rows, "held-out", plan.most_tokens)[:HELD_OUT_EXAMPLES]
         if len(self.learned) < ACCUMULATED:
             raise InputError(f"there are {len(self.learned)} examples to train on; a step takes {ACCUMULATED}.")
@@ -153,6 +156,25 @@ def islice_from(steps: Iterator[list[int]], done: int) -> Iterator[list[int]]:
     return steps
 
 
+def with_share(rows: Sequence[dict[str, Any]], share: float) -> Sequence[dict[str, Any]]:
+    """The rows, those that need a name from another file repeated until they are `share` of any beginning.
+
+    Both kinds keep their order, and each other row occurs once. A share of 0 changes nothing. Raises InputError.
+    """
+    if not 0.0 <= share < 1.0:
+        raise InputError(f"--other-files-share {share:g}: expected 0 or more, and less than 1.")
+    needing = [row for row in rows if row.get(OTHER_FILES)]
+    if not (share and needing):
+        return rows
+    repeated, mixed, due = cycle(needing), [], 0.0
+    for row in rows:
+        if not row.get(OTHER_FILES):
+            due += share / (1.0 - share)
+            mixed += [row, *islice(repeated, int(due))]
+            due -= int(due)
+    return mixed
+
+
 def examples_of(rows: Sequence[dict[str, Any]], split: str, most_tokens: int) -> list[Example]:
     """The examples of a split with at most `most_tokens` tokens, in the order of the data."""
     examples = [Example(row["prompt"], row["answer"], row["weights"]) for row in rows if row["split"] == split]
@@ -197,6 +219,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--first-layer", type=int, default=8, help="layers below it are left alone (8)")
     parser.add_argument("--most-tokens", type=int, default=MOST_TOKENS, help="longer examples are left out (900)")
     parser.add_argument("--jobs", nargs="+", choices=KINDS, default=list(KINDS), help="whose examples (default: both)")
+    parser.add_argument(
+        "--other-files-share",
+        type=float,
+        default=0.0,
+        help="of the examples that need a name from another file (as in the data)",
+    )
     parser.add_argument("--peak-rate", type=float, default=3e-4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=0, help="examples at a time (default: one for each core)")
@@ -235,6 +263,7 @@ def main(arguments: Sequence[str]) -> int:
             seed=options.seed,
             most_tokens=options.most_tokens,
             jobs=",".join(job for job in KINDS if job in options.jobs),
+            other_files_share=options.other_files_share,
         )
         is_done = Training(learner, rows, plan, options.work).run(options.minutes * 60, lambda: bool(stopped))
     except (SpeclspError, OSError) as error:

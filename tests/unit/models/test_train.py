@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from support.source_tree import ROOT
 
-from models.training import export, train
+from models.training import data, export, train
 from speclsp.engine.training import lora
 from speclsp.engine.training.learning import Learner
 from speclsp.engine.training.lora import LoraShape
@@ -103,6 +105,28 @@ def test_every_example_is_seen_once_before_any_is_seen_again():
     epochs = [[next(steps) for _ in range(2)] for _ in range(2)]
     assert epochs[0] == [list(range(8)), list(range(8, 16))]
     assert len({number for step in epochs[1] for number in step}) == 16 and epochs[1] != epochs[0]
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=40), st.floats(0.05, 0.9))
+def test_examples_that_need_another_file_have_their_share_of_any_beginning(needs: list[bool], share: float):
+    rows = [{"number": number, data.OTHER_FILES: need} for number, need in enumerate(needs)]
+    mixed = train.with_share(rows, share)
+    if any(needs):
+        assert [row for row in mixed if not row[data.OTHER_FILES]] == [row for row in rows if not row[data.OTHER_FILES]]
+        plain = repeated = 0
+        for row in mixed:
+            plain, repeated = plain + (not row[data.OTHER_FILES]), repeated + row[data.OTHER_FILES]
+            assert repeated <= plain * share / (1 - share) + 1e-6
+        assert repeated >= int(plain * share / (1 - share) - 1e-6)
+    else:
+        assert mixed == rows
+    assert train.with_share(rows, 0.0) == rows
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
+def test_a_share_outside_of_its_range_is_refused(share: float):
+    with pytest.raises(InputError, match="--other-files-share"):
+        train.with_share([], share)
 
 
 def test_an_adapter_is_exported_with_a_card_that_names_its_weights(tmp_path: Path):

@@ -148,6 +148,19 @@ def test_the_answer_of_a_fill_in_begins_with_the_half_typed_word_which_has_no_we
     assert row["weights"] == [*(1.0 if end > heal else 0.0 for end in ends), 1.0]
 
 
+def test_an_example_needs_another_file_if_its_answer_has_a_name_that_only_that_file_shows():
+    def needs(answer: str, line: str = "    return ", suffix: str = "") -> bool:
+        extra = (fill_examples.Extra(filename="p/other.py", text="def fetch_value(key): ..."),)
+        request = fill_examples.Request(prefix="import os\n", line_prefix=line, suffix=suffix, extra=extra)
+        return fill_examples.has_name_of_other_files(fill_examples.Cut("end", "", 0, answer, True), request)
+
+    assert needs("fetch_value(3)")
+    assert needs("tch_value(3)", line="    return fe")  # half-typed
+    assert not needs("fetch_values(3)")
+    assert not needs("key")  # too short to tell
+    assert not needs("fetch_value(3)", suffix="fetch_value(4)")
+
+
 def test_changed_lines_weigh_four_times_in_the_answer_of_an_edit():
     encoder = data.Encoder("tiny")
     case = next(c for c in edit_examples.cases({"f.py": OLD}, {"f.py": NEW}, "seed") if c.kind == "derivable")
