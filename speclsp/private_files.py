@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import stat
 import tempfile
+import time
 from pathlib import Path
 
 from speclsp.errors import EngineError
 
 PLAIN_FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 PLAIN_FLAGS |= getattr(os, "O_BINARY", 0)  # Windows would change line ends, and end at a Ctrl-Z
+LEFT_BEHIND_S = 3600.0  # age of a new file that no process still writes
 NO_LINK_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -43,7 +46,8 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = False) -
     """Write `data` to a new file beside `path` and rename it over `path`.
 
     `sync`: flush it to the disk first, so that a power cut cannot leave an empty file. Raises OSError; `path` is then
-    as it was, and the new file is removed.
+    as it was, and the new file is removed. A process that is killed leaves its new file; an hour later the next
+    replacement of `path` removes it.
     """
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     try:
@@ -59,6 +63,10 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = False) -
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
+    for left in path.parent.glob(f".{glob.escape(path.name)}.????????"):  # as mkstemp names them
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > LEFT_BEHIND_S:
+                left.unlink()
 
 
 def check_private(path: Path, status: os.stat_result) -> None:
