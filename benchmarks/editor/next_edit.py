@@ -1,6 +1,6 @@
 """Next edits against the edits that were really made, between two successive releases of a package.
 
-    python -m benchmarks next-edit [--part held-out|tuning|all] [--examples]
+    python -m benchmarks next-edit [--part held-out|tuning|all|blind] [--examples]
     python -m benchmarks next-edit --producer model    the same states and a model: next_edit_model.py
     python -m benchmarks next-edit --cursortab DIR     the public scenarios of cursortab.nvim, in DIR
 
@@ -11,9 +11,11 @@
     newer release, one difference made last ─► quiet: nothing is left to change, so no edit is right
 
 Packages whose name has a sha256 that begins with 0, 1, 2 or 3 are held out, and so are all of next_edit.toml: the gate
-was tuned on the others. Top to bottom is not the order in which people work, so the rates hold for this test only. A
-change that was offered and not taken is not offered again before there is more evidence. Times are of the processor.
-Writes benchmarks/results/next-edit.json, of another producer than `rules` next-edit-PRODUCER.json.
+was tuned on the others. The part `blind` is next_edit_blind.toml, chosen by name when the rules were finished. Top to
+bottom is not the order in which people work, so the rates hold for this test only. A change that was offered and not
+taken is not offered again before there is more evidence. Times are of the processor. Writes
+benchmarks/results/next-edit.json, of another producer than `rules` next-edit-PRODUCER.json, of the blind part
+next-edit-blind.json.
 """
 
 from __future__ import annotations
@@ -36,8 +38,10 @@ from speclsp.cli import terminal
 from speclsp.lsp.next_edit.producer import PRODUCER, Proposal
 
 MORE = edits.LIST.with_name("next_edit.toml")  # packages that are held out, in the same form
+BLIND_LIST = edits.LIST.with_name("next_edit_blind.toml")
 HELD_OUT = "0123"  # first characters of the sha256 of a package's name
 PARTS = ("held-out", "tuning", "all")
+BLIND = "blind"
 PRODUCERS: Mapping[str, Callable[[], EditProducer]] = {PRODUCER: rules}
 MODEL = "model"  # see next_edit_model.py
 MOST_STATES = 40  # of one file
@@ -197,10 +201,10 @@ def table(columns: Mapping[str, Mapping[str, object]]) -> str:
 
 def measured(options: argparse.Namespace) -> dict[str, dict[str, Count]]:
     """{part: {language: counts}} of the chosen parts."""
-    chosen = [part for part in PARTS[:2] if options.part in (part, "all")]
+    chosen = [part for part in (*PARTS[:2], BLIND) if options.part == part or (options.part == "all" and part != BLIND)]
     counts: dict[str, dict[str, Count]] = {part: {} for part in chosen}
     with terminal.progress() as bar:
-        packages = listed_packages(bar)
+        packages = listed_packages(bar, (BLIND_LIST,) if options.part == BLIND else (edits.LIST, MORE))
         for number, (package, part) in enumerate(packages):
             if part not in counts:
                 continue
@@ -219,18 +223,27 @@ def measured(options: argparse.Namespace) -> dict[str, dict[str, Count]]:
     return counts
 
 
-def listed_packages(bar: terminal.ProgressLine) -> list[tuple[corpus.Package, str]]:
-    """All packages, fetched, and the part that each belongs to."""
+def part_of(package: corpus.Package, listed: Path) -> str:
+    """The part that a package of a list belongs to."""
+    if listed == BLIND_LIST:
+        return BLIND
+    return PARTS[0] if is_judge(package, listed) else PARTS[1]
+
+
+def listed_packages(
+    bar: terminal.ProgressLine, lists: Sequence[Path] = (edits.LIST, MORE)
+) -> list[tuple[corpus.Package, str]]:
+    """The packages of the lists, fetched, and the part that each belongs to."""
     return [
-        (package, PARTS[0] if is_judge(package, listed) else PARTS[1])
-        for listed in (edits.LIST, MORE)
+        (package, part_of(package, listed))
+        for listed in lists
         for package in corpus.fetch(lambda done, total: bar.show("fetching", done / max(total, 1), ""), listed)
     ]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks next-edit`."""
-    parser.add_argument("--part", choices=PARTS, default="all", help="packages to replay (default: all)")
+    parser.add_argument("--part", choices=(*PARTS, BLIND), default="all", help="packages to replay (default: all)")
     parser.add_argument("--producer", choices=(*PRODUCERS, MODEL), default=PRODUCER, help="(default: rules)")
     parser.add_argument("--states", type=int, default=400, help="model: states of each part (default: 400)")
     parser.add_argument("--quiet", type=int, default=200, help="model: quiet states of each part (default: 200)")
@@ -261,7 +274,8 @@ def main(options: argparse.Namespace) -> int:
     print(table(parts))
     for part, by_language in counts.items():
         print(f"\n{part}\n" + table({language: count.figures() for language, count in sorted(by_language.items())}))
-    directory = results_file.RESULTS if options.part == "all" else results_file.RAW
+    directory = results_file.RESULTS if options.part in ("all", BLIND) else results_file.RAW
     name = "next-edit" if options.producer == PRODUCER else f"next-edit-{options.producer}"
+    name += f"-{BLIND}" * (options.part == BLIND)
     print(f"wrote {results_file.write('next-edit', {'producer': options.producer, 'parts': parts}, name, directory)}")
     return 0

@@ -28,6 +28,7 @@ LEAST_ALIKE = 0.5  # share of equal characters in a line and its successor, wher
 
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 NAME = re.compile(r"[^\W\d]\w*\Z")
+OpCode = tuple[str, int, int, int, int]  # of difflib
 DEFINES = re.compile(r"\b(?:def|class|function|func|fn|fun|sub|interface|struct|type|enum)\b")
 
 
@@ -194,8 +195,7 @@ def unindented(lines: Sequence[str]) -> str:
 def of_line(old_line: str, new_line: str) -> Iterator[Substitution]:
     """The substitutions that turn one line into the other."""
     old, new = TOKEN.findall(old_line.strip()), TOKEN.findall(new_line.strip())
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    changes = [code for code in matcher.get_opcodes() if code[0] != "equal"]
+    changes = _changes(old, new)
     for _, low, high, start, end in changes:
         yield from _renames(old[low:high], new[start:end])
     for _, low, high, start, end in changes:
@@ -208,6 +208,27 @@ def of_line(old_line: str, new_line: str) -> Iterator[Substitution]:
         phrase = _phrase(old, new, low, high, start, end)
         if phrase is not None:
             yield phrase
+
+
+def _changes(old: list[str], new: list[str]) -> list[OpCode]:
+    """The differences of two lines, without those that only move blanks: `Node *next` -> `Node* next`."""
+    changes = _differences(old, new)
+    went = {token for _, low, high, _, _ in changes for token in old[low:high]}
+    came = {token for _, _, _, start, end in changes for token in new[start:end]}
+    if not went & came:
+        return changes
+    solid_old, solid_new = ([at for at, token in enumerate(line) if not token.isspace()] for line in (old, new))
+    solid = _differences([old[at] for at in solid_old], [new[at] for at in solid_new])
+    differs_old = {at for _, low, high, _, _ in solid for at in solid_old[low:high]}
+    differs_new = {at for _, _, _, start, end in solid for at in solid_new[start:end]}
+    return [
+        code for code in changes if differs_old & {*range(code[1], code[2])} or differs_new & {*range(code[3], code[4])}
+    ]
+
+
+def _differences(old: Sequence[str], new: Sequence[str]) -> list[OpCode]:
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    return [code for code in matcher.get_opcodes() if code[0] != "equal"]
 
 
 def _renames(old: Sequence[str], new: Sequence[str]) -> Iterator[Substitution]:
