@@ -86,6 +86,23 @@ def test_whitespace_and_long_lines_teach_nothing():
     assert learned(("value = 1" + " + 1" * 200, "other = 1" + " + 1" * 200)) == set()
 
 
+@given(st.lists(st.tuples(st.sampled_from(["Node", "next_of", "b"]), st.sampled_from("*&(,)=."), st.integers(0, 8))))
+def test_moved_blanks_teach_at_most_blanks(pieces: list[tuple[str, str, int]]):
+    blanks = [(" " * (at & 1), " " * (at >> 1 & 1), " " * (at >> 2 & 1)) for *_, at in pieces]
+    old = "".join(
+        f"{name}{before}{mark}{after}" for (name, mark, _), (before, after, _) in zip(pieces, blanks, strict=True)
+    )
+    new = "".join(f"{name}{mark}{after}" for (name, mark, _), (*_, after) in zip(pieces, blanks, strict=True))
+    for substitution in learned((old, new)):
+        assert substitution.old.replace(" ", "") == substitution.new.replace(" ", "")
+
+
+def test_a_change_beside_blanks_that_move_is_learned():
+    taught = learned(("Node *first = root;", "Node* first = top_node;"))
+    assert Substitution(RENAME, "root", "top_node") in taught
+    assert not any(substitution.old == "Node" for substitution in taught)
+
+
 def test_without_an_edit_and_after_one_change_there_is_no_edit():
     desk = Desk(KEYS)
     assert desk.propose() == NO_RECENT_EDIT
