@@ -52,7 +52,7 @@ BENCHMARKS = {
     "draft-length": Benchmark("speed.draft_length", "recorded answers replayed against policies of the draft length"),
     "floor": Benchmark("speed.floor", "rounds of the CPU engine against the time its weight reads alone take"),
     "four-bits": Benchmark(
-        "quality.four_bits", "a copy of a model with MLP weights of 4 bits, for `humaneval-infilling`"
+        "speed.four_bits", "a copy of a model with MLP weights of 4 bits, for `humaneval-infilling`"
     ),
     "int4": Benchmark("speed.int4", "4-bit weights beside int8: times, memory and error of the logits"),
     "gpu": Benchmark("speed.gpu.gpu", "correctness and speed of the engine on a GPU, against transformers"),
