@@ -63,8 +63,8 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = False) -
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
-    for left in path.parent.glob(f".{glob.escape(path.name)}.????????"):  # as mkstemp names them
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):
+        for left in path.parent.glob(f".{glob.escape(path.name)}.????????"):  # as mkstemp names them
             if time.time() - left.stat().st_mtime > LEFT_BEHIND_S:
                 left.unlink()
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -56,15 +57,20 @@ def main(options: argparse.Namespace) -> int:
     directory = store.path(card.target)
     if directory is None:
         raise InputError(f"the weights of {card.name} are not here: `speclsp models pull {card.name}` fetches them.")
-    tensors = load_file(directory / FILE)
+    out = Path(options.out)
+    if out.exists():
+        raise InputError(f"{out} is there already: name a new directory.")
+    tensors = load_file(directory / FILE) if (directory / FILE).is_file() else {}
     mlp = [key for key in tensors if ".mlp." in key and key.endswith(".weight")]
+    if not mlp:
+        raise InputError(f"{directory} has no MLP weights of 16 bits in one {FILE}: choose a model of that form.")
     errors = []
     with terminal.progress() as bar:
         for number, key in enumerate(mlp):
             bar.show("rounding", number / len(mlp), key)
             before, tensors[key] = tensors[key], rounded(tensors[key])
             errors.append(float((tensors[key].float() - before.float()).norm() / before.float().norm()))
-    out = shutil.copytree(directory, options.out, ignore=lambda _, names: {*names} - {"config.json", "tokenizer.json"})
-    save_file(tensors, f"{out}/{FILE}", metadata={"format": "pt"})
+    shutil.copytree(directory, out, ignore=lambda _, names: {*names} - {"config.json", "tokenizer.json"})
+    save_file(tensors, out / FILE, metadata={"format": "pt"})
     print(f"{out}: {len(mlp)} of {len(tensors)} tensors rounded, mean relative error {sum(errors) / len(errors):.4f}")
     return 0
