@@ -201,7 +201,7 @@ def table(columns: Mapping[str, Mapping[str, object]]) -> str:
 
 def measured(options: argparse.Namespace) -> dict[str, dict[str, Count]]:
     """{part: {language: counts}} of the chosen parts."""
-    chosen = [part for part in (*PARTS[:2], BLIND) if options.part == part or (options.part == "all" and part != BLIND)]
+    chosen = PARTS[:2] if options.part == "all" else (options.part,)
     counts: dict[str, dict[str, Count]] = {part: {} for part in chosen}
     with terminal.progress() as bar:
         packages = listed_packages(bar, (BLIND_LIST,) if options.part == BLIND else (edits.LIST, MORE))
@@ -276,6 +276,7 @@ def main(options: argparse.Namespace) -> int:
         print(f"\n{part}\n" + table({language: count.figures() for language, count in sorted(by_language.items())}))
     directory = results_file.RESULTS if options.part in ("all", BLIND) else results_file.RAW
     name = "next-edit" if options.producer == PRODUCER else f"next-edit-{options.producer}"
-    name += f"-{BLIND}" * (options.part == BLIND)
+    if options.part == BLIND:
+        name = f"{name}-{BLIND}"
     print(f"wrote {results_file.write('next-edit', {'producer': options.producer, 'parts': parts}, name, directory)}")
     return 0

@@ -33,8 +33,7 @@ from speclsp.lsp.postprocess.plan import NoSuggestion
 FILE_LINES = 12, 2500
 WIDEST = 140  # characters of the cursor's line
 ANSWER_CHARACTERS = 3, 400
-# With 20 blocks of 2 to 5 lines in 100 an adapter wrote one line where several were missing.
-KIND_SHARES = {"line": 35, "end": 25, "block": 40}
+KIND_SHARES = {"line": 35, "end": 25, "block": 40}  # fewer blocks teach to write one line where several are missing
 BLOCK_LINES = 2, 8
 PER_FILE = 4
 PROSE = 0.2  # share of the lines without code that are kept: comments and texts follow from little

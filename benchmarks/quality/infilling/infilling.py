@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from benchmarks import pairs, results_file
@@ -52,11 +53,16 @@ def bench(config: Config, samples: Samples, options: argparse.Namespace) -> None
                 for kind, sample in samples.items():
                     name = " ".join(filter(None, (through, weights, adapter)))
                     figures_of_column = measure(column, sample, kind, name, verdicts)
-                    keep(engine.pair, kind, name, figures_of_column, sample)
+                    keep(name_of(engine.pair), kind, name, figures_of_column, sample)
             del engine, column
             gc.collect()
     finally:
         cache.close()
+
+
+def name_of(pair: str) -> str:
+    """The name of a pair in files and figures; of a model's directory its last part."""
+    return Path(pair).name
 
 
 def measure(column: Column, sample: Sequence[Task], kind: str, name: str, verdicts: Verdicts | None) -> dict[str, Any]:
@@ -71,7 +77,7 @@ def measure(column: Column, sample: Sequence[Task], kind: str, name: str, verdic
         rows = column.run(sample, kind, partial(show, "completing"))
         programs = [row.program for row in rows]
         passed = None if verdicts is None else verdicts.passed(programs, partial(show, "testing"))
-    write_rows(f"{column.engine.pair}-{kind}-{name.replace(' ', '-')}", rows, passed)
+    write_rows(f"{name_of(column.engine.pair)}-{kind}-{name.replace(' ', '-')}", rows, passed)
     machine = {key: results_file.machine()[key] for key in ("cpu", "cpu_features", "cores", "gpu")}
     return figures.column(sample, rows, passed) | {
         "target": column.engine.target,
