@@ -9,6 +9,7 @@
 A training that was stopped, or killed, goes on from the last state; the log is cut back to it. With --steps it ends
 where an uninterrupted one ends, to the last bit. With --budget-minutes the learning rate follows the time that was
 trained. Data, model and shape of the adapter belong to a state: another choice needs another --work folder.
+--start-from trains an adapter further, on the examples after the first --skip.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ import speclsp.engine  # noqa: F401 - before torch is imported: it sets the Open
 from models.training.data import KINDS, MODEL, OTHER_FILES, OUT
 from speclsp import private_files
 from speclsp.engine.model.cpu_linears import quicker_float
-from speclsp.engine.training import lora, training_state
+from speclsp.engine.training import adapter_export, lora, training_state
 from speclsp.engine.training.learning import Example, Learner
 from speclsp.engine.training.lora import LoraShape
 from speclsp.errors import InputError, SpeclspError
@@ -63,6 +64,8 @@ class Plan:
     most_tokens: int = MOST_TOKENS
     jobs: str = ",".join(KINDS)
     other_files_share: float = 0.0  # of the examples whose answer needs a name from another file; 0: as in the data
+    start_from: str = ""  # sha256 of the adapter that is trained further
+    skipped: int = 0  # examples at the beginning of the order, which that adapter has seen
 
 
 class Training:
@@ -70,9 +73,11 @@ class Training:
 
     def __init__(self, learner: Learner, rows: Sequence[dict[str, Any]], plan: Plan, work: Path) -> None:
         self.learner, self.plan, self.work = learner, plan, work
+        if plan.skipped < 0:
+            raise InputError(f"--skip {plan.skipped}: expected 0 or more.")
         rows = [row for row in rows if any(row["kind"] in KINDS[job] for job in plan.jobs.split(","))]
         learned = with_share([row for row in rows if row["split"] == "train"], plan.other_files_share)
-        self.learned = examples_of(learned, "train", plan.most_tokens)
+        self.learned = examples_of(learned, "train", plan.most_tokens)[plan.skipped :]
         self.held_out = examples_of(rows, "held-out", plan.most_tokens)[:HELD_OUT_EXAMPLES]
         if len(self.learned) < ACCUMULATED:
             raise InputError(f"there are {len(self.learned)} examples to train on; a step takes {ACCUMULATED}.")
@@ -205,6 +210,15 @@ def read_model(directory: Path, device: str) -> nn.Module:
     return model.eval().to(device)
 
 
+@torch.no_grad()
+def start(learner: Learner, adapter: Path) -> str:
+    """Put an adapter's values into the learner. Returns the sha256 of its file. Raises WeightsError."""
+    values = adapter_export.read(adapter, {name: tensor.shape for name, tensor in learner.tensors.items()})
+    for name, tensor in learner.tensors.items():
+        tensor.copy_(values[name])
+    return hashlib.sha256(adapter.read_bytes()).hexdigest()
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags."""
     parser.add_argument("--data", type=Path, default=OUT, help="examples (default: build/training/examples.jsonl)")
@@ -225,6 +239,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="of the examples that need a name from another file (as in the data)",
     )
+    parser.add_argument("--start-from", type=Path, help="an adapter's .safetensors, to train it further")
+    parser.add_argument("--skip", type=int, default=0, help="the first examples, which that adapter has seen")
     parser.add_argument("--peak-rate", type=float, default=3e-4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=0, help="examples at a time (default: one for each core)")
@@ -253,6 +269,7 @@ def main(arguments: Sequence[str]) -> int:
         model = read_model(directory, device)
         shape = LoraShape(rank=options.rank, scale=options.scale, first_layer=options.first_layer)
         learner = Learner(model, lora.attach(model, shape, options.seed), options.peak_rate, workers=workers)
+        start_from = start(learner, options.start_from) if options.start_from else ""
         plan = Plan(
             data_sha256=data_sha256,
             weights=options.model,
@@ -264,6 +281,8 @@ def main(arguments: Sequence[str]) -> int:
             most_tokens=options.most_tokens,
             jobs=",".join(job for job in KINDS if job in options.jobs),
             other_files_share=options.other_files_share,
+            start_from=start_from,
+            skipped=options.skip,
         )
         is_done = Training(learner, rows, plan, options.work).run(options.minutes * 60, lambda: bool(stopped))
     except (SpeclspError, OSError) as error:

@@ -3,10 +3,11 @@
     examples of a step ─► forward, backward, `workers` at a time ─► clipped gradient ─► AdamW
 
 The head is evaluated on the answers' positions only: a vocabulary of 150,000 on a prompt of 700 tokens would cost more
-than a quarter of the pass. Examples of a step are not padded into a batch: at some hundred tokens each a pass is bound
-by arithmetic, so a batch saves nothing and padding costs. Workers share no barrier within a pass, so a core that
-another program uses delays one example and not each product. Gradients are added in the order of the examples: the
-number of workers changes no bit.
+than a quarter of the pass. A step's loss is the mean over its answers' tokens, not over its answers: otherwise the end
+of a short answer would weigh more than that of a long one, and the model would learn to write short ones. Examples of a
+step are not padded into a batch: at some hundred tokens each a pass is bound by arithmetic, so a batch saves nothing
+and padding costs. Workers share no barrier within a pass, so a core that another program uses delays one example and
+not each product. Gradients are added in the order of the examples: the number of workers changes no bit.
 """
 
 from __future__ import annotations
@@ -90,24 +91,25 @@ class Learner:
         parameters = list(self.tensors.values())
         for tensor in parameters:
             tensor.grad = torch.zeros_like(tensor)
-        total = 0.0
+        mean, weights = 0.0, [sum(example.weights) for example in examples]
         with ThreadPoolExecutor(self.workers) as pool:
-            for loss, gradients in pool.map(self._gradients, examples):
-                total += loss
+            for weight, (loss, gradients) in zip(weights, pool.map(self._gradients, examples), strict=True):
+                share = weight / sum(weights)
+                mean += loss * share
                 for tensor, gradient in zip(parameters, gradients, strict=True):
                     assert tensor.grad is not None
-                    tensor.grad += gradient / len(examples)
+                    tensor.grad += gradient * share
         norm = float(nn.utils.clip_grad_norm_(parameters, LARGEST_GRADIENT))
-        if not (math.isfinite(total) and math.isfinite(norm)):
+        if not (math.isfinite(mean) and math.isfinite(norm)):
             raise Diverged(
-                f"step {self.step_count + 1} has a loss of {total / len(examples):.3g} and a gradient of {norm:.3g}, "
+                f"step {self.step_count + 1} has a loss of {mean:.3g} and a gradient of {norm:.3g}, "
                 f"so training stopped before it; lower the learning rate ({self.peak_rate:g}) or look at its examples."
             )
         for group in self.optimizer.param_groups:
             group["lr"] = rate_at(progress, self.step_count, self.peak_rate, self.warm_up_steps)
         self.optimizer.step()
         self.step_count += 1
-        return total / len(examples)
+        return mean
 
     def _gradients(self, example: Example) -> tuple[float, Sequence[Tensor]]:
         """The loss of an example, and its gradient for each tensor of the adapter."""

@@ -124,6 +124,21 @@ def test_the_number_of_workers_changes_no_bit():
     assert all(torch.equal(tensor, tensors(alone)[name]) for name, tensor in tensors(together).items())
 
 
+def test_each_token_of_a_step_weighs_the_same_whatever_the_length_of_its_answer():
+    """Two answers in one step have the gradient of their tokens' common mean, not that of the mean of their means."""
+    one, short, long = learner(), replace(example(1), answer=[7], weights=[1.0]), example(2)
+    one.step([short, long], 0.0)
+    together = [tensor.grad.clone() for tensor in one.tensors.values() if tensor.grad is not None]
+    other = learner()
+    total = sum(learning.loss_of(other.model, each) * sum(each.weights) for each in (short, long)) / (
+        sum(short.weights) + sum(long.weights)
+    )
+    gradients = torch.autograd.grad(total, list(other.tensors.values()))
+    norm = float(torch.cat([gradient.flatten() for gradient in gradients]).norm())
+    for ours, theirs in zip(together, gradients, strict=True):
+        assert torch.allclose(ours, theirs / max(1.0, norm / learning.LARGEST_GRADIENT), rtol=1e-3, atol=1e-7)
+
+
 def test_a_held_out_loss_that_is_stopped_is_of_the_examples_before():
     one = learner(workers=2)
     examples = [example(number) for number in range(5)]

@@ -18,7 +18,7 @@ from models.training import data, export, train
 from speclsp.engine.training import lora
 from speclsp.engine.training.learning import Learner
 from speclsp.engine.training.lora import LoraShape
-from speclsp.errors import InputError
+from speclsp.errors import InputError, WeightsError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -51,12 +51,14 @@ def examples() -> list[dict[str, object]]:
     return rows
 
 
-def training(work: Path, steps: int = 6, seed: int = 0, jobs: str = "fill,next-edit") -> train.Training:
+def training(
+    work: Path, steps: int = 6, seed: int = 0, jobs: str = "fill,next-edit", skipped: int = 0
+) -> train.Training:
     shape = LoraShape(rank=4, scale=2.0, first_layer=2)
     model = train.read_model(TINY, "cpu")
     plan = train.Plan(
         data_sha256="0" * 64, weights="tiny", rank=4, scale=2.0, first_layer=2, peak_rate=1e-2, steps=steps,
-        budget_s=0.0, seed=seed, jobs=jobs,
+        budget_s=0.0, seed=seed, jobs=jobs, skipped=skipped,
     )  # fmt: skip
     work.mkdir(exist_ok=True)
     return train.Training(Learner(model, lora.attach(model, shape), 1e-2), examples(), plan, work)
@@ -152,3 +154,33 @@ def test_an_adapter_is_exported_with_a_card_that_names_its_weights(tmp_path: Pat
         export.export("../x", tmp_path / "work", tmp_path, directory=TINY)
     with pytest.raises(InputError, match="no training state"):
         export.export("x", tmp_path / "nothing", tmp_path, directory=TINY)
+
+
+def test_an_adapter_is_trained_further_on_the_examples_after_those_it_has_seen(tmp_path: Path):
+    first = training(tmp_path / "first", steps=2)
+    first.run(1e9)
+    file = export.export("first", tmp_path / "first", tmp_path / "adapters", directory=TINY)
+    second = training(tmp_path / "second", skipped=16)
+    assert [example.prompt for example in second.learned] == [example.prompt for example in first.learned[16:]]
+    assert train.start(second.learner, file) == hashlib.sha256(file.read_bytes()).hexdigest()
+    for name, tensor in second.learner.tensors.items():
+        rounding = first.learner.tensors[name].abs().amax(dim=1, keepdim=True) / 254 + 1e-9  # half a step of int8
+        assert ((tensor - first.learner.tensors[name]).abs() <= rounding * 1.001).all()
+
+
+def test_an_adapter_that_cannot_be_trained_further_is_one_sentence(tmp_path: Path):
+    one = training(tmp_path / "work", steps=1)
+    one.run(1e9)
+    file = export.export("first", tmp_path / "work", tmp_path / "adapters", directory=TINY)
+    model = train.read_model(TINY, "cpu")
+    other = Learner(model, lora.attach(model, LoraShape(rank=2, first_layer=2)), 1e-2)
+    with pytest.raises(WeightsError, match="an adapter of another shape: choose its rank and its first layer"):
+        train.start(other, file)
+    (tmp_path / "cut.safetensors").write_bytes(file.read_bytes()[:200])
+    for path in (tmp_path / "cut.safetensors", tmp_path / "missing.safetensors"):
+        with pytest.raises(WeightsError, match="is no adapter"):
+            train.start(one.learner, path)
+    with pytest.raises(InputError, match="--skip -1: expected 0 or more"):
+        training(tmp_path / "negative", skipped=-1)
+    with pytest.raises(InputError, match="there are 0 examples to train on"):
+        training(tmp_path / "none", skipped=10**6)
