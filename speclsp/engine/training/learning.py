@@ -3,11 +3,11 @@
     examples of a step ─► forward, backward, `workers` at a time ─► clipped gradient ─► AdamW
 
 The head is evaluated on the answers' positions only: a vocabulary of 150,000 on a prompt of 700 tokens would cost more
-than a quarter of the pass. A step's loss is the mean over its answers' tokens, not over its answers: otherwise the end
-of a short answer would weigh more than that of a long one, and the model would learn to write short ones. Examples of a
-step are not padded into a batch: at some hundred tokens each a pass is bound by arithmetic, so a batch saves nothing
-and padding costs. Workers share no barrier within a pass, so a core that another program uses delays one example and
-not each product. Gradients are added in the order of the examples: the number of workers changes no bit.
+than a quarter of the pass. A step's loss is the mean over its answers' tokens, not over its answers: each token weighs
+the same, whatever the length of its answer. Examples of a step are not padded into a batch: at some hundred tokens each
+a pass is bound by arithmetic, so a batch saves nothing and padding costs. Workers share no barrier within a pass, so a
+core that another program uses delays one example and not each product. Gradients are added in the order of the
+examples: the number of workers changes no bit.
 """
 
 from __future__ import annotations
