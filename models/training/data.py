@@ -88,8 +88,8 @@ class Encoder:
         return {"prompt": prompt, "answer": [*encoding.ids, self.end], "weights": [*weights, last]}
 
 
-def fill_rows(package: releases.Learned, encoder: Encoder) -> Iterator[Row]:
-    """Fill-in examples of a package's newest release."""
+def fill_rows(package: releases.Learned, encoder: Encoder, wanted: int = FILL_PER_PACKAGE) -> Iterator[Row]:
+    """Fill-in examples of a package's newest release, `wanted` or those of a file more."""
     root = package.roots[-1]
     texts = {
         path: text
@@ -106,7 +106,7 @@ def fill_rows(package: releases.Learned, encoder: Encoder) -> Iterator[Row]:
                 row = {"kind": cut.kind, "package": package.name, **encoder.fill(cut, request)}
                 yield row | {OTHER_FILES: fill_examples.has_name_of_other_files(cut, request)}
                 count += 1
-        if count >= FILL_PER_PACKAGE:
+        if count >= wanted:
             return
 
 
@@ -158,6 +158,12 @@ def main(arguments: Sequence[str]) -> int:
         "--out", type=Path, default=OUT, help="the file to write (default: build/training/examples.jsonl)"
     )
     parser.add_argument("--list", type=Path, default=releases.LIST, help="the packages (default: packages.toml)")
+    parser.add_argument(
+        "--fill-per-package",
+        type=int,
+        default=FILL_PER_PACKAGE,
+        help=f"fill-in examples (default: {FILL_PER_PACKAGE}; a longer training needs more)",
+    )
     options = parser.parse_args(arguments)
     rows: list[Row] = []
     try:
@@ -169,7 +175,7 @@ def main(arguments: Sequence[str]) -> int:
             for number, package in enumerate(packages):
                 bar.show("making examples", number / len(packages), package.name)
                 split = "held-out" if package.is_held_out else "train"
-                examples = [*fill_rows(package, encoder), *edit_rows(package, encoder)]
+                examples = [*fill_rows(package, encoder, options.fill_per_package), *edit_rows(package, encoder)]
                 rows += [
                     {"split": split, **row}
                     for row in examples

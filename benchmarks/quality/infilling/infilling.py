@@ -80,7 +80,7 @@ def measure(column: Column, sample: Sequence[Task], kind: str, name: str, verdic
     write_rows(f"{name_of(column.engine.pair)}-{kind}-{name.replace(' ', '-')}", rows, passed)
     machine = {key: results_file.machine()[key] for key in ("cpu", "cpu_features", "cores", "gpu")}
     return figures.column(sample, rows, passed) | {
-        "target": column.engine.target,
+        "target": f"{name_of(column.engine.card.target.name)} ({column.engine.target_format})",
         "arithmetic": column.arithmetic,
         "sandbox": verdicts.sandbox.mode if verdicts is not None else "none",
         "measured_utc": datetime.now(timezone.utc).isoformat(timespec="seconds"),
