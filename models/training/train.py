@@ -34,12 +34,13 @@ from torch import nn
 import speclsp.engine  # noqa: F401 - before torch is imported: it sets the OpenMP wait policy
 from models.training.data import KINDS, MODEL, OTHER_FILES, OUT
 from speclsp import private_files
+from speclsp.engine.loading import adapter_merge
 from speclsp.engine.model.cpu_linears import quicker_float
-from speclsp.engine.training import adapter_export, lora, training_state
+from speclsp.engine.training import lora, training_state
 from speclsp.engine.training.learning import Example, Learner
 from speclsp.engine.training.lora import LoraShape
-from speclsp.errors import InputError, SpeclspError
-from speclsp.weights import cards, store
+from speclsp.errors import InputError, SpeclspError, WeightsError
+from speclsp.weights import adapters, cards, store
 
 WORK = OUT.parent / "adapter"
 ACCUMULATED = 8  # examples of a step
@@ -210,13 +211,26 @@ def read_model(directory: Path, device: str) -> nn.Module:
     return model.eval().to(device)
 
 
-@torch.no_grad()
-def start(learner: Learner, adapter: Path) -> str:
-    """Put an adapter's values into the learner. Returns the sha256 of its file. Raises WeightsError."""
-    values = adapter_export.read(adapter, {name: tensor.shape for name, tensor in learner.tensors.items()})
-    for name, tensor in learner.tensors.items():
-        tensor.copy_(values[name])
-    return hashlib.sha256(adapter.read_bytes()).hexdigest()
+def start(learner: Learner, adapter: Path, shape: LoraShape, weights_sha256: str) -> str:
+    """Put an adapter's values into the learner. Returns the sha256 of its file.
+
+    Raises:
+        WeightsError: the file cannot be read, or is an adapter of other weights or of another shape.
+    """
+    file = adapters.read_file(adapter)
+    stored = {name: tensor.shape for name, tensor in file.tensors.items() if not name.endswith(".scale")}
+    if file.weights_sha256 != weights_sha256:
+        raise WeightsError(f"{adapter} is an adapter of other weights: choose their --model.")
+    if file.scale != shape.scale or stored != {name: tuple(value.shape) for name, value in learner.tensors.items()}:
+        raise WeightsError(
+            f"{adapter} has rank {file.rank} and scale {file.scale:g} on {len(file.linears)} linears, and this "
+            f"training rank {shape.rank} and scale {shape.scale:g} on {len(learner.tensors) // 2}: "
+            "choose the same --rank, --scale and --first-layer."
+        )
+    with torch.no_grad():
+        for name, value in learner.tensors.items():
+            value.copy_(torch.from_numpy(adapter_merge.decode(file, name)))
+    return file.sha256
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -269,7 +283,9 @@ def main(arguments: Sequence[str]) -> int:
         model = read_model(directory, device)
         shape = LoraShape(rank=options.rank, scale=options.scale, first_layer=options.first_layer)
         learner = Learner(model, lora.attach(model, shape, options.seed), options.peak_rate, workers=workers)
-        start_from = start(learner, options.start_from) if options.start_from else ""
+        start_from = ""
+        if options.start_from:
+            start_from = start(learner, options.start_from, shape, adapters.sum_of_weights(directory))
         plan = Plan(
             data_sha256=data_sha256,
             weights=options.model,

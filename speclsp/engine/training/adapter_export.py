@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
@@ -78,23 +77,3 @@ def write(tensors: Mapping[str, Tensor], facts: AdapterFacts, path: Path, mode: 
     except OSError as error:
         raise WeightsError(f"{path} cannot be written ({private_files.reason(error)}).") from None
     return len(data)
-
-
-def read(path: Path, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
-    """The float32 tensors of an adapter's file, to train it further.
-
-    Raises:
-        WeightsError: it cannot be read, or its tensors do not have these names and shapes.
-    """
-    try:
-        with safe_open(path, "pt") as file:
-            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise WeightsError(f"{path} is no adapter ({type(error).__name__}: {error}).") from None
-    tensors = {name: tensor.float() for name, tensor in stored.items() if not name.endswith(".scale")}
-    if {name: tensor.shape for name, tensor in tensors.items()} != dict(shapes):
-        raise WeightsError(f"{path} is an adapter of another shape: choose its rank and its first layer.")
-    return {
-        name: tensor * stored[f"{name}.scale"][:, None] if f"{name}.scale" in stored else tensor
-        for name, tensor in tensors.items()
-    }

@@ -92,9 +92,10 @@ class Learner:
         for tensor in parameters:
             tensor.grad = torch.zeros_like(tensor)
         mean, weights = 0.0, [sum(example.weights) for example in examples]
+        total = sum(weights) or math.nan
         with ThreadPoolExecutor(self.workers) as pool:
             for weight, (loss, gradients) in zip(weights, pool.map(self._gradients, examples), strict=True):
-                share = weight / sum(weights)
+                share = weight / total
                 mean += loss * share
                 for tensor, gradient in zip(parameters, gradients, strict=True):
                     assert tensor.grad is not None

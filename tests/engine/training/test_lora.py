@@ -176,6 +176,11 @@ def test_a_loss_that_is_no_number_ends_the_training_before_its_step():
     assert all(torch.equal(tensor.nan_to_num(), before[name].nan_to_num()) for name, tensor in one.tensors.items())
 
 
+def test_a_step_without_a_token_to_learn_ends_the_training():
+    with pytest.raises(Diverged, match="step 1 has a loss of nan"):
+        learner().step([replace(example(1), weights=[0.0] * 6)], 0.0)
+
+
 @given(st.floats(0, 1), st.integers(0, 1000))
 def test_the_rate_stays_between_zero_and_its_peak(progress: float, step: int):
     rate = learning.rate_at(progress, step, 1.0)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from speclsp.engine.training import lora
 from speclsp.engine.training.learning import Learner
 from speclsp.engine.training.lora import LoraShape
 from speclsp.errors import InputError, WeightsError
+from speclsp.weights.adapters import sum_of_weights
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,6 +28,7 @@ else:
     import tomli as tomllib
 
 TINY = ROOT / "models" / "tiny" / "target"
+SHAPE = LoraShape(rank=4, scale=2.0, first_layer=2)
 
 
 class Killed(BaseException):
@@ -54,14 +57,13 @@ def examples() -> list[dict[str, object]]:
 def training(
     work: Path, steps: int = 6, seed: int = 0, jobs: str = "fill,next-edit", skipped: int = 0
 ) -> train.Training:
-    shape = LoraShape(rank=4, scale=2.0, first_layer=2)
     model = train.read_model(TINY, "cpu")
     plan = train.Plan(
         data_sha256="0" * 64, weights="tiny", rank=4, scale=2.0, first_layer=2, peak_rate=1e-2, steps=steps,
         budget_s=0.0, seed=seed, jobs=jobs, skipped=skipped,
     )  # fmt: skip
     work.mkdir(exist_ok=True)
-    return train.Training(Learner(model, lora.attach(model, shape), 1e-2), examples(), plan, work)
+    return train.Training(Learner(model, lora.attach(model, SHAPE), 1e-2), examples(), plan, work)
 
 
 def log_of(work: Path) -> list[dict[str, float]]:
@@ -162,7 +164,9 @@ def test_an_adapter_is_trained_further_on_the_examples_after_those_it_has_seen(t
     file = export.export("first", tmp_path / "first", tmp_path / "adapters", directory=TINY)
     second = training(tmp_path / "second", skipped=16)
     assert [example.prompt for example in second.learned] == [example.prompt for example in first.learned[16:]]
-    assert train.start(second.learner, file) == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert (
+        train.start(second.learner, file, SHAPE, sum_of_weights(TINY)) == hashlib.sha256(file.read_bytes()).hexdigest()
+    )
     for name, tensor in second.learner.tensors.items():
         rounding = first.learner.tensors[name].abs().amax(dim=1, keepdim=True) / 254 + 1e-9  # half a step of int8
         assert ((tensor - first.learner.tensors[name]).abs() <= rounding * 1.001).all()
@@ -172,14 +176,22 @@ def test_an_adapter_that_cannot_be_trained_further_is_one_sentence(tmp_path: Pat
     one = training(tmp_path / "work", steps=1)
     one.run(1e9)
     file = export.export("first", tmp_path / "work", tmp_path / "adapters", directory=TINY)
+    weights = sum_of_weights(TINY)
+    other_scale = replace(SHAPE, scale=1.0)
+    with pytest.raises(
+        WeightsError, match=r"has rank 4 and scale 2 on \d+ linears, and this training rank 4 and scale 1"
+    ):
+        train.start(one.learner, file, other_scale, weights)
+    fewer = replace(SHAPE, first_layer=SHAPE.first_layer + 1)
     model = train.read_model(TINY, "cpu")
-    other = Learner(model, lora.attach(model, LoraShape(rank=2, first_layer=2)), 1e-2)
-    with pytest.raises(WeightsError, match="an adapter of another shape: choose its rank and its first layer"):
-        train.start(other, file)
+    with pytest.raises(WeightsError, match="choose the same --rank, --scale and --first-layer"):
+        train.start(Learner(model, lora.attach(model, fewer), 1e-2), file, fewer, weights)
+    with pytest.raises(WeightsError, match="an adapter of other weights: choose their --model"):
+        train.start(one.learner, file, SHAPE, "0" * 64)
     (tmp_path / "cut.safetensors").write_bytes(file.read_bytes()[:200])
     for path in (tmp_path / "cut.safetensors", tmp_path / "missing.safetensors"):
-        with pytest.raises(WeightsError, match="is no adapter"):
-            train.start(one.learner, path)
+        with pytest.raises(WeightsError, match=path.name):
+            train.start(one.learner, path, SHAPE, weights)
     with pytest.raises(InputError, match="--skip -1: expected 0 or more"):
         training(tmp_path / "negative", skipped=-1)
     with pytest.raises(InputError, match="there are 0 examples to train on"):
