@@ -60,9 +60,9 @@ def bench(config: Config, samples: Samples, options: argparse.Namespace) -> None
         cache.close()
 
 
-def name_of(pair: str) -> str:
-    """The name of a pair in files and figures; of a model's directory its last part."""
-    return Path(pair).name
+def name_of(model: str) -> str:
+    """The name of a model in files and figures: of a directory its last part."""
+    return Path(model).name
 
 
 def measure(column: Column, sample: Sequence[Task], kind: str, name: str, verdicts: Verdicts | None) -> dict[str, Any]:
