@@ -110,8 +110,8 @@ def fill_rows(package: releases.Learned, encoder: Encoder, wanted: int = FILL_PE
             return
 
 
-def edit_rows(package: releases.Learned, encoder: Encoder) -> Iterator[Row]:
-    """Examples of next edits between the releases of a package, in fixed shares."""
+def edit_rows(package: releases.Learned, encoder: Encoder, wanted: int = DERIVABLE_PER_PACKAGE) -> Iterator[Row]:
+    """Examples of next edits between the releases of a package: `wanted` derivable ones, others by their share."""
     pools: dict[str, list[EditCase]] = {}
     known = set()
     texts = [package.files(root) for root in package.roots]
@@ -122,7 +122,7 @@ def edit_rows(package: releases.Learned, encoder: Encoder) -> Iterator[Row]:
                 pools.setdefault("derivable" if case.kind == "half-typed" else case.kind, []).append(case)
     for pool in pools.values():
         pool.sort(key=lambda case: digest(package.name, case.edit.path, case.edit.window))
-    derivable = pools.get("derivable", [])[:DERIVABLE_PER_PACKAGE]
+    derivable = pools.get("derivable", [])[:wanted]
     other = pools.get("other", [])[: round(len(derivable) * OTHER_SHARE)]
     unchanged = pools.get("unchanged", [])[: round(len(derivable) * UNCHANGED_SHARE)]
     for case in (*derivable, *other, *unchanged):
@@ -164,6 +164,12 @@ def main(arguments: Sequence[str]) -> int:
         default=FILL_PER_PACKAGE,
         help=f"fill-in examples (default: {FILL_PER_PACKAGE}; a longer training needs more)",
     )
+    parser.add_argument(
+        "--edits-per-package",
+        type=int,
+        default=DERIVABLE_PER_PACKAGE,
+        help=f"edits that follow from others (default: {DERIVABLE_PER_PACKAGE})",
+    )
     options = parser.parse_args(arguments)
     rows: list[Row] = []
     try:
@@ -175,7 +181,10 @@ def main(arguments: Sequence[str]) -> int:
             for number, package in enumerate(packages):
                 bar.show("making examples", number / len(packages), package.name)
                 split = "held-out" if package.is_held_out else "train"
-                examples = [*fill_rows(package, encoder, options.fill_per_package), *edit_rows(package, encoder)]
+                examples = [
+                    *fill_rows(package, encoder, options.fill_per_package),
+                    *edit_rows(package, encoder, options.edits_per_package),
+                ]
                 rows += [
                     {"split": split, **row}
                     for row in examples

@@ -21,20 +21,20 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from pathlib import Path
+from statistics import fmean
 from types import FrameType
 from typing import Any
 
 import torch
-from torch import nn
 
 import speclsp.engine  # noqa: F401 - before torch is imported: it sets the OpenMP wait policy
 from models.training.data import KINDS, MODEL, OTHER_FILES, OUT
 from speclsp import private_files
-from speclsp.engine.loading import adapter_merge
+from speclsp.engine.loading import adapter_merge, checkpoint
 from speclsp.engine.model.cpu_linears import quicker_float
 from speclsp.engine.training import lora, training_state
 from speclsp.engine.training.learning import Example, Learner
@@ -72,14 +72,22 @@ class Plan:
 class Training:
     """A training on disk: `work` holds its state and its log."""
 
-    def __init__(self, learner: Learner, rows: Sequence[dict[str, Any]], plan: Plan, work: Path) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        rows: Sequence[dict[str, Any]],
+        plan: Plan,
+        work: Path,
+        held_out: int = HELD_OUT_EXAMPLES,
+    ) -> None:
         self.learner, self.plan, self.work = learner, plan, work
         if plan.skipped < 0:
             raise InputError(f"--skip {plan.skipped}: expected 0 or more.")
         rows = [row for row in rows if any(row["kind"] in KINDS[job] for job in plan.jobs.split(","))]
         learned = with_share([row for row in rows if row["split"] == "train"], plan.other_files_share)
-        self.learned = examples_of(learned, "train", plan.most_tokens)[plan.skipped :]
-        self.held_out = examples_of(rows, "held-out", plan.most_tokens)[:HELD_OUT_EXAMPLES]
+        self.learned = examples(of_split(learned, "train", plan.most_tokens))[plan.skipped :]
+        kept_back = of_split(rows, "held-out", plan.most_tokens)[:held_out]
+        self.held_out, self.kinds = examples(kept_back), [row["kind"] for row in kept_back]
         if len(self.learned) < ACCUMULATED:
             raise InputError(f"there are {len(self.learned)} examples to train on; a step takes {ACCUMULATED}.")
         self.state, self.log = work / "state.safetensors", work / "log.jsonl"
@@ -119,14 +127,14 @@ class Training:
         began_s = last_s = saved_s = time.monotonic()
         steps = islice_from(order(len(self.learned), self.plan.seed), self.learner.step_count)
         while self.progress() < 1 and last_s - began_s < seconds and not stop():
-            examples = [self.learned[number] for number in next(steps)]
-            loss = self.learner.step(examples, self.progress())
+            of_step = [self.learned[number] for number in next(steps)]
+            loss = self.learner.step(of_step, self.progress())
             now_s = time.monotonic()
             self.trained_s, step_s, last_s = self.trained_s + now_s - last_s, now_s - last_s, now_s
             line = {"step": self.learner.step_count, "loss": round(loss, 4), "seconds": round(step_s, 2)}
-            line |= {"tokens": sum(example.tokens for example in examples), "trained_s": round(self.trained_s, 1)}
+            line |= {"tokens": sum(example.tokens for example in of_step), "trained_s": round(self.trained_s, 1)}
             if self.held_out and (self.learner.step_count % HELD_OUT_EVERY == 0 or self.progress() >= 1):
-                line["held_out_loss"] = round(self.learner.loss(self.held_out), 4)
+                line |= self.held_out_losses()
                 last_s = time.monotonic()  # a measurement is no training
             with self.log.open("a", encoding="utf-8") as out:
                 out.write(json.dumps(line) + "\n")
@@ -136,6 +144,15 @@ class Training:
                 saved_s = last_s
         training_state.save(self.learner, self.state, self.facts())
         return self.progress() >= 1
+
+    def held_out_losses(self) -> dict[str, Any]:
+        """The mean loss of the held-out examples, and that of each kind."""
+        losses = self.learner.losses(self.held_out)
+        by_kind: dict[str, list[float]] = {}
+        for kind, loss in zip(self.kinds, losses, strict=True):
+            by_kind.setdefault(kind, []).append(loss)
+        means = {kind: round(fmean(of_kind), 4) for kind, of_kind in sorted(by_kind.items())}
+        return {"held_out_loss": round(fmean(losses), 4), "held_out_by_kind": means}
 
 
 def write_log(path: Path, text: str) -> None:
@@ -181,10 +198,14 @@ def with_share(rows: Sequence[dict[str, Any]], share: float) -> Sequence[dict[st
     return mixed
 
 
-def examples_of(rows: Sequence[dict[str, Any]], split: str, most_tokens: int) -> list[Example]:
-    """The examples of a split with at most `most_tokens` tokens, in the order of the data."""
-    examples = [Example(row["prompt"], row["answer"], row["weights"]) for row in rows if row["split"] == split]
-    return [example for example in examples if example.tokens <= most_tokens]
+def of_split(rows: Iterable[dict[str, Any]], split: str, most_tokens: int) -> list[dict[str, Any]]:
+    """The rows of a split with at most `most_tokens` tokens, in the order of the data."""
+    return [row for row in rows if row["split"] == split and len(row["prompt"]) + len(row["answer"]) <= most_tokens]
+
+
+def examples(rows: Iterable[dict[str, Any]]) -> list[Example]:
+    """The rows as the learner takes them."""
+    return [Example(row["prompt"], row["answer"], row["weights"]) for row in rows]
 
 
 def read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
@@ -199,16 +220,10 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
         raise InputError(f"{path} holds no examples ({error}): `python -m models.training.data` writes it.") from None
 
 
-def read_model(directory: Path, device: str) -> nn.Module:
+def read_model(directory: Path, device: str) -> Any:
     """The model in bf16, or in float32 where a CPU emulates bf16."""
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
     is_narrow = device != "cpu" or quicker_float() == "bf16"
-    dtype = torch.bfloat16 if is_narrow else torch.float32
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="sdpa")
-    return model.eval().to(device)
+    return checkpoint.read_trainable(directory, device, torch.bfloat16 if is_narrow else torch.float32)
 
 
 def start(learner: Learner, adapter: Path, shape: LoraShape, weights_sha256: str) -> str:
@@ -256,6 +271,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--start-from", type=Path, help="an adapter's .safetensors, to train it further")
     parser.add_argument("--skip", type=int, default=0, help="the first examples, which that adapter has seen")
     parser.add_argument("--peak-rate", type=float, default=3e-4)
+    parser.add_argument(
+        "--held-out", type=int, default=HELD_OUT_EXAMPLES, help=f"examples of the held-out loss ({HELD_OUT_EXAMPLES})"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=0, help="examples at a time (default: one for each core)")
 
@@ -282,7 +300,10 @@ def main(arguments: Sequence[str]) -> int:
             raise InputError(f"the weights of {options.model} are not here: `speclsp models pull {options.model}`.")
         model = read_model(directory, device)
         shape = LoraShape(rank=options.rank, scale=options.scale, first_layer=options.first_layer)
-        learner = Learner(model, lora.attach(model, shape, options.seed), options.peak_rate, workers=workers)
+        batch = 1 if device == "cpu" else ACCUMULATED
+        learner = Learner(
+            model, lora.attach(model, shape, options.seed), options.peak_rate, workers=workers, batch=batch
+        )
         start_from = ""
         if options.start_from:
             start_from = start(learner, options.start_from, shape, adapters.sum_of_weights(directory))
@@ -300,7 +321,8 @@ def main(arguments: Sequence[str]) -> int:
             start_from=start_from,
             skipped=options.skip,
         )
-        is_done = Training(learner, rows, plan, options.work).run(options.minutes * 60, lambda: bool(stopped))
+        training = Training(learner, rows, plan, options.work, options.held_out)
+        is_done = training.run(options.minutes * 60, lambda: bool(stopped))
     except (SpeclspError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,22 +1,23 @@
 """One optimizer step at a time: weighted cross-entropy of answers, gradient accumulation, warm-up and decay.
 
-    examples of a step ─► forward, backward, `workers` at a time ─► clipped gradient ─► AdamW
+    examples of a step ─► forward, backward: `batch` in a pass, `workers` passes at a time ─► clipped gradient ─► AdamW
 
 The head is evaluated on the answers' positions only: a vocabulary of 150,000 on a prompt of 700 tokens would cost more
 than a quarter of the pass. A step's loss is the mean over its answers' tokens, not over its answers: each token weighs
-the same, whatever the length of its answer. Examples of a step are not padded into a batch: at some hundred tokens each
-a pass is bound by arithmetic, so a batch saves nothing and padding costs. Workers share no barrier within a pass, so a
-core that another program uses delays one example and not each product. Gradients are added in the order of the
-examples: the number of workers changes no bit.
+the same, whatever the length of its answer. On a CPU each example has a pass of its own: at some hundred tokens it is
+bound by arithmetic, so a batch saves nothing and padding costs. Workers share no barrier within a pass, so a core that
+another program uses delays one example and not each product. On a GPU a pass of one example is bound by its launches:
+there a batch is padded on the right, where causal attention never looks. Gradients are added in the order of the
+passes: the number of workers changes no bit.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +29,8 @@ from speclsp.errors import EngineError
 LARGEST_GRADIENT = 1.0  # its norm; longer ones are scaled down
 WARM_UP_STEPS = 10
 LAST_RATE = 0.05  # of the peak
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +62,32 @@ def rate_at(progress: float, step: int, peak: float, warm_up_steps: int = WARM_U
 
 def loss_of(model: Any, example: Example) -> Tensor:
     """Weighted mean cross-entropy of the answer's tokens."""
-    device = model.lm_head.weight.device
-    ids = torch.tensor([[*example.prompt, *example.answer]], device=device)
-    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[0, len(example.prompt) - 1 : -1]
-    weights = torch.tensor(example.weights, device=device)
-    counted = weights > 0
-    answer = torch.tensor(example.labels or example.answer, device=device)[counted]
-    losses = F.cross_entropy(model.lm_head(hidden[counted]).float(), answer, reduction="none")
-    return (losses * weights[counted]).sum() / weights.sum()
+    return losses_of(model, [example])[0]
+
+
+def losses_of(model: Any, examples: Sequence[Example]) -> Tensor:
+    """The same for each of several examples in one pass: [examples]."""
+    device, longest = model.lm_head.weight.device, max(example.tokens for example in examples)
+    padded = [[*each.prompt, *each.answer, *[0] * (longest - each.tokens)] for each in examples]
+    rows, places, labels, weights = [], [], [], []  # of the tokens that count
+    for row, each in enumerate(examples):
+        for number, weight in enumerate(each.weights):
+            if weight > 0:
+                rows.append(row)
+                places.append(len(each.prompt) - 1 + number)  # this position predicts the token
+                labels.append((each.labels or each.answer)[number])
+                weights.append(weight)
+    hidden = model.model(input_ids=torch.tensor(padded, device=device), use_cache=False).last_hidden_state
+    of_row, at, label = torch.tensor([rows, places, labels], dtype=torch.int64, device=device)  # also where none counts
+    logits = model.lm_head(hidden[of_row, at]).float()  # [counted, vocabulary]
+    weight_of = torch.tensor(weights, device=device)
+    losses = F.cross_entropy(logits, label, reduction="none") * weight_of
+    empty = torch.zeros(len(examples), device=device)
+    return empty.index_add(0, of_row, losses) / empty.index_add(0, of_row, weight_of)
 
 
 class Learner:
-    """A model, its adapter and its optimizer. `workers`: examples that are computed at the same time."""
+    """A model, its adapter and its optimizer. `batch`: examples of a pass; `workers`: passes at the same time."""
 
     def __init__(
         self,
@@ -79,9 +96,11 @@ class Learner:
         peak_rate: float = 3e-4,
         *,
         workers: int = 1,
+        batch: int = 1,
         warm_up_steps: int = WARM_UP_STEPS,
     ) -> None:
-        self.model, self.peak_rate, self.workers, self.warm_up_steps = model, peak_rate, workers, warm_up_steps
+        self.model, self.peak_rate, self.workers, self.batch = model, peak_rate, workers, batch
+        self.warm_up_steps = warm_up_steps
         self.tensors = parameters(adapter)
         self.optimizer = torch.optim.AdamW(list(self.tensors.values()), lr=peak_rate, weight_decay=0.0)
         self.step_count = 0
@@ -91,15 +110,16 @@ class Learner:
         parameters = list(self.tensors.values())
         for tensor in parameters:
             tensor.grad = torch.zeros_like(tensor)
-        mean, weights = 0.0, [sum(example.weights) for example in examples]
+        weights = [sum(example.weights) for example in examples]
         total = sum(weights) or math.nan
+        weighed = [(example, weight / total) for example, weight in zip(examples, weights, strict=True)]
+        mean = 0.0
         with ThreadPoolExecutor(self.workers) as pool:
-            for weight, (loss, gradients) in zip(weights, pool.map(self._gradients, examples), strict=True):
-                share = weight / total
-                mean += loss * share
+            for loss, gradients in pool.map(self._gradients, in_batches(weighed, self.batch)):
+                mean += loss
                 for tensor, gradient in zip(parameters, gradients, strict=True):
                     assert tensor.grad is not None
-                    tensor.grad += gradient * share
+                    tensor.grad += gradient
         norm = float(nn.utils.clip_grad_norm_(parameters, LARGEST_GRADIENT))
         if not (math.isfinite(mean) and math.isfinite(norm)):
             raise Diverged(
@@ -112,22 +132,35 @@ class Learner:
         self.step_count += 1
         return mean
 
-    def _gradients(self, example: Example) -> tuple[float, Sequence[Tensor]]:
-        """The loss of an example, and its gradient for each tensor of the adapter."""
-        loss = loss_of(self.model, example)
+    def _gradients(self, weighed: Sequence[tuple[Example, float]]) -> tuple[float, Sequence[Tensor]]:
+        """The sum of losses of a batch, each times its share, and its gradient for each tensor of the adapter."""
+        losses = losses_of(self.model, [example for example, _ in weighed])
+        loss = (losses * torch.tensor([share for _, share in weighed], device=losses.device)).sum()
         return float(loss.detach()), torch.autograd.grad(loss, list(self.tensors.values()))
 
     def loss(self, examples: Iterable[Example], stop: Callable[[], bool] = lambda: False) -> float:
         """The mean loss of held-out examples; of those before `stop` answers True."""
-        losses: list[float] = []
-        listed = list(examples)
-        with ThreadPoolExecutor(self.workers) as pool:
-            for first in range(0, len(listed), self.workers):
-                losses += pool.map(self._loss, listed[first : first + self.workers])
-                if stop():
-                    break
+        losses = self.losses(examples, stop)
         return sum(losses) / len(losses) if losses else math.nan
 
-    def _loss(self, example: Example) -> float:
+    def losses(self, examples: Iterable[Example], stop: Callable[[], bool] = lambda: False) -> list[float]:
+        """The loss of each held-out example before `stop` answers True."""
+        losses: list[float] = []
+        batches = list(in_batches(list(examples), self.batch))
+        with ThreadPoolExecutor(self.workers) as pool:
+            for first in range(0, len(batches), self.workers):
+                for of_batch in pool.map(self._losses, batches[first : first + self.workers]):
+                    losses += of_batch
+                if stop():
+                    break
+        return losses
+
+    def _losses(self, examples: Sequence[Example]) -> list[float]:
         with torch.no_grad():  # a property of the thread
-            return float(loss_of(self.model, example))
+            return list(losses_of(self.model, examples).tolist())
+
+
+def in_batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """`items` in their order, `size` at a time."""
+    for first in range(0, len(items), size):
+        yield items[first : first + size]

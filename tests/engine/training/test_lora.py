@@ -33,9 +33,9 @@ def tiny() -> PreTrainedModel:
     return AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32).eval()
 
 
-def learner(rate: float = 1e-2, workers: int = 1) -> Learner:
+def learner(rate: float = 1e-2, workers: int = 1, batch: int = 1) -> Learner:
     model = tiny()
-    return Learner(model, lora.attach(model, SHAPE), rate, workers=workers)
+    return Learner(model, lora.attach(model, SHAPE), rate, workers=workers, batch=batch)
 
 
 def example(seed: int) -> Example:
@@ -122,6 +122,29 @@ def test_the_number_of_workers_changes_no_bit():
         assert alone.step(examples, step / 3) == together.step(examples, step / 3)
     assert alone.loss(examples) == together.loss(examples)
     assert all(torch.equal(tensor, tensors(alone)[name]) for name, tensor in tensors(together).items())
+
+
+def test_a_padded_batch_gives_each_example_the_loss_it_has_alone():
+    model = tiny()
+    draw = random.Random(4)
+    uneven = [
+        Example(draw.sample(range(2000), prompt), draw.sample(range(2000), answer), [0.0, *[1.0] * (answer - 1)])
+        for prompt, answer in ((3, 9), (40, 2), (17, 30))
+    ]
+    alone = torch.stack([learning.loss_of(model, each) for each in uneven])
+    assert torch.allclose(learning.losses_of(model, uneven), alone, rtol=1e-5)
+
+
+@pytest.mark.parametrize("batch", [2, 4, 5])
+def test_steps_in_batches_learn_what_steps_of_single_examples_learn(batch: int):
+    alone, together = learner(), learner(batch=batch)
+    examples = [example(number) for number in range(5)]
+    for step in range(3):
+        expected = alone.step(examples, step / 3)
+        assert together.step(examples, step / 3) == pytest.approx(expected, rel=1e-4)
+    assert together.loss(examples) == pytest.approx(alone.loss(examples), rel=1e-4)
+    learned = tensors(alone)
+    assert all(torch.allclose(value, learned[name], atol=1e-3) for name, value in tensors(together).items())
 
 
 def test_each_token_of_a_step_weighs_the_same_whatever_the_length_of_its_answer():

@@ -13,6 +13,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
+from support.engine.q4k_models import file_values, save_random_q4k
 from support.source_tree import ROOT
 
 from models.training import data, export, train
@@ -196,3 +198,14 @@ def test_an_adapter_that_cannot_be_trained_further_is_one_sentence(tmp_path: Pat
         training(tmp_path / "negative", skipped=-1)
     with pytest.raises(InputError, match="there are 0 examples to train on"):
         training(tmp_path / "none", skipped=10**6)
+
+
+def test_a_model_whose_file_has_4_bit_blocks_is_trained_on_their_values(tmp_path: Path):
+    save_random_q4k(tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    blocks = {name: tensor for name, tensor in stored.items() if name.endswith(".q4k")}
+    weights = train.read_model(tmp_path, "cpu").state_dict()
+    assert len(blocks) > 10
+    for name, of_name in blocks.items():
+        expected = torch.from_numpy(file_values(of_name)).to(torch.bfloat16)
+        assert torch.equal(weights[name.replace(".q4k", ".weight")].to(torch.bfloat16), expected), name
