@@ -100,6 +100,17 @@ def test_a_killed_training_ends_as_one_that_was_not(tmp_path: Path, monkeypatch:
     assert log_of(tmp_path / "whole")[-1]["held_out_loss"] > 0
 
 
+def test_the_log_has_the_held_out_loss_and_that_of_each_kind(tmp_path: Path):
+    assert training(tmp_path, steps=2).run(1e9)
+    last = json.loads((tmp_path / "log.jsonl").read_text("utf-8").splitlines()[-1])
+    kept_back = [row for row in examples() if row["split"] == "held-out"]
+    counts = {kind: sum(row["kind"] == kind for row in kept_back) for kind in ("line", "derivable")}
+    by_kind = last["held_out_by_kind"]
+    assert by_kind.keys() == {kind for kind, count in counts.items() if count}
+    mean = sum(loss * counts[kind] for kind, loss in by_kind.items()) / len(kept_back)
+    assert last["held_out_loss"] == pytest.approx(mean, abs=1e-3)
+
+
 def test_a_state_of_another_training_is_refused(tmp_path: Path):
     training(tmp_path / "work", steps=6)
     with pytest.raises(InputError, match=r"belongs to another training \(steps, seed differ\)"):

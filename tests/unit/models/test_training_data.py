@@ -134,6 +134,16 @@ def test_examples_are_the_same_anywhere_and_in_the_models_own_tokens(package: re
         assert encoder.end not in row["prompt"] + row["answer"][:-1]
 
 
+def test_a_package_gives_no_more_edits_than_are_wanted_and_others_in_their_share(package: releases.Learned):
+    encoder = data.Encoder("tiny")
+    every = list(data.edit_rows(package, encoder))
+    follow = [row["kind"] in ("derivable", "half-typed") for row in every]
+    assert sum(follow) > 2
+    fewer = list(data.edit_rows(package, encoder, 2))
+    assert [row for row in fewer if row["kind"] in ("derivable", "half-typed")] == every[:2]
+    assert len(fewer) <= 2 + round(2 * data.OTHER_SHARE) + round(2 * data.UNCHANGED_SHARE)
+
+
 def test_the_answer_of_a_fill_in_begins_with_the_half_typed_word_which_has_no_weight(package: releases.Learned):
     encoder = data.Encoder("tiny")
     at = OLD.index("fetch_value(key)") + len("fetch_v")
