@@ -32,7 +32,7 @@ from speclsp.config import EngineConfig
 from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
 from speclsp.engine.loading.checkpoint import read_tokenizer
-from speclsp.errors import SpeclspError
+from speclsp.errors import InputError, SpeclspError
 from speclsp.lsp.next_edit.edit_prompt import expected_answer, format_window
 from speclsp.weights import cards, store
 from speclsp.weights.adapters import FILL, NEXT_EDIT
@@ -138,6 +138,11 @@ def accepted(languages: Sequence[str]) -> set[str]:
     }
 
 
+def tokens_of(row: Row) -> int:
+    """The length of an example."""
+    return len(row["prompt"]) + len(row["answer"])
+
+
 def mixed(rows: Iterable[Row]) -> list[Row]:
     """Fill-in and edits in turn, packages mixed. What one kind has more than the other comes at the end."""
     ordered = sorted(rows, key=lambda row: digest(row["package"], row["prompt"], row["answer"]))
@@ -173,6 +178,12 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     rows: list[Row] = []
     try:
+        for flag, count in (
+            ("--fill-per-package", options.fill_per_package),
+            ("--edits-per-package", options.edits_per_package),
+        ):
+            if count < 0:
+                raise InputError(f"{flag} {count}: expected 0 or more.")
         encoder = Encoder(MODEL)
         with terminal.progress() as bar:
             packages = releases.fetched(
@@ -185,11 +196,7 @@ def main(arguments: Sequence[str]) -> int:
                     *fill_rows(package, encoder, options.fill_per_package),
                     *edit_rows(package, encoder, options.edits_per_package),
                 ]
-                rows += [
-                    {"split": split, **row}
-                    for row in examples
-                    if len(row["prompt"]) + len(row["answer"]) <= MOST_TOKENS
-                ]
+                rows += [{"split": split, **row} for row in examples if tokens_of(row) <= MOST_TOKENS]
         lines = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in mixed(rows))
         options.out.parent.mkdir(parents=True, exist_ok=True)
         private_files.replace(options.out, lines.encode(), mode=0o644)

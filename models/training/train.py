@@ -32,7 +32,7 @@ from typing import Any
 import torch
 
 import speclsp.engine  # noqa: F401 - before torch is imported: it sets the OpenMP wait policy
-from models.training.data import KINDS, MODEL, OTHER_FILES, OUT
+from models.training.data import KINDS, MODEL, OTHER_FILES, OUT, tokens_of
 from speclsp import private_files
 from speclsp.engine.loading import adapter_merge, checkpoint
 from speclsp.engine.model.cpu_linears import quicker_float
@@ -81,8 +81,9 @@ class Training:
         held_out: int = HELD_OUT_EXAMPLES,
     ) -> None:
         self.learner, self.plan, self.work = learner, plan, work
-        if plan.skipped < 0:
-            raise InputError(f"--skip {plan.skipped}: expected 0 or more.")
+        for flag, count in (("--skip", plan.skipped), ("--held-out", held_out)):
+            if count < 0:
+                raise InputError(f"{flag} {count}: expected 0 or more.")
         rows = [row for row in rows if any(row["kind"] in KINDS[job] for job in plan.jobs.split(","))]
         learned = with_share([row for row in rows if row["split"] == "train"], plan.other_files_share)
         self.learned = examples(of_split(learned, "train", plan.most_tokens))[plan.skipped :]
@@ -200,7 +201,7 @@ def with_share(rows: Sequence[dict[str, Any]], share: float) -> Sequence[dict[st
 
 def of_split(rows: Iterable[dict[str, Any]], split: str, most_tokens: int) -> list[dict[str, Any]]:
     """The rows of a split with at most `most_tokens` tokens, in the order of the data."""
-    return [row for row in rows if row["split"] == split and len(row["prompt"]) + len(row["answer"]) <= most_tokens]
+    return [row for row in rows if row["split"] == split and tokens_of(row) <= most_tokens]
 
 
 def examples(rows: Iterable[dict[str, Any]]) -> list[Example]:

@@ -66,24 +66,24 @@ def loss_of(model: Any, example: Example) -> Tensor:
 
 
 def losses_of(model: Any, examples: Sequence[Example]) -> Tensor:
-    """The same for each of several examples in one pass: [examples]."""
+    """Weighted mean cross-entropy of each example's answer, [examples], in one padded pass."""
     device, longest = model.lm_head.weight.device, max(example.tokens for example in examples)
-    padded = [[*each.prompt, *each.answer, *[0] * (longest - each.tokens)] for each in examples]
-    rows, places, labels, weights = [], [], [], []  # of the tokens that count
-    for row, each in enumerate(examples):
-        for number, weight in enumerate(each.weights):
+    padded = [[*example.prompt, *example.answer, *[0] * (longest - example.tokens)] for example in examples]
+    rows, positions, labels, weights = [], [], [], []  # of the tokens that count
+    for row, example in enumerate(examples):
+        for number, weight in enumerate(example.weights):
             if weight > 0:
                 rows.append(row)
-                places.append(len(each.prompt) - 1 + number)  # this position predicts the token
-                labels.append((each.labels or each.answer)[number])
+                positions.append(len(example.prompt) - 1 + number)  # the logits there predict the token
+                labels.append((example.labels or example.answer)[number])
                 weights.append(weight)
     hidden = model.model(input_ids=torch.tensor(padded, device=device), use_cache=False).last_hidden_state
-    of_row, at, label = torch.tensor([rows, places, labels], dtype=torch.int64, device=device)  # also where none counts
-    logits = model.lm_head(hidden[of_row, at]).float()  # [counted, vocabulary]
+    row_of, position_of, label_of = torch.tensor([rows, positions, labels], dtype=torch.int64, device=device)
     weight_of = torch.tensor(weights, device=device)
-    losses = F.cross_entropy(logits, label, reduction="none") * weight_of
-    empty = torch.zeros(len(examples), device=device)
-    return empty.index_add(0, of_row, losses) / empty.index_add(0, of_row, weight_of)
+    logits = model.lm_head(hidden[row_of, position_of]).float()  # [tokens that count, vocabulary]
+    losses = F.cross_entropy(logits, label_of, reduction="none") * weight_of
+    zeros = torch.zeros(len(examples), device=device)
+    return zeros.index_add(0, row_of, losses) / zeros.index_add(0, row_of, weight_of)
 
 
 class Learner:
@@ -137,11 +137,6 @@ class Learner:
         losses = losses_of(self.model, [example for example, _ in weighed])
         loss = (losses * torch.tensor([share for _, share in weighed], device=losses.device)).sum()
         return float(loss.detach()), torch.autograd.grad(loss, list(self.tensors.values()))
-
-    def loss(self, examples: Iterable[Example], stop: Callable[[], bool] = lambda: False) -> float:
-        """The mean loss of held-out examples; of those before `stop` answers True."""
-        losses = self.losses(examples, stop)
-        return sum(losses) / len(losses) if losses else math.nan
 
     def losses(self, examples: Iterable[Example], stop: Callable[[], bool] = lambda: False) -> list[float]:
         """The loss of each held-out example before `stop` answers True."""

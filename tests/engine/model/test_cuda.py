@@ -242,12 +242,12 @@ def test_every_draft_length_and_drafter_gives_plain_decodings_tokens(pair: Fused
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=2**40 + 7, top_p=0.9)])
 def test_a_fused_round_equals_the_unfused_one(pair: FusedRound, gamma: int, sampling: Sampling):
     """Compared round by round: the guesses and the number accepted. `room` cuts guesses at the end of both alike."""
+    for _ in range(2):  # on a GPU a shorter round takes the place of one that is not captured
+        rounds(pair, [FusedDrafter(pair, sampling)], gamma, sampling)
+        pair.graphs.capture_pending()
     fused = rounds(pair, [FusedDrafter(pair, sampling)], gamma, sampling)
     apart = rounds(pair, [ModelDrafter(pair.draft, p_min=0.0)], gamma, sampling)
-    if DEVICE == "cuda":  # until a round is captured, a shorter one takes its place
-        assert [token for step in fused for token in step.tokens] == [token for step in apart for token in step.tokens]
-    else:
-        assert [replace(step, ms=0.0) for step in fused] == [replace(step, ms=0.0) for step in apart]
+    assert [replace(step, ms=0.0) for step in fused] == [replace(step, ms=0.0) for step in apart]
     assert sum(step.accepted for step in fused) > 0
 
 

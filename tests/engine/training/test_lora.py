@@ -120,7 +120,7 @@ def test_the_number_of_workers_changes_no_bit():
     examples = [example(number) for number in range(5)]
     for step in range(3):
         assert alone.step(examples, step / 3) == together.step(examples, step / 3)
-    assert alone.loss(examples) == together.loss(examples)
+    assert alone.losses(examples) == together.losses(examples)
     assert all(torch.equal(tensor, tensors(alone)[name]) for name, tensor in tensors(together).items())
 
 
@@ -142,7 +142,7 @@ def test_steps_in_batches_learn_what_steps_of_single_examples_learn(batch: int):
     for step in range(3):
         expected = alone.step(examples, step / 3)
         assert together.step(examples, step / 3) == pytest.approx(expected, rel=1e-4)
-    assert together.loss(examples) == pytest.approx(alone.loss(examples), rel=1e-4)
+    assert together.losses(examples) == pytest.approx(alone.losses(examples), rel=1e-4)
     learned = tensors(alone)
     assert all(torch.allclose(value, learned[name], atol=1e-3) for name, value in tensors(together).items())
 
@@ -165,7 +165,7 @@ def test_each_token_of_a_step_weighs_the_same_whatever_the_length_of_its_answer(
 def test_a_held_out_loss_that_is_stopped_is_of_the_examples_before():
     one = learner(workers=2)
     examples = [example(number) for number in range(5)]
-    assert one.loss(examples, stop=lambda: True) == pytest.approx(one.loss(examples[:2]))
+    assert one.losses(examples, stop=lambda: True) == pytest.approx(one.losses(examples[:2]))
 
 
 def test_a_state_is_never_half_written_and_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

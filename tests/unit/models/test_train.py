@@ -57,7 +57,7 @@ def examples() -> list[dict[str, object]]:
 
 
 def training(
-    work: Path, steps: int = 6, seed: int = 0, jobs: str = "fill,next-edit", skipped: int = 0
+    work: Path, steps: int = 6, seed: int = 0, jobs: str = "fill,next-edit", skipped: int = 0, held_out: int = 32
 ) -> train.Training:
     model = train.read_model(TINY, "cpu")
     plan = train.Plan(
@@ -65,7 +65,7 @@ def training(
         budget_s=0.0, seed=seed, jobs=jobs, skipped=skipped,
     )  # fmt: skip
     work.mkdir(exist_ok=True)
-    return train.Training(Learner(model, lora.attach(model, SHAPE), 1e-2), examples(), plan, work)
+    return train.Training(Learner(model, lora.attach(model, SHAPE), 1e-2), examples(), plan, work, held_out)
 
 
 def log_of(work: Path) -> list[dict[str, float]]:
@@ -207,6 +207,8 @@ def test_an_adapter_that_cannot_be_trained_further_is_one_sentence(tmp_path: Pat
             train.start(one.learner, path, SHAPE, weights)
     with pytest.raises(InputError, match="--skip -1: expected 0 or more"):
         training(tmp_path / "negative", skipped=-1)
+    with pytest.raises(InputError, match="--held-out -1: expected 0 or more"):
+        training(tmp_path / "negative", held_out=-1)
     with pytest.raises(InputError, match="there are 0 examples to train on"):
         training(tmp_path / "none", skipped=10**6)
 

@@ -134,6 +134,12 @@ def test_examples_are_the_same_anywhere_and_in_the_models_own_tokens(package: re
         assert encoder.end not in row["prompt"] + row["answer"][:-1]
 
 
+@pytest.mark.parametrize("flag", ["--fill-per-package", "--edits-per-package"])
+def test_a_number_of_examples_below_zero_is_one_sentence(flag: str, capsys: pytest.CaptureFixture[str]):
+    assert data.main([flag, "-1"]) == 1
+    assert capsys.readouterr().err == f"{flag} -1: expected 0 or more.\n"
+
+
 def test_a_package_gives_no_more_edits_than_are_wanted_and_others_in_their_share(package: releases.Learned):
     encoder = data.Encoder("tiny")
     every = list(data.edit_rows(package, encoder))
