@@ -15,11 +15,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import multiprocessing
+import os
 import random
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -43,8 +44,8 @@ SEED = 7
 MOST_TOKENS = 900  # of a prompt and its answer
 FILL_PER_PACKAGE, DERIVABLE_PER_PACKAGE = 45, 60
 # of the derivable cases: enough that a window is left alone where nothing follows, and not so many that it always is
-OTHER_SHARE, UNCHANGED_SHARE = 0.2, 0.4
-CHANGED_WEIGHT = 4.0  # of the tokens of changed lines
+OTHER_SHARE, UNCHANGED_SHARE = 0.6, 0.8
+CHANGED_WEIGHT = 2.0  # of the tokens of changed lines
 END = "<|endoftext|>"
 OTHER_FILES = "other_files"
 KINDS = {FILL: ("line", "end", "block"), NEXT_EDIT: ("derivable", "half-typed", "other", "unchanged")}  # by job
@@ -88,8 +89,13 @@ class Encoder:
         return {"prompt": prompt, "answer": [*encoding.ids, self.end], "weights": [*weights, last]}
 
 
-def fill_rows(package: releases.Learned, encoder: Encoder, wanted: int = FILL_PER_PACKAGE) -> Iterator[Row]:
-    """Fill-in examples of a package's newest release, `wanted` or those of a file more."""
+def fill_rows(
+    package: releases.Learned,
+    encoder: Encoder,
+    wanted: int = FILL_PER_PACKAGE,
+    per_file: int = fill_examples.PER_FILE,
+) -> Iterator[Row]:
+    """Fill-in examples of a package's newest release, at most `per_file` of a file: `wanted`, or a file's more."""
     root = package.roots[-1]
     texts = {
         path: text
@@ -99,7 +105,7 @@ def fill_rows(package: releases.Learned, encoder: Encoder, wanted: int = FILL_PE
     count = 0
     for path in sorted(texts, key=lambda path: digest(package.name, path)):
         draw = random.Random(f"{SEED} fill {package.name} {path}")
-        for cut in fill_examples.cuts(texts[path], cursors.LANGUAGES[PurePosixPath(path).suffix], draw):
+        for cut in fill_examples.cuts(texts[path], cursors.LANGUAGES[PurePosixPath(path).suffix], draw, per_file):
             budget, others = draw.choice(fill_examples.BUDGETS), fill_examples.open_beside(path, texts, draw)
             request = fill_examples.request_of(cut, root, path, others, budget)
             if request is not None:
@@ -129,6 +135,20 @@ def edit_rows(package: releases.Learned, encoder: Encoder, wanted: int = DERIVAB
         yield {"kind": case.kind, "package": package.name, **encoder.edit(case)}
 
 
+def start_process() -> None:
+    """Read the tokenizer once in each process that makes examples. Raises SpeclspError."""
+    global encoder
+    encoder = Encoder(MODEL)
+
+
+def rows_of(job: tuple[releases.Learned, int, int, int]) -> list[Row]:
+    """All examples of a package: (package, fill-in examples, derivable edits, fill-in examples of a file)."""
+    package, fills, edits, per_file = job
+    split = "held-out" if package.is_held_out else "train"
+    examples = [*fill_rows(package, encoder, fills, per_file), *edit_rows(package, encoder, edits)]
+    return [{"split": split, **row} for row in examples if tokens_of(row) <= MOST_TOKENS]
+
+
 def accepted(languages: Sequence[str]) -> set[str]:
     """Language ids of a package's files: those of its list, and their variants with markup."""
     return {
@@ -144,11 +164,16 @@ def tokens_of(row: Row) -> int:
 
 
 def mixed(rows: Iterable[Row]) -> list[Row]:
-    """Fill-in and edits in turn, packages mixed. What one kind has more than the other comes at the end."""
+    """Packages mixed, and the edits spread evenly among the fill-in examples."""
     ordered = sorted(rows, key=lambda row: digest(row["package"], row["prompt"], row["answer"]))
     edits = [row for row in ordered if row["kind"] in KINDS[NEXT_EDIT]]
     fills = [row for row in ordered if row["kind"] in KINDS[FILL]]
-    return [row for pair in zip_longest(fills, edits) for row in pair if row is not None]
+    placed = [
+        ((number + 0.5) / len(of_job), at, row)
+        for at, of_job in enumerate((fills, edits))
+        for number, row in enumerate(of_job)
+    ]
+    return [row for *_, row in sorted(placed, key=lambda place: place[:2])]
 
 
 def digest(*parts: object) -> str:
@@ -175,28 +200,34 @@ def main(arguments: Sequence[str]) -> int:
         default=DERIVABLE_PER_PACKAGE,
         help=f"edits that follow from others (default: {DERIVABLE_PER_PACKAGE})",
     )
+    parser.add_argument(
+        "--fill-per-file",
+        type=int,
+        default=fill_examples.PER_FILE,
+        help=f"the most fill-in examples of one file (default: {fill_examples.PER_FILE})",
+    )
     options = parser.parse_args(arguments)
     rows: list[Row] = []
     try:
         for flag, count in (
             ("--fill-per-package", options.fill_per_package),
             ("--edits-per-package", options.edits_per_package),
+            ("--fill-per-file", options.fill_per_file),
         ):
             if count < 0:
                 raise InputError(f"{flag} {count}: expected 0 or more.")
-        encoder = Encoder(MODEL)
         with terminal.progress() as bar:
             packages = releases.fetched(
                 lambda done, total: bar.show("fetching", done / max(total, 1), ""), options.list
             )
-            for number, package in enumerate(packages):
-                bar.show("making examples", number / len(packages), package.name)
-                split = "held-out" if package.is_held_out else "train"
-                examples = [
-                    *fill_rows(package, encoder, options.fill_per_package),
-                    *edit_rows(package, encoder, options.edits_per_package),
-                ]
-                rows += [{"split": split, **row} for row in examples if tokens_of(row) <= MOST_TOKENS]
+            Encoder(MODEL)  # says here if the weights are missing
+            counts = options.fill_per_package, options.edits_per_package, options.fill_per_file
+            processes = min(len(packages), os.cpu_count() or 1)
+            with multiprocessing.get_context("spawn").Pool(processes, start_process) as pool:
+                jobs = [(package, *counts) for package in packages]
+                for number, of_package in enumerate(pool.imap(rows_of, jobs)):
+                    bar.show("making examples", number / len(packages), packages[number].name)
+                    rows += of_package
         lines = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in mixed(rows))
         options.out.parent.mkdir(parents=True, exist_ok=True)
         private_files.replace(options.out, lines.encode(), mode=0o644)

@@ -58,12 +58,12 @@ class Cut:
     is_whole: bool  # the answer has an end
 
 
-def cuts(text: str, language: str, draw: random.Random) -> Iterator[Cut]:
-    """At most PER_FILE cuts of a file."""
+def cuts(text: str, language: str, draw: random.Random, most: int = PER_FILE) -> Iterator[Cut]:
+    """At most `most` cuts of a file."""
     lines, code = text.split("\n"), mask(text, language).split("\n")
     if not FILE_LINES[0] <= len(lines) <= FILE_LINES[1] or GENERATED.search(text[:1000]) or max(map(len, lines)) > 600:
         return
-    for _ in range(PER_FILE):
+    for _ in range(most):
         row = draw.randrange(5, len(lines))
         is_code, is_kept = bool(re.search(r"\w", code[row])), draw.random() < PROSE
         cut = cut_at(lines, row, draw) if is_code or is_kept else None

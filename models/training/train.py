@@ -37,13 +37,14 @@ from speclsp import private_files
 from speclsp.engine.loading import adapter_merge, checkpoint
 from speclsp.engine.model.cpu_linears import quicker_float
 from speclsp.engine.training import lora, training_state
-from speclsp.engine.training.learning import Example, Learner
+from speclsp.engine.training.learning import Example, Learner, in_batches
 from speclsp.engine.training.lora import LoraShape
 from speclsp.errors import InputError, SpeclspError, WeightsError
 from speclsp.weights import adapters, cards, store
 
 WORK = OUT.parent / "adapter"
-ACCUMULATED = 8  # examples of a step
+STEP_EXAMPLES = 8
+SORTED_STEPS = 8  # whose examples are sorted by length
 HELD_OUT_EXAMPLES, HELD_OUT_EVERY = 32, 50  # steps
 MOST_TOKENS = 900  # of an example
 SAVE_EVERY_S = 60.0
@@ -67,6 +68,7 @@ class Plan:
     other_files_share: float = 0.0  # of the examples whose answer needs a name from another file; 0: as in the data
     start_from: str = ""  # sha256 of the adapter that is trained further
     skipped: int = 0  # examples at the beginning of the order, which that adapter has seen
+    step_examples: int = STEP_EXAMPLES
 
 
 class Training:
@@ -89,8 +91,11 @@ class Training:
         self.learned = examples(of_split(learned, "train", plan.most_tokens))[plan.skipped :]
         kept_back = of_split(rows, "held-out", plan.most_tokens)[:held_out]
         self.held_out, self.kinds = examples(kept_back), [row["kind"] for row in kept_back]
-        if len(self.learned) < ACCUMULATED:
-            raise InputError(f"there are {len(self.learned)} examples to train on; a step takes {ACCUMULATED}.")
+        if not 0 < plan.step_examples <= len(self.learned):
+            raise InputError(
+                f"there are {len(self.learned)} examples to train on; a step takes {plan.step_examples} "
+                "(--examples-per-step: 1 or more)."
+            )
         self.state, self.log = work / "state.safetensors", work / "log.jsonl"
         facts = training_state.restore(learner, self.state)
         if facts and facts["plan"] != asdict(plan):
@@ -126,7 +131,8 @@ class Training:
     def run(self, seconds: float, stop: Callable[[], bool] = lambda: False) -> bool:
         """Train for `seconds`, until `stop` answers True, or to the end. Returns True at the end."""
         began_s = last_s = saved_s = time.monotonic()
-        steps = islice_from(order(len(self.learned), self.plan.seed), self.learner.step_count)
+        lengths = [example.tokens for example in self.learned]
+        steps = islice_from(order(lengths, self.plan.seed, self.plan.step_examples), self.learner.step_count)
         while self.progress() < 1 and last_s - began_s < seconds and not stop():
             of_step = [self.learned[number] for number in next(steps)]
             loss = self.learner.step(of_step, self.progress())
@@ -161,19 +167,27 @@ def write_log(path: Path, text: str) -> None:
     private_files.replace(path, text.encode(), mode=0o644)
 
 
-def order(count: int, seed: int) -> Iterator[list[int]]:
-    """The numbers of the examples of each step, without end: each epoch has an order of its own."""
+def order(lengths: Sequence[int], seed: int, step_examples: int = STEP_EXAMPLES) -> Iterator[Sequence[int]]:
+    """The numbers of the examples of each step, without end: each epoch has an order of its own.
+
+    Args:
+        lengths: the tokens of each example. Those of a step are of similar length, so that a padded pass pads little.
+    """
     epoch = 0
     while True:
-        numbers = list(range(count))
+        draw = random.Random(f"{seed} {epoch}")
+        numbers = list(range(len(lengths)))
         if epoch:  # the first one has the order of the data, which is mixed already
-            random.Random(f"{seed} {epoch}").shuffle(numbers)
-        for at in range(0, count - ACCUMULATED + 1, ACCUMULATED):
-            yield numbers[at : at + ACCUMULATED]
+            draw.shuffle(numbers)
+        for of_steps in in_batches(numbers, step_examples * SORTED_STEPS):
+            near = sorted(of_steps, key=lambda number: lengths[number])
+            steps = [step for step in in_batches(near, step_examples) if len(step) == step_examples]
+            draw.shuffle(steps)
+            yield from steps
         epoch += 1
 
 
-def islice_from(steps: Iterator[list[int]], done: int) -> Iterator[list[int]]:
+def islice_from(steps: Iterator[Sequence[int]], done: int) -> Iterator[Sequence[int]]:
     """The steps after the first `done`."""
     for _ in range(done):
         next(steps)
@@ -271,6 +285,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--start-from", type=Path, help="an adapter's .safetensors, to train it further")
     parser.add_argument("--skip", type=int, default=0, help="the first examples, which that adapter has seen")
+    parser.add_argument(
+        "--examples-per-step",
+        type=int,
+        default=STEP_EXAMPLES,
+        help=f"default {STEP_EXAMPLES}; a large GPU learns more of them in the same time",
+    )
     parser.add_argument("--peak-rate", type=float, default=3e-4)
     parser.add_argument(
         "--held-out", type=int, default=HELD_OUT_EXAMPLES, help=f"examples of the held-out loss ({HELD_OUT_EXAMPLES})"
@@ -301,7 +321,7 @@ def main(arguments: Sequence[str]) -> int:
             raise InputError(f"the weights of {options.model} are not here: `speclsp models pull {options.model}`.")
         model = read_model(directory, device)
         shape = LoraShape(rank=options.rank, scale=options.scale, first_layer=options.first_layer)
-        batch = 1 if device == "cpu" else ACCUMULATED
+        batch = 1 if device == "cpu" else options.examples_per_step
         learner = Learner(
             model, lora.attach(model, shape, options.seed), options.peak_rate, workers=workers, batch=batch
         )
@@ -321,6 +341,7 @@ def main(arguments: Sequence[str]) -> int:
             other_files_share=options.other_files_share,
             start_from=start_from,
             skipped=options.skip,
+            step_examples=options.examples_per_step,
         )
         training = Training(learner, rows, plan, options.work, options.held_out)
         is_done = training.run(options.minutes * 60, lambda: bool(stopped))

@@ -57,12 +57,18 @@ def examples() -> list[dict[str, object]]:
 
 
 def training(
-    work: Path, steps: int = 6, seed: int = 0, jobs: str = "fill,next-edit", skipped: int = 0, held_out: int = 32
+    work: Path,
+    steps: int = 6,
+    seed: int = 0,
+    jobs: str = "fill,next-edit",
+    skipped: int = 0,
+    held_out: int = 32,
+    step_examples: int = train.STEP_EXAMPLES,
 ) -> train.Training:
     model = train.read_model(TINY, "cpu")
     plan = train.Plan(
         data_sha256="0" * 64, weights="tiny", rank=4, scale=2.0, first_layer=2, peak_rate=1e-2, steps=steps,
-        budget_s=0.0, seed=seed, jobs=jobs, skipped=skipped,
+        budget_s=0.0, seed=seed, jobs=jobs, skipped=skipped, step_examples=step_examples,
     )  # fmt: skip
     work.mkdir(exist_ok=True)
     return train.Training(Learner(model, lora.attach(model, SHAPE), 1e-2), examples(), plan, work, held_out)
@@ -117,11 +123,35 @@ def test_a_state_of_another_training_is_refused(tmp_path: Path):
         training(tmp_path / "work", steps=7, seed=1)
 
 
-def test_every_example_is_seen_once_before_any_is_seen_again():
-    steps = train.order(19, seed=0)
-    epochs = [[next(steps) for _ in range(2)] for _ in range(2)]
-    assert epochs[0] == [list(range(8)), list(range(8, 16))]
-    assert len({number for step in epochs[1] for number in step}) == 16 and epochs[1] != epochs[0]
+@given(st.lists(st.integers(1, 900), min_size=8, max_size=200), st.integers(0, 3))
+def test_every_example_is_seen_once_before_any_is_seen_again(lengths: list[int], seed: int):
+    steps = train.order(lengths, seed)
+    first, second = ([next(steps) for _ in range(len(lengths) // 8)] for _ in range(2))
+    for epoch in (first, second):
+        seen = [number for step in epoch for number in step]
+        assert len(set(seen)) == len(seen) == len(lengths) // 8 * 8
+    assert [step for step, _ in zip(train.order(lengths, seed), first, strict=False)] == first
+
+
+@pytest.mark.parametrize("count", [0, -1, 36])
+def test_a_step_takes_one_example_or_more_and_no_more_than_there_are(tmp_path: Path, count: int):
+    with pytest.raises(InputError, match=f"there are 35 examples to train on; a step takes {count} "):
+        training(tmp_path, step_examples=count)
+
+
+def test_a_larger_step_has_the_tokens_of_more_examples(tmp_path: Path):
+    for count in (4, 16):
+        training(tmp_path / str(count), steps=1, step_examples=count).run(1e9)
+        assert log_of(tmp_path / str(count))[0]["tokens"] == count * 17
+
+
+def test_a_step_has_examples_of_similar_length_and_an_epoch_an_order_of_its_own():
+    lengths = [number * 37 % 640 for number in range(640)]
+    steps = train.order(lengths, seed=0)
+    first, second = ([next(steps) for _ in range(80)] for _ in range(2))
+    padded = sum(8 * max(lengths[number] for number in step) for step in first)
+    assert padded < 1.2 * sum(lengths) and first != second
+    assert [min(step) // 64 for step in first] == sorted(min(step) // 64 for step in first)  # in the data's order
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40), st.floats(0.05, 0.9))

@@ -177,11 +177,13 @@ def test_an_example_needs_another_file_if_its_answer_has_a_name_that_only_that_f
     assert not needs("fetch_value(3)", suffix="fetch_value(4)")
 
 
-def test_changed_lines_weigh_four_times_in_the_answer_of_an_edit():
+def test_changed_lines_weigh_twice_in_the_answer_of_an_edit():
     encoder = data.Encoder("tiny")
     case = next(c for c in edit_examples.cases({"f.py": OLD}, {"f.py": NEW}, "seed") if c.kind == "derivable")
     row = encoder.edit(case)
     pieces = [encoder.prompter.vocabulary.bytes[token].decode() for token in row["answer"][:-1]]
     assert "".join(pieces) == expected_answer(case.after)
-    heavy = "".join(piece for piece, weight in zip(pieces, row["weights"], strict=False) if weight == 4.0)
+    heavy = "".join(
+        piece for piece, weight in zip(pieces, row["weights"], strict=False) if weight == data.CHANGED_WEIGHT == 2.0
+    )
     assert NEW_NAME in heavy and "def use" not in heavy
