@@ -1,6 +1,6 @@
 """The engine on a GPU: correctness, and its time beside the memory bandwidth's limit and beside transformers.
 
-    python -m benchmarks gpu [--shapes 0.5b-1.5b,0.5b-7b] [--repeats 20] [--no-peers]
+    python -m benchmarks gpu [--shapes 0.5b-1.5b,0.5b-7b] [--repeats 20] [--prompts 20] [--no-peers]
     python -m benchmarks gpu --device cpu --shapes tiny      a test of this script; its times say nothing about a GPU
 
 Models have the real shapes and random weights: times are true, texts are not. The gain of speculation depends on how
@@ -288,8 +288,8 @@ def completions(found: dict[str, Any], trace: dict[str, Any] | None) -> dict[str
 # ── the whole ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def bench(name: str, device: str, gb_per_s: float, repeats: int, with_peers: bool) -> dict[str, Any]:
-    """Everything about one pair of shapes."""
+def bench(name: str, device: str, gb_per_s: float, repeats: int, checked: int, with_peers: bool) -> dict[str, Any]:
+    """Everything about one pair of shapes. `checked`: prompts of the check of correctness."""
     draft_model, draft_format, target_model = PAIRS[name]
     if draft_format == "nf4" and find_spec("bitsandbytes") is None:
         draft_format = "bf16"  # noted in the figures: not every GPU machine has bitsandbytes
@@ -311,7 +311,7 @@ def bench(name: str, device: str, gb_per_s: float, repeats: int, with_peers: boo
         "target": f"{target_model.name} bf16",
         "weights": "random",
         "context_tokens": length,
-        "correctness": correctness(fused, twin, 1 if few else 20, 24 if few else 128, vocab),
+        "correctness": correctness(fused, twin, 1 if few else checked, 24 if few else 128, vocab),
         "costs_of_warm_up_ms": {"verify": costs.verify_ms, "draft": costs.draft_ms, "prefill": costs.prefill_ms},
     }
     del twin
@@ -353,6 +353,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--shapes", default="0.5b-1.5b,0.5b-7b", help=f"comma-separated, of {', '.join(PAIRS)}")
     parser.add_argument("--repeats", metavar="N", type=int, default=20, help="timings of each kind (default: 20)")
+    parser.add_argument("--prompts", metavar="N", type=int, default=20, help="checked for equal tokens (default: 20)")
     parser.add_argument("--no-peers", action="store_true", help="without transformers beside it")
 
 
@@ -372,7 +373,7 @@ def main(options: argparse.Namespace) -> int:
     if options.device == "cpu":
         figures["warning"] = "a test of the script on a CPU: no figure here says anything about a GPU"
     for name in options.shapes.split(","):
-        figures["pairs"][name] = bench(name, options.device, gb_per_s, repeats, not options.no_peers)
+        figures["pairs"][name] = bench(name, options.device, gb_per_s, repeats, options.prompts, not options.no_peers)
         report(name, figures["pairs"][name])
     file = results_file.write("gpu", figures, "gpu" if options.device == "cuda" else "gpu-script-test")
     print(f"\nwritten: {file}")
