@@ -129,6 +129,7 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
     missing |= {way.name: way.failed for way in theirs if way.failed}
     figures = {
         "pair": bench.card.name,
+        "quantization": settings.engine.quantization,
         "new_tokens": options.tokens,
         "prompt_tokens": [len(hole.ids) for hole in holes],
         "threads": bench.threads,
@@ -138,7 +139,8 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
         "against_the_best_peer": against(ours[-1], [way for way in theirs if not way.failed]),
         "ways": {way.name: facts(way, ours[0], bench.stops) for way in (*ours, *theirs) if not way.failed},
     }
-    file = results_file.write("peers", figures, name=f"peers-{bench.card.name}-{results_file.cpu_kind()}")
+    chosen_format = "" if settings.engine.quantization == "auto" else f"-{settings.engine.quantization}"
+    file = results_file.write("peers", figures, f"peers-{bench.card.name}{chosen_format}-{results_file.cpu_kind()}")
     runs = {way.name: way.timings() for way in (*ours, *theirs) if not way.failed}
     results_file.write_raw(f"peers-{bench.card.name}-runs", runs)
     show(figures)

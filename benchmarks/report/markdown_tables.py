@@ -59,7 +59,7 @@ def tables(results: Results) -> dict[str, str]:
         **{
             f"engines-{size}-{kind}": engines(results[f"peers-{pair}-{kind}"])
             for kind in CPU_KINDS
-            for pair, size in ((SMALL, "0.5b"), (LARGE, "1.5b"))
+            for pair, size in ((SMALL, "0.5b"), (LARGE, "1.5b"), (f"{LARGE}-int4", "1.5b-int4"))
             if f"peers-{pair}-{kind}" in results
         },
         "typing": typing(results[f"keystrokes-{SMALL}"]),
@@ -80,12 +80,15 @@ def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
 def engines(data: Mapping[str, Any]) -> str:
     """Median times of every engine and mode, then the ratio to the fastest other engine."""
     head = ("engine", "mode", "cold: total, ms", "first token, ms", "next key: total, ms", "first token, ms")
+    formats = dict(FORMATS)
+    if data.get("quantization") == "int4":
+        formats |= {("speclsp", "plain"): "int4, no speculation", ("speclsp", "speculative"): "int4, speculative"}
 
     def rows() -> Iterator[Sequence[str]]:
         for way in data["ways"].values():
             times = [f"{way[state][metric]['p50']:.0f}" for state, metric in TIMES]
             name = NAMES[way["peer"]]
-            yield (f"**{name}**" if way["mode"] == "speculative" else name, FORMATS[way["peer"], way["mode"]], *times)
+            yield (f"**{name}**" if way["mode"] == "speculative" else name, formats[way["peer"], way["mode"]], *times)
         ratios = (data["against_the_best_peer"][f"{state}_{metric}"]["ratio"] for state, metric in TIMES)
         yield ("speclsp ÷ fastest other", "", *(f"**{ratio:.2f}**" for ratio in ratios))
 

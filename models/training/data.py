@@ -222,7 +222,7 @@ def main(arguments: Sequence[str]) -> int:
             )
             Encoder(MODEL)  # says here if the weights are missing
             counts = options.fill_per_package, options.edits_per_package, options.fill_per_file
-            processes = min(len(packages), os.cpu_count() or 1)
+            processes = min(len(packages) or 1, os.cpu_count() or 1)
             with multiprocessing.get_context("spawn").Pool(processes, start_process) as pool:
                 jobs = [(package, *counts) for package in packages]
                 for number, of_package in enumerate(pool.imap(rows_of, jobs)):

@@ -1,7 +1,7 @@
 """HumanEval-Infilling: exact match and pass@1 of the model through the raw engine and through the product.
 
     python -m benchmarks humaneval-infilling [--model M] [--kind single|multi] [--through engine|product]
-                                             [--weights int8|bf16] [--limit N]
+                                             [--weights int8|int4|bf16] [--limit N]
 
 A public yardstick beside the published figures of the models (published.py), and an end-to-end check of the engine: a
 wrong kernel lowers it. The tasks are in every model's training data, so it compares implementations, not models; the
@@ -34,7 +34,7 @@ from speclsp.cli import terminal
 from speclsp.config import Config
 
 BENCH = "humaneval-infilling"
-WEIGHTS = ("int8", "bf16")
+WEIGHTS = ("int8", "int4", "bf16")
 Samples = Mapping[str, Sequence[Task]]  # by kind
 Progress = Callable[[int], None]
 
