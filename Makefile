@@ -15,7 +15,7 @@ QUICK := build/bench-quick
 QUALITY := full,each,without,plain,psm-standard,no-heal,llama.vscode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test coverage soak lint type vsix dist .test-model .test-editors bench bench-quick bench-quality clean
+.PHONY: help demo check test coverage soak lint type vsix dist .test-model .test-editors bench bench-quick bench-quality gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -118,6 +118,11 @@ bench-quality: .venv/.installed-bench  ## suggestions beside what people wrote, 
 	@$(BIN)/python tests/support/editors/install.py node >/dev/null
 	@SECONDS=0; $(BENCH) quality --model $(TEST_PAIR) --set quick --variants $(QUALITY) \
 	&& $(BENCH) report --took bench-quality=$$SECONDS
+
+gpu: .venv/.installed-dev .venv/.installed-bench .test-model  ## on a machine with a GPU: speed, the tests of its decoder, equal texts
+	@$(BENCH) gpu --shapes 0.5b-1.5b --prompts 4 --no-peers
+	@$(BIN)/python -m pytest -q tests/engine/model/test_cuda.py
+	@$(BENCH) completions --model $(TEST_PAIR) --set device=cuda --holes 6
 
 clean:  ## remove what was made here; weights in the user's cache stay
 	rm -rf .venv build dist $(VSCODE)/node_modules $(VSCODE)/dist $(VSCODE)/server .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
