@@ -21,6 +21,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -135,16 +136,17 @@ def edit_rows(package: releases.Learned, encoder: Encoder, wanted: int = DERIVAB
         yield {"kind": case.kind, "package": package.name, **encoder.edit(case)}
 
 
-def start_process() -> None:
-    """Read the tokenizer once in each process that makes examples. Raises SpeclspError."""
-    global encoder
-    encoder = Encoder(MODEL)
+@cache
+def encoder_of(model: str) -> Encoder:
+    """A model's encoder, read once in each process. Raises SpeclspError."""
+    return Encoder(model)
 
 
 def rows_of(job: tuple[releases.Learned, int, int, int]) -> list[Row]:
     """All examples of a package: (package, fill-in examples, derivable edits, fill-in examples of a file)."""
     package, fills, edits, per_file = job
     split = "held-out" if package.is_held_out else "train"
+    encoder = encoder_of(MODEL)
     examples = [*fill_rows(package, encoder, fills, per_file), *edit_rows(package, encoder, edits)]
     return [{"split": split, **row} for row in examples if tokens_of(row) <= MOST_TOKENS]
 
@@ -220,10 +222,10 @@ def main(arguments: Sequence[str]) -> int:
             packages = releases.fetched(
                 lambda done, total: bar.show("fetching", done / max(total, 1), ""), options.list
             )
-            Encoder(MODEL)  # says here if the weights are missing
+            encoder_of(MODEL)  # says here if the weights are missing
             counts = options.fill_per_package, options.edits_per_package, options.fill_per_file
             processes = min(len(packages) or 1, os.cpu_count() or 1)
-            with multiprocessing.get_context("spawn").Pool(processes, start_process) as pool:
+            with multiprocessing.get_context("spawn").Pool(processes) as pool:
                 jobs = [(package, *counts) for package in packages]
                 for number, of_package in enumerate(pool.imap(rows_of, jobs)):
                     bar.show("making examples", number / len(packages), packages[number].name)

@@ -40,16 +40,12 @@ def test_a_list_that_names_a_package_of_a_benchmark_is_refused(name: str, tmp_pa
         releases.listed(tmp_path / "packages.toml")
 
 
-FILL_IN_ONLY = {"pygorithm"}  # one release has no edits
-
-
 def test_each_package_is_pinned_and_permissively_licensed():
     assert sum("python" in package.languages for package in LEARNED) >= 30
     assert len({package.name for package in LEARNED}) == len(LEARNED)
     for package in LEARNED:
         assert set(re.split(r" OR | AND ", package.licence)) <= set(PERMISSIVE), package.name
-        assert len({archive.version for archive in package.archives}) == len(package.archives), package.name
-        assert len(package.archives) >= (1 if package.name in FILL_IN_ONLY else 2), package.name
+        assert len({archive.version for archive in package.archives}) == len(package.archives) >= 2, package.name
         assert all(re.fullmatch(r"[0-9a-f]{64}", archive.sha256) for archive in package.archives), package.name
 
 

@@ -134,7 +134,7 @@ def test_examples_are_the_same_anywhere_and_in_the_models_own_tokens(package: re
         assert encoder.end not in row["prompt"] + row["answer"][:-1]
 
 
-@pytest.mark.parametrize("flag", ["--fill-per-package", "--edits-per-package"])
+@pytest.mark.parametrize("flag", ["--fill-per-package", "--edits-per-package", "--fill-per-file"])
 def test_a_number_of_examples_below_zero_is_one_sentence(flag: str, capsys: pytest.CaptureFixture[str]):
     assert data.main([flag, "-1"]) == 1
     assert capsys.readouterr().err == f"{flag} -1: expected 0 or more.\n"
