@@ -4,7 +4,8 @@
 
     holes ─► token ids ─► [ each peer in each of its modes: cold, then one token more and warm ]*hole ─► ratios
 
-Every engine gets the same token ids, without token healing, and continues to the wanted length through an end of text.
+Every engine gets the same token ids, without token healing or adapter, and continues to the wanted length through an
+end of text.
 Cold: nothing of the prompt is cached. Warm: the same prompt and one more token, through the peer's own prefix cache.
 Only one process runs at a time; the others are stopped. Engines that do not fit into memory together are measured in
 groups, with speclsp again in each. `--tune` finds each peer's best settings among drivers/candidates.json, on other
@@ -99,8 +100,8 @@ def main(options: argparse.Namespace) -> int:
     for name in ("holes", "tokens", "threads"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise ConfigError(f"--{name}", getattr(options, name), "a whole number, 1 or more")
-    codes = [(sweep if options.tune else compare)(options, settings, names) for settings in pairs.settings(options)]
-    return max(codes)
+    measure, same_weights = sweep if options.tune else compare, {"engine.adapter": "none"}
+    return max(measure(options, settings, names) for settings in pairs.settings(options, same_weights))
 
 
 def compare(options: argparse.Namespace, settings: Config, names: Sequence[str]) -> int:

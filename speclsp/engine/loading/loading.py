@@ -252,11 +252,11 @@ def prepare(config: Config, card: Card, progress: Progress, with_draft: bool = T
     vocabulary = Vocabulary(tokenizer)
     if draft_dir is not None:
         check_same_tokenizer(tokenizer, read_tokenizer(draft_dir), card)
-    plan = pick_plan(config, card, device, target_dir, draft_dir if with_draft else None)
-    if with_draft and not plan.draft:
-        draft_dir = None
     models = [(card.target, target_dir), *([(draft, draft_dir)] if draft and draft_dir else [])]
     loras, note = adapter_choice.choose(config.engine.adapter, models_dir, models)
+    plan = pick_plan(config, card, device, target_dir, draft_dir if with_draft else None, adapted=loras[0] is not None)
+    if with_draft and not plan.draft:
+        draft_dir = None
     return LoadedParts(
         config=config,
         card=card,
@@ -341,8 +341,13 @@ def check_memory(card: Card, target_format: str, device: str, with_draft: bool =
         raise OutOfMemory(card.name, need_mib, free_mib, device, cards.WITHOUT_GPU)
 
 
-def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_dir: Path | None) -> MemoryPlan:
+def pick_plan(
+    config: Config, card: Card, device: str, target_dir: Path, draft_dir: Path | None, adapted: bool = False
+) -> MemoryPlan:
     """The memory plan: on a GPU the best one that fits (memory_plan.fit), on a CPU the configured one.
+
+    Args:
+        adapted: the target has an adapter, so its adapted linears are int8 where others are int4.
 
     Raises:
         OutOfMemory: it does not fit.
@@ -350,7 +355,8 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
     wanted, context_tokens = config.engine.quantization, config.engine.context_tokens
     number_format = pick_format(wanted, device, card.target.parameters, q4k_blocks.has_blocks(target_dir))
     if device == "cpu":
-        check_memory(card, number_format, device, with_draft=draft_dir is not None)
+        most_memory = "int8" if number_format == "int4" and adapted else number_format
+        check_memory(card, most_memory, device, with_draft=draft_dir is not None)
         return MemoryPlan(
             number_format=number_format, context_tokens=context_tokens, slots=SLOTS, draft=draft_dir is not None
         )

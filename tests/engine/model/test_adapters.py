@@ -25,6 +25,7 @@ from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.loading import adapter_choice, checkpoint, loading
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.model.int8 import native
+from speclsp.errors import OutOfMemory
 from speclsp.weights import adapters, cards, model_directory
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -74,6 +75,17 @@ def test_with_4_bit_blocks_only_the_adapted_linears_become_int8(tmp_path: Path):
     lora = fitted(base, tensors, tmp_path / "a.safetensors")
     assert torch.equal(logits(base, "int4", lora), logits(merged, "int4"))
     assert not torch.equal(logits(base, "int4", lora), logits(base, "int8", lora)), "the others stay 4 bits"
+
+
+def test_with_4_bit_blocks_an_adapted_model_needs_the_memory_of_int8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    save_random_q4k(tmp_path)
+    card = cards.load("qwen2.5-coder-1.5b-instruct")
+    config = Config(engine=EngineConfig(quantization="int4"))
+    monkeypatch.setattr(native, "best_path", lambda: "AVX2")
+    monkeypatch.setattr(loading.DeviceMemory, "free_mib", lambda self: card.memory_mib["int8"] - 1)
+    assert loading.pick_plan(config, card, "cpu", tmp_path, tmp_path).number_format == "int4"
+    with pytest.raises(OutOfMemory):
+        loading.pick_plan(config, card, "cpu", tmp_path, tmp_path, adapted=True)
 
 
 # ── decoding ─────────────────────────────────────────────────────────────────────────────────────────────────
