@@ -346,24 +346,20 @@ def pick_plan(
 ) -> MemoryPlan:
     """The memory plan: on a GPU the best one that fits (memory_plan.fit), on a CPU the configured one.
 
-    Args:
-        adapted: the target has an adapter, so its adapted linears are int8 where others are int4.
+    `adapted`: the target has an adapter, and with int4 its adapted linears are int8.
 
     Raises:
         OutOfMemory: it does not fit.
     """
-    wanted, context_tokens = config.engine.quantization, config.engine.context_tokens
+    wanted, tokens = config.engine.quantization, config.engine.context_tokens
     number_format = pick_format(wanted, device, card.target.parameters, q4k_blocks.has_blocks(target_dir))
     if device == "cpu":
-        most_memory = "int8" if number_format == "int4" and adapted else number_format
-        check_memory(card, most_memory, device, with_draft=draft_dir is not None)
-        return MemoryPlan(
-            number_format=number_format, context_tokens=context_tokens, slots=SLOTS, draft=draft_dir is not None
-        )
+        check_memory(card, "int8" if adapted and number_format == "int4" else number_format, device, bool(draft_dir))
+        return MemoryPlan(number_format=number_format, context_tokens=tokens, slots=SLOTS, draft=bool(draft_dir))
     return memory_plan.fit(
         card,
         (number_format, "nf4") if wanted == "auto" else (number_format,),
-        context_tokens,
+        tokens,
         kv_bytes(target_dir),
         kv_bytes(draft_dir) if draft_dir is not None else 0,
         DeviceMemory(device).free_mib(),

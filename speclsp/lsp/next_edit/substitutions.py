@@ -213,9 +213,9 @@ def of_line(old_line: str, new_line: str) -> Iterator[Substitution]:
 def _changes(old: list[str], new: list[str]) -> list[OpCode]:
     """The differences of two lines, without those that only move blanks: `Node *next` -> `Node* next`."""
     changes = _differences(old, new)
-    went = {token for _, low, high, _, _ in changes for token in old[low:high]}
-    came = {token for _, _, _, start, end in changes for token in new[start:end]}
-    if not went & came:
+    removed = {token for _, low, high, _, _ in changes for token in old[low:high]}
+    added = {token for _, _, _, start, end in changes for token in new[start:end]}
+    if not removed & added:
         return changes
     solid_old, solid_new = ([at for at, token in enumerate(line) if not token.isspace()] for line in (old, new))
     solid = _differences([old[at] for at in solid_old], [new[at] for at in solid_new])
