@@ -18,6 +18,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers share the cores, and threads that wait for a core take time
+
 import speclsp.engine  # noqa: F401 - before any test imports torch: it sets the OpenMP wait policy
 from speclsp.errors import EngineError
 

@@ -241,7 +241,7 @@ def prepare(config: Config, card: Card, progress: Progress, with_draft: bool = T
     """
     device = pick_device(config.device)
     if device == "cpu":
-        torch.set_num_threads(cpu_threads(config))
+        torch.set_num_threads(cpu_threads(config, card.target.parameters))
         native.use(config.engine.cpu_path)
     fetch = weights_progress(progress, 0.0, 0.5)
     models_dir, offline = config.models_dir, config.engine.offline
@@ -390,11 +390,10 @@ def explain_out_of_memory(card: Card, plan: MemoryPlan, device: str) -> Iterator
         ) from None
 
 
-def cpu_threads(config: Config) -> int:
-    """The number of threads that compute on a CPU."""
-    return config.engine.threads or power_of_two(psutil.cpu_count(logical=False) or 1)
+def cpu_threads(config: Config, parameters: int = 0) -> int:
+    """Threads that compute on a CPU: a power of two, so that elementwise work splits at vector boundaries.
 
-
-def power_of_two(threads: int) -> int:
-    """The largest power of two not above `threads`: elementwise work then splits at vector boundaries."""
-    return 1 << (threads.bit_length() - 1)
+    A tiny model gets one: on a busy machine, waiting for a second one takes longer than its work.
+    """
+    cores = 1 if 0 < parameters < SMALL_PARAMETERS else psutil.cpu_count(logical=False) or 1
+    return config.engine.threads or 1 << (cores.bit_length() - 1)
