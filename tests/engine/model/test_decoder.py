@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from support.engine.random_models import FAMILIES, IDS, NATIVE, native_decoder, reference_of, save_random
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from speclsp.config import Config, EngineConfig
 from speclsp.engine.loading import checkpoint, loading, nf4_linear
 from speclsp.engine.model.cpu_linears import FloatLinear, Int8Linear, int8_is_exact, quicker_float
 from speclsp.engine.model.decoder import BLOCK, PREFILL_TOKENS, ROWS
@@ -299,3 +300,16 @@ def test_a_number_format_that_a_device_cannot_run_is_named():
             loading.pick_format(number_format, "cuda", 10**9)
     assert loading.pick_format("auto", "cuda", 10**9) == "bf16"
     assert loading.pick_format("auto", "cpu", 10**6) == "fp32"
+
+
+@given(cores=st.integers(1, 256), threads=st.integers(0, 64), parameters=st.sampled_from([0, 10**6, 10**9]))
+def test_threads_are_a_power_of_two_of_the_cores_one_for_a_tiny_model_and_otherwise_as_set(
+    cores: int, threads: int, parameters: int
+):
+    config = Config(engine=EngineConfig(threads=threads))
+    with patch.object(loading.psutil, "cpu_count", lambda logical: cores):
+        chosen = loading.cpu_threads(config, parameters)
+    if threads or parameters == 10**6:
+        assert chosen == (threads or 1)
+    else:
+        assert chosen <= cores < 2 * chosen and chosen & (chosen - 1) == 0
