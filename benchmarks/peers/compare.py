@@ -100,8 +100,8 @@ def main(options: argparse.Namespace) -> int:
     for name in ("holes", "tokens", "threads"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise ConfigError(f"--{name}", getattr(options, name), "a whole number, 1 or more")
-    measure, same_weights = sweep if options.tune else compare, {"engine.adapter": "none"}
-    return max(measure(options, settings, names) for settings in pairs.settings(options, same_weights))
+    codes = [(sweep if options.tune else compare)(options, settings, names) for settings in pairs.settings(options)]
+    return max(codes)
 
 
 def compare(options: argparse.Namespace, settings: Config, names: Sequence[str]) -> int:
@@ -131,6 +131,7 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
     figures = {
         "pair": bench.card.name,
         "quantization": settings.engine.quantization,
+        "settings": bench.assignments,
         "new_tokens": options.tokens,
         "prompt_tokens": [len(hole.ids) for hole in holes],
         "threads": bench.threads,
@@ -240,7 +241,7 @@ class Bench:
         tokenizer = checkpoint.read_tokenizer(directory)
         prompter = Prompter(card, tokenizer, Vocabulary(tokenizer), settings.engine.context_tokens)
         threads = options.threads or len(os.sched_getaffinity(0))
-        assignments = dict(config.from_words(words) for words in options.assignments)
+        assignments = {"engine.adapter": "none", **dict(config.from_words(words) for words in options.assignments)}
         return cls(card, options.tokens, threads, assignments, settings.models_dir, tokenizer, prompter)
 
     @property
