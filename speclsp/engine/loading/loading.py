@@ -252,11 +252,13 @@ def prepare(config: Config, card: Card, progress: Progress, with_draft: bool = T
     vocabulary = Vocabulary(tokenizer)
     if draft_dir is not None:
         check_same_tokenizer(tokenizer, read_tokenizer(draft_dir), card)
-    models = [(card.target, target_dir), *([(draft, draft_dir)] if draft and draft_dir else [])]
-    loras, note = adapter_choice.choose(config.engine.adapter, models_dir, models)
-    plan = pick_plan(config, card, device, target_dir, draft_dir if with_draft else None, adapted=loras[0] is not None)
+    plan = pick_plan(config, card, device, target_dir, draft_dir if with_draft else None)
     if with_draft and not plan.draft:
         draft_dir = None
+    models = [(card.target, target_dir), *([(draft, draft_dir)] if draft and draft_dir else [])]
+    loras, note = adapter_choice.choose(config.engine.adapter, models_dir, models)
+    if plan.number_format == "int4" and loras[0] is not None:
+        check_memory(card, "int8", device, plan.draft)  # adapted linears are int8
     return LoadedParts(
         config=config,
         card=card,
@@ -341,25 +343,23 @@ def check_memory(card: Card, target_format: str, device: str, with_draft: bool =
         raise OutOfMemory(card.name, need_mib, free_mib, device, cards.WITHOUT_GPU)
 
 
-def pick_plan(
-    config: Config, card: Card, device: str, target_dir: Path, draft_dir: Path | None, adapted: bool = False
-) -> MemoryPlan:
+def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_dir: Path | None) -> MemoryPlan:
     """The memory plan: on a GPU the best one that fits (memory_plan.fit), on a CPU the configured one.
-
-    `adapted`: the target has an adapter, and with int4 its adapted linears are int8.
 
     Raises:
         OutOfMemory: it does not fit.
     """
-    wanted, tokens = config.engine.quantization, config.engine.context_tokens
+    wanted, context_tokens = config.engine.quantization, config.engine.context_tokens
     number_format = pick_format(wanted, device, card.target.parameters, q4k_blocks.has_blocks(target_dir))
     if device == "cpu":
-        check_memory(card, "int8" if adapted and number_format == "int4" else number_format, device, bool(draft_dir))
-        return MemoryPlan(number_format=number_format, context_tokens=tokens, slots=SLOTS, draft=bool(draft_dir))
+        check_memory(card, number_format, device, with_draft=draft_dir is not None)
+        return MemoryPlan(
+            number_format=number_format, context_tokens=context_tokens, slots=SLOTS, draft=draft_dir is not None
+        )
     return memory_plan.fit(
         card,
         (number_format, "nf4") if wanted == "auto" else (number_format,),
-        tokens,
+        context_tokens,
         kv_bytes(target_dir),
         kv_bytes(draft_dir) if draft_dir is not None else 0,
         DeviceMemory(device).free_mib(),
@@ -391,7 +391,7 @@ def explain_out_of_memory(card: Card, plan: MemoryPlan, device: str) -> Iterator
 
 
 def cpu_threads(config: Config, parameters: int = 0) -> int:
-    """Threads that compute on a CPU: a power of two, so that elementwise work splits at vector boundaries.
+    """Threads that compute on a CPU: by default a power of two, so that elementwise work splits at vector boundaries.
 
     A tiny model gets one: on a busy machine, waiting for a second one takes longer than its work.
     """

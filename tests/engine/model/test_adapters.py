@@ -7,6 +7,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,14 +79,18 @@ def test_with_4_bit_blocks_only_the_adapted_linears_become_int8(tmp_path: Path):
 
 
 def test_with_4_bit_blocks_an_adapted_model_needs_the_memory_of_int8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    save_random_q4k(tmp_path)
-    card = cards.load("qwen2.5-coder-1.5b-instruct")
-    config = Config(engine=EngineConfig(quantization="int4"))
-    monkeypatch.setattr(native, "best_path", lambda: "AVX2")
-    monkeypatch.setattr(loading.DeviceMemory, "free_mib", lambda self: card.memory_mib["int8"] - 1)
-    assert loading.pick_plan(config, card, "cpu", tmp_path, tmp_path).number_format == "int4"
+    small_adapters.write(tmp_path)
+    card = replace(CARD, memory_mib={"int8": 3000, "int4": 2000})
+    monkeypatch.setattr(loading, "pick_format", lambda *where: "int4")
+    monkeypatch.setattr(loading.DeviceMemory, "free_mib", lambda self: 2500)
+
+    def prepare(adapter: str) -> loading.LoadedParts:
+        config = Config(models_dir=str(tmp_path), engine=EngineConfig(adapter=adapter))
+        return loading.prepare(config, card, lambda fraction, message: None)
+
+    assert prepare("none").plan.number_format == "int4"
     with pytest.raises(OutOfMemory):
-        loading.pick_plan(config, card, "cpu", tmp_path, tmp_path, adapted=True)
+        prepare("auto")
 
 
 # ── decoding ─────────────────────────────────────────────────────────────────────────────────────────────────
