@@ -36,6 +36,7 @@ READABLE = (
     "docs/remote-servers.md",
     "docs/teams.md",
     "docs/http-api.md",
+    "docs/lsp-extensions.md",
     "docs/editors.md",
     "docs/glossary.md",
     "docs/service/README.md",
