@@ -66,6 +66,7 @@ def sentences(text: str) -> Iterator[str]:
     lines = [*re.sub(r"\]\([^)]*\)", "]", without_code(text)).splitlines(), ""]
     for line in lines:
         is_prose = bool(line.strip()) and not line.lstrip().startswith(("#", "|", "<", ">")) and line.strip() != "---"
+        is_prose = is_prose and (bool(paragraph) or not line.startswith("    "))  # else an indented code block
         if paragraph and (not is_prose or LIST_ITEM.match(line)):
             yield from (part for part in SENTENCE_END.split(" ".join(paragraph)) if part.strip())
             paragraph = []

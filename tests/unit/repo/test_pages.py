@@ -24,27 +24,6 @@ LIMITS = {  # (lines, words) of a page; others: DOCS_LIMIT
 DOCS_LIMIT = (220, 1_900)
 GLOSSARY_LINES = 45
 MOST_WORDS, MEAN_WORDS = 30, 16  # of a sentence
-# Pages whose prose follows the sentence law.
-READABLE = (
-    "README.md",
-    "docs/README.md",
-    "docs/install.md",
-    "docs/models.md",
-    "docs/troubleshooting.md",
-    "docs/how-it-works.md",
-    "docs/privacy.md",
-    "docs/remote-servers.md",
-    "docs/teams.md",
-    "docs/http-api.md",
-    "docs/lsp-extensions.md",
-    "docs/editors.md",
-    "docs/glossary.md",
-    "docs/service/README.md",
-    "editors/README.md",
-    "editors/nvim/README.md",
-    "editors/vscode/README.md",
-    "SECURITY.md",
-)
 
 
 def name_of(page: Path) -> str:
@@ -78,9 +57,9 @@ def test_the_glossary_stays_a_glossary():
     assert len((ROOT / "docs/glossary.md").read_text("utf-8").splitlines()) <= GLOSSARY_LINES
 
 
-@pytest.mark.parametrize("name", READABLE)
-def test_sentences_are_short(name: str):
-    lengths = {sentence: words(sentence) for sentence in sentences((ROOT / name).read_text("utf-8"))}
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_sentences_are_short(page: Path):
+    lengths = {sentence: words(sentence) for sentence in sentences(page.read_text("utf-8"))}
     long = {sentence: length for sentence, length in lengths.items() if length > MOST_WORDS}
     assert long == {}, "\n".join(f"{length}: {sentence}" for sentence, length in long.items())
     mean = sum(lengths.values()) / max(len(lengths), 1)
@@ -105,7 +84,7 @@ def parse(arguments: list[str], where: str) -> argparse.Namespace:
 
 def test_a_broken_anchor_a_long_sentence_and_a_command_are_reported():
     text = (
-        '# Two `words`, one\n\nSee [it](other.md#there). Then <img src="a.png">.\n\n'
+        '# Two `words`, one\n\nSee [it](other.md#there). Then <img src="a.png">.\n\n    make it   # code\n\n'
         "```sh\nspeclsp models list | head\n```\n\n```console\n$ speclsp stats\nspeclsp: no counts\n```\n"
     )
     assert anchors(text) == {"two-words-one"}
