@@ -62,6 +62,7 @@ PEERS = {
     "openvino": Peer("openvino_driver.py", "{root}/models/{name}.int8", 1.3, 500),
     "vllm": Peer("vllm_driver.py", "", 2.1, 3400, own_process=True),
     "llama.cpp": Peer("llama_driver.py", "{root}/models/{name}", 1.2, 150),
+    "ik_llama.cpp": Peer("ik_llama_driver.py", "{root}/models/{name}", 1.2, 150),
     "transformers": Peer("transformers_driver.py", "", 2.1, 700, shares_weights=True),
 }
 OTHERS = [name for name in PEERS if name != "speclsp"]
@@ -87,6 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--holes", metavar="N", type=int, help=f"prompts (default: {HOLES}; sweep: {TUNING_HOLES})")
     parser.add_argument("--tokens", metavar="N", type=int, default=32, help="new tokens of each run (default: 32)")
     parser.add_argument("--threads", metavar="N", type=int, help="for every engine (default: all cores)")
+    parser.add_argument("--name", default="", help="added to the result's name, for a run beside the main one")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_HOLES} holes, plain and the best other mode")
     parser.add_argument("--tune", action="store_true", help="the sweep that finds each peer's best settings")
 
@@ -141,8 +143,9 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
         "against_the_best_peer": against(ours[-1], [way for way in theirs if not way.failed]),
         "ways": {way.name: facts(way, ours[0], bench.stops) for way in (*ours, *theirs) if not way.failed},
     }
-    chosen_format = "" if settings.engine.quantization == "auto" else f"-{settings.engine.quantization}"
-    file = results_file.write("peers", figures, f"peers-{bench.card.name}{chosen_format}-{results_file.cpu_kind()}")
+    chosen_format = "" if settings.engine.quantization == "auto" else settings.engine.quantization
+    name = "-".join(part for part in (bench.card.name, chosen_format, options.name, results_file.cpu_kind()) if part)
+    file = results_file.write("peers", figures, f"peers-{name}")
     runs = {way.name: way.timings() for way in (*ours, *theirs) if not way.failed}
     results_file.write_raw(f"peers-{bench.card.name}-runs", runs)
     show(figures)

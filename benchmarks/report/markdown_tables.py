@@ -12,6 +12,7 @@ NAMES = {
     "openvino": "OpenVINO GenAI",
     "vllm": "vLLM",
     "llama.cpp": "llama.cpp",
+    "ik_llama.cpp": "ik_llama.cpp",
     "transformers": "transformers",
 }
 FORMATS = {  # (engine, mode) -> number format and kind of speculation
@@ -30,6 +31,9 @@ FORMATS = {  # (engine, mode) -> number format and kind of speculation
     ("llama.cpp", "ngram q4_0"): "Q4_0, n-gram",
     ("llama.cpp", "plain q8"): "Q8_0",
     ("llama.cpp", "ngram q8"): "Q8_0, n-gram",
+    ("ik_llama.cpp", "plain"): "Q4_K_M",
+    ("ik_llama.cpp", "plain q4_0"): "Q4_0",
+    ("ik_llama.cpp", "plain q8"): "Q8_0",
     ("transformers", "plain"): "bf16",
     ("transformers", "lookup"): "bf16, prompt lookup",
     ("transformers", "draft"): "bf16, draft model",
@@ -59,7 +63,13 @@ def tables(results: Results) -> dict[str, str]:
         **{
             f"engines-{size}-{kind}": engines(results[f"peers-{pair}-{kind}"])
             for kind in CPU_KINDS
-            for pair, size in ((SMALL, "0.5b"), (LARGE, "1.5b"), (f"{LARGE}-int4", "1.5b-int4"))
+            for pair, size in (
+                (SMALL, "0.5b"),
+                (LARGE, "1.5b"),
+                (f"{LARGE}-int4", "1.5b-int4"),
+                (f"{SMALL}-ik", "0.5b-ik"),
+                (f"{LARGE}-int4-ik", "1.5b-int4-ik"),
+            )
             if f"peers-{pair}-{kind}" in results
         },
         "typing": typing(results[f"keystrokes-{SMALL}"]),
