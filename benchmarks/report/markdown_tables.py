@@ -67,7 +67,7 @@ def tables(results: Results) -> dict[str, str]:
                 (SMALL, "0.5b"),
                 (LARGE, "1.5b"),
                 (f"{LARGE}-int4", "1.5b-int4"),
-                (f"{SMALL}-ik", "0.5b-ik"),
+                (f"{LARGE}-ik", "1.5b-ik"),
                 (f"{LARGE}-int4-ik", "1.5b-int4-ik"),
             )
             if f"peers-{pair}-{kind}" in results

@@ -8,12 +8,17 @@ or q8_0), `repack` (rows interleaved while loading, the engine's fast form for C
 from __future__ import annotations
 
 import ctypes
+from importlib import metadata
 from typing import Any
 
 import numpy as np
-from ik_llama_cpp import _ctypes_api as api
-from ik_llama_cpp import _internals as batches
 from protocol import Answer, TokenLog, serve
+
+PACKAGE = "ik-llama-cpp-python"
+ctypes.CDLL(str(metadata.distribution(PACKAGE).locate_file("ik_llama_cpp/lib/libggml.so")))  # libllama.so has no rpath
+
+from ik_llama_cpp import _ctypes_api as api  # noqa: E402
+from ik_llama_cpp import _internals as batches  # noqa: E402
 
 CONTEXT_TOKENS = 2048
 
@@ -85,4 +90,4 @@ def load(job: dict[str, Any]) -> Answer:
 
 
 if __name__ == "__main__":
-    serve(load, ("ik-llama-cpp-python",))
+    serve(load, (PACKAGE,))

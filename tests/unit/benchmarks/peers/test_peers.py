@@ -278,8 +278,8 @@ def test_the_sweep_measures_every_candidate_and_the_comparison_uses_the_best(che
     assert [row["settings"] for row in rows["plain"]] == [{}, {"more": 1}]
     assert "failed" in rows["sulks"][0]
     best = min(rows["plain"], key=lambda row: row["cold"] + row["warm"])["settings"]
-    bench("--peers", "fake")
-    assert result(checkout, f"peers-tiny-{results_file.cpu_kind()}")["ways"]["fake plain"]["settings"] == best
+    bench("--peers", "fake", "--name", "again")
+    assert result(checkout, f"peers-tiny-again-{results_file.cpu_kind()}")["ways"]["fake plain"]["settings"] == best
 
 
 def test_a_wrong_flag_raises_a_config_error(checkout):
