@@ -3,6 +3,7 @@
     python -m models.training.data            fetches packages.toml, writes build/training/examples.jsonl
 
     releases ─┬─► fill_examples.py ─► the product's request ─► prompt; answer from the respelled word on
+              ├─► function_examples.py ─► the same, for a file of one function
               └─► edit_examples.py ─► format "window" ─► prompt; the window's new lines
 
 Deterministic: every choice follows from the seed, a package's name and a path. Packages are mixed in a fixed order. A
@@ -26,7 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from benchmarks.quality.tasks import tasks as cursors
-from models.training import edit_examples, fill_examples, releases
+from models.training import edit_examples, fill_examples, function_examples, releases
 from models.training.edit_examples import EditCase
 from speclsp import private_files
 from speclsp.cli import terminal
@@ -43,13 +44,16 @@ OUT = Path(__file__).resolve().parents[2] / "build" / "training" / "examples.jso
 MODEL = "qwen2.5-coder-0.5b-instruct"
 SEED = 7
 MOST_TOKENS = 900  # of a prompt and its answer
-FILL_PER_PACKAGE, DERIVABLE_PER_PACKAGE = 45, 60
+FILL_PER_PACKAGE, DERIVABLE_PER_PACKAGE, FUNCTIONS_PER_PACKAGE = 45, 60, 0
 # of the derivable cases: enough that a window is left alone where nothing follows, and not so many that it always is
 OTHER_SHARE, UNCHANGED_SHARE = 0.6, 0.8
 CHANGED_WEIGHT = 2.0  # of the tokens of changed lines
 END = "<|endoftext|>"
 OTHER_FILES = "other_files"
-KINDS = {FILL: ("line", "end", "block"), NEXT_EDIT: ("derivable", "half-typed", "other", "unchanged")}  # by job
+KINDS = {
+    FILL: ("line", "end", "block", "function"),
+    NEXT_EDIT: ("derivable", "half-typed", "other", "unchanged"),
+}  # by job
 
 Row = dict[str, Any]
 
@@ -117,6 +121,22 @@ def fill_rows(
             return
 
 
+def function_rows(package: releases.Learned, encoder: Encoder, wanted: int) -> Iterator[Row]:
+    """At most `wanted` fill-in examples of single functions of a package's newest release, in Python."""
+    root, count = package.roots[-1], 0
+    texts = {path: text for path, text in package.files(root).items() if path.endswith(".py") and "\r" not in text}
+    for path in sorted(texts, key=lambda path: digest(package.name, path)):
+        draw = random.Random(f"{SEED} function {package.name} {path}")
+        for name, cut in function_examples.cuts(path, texts[path], draw):
+            if count >= wanted:
+                return
+            request = fill_examples.request_of(cut, root, name, (), function_examples.BUDGET)
+            if request is not None:
+                row = {"kind": "function", "package": package.name, **encoder.fill(cut, request)}
+                yield row | {OTHER_FILES: False}
+                count += 1
+
+
 def edit_rows(package: releases.Learned, encoder: Encoder, wanted: int = DERIVABLE_PER_PACKAGE) -> Iterator[Row]:
     """Examples of next edits between the releases of a package: `wanted` derivable ones, others by their share."""
     pools: dict[str, list[EditCase]] = {}
@@ -142,12 +162,16 @@ def encoder_of(model: str) -> Encoder:
     return Encoder(model)
 
 
-def rows_of(job: tuple[releases.Learned, int, int, int]) -> list[Row]:
-    """All examples of a package: (package, fill-in examples, derivable edits, fill-in examples of a file)."""
-    package, fills, edits, per_file = job
+def rows_of(job: tuple[releases.Learned, int, int, int, int]) -> list[Row]:
+    """All examples of a package: (package, fill-ins, derivable edits, fill-ins of a file, fill-ins of functions)."""
+    package, fills, edits, per_file, functions = job
     split = "held-out" if package.is_held_out else "train"
     encoder = encoder_of(MODEL)
-    examples = [*fill_rows(package, encoder, fills, per_file), *edit_rows(package, encoder, edits)]
+    examples = [
+        *fill_rows(package, encoder, fills, per_file),
+        *function_rows(package, encoder, functions),
+        *edit_rows(package, encoder, edits),
+    ]
     return [{"split": split, **row} for row in examples if tokens_of(row) <= MOST_TOKENS]
 
 
@@ -208,6 +232,12 @@ def main(arguments: Sequence[str]) -> int:
         default=fill_examples.PER_FILE,
         help=f"the most fill-in examples of one file (default: {fill_examples.PER_FILE})",
     )
+    parser.add_argument(
+        "--functions-per-package",
+        type=int,
+        default=FUNCTIONS_PER_PACKAGE,
+        help="fill-in examples of single functions, in Python and in other styles of spacing (default: none)",
+    )
     options = parser.parse_args(arguments)
     rows: list[Row] = []
     try:
@@ -215,6 +245,7 @@ def main(arguments: Sequence[str]) -> int:
             ("--fill-per-package", options.fill_per_package),
             ("--edits-per-package", options.edits_per_package),
             ("--fill-per-file", options.fill_per_file),
+            ("--functions-per-package", options.functions_per_package),
         ):
             if count < 0:
                 raise InputError(f"{flag} {count}: expected 0 or more.")
@@ -223,7 +254,12 @@ def main(arguments: Sequence[str]) -> int:
                 lambda done, total: bar.show("fetching", done / max(total, 1), ""), options.list
             )
             encoder_of(MODEL)  # says here if the weights are missing
-            counts = options.fill_per_package, options.edits_per_package, options.fill_per_file
+            counts = (
+                options.fill_per_package,
+                options.edits_per_package,
+                options.fill_per_file,
+                options.functions_per_package,
+            )
             processes = min(len(packages) or 1, os.cpu_count() or 1)
             with multiprocessing.get_context("spawn").Pool(processes) as pool:
                 jobs = [(package, *counts) for package in packages]

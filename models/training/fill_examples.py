@@ -35,6 +35,7 @@ WIDEST = 140  # characters of the cursor's line
 ANSWER_CHARACTERS = 3, 400
 KIND_SHARES = {"line": 35, "end": 25, "block": 40}  # fewer blocks teach to write one line where several are missing
 BLOCK_LINES = 2, 8
+STARTS = (1, 1, 1, 0)
 PER_FILE = 4
 PROSE = 0.2  # share of the lines without code that are kept: comments and texts follow from little
 UNWRITTEN = 1 / 3
@@ -71,14 +72,27 @@ def cuts(text: str, language: str, draw: random.Random, most: int = PER_FILE) ->
             yield cut
 
 
-def cut_at(lines: list[str], row: int, draw: random.Random) -> Cut | None:
-    """A cut in line `row`; None where there is nothing to learn."""
+def cut_at(
+    lines: list[str],
+    row: int,
+    draw: random.Random,
+    shares: Mapping[str, int] = KIND_SHARES,
+    starts: tuple[int, ...] = STARTS,
+    unwritten: float = UNWRITTEN,
+) -> Cut | None:
+    """A cut in line `row`; None where there is nothing to learn.
+
+    Args:
+        shares: of the kinds.
+        starts: where a line is completed from, each as probable: 1 its indentation, 0 its beginning.
+        unwritten: share of the cuts below which the rest of the block is not written yet.
+    """
     line = lines[row]
     bare, indent = line.strip(), len(line) - len(line.lstrip())
     if not re.search(r"\w{2,}", bare) or bare.startswith(NO_CODE) or len(line) > WIDEST:
         return None
-    kind = draw.choices(tuple(KIND_SHARES), tuple(KIND_SHARES.values()))[0]
-    column = draw.choice((indent, indent, indent, 0))
+    kind = draw.choices(tuple(shares), tuple(shares.values()))[0]
+    column = indent * draw.choice(starts)
     end, stays = row + 1, ""
     if kind == "end":
         column = draw.randint(indent + 1, max(indent + 1, len(line) - 3))
@@ -89,7 +103,7 @@ def cut_at(lines: list[str], row: int, draw: random.Random) -> Cut | None:
         while end > row + 1 and (not lines[end - 1].strip() or indent_of(lines[end - 1]) < indent):
             end -= 1
     rest_end = end
-    if not stays and indent and draw.random() < UNWRITTEN:
+    if not stays and indent and draw.random() < unwritten:
         while rest_end < len(lines) and (not lines[rest_end].strip() or indent_of(lines[rest_end]) >= indent):
             rest_end += 1
         while rest_end > end and not lines[rest_end - 1].strip():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks.quality.edits import hunks, made_of
 from benchmarks.quality.tasks import packages as corpus
-from models.training import data, edit_examples, fill_examples, releases
+from models.training import data, edit_examples, fill_examples, function_examples, releases
 from models.training.edit_examples import EditCase
 from speclsp.lsp.next_edit.edit_prompt import expected_answer
 
@@ -98,6 +99,51 @@ def test_a_cut_takes_its_answer_out_of_the_text_and_nothing_else(lines: list[str
         assert not cut.is_whole or not between.strip()
 
 
+STATEMENTS = st.sampled_from(
+    [
+        "total = first % 3 + 'a, b'.count(name)",
+        'if name == "it\'s" and first >= 2:\n        return (first, name)',
+        "rows = [row * 2 ** 3 for row in [1, 2] if row]",
+        'return f"{name} + {first}"',
+        "while first > 0:\n        first -= 1  # a % b, 'c'",
+        'text = """a + b, \'c\'\n    d % e"""',
+        "call(name, *rows, key=1, other={'a': -1, 'b': not first})",
+    ]
+)
+
+
+@given(st.lists(STATEMENTS, min_size=1, max_size=6), st.integers(0, 999))
+def test_another_style_is_the_same_program_in_as_many_lines(statements: list[str], seed: int):
+    text = "def run(name, first=0, *rows):\n" + "".join(f"    {statement}\n" for statement in statements)
+    other = function_examples.restyled(text, random.Random(seed))
+    assert ast.dump(ast.parse(other)) == ast.dump(ast.parse(text))
+    assert len(other.split("\n")) == len(text.split("\n"))
+    assert [line.lstrip()[:3] for line in other.split("\n")] == [line.lstrip()[:3] for line in text.split("\n")]
+
+
+def test_every_change_of_style_occurs():
+    text = 'def run(a, b):\n    if a % 2 == 0:\n        return "x"\n    return f(a, b)\n'
+    others = "\n".join(function_examples.restyled(text, random.Random(seed)) for seed in range(200))
+    for written in ("a%2==0", "a%2 == 0", "(a,b)", "return 'x'", "if (a % 2 == 0):", "return (f(a, b))"):
+        assert written in others
+
+
+def test_a_function_alone_has_the_imports_it_uses_and_is_cut_below_its_docstring():
+    body = '    """Run."""\n    b = system.argv[a]\n    return b\n'
+    text = f"import os\nimport sys as system\n\nX = 1\n\n\ndef run(a):\n{body}"
+    assert [name for name, _ in function_examples.functions(text)] == ["run"]
+    for seed in range(30):
+        for path, cut in function_examples.cuts("p/use.py", text, random.Random(seed)):
+            assert path in ("run.py", "main.py", "script.py", "use.py")
+            assert cut.text.startswith('import sys as system\n\n\ndef run(a):\n    """Run.')
+            assert "import os" not in cut.text and cut.cursor > cut.text.index("Run.") and cut.answer.strip()
+
+
+@pytest.mark.parametrize("text", ["def broken(:\n", "x = 1\n", "def short():\n    pass\n", "\0"])
+def test_a_file_without_a_function_to_learn_from_gives_none(text: str):
+    assert not list(function_examples.cuts("p/use.py", text, random.Random(0)))
+
+
 @pytest.fixture
 def package(tmp_path: Path) -> releases.Learned:
     return package_in(tmp_path / "here")
@@ -119,7 +165,8 @@ def package_in(root: Path) -> releases.Learned:
 
 
 def rows_of(package: releases.Learned, encoder: data.Encoder) -> list[data.Row]:
-    return data.mixed([*data.fill_rows(package, encoder), *data.edit_rows(package, encoder)])
+    fills, edits = data.fill_rows(package, encoder), data.edit_rows(package, encoder)
+    return data.mixed([*fills, *data.function_rows(package, encoder, 9), *edits])
 
 
 def test_examples_are_the_same_anywhere_and_in_the_models_own_tokens(package: releases.Learned, tmp_path: Path):
@@ -127,14 +174,17 @@ def test_examples_are_the_same_anywhere_and_in_the_models_own_tokens(package: re
     rows = rows_of(package, encoder)
     kinds = {row["kind"] for row in rows}
     assert "derivable" in kinds and kinds & {"line", "end", "block"}
+    assert sum(row["kind"] == "function" for row in rows) == 9
     assert json.dumps(rows) == json.dumps(rows_of(package_in(tmp_path / "there"), encoder))
     for row in rows:
         assert len(row["answer"]) == len(row["weights"]) and any(row["weights"])
-        assert row["answer"][-1] == encoder.end or row["kind"] in ("line", "end", "block")
+        assert row["answer"][-1] == encoder.end or row["kind"] in ("line", "end", "block", "function")
         assert encoder.end not in row["prompt"] + row["answer"][:-1]
 
 
-@pytest.mark.parametrize("flag", ["--fill-per-package", "--edits-per-package", "--fill-per-file"])
+@pytest.mark.parametrize(
+    "flag", ["--fill-per-package", "--edits-per-package", "--fill-per-file", "--functions-per-package"]
+)
 def test_a_number_of_examples_below_zero_is_one_sentence(flag: str, capsys: pytest.CaptureFixture[str]):
     assert data.main([flag, "-1"]) == 1
     assert capsys.readouterr().err == f"{flag} -1: expected 0 or more.\n"
