@@ -229,7 +229,7 @@ def infilling(results: Results) -> Chart:
         column, (label, detail) = columns[name], labels[f"{through} {weights}"]
         bars.append(
             Bar(
-                label=", ".join([label, *("adapter" for _ in adapter)]),
+                label=", ".join([label, *(name.removeprefix(SMALL.removesuffix("instruct")) for name in adapter)]),
                 detail=f"{detail}, n = {column['tasks']:,}",
                 value=column["exact"]["value"] * 100,
                 text=f"{column['exact']['value'] * 100:.1f} %",

@@ -21,7 +21,7 @@ from speclsp.errors import WeightsError
 from speclsp.weights import removal, store
 
 NAME = "qwen2.5-coder-0.5b-instruct"
-INCLUDED = "qwen2.5-coder-0.5b-fill-4"  # an adapter in the package
+INCLUDED = "qwen2.5-coder-0.5b-fill-9"  # an adapter in the package
 Run = Callable[..., tuple[int, str, str]]
 
 CHOSEN = "qwen2.5-coder-0.5b-q8_0"  # by `model = "auto"` on an empty disk, where the hub answers
