@@ -65,6 +65,9 @@ N floats to_floats(ints x) { return (floats){_mm256_cvtepi32_ps(x.a), _mm256_cvt
 N ints to_ints(floats x) { return (ints){_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
 N ints shift_left(ints x, int n) { return (ints){_mm256_slli_epi32(x.a, n), _mm256_slli_epi32(x.b, n)}; }
 N ints shift_right(ints x, int n) { return (ints){_mm256_srli_epi32(x.a, n), _mm256_srli_epi32(x.b, n)}; }
+N ints shift_halves_right(ints x, int n) { /* zeros come in */
+    return (ints){_mm256_srli_epi16(x.a, n), _mm256_srli_epi16(x.b, n)};
+}
 N ints widen(__m256i x) {
     return (ints){_mm256_cvtepu16_epi32(_mm256_castsi256_si128(x)), _mm256_cvtepu16_epi32(_mm256_extracti128_si256(x, 1))};
 }

@@ -54,6 +54,7 @@ typedef __m128i bytes;
 #define mul_halves(x, y) _mm512_mullo_epi16(x, y) /* on 32 numbers of 16 bits, modulo 2^16 */
 #define add_halves(x, y) _mm512_add_epi16(x, y)
 #define sub_halves(x, y) _mm512_sub_epi16(x, y)
+#define shift_halves_right(x, n) _mm512_srli_epi16(x, n) /* zeros come in */
 #define widen_bytes(p) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p))) /* unsigned 8 bits -> 32 */
 #define store_ints(p, x) _mm512_storeu_si512(p, x)
 #define shift_left(x, n) _mm512_slli_epi32(x, n)

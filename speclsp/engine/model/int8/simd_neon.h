@@ -77,6 +77,10 @@ N ints shift_right(ints x, int n) { /* zeros come in */
     EACH x.v[i] = vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(x.v[i]), vdupq_n_s32(-n)));
     return x;
 }
+N ints shift_halves_right(ints x, int n) {
+    EACH x.v[i] = vreinterpretq_s32_u16(vshlq_u16(vreinterpretq_u16_s32(x.v[i]), vdupq_n_s16((int16_t)-n)));
+    return x;
+}
 N ints widen(shorts x) {
     return (ints){{vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(x.v[0]))), vreinterpretq_s32_u32(vmovl_high_u16(x.v[0])),
                    vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(x.v[1]))), vreinterpretq_s32_u32(vmovl_high_u16(x.v[1]))}};

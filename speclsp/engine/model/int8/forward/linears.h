@@ -99,6 +99,8 @@ AMX static void multiply_amx(Model *m, int32_t chunk) {
 #endif
 
 VEC static ints twice(ints x) { return either(x, shift_left(x, 16)); } /* a 16-bit number to both halves of its 32 bits */
+/* The high bytes of 32 numbers of 16 bits: those of x stay where they are, those of y take the places below them. */
+VEC static ints high_bytes(ints x, ints y) { return either(both(x, all_int((int32_t)0xff00ff00)), shift_halves_right(y, 8)); }
 
 
 static double seconds_now(void) {

@@ -11,9 +11,11 @@
 #define PEAK JOIN(MULTIPLY, _peak)
 #define BLOCKWISE JOIN(MULTIPLY, _blocks)
 #define UNPACK JOIN(MULTIPLY, _unpack)
-#define BLOCK_DOTS JOIN(MULTIPLY, _block_dots)
+#define ADD_PRODUCTS JOIN(MULTIPLY, _add_products)
+#define FEW_BY_BLOCK JOIN(MULTIPLY, _few_by_block)
+#define ROWS_BY_BLOCK JOIN(MULTIPLY, _rows_by_block)
 #define STORE_BLOCK JOIN(MULTIPLY, _store_block)
-#define FEW_ROWS (MOST < 4 ? 2 : 4)
+#define FEW_ROWS (MOST < 4 ? 2 : MOST > 6 ? 8 : 4) /* whose sums fit the registers beside an unpacked group */
 
 /* CASE for the numbers of rows that DOTS is compiled for */
 #if MOST > 6
@@ -107,7 +109,7 @@ TARGET static void MULTIPLY(Model *m, int32_t chunk) {
 #ifndef INT8_ONLY
 /* The int8 weights of 16 outputs (half 0 or 1) and the 32 inputs of group g, four inputs in each w. See Block. */
 TARGET static inline __attribute__((always_inline)) void UNPACK(ints w[8], const Block *block, int32_t g, int32_t half) {
-    const ints nibble = all_int(0x000f000f), high_byte = all_int((int32_t)0xff00ff00), low_byte = all_int(0x00ff00ff);
+    const ints nibble = all_int(0x000f000f);
     const Group *group = &block->group[g];
     for (int32_t line = 0; line < 5; line++) /* every line of a later block, which has 78: a miss takes as long as a block */
         fetch((const int8_t *)(block + 2) + ((g * 2 + half) * 5 + line) * 64);
@@ -120,28 +122,59 @@ TARGET static inline __attribute__((always_inline)) void UNPACK(ints w[8], const
         const ints v0 = add_halves(mul_halves(both(four, nibble), step), base);
         const ints v1 = add_halves(mul_halves(both(shift_right(four, 4), nibble), step), base);
         const ints v2 = add_halves(mul_halves(both(shift_right(four, 8), nibble), step), base);
-        const ints v3 = add_halves(mul_halves(both(shift_right(four, 12), nibble), step), base);
-        w[2 * j] = either(both(v1, high_byte), both(shift_right(v0, 8), low_byte));
-        w[2 * j + 1] = either(both(v3, high_byte), both(shift_right(v2, 8), low_byte));
+        const ints v3 = add_halves(mul_halves(shift_halves_right(four, 12), step), base);
+        w[2 * j] = high_bytes(v1, v0);
+        w[2 * j + 1] = high_bytes(v3, v2);
     }
 }
 
+/* Add the products of n rows and 16 outputs (half 0 or 1 of a block) to `sums` [row][32], of which `count` rows are used.
+ * The rows' scales are `stride` apart. */
+TARGET static inline __attribute__((always_inline)) void ADD_PRODUCTS(
+    float *sums, const ints *products, const Block *block, int32_t half, const float *row_scale, int32_t stride,
+    int32_t count, const int32_t n) {
+    const floats scale = load(block->scale + half * 16);
+#pragma GCC unroll 12
+    for (int32_t i = 0; i < n; i++)
+        if (i < count) {
+            const ints exact = without_flip(products[i], block->offset + half * 16);
+            float *sum = sums + i * 32 + half * 16;
+            store(sum, mul_add(to_floats(exact), mul(scale, all(row_scale[i * stride])), load(sum)));
+        }
+}
+
 /* n rows by a block that is unpacked in registers; n is a compile-time constant. */
-TARGET static inline __attribute__((always_inline)) void BLOCK_DOTS(
-    ints result[2][MOST], const int8_t *a, const Block *block, const int32_t n) {
-    for (int32_t half = 0; half < 2; half++)
-        for (int32_t i = 0; i < n; i++) result[half][i] = zero_ints();
-    for (int32_t g = 0; g < GROUPS; g++)
-        for (int32_t half = 0; half < 2; half++) {
+TARGET static inline __attribute__((always_inline)) void FEW_BY_BLOCK(
+    float *sums, const int8_t *a, const Block *block, const float *row_scale, int32_t stride, int32_t count, const int32_t n) {
+    for (int32_t half = 0; half < 2; half++) {
+        ints products[MOST];
+        for (int32_t i = 0; i < n; i++) products[i] = zero_ints();
+        for (int32_t g = 0; g < GROUPS; g++) {
             ints w[8];
             UNPACK(w, block, g, half);
+#pragma GCC unroll 8
             for (int32_t u = 0; u < 8; u++)
+#pragma GCC unroll 12
                 for (int32_t i = 0; i < n; i++) {
                     int32_t four;
                     memcpy(&four, a + g / 2 * 1024 + i * 64 + g % 2 * 32 + u * 4, 4);
-                    result[half][i] = DOT4(result[half][i], all_int(four), w[u]);
+                    products[i] = DOT4(products[i], all_int(four), w[u]);
                 }
         }
+        ADD_PRODUCTS(sums, products, block, half, row_scale, stride, count, n);
+    }
+}
+
+/* n rows by a block whose weights were stored; n is a compile-time constant. */
+TARGET static inline __attribute__((always_inline)) void ROWS_BY_BLOCK(
+    float *sums, const int8_t *a, const int8_t *weights, const Block *block, const float *row_scale, int32_t stride,
+    int32_t count, const int32_t n) {
+    for (int32_t part = 0; part < 2; part += BLOCKS) {
+        ints products[BLOCKS][MOST];
+        DOTS(products, a, weights + part * 1024, BLOCK_INPUTS, n, 0);
+        for (int32_t b = 0; b < BLOCKS; b++)
+            ADD_PRODUCTS(sums, products[b], block, part + b, row_scale, stride, count, n);
+    }
 }
 
 /* A block's int8 weights, in the layout of a linear's `packed`, for many rows. */
@@ -165,28 +198,23 @@ TARGET static void BLOCKWISE(Model *m, int32_t chunk) {
         const Block *block = (const Block *)l->blocks + (size_t)output * steps;
         memset(sums, 0, (size_t)m->t * 32 * 4);
         for (int32_t k = 0; k < steps; k++, block++) {
-            if (m->t > FEW_ROWS) STORE_BLOCK(weights, block);
+            const float *row_scale = m->row_scale + k;
+            if (m->t <= FEW_ROWS) {
+                const int8_t *a = tile_row(m, 0, l->in) + k * (BLOCK_INPUTS / 64) * 1024;
+#define CASE(n) if ((n) <= FEW_ROWS && m->t <= (n)) FEW_BY_BLOCK(sums, a, block, row_scale, steps, m->t, (n) <= FEW_ROWS ? (n) : 1);
+                EACH_COUNT
+#undef CASE
+                continue;
+            }
+            STORE_BLOCK(weights, block);
             for (int32_t row = 0, count; row < m->t; row += count) {
                 const int32_t rest = m->t - row < ROWS - row % ROWS ? m->t - row : ROWS - row % ROWS; /* in this tile */
                 count = rest <= MOST ? rest : MOST == 12 ? 8 : MOST;
-                ints products[2][MOST];
                 const int8_t *a = tile_row(m, row, l->in) + k * (BLOCK_INPUTS / 64) * 1024;
-                if (m->t == 1) BLOCK_DOTS(products, a, block, 1);
-                else if (m->t == 2) BLOCK_DOTS(products, a, block, 2);
-                else if (m->t <= FEW_ROWS) BLOCK_DOTS(products, a, block, FEW_ROWS);
-                else for (int32_t part = 0; part < 2; part += BLOCKS) {
-#define CASE(n) if (count <= (n)) DOTS(products + part, a, weights + part * 1024, BLOCK_INPUTS, n, 0);
-                    EACH_COUNT
+                float *sum = sums + row * 32;
+#define CASE(n) if (count <= (n)) ROWS_BY_BLOCK(sum, a, weights, block, row_scale + row * steps, steps, count, n);
+                EACH_COUNT
 #undef CASE
-                }
-                for (int32_t i = 0; i < count; i++) {
-                    const floats row_scale = all(m->row_scale[(row + i) * steps + k]);
-                    for (int32_t b = 0; b < 2; b++) {
-                        const ints exact = without_flip(products[b][i], block->offset + b * 16);
-                        float *sum = sums + (row + i) * 32 + b * 16;
-                        store(sum, mul_add(to_floats(exact), mul(load(block->scale + b * 16), row_scale), load(sum)));
-                    }
-                }
             }
         }
         for (int32_t row = 0; row < m->t; row++)
@@ -214,7 +242,9 @@ TARGET static double PEAK(double seconds) {
 #undef PEAK
 #undef BLOCKWISE
 #undef UNPACK
-#undef BLOCK_DOTS
+#undef ADD_PRODUCTS
+#undef FEW_BY_BLOCK
+#undef ROWS_BY_BLOCK
 #undef STORE_BLOCK
 #undef FEW_ROWS
 #undef EACH_COUNT
