@@ -21,11 +21,11 @@ from models.training.fill_examples import Cut, cut_at
 BODY_LINES = 2, 40
 PER_FUNCTION = 2
 SHARES = {"line": 70, "end": 15, "block": 15}
-FROM_COLUMN_0 = (1, 0)  # half the lines are completed from their indentation, half from their beginning
+STARTS = (1, 0)  # half the lines are completed from their indentation, half from their beginning
 UNWRITTEN = 0.1  # share of cuts below which the rest of the block is not written
 RATES = (0.0, 0.0, 0.0, 0.5, 1.0)  # of the places where a change of style applies, drawn for each change and function
 TIGHT = frozenset(("+", "-", "*", "/", "//", "%", "**", "<", ">", "==", "!=", "<=", ">=", "=", "+=", "-=", "*=", ":="))
-BUDGET = (400, 128, 0)
+BUDGET = (400, 128, 0)  # tokens of the prompt: prefix, suffix, other files
 
 
 def functions(text: str) -> Iterator[tuple[str, str]]:
@@ -104,7 +104,7 @@ def cuts(path: str, text: str, draw: random.Random) -> Iterator[tuple[str, Cut]]
         rows = [row for row in range(first, len(lines)) if lines[row].strip()]
         named = draw.choice((f"{name}.py", "main.py", "script.py", PurePosixPath(path).name))
         for row in draw.sample(rows, min(PER_FUNCTION, len(rows))):
-            cut = cut_at(lines, row, draw, SHARES, FROM_COLUMN_0, UNWRITTEN)
+            cut = cut_at(lines, row, draw, SHARES, STARTS, UNWRITTEN)
             if cut is not None:
                 yield named, cut
 
