@@ -23,6 +23,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -121,20 +122,17 @@ def fill_rows(
             return
 
 
-def function_rows(package: releases.Learned, encoder: Encoder, wanted: int) -> Iterator[Row]:
-    """At most `wanted` fill-in examples of single functions of a package's newest release, in Python."""
-    root, count = package.roots[-1], 0
+def function_rows(package: releases.Learned, encoder: Encoder) -> Iterator[Row]:
+    """Fill-in examples of single functions of a package's newest release, in Python."""
+    root = package.roots[-1]
     texts = {path: text for path, text in package.files(root).items() if path.endswith(".py") and "\r" not in text}
     for path in sorted(texts, key=lambda path: digest(package.name, path)):
         draw = random.Random(f"{SEED} function {package.name} {path}")
         for name, cut in function_examples.cuts(path, texts[path], draw):
-            if count >= wanted:
-                return
             request = fill_examples.request_of(cut, root, name, (), function_examples.BUDGET)
             if request is not None:
                 row = {"kind": "function", "package": package.name, **encoder.fill(cut, request)}
                 yield row | {OTHER_FILES: False}
-                count += 1
 
 
 def edit_rows(package: releases.Learned, encoder: Encoder, wanted: int = DERIVABLE_PER_PACKAGE) -> Iterator[Row]:
@@ -169,7 +167,7 @@ def rows_of(job: tuple[releases.Learned, int, int, int, int]) -> list[Row]:
     encoder = encoder_of(MODEL)
     examples = [
         *fill_rows(package, encoder, fills, per_file),
-        *function_rows(package, encoder, functions),
+        *islice(function_rows(package, encoder), functions),
         *edit_rows(package, encoder, edits),
     ]
     return [{"split": split, **row} for row in examples if tokens_of(row) <= MOST_TOKENS]

@@ -13,11 +13,12 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import tomlkit
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from models.training import releases
 from models.training.train import WORK
@@ -56,10 +57,23 @@ def write_card(path: Path, weights: str, file: Path, facts: AdapterFacts) -> Non
     private_files.replace(path, tomlkit.dumps(card).encode(), mode=0o644)
 
 
-def export(name: str, work: Path, out: Path, weights: str = "", directory: Path | None = None) -> Path:
-    """Write the adapter of a training's last state, and its card. Returns the file. Raises SpeclspError."""
+def check_name(name: str) -> None:
+    """Raises InputError for a name that no adapter can have."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
         raise InputError(f"{name!r} is no name of an adapter: expected lower-case letters, digits, hyphens and dots.")
+
+
+def save(tensors: Mapping[str, Tensor], facts: AdapterFacts, weights: str, out: Path) -> Path:
+    """Write an adapter and its card into `out`. Returns the adapter's file. Raises SpeclspError."""
+    file = out / f"{facts.name}.safetensors"
+    adapter_export.write(tensors, facts, file)
+    write_card(out / f"{facts.name}.toml", weights, file, facts)
+    return file
+
+
+def export(name: str, work: Path, out: Path, weights: str = "", directory: Path | None = None) -> Path:
+    """Write the adapter of a training's last state, and its card. Returns the file. Raises SpeclspError."""
+    check_name(name)
     state = work / "state.safetensors"
     try:
         with safe_open(state, "pt") as opened:
@@ -81,10 +95,7 @@ def export(name: str, work: Path, out: Path, weights: str = "", directory: Path 
         jobs=jobs,
         edit_format=WINDOW if adapters.NEXT_EDIT in jobs.split(",") else "",
     )
-    file = out / f"{name}.safetensors"
-    adapter_export.write(tensors, facts, file)
-    write_card(out / f"{name}.toml", weights, file, facts)
-    return file
+    return save(tensors, facts, weights, out)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -19,10 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.training.export import OUT, write_card
+from models.training.export import OUT, check_name, save
 from models.training.train import MODEL
 from speclsp.engine.loading import adapter_merge
-from speclsp.engine.training import adapter_export
 from speclsp.engine.training.adapter_export import AdapterFacts
 from speclsp.errors import InputError, SpeclspError
 from speclsp.weights import adapters
@@ -70,6 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=OUT, help="default: models/adapters")
     options = parser.parse_args(arguments)
     try:
+        check_name(options.name)
         if options.rank < 1:
             raise InputError(f"--rank {options.rank}: expected 1 or more.")
         files = [adapters.read_file(path) for path in options.files]
@@ -81,13 +81,11 @@ def main(arguments: Sequence[str]) -> int:
             jobs=",".join(files[0].jobs),
             edit_format=files[0].edit_format,
         )
-        path = options.out / f"{options.name}.safetensors"
-        size = adapter_export.write(mean(files, options.rank), facts, path)
-        write_card(path.with_suffix(".toml"), options.model, path, facts)
+        file = save(mean(files, options.rank), facts, options.model, options.out)
     except (SpeclspError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{path}: {size} bytes")
+    print(f"{file}: {file.stat().st_size} bytes")
     return 0
 
 

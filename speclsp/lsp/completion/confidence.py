@@ -40,7 +40,7 @@ class Curve:
 
 
 CURVES: Mapping[str, Curve] = {  # by pair; other pairs were not measured
-    # 2026-11-26, full set, with the included adapter: 662 suggestions from 46 packages; on the
+    # 2026-11-26, full set, with the adapter fill-4: 662 suggestions from 46 packages; on the
     # half that it is not made from, area under ROC 0.89, Brier's score 0.13
     "qwen2.5-coder-0.5b-instruct": Curve(
         weights={"intercept": -0.995, "share": 1.03},

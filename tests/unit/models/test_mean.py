@@ -79,6 +79,8 @@ def test_adapters_of_different_weights_and_bad_ranks_are_one_sentence(
     adapter(two, 2, (FIRST,), weights_sha256="1" * 64)
     assert mean.main(["x", str(one), str(two), "--out", str(tmp_path)]) == 1
     assert "different weights" in capsys.readouterr().err
+    assert mean.main(["../x", str(one), "--out", str(tmp_path)]) == 1
+    assert "'../x' is no name of an adapter" in capsys.readouterr().err
     assert mean.main(["x", str(one), "--rank", "0", "--out", str(tmp_path)]) == 1
     assert capsys.readouterr().err == "--rank 0: expected 1 or more.\n"
     assert mean.main(["x", str(tmp_path / "none.safetensors"), "--out", str(tmp_path)]) == 1
