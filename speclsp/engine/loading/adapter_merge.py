@@ -2,7 +2,7 @@
 
 The sum is computed in float32 and rounded to the type of W, as if the merged weights had been published. Quantization
 comes afterwards. So the model is an ordinary one with other weights: its rows stay independent of each other, and
-speculation stays lossless. A linear that is adapted has no blocks of Q4_K any more: with int4 it is int8.
+speculation stays lossless. A linear that is adapted has no superblocks any more: with int4 it is int8.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from speclsp.engine.loading import q4k_blocks
+from speclsp.engine.model import superblocks
 from speclsp.weights.adapters import AdapterFile
 
 PRODUCT_WEIGHTS = 1 << 23  # of B A at a time: 32 MiB
@@ -48,8 +48,8 @@ class Lora:
                 raise file.error(f"has numbers for {linear} that are not finite or too large")
 
     def adapts(self, name: str) -> bool:
-        """True for an adapted weight, by its own name or by that of its blocks of Q4_K."""
-        return name.removesuffix(q4k_blocks.SUFFIX).removesuffix(".weight") + ".weight" in self.weights
+        """True for an adapted weight, by its own name or by that of its superblocks."""
+        return superblocks.weight_name(name) in self.weights
 
     def matrices(self, name: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """A [rank, in] and B [out, rank] of a weight, in float32."""

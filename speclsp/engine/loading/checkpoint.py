@@ -18,10 +18,11 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from speclsp.engine.loading import checkpoint_checks, q4k_blocks
+from speclsp.engine.loading import checkpoint_checks
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.load_progress import Progress
 from speclsp.engine.loading.nf4_linear import linear_maker, quiet_imports
+from speclsp.engine.model import superblocks
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
 from speclsp.engine.model.decoder import ROWS, Decoder, Layer, Linear, ModelShape, Norm
@@ -96,7 +97,7 @@ def read_decoder(
 
     Args:
         number_format: "fp32" | "bf16" | "int8" | "int4" | "nf4" for the linears; norms and embedding stay as they are.
-            "int4" is int8 where the files have no 4-bit blocks, and where forward.c does not run.
+            "int4" is int8 where the files have no superblocks, and where forward.c does not run.
         vocab: entries of the tokenizer; rows of the head beyond it are padding.
         rows: ROWS for a target, 1 for a draft.
         dtype: of activations and KV; None: float32 on a CPU, bfloat16 elsewhere.
@@ -130,7 +131,7 @@ def read_native(
     keep_blocks: bool,
     lora: Lora | None,
 ) -> CachedModel:
-    """The int8 decoder of forward.c; `keep_blocks`: 4-bit weights are not widened."""
+    """The int8 decoder of forward.c; `keep_blocks`: superblocks are not widened."""
     with open_tensors(directory, lora) as get:
         return native.build(
             shape,
@@ -337,7 +338,7 @@ def read_shape(config: Any, vocab: int) -> ModelShape:
 def open_tensors(directory: Path, lora: Lora | None = None) -> Iterator[Any]:
     """Yield get(name, optional=False), which reads one tensor at a time from all *.safetensors of a directory.
 
-    A weight that is stored as blocks of Q4_K is dequantized; `get` of its blocks' name returns the blocks. `lora` is
+    A weight that is stored as superblocks is dequantized; `get` of the blocks' name returns the blocks. `lora` is
     merged into its weights, which have no blocks then.
     """
     files = sorted(directory.glob("*.safetensors"))
@@ -357,8 +358,9 @@ def open_tensors(directory: Path, lora: Lora | None = None) -> Iterator[Any]:
         if name in file_of:
             tensor: Tensor = file_of[name].get_tensor(name)
             return tensor
-        if name.endswith(".weight") and (blocks := get(q4k_blocks.blocks_name(name), optional=True)) is not None:
-            return q4k_blocks.dequantize(blocks)
+        for kind in superblocks.KINDS if name.endswith(".weight") else ():
+            if kind.name(name) in file_of:
+                return kind.dequantize(file_of[kind.name(name)].get_tensor(kind.name(name)))
         if optional:
             return None
         raise WeightsError(f"{directory} has no tensor {name}. {checkpoint_checks.FIX}")

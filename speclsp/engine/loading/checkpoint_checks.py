@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speclsp.engine.loading.q4k_blocks import SUPERBLOCK_BYTES, SUPERBLOCK_WEIGHTS, blocks_name
 from speclsp.engine.model.decoder import ModelShape
+from speclsp.engine.model.superblocks import KINDS, SUPERBLOCK_WEIGHTS, BlockKind
 from speclsp.errors import WeightsError
 from speclsp.weights.untrusted import safetensors_header
 from speclsp.weights.untrusted.safetensors_header import StoredTensor
@@ -88,11 +88,16 @@ def check_tensors(directory: Path, config: Any, shape: ModelShape) -> None:
         except Unreadable as error:
             raise WeightsError(f"{file} {error}. {FIX}") from None
     for group in expected_tensors(config, shape):
-        present = [name for name, _, _ in group if name in stored or blocks_name(name) in stored]
+        blocks = {
+            name: kind
+            for name, _, _ in group
+            for kind in KINDS
+            if name not in stored and name.endswith(".weight") and kind.name(name) in stored
+        }
+        present = [name for name, _, _ in group if name in stored or name in blocks]
         for name, size, optional in group:
-            blocks = stored.get(blocks_name(name)) if name not in stored and name.endswith(".weight") else None
-            if blocks is not None:
-                check_blocks(blocks, name, size, directory)
+            if name in blocks:
+                check_blocks(stored, blocks[name], name, size, directory)
                 continue
             actual = stored.get(name)
             if actual is None:
@@ -107,13 +112,16 @@ def check_tensors(directory: Path, config: Any, shape: ModelShape) -> None:
                 raise WeightsError(f"{problem}: expected one of {', '.join(FLOATS)}. {FIX}")
 
 
-def check_blocks(blocks: StoredTensor, name: str, size: tuple[int, ...], directory: Path) -> None:
-    """Check the shape and type of a weight's Q4_K blocks. Raises WeightsError."""
+def check_blocks(
+    stored: Mapping[str, StoredTensor], kind: BlockKind, name: str, size: tuple[int, ...], directory: Path
+) -> None:
+    """Check the shape and type of a weight's blocks. Raises WeightsError."""
+    blocks = stored[kind.name(name)]
     columns, rest = divmod(size[-1], SUPERBLOCK_WEIGHTS)
-    if rest or blocks.shape != (size[0], columns * SUPERBLOCK_BYTES) or blocks.dtype != "U8":
+    if rest or blocks.shape != (size[0], columns * kind.bytes) or blocks.dtype != "U8":
         raise WeightsError(
-            f"{directory} holds {blocks_name(name)} as {list(blocks.shape)} {blocks.dtype}: config.json expects blocks "
-            f"of Q4_K for {list(size)}. {FIX}"
+            f"{directory} holds {kind.name(name)} as {list(blocks.shape)} {blocks.dtype}: config.json expects blocks "
+            f"of {kind.title} for {list(size)}. {FIX}"
         )
 
 

@@ -25,7 +25,7 @@ from speclsp.engine.decoding.fused_round import FusedRound, warm_up
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
-from speclsp.engine.loading import adapter_choice, prompt_choice, q4k_blocks
+from speclsp.engine.loading import adapter_choice, prompt_choice, stored_blocks
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint import (
     check_same_tokenizer,
@@ -350,7 +350,7 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
         OutOfMemory: it does not fit.
     """
     wanted, context_tokens = config.engine.quantization, config.engine.context_tokens
-    number_format = pick_format(wanted, device, card.target.parameters, q4k_blocks.has_blocks(target_dir))
+    number_format = pick_format(wanted, device, card.target.parameters, stored_blocks.has_blocks(target_dir))
     if device == "cpu":
         check_memory(card, number_format, device, with_draft=draft_dir is not None)
         return MemoryPlan(

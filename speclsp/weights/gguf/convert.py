@@ -2,7 +2,8 @@
 
     config     the settings in the header, in the words of the hub
     weights    slab of rows ─► dequantize ─► round to bf16 ─► write; the whole model is never in memory.
-               In a model that is mostly Q4_K, tensors of that kind keep their blocks: NAME.q4k in place of NAME.weight
+               In a model that is mostly Q4_K, tensors of Q4_K and Q6_K keep their superblocks: NAME.q4k or NAME.q6k
+               in place of NAME.weight
     tokenizer  byte-level BPE rebuilt from the vocabulary, merges and token types in the header
 
 The rest is what the hub publishes for the same model: its tensor names, its config fields, its token ids.
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Q4_K = 12  # GGML's number of the kind
+SUFFIXES = {Q4_K: ".q4k", 14: ".q6k"}  # of tensors that keep their superblocks, by that number
 SLAB_ELEMENTS = 1 << 20  # dequantized at a time: 4 MiB of float32, small enough for the cache
 
 ARCHITECTURES = {"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
@@ -206,17 +208,17 @@ def _is_mostly_q4k(header: Header) -> bool:
 
 def _stored_form(name: str, tensor: Tensor, keep: bool) -> tuple[int, dict[str, Any]]:
     """The bytes of a tensor in the safetensors file, and its entry there."""
-    if keep and tensor.kind == Q4_K:
+    if keep and tensor.kind in SUFFIXES:
         rows = math.prod(tensor.shape[:-1])
-        q4k = name.removesuffix(".weight") + ".q4k"
-        return tensor.size, {"name": q4k, "dtype": "U8", "shape": [rows, tensor.size // rows]}
+        blocks = name.removesuffix(".weight") + SUFFIXES[tensor.kind]
+        return tensor.size, {"name": blocks, "dtype": "U8", "shape": [rows, tensor.size // rows]}
     return 2 * math.prod(tensor.shape), {"name": name, "dtype": "BF16", "shape": list(tensor.shape)}
 
 
 def _slabs(
     data: mmap.mmap | bytes, tensor: Tensor, config: dict[str, Any], file: Path, keep: bool
 ) -> Iterator[Callable[[], memoryview]]:
-    """The tensor's rows, in order, as jobs that give their bytes: bf16, or blocks of Q4_K that are kept."""
+    """The tensor's rows, in order, as jobs that give their bytes: bf16, or superblocks that are kept."""
     import gguf
     import numpy as np
 
@@ -230,7 +232,7 @@ def _slabs(
     def job(first: int) -> Callable[[], memoryview]:
         def run() -> memoryview:
             chosen = stored[first : first + step] if order is None else stored[order[first : first + step]]
-            if keep and tensor.kind == Q4_K:
+            if keep and tensor.kind in SUFFIXES:
                 return chosen.reshape(-1).data
             try:
                 return to_bf16(gguf.dequantize(chosen, kind)).reshape(-1).view(np.uint8).data

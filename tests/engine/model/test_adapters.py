@@ -14,8 +14,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engine.q4k_models import save_random_q4k
 from support.engine.random_models import IDS
+from support.engine.superblock_models import save_random_q4k_m
 from support.engine.tiny_tasks import HOLES
 from support.weights import small_adapters
 from support.weights.small_adapters import EVERY_LINEAR, LINEARS, TINY, Tensors
@@ -69,7 +69,7 @@ def test_a_merged_model_equals_the_model_of_merged_weights(
 
 def test_with_4_bit_blocks_only_the_adapted_linears_become_int8(tmp_path: Path):
     base, merged = tmp_path / "base", tmp_path / "merged"
-    save_random_q4k(base)
+    save_random_q4k_m(base)
     tensors = small_adapters.matrices(base, ("model.layers.0.self_attn.o_proj", "model.layers.1.mlp.up_proj"))
     shutil.copytree(base, merged)
     small_adapters.merge_by_definition(merged, tensors)

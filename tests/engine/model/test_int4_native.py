@@ -1,4 +1,4 @@
-"""The 4-bit weights of forward.c, on each path: their arithmetic, and the same bits for any pass and any threads."""
+"""Superblocks of Q4_K and Q6_K in forward.c: the arithmetic of each path, and the same bits for any pass."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.engine import q4k_models
+from support.engine import superblock_models
 from support.engine.random_models import IDS, NATIVE, native_decoder
 
-from speclsp.engine.loading import checkpoint, q4k_blocks
+from speclsp.engine.loading import checkpoint, stored_blocks
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.native import NativeDecoder
+from speclsp.engine.model.superblocks import KINDS, Q4K, Q6K, BlockKind
 from speclsp.errors import WeightsError
 
 PATHS = [path for path in NATIVE if path != "AMX"]
+CASES = [pytest.param(path, kind, id=f"{path}-{kind.title}") for path in PATHS for kind in native.BLOCK_BITS[path]]
 WIDTHS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 24, 33, 48]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("q4k")
-    q4k_models.save_random_q4k(directory)
+    superblock_models.save_random_q4k_m(directory)
     return directory
 
 
-def linear_alone(path: str, model: Path, embedding: torch.Tensor, head: torch.Tensor) -> NativeDecoder:
-    """A model without layers: embedding, norm, head; [1000, 512], in blocks or float32."""
-    tensors = {"model.embed_tokens.q4k": embedding, "lm_head.q4k": head, "model.norm.weight": torch.ones(512)}
+def linear_alone(path: str, kind: BlockKind, model: Path, embedding: torch.Tensor, head: torch.Tensor) -> NativeDecoder:
+    """A model without layers: embedding, norm, head; [1000, 512], in superblocks."""
+    names = kind.name("model.embed_tokens"), kind.name("lm_head")
+    tensors = {**dict(zip(names, (embedding, head), strict=True)), "model.norm.weight": torch.ones(512)}
     tensors |= dict.fromkeys(("model.embed_tokens.weight", "lm_head.weight"), torch.zeros(1000, 512))
     shape = checkpoint.read_shape(checkpoint.read_config(model), 1000)
     return native.build(
@@ -37,32 +40,48 @@ def linear_alone(path: str, model: Path, embedding: torch.Tensor, head: torch.Te
     )
 
 
-def relative_error(decoder: NativeDecoder, path: str, embedding: torch.Tensor, head: torch.Tensor) -> float:
+def relative_error(decoder: NativeDecoder, kind: BlockKind, embedding: torch.Tensor, head: torch.Tensor) -> float:
     """The largest distance of the logits of 50 tokens from those of the specification, to the largest logit."""
-    x = q4k_models.file_values(embedding)[IDS[:50]]
+    x = superblock_models.file_values(embedding, kind)[IDS[:50]]
     normed = (x / np.sqrt((x * x).mean(1, keepdims=True) + decoder.shape.eps)).astype(np.float32)
-    expected = q4k_models.product(normed, head, path)
+    expected = superblock_models.product(normed, head, kind, decoder.path)
     return float(np.abs(decoder.forward(IDS[:50]).numpy() - expected).max() / np.abs(expected).max())
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_a_linear_multiplies_blocks_as_specified(path: str, model: Path):
-    embedding, head = (q4k_models.random_blocks(1000, 512, seed) for seed in (1, 2))
-    decoder = linear_alone(path, model, embedding, head)
-    assert decoder.number_format == "int4" and decoder.weight_bytes == 1000 * 512 * native.BLOCK_BITS[path] / 8
-    assert relative_error(decoder, path, embedding, head) < 2e-3, "an activation at .5 may round the other way"
+@pytest.mark.parametrize(("path", "kind"), CASES)
+def test_a_linear_multiplies_blocks_as_specified(path: str, kind: BlockKind, model: Path):
+    embedding, head = (superblock_models.random_blocks(1000, 512, seed, kind) for seed in (1, 2))
+    decoder = linear_alone(path, kind, model, embedding, head)
+    assert decoder.number_format == "int4" and decoder.weight_bytes == 1000 * 512 * native.BLOCK_BITS[path][kind] / 8
+    assert relative_error(decoder, kind, embedding, head) < 2e-3, "an activation at .5 may round the other way"
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("path", "kind"), CASES)
 @pytest.mark.parametrize("sign", [1, -1])
-def test_the_largest_numbers_of_a_block_do_not_overflow(path: str, sign: int, model: Path):
-    """Every activation is 127 or -127, every 4-bit number 15, every step and base 63."""
-    embedding, head = (torch.full((1000, 288), 255, dtype=torch.uint8) for _ in range(2))
+def test_the_largest_numbers_of_a_block_do_not_overflow(path: str, kind: BlockKind, sign: int, model: Path):
+    """Every activation is 127 or -127, every q 15 or 63, every step and base 63, or every step 127."""
+    embedding, head = (torch.full((1000, 2, kind.bytes), 255, dtype=torch.uint8) for _ in range(2))
     for blocks, d, d_base in ((embedding, sign, 0.0), (head, 0.01, 0.005)):
         halves = torch.tensor([d, d_base], dtype=torch.float16).view(torch.uint8)
-        blocks.view(1000, 2, 144)[..., :4] = halves
-    decoder = linear_alone(path, model, embedding, head)
-    assert relative_error(decoder, path, embedding, head) < 2e-3
+        if kind is Q4K:
+            blocks[..., :4] = halves
+        else:
+            blocks[..., 192:208], blocks[..., 208:] = 127, halves[:2]
+    decoder = linear_alone(path, kind, model, embedding.flatten(1), head.flatten(1))
+    assert relative_error(decoder, kind, embedding.flatten(1), head.flatten(1)) < 2e-3
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if Q6K in native.BLOCK_BITS[path]])
+def test_the_smallest_step_and_number_of_q6k_do_not_overflow(path: str, model: Path):
+    """Every step of the head is -128, every q of every second output 0, so the sums are the largest of both signs."""
+    embedding = torch.full((1000, 2, Q6K.bytes), 255, dtype=torch.uint8)
+    head = embedding.clone()
+    head[::2, :, :192] = 0
+    for blocks, step in ((embedding, 127), (head, 128)):
+        blocks[..., 192:208] = step
+        blocks[..., 208:] = torch.tensor([0.01], dtype=torch.float16).view(torch.uint8)
+    decoder = linear_alone(path, Q6K, model, embedding.flatten(1), head.flatten(1))
+    assert relative_error(decoder, Q6K, embedding.flatten(1), head.flatten(1)) < 2e-3
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -74,9 +93,9 @@ def test_the_logits_are_near_those_of_the_files_values(path: str, model: Path):
 
 
 def test_blocks_are_nearer_to_the_file_than_int8_by_rows():
-    blocks = q4k_models.random_blocks(64, 2048, 3)
-    exact = q4k_models.file_values(blocks)
-    weights, scale = q4k_models.block_values(blocks)
+    blocks = superblock_models.random_blocks(64, 2048, 3)
+    exact = superblock_models.file_values(blocks)
+    weights, scale = superblock_models.block_values(blocks)
     row_scale = np.abs(exact).max(1, keepdims=True) / 127
     by_rows = np.abs(np.rint(exact / row_scale) * row_scale - exact).mean()
     assert np.abs((weights * scale[..., None]).reshape(exact.shape) - exact).mean() < 0.9 * by_rows
@@ -104,18 +123,21 @@ def test_passes_of_any_width_give_the_same_bits(path: str, split: int, model: Pa
 def test_paths_differ_in_the_last_bits_only(path: str, model: Path):
     """And in the rounding of the weights, if one multiplies the numbers of the file and the other int8."""
     best, other = (native_decoder(model, name, 1000).forward(IDS[:230]) for name in (PATHS[0], path))
-    alike = native.BLOCK_BITS[PATHS[0]] == native.BLOCK_BITS[path]
+    alike = native.BLOCK_BITS[PATHS[0]] == native.BLOCK_BITS[path]  # the same blocks
     assert (best - other).norm() / best.norm() < (0.02 if alike else 0.05)
 
 
 @pytest.mark.skipif(not PATHS, reason="no path multiplies blocks")
 def test_int8_is_forced_by_the_format_and_equals_the_widened_file(model: Path, tmp_path: Path):
     tensors = load_file(model / "model.safetensors")
-    blocks = {name: tensor for name, tensor in tensors.items() if name.endswith(".q4k")}
-    widened = {name.replace(".q4k", ".weight"): q4k_blocks.dequantize(tensor) for name, tensor in blocks.items()}
-    save_file(
-        {name: t for name, t in (tensors | widened).items() if name not in blocks}, tmp_path / "model.safetensors"
-    )
+    widened = {
+        name.replace(kind.suffix, ".weight"): kind.dequantize(tensor)
+        for kind in KINDS
+        for name, tensor in tensors.items()
+        if name.endswith(kind.suffix)
+    }
+    others = {name: tensor for name, tensor in tensors.items() if tensor.dtype != torch.uint8}
+    save_file(others | widened, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
     int8, int4, from_bf16 = (
         checkpoint.read_decoder(directory, number_format, "cpu", 512, 1000)
@@ -137,23 +159,30 @@ def test_a_path_without_4_bit_products_widens(model: Path, monkeypatch: pytest.M
 
 
 def test_files_with_and_without_blocks_are_distinguished(model: Path, tmp_path: Path):
-    assert q4k_blocks.has_blocks(model) and not q4k_blocks.has_blocks(tmp_path)
+    assert stored_blocks.has_blocks(model) and not stored_blocks.has_blocks(tmp_path)
     save_file({"model.norm.weight": torch.ones(4)}, tmp_path / "model.safetensors")
     (tmp_path / "other.safetensors").write_bytes(b"cut short")
-    assert not q4k_blocks.has_blocks(tmp_path)
+    assert not stored_blocks.has_blocks(tmp_path)
 
 
-def test_dequantized_blocks_are_the_values_of_the_file():
-    blocks = q4k_models.random_blocks(40, 768, 5)
-    exact = torch.from_numpy(q4k_models.file_values(blocks)).to(torch.bfloat16)
-    assert torch.equal(q4k_blocks.dequantize(blocks), exact)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.title)
+def test_dequantized_blocks_are_the_values_of_the_file(kind: BlockKind):
+    blocks = superblock_models.random_blocks(40, 768, 5, kind)
+    exact = torch.from_numpy(superblock_models.file_values(blocks, kind)).to(torch.bfloat16)
+    assert torch.equal(kind.dequantize(blocks), exact)
 
 
-def test_blocks_of_another_size_are_an_error_that_names_them(model: Path, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model.layers.0.mlp.up_proj.q4k", r"up_proj\.q4k as \[768, 144\] U8.*expects blocks of Q4_K for \[768, 512\]"),
+        ("lm_head.q6k", r"lm_head\.q6k as \[1000, 210\] U8.*expects blocks of Q6_K for \[1000, 512\]"),
+    ],
+)
+def test_blocks_of_another_size_are_an_error_that_names_them(name: str, message: str, model: Path, tmp_path: Path):
     tensors = load_file(model / "model.safetensors")
-    name = "model.layers.0.mlp.up_proj.q4k"
-    tensors[name] = tensors[name][:, 144:].contiguous()
+    tensors[name] = tensors[name][:, : tensors[name].shape[1] // 2].contiguous()
     save_file(tensors, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
-    with pytest.raises(WeightsError, match=r"up_proj\.q4k as \[768, 144\] U8.*expects blocks of Q4_K for \[768, 512\]"):
+    with pytest.raises(WeightsError, match=message):
         checkpoint.read_decoder(tmp_path, "int4", "cpu", 512, 1000)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pytest
 import torch
 from support.engine.arm64_calls import Recorder, emulated
-from support.engine.q4k_models import save_random_q4k
 from support.engine.random_models import IDS, NATIVE, native_decoder, save_random
+from support.engine.superblock_models import save_random_q4k_m
 
 from speclsp.engine.model.int8 import native
 
@@ -32,13 +32,14 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """The calls and logits of AVX2: a prompt, rounds of several widths, and one token at a time."""
     directory = tmp_path_factory.mktemp("model")
     if request.param == "int4":
-        save_random_q4k(directory)
+        save_random_q4k_m(directory)
     else:
         sizes = {"hidden_size": 160, "num_attention_heads": 5, "num_key_value_heads": 1, "intermediate_size": 240}
         save_random("qwen3", directory, **sizes, head_dim=64, num_hidden_layers=2, vocab_size=97)
     recorder = Recorder(native.library("_forward_avx2.so"))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(native, "library", lambda name: recorder)
+        patched.setitem(native.BLOCK_BITS, "AVX2", native.BLOCK_BITS["NEON"])  # ARM64 has no blocks of Q6_K
         decoder = native_decoder(directory, "AVX2", 97)
     ids, logits, start = [i % 97 for i in IDS], [], 0
     for width in (70, 1, 2, 3, 5, 8, 13, 16, 24, 1):

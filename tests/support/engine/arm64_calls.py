@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from speclsp.engine.loading.q4k_blocks import SUPERBLOCK_BYTES, SUPERBLOCK_WEIGHTS
 from speclsp.engine.model.int8 import native
+from speclsp.engine.model.superblocks import KINDS, SUPERBLOCK_WEIGHTS
 from support.editors import install
 
 SOURCES = Path(native.__file__).parent
@@ -21,9 +21,9 @@ FLAGS = ("-O2", "-ffp-contract=off", "-fno-sanitize=undefined", "-pthread")
 PATHS = {"NEON": 1, "NEON dotprod": 2}
 
 
-def weight_bytes(out: int, width: int, four_bits: int) -> int:
-    """Bytes of a weight in bfloat16, or in blocks of Q4_K."""
-    return out * width // SUPERBLOCK_WEIGHTS * SUPERBLOCK_BYTES if four_bits else out * width * 2
+def weight_bytes(out: int, width: int, source: int) -> int:
+    """Bytes of a weight in bfloat16 (source 0), or in superblocks."""
+    return out * width // SUPERBLOCK_WEIGHTS * KINDS[source - 1].bytes if source else out * width * 2
 
 
 class Recorder:
@@ -39,15 +39,15 @@ class Recorder:
         of: native.CShape = shape._obj
         angles = of.positions * of.head_dim // 2 * 4
         self.calls += bytes(of) + struct.pack("<i", of.positions)
-        self.calls += ctypes.string_at(embedding, weight_bytes(of.vocab, of.hidden, of.q4k_embedding))
+        self.calls += ctypes.string_at(embedding, weight_bytes(of.vocab, of.hidden, of.embedding))
         self.calls += ctypes.string_at(cos, angles) + ctypes.string_at(sin, angles)
         self.vocab = of.vocab
         return self.library.speclsp_new(shape, embedding, cos, sin, threads, path)
 
     def speclsp_linear(self, model: Any, layer: int, which: int, weight: int, bias: int | None, *size: int) -> int:
-        out, width, four_bits = size
-        self.calls += struct.pack("<7i", 1, layer, which, bias is not None, out, width, four_bits)
-        self.calls += ctypes.string_at(weight, weight_bytes(out, width, four_bits))
+        out, width, source = size
+        self.calls += struct.pack("<7i", 1, layer, which, bias is not None, out, width, source)
+        self.calls += ctypes.string_at(weight, weight_bytes(out, width, source))
         self.calls += b"" if bias is None else ctypes.string_at(bias, out * 4)
         return self.library.speclsp_linear(model, layer, which, weight, bias, *size)
 

@@ -18,8 +18,9 @@ static void *got(size_t bytes) {
     return at;
 }
 
-static size_t weight_bytes(int32_t out, int32_t in, int32_t four_bits) {
-    return four_bits ? (size_t)out * (in / BLOCK_INPUTS) * Q4K_BYTES : (size_t)out * in * 2;
+static size_t weight_bytes(int32_t out, int32_t in, int32_t source) {
+    const int32_t superblock = source == Q4K_WEIGHTS ? Q4K_BYTES : Q6K_BYTES;
+    return source ? (size_t)out * (in / BLOCK_INPUTS) * superblock : (size_t)out * in * 2;
 }
 
 int main(int argc, char **argv) {
@@ -28,7 +29,7 @@ int main(int argc, char **argv) {
     int32_t stride, call;
     get(&shape, sizeof shape);
     get(&stride, 4);
-    void *embedding = got(weight_bytes(shape.vocab, shape.hidden, shape.q4k_embedding));
+    void *embedding = got(weight_bytes(shape.vocab, shape.hidden, shape.embedding));
     const size_t angles = (size_t)shape.positions * shape.head_dim / 2 * 4;
     float *cos = got(angles), *sin = got(angles);
     if (speclsp_path() < atoi(argv[1])) return 3;
@@ -37,7 +38,7 @@ int main(int argc, char **argv) {
     uint16_t *keys = calloc(cache, 2), *values = calloc(cache, 2);
     for (get(&call, 4); call; get(&call, 4)) {
         int32_t with[6];
-        if (call == 1) { /* layer, which, bias, out, in, four_bits */
+        if (call == 1) { /* layer, which, bias, out, in, source */
             get(with, 24);
             void *weight = got(weight_bytes(with[3], with[4], with[5]));
             float *bias = with[2] ? got((size_t)with[3] * 4) : NULL;

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from speclsp.engine.loading.q4k_blocks import blocks_name, dequantize
+from speclsp.engine.model.superblocks import KINDS
 from speclsp.weights import adapters, cards
 
 RANK, SCALE = 4, 0.5
@@ -30,8 +30,10 @@ Tensors = dict[str, Tensor]
 
 def stored_weight(tensors: Mapping[str, Tensor], linear: str) -> Tensor:
     """A linear's weight as the model computes with it."""
-    weight = tensors.get(f"{linear}.weight")
-    return dequantize(tensors[blocks_name(f"{linear}.weight")]) if weight is None else weight
+    for kind in KINDS:
+        if kind.name(linear) in tensors:
+            return kind.dequantize(tensors[kind.name(linear)])
+    return tensors[f"{linear}.weight"]
 
 
 def matrices(directory: Path, linears: tuple[str, ...] = LINEARS, dtype: torch.dtype = torch.int8) -> Tensors:
@@ -97,7 +99,8 @@ def merge_by_definition(directory: Path, adapter: Mapping[str, Tensor]) -> None:
             for name in (f"base_model.model.{linear}.lora_{side}.weight" for side in "AB")
         )
         weight = stored_weight(tensors, linear)
-        tensors.pop(blocks_name(f"{linear}.weight"), None)
+        for kind in KINDS:
+            tensors.pop(kind.name(linear), None)
         tensors[f"{linear}.weight"] = (weight.double() + SCALE * (b @ a)).float().to(weight.dtype)
     save_file(tensors, directory / "model.safetensors", {"format": "pt"})
 

@@ -18,6 +18,7 @@ TOKENS = [*ORDINARY, *SPECIAL, "<tool_call>", "[PAD0]"]
 TYPES = [1] * len(ORDINARY) + [3] * len(SPECIAL) + [4, 5]
 
 Tensors = dict[str, np.ndarray]
+SUPERBLOCKS = {144: gguf.GGMLQuantizationType.Q4_K, 210: gguf.GGMLQuantizationType.Q6_K}  # by bytes
 
 
 def random_tensors(seed: int = 0, *, biases: bool, tied: bool = False) -> Tensors:
@@ -54,7 +55,7 @@ def write(
     model: str = "gpt2",
     quantized: gguf.GGMLQuantizationType | None = None,
 ) -> Path:
-    """Write the file; matrices as `quantized`, vectors as float32, and bytes as the blocks of Q4_K that they are."""
+    """Write the file; matrices as `quantized`, vectors as float32, and bytes as superblocks, one in a row."""
     writer = gguf.GGUFWriter(path, family)
     writer.add_block_count(LAYERS)
     writer.add_context_length(512)
@@ -72,7 +73,7 @@ def write(
     writer.add_eos_token_id(TOKENS.index("<|endoftext|>"))
     for name, values in tensors.items():
         if values.dtype == np.uint8:
-            writer.add_tensor(name, values, raw_dtype=gguf.GGMLQuantizationType.Q4_K)
+            writer.add_tensor(name, values, raw_dtype=SUPERBLOCKS[values.shape[1]])
         elif quantized is not None and values.ndim == 2:
             writer.add_tensor(name, gguf.quantize(values, quantized), raw_dtype=quantized)
         else:

@@ -14,10 +14,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from support.engine.q4k_models import file_values, save_random_q4k
+from support.engine.superblock_models import file_values, save_random_q4k_m
 from support.source_tree import ROOT
 
 from models.training import data, export, train
+from speclsp.engine.model.superblocks import Q4K, Q6K
 from speclsp.engine.training import lora
 from speclsp.engine.training.learning import Learner
 from speclsp.engine.training.lora import LoraShape
@@ -244,11 +245,12 @@ def test_an_adapter_that_cannot_be_trained_further_is_one_sentence(tmp_path: Pat
 
 
 def test_a_model_whose_file_has_4_bit_blocks_is_trained_on_their_values(tmp_path: Path):
-    save_random_q4k(tmp_path)
+    save_random_q4k_m(tmp_path)
     stored = load_file(tmp_path / "model.safetensors")
-    blocks = {name: tensor for name, tensor in stored.items() if name.endswith(".q4k")}
     weights = train.read_model(tmp_path, "cpu").state_dict()
-    assert len(blocks) > 10
-    for name, of_name in blocks.items():
-        expected = torch.from_numpy(file_values(of_name)).to(torch.bfloat16)
-        assert torch.equal(weights[name.replace(".q4k", ".weight")].to(torch.bfloat16), expected), name
+    for kind, least in ((Q4K, 10), (Q6K, 3)):
+        blocks = {name: tensor for name, tensor in stored.items() if name.endswith(kind.suffix)}
+        assert len(blocks) >= least
+        for name, of_name in blocks.items():
+            expected = torch.from_numpy(file_values(of_name, kind)).to(torch.bfloat16)
+            assert torch.equal(weights[name.replace(kind.suffix, ".weight")].to(torch.bfloat16), expected), name

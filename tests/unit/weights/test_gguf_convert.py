@@ -117,18 +117,22 @@ def test_a_quantized_matrix_equals_ggufs_dequantization_rounded_once(tmp_path: P
 
 
 @pytest.mark.parametrize("mostly", [True, False])
-def test_blocks_of_q4k_are_kept_where_they_are_most_of_the_weights(tmp_path: Path, mostly: bool) -> None:
-    tensors = tiny_gguf.random_tensors(biases=False)
-    blocks = np.random.default_rng(1).integers(0, 60, (4096 if mostly else 2, 144), np.uint8)  # 256 weights in a row
-    tensors["blk.1.ffn_down.weight"] = blocks
+def test_superblocks_are_kept_where_most_of_the_weights_are_q4k(tmp_path: Path, mostly: bool) -> None:
+    tensors, dice = tiny_gguf.random_tensors(biases=False), np.random.default_rng(1)
+    blocks = {  # 256 weights in a row
+        0: (".q6k", gguf.GGMLQuantizationType.Q6_K, dice.integers(0, 60, (2, 210), np.uint8)),
+        1: (".q4k", gguf.GGMLQuantizationType.Q4_K, dice.integers(0, 60, (4096 if mostly else 2, 144), np.uint8)),
+    }
+    tensors |= {f"blk.{layer}.ffn_down.weight": rows for layer, (_, _, rows) in blocks.items()}
     file = tiny_gguf.write(tmp_path / "model.gguf", tensors)
     gguf_convert.convert(file, tmp_path / "model")
     loaded = load_file(tmp_path / "model" / "model.safetensors")
-    name = "model.layers.1.mlp.down_proj"
-    if mostly:
-        assert f"{name}.weight" not in loaded and np.array_equal(loaded[f"{name}.q4k"].numpy(), blocks)
-    else:
-        assert torch.equal(loaded[f"{name}.weight"], rounded(gguf.dequantize(blocks, gguf.GGMLQuantizationType.Q4_K)))
+    for layer, (suffix, kind, rows) in blocks.items():
+        name = f"model.layers.{layer}.mlp.down_proj"
+        if mostly:
+            assert f"{name}.weight" not in loaded and np.array_equal(loaded[f"{name}{suffix}"].numpy(), rows)
+        else:
+            assert torch.equal(loaded[f"{name}.weight"], rounded(gguf.dequantize(rows, kind)))
     assert loaded["model.norm.weight"].dtype == torch.bfloat16
 
 

@@ -8,7 +8,7 @@
  *
  * No row depends on its neighbours, bit for bit; losslessness rests on that (see decoder.py):
  *   - linears multiply int8 by int8 and sum in 32-bit integers, in any order; scales are per output and per row;
- *   - 4-bit linears do so for each 256 inputs, and add these sums in float32 in the order of the inputs;
+ *   - linears of blocks do so for each 256 inputs, and add these sums in float32 in the order of the inputs;
  *   - floating point is computed row by row, or query by query, with explicit fused multiply-adds in an order fixed by
  *     positions alone; keys that are masked for a query weigh exactly zero.
  * So passes of any width, any split of a prompt and any number of threads give the same bits on one path. Paths differ in
@@ -47,8 +47,8 @@
 #include "forward/threads.h"
 #include "forward/rows.h"
 #include "forward/attention.h"
-#include "forward/linears.h" /* with products/int8.h */
-#include "forward/q4k.h"     /* with products/nibbles_avx2.h */
+#include "forward/linears.h"     /* with products/int8.h */
+#include "forward/superblocks.h" /* with products/file_numbers_avx2.h */
 #include "forward/pass.h"
 #include "forward/paths.h"
 #include "forward/loading.h"
@@ -78,7 +78,7 @@ void speclsp_free(Model *m) {
     unmap(m->act, (size_t)rows * s->inner * 4), unmap(m->quantized, (size_t)rows * widest);
     unmap(m->wide, (size_t)(rows + WIDE_MOST) * widest * 2);
     unmap(m->row_scale, (size_t)rows * (widest / BLOCK_INPUTS + 1) * 4);
-    unmap(m->row_sums, (size_t)rows * (widest / BLOCK_INPUTS + 1) * GROUPS * 2);
+    unmap(m->row_sums, (size_t)rows * (widest / BLOCK_INPUTS + 1) * GROUPS * 4);
     unmap(m->q, (size_t)rows * attention * 2);
     unmap(m->scores, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
     unmap(m->weights, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);

@@ -19,6 +19,7 @@ from torch import Tensor
 from speclsp.engine.model.decoder import ModelShape
 from speclsp.engine.model.kv_archive import KvArchive
 from speclsp.engine.model.kv_cache import MOST_GAMMA, MOST_SLOTS, SLOTS, CachedModel, Cancelled
+from speclsp.engine.model.superblocks import KINDS, Q4K, Q6K, Weights
 from speclsp.errors import WeightsError
 
 PREFILL_TOKENS = 320  # in one step; within it, `cancel` is checked several times per layer
@@ -42,10 +43,9 @@ SETTINGS = {  # values of engine.cpu_path
     "neon-dotprod": "NEON dotprod",
     "neon": "NEON",
 }
-Q4K_WEIGHTS, Q4K_BYTES = 256, 144  # of a superblock of Q4_K in a file
-FILE_PRODUCTS = ("AVX2",)  # paths that multiply the 4-bit numbers of the file; the others make int8 from them
-# bits of a weight in forward.c's 4-bit blocks; AMX's tiles multiply int8
-BLOCK_BITS = {path: 4.75 if path in FILE_PRODUCTS else 4.875 for path in PATHS if path != "AMX"}
+FILE_PRODUCTS = ("AVX2",)  # paths that multiply the numbers of the file; the others make int8 from them
+# bits of a weight in forward.c's blocks; AMX's tiles multiply int8, and elsewhere Q6_K takes as long as int8, or longer
+BLOCK_BITS = {path: {Q4K: 4.875} for path in PATHS if path != "AMX"} | {"AVX2": {Q4K: 4.75, Q6K: 6.625}}
 QKV, OUT, UP, DOWN = range(4)
 NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K = range(4)
 PARTS = ("qkv", "out", "up", "down", "head", "attention", "rows")  # of a pass, timed separately
@@ -61,7 +61,7 @@ class CShape(Structure):
             (name, c_int32)
             for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inner", "vocab", "positions", "rows")
         ),
-        ("q4k_embedding", c_int32),
+        ("embedding", c_int32),
         ("eps", c_float),
         ("attention_scale", c_float),
     ]
@@ -164,7 +164,7 @@ class NativeDecoder(CachedModel):
         shape: ModelShape,
         layers: int,
         inner: int,
-        embedding: Tensor,  # [vocab or more, hidden] bfloat16, or blocks of Q4_K
+        embedding: Weights,  # [vocab or more, hidden]
         *,
         context_tokens: int,
         threads: int,
@@ -186,8 +186,8 @@ class NativeDecoder(CachedModel):
         angle = torch.outer(torch.arange(self.positions, dtype=torch.float32), shape.inv_freq.float().cpu())
         self._cos, self._sin = angle.cos() * shape.rope_scale, angle.sin() * shape.rope_scale  # [positions, D/2]
         # a copy: a view would keep the whole file mapped, half a GiB of the 0.5B that is not read again
-        kind = torch.uint8 if embedding.dtype == torch.uint8 else torch.bfloat16
-        self._embedding = embedding[: shape.vocab].to(kind, copy=True).contiguous()
+        stored = torch.uint8 if embedding.kind else torch.bfloat16
+        self._embedding = embedding.tensor[: shape.vocab].to(stored, copy=True).contiguous()
         c_shape = CShape(
             layers=layers,
             hidden=shape.hidden,
@@ -198,7 +198,7 @@ class NativeDecoder(CachedModel):
             vocab=shape.vocab,
             positions=self.positions,
             rows=MOST_ROWS,
-            q4k_embedding=kind == torch.uint8,
+            embedding=embedding.source,
             eps=shape.eps,
             attention_scale=shape.attention_scale or shape.head_dim**-0.5,
         )
@@ -208,24 +208,21 @@ class NativeDecoder(CachedModel):
         if not self._model:
             raise MemoryError("no memory for the forward pass's buffers")
 
-    def set_linear(self, layer: int, which: int, weight: Tensor, bias: Tensor | None) -> None:
-        """Pack a linear's weights, [out, in]; layer LAST is the head. Floats are quantized to int8.
-
-        Blocks of Q4_K, [out, in / 256 * 144] uint8, stay 4 bits.
-        """
-        four_bits = weight.dtype == torch.uint8
-        rows = weight.contiguous() if four_bits else weight.to(torch.bfloat16).contiguous()
+    def set_linear(self, layer: int, which: int, weights: Weights, bias: Tensor | None) -> None:
+        """Pack a linear's weights, [out, in]; layer LAST is the head. Floats are quantized to int8."""
+        kind = weights.kind
+        rows = (weights.tensor if kind else weights.tensor.to(torch.bfloat16)).contiguous()
         out, width = rows.shape
-        if four_bits:
-            width, self.number_format = width // Q4K_BYTES * Q4K_WEIGHTS, "int4"
+        if kind:
+            width, self.number_format = kind.width(rows), "int4"
         if layer == LAST:
             self.head_weights += out * width
         else:
             self.layer_weights += out * width
-        self.weight_bytes += int(out * width * BLOCK_BITS[self.path] / 8) if four_bits else out * width
+        self.weight_bytes += int(out * width * BLOCK_BITS[self.path][kind] / 8) if kind else out * width
         float_bias = None if bias is None else bias.float().contiguous()
         bias_at = None if float_bias is None else address(float_bias)
-        if self._library.speclsp_linear(self._model, layer, which, address(rows), bias_at, out, width, four_bits):
+        if self._library.speclsp_linear(self._model, layer, which, address(rows), bias_at, out, width, weights.source):
             raise MemoryError(f"no memory for {out * width / 2**20:.0f} Mi weights")
 
     def set_norm(self, layer: int, which: int, weight: Tensor) -> None:
@@ -338,9 +335,9 @@ def build(
 
     Args:
         read: a tensor by name; with `optional=True`, None when there is none.
-        keep_blocks: keep weights in 4 bits that `read` has as NAME.q4k; false: widen them to int8.
+        keep_blocks: keep superblocks that `read` has as NAME.q4k and NAME.q6k; false: widen them to int8.
     """
-    keep_blocks = keep_blocks and (path or best_path()) in BLOCK_BITS
+    kinds = BLOCK_BITS.get(path or best_path(), {}) if keep_blocks else {}
 
     def get(name: str) -> Tensor:
         tensor = read(name)
@@ -350,17 +347,18 @@ def build(
     def optional(name: str) -> Tensor | None:
         return read(name, optional=True)
 
-    def weights(names: list[str]) -> Tensor:
-        """Several linears as one: blocks of Q4_K if all of them are kept as such."""
-        blocks = [optional(f"{name}.q4k") if keep_blocks else None for name in names]
-        kept = [block for block in blocks if block is not None]
-        return torch.cat(kept if len(kept) == len(names) else [get(f"{name}.weight") for name in names])
+    def weights(names: list[str]) -> Weights:
+        """Several linears as one: superblocks if all of them are stored as one kind that is kept."""
+        for kind in kinds:
+            blocks = [block for name in names if (block := optional(kind.name(name))) is not None]
+            if len(blocks) == len(names):
+                return Weights(torch.cat(blocks), kind)
+        return Weights(torch.cat([get(f"{name}.weight") for name in names]))
 
     embedding = weights(["model.embed_tokens"])
     decoder = NativeDecoder(
         shape, config_layers, inner, embedding, context_tokens=context_tokens, threads=threads, path=path
     )
-
     for number in range(config_layers):
         at = f"model.layers.{number}"
         for which, names in (
@@ -374,12 +372,11 @@ def build(
         decoder.set_norm(number, NORM_ATTENTION, get(f"{at}.input_layernorm.weight"))
         decoder.set_norm(number, NORM_MLP, get(f"{at}.post_attention_layernorm.weight"))
         for which, name in ((NORM_Q, "q_norm"), (NORM_K, "k_norm")):
-            own = optional(f"{at}.self_attn.{name}.weight")
-            if own is not None:
+            if (own := optional(f"{at}.self_attn.{name}.weight")) is not None:
                 decoder.set_norm(number, which, own)
         progress((number + 1) / config_layers)
-    tied = optional("lm_head.weight") is None
-    decoder.set_linear(LAST, 0, (embedding if tied else weights(["lm_head"]))[: shape.vocab], None)
+    tied = all(optional(name) is None for name in (*(kind.name("lm_head") for kind in KINDS), "lm_head.weight"))
+    decoder.set_linear(LAST, 0, (embedding if tied else weights(["lm_head"])).first(shape.vocab), None)
     decoder.set_norm(LAST, 0, get("model.norm.weight"))
     return decoder
 

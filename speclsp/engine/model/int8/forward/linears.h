@@ -137,7 +137,7 @@ static volatile int32_t peak_sink, peak_source = 0x01020304;
 #define DOT4 dot4
 #define MOST 3
 #define BLOCKS 2
-#define INT8_ONLY /* products/nibbles_avx2.h has the 4-bit products */
+#define INT8_ONLY /* products/file_numbers_avx2.h has the products of blocks */
 #include "products/int8.h"
 #include "products/wide_avx2.h"
 #define MULTIPLY multiply_vnni /* VPDPBUSD of AVX-VNNI */
@@ -169,5 +169,5 @@ static void multiply(Model *m, const Linear *l, float *target, int32_t width, in
     /* Long spans read memory in a row; eight for each thread leave little to wait for at the end. */
     const int32_t blocks = l->out / 32, span = blocks / (m->threads * 8);
     m->span = m->path == USE_AMX || span < 1 ? 1 : span > 16 ? 16 : span;
-    run(m, l->blocks ? m->multiply_blocks : m->multiply, (blocks + m->span - 1) / m->span);
+    run(m, l->source ? m->format[l->source].multiply : m->multiply, (blocks + m->span - 1) / m->span);
 }

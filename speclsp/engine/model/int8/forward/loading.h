@@ -23,7 +23,7 @@ Model *speclsp_new(const Shape *shape, const void *embedding, const float *cos, 
     m->quantized = zeroed((size_t)rows * widest);
     m->wide = m->widen_row ? zeroed((size_t)(rows + WIDE_MOST) * widest * 2) : NULL;
     m->row_scale = zeroed((size_t)rows * (widest / BLOCK_INPUTS + 1) * 4);
-    m->row_sums = zeroed((size_t)rows * (widest / BLOCK_INPUTS + 1) * GROUPS * 2);
+    m->row_sums = zeroed((size_t)rows * (widest / BLOCK_INPUTS + 1) * GROUPS * 4);
     m->q = zeroed((size_t)rows * attention * 2);
     m->scores = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
     m->weights = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
@@ -77,30 +77,28 @@ VEC static void pack(Model *m, int32_t chunk) {
     }
 }
 
-/* Pack 32 outputs: rows of Q4_K -> blocks. */
+/* Pack 32 outputs: rows of superblocks -> blocks. */
 static void pack_blocks(Model *m, int32_t chunk) {
     const Packing *p = m->packing;
-    const int32_t steps = p->in / BLOCK_INPUTS;
+    const int32_t steps = p->in / BLOCK_INPUTS, bytes = p->to->source == Q4K_WEIGHTS ? Q4K_BYTES : Q6K_BYTES;
     for (int32_t o = 0; o < 32; o++) {
         const int32_t row = published_row(p, chunk * 32 + o);
-        const uint8_t *from = (const uint8_t *)p->weight + (size_t)(row < 0 ? 0 : row) * steps * Q4K_BYTES;
-        for (int32_t k = 0; k < steps && row >= 0; k++) {
-            const Superblock s = read_q4k(from + k * Q4K_BYTES);
-            m->set_output(p->to->blocks, (size_t)chunk * steps + k, o, &s);
-        }
+        const uint8_t *from = (const uint8_t *)p->weight + (size_t)(row < 0 ? 0 : row) * steps * bytes;
+        for (int32_t k = 0; k < steps && row >= 0; k++)
+            m->format[p->to->source].set_output(p->to->blocks, (size_t)chunk * steps + k, o, from + k * bytes);
     }
 }
 
 /* Memory for a linear, and its bias in the packed order. 0: done; 1: no memory. */
-static int32_t allocate(const Model *m, Linear *l, const Packing *p, const float *bias, int four_bits) {
+static int32_t allocate(const Model *m, Linear *l, const Packing *p, const float *bias) {
     l->out = p->interleave ? (p->out / 2 + 15) / 16 * 32 : (p->out + 31) / 32 * 32;
     l->in = (p->in + 63) / 64 * 64;
-    if (four_bits) l->blocks = zeroed(blocks_bytes(m, l));
+    if (l->source) l->blocks = zeroed(blocks_bytes(m, l));
     else l->packed = zeroed(packed_bytes(l));
     l->scale = aligned_alloc(64, (size_t)l->out * 4);
     l->offset = aligned_alloc(64, (size_t)l->out * 4);
     l->bias = bias ? aligned_alloc(64, (size_t)l->out * 4) : NULL;
-    if (!(four_bits ? l->blocks : l->packed) || !l->scale || !l->offset || (bias && !l->bias)) return 1;
+    if (!(l->source ? l->blocks : l->packed) || !l->scale || !l->offset || (bias && !l->bias)) return 1;
     for (int32_t o = 0; bias && o < l->out; o++) {
         const int32_t row = published_row(p, o);
         l->bias[o] = row < 0 ? 0.0f : bias[row];
@@ -108,15 +106,17 @@ static int32_t allocate(const Model *m, Linear *l, const Packing *p, const float
     return 0;
 }
 
-/* Set the weights of a layer's linear (layer -1: the head), [out][in]: with four_bits blocks of Q4_K, `in` a multiple of 256;
- * else bfloat16, `in` a multiple of 16. 0: done; 1: no memory. */
+/* Set the weights of a layer's linear (layer -1: the head), [out][in]: `source` (BF16_WEIGHTS, ...): `in` is a multiple of 16
+ * for bfloat16, of 256 for superblocks. 0: done; 1: no memory; 2: the path has no blocks for that source. */
 int32_t speclsp_linear(Model *m, int32_t layer, int32_t which, const void *weight, const float *bias, int32_t out, int32_t in,
-                       int32_t four_bits) {
+                       int32_t source) {
+    if (source && !m->format[source].multiply) return 2;
     Linear *l = linear_at(m, layer, which);
     const Packing p = {weight, l, out, in, layer >= 0 && which == UP};
-    if (allocate(m, l, &p, bias, four_bits)) return 1;
+    l->source = source;
+    if (allocate(m, l, &p, bias)) return 1;
     m->packing = &p;
-    run(m, four_bits ? pack_blocks : pack, l->out / 32);
+    run(m, source ? pack_blocks : pack, l->out / 32);
     return 0;
 }
 

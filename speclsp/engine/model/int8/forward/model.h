@@ -21,15 +21,17 @@ enum { USE_AVX512_VNNI = 1, USE_AVX512_BF16 = 2, USE_AMX = 3 };
 #endif
 enum { HEAD_MS = LINEARS, ATTENTION_MS, ROWS_MS, PARTS }; /* indices of a pass's times; the linears come first */
 
-#define BLOCK_INPUTS 256 /* of a 4-bit block: a superblock of Q4_K */
+#define BLOCK_INPUTS 256 /* of a block: a superblock of Q4_K or Q6_K */
 #define GROUPS (BLOCK_INPUTS / 32)
 #define Q4K_BYTES 144    /* of a superblock in the file */
+#define Q6K_BYTES 210
+enum { BF16_WEIGHTS, Q4K_WEIGHTS, Q6K_WEIGHTS, SOURCES }; /* as the weights of a linear or of the embedding arrive */
 
 /* 4-bit weights of 32 outputs and 32 inputs. `nibbles`: [2][4][16 outputs][2] of 16 bits; such 16 bits hold, from the low
  * end, inputs c, c+1, c+4, c+5 of 8 inputs, c being 0 for the first 16 bits of an output and 2 for the second. */
 typedef struct { uint8_t step[32], base[32], nibbles[512]; } Group;
 
-/* 4-bit weights of 32 outputs and 256 inputs, from Q4_K; AVX2 has its own in products/nibbles_avx2.h. A number q of
+/* 4-bit weights of 32 outputs and 256 inputs, from Q4_K; AVX2 has its own in products/q4k_avx2.h. A number q of
  * 0 to 15 stands for the weight
  *     scale * w,  w = (step * factor * q + 128 - base * base_factor) >> 8,  an int8
  * Activations have a scale for each row and block. step and base are Q4_K's own 6-bit numbers of the group. scale, factor
@@ -44,11 +46,12 @@ typedef struct {
 
 typedef struct {
     int8_t *packed;
-    void *blocks;      /* [out/32][in/256] of Block, or of the path's own type; NULL: the weights are int8, in `packed` */
+    void *blocks;      /* [out/32][in/256] of the path's own type for `source`; NULL: the weights are int8, in `packed` */
     float *scale;      /* [out] */
     float *bias;       /* [out] or NULL */
     int32_t *offset;   /* [out] 128 x the sum of an output's weights: VPDPBUSD takes unsigned activations */
     int32_t out, in;   /* out is a multiple of 32, in of 64; padding is zero */
+    int32_t source;    /* BF16_WEIGHTS, ... */
 } Linear;
 
 typedef struct {
@@ -58,12 +61,12 @@ typedef struct {
 
 typedef struct {
     int32_t layers, hidden, heads, kv_heads, head_dim, inner, vocab, positions, rows; /* rows: of the widest pass */
-    int32_t q4k_embedding; /* the embedding is superblocks of Q4_K, not bfloat16 */
+    int32_t embedding; /* BF16_WEIGHTS, ... */
     float eps, attention_scale;
 } Shape;
 
 typedef struct {
-    const void *weight; /* bfloat16, or blocks of Q4_K */
+    const void *weight; /* of the linear's source */
     const Linear *to;
     int32_t out, in, interleave;
 } Packing;
@@ -71,34 +74,34 @@ typedef struct {
 typedef struct Model Model;
 typedef void (*Job)(Model *, int32_t chunk);
 
-/* A superblock of Q4_K (ggml): weight = d * step * q - d_base * base, for 8 groups of 32 inputs. */
-typedef struct { float d, d_base; uint8_t step[GROUPS], base[GROUPS], q[BLOCK_INPUTS]; } Superblock;
-
-/* Stores output o of the block at an index. */
-typedef void (*SetOutput)(void *blocks, size_t index, int32_t o, const Superblock *);
+/* The blocks of a path for one source. `set_output` stores the superblock of output o in the block at an index. */
+typedef struct {
+    Job multiply;
+    void (*set_output)(void *blocks, size_t index, int32_t o, const uint8_t *superblock);
+    size_t bytes; /* of 32 outputs and 256 inputs */
+    void (*sum_groups)(int16_t *sums, const int8_t *row); /* of 256 activations, [2 * GROUPS] at most; NULL: it needs no sums */
+} BlockFormat;
 
 struct Model {
     Shape shape;
     Layer *layer;
     Linear head;
     float *norm;
-    const uint8_t *embedding;     /* [vocab][hidden] bfloat16, or superblocks of Q4_K; owned by the caller */
+    const uint8_t *embedding;     /* [vocab][hidden], of the shape's source; owned by the caller */
     float *cos, *sin;             /* [positions][D/2], owned by the caller */
     int32_t path, threads;
-    char flip, block_flip;        /* see quantize; of 4-bit linears */
-    Job multiply, multiply_blocks, attend; /* of the path */
-    SetOutput set_output;
-    size_t block_bytes;           /* of 32 outputs and 256 inputs in 4 bits */
+    char flip, block_flip;        /* see quantize; of linears of blocks */
+    Job multiply, attend;         /* of the path */
+    BlockFormat format[SOURCES];  /* of the path; `multiply` is NULL where it has no blocks for a source */
     void (*widen_row)(uint64_t *to, const int8_t *row, int32_t in); /* NULL: the path does not need it */
-    void (*sum_groups)(int16_t *sums, const int8_t *row); /* of 256 inputs; NULL: the path needs no sums */
     /* state of one pass */
     int32_t t, start, group, kv_stride;  /* rows, position of the first, positions per layer and head of this cache */
     uint16_t *keys, *values, *q;  /* q: [rows][heads][D] bfloat16, scaled */
     float *x, *h, *qkv, *attended, *act;
     int8_t *quantized;
     uint64_t *wide;               /* [rows/6][in/4][6] fours, the same in 16 bits; AVX2 with WIDE_ROWS or more. NULL: another path */
-    float *row_scale;             /* [rows]; [rows][in/256] for 4-bit linears */
-    int16_t *row_sums;            /* [rows][in/32], of quantized activations; for 4-bit linears with AVX2 */
+    float *row_scale;             /* [rows]; [rows][in/256] for linears of blocks */
+    int16_t *row_sums;            /* [rows][in/256][2 * GROUPS], of quantized activations; see BlockFormat */
     const Layer *now;
     int32_t now_index;
     const Linear *linear;
@@ -141,7 +144,7 @@ static void unmap(void *at, size_t bytes) {
 }
 
 static size_t packed_bytes(const Linear *l) { return (size_t)l->out * l->in; }
-static size_t blocks_bytes(const Model *m, const Linear *l) { return (size_t)l->out / 32 * (l->in / BLOCK_INPUTS) * m->block_bytes; }
+static size_t blocks_bytes(const Model *m, const Linear *l) { return (size_t)l->out / 32 * (l->in / BLOCK_INPUTS) * m->format[l->source].bytes; }
 
 static Linear *linear_at(Model *m, int32_t layer, int32_t which) {
     return layer < 0 ? &m->head : &m->layer[layer].linear[which];

@@ -11,8 +11,15 @@ static void lap(Model *m, int32_t part) {
 
 static void embed_q4k(float *to, const uint8_t *from, int32_t n) {
     for (int32_t k = 0; k < n; k += BLOCK_INPUTS, from += Q4K_BYTES) {
-        const Superblock s = read_q4k(from);
-        for (int32_t i = 0; i < BLOCK_INPUTS; i++) to[k + i] = weight_of(&s, i);
+        const Q4k s = read_q4k(from);
+        for (int32_t i = 0; i < BLOCK_INPUTS; i++) to[k + i] = q4k_weight(&s, i);
+    }
+}
+
+static void embed_q6k(float *to, const uint8_t *from, int32_t n) {
+    for (int32_t k = 0; k < n; k += BLOCK_INPUTS, from += Q6K_BYTES) {
+        const Q6k s = read_q6k(from);
+        for (int32_t i = 0; i < BLOCK_INPUTS; i++) to[k + i] = q6k_weight(&s, i);
     }
 }
 
@@ -20,8 +27,13 @@ static void embed(Model *m, const int32_t *ids) {
     const int32_t n = m->shape.hidden;
     for (int32_t row = 0; row < m->t; row++) {
         float *to = m->x + (size_t)row * n;
-        if (m->shape.q4k_embedding) {
-            embed_q4k(to, m->embedding + (size_t)ids[row] * (n / BLOCK_INPUTS) * Q4K_BYTES, n);
+        const size_t blocks = (size_t)ids[row] * (n / BLOCK_INPUTS); /* before this row */
+        if (m->shape.embedding == Q4K_WEIGHTS) {
+            embed_q4k(to, m->embedding + blocks * Q4K_BYTES, n);
+            continue;
+        }
+        if (m->shape.embedding == Q6K_WEIGHTS) {
+            embed_q6k(to, m->embedding + blocks * Q6K_BYTES, n);
             continue;
         }
         const uint16_t *from = (const uint16_t *)m->embedding + (size_t)ids[row] * n;

@@ -57,24 +57,26 @@ int32_t speclsp_path(void) {
 static void choose_path(Model *m, int32_t path) {
     m->path = path;
     m->flip = m->block_flip = path == USE_AMX ? 0 : ACTIVATION_FLIP;
-    m->set_output = set_output, m->block_bytes = sizeof(Block);
+    BlockFormat *q4k = &m->format[Q4K_WEIGHTS];
+    *q4k = (BlockFormat){.set_output = set_q4k, .bytes = sizeof(Block)};
     m->attend = attend_vectors;
 #if defined(ARM64)
     m->multiply = path == USE_DOTPROD ? multiply_dotprod : multiply_neon;
-    m->multiply_blocks = path == USE_DOTPROD ? multiply_dotprod_blocks : multiply_neon_blocks;
+    q4k->multiply = path == USE_DOTPROD ? multiply_dotprod_blocks : multiply_neon_blocks;
 #elif defined(NARROW)
     const Features f = features();
     m->multiply = path == USE_AVX2 ? multiply_wide : f.a1 >> 4 & 1 ? multiply_vnni : multiply_vnni_evex;
-    m->multiply_blocks = f.a1 >> 4 & 1 ? multiply_vnni_blocks : multiply_vnni_evex_blocks;
+    q4k->multiply = f.a1 >> 4 & 1 ? multiply_vnni_blocks : multiply_vnni_evex_blocks;
     if (path == USE_AVX2) {
         m->widen_row = widen_row;
-        /* Its 4-bit blocks hold the numbers of the file, and their products take signed activations. */
-        m->multiply_blocks = multiply_nibbles, m->block_flip = 0, m->sum_groups = sum_groups;
-        m->set_output = set_nibbles, m->block_bytes = sizeof(NibbleBlock);
+        /* Its blocks hold the numbers of the file, and their products take signed activations. */
+        *q4k = (BlockFormat){multiply_q4k, set_file_q4k, sizeof(FileQ4k), sum_by_32};
+        m->format[Q6K_WEIGHTS] = (BlockFormat){multiply_q6k, set_file_q6k, sizeof(FileQ6k), sum_by_16};
+        m->block_flip = 0;
     }
 #else
     m->multiply = path == USE_AMX ? multiply_amx : multiply_vectors;
-    m->multiply_blocks = multiply_vectors_blocks; /* not with AMX: its activations are signed */
+    if (path != USE_AMX) q4k->multiply = multiply_vectors_blocks; /* AMX's activations are signed */
     if (path == USE_AMX) m->attend = attend_amx;
     else if (path == USE_AVX512_BF16) m->attend = attend_bf16;
 #endif

@@ -33,7 +33,7 @@ static int8_t *tile_row(Model *m, int32_t row, int32_t in) {
     return m->quantized + (size_t)(row / ROWS) * ROWS * in + row % ROWS * 64;
 }
 
-/* A row of activations for m->linear. 4-bit linears add their blocks in float32, so every block gets a scale of its own. */
+/* A row of activations for m->linear. Linears of blocks add these in float32, so every block gets a scale of its own. */
 VEC static void quantize_row(Model *m, int32_t row, const float *x, int32_t n) {
     const Linear *l = m->linear;
     int8_t *to = tile_row(m, row, l->in);
@@ -45,7 +45,8 @@ VEC static void quantize_row(Model *m, int32_t row, const float *x, int32_t n) {
     const int32_t steps = l->in / BLOCK_INPUTS;
     for (int32_t k = 0; k < steps; k++, to += BLOCK_INPUTS / 64 * 1024) {
         m->row_scale[row * steps + k] = quantize(to, x + k * BLOCK_INPUTS, BLOCK_INPUTS, BLOCK_INPUTS, m->block_flip);
-        if (m->sum_groups) m->sum_groups(m->row_sums + (row * steps + k) * GROUPS, to);
+        const BlockFormat *format = &m->format[l->source];
+        if (format->sum_groups) format->sum_groups(m->row_sums + (row * steps + k) * 2 * GROUPS, to);
     }
 }
 

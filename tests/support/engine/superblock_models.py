@@ -1,46 +1,51 @@
-"""Random weights in blocks of Q4_K, and the arithmetic of forward.c's 4-bit blocks in NumPy."""
+"""Random weights in superblocks, and the arithmetic of forward.c's blocks in NumPy."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import gguf
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
-from speclsp.engine.loading.q4k_blocks import SUPERBLOCK_BYTES, SUPERBLOCK_WEIGHTS, blocks_name
 from speclsp.engine.model.int8.native import FILE_PRODUCTS
+from speclsp.engine.model.superblocks import Q4K, Q6K, SUPERBLOCK_WEIGHTS, BlockKind
 from support.engine.random_models import save_random
 
 SIZES = {"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 768}
-INT8_SOURCE = ("layers.1.mlp.down_proj", "layers.1.self_attn.v_proj", "lm_head")  # as the Q6_K of a Q4_K_M file
+Q6K_WEIGHTS = ("layers.1.mlp.down_proj", "layers.1.self_attn.v_proj", "lm_head")  # in a Q4_K_M file
 
 
-def random_blocks(out: int, columns: int, seed: int) -> torch.Tensor:
-    """[out, columns / 256 * 144] uint8: weights of about 0.05, with groups of very different sizes."""
+def random_blocks(out: int, columns: int, seed: int, kind: BlockKind = Q4K) -> torch.Tensor:
+    """[out, columns / 256 * kind.bytes] uint8: weights of about 0.05, with groups of very different sizes."""
     rng = np.random.default_rng(seed)
-    blocks = rng.integers(0, 256, (out, columns // SUPERBLOCK_WEIGHTS, SUPERBLOCK_BYTES), np.uint8)
-    d = rng.uniform(0.5, 1.5, blocks.shape[:2]) * 0.1 / (63 * 15)
+    blocks = rng.integers(0, 256, (out, columns // SUPERBLOCK_WEIGHTS, kind.bytes), np.uint8)
+    d = rng.uniform(0.5, 1.5, blocks.shape[:2]) * 0.1 / (63 * 15 if kind is Q4K else 128 * 32)
     d[rng.random(d.shape) < 0.02] = 0.0  # all weights of a group alike
-    blocks[..., :4] = np.stack([d, 7.5 * d], -1).astype(np.float16).view(np.uint8)
+    if kind is Q4K:
+        blocks[..., :4] = np.stack([d, 7.5 * d], -1).astype(np.float16).view(np.uint8)
+    else:
+        blocks[..., 208:] = d[..., None].astype(np.float16).view(np.uint8)
     return torch.from_numpy(blocks.reshape(out, -1))
 
 
-def save_random_q4k(directory: Path) -> None:
-    """A model most of whose weights are blocks of Q4_K, as the conversion writes one."""
+def save_random_q4k_m(directory: Path) -> None:
+    """A model in superblocks, most of them Q4_K, as the conversion of a Q4_K_M file writes one."""
     save_random("qwen2", directory, **SIZES, num_hidden_layers=3, vocab_size=1000, tie_word_embeddings=False)
     tensors = load_file(directory / "model.safetensors")
     for seed, (name, tensor) in enumerate(sorted(tensors.items())):
-        if tensor.ndim == 2 and not any(source in name for source in INT8_SOURCE):
+        if tensor.ndim == 2:
+            kind = Q6K if any(part in name for part in Q6K_WEIGHTS) else Q4K
             del tensors[name]
-            tensors[blocks_name(name)] = random_blocks(*tensor.shape, seed)
+            tensors[kind.name(name)] = random_blocks(*tensor.shape, seed, kind)
     save_file(tensors, directory / "model.safetensors", {"format": "pt"})
 
 
 def superblocks(blocks: torch.Tensor) -> tuple[NDArray[np.float32], ...]:
-    """d, d_base [out, superblocks, 1, 1], step, base [..., 8, 1] and q [..., 8, 32] of blocks, all float32."""
-    block = blocks.numpy().reshape(len(blocks), -1, SUPERBLOCK_BYTES)
+    """d, d_base [out, n, 1, 1], step, base [..., 8, 1] and q [..., 8, 32] of superblocks of Q4_K, all float32."""
+    block = blocks.numpy().reshape(len(blocks), -1, Q4K.bytes)
     halves = np.ascontiguousarray(block[..., :4]).view(np.float16).astype(np.float32)
     low, middle, high = block[..., 4:8], block[..., 8:12], block[..., 12:16]
     step = np.concatenate([low & 63, (high & 15) | (low >> 6 << 4)], -1)[..., None]
@@ -51,10 +56,9 @@ def superblocks(blocks: torch.Tensor) -> tuple[NDArray[np.float32], ...]:
     return d, d_base, *(part.astype(np.float32) for part in (step, base, q))
 
 
-def file_values(blocks: torch.Tensor) -> NDArray[np.float32]:
-    """The weights of the file, [out, in]."""
-    d, d_base, step, base, q = superblocks(blocks)
-    return (d * step * q - d_base * base).reshape(len(blocks), -1)
+def file_values(blocks: torch.Tensor, kind: BlockKind = Q4K) -> NDArray[np.float32]:
+    """The weights of the file, [out, in], by ggml's own package."""
+    return gguf.dequantize(blocks.numpy(), gguf.GGMLQuantizationType[kind.title])
 
 
 def block_values(blocks: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -71,13 +75,13 @@ def block_values(blocks: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.fl
     return (whole >> 8).reshape(*d.shape[:2], -1), scale[..., 0, 0].astype(np.float32)
 
 
-def product(x: NDArray[np.float32], blocks: torch.Tensor, path: str) -> NDArray[np.float64]:
+def product(x: NDArray[np.float32], blocks: torch.Tensor, kind: BlockKind, path: str) -> NDArray[np.float64]:
     """[T, in] by blocks of [out, in]: int8 activations with one scale for each row and 256 inputs, exact sums."""
     rows = x.reshape(len(x), -1, SUPERBLOCK_WEIGHTS)
-    row_scale = np.abs(rows).max(2, keepdims=True) / np.float32(127)  # [T, superblocks, 1]
+    row_scale = np.maximum(np.abs(rows).max(2, keepdims=True), np.float32(1e-10)) / np.float32(127)  # [T, n, 1]
     inputs = np.rint(rows / row_scale).astype(np.int64)
     if path in FILE_PRODUCTS:
-        return (inputs * row_scale.astype(np.float64)).reshape(x.shape) @ file_values(blocks).astype(np.float64).T
+        return (inputs * row_scale.astype(np.float64)).reshape(x.shape) @ file_values(blocks, kind).astype(np.float64).T
     weights, scale = block_values(blocks)
     sums = np.einsum("tki,oki->tok", inputs, weights)
     return np.einsum("tok,ok,tk->to", sums, scale.astype(np.float64), row_scale[..., 0])

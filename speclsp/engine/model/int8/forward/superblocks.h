@@ -1,4 +1,4 @@
-/* Superblocks of Q4_K, and the 4-bit blocks made from them. */
+/* Superblocks of Q4_K and Q6_K (ggml), 256 weights of a row, and the blocks made from them. */
 #pragma once
 
 /* IEEE half precision -> float. */
@@ -10,8 +10,11 @@ static float half_to_float(const uint8_t *at) {
     return half >> 15 ? -value : value;
 }
 
-static Superblock read_q4k(const uint8_t *at) {
-    Superblock s = {.d = half_to_float(at), .d_base = half_to_float(at + 2)};
+/* Q4_K: weight = d * step * q - d_base * base, with q of 0 to 15, and step and base of 0 to 63 for each 32 weights. */
+typedef struct { float d, d_base; uint8_t step[GROUPS], base[GROUPS], q[BLOCK_INPUTS]; } Q4k;
+
+static Q4k read_q4k(const uint8_t *at) {
+    Q4k s = {.d = half_to_float(at), .d_base = half_to_float(at + 2)};
     const uint8_t *packed = at + 4, *nibbles = at + 16;
     for (int32_t g = 0; g < GROUPS; g++) {
         if (g < 4) s.step[g] = packed[g] & 63, s.base[g] = packed[g + 4] & 63;
@@ -24,17 +27,34 @@ static Superblock read_q4k(const uint8_t *at) {
     return s;
 }
 
-static float weight_of(const Superblock *s, int32_t i) {
+static float q4k_weight(const Q4k *s, int32_t i) {
     return s->d * (float)s->step[i / 32] * (float)s->q[i] - s->d_base * (float)s->base[i / 32];
 }
 
+/* Q6_K: weight = d * step * (q - 32), with q of 0 to 63, and step of -128 to 127 for each 16 weights. */
+typedef struct { float d; int8_t step[2 * GROUPS]; uint8_t q[BLOCK_INPUTS]; } Q6k;
+
+static Q6k read_q6k(const uint8_t *at) {
+    Q6k s = {.d = half_to_float(at + 208)};
+    memcpy(s.step, at + 192, sizeof s.step);
+    for (int32_t i = 0; i < BLOCK_INPUTS; i++) { /* 128 weights: 64 bytes of low halves, 32 of upper two bits */
+        const int32_t part = i / 128, quarter = i % 128 / 32, k = i % 32;
+        const int32_t low = at[part * 64 + quarter % 2 * 32 + k] >> quarter / 2 * 4 & 15;
+        s.q[i] = (uint8_t)(low | (at[128 + part * 32 + k] >> quarter * 2 & 3) << 4);
+    }
+    return s;
+}
+
+static float q6k_weight(const Q6k *s, int32_t i) { return s->d * (float)s->step[i / 16] * (float)(s->q[i] - 32); }
+
 /* Set one output of a block: choose its scale and factors, and store its numbers. */
-static void set_output(void *blocks, size_t index, int32_t o, const Superblock *s) {
+static void set_q4k(void *blocks, size_t index, int32_t o, const uint8_t *superblock) {
+    const Q4k read = read_q4k(superblock), *s = &read;
     Block *block = (Block *)blocks + index;
     float most = 1e-12f;
     int32_t steps = 1;
     for (int32_t i = 0; i < BLOCK_INPUTS; i++) {
-        const float w = weight_of(s, i);
+        const float w = q4k_weight(s, i);
         if (w > most) most = w;
         if (-w > most) most = -w;
         if (s->step[i / 32] > steps) steps = s->step[i / 32];
@@ -57,5 +77,5 @@ static void set_output(void *blocks, size_t index, int32_t o, const Superblock *
 }
 
 #ifdef NARROW
-#include "products/nibbles_avx2.h"
+#include "products/file_numbers_avx2.h"
 #endif
