@@ -1,6 +1,6 @@
-"""4-bit weights beside int8: a model's speed, memory and error in both formats, in one run.
+"""The superblocks of a file beside int8: a model's speed, memory and error in both formats, in one run.
 
-    python -m benchmarks int4 qwen2.5-coder-1.5b-instruct
+    python -m benchmarks int4 qwen2.5-coder-1.5b-instruct [--path avx2]
 
 The model must be converted from a Q4_K file. Passes of both formats take turns over a cache of 600 tokens, so a machine
 that slows down slows both alike. The error is that of the logits against float32 arithmetic on the file's values.
@@ -60,8 +60,9 @@ def times_ms(models: dict[str, NativeDecoder], ids: list[int], turns: int) -> di
     }
 
 
-def bench(pair: str, turns: int) -> bool:
-    """Measure, print and write the JSON; False when this machine or these files have no 4-bit weights."""
+def bench(pair: str, turns: int, path: str) -> bool:
+    """Measure, print and write the JSON; False when this path or these files have no 4-bit weights."""
+    native.use(path)
     card = cards.load(pair)
     directory: Path = store.ensure(card.target)
     tokenizer = read_tokenizer(directory)
@@ -80,7 +81,7 @@ def bench(pair: str, turns: int) -> bool:
     logits = {name: model.forward(ids[:ERROR_TOKENS]) for name, model in models.items()}
     memory = {name: round(model.weight_mib) for name, model in models.items()}
     read = {name: round(model.weight_bytes / 2**20) for name, model in models.items()}
-    path, threads = models["int8"].path, models["int8"].threads
+    threads = models["int8"].threads
     models.clear()
     exact = read_decoder(directory, "bf16", "cpu", ERROR_TOKENS + 64, vocab).forward(ids[:ERROR_TOKENS])
     errors = {name: logits_error(logits[name], exact) for name in FORMATS}
@@ -90,7 +91,7 @@ def bench(pair: str, turns: int) -> bool:
     print(f"memory {memory} MiB, read in a step {read} MiB, logits {errors}")
     figures = {
         "model": card.target.name,
-        "path": path,
+        "path": native.best_path(),
         "threads": threads,
         "turns": turns,
         "ms": ms,
@@ -99,7 +100,7 @@ def bench(pair: str, turns: int) -> bool:
         "read_mib": read,
         "logits_error": errors,
     }
-    slug = next(setting for setting, of in native.SETTINGS.items() if of == path)
+    slug = next(setting for setting, of in native.SETTINGS.items() if of == native.best_path())
     results_file.write("int4", figures, name=f"int4-{card.target.name}-{slug}")
     return True
 
@@ -107,9 +108,10 @@ def bench(pair: str, turns: int) -> bool:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks int4`."""
     parser.add_argument("pair", metavar="MODEL", help="a model whose file is Q4_K")
+    parser.add_argument("--path", default="auto", choices=["auto", *native.SETTINGS], help="engine.cpu_path")
     parser.add_argument("--turns", metavar="N", type=int, default=15, help="timings of each kind (default: 15)")
 
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 1 when there is nothing to compare."""
-    return 0 if bench(options.pair, options.turns) else 1
+    return 0 if bench(options.pair, options.turns, options.path) else 1
