@@ -36,6 +36,7 @@ from benchmarks.keystrokes.replay_editor import Press, replay
 from speclsp import config
 from speclsp.cli import terminal
 from speclsp.config import Config
+from speclsp.engine.model.kv_archive import common_prefix
 from speclsp.errors import EngineError
 from speclsp.weights import cards, store
 
@@ -235,12 +236,7 @@ def typed(
 
 def shared(ids: Sequence[int], other: Sequence[int]) -> int:
     """Tokens of `ids` that a prefix cache holds after `other`, in whole blocks; the last token is always computed."""
-    same = 0
-    for a, b in zip(ids[:-1], other, strict=False):
-        if a != b:
-            break
-        same += 1
-    return same // BLOCK_TOKENS * BLOCK_TOKENS
+    return common_prefix(ids[:-1], other) // BLOCK_TOKENS * BLOCK_TOKENS
 
 
 def rows(presses: Sequence[Press], calls: Sequence[Call], tokenizer: Any) -> Iterator[str]:

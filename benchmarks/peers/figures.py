@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from speclsp.engine.model.kv_archive import common_prefix
+
 METRICS = ("total_ms", "first_ms", "decode_ms")
 
 
@@ -60,7 +62,7 @@ def agreement(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]
         tokens = first[run["hole"]]
         until = next((n for n, token in enumerate(tokens) if token in stops), len(tokens))
         lengths.append(until)
-        agreed.append(shared(tokens[:until], run["tokens"]))
+        agreed.append(common_prefix(tokens[:until], run["tokens"]))
     return {
         "first_token_equal": sum(a > 0 or w == 0 for a, w in zip(agreed, lengths, strict=True)),
         "all_equal": sum(a == w for a, w in zip(agreed, lengths, strict=True)),
@@ -68,11 +70,6 @@ def agreement(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]
         "equal_tokens": agreed,
         "of_tokens": lengths,
     }
-
-
-def shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common prefix of two token sequences."""
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def against(ours: Way, theirs: Sequence[Way]) -> dict[str, Any]:

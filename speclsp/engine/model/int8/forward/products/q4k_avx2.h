@@ -33,7 +33,7 @@ static void set_file_q4k(void *blocks, size_t index, int32_t o, const uint8_t *s
 }
 
 /* (step, step) of 8 outputs, as 16 bits each. */
-VEC INLINE __m256i steps_of(const FileQ4kGroup *group, int32_t lane) {
+VEC INLINE __m256i q4k_steps(const FileQ4kGroup *group, int32_t lane) {
     const __m256i twice = _mm256_setr_epi8(0, -1, 0, -1, 1, -1, 1, -1, 2, -1, 2, -1, 3, -1, 3, -1,
                                            4, -1, 4, -1, 5, -1, 5, -1, 6, -1, 6, -1, 7, -1, 7, -1);
     int64_t eight;
@@ -41,12 +41,12 @@ VEC INLINE __m256i steps_of(const FileQ4kGroup *group, int32_t lane) {
     return _mm256_shuffle_epi8(_mm256_set1_epi64x(eight), twice);
 }
 
-VEC INLINE __m256i bases_of(const FileQ4k *block, int32_t pair, int32_t lane) {
+VEC INLINE __m256i q4k_bases(const FileQ4k *block, int32_t pair, int32_t lane) {
     return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)block->base[pair][lane * 8]));
 }
 
 /* Weights of 8 outputs and inputs 8j to 8j + 3, and of 8j + 4 to 8j + 7. */
-VEC INLINE void unpack_nibbles(__m256i w[2], const FileQ4kGroup *group, int32_t lane, int32_t j) {
+VEC INLINE void unpack_q4k(__m256i w[2], const FileQ4kGroup *group, int32_t lane, int32_t j) {
     const __m256i low = _mm256_set1_epi8(15);
     const __m256i both_halves = _mm256_loadu_si256((const __m256i *)(group->nibbles + lane * 128 + j * 32));
     w[0] = _mm256_and_si256(both_halves, low);
@@ -58,9 +58,9 @@ VEC static void fill_q4k(void *to, const void *from) {
     const FileQ4k *block = from;
     for (int32_t g = 0; g < GROUPS; g++)
         for (int32_t lane = 0; lane < LANES; lane++) {
-            for (int32_t j = 0; j < 4; j++) unpack_nibbles(table->weights[g][lane] + 2 * j, &block->group[g], lane, j);
-            table->step[g][lane] = steps_of(&block->group[g], lane);
-            if (g % 2) table->base[g / 2][lane] = bases_of(block, g / 2, lane);
+            for (int32_t j = 0; j < 4; j++) unpack_q4k(table->weights[g][lane] + 2 * j, &block->group[g], lane, j);
+            table->step[g][lane] = q4k_steps(&block->group[g], lane);
+            if (g % 2) table->base[g / 2][lane] = q4k_bases(block, g / 2, lane);
         }
 }
 
@@ -81,7 +81,7 @@ VEC INLINE void q4k_dots(float *sums, const int8_t *a, const float *scales, cons
         for (int32_t j = 0; j < 4; j++) {
             __m256i w[LANES][2];
             for (int32_t lane = 0; lane < lanes; lane++) {
-                if (!table) unpack_nibbles(w[lane], group, first + lane, j);
+                if (!table) unpack_q4k(w[lane], group, first + lane, j);
                 else for (int32_t u = 0; u < 2; u++) w[lane][u] = table->weights[g][first + lane][2 * j + u];
             }
 #pragma GCC unroll 2
@@ -98,7 +98,7 @@ VEC INLINE void q4k_dots(float *sums, const int8_t *a, const float *scales, cons
                 }
         }
         for (int32_t lane = 0; lane < lanes; lane++) {
-            const __m256i step = table ? table->step[g][first + lane] : steps_of(group, first + lane);
+            const __m256i step = table ? table->step[g][first + lane] : q4k_steps(group, first + lane);
             for (int32_t i = 0; i < n; i++) {
                 const __m256i product = _mm256_madd_epi16(products[i][lane], step);
                 scaled_sums[i][lane] = g ? _mm256_add_epi32(scaled_sums[i][lane], product) : product;
@@ -111,7 +111,7 @@ VEC INLINE void q4k_dots(float *sums, const int8_t *a, const float *scales, cons
         __m256i bases[SOME_ROWS];
         for (int32_t i = 0; i < n; i++) bases[i] = _mm256_setzero_si256();
         for (int32_t pair = 0; pair < GROUPS / 2; pair++) {
-            const __m256i base = table ? table->base[pair][first + lane] : bases_of(block, pair, first + lane);
+            const __m256i base = table ? table->base[pair][first + lane] : q4k_bases(block, pair, first + lane);
             for (int32_t i = 0; i < n; i++) {
                 int32_t two;
                 memcpy(&two, totals + i * scale_stride * 2 * GROUPS + pair * 2, 4);
