@@ -120,9 +120,19 @@ def in_percent(of: Callable[[Results], float | None]) -> Callable[[Results], flo
     return read
 
 
+def newest_gpu(results: Results) -> Figures | None:
+    """The newest result of benchmarks/speed/gpu/gpu.py on a GPU; each kind of GPU has a file of its own."""
+    on_gpus = [data for data in results.values() if data["bench"] == "gpu" and data["device"] == "cuda"]
+    return max(on_gpus, key=lambda data: str(data["made_utc"]), default=None)
+
+
 def on_gpu(shapes: str, *path: str) -> Callable[[Results], float | None]:
-    """A figure of benchmarks/speed/gpu/gpu.py for a draft and a target of those shapes, on a GPU."""
-    return at("gpu", "pairs", shapes, *path)
+    """A figure of the newest result on a GPU, for a draft and a target of those shapes."""
+
+    def read(results: Results) -> float | None:
+        return at("gpu", "pairs", shapes, *path)({"gpu": newest_gpu(results) or {}})
+
+    return read
 
 
 def gpu_cancel(results: Results) -> float | None:

@@ -52,7 +52,7 @@ def page(results: Results, pictures: Mapping[str, Mapping[str, bytes]], made: Se
             body.append("<p class='not'>Not measured.</p>")
         body += [figure(plot, pictures[plot.name]) for plot in section.plots]
         body += [table(rows) for rows in section.tables]
-    newest = max((str(data["made_utc"]) for data in results.values()), default="")
+    newest = max((str(data.get("made_utc", "")) for data in results.values()), default="")
     about = f"Newest figure from {newest[:16].replace('T', ' ')} UTC. " if newest else ""
     files = ", ".join(results) or "none"
     return document("speclsp: measured", f"{about}Every figure is from a JSON file of the results: {files}.", body)

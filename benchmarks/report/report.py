@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks import results_file
 from benchmarks.quality.calibration import calibration
 from benchmarks.report import infilling_table, plots, quality_section
-from benchmarks.report.aims import AIMS, CPU_KINDS, LARGE, SMALL, Figures, Results
+from benchmarks.report.aims import AIMS, CPU_KINDS, LARGE, SMALL, Figures, Results, newest_gpu
 from benchmarks.report.page import MARKS, Plot, Section, page
 from speclsp.cli import html_page
 from speclsp.errors import SpeclspError
@@ -279,7 +279,7 @@ def in_typing(data: Figures) -> str:
 
 def gpu(results: Results) -> Section:
     """The engine on a GPU."""
-    data = results.get("gpu")
+    data = newest_gpu(results)
     plots_made = [
         Plot(
             name=f"gpu-{shapes}",

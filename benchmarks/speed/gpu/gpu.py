@@ -5,8 +5,8 @@
 
 Models have the real shapes and random weights: times are true, texts are not. The gain of speculation depends on how
 often the draft is right, so completions are replayed from benchmarks/speed/gpu/trace.json (trace.py), which the real
-0.5B and 1.5B models made on a CPU; every such figure is labelled. Writes benchmarks/results/gpu.json; exit code 1
-when a check of correctness fails.
+0.5B and 1.5B models made on a CPU; every such figure is labelled. Writes benchmarks/results/gpu-<kind>.json; exit
+code 1 when a check of correctness fails.
 """
 
 from __future__ import annotations
@@ -375,7 +375,8 @@ def main(options: argparse.Namespace) -> int:
     for name in options.shapes.split(","):
         figures["pairs"][name] = bench(name, options.device, gb_per_s, repeats, options.prompts, not options.no_peers)
         report(name, figures["pairs"][name])
-    file = results_file.write("gpu", figures, "gpu" if options.device == "cuda" else "gpu-script-test")
+    kind = torch.cuda.get_device_name().split()[-1].lower() if options.device == "cuda" else "script-test"
+    file = results_file.write("gpu", figures, f"gpu-{kind}")
     print(f"\nwritten: {file}")
     checks = [pair["correctness"] for pair in figures["pairs"].values()]
     right = all(check["draft_is_target"]["in_full"] and check["greedy"]["divergences"] == 0 for check in checks)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.source_tree import ROOT
 
 from benchmarks.__main__ import main
 from benchmarks.keystrokes import figures
@@ -90,7 +91,7 @@ def gpu() -> dict[str, Any]:
         "cancel_ms": {"prefill": {"p99": 8.0}, "rounds": {"p99": 6.0}},
         "transformers": {"static_compiled_plain_ms": 200.0, "assisted": {"replayed_trace_ms": 300.0}},
     }  # fmt: skip
-    return {"pairs": {"0.5b-7b": found}}
+    return {"device": "cuda", "pairs": {"0.5b-7b": found}}
 
 
 EVERYTHING: dict[str, dict[str, Any]] = {
@@ -100,7 +101,7 @@ EVERYTHING: dict[str, dict[str, Any]] = {
     "scale-editor": {"bench": "scale-editor", **ABOUT, **document()},
     f"peers-{SMALL}-amx": {"bench": "peers", **ABOUT, **peers(SMALL)},
     f"keystrokes-{SMALL}": {"bench": "keystrokes", **ABOUT, **typed(SMALL)},
-    "gpu": {"bench": "gpu", **ABOUT, **gpu()},
+    "gpu-h100": {"bench": "gpu", **ABOUT, **gpu()},
     "run-bench": {"bench": "run", **ABOUT, "run": "bench", "minutes": 27.5},
 }
 
@@ -181,7 +182,7 @@ def test_a_page_without_results_marks_every_section_as_not_measured(tmp_path: Pa
 def test_missing_results_do_not_hide_the_others(names: set[str]):
     results = {name: EVERYTHING[name] for name in names}
     drawn = [plot.name for section in report.sections(results) for plot in section.plots]
-    assert {name.removesuffix("-0.5b-7b") for name in drawn} == names - {"run-bench"}
+    assert {name.replace("gpu-0.5b-7b", "gpu-h100") for name in drawn} == names - {"run-bench"}
     assert sum(report.verdicts(results).values()) == len(AIMS)
 
 
@@ -246,6 +247,12 @@ def test_the_command_stores_the_duration_of_a_run_and_counts_the_aims(
     assert json.loads((tmp_path / "run-bench-quick.json").read_text())["minutes"] == 3.3
     assert (tmp_path / "report/report.html").is_file()
     assert main(["report", "--results", str(tmp_path / "nowhere")]) == 2
+
+
+def test_the_page_can_be_made_of_the_results_in_the_repository(tmp_path: Path):
+    written = report.write(ROOT / "benchmarks" / "results", tmp_path)
+    shown = PageContent(written.read_text(encoding="utf-8")).text
+    assert "Newest figure from 20" in shown and "redesign-before-after" in shown
 
 
 def test_the_report_states_the_share_of_replayed_typing_that_the_gate_hides():
