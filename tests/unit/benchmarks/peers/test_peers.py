@@ -21,7 +21,7 @@ from benchmarks import results_file
 from benchmarks.peers import compare, driver_process, install
 from benchmarks.peers.compare import PEERS, candidates_of, chosen, grouped, units_of
 from benchmarks.peers.driver_process import PeerError, PeerProcess
-from benchmarks.peers.figures import Way, against, agreement, shared, spread
+from benchmarks.peers.figures import Way, against, agreement, spread
 from benchmarks.speed.holes import holes, holes_and_rests
 from speclsp.errors import ConfigError
 from speclsp.weights import cards
@@ -228,13 +228,6 @@ def test_tokens_are_compared_up_to_the_references_stop_token():
     other = agreement(way("b", {0: [1.0]}, tokens=[7, 9, 99, 1]), reference, frozenset({99}))
     assert (same["all_equal"], same["equal_tokens"], same["of_tokens"]) == (1, [2], [2])
     assert (other["first_token_equal"], other["all_equal"], other["equal_tokens"]) == (1, 0, [1])
-
-
-@given(st.lists(st.integers(0, 2), max_size=6), st.lists(st.integers(0, 2), max_size=6))
-def test_shared_counts_the_common_prefix_of_two_answers(one, other):
-    n = shared(one, other)
-    assert one[:n] == other[:n]
-    assert one[n : n + 1] != other[n : n + 1] or n == len(one) == len(other)
 
 
 @given(st.lists(st.floats(0.1, 1e5), min_size=1))
