@@ -375,8 +375,8 @@ def main(options: argparse.Namespace) -> int:
     for name in options.shapes.split(","):
         figures["pairs"][name] = bench(name, options.device, gb_per_s, repeats, options.prompts, not options.no_peers)
         report(name, figures["pairs"][name])
-    kind = torch.cuda.get_device_name().split()[-1].lower() if options.device == "cuda" else "script-test"
-    file = results_file.write("gpu", figures, f"gpu-{kind}")
+    words = torch.cuda.get_device_name().lower().split()[1:] if options.device == "cuda" else ["script", "test"]
+    file = results_file.write("gpu", figures, f"gpu-{'-'.join(words)}")
     print(f"\nwritten: {file}")
     checks = [pair["correctness"] for pair in figures["pairs"].values()]
     right = all(check["draft_is_target"]["in_full"] and check["greedy"]["divergences"] == 0 for check in checks)
