@@ -30,6 +30,15 @@ VEC static void sum_by_32(int16_t *sums, const int8_t *row) {
     for (int32_t g = 0; g < GROUPS; g++) sums[g] = (int16_t)(halves[2 * g] + halves[2 * g + 1]);
 }
 
+/* Add to each of n rows the products of two numbers of each of 8 outputs, `pair`, and its sums of two groups, at `totals`. */
+VEC INLINE void add_group_sums(__m256i *sums, __m256i pair, const int16_t *totals, int32_t scale_stride, const int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        int32_t two;
+        memcpy(&two, totals + i * scale_stride * 2 * GROUPS, 4);
+        sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(pair, _mm256_set1_epi32(two)));
+    }
+}
+
 /* Adds the products of n rows by a block's lanes first to first + lanes - 1 to `sums`, [rows][32]. `table`: the block unpacked;
  * NULL to unpack it in registers. `a`: the first row's block of inputs; `scales` and `totals`: its scale and sums of groups, each
  * row `scale_stride` and 2 * GROUPS * `scale_stride` after the one before. n, lanes and whether there is a table are

@@ -112,11 +112,7 @@ VEC INLINE void q4k_dots(float *sums, const int8_t *a, const float *scales, cons
         for (int32_t i = 0; i < n; i++) bases[i] = _mm256_setzero_si256();
         for (int32_t pair = 0; pair < GROUPS / 2; pair++) {
             const __m256i base = table ? table->base[pair][first + lane] : q4k_bases(block, pair, first + lane);
-            for (int32_t i = 0; i < n; i++) {
-                int32_t two;
-                memcpy(&two, totals + i * scale_stride * 2 * GROUPS + pair * 2, 4);
-                bases[i] = _mm256_add_epi32(bases[i], _mm256_madd_epi16(base, _mm256_set1_epi32(two)));
-            }
+            add_group_sums(bases, base, totals + pair * 2, scale_stride, n);
         }
         for (int32_t i = 0; i < n; i++) {
             const __m256 scale = _mm256_set1_ps(scales[i * scale_stride]);

@@ -101,14 +101,8 @@ VEC INLINE void q6k_dots(float *sums, const int8_t *a, const float *scales, cons
         const __m256 d = _mm256_loadu_ps(block->d + at);
         __m256i middles[SOME_ROWS]; /* the products of steps and sums of x */
         for (int32_t i = 0; i < n; i++) middles[i] = _mm256_setzero_si256();
-        for (int32_t g = 0; g < GROUPS; g++) {
-            const __m256i steps = q6k_steps(&block->group[g], first + lane);
-            for (int32_t i = 0; i < n; i++) {
-                int32_t two;
-                memcpy(&two, totals + i * scale_stride * 2 * GROUPS + g * 2, 4);
-                middles[i] = _mm256_add_epi32(middles[i], _mm256_madd_epi16(steps, _mm256_set1_epi32(two)));
-            }
-        }
+        for (int32_t g = 0; g < GROUPS; g++)
+            add_group_sums(middles, q6k_steps(&block->group[g], first + lane), totals + g * 2, scale_stride, n);
         for (int32_t i = 0; i < n; i++) {
             const __m256i exact = _mm256_sub_epi32(scaled_sums[i][lane], _mm256_slli_epi32(middles[i], 5));
             const __m256 scale = _mm256_mul_ps(d, _mm256_set1_ps(scales[i * scale_stride]));
