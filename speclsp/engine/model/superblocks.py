@@ -63,7 +63,7 @@ def q6k_weights(block: Tensor) -> Tensor:
     """Superblocks of Q6_K, [rows, n, 210] uint8, as float32 weights, [rows, n * 256]."""
     d = block[..., 208:].contiguous().view(torch.float16).float()  # [rows, n, 1]
     step = block[..., 192:208].contiguous().view(torch.int8).float()  # [rows, n, 16]
-    packed = block[..., :128].unflatten(-1, (2, 2, 32))  # [rows, n, 128 weights, 32 of them and those 64 further, 32]
+    packed = block[..., :128].unflatten(-1, (2, 2, 32))  # [rows, n, half of the weights, 2, 32]
     low = torch.cat([packed & 15, packed >> 4], -2)  # [rows, n, 2, 4, 32]
     pairs = block[..., 128:192].unflatten(-1, (2, 1, 32))
     high = torch.cat([pairs >> shift & 3 for shift in (0, 2, 4, 6)], -2)
@@ -72,7 +72,7 @@ def q6k_weights(block: Tensor) -> Tensor:
     return weights.flatten(1)
 
 
-class Weights(NamedTuple):
+class WeightMatrix(NamedTuple):
     """Weights of a linear or of the embedding: floats [out, in], or superblocks [out, in / 256 * kind.bytes] uint8."""
 
     tensor: Tensor
@@ -83,7 +83,7 @@ class Weights(NamedTuple):
         """The number of the kind in forward.c; 0: floats."""
         return self.kind.source if self.kind else 0
 
-    def first(self, rows: int) -> Weights:
+    def first(self, rows: int) -> WeightMatrix:
         """The first rows."""
         return self._replace(tensor=self.tensor[:rows])
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from speclsp.engine.model.decoder import ModelShape
 from speclsp.engine.model.kv_archive import KvArchive
 from speclsp.engine.model.kv_cache import MOST_GAMMA, MOST_SLOTS, SLOTS, CachedModel, Cancelled
-from speclsp.engine.model.superblocks import KINDS, Q4K, Q6K, Weights
+from speclsp.engine.model.superblocks import KINDS, Q4K, Q6K, WeightMatrix
 from speclsp.errors import WeightsError
 
 PREFILL_TOKENS = 320  # in one step; within it, `cancel` is checked several times per layer
@@ -164,7 +164,7 @@ class NativeDecoder(CachedModel):
         shape: ModelShape,
         layers: int,
         inner: int,
-        embedding: Weights,  # [vocab or more, hidden]
+        embedding: WeightMatrix,  # [vocab or more, hidden]
         *,
         context_tokens: int,
         threads: int,
@@ -208,7 +208,7 @@ class NativeDecoder(CachedModel):
         if not self._model:
             raise MemoryError("no memory for the forward pass's buffers")
 
-    def set_linear(self, layer: int, which: int, weights: Weights, bias: Tensor | None) -> None:
+    def set_linear(self, layer: int, which: int, weights: WeightMatrix, bias: Tensor | None) -> None:
         """Pack a linear's weights, [out, in]; layer LAST is the head. Floats are quantized to int8."""
         kind = weights.kind
         rows = (weights.tensor if kind else weights.tensor.to(torch.bfloat16)).contiguous()
@@ -347,13 +347,13 @@ def build(
     def optional(name: str) -> Tensor | None:
         return read(name, optional=True)
 
-    def weights(names: list[str]) -> Weights:
+    def weights(names: list[str]) -> WeightMatrix:
         """Several linears as one: superblocks if all of them are stored as one kind that is kept."""
         for kind in kinds:
             blocks = [block for name in names if (block := optional(kind.name(name))) is not None]
             if len(blocks) == len(names):
-                return Weights(torch.cat(blocks), kind)
-        return Weights(torch.cat([get(f"{name}.weight") for name in names]))
+                return WeightMatrix(torch.cat(blocks), kind)
+        return WeightMatrix(torch.cat([get(f"{name}.weight") for name in names]))
 
     embedding = weights(["model.embed_tokens"])
     decoder = NativeDecoder(
