@@ -7,8 +7,9 @@
  * 50 ms. Here a pass takes little longer than its weight reads, and cancellation is checked in every layer.
  *
  * No row depends on its neighbours, bit for bit; losslessness rests on that (see decoder.py):
- *   - linears multiply int8 by int8 and sum in 32-bit integers, in any order; scales are per output and per row;
- *   - linears of blocks do so for each 256 inputs, and add these sums in float32 in the order of the inputs;
+ *   - linears multiply int8 by int8 and sum the products of 256 inputs in 32-bit integers, in any order. Every 256
+ *     activations of a row have a scale; these sums are added in float32, in the order of the inputs. With AMX a row has one
+ *     scale. Weights have a scale for each output, or blocks their own;
  *   - floating point is computed row by row, or query by query, with explicit fused multiply-adds in an order fixed by
  *     positions alone; keys that are masked for a query weigh exactly zero.
  * So passes of any width, any split of a prompt and any number of threads give the same bits on one path. Paths differ in

@@ -14,7 +14,7 @@ typedef __m128i bytes;
 #define pause_briefly() _mm_pause()
 /* into the second-level cache: the first has too few places for misses */
 #define fetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
-#define without_flip(sums, offset) sub_ints(sums, load_ints(offset)) /* 128 x the sum of each output's weights */
+#define first_sums(offset) load_ints(offset) /* see Linear */
 
 #define VEC __attribute__((target("avx2,fma")))
 #define FEW 4 /* queries in attention at a time: 8 accumulators */

@@ -1,10 +1,7 @@
 /* Linears: a chunk is 32 outputs of every row. */
 #pragma once
 
-/* Integer sums [16] of one row and 16 outputs -> floats. */
-VEC static floats scaled(Model *m, ints sums, int32_t output, int32_t row) {
-    return mul(mul(to_floats(sums), load(m->linear->scale + output)), all(m->row_scale[row]));
-}
+static int32_t chunk_end(const Model *m, int32_t chunk) { return least((chunk + 1) * m->span, m->linear->out / 32); }
 
 /* Add the bias to one row and 32 outputs, and store them. */
 VEC static void finish(Model *m, int32_t chunk, int32_t row, floats left, floats right) {
@@ -37,6 +34,11 @@ VEC static void finish(Model *m, int32_t chunk, int32_t row, floats left, floats
 }
 
 #ifdef AVX512
+/* Integer sums [16] of one row and 16 outputs -> floats, where a row has one scale. */
+VEC static floats scaled(Model *m, ints sums, int32_t output, int32_t row) {
+    return mul(mul(to_floats(sums), load(m->linear->scale + output)), all(m->row_scale[row]));
+}
+
 /* One pass over the weights, for 16 rows or for 32, which share the loaded weights. */
 AMX static void multiply_amx(Model *m, int32_t chunk) {
     const Linear *l = m->linear;

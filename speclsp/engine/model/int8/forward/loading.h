@@ -51,7 +51,9 @@ VEC static void pack(Model *m, int32_t chunk) {
     int8_t *to = l->packed + (size_t)chunk * 32 * l->in;
     for (int32_t o = 0; o < 32; o++) {
         const int32_t place = chunk * 32 + o, row = published_row(p, place);
-        l->scale[place] = 0.0f, l->offset[place] = 0;
+        int32_t *offset = l->offset + (size_t)chunk * l->steps * 32 + o;
+        l->scale[place] = 0.0f;
+        for (int32_t k = 0; k < l->steps; k++) offset[k * 32] = 0;
         if (row < 0) continue;
         const uint16_t *w = (const uint16_t *)p->weight + (size_t)row * p->in;
         floats most = zeros();
@@ -62,18 +64,20 @@ VEC static void pack(Model *m, int32_t chunk) {
         float scale = highest(most) / 127.0f;
         if (!(scale > 1e-12f)) scale = 1e-12f;
         const floats by = all(scale);
-        ints sum = zero_ints();
-        for (int32_t i = 0; i < p->in; i += 16) {
-            const floats v = as_floats(shift_left(widen(load_shorts(w + i)), 16));
-            const ints q = to_ints(divide(v, by));
-            sum = add_ints(sum, q);
-            int32_t four[4];
-            store_bytes((int8_t *)four, to_bytes(q), 0);
-            int8_t *block = to + (size_t)(i / 64) * 2048 + o / 16 * 1024 + o % 16 * 4;
-            for (int32_t u = 0; u < 4; u++) memcpy(block + (i % 64 / 4 + u) * 64, &four[u], 4);
+        for (int32_t k = 0; k < l->steps; k++) {
+            ints sum = zero_ints();
+            for (int32_t i = k * m->scale_inputs; i < least((k + 1) * m->scale_inputs, p->in); i += 16) {
+                const floats v = as_floats(shift_left(widen(load_shorts(w + i)), 16));
+                const ints q = to_ints(divide(v, by));
+                sum = add_ints(sum, q);
+                int32_t four[4];
+                store_bytes((int8_t *)four, to_bytes(q), 0);
+                int8_t *block = to + (size_t)(i / 64) * 2048 + o / 16 * 1024 + o % 16 * 4;
+                for (int32_t u = 0; u < 4; u++) memcpy(block + (i % 64 / 4 + u) * 64, &four[u], 4);
+            }
+            offset[k * 32] = -128 * total_int(sum);
         }
         l->scale[place] = scale;
-        l->offset[place] = 128 * total_int(sum);
     }
 }
 
@@ -93,10 +97,11 @@ static void pack_blocks(Model *m, int32_t chunk) {
 static int32_t allocate(const Model *m, Linear *l, const Packing *p, const float *bias) {
     l->out = p->interleave ? (p->out / 2 + 15) / 16 * 32 : (p->out + 31) / 32 * 32;
     l->in = (p->in + 63) / 64 * 64;
+    l->steps = (l->in + m->scale_inputs - 1) / m->scale_inputs;
     if (l->source) l->blocks = zeroed(blocks_bytes(m, l));
     else l->packed = zeroed(packed_bytes(l));
     l->scale = aligned_alloc(64, (size_t)l->out * 4);
-    l->offset = aligned_alloc(64, (size_t)l->out * 4);
+    l->offset = aligned_alloc(64, (size_t)l->out * l->steps * 4);
     l->bias = bias ? aligned_alloc(64, (size_t)l->out * 4) : NULL;
     if (!(l->source ? l->blocks : l->packed) || !l->scale || !l->offset || (bias && !l->bias)) return 1;
     for (int32_t o = 0; bias && o < l->out; o++) {

@@ -21,7 +21,10 @@ enum { USE_AVX512_VNNI = 1, USE_AVX512_BF16 = 2, USE_AMX = 3 };
 #endif
 enum { HEAD_MS = LINEARS, ATTENTION_MS, ROWS_MS, PARTS }; /* indices of a pass's times; the linears come first */
 
-#define BLOCK_INPUTS 256 /* of a block: a superblock of Q4_K or Q6_K */
+/* Inputs whose activations share a scale, and of a superblock of Q4_K or Q6_K. Activations of the 0.5B have a few large
+ * numbers in a row: with one scale for the row, the others keep few bits. */
+#define BLOCK_INPUTS 256
+#define WHOLE_ROW (1 << 30) /* for AMX: its tiles would be stored after every four products */
 #define GROUPS (BLOCK_INPUTS / 32)
 #define Q4K_BYTES 144    /* of a superblock in the file */
 #define Q6K_BYTES 210
@@ -39,7 +42,7 @@ typedef struct { uint8_t step[32], base[32], nibbles[512]; } Group;
  * int8 with one scale for the row. */
 typedef struct {
     float scale[32];
-    int32_t offset[32];                     /* 128 x the sum of the output's w, as in Linear */
+    int32_t offset[32];                     /* -128 x the sum of the output's w, as in Linear */
     uint16_t factor[32], base_factor[32];
     Group group[GROUPS];
 } Block; /* 78 cache lines */
@@ -49,8 +52,9 @@ typedef struct {
     void *blocks;      /* [out/32][in/256] of the path's own type for `source`; NULL: the weights are int8, in `packed` */
     float *scale;      /* [out] */
     float *bias;       /* [out] or NULL */
-    int32_t *offset;   /* [out] 128 x the sum of an output's weights: VPDPBUSD takes unsigned activations */
+    int32_t *offset;   /* [out/32][steps][32] -128 x the sum of an output's weights: VPDPBUSD takes unsigned activations */
     int32_t out, in;   /* out is a multiple of 32, in of 64; padding is zero */
+    int32_t steps;     /* blocks of scale_inputs inputs; the last may have fewer */
     int32_t source;    /* BF16_WEIGHTS, ... */
 } Linear;
 
@@ -91,6 +95,7 @@ struct Model {
     float *cos, *sin;             /* [positions][D/2], owned by the caller */
     int32_t path, threads;
     char flip, block_flip;        /* see quantize; of linears of blocks */
+    int32_t scale_inputs;         /* activations of a row that share a scale: BLOCK_INPUTS or WHOLE_ROW */
     Job multiply, attend;         /* of the path */
     BlockFormat format[SOURCES];  /* of the path; `multiply` is NULL where it has no blocks for a source */
     void (*widen_row)(uint64_t *to, const int8_t *row, int32_t in); /* NULL: the path does not need it */
@@ -100,8 +105,8 @@ struct Model {
     float *x, *h, *qkv, *attended, *act;
     int8_t *quantized;
     uint64_t *wide;               /* [rows/6][in/4][6] fours, the same in 16 bits; AVX2 with WIDE_ROWS or more. NULL: another path */
-    float *row_scale;             /* [rows]; [rows][in/256] for linears of blocks */
-    int16_t *row_sums;            /* [rows][in/256][2 * GROUPS], of quantized activations; see BlockFormat */
+    float *row_scale;             /* [rows][steps], of quantized activations */
+    int16_t *row_sums;            /* [rows][steps][2 * GROUPS], of quantized activations; see BlockFormat */
     const Layer *now;
     int32_t now_index;
     const Linear *linear;
@@ -145,6 +150,8 @@ static void unmap(void *at, size_t bytes) {
 
 static size_t packed_bytes(const Linear *l) { return (size_t)l->out * l->in; }
 static size_t blocks_bytes(const Model *m, const Linear *l) { return (size_t)l->out / 32 * (l->in / BLOCK_INPUTS) * m->format[l->source].bytes; }
+
+static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 
 static Linear *linear_at(Model *m, int32_t layer, int32_t which) {
     return layer < 0 ? &m->head : &m->layer[layer].linear[which];

@@ -57,6 +57,7 @@ int32_t speclsp_path(void) {
 static void choose_path(Model *m, int32_t path) {
     m->path = path;
     m->flip = m->block_flip = path == USE_AMX ? 0 : ACTIVATION_FLIP;
+    m->scale_inputs = path == USE_AMX ? WHOLE_ROW : BLOCK_INPUTS;
     BlockFormat *q4k = &m->format[Q4K_WEIGHTS];
     *q4k = (BlockFormat){.set_output = set_q4k, .bytes = sizeof(Block)};
     m->attend = attend_vectors;

@@ -12,7 +12,7 @@ VEC static void normalize(float *y, const float *x, const float *weight, int32_t
         store(y + i, mul(mul(load(x + i), inverse), load(weight + i)));
 }
 
-/* int8 with one scale for the row: the largest magnitude becomes 127. `to` is the row's address in the first tile;
+/* int8 with one scale: the largest magnitude becomes 127. `to` is the address of the first of the n numbers in its tile;
  * `flip` (128 or 0) is exclusive-ored onto each byte: VPDPBUSD takes unsigned activations, 128 more than the signed ones. */
 VEC static float quantize(int8_t *to, const float *x, int32_t n, int32_t padded, char flip) {
     floats most = zeros();
@@ -33,21 +33,20 @@ static int8_t *tile_row(Model *m, int32_t row, int32_t in) {
     return m->quantized + (size_t)(row / ROWS) * ROWS * in + row % ROWS * 64;
 }
 
-/* A row of activations for m->linear. Linears of blocks add these in float32, so every block gets a scale of its own. */
+/* A row of n activations for m->linear. */
 VEC static void quantize_row(Model *m, int32_t row, const float *x, int32_t n) {
     const Linear *l = m->linear;
-    int8_t *to = tile_row(m, row, l->in);
-    if (!l->blocks) {
-        m->row_scale[row] = quantize(to, x, n, l->in, m->flip);
-        if (m->widen_row && m->t >= WIDE_ROWS) m->widen_row(m->wide + (size_t)(row / WIDE_MOST) * (WIDE_MOST * l->in / 4) + row % WIDE_MOST, to, l->in);
-        return;
+    const BlockFormat *format = &m->format[l->source];
+    int8_t *const start = tile_row(m, row, l->in);
+    const char flip = l->blocks ? m->block_flip : m->flip;
+    for (int32_t k = 0; k < l->steps; k++) {
+        const int32_t first = k * m->scale_inputs, end = least(first + m->scale_inputs, l->in);
+        int8_t *to = start + first / 64 * 1024;
+        m->row_scale[row * l->steps + k] = quantize(to, x + first, least(n, end) - first, end - first, flip);
+        if (format->sum_groups) format->sum_groups(m->row_sums + (row * l->steps + k) * 2 * GROUPS, to);
     }
-    const int32_t steps = l->in / BLOCK_INPUTS;
-    for (int32_t k = 0; k < steps; k++, to += BLOCK_INPUTS / 64 * 1024) {
-        m->row_scale[row * steps + k] = quantize(to, x + k * BLOCK_INPUTS, BLOCK_INPUTS, BLOCK_INPUTS, m->block_flip);
-        const BlockFormat *format = &m->format[l->source];
-        if (format->sum_groups) format->sum_groups(m->row_sums + (row * steps + k) * 2 * GROUPS, to);
-    }
+    if (!l->blocks && m->widen_row && m->t >= WIDE_ROWS)
+        m->widen_row(m->wide + (size_t)(row / WIDE_MOST) * (WIDE_MOST * l->in / 4) + row % WIDE_MOST, start, l->in);
 }
 
 VEC static void one_normed(Model *m, int32_t row) {

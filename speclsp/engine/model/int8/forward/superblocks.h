@@ -73,7 +73,7 @@ static void set_q4k(void *blocks, size_t index, int32_t o, const uint8_t *superb
         uint8_t *pair = group->nibbles + o / 16 * 256 + i % 32 / 8 * 64 + o % 16 * 4 + i % 4 / 2 * 2;
         pair[i % 8 / 4] |= (uint8_t)(s->q[i] << i % 2 * 4);
     }
-    block->offset[o] = 128 * sum;
+    block->offset[o] = -128 * sum;
 }
 
 #ifdef NARROW

@@ -50,7 +50,7 @@ typedef void (*BlockDots)(float *sums, const int8_t *a, const float *scales, con
 VEC INLINE void multiply_file_numbers(Model *m, int32_t chunk, const size_t bytes, void *table,
                                       void (*fill)(void *table, const void *block), const BlockDots dots) {
     const Linear *l = m->linear;
-    const int32_t end = (chunk + 1) * m->span < l->out / 32 ? (chunk + 1) * m->span : l->out / 32, steps = l->in / BLOCK_INPUTS;
+    const int32_t end = chunk_end(m, chunk), steps = l->steps;
     float *sums = (float *)m->sums + (size_t)thread_name * (m->shape.rows + 2 * ROWS) * 32; /* [rows][32] */
     for (int32_t output = chunk * m->span; output < end; output++) {
         const uint8_t *block = (const uint8_t *)l->blocks + (size_t)output * steps * bytes;

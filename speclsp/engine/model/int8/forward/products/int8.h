@@ -8,6 +8,8 @@
 #define JOIN(a, b) JOIN_(a, b)
 #define DOTS JOIN(MULTIPLY, _dots)
 #define STREAM JOIN(MULTIPLY, _stream)
+#define ADD_SCALED JOIN(MULTIPLY, _add_scaled)
+#define SUM_STEPS JOIN(MULTIPLY, _sum_steps)
 #define PEAK JOIN(MULTIPLY, _peak)
 #define BLOCKWISE JOIN(MULTIPLY, _blocks)
 #define UNPACK JOIN(MULTIPLY, _unpack)
@@ -29,9 +31,9 @@
 /* n rows of one tile by 32 outputs, with weights from memory. They are read in the order of memory: processors fetch ahead
  * by themselves only along one stream. n is a compile-time constant, so the sums stay in registers. */
 TARGET static inline __attribute__((always_inline)) void STREAM(
-    ints result[2][MOST], const int8_t *a, const int8_t *weights, int32_t in, const int32_t n) {
+    ints result[2][MOST], const int8_t *a, const int8_t *weights, const int32_t *offset, int32_t in, const int32_t n) {
     for (int32_t b = 0; b < 2; b++)
-        for (int32_t i = 0; i < n; i++) result[b][i] = zero_ints();
+        for (int32_t i = 0; i < n; i++) result[b][i] = first_sums(offset + b * 16);
     for (int32_t k = 0; k < in; k += 64, a += 1024)
         for (int32_t b = 0; b < 2; b++, weights += 1024) {
             ints sums[MOST];
@@ -53,10 +55,11 @@ TARGET static inline __attribute__((always_inline)) void STREAM(
 /* n rows of one tile by 16 * BLOCKS outputs, with weights from the cache. `ahead`: bytes between the weights in use and
  * those to fetch into the cache; 0 (a constant as well): fetch none. */
 TARGET static inline __attribute__((always_inline)) void DOTS(
-    ints (*result)[MOST], const int8_t *a, const int8_t *weights, int32_t in, const int32_t n, const int32_t ahead) {
+    ints (*result)[MOST], const int8_t *a, const int8_t *weights, const int32_t *offset, int32_t in, const int32_t n,
+    const int32_t ahead) {
     ints sums[BLOCKS][MOST];
     for (int32_t b = 0; b < BLOCKS; b++)
-        for (int32_t i = 0; i < n; i++) sums[b][i] = zero_ints();
+        for (int32_t i = 0; i < n; i++) sums[b][i] = first_sums(offset + b * 16);
     for (int32_t k = 0; k < in; k += 64, a += 1024, weights += 2048)
         for (int32_t u = 0; u < 16; u++) {
             ints w[BLOCKS];
@@ -76,32 +79,58 @@ TARGET static inline __attribute__((always_inline)) void DOTS(
         for (int32_t i = 0; i < n; i++) result[b][i] = sums[b][i];
 }
 
+/* sums[i] += the products of n rows and 16 outputs times the rows' scales, which are `stride` apart. */
+TARGET static inline __attribute__((always_inline)) void ADD_SCALED(
+    floats *sums, const ints *products, const float *row_scale, int32_t stride, const int32_t n) {
+#pragma GCC unroll 12
+    for (int32_t i = 0; i < n; i++)
+        sums[i] = mul_add(to_floats(products[i]), all(row_scale[i * stride]), sums[i]);
+}
+
+/* n rows of one tile by 32 outputs, with all inputs. `stream`: by STREAM; else by DOTS, with `ahead`. n, `stream` and whether
+ * `ahead` is zero are compile-time constants. */
+TARGET static inline __attribute__((always_inline)) void SUM_STEPS(
+    floats sums[2][MOST], const int8_t *a, const int8_t *weights, const Linear *l, const int32_t *offset, const float *row_scale,
+    const int32_t n, const int32_t stream, const int32_t ahead) {
+    for (int32_t b = 0; b < 2; b++)
+        for (int32_t i = 0; i < n; i++) sums[b][i] = zeros();
+    for (int32_t k = 0; k < l->steps; k++, a += BLOCK_INPUTS / 64 * 1024, weights += 32 * BLOCK_INPUTS, offset += 32) {
+        const int32_t in = least(BLOCK_INPUTS, l->in - k * BLOCK_INPUTS);
+        ints products[2][MOST];
+        if (stream) {
+            fetch(offset + 32), fetch(offset + 48);
+            STREAM(products, a, weights, offset, in, n);
+        } else
+            for (int32_t part = 0; part < 2; part += BLOCKS)
+                DOTS(products + part, a, weights + part * 1024, offset + part * 16, in, n, ahead);
+        for (int32_t b = 0; b < 2; b++) ADD_SCALED(sums[b], products[b], row_scale + k, l->steps, n);
+    }
+}
+
 /* The first rows of a block wait for its weights; the next rows find them in the cache and fetch those of the block after. */
 TARGET static void MULTIPLY(Model *m, int32_t chunk) {
     const Linear *l = m->linear;
-    const int32_t end = (chunk + 1) * m->span < l->out / 32 ? (chunk + 1) * m->span : l->out / 32, bytes = 32 * l->in;
+    const int32_t end = chunk_end(m, chunk), bytes = 32 * l->in;
     for (int32_t block = chunk * m->span; block < end; block++) {
         const int8_t *weights = l->packed + (size_t)block * bytes;
-        const int32_t *offset = l->offset + block * 32;
+        const int32_t *offset = l->offset + (size_t)block * l->steps * 32;
+        const float *scale = l->scale + block * 32;
         for (int32_t row = 0, count, first = 0; row < m->t; row += count) {
             const int32_t rest = m->t - row < ROWS - row % ROWS ? m->t - row : ROWS - row % ROWS; /* in this tile */
             count = rest <= MOST ? rest : MOST == 12 ? 8 : MOST;
             const int32_t ahead = row == first && block + 1 < end ? bytes : 0;
             if (!row) first = count;
-            ints sums[2][MOST];
+            floats sums[2][MOST];
             const int8_t *a = tile_row(m, row, l->in);
-            for (int32_t part = 0; part < 2; part += BLOCKS) {
+            const float *row_scale = m->row_scale + row * l->steps;
 #define CASE(n) if (count <= (n)) { \
-        if (!row) STREAM(sums, a, weights, l->in, n); \
-        else if (ahead) DOTS(sums + part, a, weights + part * 1024, l->in, n, ahead); \
-        else DOTS(sums + part, a, weights + part * 1024, l->in, n, 0); }
-                EACH_COUNT
+        if (!row) SUM_STEPS(sums, a, weights, l, offset, row_scale, n, 1, 0); \
+        else if (ahead) SUM_STEPS(sums, a, weights, l, offset, row_scale, n, 0, ahead); \
+        else SUM_STEPS(sums, a, weights, l, offset, row_scale, n, 0, 0); }
+            EACH_COUNT
 #undef CASE
-                if (!row) break; /* both parts are done */
-            }
             for (int32_t i = 0; i < count; i++)
-                finish(m, block, row + i, scaled(m, without_flip(sums[0][i], offset), block * 32, row + i),
-                       scaled(m, without_flip(sums[1][i], offset + 16), block * 32 + 16, row + i));
+                finish(m, block, row + i, mul(sums[0][i], load(scale)), mul(sums[1][i], load(scale + 16)));
         }
     }
 }
@@ -137,9 +166,8 @@ TARGET static inline __attribute__((always_inline)) void ADD_PRODUCTS(
 #pragma GCC unroll 12
     for (int32_t i = 0; i < n; i++)
         if (i < count) {
-            const ints exact = without_flip(products[i], block->offset + half * 16);
             float *sum = sums + i * 32 + half * 16;
-            store(sum, mul_add(to_floats(exact), mul(scale, all(row_scale[i * stride])), load(sum)));
+            store(sum, mul_add(to_floats(products[i]), mul(scale, all(row_scale[i * stride])), load(sum)));
         }
 }
 
@@ -148,7 +176,7 @@ TARGET static inline __attribute__((always_inline)) void FEW_BY_BLOCK(
     float *sums, const int8_t *a, const Block *block, const float *row_scale, int32_t stride, int32_t count, const int32_t n) {
     for (int32_t half = 0; half < 2; half++) {
         ints products[MOST];
-        for (int32_t i = 0; i < n; i++) products[i] = zero_ints();
+        for (int32_t i = 0; i < n; i++) products[i] = first_sums(block->offset + half * 16);
         for (int32_t g = 0; g < GROUPS; g++) {
             ints w[8];
             UNPACK(w, block, g, half);
@@ -171,7 +199,7 @@ TARGET static inline __attribute__((always_inline)) void ROWS_BY_BLOCK(
     int32_t count, const int32_t n) {
     for (int32_t part = 0; part < 2; part += BLOCKS) {
         ints products[BLOCKS][MOST];
-        DOTS(products, a, weights + part * 1024, BLOCK_INPUTS, n, 0);
+        DOTS(products, a, weights + part * 1024, block->offset + part * 16, BLOCK_INPUTS, n, 0);
         for (int32_t b = 0; b < BLOCKS; b++)
             ADD_PRODUCTS(sums, products[b], block, part + b, row_scale, stride, count, n);
     }
@@ -191,7 +219,7 @@ TARGET static void STORE_BLOCK(int8_t *to, const Block *block) {
  * cache. The products of a block are summed in integers, the blocks in float32, in the order of the inputs. */
 TARGET static void BLOCKWISE(Model *m, int32_t chunk) {
     const Linear *l = m->linear;
-    const int32_t end = (chunk + 1) * m->span < l->out / 32 ? (chunk + 1) * m->span : l->out / 32, steps = l->in / BLOCK_INPUTS;
+    const int32_t end = chunk_end(m, chunk), steps = l->steps;
     float *sums = (float *)m->sums + (size_t)thread_name * (m->shape.rows + 2 * ROWS) * 32; /* [rows][32] */
     int8_t weights[32 * BLOCK_INPUTS] __attribute__((aligned(64)));
     for (int32_t output = chunk * m->span; output < end; output++) {
@@ -252,6 +280,8 @@ TARGET static double PEAK(double seconds) {
 #undef JOIN
 #undef DOTS
 #undef STREAM
+#undef ADD_SCALED
+#undef SUM_STEPS
 #undef MULTIPLY
 #undef TARGET
 #undef INT8_ONLY

@@ -1,6 +1,6 @@
 /* Matrix products of int8 weights and several rows with AVX2. VPMADDWD multiplies numbers of 16 bits. Activations are widened
  * once for all outputs, and weights once for six rows: for one row, widening takes a third of all instructions. The integer
- * sums are those of int8.h, so the results have the same bits. */
+ * sums are those of int8.h, and so is the order of the float32 sums: the results have the same bits. */
 #pragma once
 
 /* One row of `in` int8 activations in the tile layout -> its column of [in/4][WIDE_MOST rows], four activations of 16 bits in
@@ -49,28 +49,40 @@ VEC static void multiply_wide(Model *m, int32_t chunk) {
         return;
     }
     const Linear *l = m->linear;
-    const int32_t end = (chunk + 1) * m->span < l->out / 32 ? (chunk + 1) * m->span : l->out / 32, steps = l->in / 64;
+    const int32_t end = chunk_end(m, chunk);
     for (int32_t block = chunk * m->span; block < end; block++) {
-        const int8_t *weights = l->packed + (size_t)block * 32 * l->in;
-        const int32_t *offset = l->offset + block * 32;
+        const float *scale = l->scale + block * 32;
         for (int32_t row = 0, count; row < m->t; row += count) {
-            count = m->t - row < WIDE_MOST ? m->t - row : WIDE_MOST;
+            count = least(m->t - row, WIDE_MOST);
             const uint64_t *x = m->wide + (size_t)row * (l->in / 4);
-            __m256i sums[4][WIDE_MOST][2]; /* of 8 outputs in each part */
-            memset(sums, 0, sizeof sums);
-            /* In the order of memory, 64 inputs at a time: these stay in the first-level cache for the four parts. */
-            for (int32_t k = 0; k < steps; k++, x += 16 * WIDE_MOST)
-                for (int32_t part = 0; part < 4; part++) {
-                    const int8_t *w = weights + k * 2048 + part / 2 * 1024 + part % 2 * 32;
-#define CASE(n) if (count == (n)) { if (row || part % 2) wide_dots(sums[part], x, w, n, 0); else wide_dots(sums[part], x, w, n, AHEAD); }
-                    CASE(6) else CASE(5) else CASE(4) else CASE(3) else CASE(2) else CASE(1)
+            const int8_t *weights = l->packed + (size_t)block * 32 * l->in;
+            const int32_t *offset = l->offset + (size_t)block * l->steps * 32;
+            floats sums[WIDE_MOST][2];
+            for (int32_t i = 0; i < count; i++) sums[i][0] = sums[i][1] = zeros();
+            for (int32_t step = 0; step < l->steps; step++, offset += 32) {
+                const float *row_scale = m->row_scale + row * l->steps + step;
+                const int32_t in = least(BLOCK_INPUTS, l->in - step * BLOCK_INPUTS);
+                __m256i products[4][WIDE_MOST][2]; /* of 8 outputs in each part */
+                memset(products, 0, sizeof products);
+                /* In the order of memory, 64 inputs at a time: these stay in the first-level cache for the four parts. */
+                for (int32_t k = 0; k < in; k += 64, x += 16 * WIDE_MOST, weights += 2048)
+                    for (int32_t part = 0; part < 4; part++) {
+                        const int8_t *w = weights + part / 2 * 1024 + part % 2 * 32;
+#define CASE(n) if (count == (n)) { if (row || part % 2) wide_dots(products[part], x, w, n, 0); else wide_dots(products[part], x, w, n, AHEAD); }
+                        CASE(6) else CASE(5) else CASE(4) else CASE(3) else CASE(2) else CASE(1)
 #undef CASE
+                    }
+                for (int32_t i = 0; i < count; i++) {
+                    const ints both_halves[2] = {{add_pairs(products[0][i]), add_pairs(products[1][i])},
+                                                 {add_pairs(products[2][i]), add_pairs(products[3][i])}};
+                    for (int32_t half = 0; half < 2; half++) {
+                        const ints exact = add_ints(both_halves[half], first_sums(offset + half * 16));
+                        sums[i][half] = mul_add(to_floats(exact), all(row_scale[i * l->steps]), sums[i][half]);
+                    }
                 }
-            for (int32_t i = 0; i < count; i++) {
-                const ints left = {add_pairs(sums[0][i]), add_pairs(sums[1][i])}, right = {add_pairs(sums[2][i]), add_pairs(sums[3][i])};
-                finish(m, block, row + i, scaled(m, without_flip(left, offset), block * 32, row + i),
-                       scaled(m, without_flip(right, offset + 16), block * 32 + 16, row + i));
             }
+            for (int32_t i = 0; i < count; i++)
+                finish(m, block, row + i, mul(sums[i][0], load(scale)), mul(sums[i][1], load(scale + 16)));
         }
     }
 }
