@@ -284,6 +284,7 @@ def test_several_buffers_and_windows_show_one_suggestion_at_the_cursor(seat):
 
 def test_an_open_menu_hides_the_suggestion_and_brings_it_back(seat):
     one_line(seat)
+    seat.lua("vim.o.completeopt = 'menuone'")  # after some of the places there is a single match
     seat.keys("<C-X><C-N>")
     seat.until("vim.fn.pumvisible() == 1", "the menu")
     seat.wait(lambda frame: not frame.ghost, "the suggestion to hide")

@@ -12,6 +12,7 @@ from support.engine.random_models import IDS, NATIVE, native_decoder, reference_
 
 from speclsp.config import schema
 from speclsp.engine.api import Cancel
+from speclsp.engine.loading import checkpoint
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.peaks import ATTENTION_PRODUCTS, measure, measure_peaks
 from speclsp.engine.model.kv_cache import SLOTS, Cancelled
@@ -90,6 +91,23 @@ def test_the_int8_logits_are_near_those_of_transformers(path: str, family: str, 
     logits = decoder.forward([i % 97 for i in IDS[:180]])
     assert (logits - wanted).norm() / wanted.norm() < 0.05
     assert decoder.profile().keys() == set(native.PARTS)
+
+
+@pytest.mark.parametrize("path", [path for path in NATIVE if path != "AMX"])  # it has one scale for a row
+@pytest.mark.parametrize(("large", "others"), [(3, slice(256, 448)), (447, slice(0, 256))])
+def test_a_large_activation_costs_only_its_own_256_their_bits(path: str, large: int, others: slice, wide: Path):
+    """A head of 448 inputs alone: 256, and a last block of 192."""
+    embedding, head = (torch.randn(1000, 448, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    embedding[:, large], weights = 1000, torch.zeros(1000, 448)
+    weights[:, others] = head[:, others]
+    tensors = {"model.embed_tokens.weight": embedding, "lm_head.weight": weights, "model.norm.weight": torch.ones(448)}
+    shape = checkpoint.read_shape(checkpoint.read_config(wide), 1000)
+    decoder = native.build(
+        shape, 0, 1216, lambda name, optional=False: tensors.get(name), context_tokens=512, threads=2, path=path
+    )
+    x = embedding[IDS[:50]]
+    wanted = x / (x.square().mean(1, keepdim=True) + shape.eps).sqrt() @ weights.T
+    assert (decoder.forward(IDS[:50]) - wanted).norm() / wanted.norm() < 0.02
 
 
 @pytest.mark.parametrize("path", NATIVE)
