@@ -45,8 +45,9 @@ def test_any_number_of_threads_gives_the_same_bits(path: str, wide: Path):
 
 @pytest.mark.parametrize("path", NATIVE[1:])
 def test_paths_differ_in_the_last_bits_only(path: str, wide: Path):
+    """And in the rounding of the activations, if one is AMX: a row has one scale there."""
     best, other = (native_decoder(wide, name, 1000).forward(IDS[:230]) for name in (NATIVE[0], path))
-    assert (best - other).norm() / best.norm() < 0.02
+    assert (best - other).norm() / best.norm() < (0.05 if NATIVE[0] == "AMX" else 0.02)
 
 
 @pytest.mark.parametrize("path", NATIVE)

@@ -71,7 +71,7 @@ class CShape(Structure):
 @functools.cache
 def library(name: str) -> ctypes.CDLL | None:
     """A library compiled from forward.c, loaded; None if the package was built without it."""
-    file = Path(__file__).with_name(name)
+    file = Path(__file__).parent / name
     if not file.is_file():
         return None
     try:

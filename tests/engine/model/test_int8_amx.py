@@ -1,0 +1,59 @@
+"""The AMX path of forward.c with its tile instructions in C, so that machines without AMX test it too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from support.engine.random_models import IDS, NATIVE, native_decoder, save_random
+
+from speclsp.engine.model.int8 import native
+
+TILES = Path(__file__).parents[2] / "support/engine/amx_tiles.h"
+FLAGS = ("-O3", "-ffp-contract=off", "-fno-sanitize=undefined", "-shared", "-fPIC", "-pthread")
+
+pytestmark = pytest.mark.skipif("AVX-512 VNNI" not in NATIVE, reason="the rest of the path needs AVX-512")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Seven heads of 64 on one of keys; linears of 448 and 1,216 inputs, no multiples of 256."""
+    directory = tmp_path_factory.mktemp("model")
+    sizes = {"hidden_size": 448, "num_attention_heads": 7, "num_key_value_heads": 1, "intermediate_size": 1216}
+    save_random("qwen2", directory, **sizes, num_hidden_layers=2, vocab_size=1000)
+    return directory
+
+
+@pytest.fixture(scope="module", autouse=True)
+def emulated(tmp_path_factory: pytest.TempPathFactory):
+    """The path "AMX" is the emulated one."""
+    library = tmp_path_factory.mktemp("library") / "forward.so"
+    source = Path(native.__file__).with_name("forward.c")
+    compiler = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu.2.17", *FLAGS]
+    subprocess.run([*compiler, "-include", str(TILES), "-o", str(library), str(source)], check=True)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(native.PATHS, "AMX", (str(library), native.PATHS["AMX"][1]))
+        yield
+
+
+def test_any_number_of_threads_gives_the_same_bits(model: Path):
+    decoders = [native_decoder(model, "AMX", 1000, threads) for threads in (1, 2, 3)]
+    first, *others = [torch.cat([d.forward(IDS[:70]), d.forward(IDS[70:90])]) for d in decoders]
+    assert all(torch.equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("split", [1, 2, 15, 16, 17, 24, 33, 48])
+def test_passes_of_any_width_give_the_same_bits(split: int, model: Path):
+    decoder, ids = native_decoder(model, "AMX", 1000), IDS[:100]
+    whole = decoder.forward(ids)
+    decoder.forget()
+    assert torch.equal(whole, torch.cat([decoder.forward(ids[at : at + split]) for at in range(0, len(ids), split)]))
+
+
+def test_it_is_near_the_path_of_vectors(model: Path):
+    """A row has one scale here, and one for every 256 activations there."""
+    tiles, vectors = (native_decoder(model, path, 1000).forward(IDS[:100]) for path in ("AMX", "AVX-512 VNNI"))
+    assert 0 < (tiles - vectors).norm() / vectors.norm() < 0.05
