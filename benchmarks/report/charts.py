@@ -214,7 +214,8 @@ def typing(results: Results) -> Chart:
 
 def infilling(results: Results) -> Chart:
     """Single-line exact matches on HumanEval-Infilling, beside the published figure."""
-    columns = results[f"humaneval-infilling-{SMALL}"]["sets"]["single"]["columns"]
+    single = results[f"humaneval-infilling-{SMALL}"]["sets"]["single"]
+    columns = {name: of for name, of in single["columns"].items() if of["tasks"] == single["of_tasks"]}
     base = published.EXACT_PERCENT["Qwen2.5-Coder 0.5B"]
     labels = {
         "engine bf16": ("raw engine, bf16", "standard prompt"),
