@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.engine.random_models import IDS, NATIVE, native_decoder, save_random
+from support.engine.random_models import IDS, NATIVE, native_decoder, save_seven_heads
 
 from speclsp.engine.model.int8 import native
 
@@ -20,10 +20,8 @@ pytestmark = pytest.mark.skipif("AVX-512 VNNI" not in NATIVE, reason="the rest o
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Seven heads of 64 on one of keys; linears of 448 and 1,216 inputs, no multiples of 256."""
     directory = tmp_path_factory.mktemp("model")
-    sizes = {"hidden_size": 448, "num_attention_heads": 7, "num_key_value_heads": 1, "intermediate_size": 1216}
-    save_random("qwen2", directory, **sizes, num_hidden_layers=2, vocab_size=1000)
+    save_seven_heads(directory, layers=2)
     return directory
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.engine.random_models import IDS, NATIVE, native_decoder, reference_of, save_random
+from support.engine.random_models import IDS, NATIVE, native_decoder, reference_of, save_random, save_seven_heads
 
 from speclsp.config import schema
 from speclsp.engine.api import Cancel
@@ -29,10 +29,8 @@ def test_the_library_is_built_with_the_package_where_it_can_be():
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Seven heads of 64 on one of keys, as in the 0.5B."""
     directory = tmp_path_factory.mktemp("wide")
-    sizes = {"hidden_size": 448, "num_attention_heads": 7, "num_key_value_heads": 1, "intermediate_size": 1216}
-    save_random("qwen2", directory, **sizes, num_hidden_layers=3, vocab_size=1000)
+    save_seven_heads(directory, layers=3)
     return directory
 
 

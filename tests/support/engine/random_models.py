@@ -70,6 +70,12 @@ def save_random(family: str, directory: Path, **changes: int) -> torch.nn.Module
     return model
 
 
+def save_seven_heads(directory: Path, layers: int) -> None:
+    """Seven heads of 64 on one of keys, as in the 0.5B; linears of 448 and 1,216 inputs, no multiples of 256."""
+    sizes = {"hidden_size": 448, "num_attention_heads": 7, "num_key_value_heads": 1, "intermediate_size": 1216}
+    save_random("qwen2", directory, **sizes, num_hidden_layers=layers, vocab_size=1000)
+
+
 IDS = torch.randint(0, 1000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
 NATIVE = list(native.paths())  # the instruction sets this machine can use
 

@@ -44,7 +44,8 @@ SETTINGS = {  # values of engine.cpu_path
     "neon": "NEON",
 }
 FILE_PRODUCTS = ("AVX2",)  # paths that multiply the numbers of the file; the others make int8 from them
-INT8_BITS = 8.125  # of a weight; an output has 32 more for each 256 inputs (with AMX, for all inputs)
+# bits of an int8 weight; an output has 32 more for each 256 inputs, with AMX only once
+INT8_BITS = {path: 8.0 if path == "AMX" else 8.125 for path in PATHS}
 # bits of a weight in forward.c's blocks; AMX's tiles multiply int8, and elsewhere Q6_K takes as long as int8, or longer
 BLOCK_BITS = {path: {Q4K: 4.875} for path in PATHS if path != "AMX"} | {"AVX2": {Q4K: 4.75, Q6K: 6.625}}
 QKV, OUT, UP, DOWN = range(4)
@@ -220,7 +221,7 @@ class NativeDecoder(CachedModel):
             self.head_weights += out * width
         else:
             self.layer_weights += out * width
-        self.weight_bytes += int(out * width * (BLOCK_BITS[self.path][kind] if kind else INT8_BITS) / 8)
+        self.weight_bytes += int(out * width * (BLOCK_BITS[self.path][kind] if kind else INT8_BITS[self.path]) / 8)
         float_bias = None if bias is None else bias.float().contiguous()
         bias_at = None if float_bias is None else address(float_bias)
         if self._library.speclsp_linear(self._model, layer, which, address(rows), bias_at, out, width, weights.source):

@@ -59,7 +59,7 @@ VEC INLINE void multiply_file_numbers(Model *m, int32_t chunk, const size_t byte
             const int unpacked = m->t >= TABLE_ROWS;
             if (unpacked) fill(table, block);
             for (int32_t row = 0, count; row < m->t; row += count) {
-                count = m->t - row < SOME_ROWS ? m->t - row : SOME_ROWS; /* all in one tile */
+                count = least(m->t - row, SOME_ROWS); /* all in one tile */
                 const int8_t *a = tile_row(m, row, l->in) + k * (BLOCK_INPUTS / 64) * 1024;
                 const float *scales = m->row_scale + row * steps + k;
                 const int16_t *totals = m->row_sums + (row * steps + k) * 2 * GROUPS;

@@ -116,7 +116,7 @@ TARGET static void MULTIPLY(Model *m, int32_t chunk) {
         const int32_t *offset = l->offset + (size_t)block * l->steps * 32;
         const float *scale = l->scale + block * 32;
         for (int32_t row = 0, count, first = 0; row < m->t; row += count) {
-            const int32_t rest = m->t - row < ROWS - row % ROWS ? m->t - row : ROWS - row % ROWS; /* in this tile */
+            const int32_t rest = least(m->t - row, ROWS - row % ROWS); /* in this tile */
             count = rest <= MOST ? rest : MOST == 12 ? 8 : MOST;
             const int32_t ahead = row == first && block + 1 < end ? bytes : 0;
             if (!row) first = count;
@@ -236,7 +236,7 @@ TARGET static void BLOCKWISE(Model *m, int32_t chunk) {
             }
             STORE_BLOCK(weights, block);
             for (int32_t row = 0, count; row < m->t; row += count) {
-                const int32_t rest = m->t - row < ROWS - row % ROWS ? m->t - row : ROWS - row % ROWS; /* in this tile */
+                const int32_t rest = least(m->t - row, ROWS - row % ROWS); /* in this tile */
                 count = rest <= MOST ? rest : MOST == 12 ? 8 : MOST;
                 const int8_t *a = tile_row(m, row, l->in) + k * (BLOCK_INPUTS / 64) * 1024;
                 float *sum = sums + row * 32;
