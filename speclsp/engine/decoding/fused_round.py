@@ -28,7 +28,7 @@ from speclsp.engine.decoding.accept import MOST_SEED, Sampling, noise_rows, warp
 from speclsp.engine.decoding.drafters import Guess, ModelDrafter, Pick
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
-from speclsp.engine.model.cuda.graphs import Work, on
+from speclsp.engine.model.cuda.graphs import OWNERS, Work, on
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
 from speclsp.engine.model.cuda.uplink import Uplink, event_now
 from speclsp.engine.model.decoder import ROWS
@@ -44,6 +44,7 @@ class FusedRound:
     def __init__(self, target: CudaDecoder, draft: CudaDecoder) -> None:
         self.target, self.draft = target, draft
         self.graphs = draft.graphs = target.graphs  # one memory pool
+        self.owner = next(OWNERS)
         self.rows, device = target.widths[-1], target.device
         self.header = torch.zeros(6, dtype=torch.int64, device=device)
         self.n, self.tail = self.header[:1], self.header[1:3]
@@ -115,7 +116,7 @@ class FusedRound:
             self.bias[list(banned)] = -torch.inf
 
     def _key(self, gamma: int, mode: Sampling) -> Hashable:
-        return "round", id(self), gamma, mode, bool(self.banned)
+        return "round", self.owner, gamma, mode, bool(self.banned)
 
     def _captured_gamma(self, gamma: int, mode: Sampling) -> int:
         """`gamma`, or the largest captured one below it, if any: a request does not wait for a capture."""

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from speclsp.engine.model.cuda.graphs import graphs_for, on
+from speclsp.engine.model.cuda.graphs import OWNERS, graphs_for, on
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS, capacity_for
 from speclsp.engine.model.cuda.ops import TORCH, Ops
 from speclsp.engine.model.cuda.uplink import Uplink, event_now
@@ -79,6 +79,7 @@ class CudaDecoder(CachedModel):
         self.widths = tuple(widths)
         self.device, self.dtype = device, dtype
         self.ops, self.graphs = ops or ops_for(device), graphs_for(device)
+        self.owner = next(OWNERS)  # in the keys of graphs, which a draft shares with its target
         self.groups = [(0, len(self.layers))]  # of layers, in a prefill pass
         self.scale = shape.attention_scale or shape.head_dim**-0.5
         capacity = capacity_for(context_tokens)
@@ -118,7 +119,7 @@ class CudaDecoder(CachedModel):
             if first and cancel is not None and cancel.is_set():
                 raise Cancelled
             with on(self.device):
-                self.graphs.run((id(self), "extend", width, first, last), partial(self._extend, width, first, last))
+                self.graphs.run((self.owner, "extend", width, first, last), partial(self._extend, width, first, last))
             previous, self.last_group = self.last_group, event_now(self.header)
             if previous is not None:  # submitted work cannot be cancelled: at most one group and the one after it
                 previous.synchronize()
@@ -194,7 +195,7 @@ class CudaDecoder(CachedModel):
 
     def _forward(self, new: Sequence[int]) -> Tensor:
         width = self._send(new, self.widths)
-        self.graphs.run((id(self), "forward", width), partial(self._step, width))
+        self.graphs.run((self.owner, "forward", width), partial(self._step, width))
         self.ids.extend(new)
         return self.logits[: len(new)].clone()
 

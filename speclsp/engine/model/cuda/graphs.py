@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Hashable
@@ -13,6 +14,7 @@ import torch
 CAPTURE_AT = 3  # work is captured at its third use, unless the warm-up has captured it
 
 Work = Callable[[], None]
+OWNERS = itertools.count()  # numbers for the keys of an object's graphs: an id is used again after the object is freed
 log = logging.getLogger("speclsp.engine.cuda")
 
 
