@@ -119,10 +119,8 @@ bench-quality: .venv/.installed-bench  ## suggestions beside what people wrote, 
 	@SECONDS=0; $(BENCH) quality --model $(TEST_PAIR) --set quick --variants $(QUALITY) \
 	&& $(BENCH) report --took bench-quality=$$SECONDS
 
-gpu: .venv/.installed-dev .venv/.installed-bench .test-model  ## on a machine with a GPU: speed, the tests of its decoder, equal texts
-	@$(BENCH) gpu --shapes 0.5b-1.5b --prompts 4 --no-peers
-	@$(BIN)/python -m pytest -q tests/engine/model/test_cuda.py
-	@$(BENCH) completions --model $(TEST_PAIR) --set device=cuda --holes 6
+gpu: .venv/.installed-dev .venv/.installed-bench .test-model  ## on a machine with a GPU: shares of its limit, rounds, tests, equal texts (at most 9 min)
+	@$(BENCH) gpu
 
 clean:  ## remove what was made here; weights in the user's cache stay
 	rm -rf .venv build dist $(VSCODE)/node_modules $(VSCODE)/dist $(VSCODE)/server .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis

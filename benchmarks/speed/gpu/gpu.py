@@ -1,384 +1,182 @@
-"""The engine on a GPU: correctness, and its time beside the memory bandwidth's limit and beside transformers.
+"""The engine on a GPU: shares of the bandwidth's limit, rounds, equal tokens, tests, and transformers beside it.
 
-    python -m benchmarks gpu [--shapes 0.5b-1.5b,0.5b-7b] [--repeats 20] [--prompts 20] [--no-peers]
+    python -m benchmarks gpu [--only PART[,PART]] [--budget-s 540] [--results DIR]
     python -m benchmarks gpu --device cpu --shapes tiny      a test of this script; its times say nothing about a GPU
 
-Models have the real shapes and random weights: times are true, texts are not. The gain of speculation depends on how
-often the draft is right, so completions are replayed from benchmarks/speed/gpu/trace.json (trace.py), which the real
-0.5B and 1.5B models made on a CPU; every such figure is labelled. Writes benchmarks/results/gpu-<kind>.json; exit
-code 1 when a check of correctness fails.
+Parts run in order of worth, each with a budget, and each row is written at once (schedule.py). Models have the real
+shapes and random weights: times are true, texts are not. What speculation saves depends on how often the draft is
+right, so completions are replayed from trace.json, which real models made on a CPU. `real` needs the weights of the
+0.5B. Writes gpu-<kind>.json; a part that did not run has its reason there. Exit code 1 when a part failed, when a time
+was impossible, or when tokens differ.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import threading
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
-from importlib.util import find_spec
+import importlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-import torch
-
 from benchmarks import results_file
-from benchmarks.speed.gpu.checks import correctness, prompts
-from benchmarks.speed.gpu.models import PAIRS, Model, Padded, build
-from benchmarks.speed.gpu.peers import idle, peers
-from benchmarks.speed.gpu.trace import COMPLETION_TOKENS, TRACE, replayed_rounds
-from speclsp.engine.decoding import fused_round
-from speclsp.engine.decoding.accept import Sampling
-from speclsp.engine.decoding.fused_round import FusedRound
-from speclsp.engine.decoding.policy import tau
-from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, CudaDecoder
-from speclsp.engine.model.kv_cache import Cancelled
-from speclsp.errors import EngineError
+from benchmarks.speed.gpu import schedule
+from benchmarks.speed.gpu.schedule import FAILED, Figures, Part, Record
+from speclsp.errors import EngineError, InputError
 
-CONTEXT_TOKENS = 2048
-GAMMAS = (1, 2, 3, 4, 5, 6, 8, 12, 15)
-PREFILL_LENGTHS = (16, 64, 256, 512, 1024)
-
-
-Work = Callable[[], Any]
-
-
-# ── clocks ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def wall_ms(device: str, work: Work, repeats: int) -> float:
-    """The median time from call to the device being idle."""
-    return fused_round.elapsed_ms(device, work, repeats)
+BUDGET_S = 540.0
+PARTS = (  # in order of worth
+    Part("bandwidth", "gpu", 15, "copy and read bandwidth: the limit"),
+    Part("passes", "passes", 105, "passes by rows: 0.5B, 1.5B and 7B in bf16 and nf4"),
+    Part("kernels", "passes:run_kernels", 40, "kernels one by one"),
+    Part("rounds", "rounds", 85, "rounds by draft length, and their fixed cost"),
+    Part("agreement", "agreement", 35, "a draft that is the target; speculative against plain"),
+    Part("tests", "engine_checks", 95, "the decoder's tests"),
+    Part("cancel", "cancel_and_memory", 25, "cancellation latency"),
+    Part("memory", "cancel_and_memory:run_memory", 20, "memory of models and caches"),
+    Part("transformers", "peers", 70, "transformers: plain, static cache, assisted, compiled"),
+    Part("real", "engine_checks:run_real", 50, "the real 0.5B, plain and with n-grams"),
+)
+NAMES = [part.name for part in PARTS]
+REPEATS, FEW_REPEATS = 20, 1
+CPU_WARNING = "a test of the script on a CPU: no figure here says anything about a GPU"
 
 
-def device_ms(device: str, work: Work, repeats: int) -> float:
-    """The time on the device, between two events around `repeats` of them in a row; on a CPU, by the clock."""
-    work()
-    idle(device)
-    if device == "cpu":
-        return wall_ms(device, work, repeats)
-    began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    began.record()
-    for _ in range(repeats):
-        work()
-    ended.record()
-    ended.synchronize()
-    return float(began.elapsed_time(ended)) / repeats
+# ── one part ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def copy_gb_per_s(device: str, repeats: int) -> float:
-    """Memory bandwidth of a plain copy, counting bytes read and bytes written."""
-    size = 2**30 if device != "cpu" else 2**26
-    source = torch.empty(size, dtype=torch.uint8, device=device)
-    into = torch.empty_like(source)
-    return 2 * size / device_ms(device, lambda: into.copy_(source), repeats) / 1e6
+def run_part(part: Part, record: Record, device: str, tiny: bool) -> None:
+    """Run a part in this process."""
+    from benchmarks.speed.gpu import timing
+
+    timing.guard_memory(device)
+    repeats = FEW_REPEATS if tiny else REPEATS
+    if part.name == "bandwidth":
+        limit = timing.bandwidth(device, repeats, lambda name, value: record.put(name, value=value))
+        record.put("limit_gb_per_s", value=round(limit.gb_per_s, 1))
+        record.put("cache_bytes", value=limit.cache_bytes)
+        timing.release(device)
+        return
+    figures = schedule.read(record.file).get("parts", {}).get("bandwidth", {}).get("figures", {})
+    if "limit_gb_per_s" in figures:
+        limit = timing.Limit(figures["limit_gb_per_s"], figures.get("cache_bytes", 0.0))
+    else:
+        limit = timing.bandwidth(device, repeats, lambda name, value: None)
+    module, _, function = part.module.partition(":")
+    run = getattr(importlib.import_module(f"benchmarks.speed.gpu.{module}"), function or "run")
+    run(timing.Bench(device, tiny, limit, repeats), record)
 
 
-# ── how fast is it? ──────────────────────────────────────────────────────────────────────────────────────────
+def work(file: Path, parts: Sequence[Part], options: argparse.Namespace) -> int:
+    """The worker process: describe the machine, then run the parts."""
+    import torch
+
+    tiny = options.shapes == "tiny"
+    if options.device == "cpu":
+        torch.set_num_threads(1)
+    schedule.describe(file, about(options.device))
+    ok = schedule.work(
+        file, parts, lambda part, record: run_part(part, record, options.device, tiny), options.worker_ends_s
+    )
+    return 0 if ok else 1
 
 
-def passes(
-    made: FusedRound, models: tuple[Model, str, Model], length: int, gb_per_s: float, repeats: int
-) -> dict[str, Any]:
-    """Plain step, verification by width, draft step and whole rounds, over a context of `length` tokens."""
-    draft_model, draft_format, target_model = models
-    target, device = made.target, made.target.device
-    context = prompts(target.shape.vocab, 1, length)[0]
-    target.catch_up(context[:-1])
-    made.round(context, 1, Sampling())  # both caches hold the context, and the header says where
-    target.rewind(length - 1)
+def about(device: str) -> Figures:
+    """The fields of the result file beside its parts."""
+    from datetime import datetime, timezone
 
-    def timed(decoder: CudaDecoder, rows: int) -> float:
-        start = torch.full((1,), length - 1, dtype=torch.int64, device=device)
-        slot, ids = torch.zeros_like(start), torch.ones(rows, dtype=torch.int64, device=device)
-        out = torch.zeros(rows, dtype=torch.int64, device=device)
-
-        @torch.inference_mode()
-        def work() -> None:
-            out.copy_(decoder.logits_of(ids, start, slot).argmax(dim=-1))
-
-        key = ("bench", id(decoder), rows)
-        decoder.graphs.run(key, work)
-        decoder.graphs.capture_pending()
-        return device_ms(device, partial(decoder.graphs.run, key, work), repeats)
-
-    def figure(ms: float, floor_bytes: float) -> dict[str, float]:
-        return {"ms": round(ms, 4), "percent_of_floor": round(100 * floor_bytes / gb_per_s / 1e6 / ms, 1)}
-
-    target_bytes = target_model.pass_bytes("bf16", length)
-    draft_bytes = draft_model.pass_bytes(draft_format, length)
-    width = target.widths[-1]
-    figures: dict[str, Any] = {
-        "plain_step": figure(timed(target, width), target_bytes),
-        "verify_by_rows": {rows: figure(timed(target, rows), target_bytes) for rows in range(1, 18)},
-        "draft_step": figure(timed(made.draft, 1), draft_bytes),
-        "round_by_gamma": {},
-    }
-    for gamma in (gamma for gamma in GAMMAS if gamma < width):
-        whole_ms, graph_ms = round_ms(made, context, length, gamma, repeats)
-        figures["round_by_gamma"][gamma] = {
-            **figure(whole_ms, target_bytes + gamma * draft_bytes),
-            "device_ms": round(graph_ms, 4),
-            "host_gap_ms": round(max(whole_ms - graph_ms, 0.0), 4),
-        }
-
-    def plain_round() -> None:
-        target.rewind(length - 1)
-        target.forward(context[-1:]).argmax(dim=-1).tolist()
-
-    figures["plain_round_ms"] = round(wall_ms(device, plain_round, repeats), 4)
-    return figures
+    made_utc = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    fields: Figures = {"bench": "gpu", "made_utc": made_utc, "machine": results_file.machine()}
+    fields |= {"versions": results_file.versions(), "device": device}
+    return fields | ({"warning": CPU_WARNING} if device == "cpu" else {"device_name": gpu_name()})
 
 
-def round_ms(made: FusedRound, context: Sequence[int], length: int, gamma: int, repeats: int) -> tuple[float, float]:
-    """Milliseconds of a whole round of `gamma` guesses: from call to idle, and of its graph on the device."""
-    target, device = made.target, made.target.device
+def gpu_name() -> str:
+    import torch
 
-    def once() -> None:
-        target.rewind(length - 1)
-        made.round(context, gamma, Sampling())
-
-    once()
-    made.graphs.capture_pending()
-    key = made._key(gamma, Sampling())
-    whole_ms = wall_ms(device, once, repeats)
-
-    @torch.inference_mode()
-    def on_device() -> None:
-        made.device_header = None
-        made.uplink.send([length, *context[-2:], 0, 0, 0])
-        made.graphs.run(key, partial(made._round, gamma, Sampling()))
-
-    return whole_ms, device_ms(device, on_device, repeats)
-
-
-def prefill_by_length(target: CudaDecoder, repeats: int) -> dict[int, float]:
-    """Milliseconds of a cold prompt."""
-    figures = {}
-    for length in (length for length in PREFILL_LENGTHS if length < target.context_tokens):
-        prompt = prompts(target.shape.vocab, 1, length)[0]
-
-        def once(prompt: Sequence[int] = prompt) -> None:
-            target.forget()
-            target.catch_up(prompt)
-
-        once()
-        figures[length] = round(wall_ms(target.device, once, repeats), 3)
-    return figures
-
-
-def cancel_ms(made: FusedRound, repeats: int) -> dict[str, dict[str, float]]:
-    """From setting the flag, at a random moment, to the device being idle again: in prefill, and between rounds."""
-    target, dice = made.target, torch.Generator().manual_seed(3)
-    length = min(1024, target.context_tokens - 64)
-    prompt = prompts(target.shape.vocab, 1, length)[0]
-
-    def prefill(cancel: threading.Event) -> None:
-        target.forget()
-        target.catch_up(prompt, cancel)
-
-    def rounds(cancel: threading.Event) -> None:
-        ids = list(prompt)
-        target.catch_up(ids[:-1])
-        while not cancel.is_set() and len(ids) < len(prompt) + 40:
-            guesses, accepted, token = made.round(ids, 4, Sampling())
-            ids += [*guesses[:accepted], token]
-
-    figures = {}
-    for name, work in (("prefill", prefill), ("rounds", rounds)):
-        whole_ms, late = wall_ms(target.device, partial(work, threading.Event()), 3), []
-        for _ in range(max(repeats, 5)):
-            cancel, set_s = threading.Event(), [0.0]
-
-            def set_it(cancel: threading.Event = cancel, set_s: list[float] = set_s) -> None:
-                set_s[0] = time.perf_counter()
-                cancel.set()
-
-            timer = threading.Timer(float(torch.rand(1, generator=dice)) * whole_ms / 1e3, set_it)
-            timer.start()
-            with suppress(Cancelled):
-                work(cancel)
-            idle(target.device)
-            ended_s = time.perf_counter()
-            timer.join()
-            if 0.0 < set_s[0] < ended_s:
-                late.append((ended_s - set_s[0]) * 1e3)
-        figures[name] = {
-            "p50": round(quantile(late, 0.5), 3),
-            "p99": round(quantile(late, 0.99), 3),
-            "times": len(late),
-        }
-    return figures
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values) or [0.0]
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def kernels_against_torch(made: FusedRound, length: int, repeats: int) -> dict[str, Any]:
-    """Microseconds of each kernel and of its torch function, and of the product for few rows and of cuBLAS."""
-    from speclsp.engine.model.cuda import kernels, ops
-
-    target, layer = made.target, made.target.layers[0]
-    shape, rows, device = target.shape, target.widths[-1], target.device
-    x = torch.randn((rows, shape.hidden), dtype=target.dtype, device=device)
-    q = torch.randn((rows, shape.heads, shape.head_dim), dtype=target.dtype, device=device)
-    k = torch.randn((rows, shape.kv_heads, shape.head_dim), dtype=target.dtype, device=device)
-    start, slot = (torch.tensor([at], device=device) for at in (length, 0))
-    gate_up = layer.up(x)
-    cache = target.keys[0], target.values[0]
-    calls: dict[str, Callable[[ops.Ops], Any]] = {
-        "add_norm": lambda by: by.add_norm(x, x, layer.norm_mlp.weight, shape.eps),
-        "rope_write": lambda by: by.rope_write(q, k, k, target.cos, target.sin, start, slot, *cache),
-        "attend": lambda by: by.attend(q, *cache, start, slot, target.scale),
-        "silu_mul": lambda by: by.silu_mul(gate_up),
-    }
-    figures: dict[str, Any] = {}
-    for name, call in calls.items():
-        torch_ms, triton_ms = (captured_ms(made, partial(call, by), repeats) for by in (ops.TORCH, kernels.TRITON))
-        figures[name] = {"torch_us": round(torch_ms * 1e3, 2), "triton_us": round(triton_ms * 1e3, 2)}
-    for name, linear in (("qkv", layer.qkv), ("out", layer.out), ("up", layer.up), ("head", target.head)):
-        weight, bias = linear.weight, linear.bias  # type: ignore[attr-defined]  # bf16: FloatLinear
-        rows_in = torch.randn((rows, weight.shape[1]), dtype=target.dtype, device=device)
-        cublas_ms = captured_ms(made, partial(linear, rows_in), repeats)
-        skinny_ms = captured_ms(made, partial(kernels.skinny, rows_in, weight, bias), repeats)
-        figures[f"linear {name}"] = {"cublas_us": round(cublas_ms * 1e3, 2), "skinny_us": round(skinny_ms * 1e3, 2)}
-    return figures
-
-
-def captured_ms(made: FusedRound, work: Work, repeats: int) -> float:
-    """Device time of captured work, without its launch cost."""
-
-    def quiet() -> None:
-        with torch.inference_mode():
-            work()
-
-    key = ("bench", id(work))
-    made.graphs.run(key, quiet)
-    made.graphs.capture_pending()
-    return device_ms(made.target.device, partial(made.graphs.run, key, quiet), repeats)
-
-
-# ── completions, replayed ────────────────────────────────────────────────────────────────────────────────────
-
-
-def completions(found: dict[str, Any], trace: dict[str, Any] | None) -> dict[str, Any]:
-    """Milliseconds for COMPLETION_TOKENS tokens after the prompt, from measured round times and a given acceptance."""
-    by_gamma = {gamma: entry["ms"] for gamma, entry in found["round_by_gamma"].items()}
-    modelled = {gamma: COMPLETION_TOKENS / tau(0.7, gamma) * ms for gamma, ms in by_gamma.items()}
-    best = min(modelled, key=modelled.__getitem__)
-    figures: dict[str, Any] = {
-        "plain_ms": round(found["plain_round_ms"] * COMPLETION_TOKENS, 2),
-        "alpha_0.7_modelled": {"gamma": best, "ms": round(modelled[best], 2)},
-    }
-    if trace is not None:
-        replayed = {gamma: ms * replayed_rounds(trace, gamma) for gamma, ms in by_gamma.items()}
-        best = min(replayed, key=replayed.__getitem__)
-        figures["replayed_trace"] = {
-            "acceptance": f"replayed from {trace['pair']} on a CPU; not measured on these models",
-            "gamma": best,
-            "ms": round(replayed[best], 2),
-            "by_gamma_ms": {gamma: round(ms, 2) for gamma, ms in replayed.items()},
-        }
-    return figures
+    return str(torch.cuda.get_device_name())
 
 
 # ── the whole ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def bench(name: str, device: str, gb_per_s: float, repeats: int, checked: int, with_peers: bool) -> dict[str, Any]:
-    """Everything about one pair of shapes. `checked`: prompts of the check of correctness."""
-    draft_model, draft_format, target_model = PAIRS[name]
-    if draft_format == "nf4" and find_spec("bitsandbytes") is None:
-        draft_format = "bf16"  # noted in the figures: not every GPU machine has bitsandbytes
-    models = (draft_model, draft_format, target_model)
-    vocab = min(draft_model.vocab, target_model.vocab, 151_665 if target_model.vocab > 100_000 else 10**9)
-    context_tokens = CONTEXT_TOKENS if device != "cpu" else 512
-    length = min(1024, context_tokens // 2)
-    trace = json.loads(TRACE.read_text(encoding="utf-8")) if TRACE.is_file() else None
-    target_parts = build(target_model, "bf16", device, vocab, context_tokens, seed=1)
-    draft_parts = build(draft_model, draft_format, device, vocab, context_tokens, seed=2)
-    twin = FusedRound(CudaDecoder(**target_parts), Padded(**target_parts, widths=DRAFT_WIDTHS))
-    costs, fused = fused_round.warm_up(
-        CudaDecoder(**target_parts), CudaDecoder(**draft_parts, widths=DRAFT_WIDTHS), repeats
-    )
-    assert fused is not None
-    few = device == "cpu"
-    figures: dict[str, Any] = {
-        "draft": f"{draft_model.name} {draft_format}",
-        "target": f"{target_model.name} bf16",
-        "weights": "random",
-        "context_tokens": length,
-        "correctness": correctness(fused, twin, 1 if few else checked, 24 if few else 128, vocab),
-        "costs_of_warm_up_ms": {"verify": costs.verify_ms, "draft": costs.draft_ms, "prefill": costs.prefill_ms},
-    }
-    del twin
-    figures |= passes(fused, models, length, gb_per_s, repeats)
-    figures["prefill_ms_by_tokens"] = prefill_by_length(fused.target, repeats)
-    figures["cancel_ms"] = cancel_ms(fused, 5 if few else 100)
-    figures["completion_of_32_tokens"] = completions(figures, trace)
-    if not few:
-        figures["kernels_us"] = kernels_against_torch(fused, length, repeats)
-    if with_peers:
-        del fused, target_parts, draft_parts
-        figures["transformers"] = peers(models, device, length, trace)
-    return figures
+def chosen(only: str) -> list[Part]:
+    """The parts that --only names; all of them by default. Raises InputError."""
+    names = only.split(",") if only else NAMES
+    if unknown := [name for name in names if name not in NAMES]:
+        raise InputError(f"--only {only}: there is no part {unknown[0]!r}. Parts: {', '.join(NAMES)}.")
+    return [part for part in PARTS if part.name in names]
 
 
-def report(name: str, found: dict[str, Any]) -> None:
-    """The figures, for people."""
-    print(f"\n{name}: {found['draft']} -> {found['target']}, random weights, {found['context_tokens']} tokens cached")
-    for what in ("plain_step", "draft_step"):
-        print(f"  {what:16} {found[what]['ms']:9.3f} ms  {found[what]['percent_of_floor']:5.1f} % of the floor")
-    for what in ("verify_by_rows", "round_by_gamma"):
-        for key, entry in found[what].items():
-            gap = f"  host gap {entry['host_gap_ms']:.3f} ms" if "host_gap_ms" in entry else ""
-            print(f"  {what:14} {key:2} {entry['ms']:8.3f} ms  {entry['percent_of_floor']:5.1f} %{gap}")
-    for key in (
-        "prefill_ms_by_tokens",
-        "cancel_ms",
-        "completion_of_32_tokens",
-        "kernels_us",
-        "transformers",
-        "correctness",
-    ):
-        if key in found:
-            print(f"  {key}: {json.dumps(found[key])}")
+def result_path(device: str) -> Path:
+    """gpu-<kind>.json in the directory of results."""
+    words = ["script", "test"] if device == "cpu" else gpu_name().lower().split()[1:]
+    return results_file.RESULTS / f"gpu-{'-'.join(words)}.json"
+
+
+def wrong(data: Figures) -> Iterator[str]:
+    """Results that must not be: parts that failed, impossible times, tests that failed, tokens that differ."""
+    parts = data.get("parts", {})
+    for name, entry in parts.items():
+        if entry.get("status") == FAILED:
+            yield f"{name} failed: {entry.get('why', '')}"
+        yield from (f"{name}, {row}: {why}" for row, why in refused(entry.get("figures", {})))
+    figures: dict[str, Any] = {name: entry.get("figures", {}) for name, entry in parts.items()}
+    if figures.get("agreement", {}).get("greedy", {}).get("divergences"):
+        yield "agreement: speculative decoding differs from plain decoding"
+    if failed := figures.get("tests", {}).get("failed"):
+        yield f"tests: {', '.join(failed[:5])}"
+    if figures.get("real", {}).get("identical") is False:
+        yield "real: the texts differ"
+
+
+def refused(figures: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """(row, reason) of every time below the limit."""
+    if isinstance(figures, dict):
+        if "refused" in figures:
+            yield " ".join(path), str(figures["refused"])
+        for key, value in figures.items():
+            yield from refused(value, (*path, str(key)))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks gpu`."""
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--shapes", default="0.5b-1.5b,0.5b-7b", help=f"comma-separated, of {', '.join(PAIRS)}")
-    parser.add_argument("--repeats", metavar="N", type=int, default=20, help="timings of each kind (default: 20)")
-    parser.add_argument("--prompts", metavar="N", type=int, default=20, help="checked for equal tokens (default: 20)")
-    parser.add_argument("--no-peers", action="store_true", help="without transformers beside it")
+    parser.add_argument("--shapes", default="real", choices=("real", "tiny"), help="tiny: a test of this script")
+    parser.add_argument("--only", metavar="PART,...", default="", help=f"parts to run, of {', '.join(NAMES)}")
+    parser.add_argument(
+        "--budget-s", metavar="S", type=float, default=BUDGET_S, help=f"seconds of the whole run ({BUDGET_S:g})"
+    )
+    parser.add_argument("--worker-ends-s", type=float, default=0.0, help=argparse.SUPPRESS)
 
 
 def main(options: argparse.Namespace) -> int:
-    """Exit code 1 when a result is not bit-identical, 2 when there is no GPU."""
-    if options.device == "cuda" and not torch.cuda.is_available():
-        raise EngineError(
-            f"torch {torch.__version__} sees no GPU, and these are a GPU's figures: run this where there is one, "
-            "or test the script itself with --device cpu --shapes tiny."
-        )
-    repeats = options.repeats
-    if options.device == "cpu":
-        repeats = 2
-        torch.set_num_threads(1)
-    gb_per_s = copy_gb_per_s(options.device, repeats)
-    figures: dict[str, Any] = {"device": options.device, "copy_gb_per_s": round(gb_per_s, 1), "pairs": {}}
-    if options.device == "cpu":
-        figures["warning"] = "a test of the script on a CPU: no figure here says anything about a GPU"
-    for name in options.shapes.split(","):
-        figures["pairs"][name] = bench(name, options.device, gb_per_s, repeats, options.prompts, not options.no_peers)
-        report(name, figures["pairs"][name])
-    words = torch.cuda.get_device_name().lower().split()[1:] if options.device == "cuda" else ["script", "test"]
-    file = results_file.write("gpu", figures, f"gpu-{'-'.join(words)}")
+    """Exit code 1 when something is wrong, 2 when there is no GPU."""
+    parts = chosen(options.only)
+    if options.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise EngineError(
+                f"torch {torch.__version__} sees no GPU, and these are a GPU's figures: run this where there is one, "
+                "or test the script itself with --device cpu --shapes tiny."
+            )
+    file = result_path(options.device)
+    if options.worker_ends_s:
+        return work(file, parts, options)
+
+    def command(names: Sequence[str], ends_s: float) -> list[str]:
+        flags = ["--device", options.device, "--shapes", options.shapes, "--results", os.fspath(results_file.RESULTS)]
+        return schedule.worker_command(["gpu", *flags, "--only", ",".join(names), "--worker-ends-s", repr(ends_s)])
+
+    schedule.supervise(file, parts, command, options.budget_s)
+    data = schedule.read(file)
+    for part in parts:
+        entry = data["parts"][part.name]
+        print(f"{part.name:14} {entry['status']:8} {entry.get('wall_s', 0.0):6.1f} s  {entry.get('why', '')}")
+        for row in entry.get("skipped", []):
+            print(f"{'':14} not measured: {row}")
+    problems = list(wrong(data))
     print(f"\nwritten: {file}")
-    checks = [pair["correctness"] for pair in figures["pairs"].values()]
-    right = all(check["draft_is_target"]["in_full"] and check["greedy"]["divergences"] == 0 for check in checks)
-    print("correct" if right else "NOT bit-identical: see correctness above")
-    return 0 if right else 1
+    print("\n".join(problems) if problems else "nothing failed")
+    return 1 if problems else 0

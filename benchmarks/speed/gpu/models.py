@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from benchmarks.speed.gpu.timing import MOST_GIB, Bench
 from speclsp.engine.loading import nf4_linear
-from speclsp.engine.model.cuda.cuda_decoder import TARGET_WIDTHS, CudaDecoder
+from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
 from speclsp.engine.model.decoder import Layer, ModelShape, Norm
+
+BYTES = {"bf16": 2.0, "nf4": 0.5 + 4 / 64}  # of a weight in a linear; nf4 has a float32 scale for 64 weights
+SPARE_BYTES = 4 * 2**30  # graphs, logits and the weights being quantized
 
 
 @dataclass(frozen=True)
@@ -35,19 +40,68 @@ class Model:
 
     def pass_bytes(self, number_format: str, length: int) -> float:
         """Bytes that one pass must read: weights, and the KV of `length` tokens."""
-        weights = self.layer_parameters * {"bf16": 2.0, "nf4": 0.5 + 4 / 64, "fp32": 4.0}[number_format]
-        return weights + self.hidden * self.vocab * 2 + 4.0 * self.layers * self.kv_heads * self.head_dim * length
+        weights = self.layer_parameters * BYTES[number_format]
+        return weights + self.hidden * self.vocab * 2 + self.kv_bytes * length
+
+    @property
+    def kv_bytes(self) -> float:
+        """Of one token."""
+        return 4.0 * self.layers * self.kv_heads * self.head_dim
+
+    def memory_bytes(self, number_format: str, tokens: int = 4096) -> float:
+        """Bytes of the weights and of a cache of `tokens`; an untied embedding is a second head."""
+        heads = 1 if self.tied else 2
+        return self.pass_bytes(number_format, tokens) + (heads - 1) * self.hidden * self.vocab * 2
 
 
 HALF = Model("0.5b", 896, 4864, 24, 14, 2, 64, 151_936, True)
 ONE_AND_A_HALF = Model("1.5b", 1536, 8960, 28, 12, 2, 128, 151_936, True)
 SEVEN = Model("7b", 3584, 18_944, 28, 28, 4, 128, 152_064, False)
 TINY = Model("tiny", 128, 256, 3, 4, 2, 32, 1000, True)
-PAIRS = {  # name -> draft, its number format, target
-    "0.5b-1.5b": (HALF, "nf4", ONE_AND_A_HALF),
-    "0.5b-7b": (HALF, "nf4", SEVEN),
-    "tiny": (replace(TINY, name="tiny-draft", layers=1), "bf16", TINY),
-}
+TINY_DRAFT = replace(TINY, name="tiny-draft", layers=1)
+CONTEXT_TOKENS = 2048  # of a cache; 1024 of them are filled
+REAL_VOCAB = 151_665  # tokens of Qwen2.5-Coder; the head's rows beyond it are padding
+
+
+def models_of(bench: Bench) -> tuple[Model, ...]:
+    """The models of a run, smallest first."""
+    return (TINY,) if bench.tiny else (HALF, ONE_AND_A_HALF, SEVEN)
+
+
+def pairs_of(bench: Bench) -> dict[str, tuple[Model, Model]]:
+    """{name: draft and target}."""
+    if bench.tiny:
+        return {"tiny": (TINY_DRAFT, TINY)}
+    return {"0.5b-1.5b": (HALF, ONE_AND_A_HALF), "0.5b-7b": (HALF, SEVEN)}
+
+
+def context_of(bench: Bench) -> tuple[int, int]:
+    """(tokens that a cache has room for, tokens that it holds)."""
+    return (512, 128) if bench.tiny else (CONTEXT_TOKENS, 1024)
+
+
+def missing(bench: Bench, *parts: tuple[Model, str]) -> str:
+    """The reason why models in these number formats cannot be built here; "" if they can."""
+    if any(number_format == "nf4" for _, number_format in parts) and find_spec("bitsandbytes") is None:
+        return "bitsandbytes is not installed"
+    if bench.on_gpu():
+        free = min(torch.cuda.mem_get_info()[0], MOST_GIB * 2**30 - torch.cuda.memory_allocated())
+        need = sum(model.memory_bytes(number_format) for model, number_format in parts) + SPARE_BYTES
+        if need > free:
+            return f"it needs {need / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free"
+    return ""
+
+
+def decoder(bench: Bench, model: Model, number_format: str, *, draft: bool = False, slots: int = 1) -> CudaDecoder:
+    """A decoder of random weights."""
+    widths = DRAFT_WIDTHS if draft else NF4_TARGET_WIDTHS if number_format == "nf4" else TARGET_WIDTHS
+    return CudaDecoder(**build(bench, model, number_format, slots=slots, seed=2 if draft else 1), widths=widths)
+
+
+def prompt(vocab: int, length: int, seed: int = 1) -> list[int]:
+    """Random tokens."""
+    dice = torch.Generator().manual_seed(seed)
+    return torch.randint(0, vocab, (length,), generator=dice).tolist()
 
 
 class Padded(CudaDecoder):
@@ -59,8 +113,9 @@ class Padded(CudaDecoder):
         return logits[rows - 1 : rows] if last_only else logits[:rows]
 
 
-def build(model: Model, number_format: str, device: str, vocab: int, context_tokens: int, seed: int) -> dict[str, Any]:
+def build(bench: Bench, model: Model, number_format: str, *, slots: int = 1, seed: int = 1) -> dict[str, Any]:
     """A CudaDecoder's arguments: random weights in the model's shape, on the device."""
+    device, context_tokens, vocab = bench.device, context_of(bench)[0], min(model.vocab, REAL_VOCAB)
     dice = torch.Generator(device=device).manual_seed(seed)
 
     def weight(out: int, inside: int) -> Tensor:
@@ -90,5 +145,5 @@ def build(model: Model, number_format: str, device: str, vocab: int, context_tok
     )  # fmt: skip
     return {
         "shape": shape, "layers": layers, "embedding": embedding, "norm": ones, "head": head,
-        "context_tokens": context_tokens, "device": device, "dtype": torch.bfloat16, "slots": 1,
+        "context_tokens": context_tokens, "device": device, "dtype": torch.bfloat16, "slots": slots,
     }  # fmt: skip

@@ -1,70 +1,107 @@
-"""transformers on the same shapes and the same GPU: its compiled static-cache generate, and its assisted generation."""
+"""transformers on the same shapes and the same GPU: plain, assisted, with a static cache, and compiled."""
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from typing import Any
 
 import torch
 
-from benchmarks.speed.gpu.models import Model
-from benchmarks.speed.gpu.trace import COMPLETION_TOKENS, replayed_rounds
+from benchmarks.speed.gpu import timing
+from benchmarks.speed.gpu.models import Model, context_of, missing, pairs_of
+from benchmarks.speed.gpu.schedule import Record
+from benchmarks.speed.gpu.timing import Bench, idle
+from benchmarks.speed.gpu.trace import COMPLETION_TOKENS, TRACE, replayed_rounds
 from speclsp.engine.loading import nf4_linear
 
 SEED = 1
+GAMMA = 5
+COMPILE_S = 45.0  # time that compiling may take, before and after
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "static": {"cache_implementation": "static", "disable_compile": True},
+    "compiled": {"cache_implementation": "static"},
+}
 
 
-def idle(device: str) -> None:
-    """Wait until the device has done all it was given."""
-    if device != "cpu":
-        torch.cuda.synchronize()
+def run(bench: Bench, record: Record) -> None:
+    """Every pair without compiling, then compiled if there is time."""
+    pairs = pairs_of(bench)
+    for name, (draft_model, target_model) in pairs.items():
+        if not record.has_time(name, 10.0 if bench.on_gpu() else 0.0):
+            continue
+        if why := missing(bench, (draft_model, "bf16"), (target_model, "bf16")):
+            record.skip(name, why)
+            continue
+        pair = Generation(bench, draft_model, target_model)
+        for way in ("plain", "static"):
+            record.put(name, f"{way}_ms", value=pair.completion_ms(**WAYS[way]))
+        round_ms = pair.assisted_round_ms()
+        record.put(name, "assisted_round_ms", value=round_ms)
+        if TRACE.is_file():
+            trace = json.loads(TRACE.read_text(encoding="utf-8"))
+            replayed = {"gamma": GAMMA, "ms": round(round_ms * replayed_rounds(trace, GAMMA), 2)}
+            record.put(name, "assisted_replayed", value=replayed)
+        if bench.on_gpu() and record.has_time(f"{name}, compiled", COMPILE_S):
+            record.put(name, "compiled_ms", value=pair.completion_ms(**WAYS["compiled"]))
+        del pair
+        timing.release(bench.device)
 
 
-def peers(models: tuple[Model, str, Model], device: str, length: int, trace: dict[str, Any] | None) -> dict[str, Any]:
-    """transformers' static-cache compiled generate and its assisted generation: same shapes, lengths and machine."""
+class Generation:
+    """A draft and a target of random weights in transformers, with a random prompt."""
+
+    def __init__(self, bench: Bench, draft: Model, target: Model) -> None:
+        self.bench = bench
+        self.target, self.draft = (transformers_model(shape, bench.device) for shape in (target, draft))
+        length = context_of(bench)[1]
+        dice = torch.Generator().manual_seed(SEED)
+        self.ids = torch.randint(0, min(1000, target.vocab), (1, length), generator=dice).to(bench.device)
+        self.tokens, self.times = (4, 1) if bench.tiny else (COMPLETION_TOKENS, 3)
+
+    def generate_ms(self, tokens: int, **options: Any) -> float:
+        """Milliseconds, from call to idle."""
+        idle(self.bench.device)
+        began_s = time.perf_counter()
+        with torch.inference_mode():
+            self.target.generate(
+                self.ids, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False,
+                attention_mask=torch.ones_like(self.ids), **options,
+            )  # fmt: skip
+        idle(self.bench.device)
+        return (time.perf_counter() - began_s) * 1e3
+
+    def decode_ms(self, **options: Any) -> float:
+        """Of the tokens after the first: prefill and setting up are taken off."""
+        for tokens in (self.tokens, self.tokens, 1):  # compiles, and compiles again
+            self.generate_ms(tokens, **options)
+        whole = statistics.median(self.generate_ms(self.tokens, **options) for _ in range(self.times))
+        return whole - statistics.median(self.generate_ms(1, **options) for _ in range(self.times))
+
+    def completion_ms(self, **options: Any) -> float:
+        """Of COMPLETION_TOKENS tokens."""
+        return round(self.decode_ms(**options) * COMPLETION_TOKENS / (self.tokens - 1), 2)
+
+    def assisted_round_ms(self) -> float:
+        """A round of assisted generation. With random weights a round yields one token."""
+        generation = self.draft.generation_config
+        generation.num_assistant_tokens, generation.num_assistant_tokens_schedule = GAMMA, "constant"
+        generation.assistant_confidence_threshold = 0.0
+        return round(self.decode_ms(assistant_model=self.draft) / (self.tokens - 1), 3)
+
+
+def transformers_model(shape: Model, device: str) -> Any:
+    """Random weights in a model's shape."""
     with nf4_linear.quiet_imports():
         from transformers import AutoConfig, AutoModelForCausalLM
 
-    def model(shape: Model) -> Any:
-        config = AutoConfig.for_model(
-            "qwen2", hidden_size=shape.hidden, intermediate_size=shape.inner, num_hidden_layers=shape.layers,
-            num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads, vocab_size=min(shape.vocab, 151_936),
-            tie_word_embeddings=shape.tied, rope_parameters={"rope_type": "default", "rope_theta": 1e6},
-            max_position_embeddings=4096, bos_token_id=None, eos_token_id=None, pad_token_id=0,
-        )  # fmt: skip
-        with torch.device(device):
-            return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
-
-    draft_model, _, target_model = models
-    target, draft = model(target_model), model(draft_model)
-    ids = torch.randint(0, 1000, (1, length), generator=torch.Generator().manual_seed(SEED)).to(device)
-    common = {"do_sample": False, "attention_mask": torch.ones_like(ids)}
-
-    def generate(tokens: int, **options: Any) -> float:
-        """Milliseconds, from call to idle."""
-        idle(device)
-        began_s = time.perf_counter()
-        with torch.inference_mode():
-            target.generate(ids, max_new_tokens=tokens, min_new_tokens=tokens, **common, **options)
-        idle(device)
-        return (time.perf_counter() - began_s) * 1e3
-
-    def decode_ms(**options: Any) -> float:
-        """Of COMPLETION_TOKENS - 1 tokens after the first: prefill and setting up are taken off."""
-        for tokens in (COMPLETION_TOKENS, COMPLETION_TOKENS, 1):  # compiles, and compiles again
-            generate(tokens, **options)
-        whole = statistics.median(generate(COMPLETION_TOKENS, **options) for _ in range(5))
-        return whole - statistics.median(generate(1, **options) for _ in range(5))
-
-    scale = COMPLETION_TOKENS / (COMPLETION_TOKENS - 1)
-    figures: dict[str, Any] = {"static_compiled_plain_ms": round(decode_ms(cache_implementation="static") * scale, 2)}
-    gamma = 5
-    generation = draft.generation_config
-    generation.num_assistant_tokens, generation.num_assistant_tokens_schedule = gamma, "constant"
-    generation.assistant_confidence_threshold = 0.0
-    round_ms = decode_ms(assistant_model=draft) / (COMPLETION_TOKENS - 1)  # random weights: a round yields one token
-    figures["assisted"] = {"gamma": gamma, "round_ms_at_most": round(round_ms, 3)}
-    if trace is not None:
-        figures["assisted"]["replayed_trace_ms"] = round(round_ms * replayed_rounds(trace, gamma), 2)
-    return figures
+    config = AutoConfig.for_model(
+        "qwen2", hidden_size=shape.hidden, intermediate_size=shape.inner, num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads, vocab_size=min(shape.vocab, 151_936),
+        tie_word_embeddings=shape.tied, rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        max_position_embeddings=4096, bos_token_id=None, eos_token_id=None, pad_token_id=0,
+    )  # fmt: skip
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()

@@ -1,0 +1,215 @@
+"""Equal tokens: a draft that is the target, with its first difference explained; speculative against plain decoding.
+
+A draft with the target's weights and the target's width of pass accepts everything if both caches hold the same bits.
+The token before the last one of a prompt is the exception: the target computes it in a wide pass of prefill, and the
+draft in the first pass of a round. Three ways to fill the caches separate the causes:
+
+    engine     as in a completion
+    boundary   that token by a pass of a round in the target too: in full, if only it differed
+    narrow     the whole prompt by passes of a round: in full, if a row's bits depend on no other row
+
+The first rejected guess names its position, the two most probable tokens of both models with their logits, and the
+first entry in which the caches differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.speed.gpu import timing
+from benchmarks.speed.gpu.models import Padded, build, missing, pairs_of, prompt
+from benchmarks.speed.gpu.schedule import NotMeasurable, Record
+from benchmarks.speed.gpu.timing import Bench
+from speclsp.engine.decoding.accept import Sampling
+from speclsp.engine.decoding.fused_round import FusedRound
+from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, CudaDecoder
+
+GAMMA = 5
+GREEDY_GAMMAS = (1, 4, 8)
+PROMPT_TOKENS = 100
+
+
+def run(bench: Bench, record: Record) -> None:
+    """Both checks on the smallest target."""
+    _, model = next(iter(pairs_of(bench).values()))
+    if why := missing(bench, (model, "bf16")):
+        raise NotMeasurable(why)
+    weights = build(bench, model, "bf16")
+    twin = FusedRound(CudaDecoder(**weights), Padded(**weights, widths=DRAFT_WIDTHS))
+    record.put("model", value=f"{model.name} bf16")
+    prompts, tokens = (1, 24) if bench.tiny else (4, 96)
+    texts = [prompt(twin.target.shape.vocab, PROMPT_TOKENS, seed) for seed in range(1, prompts + 1)]
+    for name, fill in FILLS.items():
+        if record.has_time(f"draft_is_target, {name}", 2.0 if bench.on_gpu() else 0.0):
+            record.put("draft_is_target", name, value=draft_is_target(twin, texts, tokens, fill))
+    if record.has_time("greedy", 2.0 if bench.on_gpu() else 0.0):
+        record.put("greedy", value=greedy(twin, texts, tokens))
+    del twin, weights
+    timing.release(bench.device)
+
+
+# ── ways to fill the caches with a prompt ────────────────────────────────────────────────────────────────────
+
+
+def as_in_a_completion(pair: FusedRound, ids: Sequence[int]) -> None:
+    pair.target.catch_up(ids[:-1])
+
+
+def boundary_by_a_round(pair: FusedRound, ids: Sequence[int]) -> None:
+    pair.target.catch_up(ids[:-2])
+    pair.target.forward(ids[-2:-1])
+
+
+def all_by_rounds(pair: FusedRound, ids: Sequence[int]) -> None:
+    pair.target.forward(ids[:-1])
+    pair.draft.forward(ids[:-2])
+
+
+FILLS: dict[str, Callable[[FusedRound, Sequence[int]], None]] = {
+    "engine": as_in_a_completion,
+    "boundary": boundary_by_a_round,
+    "narrow": all_by_rounds,
+}
+
+
+# ── the draft that is the target ─────────────────────────────────────────────────────────────────────────────
+
+
+def draft_is_target(
+    twin: FusedRound, texts: Sequence[Sequence[int]], tokens: int, fill: Callable[[FusedRound, Sequence[int]], None]
+) -> dict[str, Any]:
+    """Guesses and accepted ones over all texts, and the first difference."""
+    drafted = accepted = 0
+    difference: dict[str, Any] | None = None
+    for text in texts:
+        twin.target.forget()
+        twin.draft.forget()
+        fill(twin, text)
+        ids = list(text)
+        while len(ids) < len(text) + tokens:
+            guesses, count, token = twin.round(ids, GAMMA, Sampling())
+            if count < len(guesses) and difference is None:
+                difference = first_difference(twin, ids, guesses, count, token) | {"prompt_tokens": len(text)}
+            ids += [*guesses[:count], token]
+            drafted, accepted = drafted + len(guesses), accepted + count
+    return {
+        "drafted": drafted,
+        "accepted": accepted,
+        "in_full": drafted == accepted,
+        "first_difference": difference,
+    }
+
+
+@torch.inference_mode()
+def first_difference(
+    pair: FusedRound, ids: Sequence[int], guesses: Sequence[int], accepted: int, token: int
+) -> dict[str, Any]:
+    """The rejected guess of a round after `ids`: both models' logits at its position, and their caches' difference."""
+    text = [*ids, *guesses[:accepted]]
+    target, draft, width = pair.target, pair.draft, pair.rows
+    caches = first_cache_difference(target, draft, len(text) - 1)
+    alone = row_of(target, [text[-1]], len(text) - 1, 0, width)
+    in_pass = row_of(target, [ids[-1], *guesses], len(ids) - 1, accepted, width)
+    of_draft = row_of(draft, [text[-1]], len(text) - 1, 0, 1)
+    return {
+        "position": len(text),
+        "guess_of_the_round": accepted + 1,
+        "guess": guesses[accepted],
+        "choice": token,
+        "number_format": str(target.dtype).removeprefix("torch."),
+        "rows": {"target": width, "draft": width if isinstance(draft, Padded) else 1},
+        "draft_top_two": top_two(of_draft),
+        "target_top_two": top_two(in_pass),
+        "largest_logit_difference": float((of_draft - in_pass).abs().max()),
+        "row_depends_on_its_place": not torch.equal(alone, in_pass),
+        "repeated_draft_gives_the_guess": int(of_draft.argmax()) == guesses[accepted],
+        "caches": caches,
+    }
+
+
+def row_of(decoder: CudaDecoder, tokens: Sequence[int], start: int, row: int, width: int) -> Tensor:
+    """Logits of one row of a pass over `tokens`, padded to `width`; entries beyond the cached text are overwritten."""
+    padded = torch.tensor([*tokens, *[0] * (width - len(tokens))], device=decoder.device)
+    at, slot = (torch.tensor([number], device=decoder.device) for number in (start, decoder.slot))
+    return decoder.logits_of(padded, at, slot)[row].clone()
+
+
+def top_two(logits: Tensor) -> list[list[float]]:
+    """[token, logit] of the two most probable tokens."""
+    best = logits.topk(2)
+    return [[int(token), float(logit)] for token, logit in zip(best.indices, best.values, strict=True)]
+
+
+def first_cache_difference(target: CudaDecoder, draft: CudaDecoder, tokens: int) -> dict[str, Any] | None:
+    """The first of `tokens` positions whose keys or values differ between the caches of equal models; None: no such."""
+    pairs = [
+        (of_target[:, target.slot, :, :tokens], of_draft[:, draft.slot, :, :tokens])
+        for of_target, of_draft in ((target.keys, draft.keys), (target.values, draft.values))
+    ]
+    unequal = torch.stack([(left != right).any(dim=-1).any(dim=1) for left, right in pairs]).any(
+        dim=0
+    )  # [layers, tokens]
+    positions = unequal.any(dim=0).nonzero()[:, 0].tolist()
+    if not positions:
+        return None
+    position = positions[0]
+    layer = int(unequal[:, position].nonzero()[0, 0])
+    largest = max(float((left - right)[:, :, position].abs().max()) for left, right in pairs)
+    return {"position": position, "layer": layer, "largest": largest, "positions": len(positions)}
+
+
+# ── speculative against plain decoding ───────────────────────────────────────────────────────────────────────
+
+
+def greedy(pair: FusedRound, texts: Sequence[Sequence[int]], tokens: int) -> dict[str, Any]:
+    """Tokens of speculative decoding that differ from plain decoding's, and the plain margins there."""
+    divergences = compared = accepted = 0
+    margins: list[float] = []
+    for text in texts:
+        expected, ahead = plainly(pair.target, text, tokens)
+        for gamma in GREEDY_GAMMAS:
+            done = 0
+            while done < tokens:  # after a divergence, go on from the plain text
+                actual, count = speculated(pair, [*text, *expected[:done]], gamma, tokens - done)
+                same = next((i for i, token in enumerate(actual) if token != expected[done + i]), len(actual))
+                if same < len(actual):
+                    divergences += 1
+                    margins.append(ahead[done + same])
+                done, accepted = done + same + 1, accepted + count
+            compared += tokens
+    return {
+        "tokens": compared,
+        "accepted": accepted,
+        "divergences": divergences,
+        "widest_margin_at_a_divergence": round(max(margins, default=0.0), 4),
+    }
+
+
+def speculated(pair: FusedRound, ids: Sequence[int], gamma: int, tokens: int) -> tuple[list[int], int]:
+    """(`tokens` new tokens in rounds of `gamma` guesses from cold caches, accepted guesses)."""
+    pair.target.forget()
+    pair.draft.forget()
+    pair.target.catch_up(ids[:-1])
+    text, accepted = list(ids), 0
+    while len(text) < len(ids) + tokens:
+        guesses, count, token = pair.round(text, gamma, Sampling())
+        text += [*guesses[:count], token]
+        accepted += count
+    return text[len(ids) :][:tokens], accepted
+
+
+def plainly(target: CudaDecoder, ids: Sequence[int], tokens: int) -> tuple[list[int], list[float]]:
+    """(`tokens` new tokens one by one, from a cold cache; the margin of each over the second best)."""
+    target.forget()
+    target.catch_up(ids[:-1])
+    text, margins = list(ids), []
+    for _ in range(tokens):
+        logits = target.forward(text[-1:])[0]
+        best = logits.topk(2).values
+        text.append(int(logits.argmax()))
+        margins.append(float(best[0] - best[1]))
+    return text[len(ids) :], margins

@@ -1,0 +1,199 @@
+"""Parts of the GPU benchmark: budgets, isolation, and the result file that grows; then the whole command on a CPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import results_file
+from benchmarks.speed.gpu import gpu, schedule
+from benchmarks.speed.gpu.schedule import DONE, FAILED, NOT_RUN, STOPPED, Part, Record
+from speclsp.errors import InputError
+
+
+def part(name: str, budget_s: float = 60.0) -> Part:
+    return Part(name, "nothing", budget_s, f"the part {name}")
+
+
+def entries(file: Path) -> dict[str, Any]:
+    parts: dict[str, Any] = json.loads(file.read_text("utf-8"))["parts"]
+    return parts
+
+
+def measure(which: Part, record: Record) -> None:
+    if which.name == "broken":
+        record.put("before", value=1)
+        raise RuntimeError("the device is gone\nand more")
+    if which.name == "absent":
+        raise schedule.NotMeasurable("the weights are not here")
+    record.put("rows", "1", value={"ms": 2.0})
+
+
+def worker(file: Path, names: Sequence[str], ends_s: float | None = None) -> bool:
+    ends_s = time.monotonic() + 600 if ends_s is None else ends_s
+    return schedule.work(file, [part(name) for name in names], measure, ends_s)
+
+
+def test_a_failed_part_keeps_its_rows_and_ends_its_worker(tmp_path: Path):
+    file = tmp_path / "gpu.json"
+    assert not worker(file, ["first", "broken", "later"])
+    assert entries(file)["first"]["status"] == DONE
+    assert entries(file)["broken"]["figures"] == {"before": 1}
+    assert (entries(file)["broken"]["status"], entries(file)["broken"]["why"]) == (
+        FAILED,
+        "RuntimeError: the device is gone",
+    )
+    assert "later" not in entries(file), "a new worker runs it"
+
+
+def test_a_part_that_cannot_run_here_says_why_and_does_not_end_the_worker(tmp_path: Path):
+    file = tmp_path / "gpu.json"
+    assert worker(file, ["absent", "first"])
+    assert (entries(file)["absent"]["status"], entries(file)["absent"]["why"]) == (NOT_RUN, "the weights are not here")
+    assert entries(file)["first"]["status"] == DONE
+
+
+def test_a_second_run_adds_its_part_and_keeps_the_others(tmp_path: Path):
+    file = tmp_path / "gpu.json"
+    worker(file, ["first", "second"])
+    before = entries(file)["first"]
+    worker(file, ["third", "second"])
+    assert entries(file)["first"] == before
+    assert set(entries(file)) == {"first", "second", "third"}
+
+
+def test_a_part_without_time_is_recorded_as_not_run(tmp_path: Path):
+    file = tmp_path / "gpu.json"
+    assert worker(file, ["first"], ends_s=time.monotonic())
+    assert entries(file)["first"]["status"] == NOT_RUN
+    assert "budget" in entries(file)["first"]["why"]
+
+
+def test_a_row_without_time_is_listed(tmp_path: Path):
+    file = tmp_path / "gpu.json"
+    record = Record(file, part("first", 9), until_s=time.monotonic() - 1)
+    assert not record.has_time("7b bf16, 16 rows")
+    assert entries(file)["first"]["skipped"] == ["7b bf16, 16 rows: the part's budget of 9 s was used up"]
+
+
+# ── the supervisor, with real processes ──────────────────────────────────────────────────────────────────────
+
+WORKER = """
+import os, sys, time
+from pathlib import Path
+from benchmarks.speed.gpu import schedule
+from benchmarks.speed.gpu.schedule import Part
+
+def run(part, record):
+    record.put("row", value=1)
+    if part.name == "crash":
+        os._exit(9)
+    if part.name == "fail":
+        raise ValueError("no")
+    if part.name == "hang":
+        time.sleep(600)
+
+parts = [Part(name, "", 0.5 if name == "hang" else 60, "") for name in sys.argv[2].split(",")]
+sys.exit(0 if schedule.work(Path(sys.argv[1]), parts, run, float(sys.argv[3])) else 1)
+"""
+
+
+def test_a_crash_a_failure_and_a_hang_cost_one_part_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(schedule, "GRACE_S", 0.2)
+    monkeypatch.setenv("PYTHONPATH", os.fspath(results_file.CHECKOUT))
+    file, names = tmp_path / "gpu.json", ["a", "crash", "b", "fail", "c", "hang", "d"]
+
+    def command(left: Sequence[str], ends_s: float) -> list[str]:
+        return [sys.executable, "-c", WORKER, os.fspath(file), ",".join(left), repr(ends_s)]
+
+    schedule.supervise(file, [part(name) for name in names], command, 120.0)
+    statuses = {name: entry["status"] for name, entry in entries(file).items()}
+    assert statuses == {"a": DONE, "crash": FAILED, "b": DONE, "fail": FAILED, "c": DONE, "hang": STOPPED, "d": DONE}
+    assert entries(file)["crash"]["why"] == "its process ended with code 9"
+    assert all(entry["figures"] == {"row": 1} for entry in entries(file).values())
+    assert all("until_s" not in entry for entry in entries(file).values())
+
+
+def test_a_worker_that_cannot_start_is_started_once(tmp_path: Path):
+    file = tmp_path / "gpu.json"
+    schedule.supervise(file, [part("a"), part("b")], lambda left, ends_s: [sys.executable, "-c", "exit(3)"], 60.0)
+    assert {entry["status"] for entry in entries(file).values()} == {FAILED}
+    assert "code 3 before it began" in entries(file)["b"]["why"]
+
+
+# ── the command ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def script(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", "gpu", *arguments],
+        cwd=results_file.CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_every_part_runs_on_a_cpu_with_tiny_shapes(tmp_path: Path):
+    run = script("--device", "cpu", "--shapes", "tiny", "--results", str(tmp_path))
+    assert run.returncode == 0, run.stdout + run.stderr
+    file = tmp_path / "gpu-script-test.json"
+    results = json.loads(file.read_text("utf-8"))
+    assert results["device"] == "cpu" and "no figure here says anything about a GPU" in results["warning"]
+    assert {name: entry["status"] for name, entry in results["parts"].items()} == dict.fromkeys(gpu.NAMES, DONE)
+    figures = {name: entry["figures"] for name, entry in results["parts"].items()}
+    assert list(figures["passes"]["tiny bf16"]["rows"]) == ["1", "2", "4", "8", "16"]
+    assert "fixed_ms" in figures["rounds"]["tiny, nf4 draft"]["fixed_cost"]
+    assert (
+        "not measured on these models" in figures["rounds"]["tiny, bf16 draft"]["completion"]["replayed"]["acceptance"]
+    )
+    assert all(of["in_full"] for of in figures["agreement"]["draft_is_target"].values())
+    assert figures["agreement"]["greedy"]["divergences"] == 0
+    assert figures["tests"]["passed"] == figures["tests"]["tests"] > 0
+    assert figures["real"]["identical"]
+    assert sum(part.budget_s for part in gpu.PARTS) <= gpu.BUDGET_S == 9 * 60
+
+
+def test_without_a_gpu_the_benchmark_ends_with_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    run = script()
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "sees no GPU" in run.stderr and run.stderr.count("\n") == 1
+
+
+def test_an_unknown_part_is_an_error_that_lists_the_parts():
+    with pytest.raises(InputError, match=r"no part 'f'.*passes, kernels"):
+        gpu.chosen("passes,f")
+    assert [chosen.name for chosen in gpu.chosen("real,passes")] == ["passes", "real"], "in order of worth"
+
+
+def test_the_exit_code_counts_failures_impossible_times_and_different_tokens():
+    good: dict[str, Any] = {"parts": {"real": {"status": DONE, "figures": {"identical": True}}}}
+    assert list(gpu.wrong(good)) == []
+    bad: dict[str, Any] = {
+        "parts": {
+            "kernels": {"status": DONE, "figures": {"1.5b": {"head": {"ms": 0.01, "refused": "impossible"}}}},
+            "agreement": {"status": DONE, "figures": {"greedy": {"divergences": 1}}},
+            "tests": {"status": DONE, "figures": {"failed": ["test_x"]}},
+            "real": {"status": FAILED, "why": "out of memory", "figures": {"identical": False}},
+        }
+    }
+    assert len(list(gpu.wrong(bad))) == 5
+
+
+def test_the_flags_are_read():
+    parser = argparse.ArgumentParser()
+    gpu.add_arguments(parser)
+    options = parser.parse_args(["--only", "real", "--budget-s", "60"])
+    assert (options.only, options.budget_s, options.device) == ("real", 60.0, "cuda")

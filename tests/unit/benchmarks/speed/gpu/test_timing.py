@@ -1,0 +1,93 @@
+"""The law of possible times, the fixed cost of a round, and graphs keyed by name."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.speed.gpu.models import ONE_AND_A_HALF
+from benchmarks.speed.gpu.timing import Limit, NotCaptured, captured_ms, fixed_cost
+from speclsp.engine.model.cuda.graphs import CudaGraphs
+
+H200 = Limit(gb_per_s=4094.3, cache_bytes=60e6)
+HEAD_BYTES, UP_BYTES = (2.0 * ONE_AND_A_HALF.hidden * out for out in (ONE_AND_A_HALF.vocab, 2 * ONE_AND_A_HALF.inner))
+VOID_US = {  # of gpu-h200.json before graphs had names: every row timed one and the same kernel
+    "head, cublas": (9.8, HEAD_BYTES),
+    "head, skinny": (8.92, HEAD_BYTES),
+    "up, cublas": (10.01, UP_BYTES),
+    "up, skinny": (9.11, UP_BYTES),
+}
+
+
+@pytest.mark.parametrize("name", VOID_US)
+def test_the_void_rows_are_refused(name: str):
+    time_us, read_bytes = VOID_US[name]
+    row = H200.row(time_us / 1e3, read_bytes, read_bytes * ONE_AND_A_HALF.layers)
+    assert "impossible" in row["refused"]
+    assert "percent_of_limit" not in row
+
+
+@given(st.floats(2e8, 1e11), st.floats(0.01, 100.0))
+def test_a_time_is_refused_below_the_limit_and_has_a_share_of_at_most_all_above_it(read_bytes: float, factor: float):
+    row = H200.row(H200.least_ms(read_bytes) * factor, read_bytes)
+    assert ("refused" in row) != ("percent_of_limit" in row)
+    if factor > 1.0:
+        assert 0 <= row["percent_of_limit"] <= 100
+    elif factor < 0.98:
+        assert "refused" in row
+
+
+def test_data_that_fits_the_cache_has_no_share_and_is_not_refused():
+    assert H200.row(0.001, 30e6) == {"ms": 0.001}
+    assert "percent_of_limit" in H200.row(0.01, 30e6, all_bytes=28 * 30e6), "each layer reads its own"
+    assert H200.row(0.001, 0.0) == {"ms": 0.001}
+
+
+@given(st.floats(0.1, 20.0), st.floats(0.01, 5.0), st.floats(0.0, 2.0))
+def test_the_fixed_cost_of_exact_rounds_is_found(verify: float, draft: float, fixed: float):
+    split = fixed_cost({gamma: verify + gamma * draft + fixed for gamma in (1, 2, 4, 8)}, verify)
+    assert split["fixed_ms"] == pytest.approx(fixed, abs=2e-4)
+    assert split["draft_step_ms"] == pytest.approx(draft, abs=2e-4)
+    assert split["worst_ms"] == pytest.approx(0, abs=2e-4)
+
+
+def test_the_fixed_cost_of_the_first_session_on_an_h200():
+    on_device = {1: 3.0432, 2: 4.0294, 3: 5.0174, 4: 6.0061, 5: 6.9913, 6: 7.9811, 8: 9.9654}
+    assert fixed_cost(on_device, 1.6256)["fixed_ms"] == pytest.approx(0.43, abs=0.01)
+
+
+def test_a_round_that_does_not_follow_the_line_shows_in_the_worst_distance():
+    assert fixed_cost({1: 3.0, 2: 4.0, 3: 9.0}, 1.0)["worst_ms"] > 0.5
+
+
+def recording(log: list[str]) -> CudaGraphs:
+    def record(work: Any) -> Any:
+        work()
+        name = log[-1]
+        return lambda: log.append(f"replay {name}")
+
+    return CudaGraphs(lambda: record)
+
+
+def test_each_name_has_a_graph_of_its_own_even_after_the_work_before_it_is_freed():
+    log: list[str] = []
+    graphs = recording(log)
+    for name in ("a", "b", "c"):
+        captured_ms(graphs, name, lambda name=name: log.append(name), "cpu", 1)  # type: ignore[misc]
+        gc.collect()
+        assert log[-1] == f"replay {name}"
+    with pytest.raises(ValueError, match="measured before"):
+        captured_ms(graphs, "a", lambda: None, "cpu", 1)
+
+
+def test_work_that_is_not_captured_has_no_time():
+    def refuse(work: Any) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    with pytest.raises(NotCaptured, match="head: its graph was not captured"):
+        captured_ms(CudaGraphs(lambda: refuse), "head", lambda: torch.ones(1), "cpu", 1)
