@@ -126,29 +126,30 @@ def newest_gpu(results: Results) -> Figures | None:
     return max(on_gpus, key=lambda data: str(data["made_utc"]), default=None)
 
 
-def on_gpu(shapes: str, *path: str) -> Callable[[Results], float | None]:
-    """A figure of the newest result on a GPU, for a draft and a target of those shapes."""
+def on_gpu(part: str, *path: str) -> Callable[[Results], float | None]:
+    """A figure of a part of the newest result on a GPU."""
 
     def read(results: Results) -> float | None:
-        return at("gpu", "pairs", shapes, *path)({"gpu": newest_gpu(results) or {}})
+        return at("gpu", "parts", part, "figures", *path)({"gpu": newest_gpu(results) or {}})
 
     return read
 
 
 def gpu_cancel(results: Results) -> float | None:
     """The slower of cancelling in a prefill and between rounds, 7B."""
-    times = [on_gpu("0.5b-7b", "cancel_ms", part, "p99")(results) for part in ("prefill", "rounds")]
+    times = [on_gpu("cancel", "0.5b-7b", work, "p99")(results) for work in ("prefill", "rounds")]
     return None if None in times else max(value for value in times if value is not None)
 
 
 def beside_assisted(results: Results) -> float | None:
     """transformers' assisted generation over ours, 7B, both with the replayed acceptance."""
-    theirs = on_gpu("0.5b-7b", "transformers", "assisted", "replayed_trace_ms")(results)
-    ours = on_gpu("0.5b-7b", "completion_of_32_tokens", "replayed_trace", "ms")(results)
+    theirs = on_gpu("transformers", "0.5b-7b", "assisted_replayed", "ms")(results)
+    ours = on_gpu("rounds", LARGE_PAIR, "completion", "replayed", "ms")(results)
     return theirs / ours if theirs and ours else None
 
 
-MODELLED = ("completion_of_32_tokens", "alpha_0.7_modelled", "ms")
+LARGE_PAIR = "0.5b-7b, nf4 draft"
+MODELLED = ("rounds", LARGE_PAIR, "completion", "modelled", "ms")
 
 COLD, DECODE, FIRST, NEXT_KEY = "32 tokens, cold", "32 tokens, cold, decoding", "first token, cold", "next key, whole"
 BESIDE_PEERS = (  # kind of CPU, pair, metric, label, limit
@@ -213,11 +214,12 @@ AIMS: tuple[Aim, ...] = (
     Aim(group="Quality", what="suggestions that end with what stands there", limit=0, unit=" %",
         measured=in_percent(quality("variants", "full", "of", "all", "repeats_of_shown", "value"))),
     Aim(group="GPU", what="32 tokens, 0.5B nf4 → 7B bf16, acceptance 0.7 modelled", limit=84, unit=" ms",
-        measured=on_gpu("0.5b-7b", *MODELLED)),
-    Aim(group="GPU", what="the same, the second aim", limit=60, unit=" ms", measured=on_gpu("0.5b-7b", *MODELLED)),
+        measured=on_gpu(*MODELLED)),
+    Aim(group="GPU", what="the same, the second aim", limit=60, unit=" ms", measured=on_gpu(*MODELLED)),
     Aim(group="GPU", what="plain 7B step, share of the memory's bandwidth", limit=80, unit=" %", at_least=True,
-        measured=on_gpu("0.5b-7b", "plain_step", "percent_of_floor")),
-    Aim(group="GPU", what="plain 1.5B step", limit=1.3, unit=" ms", measured=on_gpu("0.5b-1.5b", "plain_step", "ms")),
+        measured=on_gpu("passes", "7b bf16", "rows", "16", "percent_of_limit")),
+    Aim(group="GPU", what="plain 1.5B step", limit=1.3, unit=" ms",
+        measured=on_gpu("passes", "1.5b bf16", "rows", "16", "ms")),
     Aim(group="GPU", what="cancel to stop, p99, 7B", limit=10, unit=" ms", measured=gpu_cancel),
     Aim(group="GPU", what="transformers' assisted generation ÷ ours, 7B, acceptance replayed", limit=4, unit=" x",
         at_least=True, measured=beside_assisted),

@@ -18,13 +18,13 @@ from xml.sax.saxutils import escape
 
 from benchmarks import results_file
 from benchmarks.quality.infilling import published
-from benchmarks.report import infilling_table
-from benchmarks.report.aims import CPU_KINDS, SMALL, Results
+from benchmarks.report import gpu_tables, infilling_table
+from benchmarks.report.aims import CPU_KINDS, SMALL, Results, newest_gpu
 from benchmarks.report.markdown_tables import FORMATS, NAMES, tables
 from speclsp.errors import SpeclspError
 
 DOCS = results_file.CHECKOUT / "docs"
-PAGES = ("benchmarks.md", "benchmarks-engines.md")
+PAGES = ("benchmarks.md", "benchmarks-engines.md", "gpu.md")
 WIDTH, LEFT, TOP, ROW, BAR = 820, 226, 82, 46, 28  # pixels: chart, label column, first row, row pitch, bar
 MARGIN, CHARACTER = 30, 9.6  # pixels: at the right edge with the gap before a value; widest bold character of a value
 FONT = "-apple-system, 'Segoe UI', 'Liberation Sans', Helvetica, Arial, sans-serif"
@@ -251,7 +251,40 @@ def infilling(results: Results) -> Chart:
     )
 
 
-CHARTS = {"engines": engines, "quality": quality, "typing": typing, "infilling": infilling}
+def gpu(results: Results) -> Chart:
+    """Shares of the bandwidth's limit on a GPU: passes by model, and rounds."""
+    data = newest_gpu(results) or {}
+    figures = {name: part.get("figures", {}) for name, part in data.get("parts", {}).items()}
+    rows = {
+        (f"{gpu_tables.MODELS[model]} {number_format}", f"pass of {count} token{'s' * (count != '1')}"): row
+        for number_format, counts in (("bf16", ("1", "16")), ("nf4", ("1", "8")))
+        for model in gpu_tables.MODELS
+        for count in counts
+        if (row := gpu_tables.at(figures.get("passes"), f"{model} {number_format}", "rows", count))
+    }
+    rows |= {
+        (label, "round of 4 drafted tokens"): row
+        for pair, label in gpu_tables.PAIRS.items()
+        if (row := gpu_tables.at(figures.get("rounds"), pair, "by_gamma", "4"))
+    }
+    bars = [
+        Bar(label=label, detail=detail, value=percent, text=f"{percent:.0f} %", ours=detail.startswith("pass"))
+        for (label, detail), row in rows.items()
+        if (percent := row.get("percent_of_limit")) is not None
+    ]
+    best = max(bars, key=lambda bar: bar.value)
+    return Chart(
+        title=f"The best pass, {best.label}, takes {best.text} of its time for the reads of its data",
+        subtitle="Bytes of weights and cache over the bandwidth, as a share of the time, in %. Higher is better.",
+        bars=bars,
+        notes=[
+            f"{data.get('device_name', 'GPU')}, random weights in the real shapes, 1,024 tokens cached. "
+            "Parts that are not here were not measured.",
+        ],
+    )
+
+
+CHARTS = {"engines": engines, "quality": quality, "typing": typing, "infilling": infilling, "gpu": gpu}
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -266,9 +299,21 @@ def images(results: Results) -> dict[str, str]:
     }
 
 
+def picture(name: str, chart: Chart) -> str:
+    """The chart in a page, in both themes, with its values in the alternative text."""
+    alternative = f"{chart.title}. " + ", ".join(f"{bar.label}, {bar.detail}: {bar.text}" for bar in chart.bars)
+    return (
+        "<picture>\n"
+        f'  <source media="(prefers-color-scheme: dark)" srcset="images/{name}-dark.svg">\n'
+        f'  <img src="images/{name}-light.svg" alt="{escape(alternative)}">\n'
+        "</picture>\n"
+    )
+
+
 def with_tables(page: str, results: Results) -> str:
     """The page with each table between its markers replaced."""
-    current = tables(results) | infilling_table.markdown(results)
+    current = tables(results) | infilling_table.markdown(results) | gpu_tables.markdown(results)
+    current["gpu-chart"] = picture("gpu", gpu(results))
 
     def replaced(match: re.Match[str]) -> str:
         if match[2] not in current:

@@ -246,23 +246,29 @@ def keystrokes(figure: Figure, data: Mapping[str, Any]) -> None:
 # ── benchmarks/speed/gpu/gpu.py ──────────────────────────────────────────────────────────────────────────────
 
 
-def gpu(figure: Figure, data: Mapping[str, Any]) -> None:
+def gpu(figure: Figure, figures: Mapping[str, Any], pair: str) -> None:
     """A pass by rows, a whole round by γ, and 32 tokens beside transformers."""
     passes, whole, tokens = figure.subplots(1, 3, width_ratios=(1, 1, 1.3))
-    by_rows, by_gamma = data["verify_by_rows"], data["round_by_gamma"]
-    rows = {"verify": ([int(key) for key in by_rows], [measured["ms"] for measured in by_rows.values()])}
-    lines(passes, rows, ("rows", "ms"), "A pass of the target")
-    gammas = {"round": ([int(key) for key in by_gamma], [measured["ms"] for measured in by_gamma.values()])}
+    by_model = {
+        name: ([int(rows) for rows in of["rows"]], [row["ms"] for row in of["rows"].values()])
+        for name, of in figures.get("passes", {}).items()
+        if "rows" in of
+    }
+    lines(passes, by_model, ("tokens", "ms"), "A pass")
+    rounds = figures["rounds"][pair]
+    gammas = {"round": ([int(key) for key in rounds["by_gamma"]], [row["ms"] for row in rounds["by_gamma"].values()])}
     lines(whole, gammas, ("γ, guesses of the draft", "ms"), "A whole round")
     for axes in (passes, whole):
         axes.set_ylim(bottom=0)
-    completion, others = data["completion_of_32_tokens"], data.get("transformers", {})
+    completion, others = rounds["completion"], figures.get("transformers", {}).get(pair.partition(",")[0], {})
     measured = {
         "speclsp plain": completion["plain_ms"],
-        "speclsp, α 0.7 modelled": completion["alpha_0.7_modelled"]["ms"],
-        "speclsp, replayed": completion.get("replayed_trace", {}).get("ms"),
-        "transformers, compiled": others.get("static_compiled_plain_ms"),
-        "transformers, assisted, replayed": others.get("assisted", {}).get("replayed_trace_ms"),
+        "speclsp, α 0.7 modelled": completion["modelled"]["ms"],
+        "speclsp, replayed": completion.get("replayed", {}).get("ms"),
+        "transformers": others.get("plain_ms"),
+        "transformers, static cache": others.get("static_ms"),
+        "transformers, compiled": others.get("compiled_ms"),
+        "transformers, assisted, replayed": others.get("assisted_replayed", {}).get("ms"),
     }
     bars = [
         Bar(label=name, value=ms, ours=name.startswith("speclsp")) for name, ms in measured.items() if ms is not None

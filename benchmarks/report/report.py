@@ -280,18 +280,19 @@ def in_typing(data: Figures) -> str:
 def gpu(results: Results) -> Section:
     """The engine on a GPU."""
     data = newest_gpu(results)
+    figures = {name: part["figures"] for name, part in (data or {}).get("parts", {}).items()}
     plots_made = [
         Plot(
-            name=f"gpu-{shapes}",
-            title=f"{pair['draft']} → {pair['target']}",
-            caption=f"Real shapes, {pair['weights']} weights: times are true, texts are not. What speculation saves "
+            name=f"gpu-{pair.replace(', ', '-').replace(' ', '-')}",
+            title=f"{rounds['draft']} → {rounds['target']}",
+            caption="Real shapes, random weights: times are true, texts are not. What speculation saves "
             "is modelled (α 0.7), or replayed from the agreement of a real pair, recorded on a CPU. "
-            f"{pair['context_tokens']} tokens cached.",
+            f"{rounds['context_tokens']} tokens cached.",
             made_from=data,
-            make=lambda figure, pair=pair: plots.gpu(figure, pair),  # type: ignore[misc]
+            make=lambda figure, pair=pair: plots.gpu(figure, figures, pair),  # type: ignore[misc]
         )
-        for shapes, pair in (data["pairs"].items() if data is not None else ())
-        if data is not None
+        for pair, rounds in figures.get("rounds", {}).items()
+        if data is not None and "completion" in rounds
     ]
     about = "One CUDA graph per round: draft steps, verification and acceptance without waiting on the host."
     return Section(title="On a GPU", about=about, plots=plots_made)

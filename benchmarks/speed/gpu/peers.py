@@ -28,26 +28,33 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def run(bench: Bench, record: Record) -> None:
     """Every pair without compiling, then compiled if there is time."""
-    pairs = pairs_of(bench)
-    for name, (draft_model, target_model) in pairs.items():
-        if not record.has_time(name, 10.0 if bench.on_gpu() else 0.0):
-            continue
-        if why := missing(bench, (draft_model, "bf16"), (target_model, "bf16")):
-            record.skip(name, why)
-            continue
-        pair = Generation(bench, draft_model, target_model)
-        for way in ("plain", "static"):
-            record.put(name, f"{way}_ms", value=pair.completion_ms(**WAYS[way]))
-        round_ms = pair.assisted_round_ms()
-        record.put(name, "assisted_round_ms", value=round_ms)
-        if TRACE.is_file():
-            trace = json.loads(TRACE.read_text(encoding="utf-8"))
-            replayed = {"gamma": GAMMA, "ms": round(round_ms * replayed_rounds(trace, GAMMA), 2)}
-            record.put(name, "assisted_replayed", value=replayed)
-        if bench.on_gpu() and record.has_time(f"{name}, compiled", COMPILE_S):
-            record.put(name, "compiled_ms", value=pair.completion_ms(**WAYS["compiled"]))
-        del pair
-        timing.release(bench.device)
+    for measure, need_s in ((uncompiled, 10.0), (compiled, COMPILE_S)):
+        for name, (draft_model, target_model) in pairs_of(bench).items():
+            row = f"{name}, {measure.__name__}"
+            if not record.has_time(row, need_s if bench.on_gpu() else 0.0):
+                continue
+            if why := missing(bench, (draft_model, "bf16"), (target_model, "bf16")):
+                record.skip(row, why)
+                continue
+            measure(record, name, Generation(bench, draft_model, target_model))
+            timing.release(bench.device)
+
+
+def uncompiled(record: Record, name: str, pair: Generation) -> None:
+    """Plain, with a static cache, and assisted."""
+    for way in ("plain", "static"):
+        record.put(name, f"{way}_ms", value=pair.completion_ms(**WAYS[way]))
+    round_ms = pair.assisted_round_ms()
+    record.put(name, "assisted_round_ms", value=round_ms)
+    if TRACE.is_file():
+        trace = json.loads(TRACE.read_text(encoding="utf-8"))
+        replayed = {"gamma": GAMMA, "ms": round(round_ms * replayed_rounds(trace, GAMMA), 2)}
+        record.put(name, "assisted_replayed", value=replayed)
+
+
+def compiled(record: Record, name: str, pair: Generation) -> None:
+    """With a static cache and torch.compile."""
+    record.put(name, "compiled_ms", value=pair.completion_ms(**WAYS["compiled"]))
 
 
 class Generation:

@@ -83,15 +83,19 @@ def typed(pair: str) -> dict[str, Any]:
 
 
 def gpu() -> dict[str, Any]:
-    made = {"plain_ms": 170.0, "alpha_0.7_modelled": {"gamma": 4, "ms": 70.0}, "replayed_trace": {"ms": 60.0}}
-    found = {
-        "draft": "0.5b nf4", "target": "7b bf16", "weights": "random", "context_tokens": 1024,
-        "plain_step": {"ms": 4.4, "percent_of_floor": 82.0}, "completion_of_32_tokens": made,
-        "verify_by_rows": {"1": {"ms": 4.4}, "8": {"ms": 4.6}}, "round_by_gamma": {"1": {"ms": 5.0}, "4": {"ms": 7.0}},
-        "cancel_ms": {"prefill": {"p99": 8.0}, "rounds": {"p99": 6.0}},
-        "transformers": {"static_compiled_plain_ms": 200.0, "assisted": {"replayed_trace_ms": 300.0}},
+    completion = {"plain_ms": 170.0, "modelled": {"gamma": 4, "ms": 70.0}, "replayed": {"gamma": 3, "ms": 60.0}}
+    rounds = {
+        "draft": "0.5b nf4", "target": "7b bf16", "context_tokens": 1024, "completion": completion,
+        "by_gamma": {"1": {"ms": 5.0}, "4": {"ms": 7.0, "percent_of_limit": 60.0}},
     }  # fmt: skip
-    return {"device": "cuda", "pairs": {"0.5b-7b": found}}
+    row = {"ms": 4.4, "least_ms": 3.6, "percent_of_limit": 82.0}
+    figures: dict[str, Any] = {
+        "passes": {"7b bf16": {"rows": {"1": row, "16": row}}},
+        "rounds": {"0.5b-7b, nf4 draft": rounds},
+        "cancel": {"0.5b-7b": {"prefill": {"p50": 1.0, "p99": 8.0}, "rounds": {"p50": 1.0, "p99": 6.0}}},
+        "transformers": {"0.5b-7b": {"plain_ms": 400.0, "assisted_replayed": {"gamma": 5, "ms": 300.0}}},
+    }
+    return {"device": "cuda", "parts": {name: {"status": "done", "figures": of} for name, of in figures.items()}}
 
 
 EVERYTHING: dict[str, dict[str, Any]] = {
@@ -149,7 +153,7 @@ def test_the_page_is_self_contained_and_its_pictures_are_small(page: Path):
     assert pictures == [
         f"report-completions-{SMALL}.png",
         f"report-floor-{SMALL}-amx.png",
-        "report-gpu-0.5b-7b.png",
+        "report-gpu-0.5b-7b-nf4-draft.png",
         f"report-keystrokes-{SMALL}.png",
         f"report-peers-{SMALL}-amx.png",
         "report-scale-editor.png",
@@ -182,7 +186,7 @@ def test_a_page_without_results_marks_every_section_as_not_measured(tmp_path: Pa
 def test_missing_results_do_not_hide_the_others(names: set[str]):
     results = {name: EVERYTHING[name] for name in names}
     drawn = [plot.name for section in report.sections(results) for plot in section.plots]
-    assert {name.replace("gpu-0.5b-7b", "gpu-h100") for name in drawn} == names - {"run-bench"}
+    assert {name.replace("gpu-0.5b-7b-nf4-draft", "gpu-h100") for name in drawn} == names - {"run-bench"}
     assert sum(report.verdicts(results).values()) == len(AIMS)
 
 
