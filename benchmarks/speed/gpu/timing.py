@@ -1,8 +1,9 @@
 """Clocks on a device, graphs keyed by name, and the law of possible times.
 
 No work that reads B bytes from memory takes less than B divided by the device's bandwidth. A measurement below that
-time is an error of the benchmark, so it is refused: its row says so and has no share. The law holds for data that does
-not fit the device's cache; other rows have no share of the limit.
+time is an error of the benchmark, so it is refused: its row says so and has no share. Two allowances keep true times:
+the cache may hold a part of the data between two repeats, and the measured bandwidth is below the memory's peak. Rows
+whose data fits the cache have no share of the limit.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from speclsp.engine.decoding import fused_round
 from speclsp.engine.model.cuda.graphs import CudaGraphs
 
 Work = Callable[[], Any]
-TOLERANCE = 1.02  # of the bandwidth, which is a measurement too
+TOLERANCE = 1.1  # the memory's peak over the measured bandwidth: 4.8 over 4.3 TB/s on an H200
 CACHES = 2.0  # data of at least this many times the cache's size is read from memory
 MOST_GIB = 64.0  # that this benchmark may allocate on a device
 MANY_BYTES, FEW_BYTES = 2**31, 2**24  # copied to measure the bandwidth, on a GPU and on a CPU
@@ -43,11 +44,12 @@ class Limit:
             all_bytes: data that is read in turn before the same bytes are read again; None: `read_bytes`.
         """
         figures: dict[str, Any] = {"ms": round(ms, 5)}
-        if (read_bytes if all_bytes is None else all_bytes) < CACHES * self.cache_bytes or not read_bytes:
+        all_bytes = read_bytes if all_bytes is None else all_bytes
+        if not read_bytes or all_bytes < CACHES * self.cache_bytes:
             return figures
         least_ms = self.least_ms(read_bytes)
         figures["least_ms"] = round(least_ms, 5)
-        if ms * TOLERANCE < least_ms:
+        if ms * TOLERANCE < least_ms * (1 - self.cache_bytes / all_bytes):
             return {**figures, "refused": f"impossible: {read_bytes / 1e6:.1f} MB in {ms * 1e3:.2f} us"}
         return {**figures, "percent_of_limit": round(100 * least_ms / ms, 1)}
 

@@ -62,7 +62,8 @@ def test_no_committed_time_is_below_its_limit():
     assert files
     for data in files:
         assert list(gpu.refused(data["parts"])) == []
-        limit = Limit(data["parts"]["bandwidth"]["figures"]["limit_gb_per_s"])
+        bandwidth = data["parts"]["bandwidth"]["figures"]
+        limit = Limit(bandwidth["limit_gb_per_s"], bandwidth.get("cache_bytes", 0.0))
         for model in data["parts"]["passes"]["figures"].values():
             for row in model.get("rows", {}).values():
                 assert "refused" not in limit.row(row["ms"], row["least_ms"] * limit.gb_per_s * 1e6)

@@ -11,35 +11,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.speed.gpu.models import ONE_AND_A_HALF
-from benchmarks.speed.gpu.timing import Limit, NotCaptured, captured_ms, fixed_cost
+from benchmarks.speed.gpu.timing import TOLERANCE, Limit, NotCaptured, captured_ms, fixed_cost
 from speclsp.engine.model.cuda.graphs import CudaGraphs
 
 H200 = Limit(gb_per_s=4094.3, cache_bytes=60e6)
 HEAD_BYTES, UP_BYTES = (2.0 * ONE_AND_A_HALF.hidden * out for out in (ONE_AND_A_HALF.vocab, 2 * ONE_AND_A_HALF.inner))
 VOID_US = {  # of gpu-h200.json before graphs had names: every row timed one and the same kernel
-    "head, cublas": (9.8, HEAD_BYTES),
-    "head, skinny": (8.92, HEAD_BYTES),
-    "up, cublas": (10.01, UP_BYTES),
-    "up, skinny": (9.11, UP_BYTES),
+    "head, cublas": (9.8, HEAD_BYTES, 1),
+    "head, skinny": (8.92, HEAD_BYTES, 1),
+    "up, cublas": (10.01, UP_BYTES, ONE_AND_A_HALF.layers),
+    "up, skinny": (9.11, UP_BYTES, ONE_AND_A_HALF.layers),
 }
 
 
 @pytest.mark.parametrize("name", VOID_US)
 def test_the_void_rows_are_refused(name: str):
-    time_us, read_bytes = VOID_US[name]
-    row = H200.row(time_us / 1e3, read_bytes, read_bytes * ONE_AND_A_HALF.layers)
+    time_us, read_bytes, kernels = VOID_US[name]
+    row = H200.row(time_us / 1e3, read_bytes, read_bytes * kernels)
     assert "impossible" in row["refused"]
     assert "percent_of_limit" not in row
 
 
 @given(st.floats(2e8, 1e11), st.floats(0.01, 100.0))
-def test_a_time_is_refused_below_the_limit_and_has_a_share_of_at_most_all_above_it(read_bytes: float, factor: float):
+def test_a_time_is_refused_below_the_limit_and_has_a_share_of_it_above(read_bytes: float, factor: float):
     row = H200.row(H200.least_ms(read_bytes) * factor, read_bytes)
     assert ("refused" in row) != ("percent_of_limit" in row)
-    if factor > 1.0:
+    if factor >= 1.0:
         assert 0 <= row["percent_of_limit"] <= 100
-    elif factor < 0.98:
+    elif factor < (1 - H200.cache_bytes / read_bytes) / TOLERANCE - 1e-9:
         assert "refused" in row
+
+
+@given(st.floats(2e8, 1e11))
+def test_a_time_that_the_cache_explains_is_not_refused(read_bytes: float):
+    from_memory_ms = H200.least_ms(read_bytes - H200.cache_bytes)
+    assert "refused" not in H200.row(from_memory_ms * 1.001, read_bytes)
 
 
 def test_data_that_fits_the_cache_has_no_share_and_is_not_refused():
