@@ -55,7 +55,7 @@ BENCHMARKS = {
         "speed.four_bits", "a copy of a model with MLP weights of 4 bits, for `humaneval-infilling`"
     ),
     "int4": Benchmark("speed.int4", "4-bit weights beside int8: times, memory and error of the logits"),
-    "gpu": Benchmark("speed.gpu.gpu", "correctness and speed of the engine on a GPU, against transformers"),
+    "gpu": Benchmark("speed.gpu.gpu", "a GPU's limit, rounds, equal tokens and tests, and transformers beside them"),
     "gpu-trace": Benchmark("speed.gpu.trace", "recording of the draft's acceptance, which `gpu` replays"),
     "editor-latency": Benchmark("editor.latency", "time from a key to ghost text in Neovim and VS Code"),
     "windows": Benchmark("editor.windows", "one engine shared by several editors that are closed and killed"),
@@ -80,7 +80,7 @@ BENCHMARKS = {
     "install-peers": Benchmark(
         "peers.install", "installation of the engines that `peers` compares, in the user's cache"
     ),
-    "charts": Benchmark("report.charts", "charts and tables of docs/benchmarks.md, from the committed results"),
+    "charts": Benchmark("report.charts", "charts and tables of docs/benchmarks*.md and gpu.md, from the results"),
     "report": Benchmark("report.report", "one page of plots and targets from all results, in build/report"),
 }
 

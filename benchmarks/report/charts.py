@@ -1,4 +1,4 @@
-"""Charts and tables of docs/benchmarks*.md: SVG bars in a light and a dark theme, Markdown tables between markers.
+"""Charts and tables of docs/benchmarks*.md and docs/gpu.md: SVG bars in two themes, Markdown tables between markers.
 
     python -m benchmarks charts [--results benchmarks/results] [--docs docs]
 
