@@ -132,10 +132,7 @@ def captured_ms(graphs: CudaGraphs, name: str, work: Work, device: str, repeats:
     graphs.capture_pending()
     if graphs.record is not None and key not in graphs.replays:
         raise NotCaptured(f"{name}: its graph was not captured")
-    try:
-        return device_ms(device, once, repeats)
-    finally:
-        graphs.replays.pop(key, None)
+    return device_ms(device, once, repeats)  # the graph stays: PyTorch cannot add to a pool whose graphs are all freed
 
 
 # ── the device ───────────────────────────────────────────────────────────────────────────────────────────────
