@@ -47,6 +47,9 @@ BENCHMARKS = {
     "humaneval-infilling": Benchmark(
         "quality.infilling.infilling", "HumanEval-Infilling: exact match and pass@1, beside published figures"
     ),
+    "auto-closed": Benchmark(
+        "quality.auto_closed.auto_closed", "suggestions where the editor has closed brackets, quotes and tags itself"
+    ),
     "formats": Benchmark("speed.number_formats", "quality of the int8 target against its bf16 weights"),
     "sizing": Benchmark("capacity.sizing", "GPUs for a team: typing traces simulated on shared servers"),
     "draft-length": Benchmark("speed.draft_length", "recorded answers replayed against policies of the draft length"),

@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from benchmarks.quality import prompt_orders, variants
+from benchmarks.quality import variants
 from benchmarks.quality.cache.generation_cache import (
     Generation,
     GenerationCache,
@@ -29,6 +29,7 @@ from benchmarks.quality.cache.generation_cache import (
     read_text,
 )
 from benchmarks.quality.cache.source_digest import digest, index_source
+from benchmarks.quality.infilling import prompt_orders
 from benchmarks.quality.llama_vscode import policy
 from benchmarks.quality.llama_vscode.policy import CONTEXT_TOKENS, InfillPrompter
 from benchmarks.quality.llama_vscode.server import LlamaServer
@@ -67,6 +68,7 @@ class Row:
     judged: Judged
     reason: str = ""  # why nothing is shown
     text: str = ""  # what is
+    replaced: int = 0  # characters right of the cursor that it replaces
     said: str = ""  # the generated text, as far as it was needed
     prompt_tokens: int = 0
     tokens: int = 0  # of the generated text
@@ -134,6 +136,7 @@ class TaskRunner:
             judged=judge(task, shown, snapshot, tree, torn=not result.whole),
             reason=cleaned.reason.value if isinstance(cleaned, NoSuggestion) else "",
             text=shown.text if shown is not None else "",
+            replaced=shown.end - task.cursor if shown is not None else 0,
             said=result.text,
             prompt_tokens=answer.generation.prompt_tokens,
             tokens=result.tokens if answer.generation.logprobs else len(answer.generation.tokens),

@@ -3,6 +3,7 @@
     python -m models.training.data            fetches packages.toml, writes build/training/examples.jsonl
 
     releases ─┬─► fill_examples.py ─► the product's request ─► prompt; answer from the respelled word on
+              ├─► auto_closed_examples.py ─► the same, at places with automatic closers
               ├─► function_examples.py ─► the same, for a file of one function
               └─► edit_examples.py ─► format "window" ─► prompt; the window's new lines
 
@@ -21,14 +22,15 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from benchmarks.quality.tasks import tasks as cursors
-from models.training import edit_examples, fill_examples, function_examples, releases
+from models.training import auto_closed_examples, edit_examples, fill_examples, function_examples, releases
 from models.training.edit_examples import EditCase
 from speclsp import private_files
 from speclsp.cli import terminal
@@ -45,18 +47,20 @@ OUT = Path(__file__).resolve().parents[2] / "build" / "training" / "examples.jso
 MODEL = "qwen2.5-coder-0.5b-instruct"
 SEED = 7
 MOST_TOKENS = 900  # of a prompt and its answer
-FILL_PER_PACKAGE, DERIVABLE_PER_PACKAGE, FUNCTIONS_PER_PACKAGE = 45, 60, 0
+FILL_PER_PACKAGE, DERIVABLE_PER_PACKAGE, FUNCTIONS_PER_PACKAGE, AUTO_CLOSED_PER_PACKAGE = 45, 60, 0, 0
+AUTO_CLOSED_TIMES = 3  # so many more of a package in another language than Python: there are fewer of these packages
 # of the derivable cases: enough that a window is left alone where nothing follows, and not so many that it always is
 OTHER_SHARE, UNCHANGED_SHARE = 0.6, 0.8
 CHANGED_WEIGHT = 2.0  # of the tokens of changed lines
 END = "<|endoftext|>"
 OTHER_FILES = "other_files"
 KINDS = {
-    FILL: ("line", "end", "block", "function"),
+    FILL: ("line", "end", "block", "function", auto_closed_examples.KIND),
     NEXT_EDIT: ("derivable", "half-typed", "other", "unchanged"),
 }  # by job
 
 Row = dict[str, Any]
+Cuts = Callable[[str, str, random.Random, int], Iterator[fill_examples.Cut]]  # (text, language, draw, most)
 
 
 class Encoder:
@@ -100,6 +104,8 @@ def fill_rows(
     encoder: Encoder,
     wanted: int = FILL_PER_PACKAGE,
     per_file: int = fill_examples.PER_FILE,
+    cuts: Cuts = fill_examples.cuts,
+    seed: str = "fill",
 ) -> Iterator[Row]:
     """Fill-in examples of a package's newest release, at most `per_file` of a file: `wanted`, or a file's more."""
     root = package.roots[-1]
@@ -110,16 +116,22 @@ def fill_rows(
     }
     count = 0
     for path in sorted(texts, key=lambda path: digest(package.name, path)):
-        draw = random.Random(f"{SEED} fill {package.name} {path}")
-        for cut in fill_examples.cuts(texts[path], cursors.LANGUAGES[PurePosixPath(path).suffix], draw, per_file):
+        if count >= wanted:
+            return
+        draw = random.Random(f"{SEED} {seed} {package.name} {path}")
+        for cut in cuts(texts[path], cursors.LANGUAGES[PurePosixPath(path).suffix], draw, per_file):
             budget, others = draw.choice(fill_examples.BUDGETS), fill_examples.open_beside(path, texts, draw)
             request = fill_examples.request_of(cut, root, path, others, budget)
             if request is not None:
                 row = {"kind": cut.kind, "package": package.name, **encoder.fill(cut, request)}
                 yield row | {OTHER_FILES: fill_examples.has_name_of_other_files(cut, request)}
                 count += 1
-        if count >= wanted:
-            return
+
+
+def auto_closed_rows(package: releases.Learned, encoder: Encoder, wanted: int, per_file: int) -> Iterator[Row]:
+    """Fill-in examples at places with automatic closers, of the newest release."""
+    wanted *= 1 if "python" in package.languages else AUTO_CLOSED_TIMES
+    yield from fill_rows(package, encoder, wanted, per_file, auto_closed_examples.cuts, auto_closed_examples.KIND)
 
 
 def function_rows(package: releases.Learned, encoder: Encoder) -> Iterator[Row]:
@@ -160,15 +172,27 @@ def encoder_of(model: str) -> Encoder:
     return Encoder(model)
 
 
-def rows_of(job: tuple[releases.Learned, int, int, int, int]) -> list[Row]:
-    """All examples of a package: (package, fill-ins, derivable edits, fill-ins of a file, fill-ins of functions)."""
-    package, fills, edits, per_file, functions = job
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Examples of a package, by sort; `per_file`: the most fill-ins of one file."""
+
+    fill: int = FILL_PER_PACKAGE
+    edits: int = DERIVABLE_PER_PACKAGE
+    per_file: int = fill_examples.PER_FILE
+    functions: int = FUNCTIONS_PER_PACKAGE
+    auto_closed: int = AUTO_CLOSED_PER_PACKAGE
+
+
+def rows_of(job: tuple[releases.Learned, Counts]) -> list[Row]:
+    """All examples of a package."""
+    package, counts = job
     split = "held-out" if package.is_held_out else "train"
     encoder = encoder_of(MODEL)
     examples = [
-        *fill_rows(package, encoder, fills, per_file),
-        *islice(function_rows(package, encoder), functions),
-        *edit_rows(package, encoder, edits),
+        *fill_rows(package, encoder, counts.fill, counts.per_file),
+        *auto_closed_rows(package, encoder, counts.auto_closed, counts.per_file),
+        *islice(function_rows(package, encoder), counts.functions),
+        *(edit_rows(package, encoder, counts.edits) if counts.edits else ()),
     ]
     return [{"split": split, **row} for row in examples if tokens_of(row) <= MOST_TOKENS]
 
@@ -236,31 +260,42 @@ def main(arguments: Sequence[str]) -> int:
         default=FUNCTIONS_PER_PACKAGE,
         help="fill-in examples of single functions, in Python and in other styles of spacing (default: none)",
     )
+    parser.add_argument(
+        "--auto-closed-per-package",
+        type=int,
+        default=AUTO_CLOSED_PER_PACKAGE,
+        help=f"fill-in examples at automatic closers, {AUTO_CLOSED_TIMES} times as many without Python (default: none)",
+    )
     options = parser.parse_args(arguments)
     rows: list[Row] = []
     try:
-        for flag, count in (
-            ("--fill-per-package", options.fill_per_package),
-            ("--edits-per-package", options.edits_per_package),
-            ("--fill-per-file", options.fill_per_file),
-            ("--functions-per-package", options.functions_per_package),
-        ):
+        counts = Counts(
+            options.fill_per_package,
+            options.edits_per_package,
+            options.fill_per_file,
+            options.functions_per_package,
+            options.auto_closed_per_package,
+        )
+        flags = (
+            "--fill-per-package",
+            "--edits-per-package",
+            "--fill-per-file",
+            "--functions-per-package",
+            "--auto-closed-per-package",
+        )
+        for flag, count in zip(flags, astuple(counts), strict=True):
             if count < 0:
                 raise InputError(f"{flag} {count}: expected 0 or more.")
         with terminal.progress() as bar:
             packages = releases.fetched(
-                lambda done, total: bar.show("fetching", done / max(total, 1), ""), options.list
+                lambda done, total: bar.show("fetching", done / max(total, 1), ""),
+                options.list,
+                newest_only=not counts.edits,
             )
             encoder_of(MODEL)  # says here if the weights are missing
-            counts = (
-                options.fill_per_package,
-                options.edits_per_package,
-                options.fill_per_file,
-                options.functions_per_package,
-            )
             processes = min(len(packages) or 1, os.cpu_count() or 1)
             with multiprocessing.get_context("spawn").Pool(processes) as pool:
-                jobs = [(package, *counts) for package in packages]
+                jobs = [(package, counts) for package in packages]
                 for number, of_package in enumerate(pool.imap(rows_of, jobs)):
                     bar.show("making examples", number / len(packages), packages[number].name)
                     rows += of_package

@@ -66,8 +66,15 @@ def listed(file: Path = LIST, into: Path | None = None) -> list[Learned]:
     return result
 
 
-def fetched(progress: Callable[[int, int], None], file: Path = LIST, into: Path | None = None) -> list[Learned]:
-    """The packages of a list, downloaded and unpacked. Raises CorpusError."""
+def fetched(
+    progress: Callable[[int, int], None],
+    file: Path = LIST,
+    into: Path | None = None,
+    *,
+    newest_only: bool = False,
+) -> list[Learned]:
+    """The packages of a list, downloaded and unpacked; `newest_only`: of each its last release. Raises CorpusError."""
     learned = listed(file, into)
-    corpus.fetch_archives([(archive, ()) for package in learned for archive in package.archives], progress, into)
+    archives = [archive for package in learned for archive in package.archives[-1 if newest_only else 0 :]]
+    corpus.fetch_archives([(archive, ()) for archive in archives], progress, into)
     return learned

@@ -32,6 +32,7 @@ from typing import Any
 import torch
 
 import speclsp.engine  # noqa: F401 - before torch is imported: it sets the OpenMP wait policy
+from models.training.auto_closed_examples import KIND as AUTO_CLOSED
 from models.training.data import KINDS, MODEL, OTHER_FILES, OUT, tokens_of
 from speclsp import private_files
 from speclsp.engine.loading import adapter_merge, checkpoint
@@ -66,6 +67,7 @@ class Plan:
     most_tokens: int = MOST_TOKENS
     jobs: str = ",".join(KINDS)
     other_files_share: float = 0.0  # of the examples whose answer needs a name from another file; 0: as in the data
+    auto_closed_share: float = 0.0  # of the examples at automatic closers; 0: as in the data
     start_from: str = ""  # sha256 of the adapter that is trained further
     skipped: int = 0  # examples at the beginning of the order, which that adapter has seen
     step_examples: int = STEP_EXAMPLES
@@ -87,7 +89,8 @@ class Training:
             if count < 0:
                 raise InputError(f"{flag} {count}: expected 0 or more.")
         rows = [row for row in rows if any(row["kind"] in KINDS[job] for job in plan.jobs.split(","))]
-        learned = with_share([row for row in rows if row["split"] == "train"], plan.other_files_share)
+        learned = with_auto_closed([row for row in rows if row["split"] == "train"], plan.auto_closed_share)
+        learned = with_share(learned, plan.other_files_share)
         self.learned = examples(of_split(learned, "train", plan.most_tokens))[plan.skipped :]
         kept_back = of_split(rows, "held-out", plan.most_tokens)[:held_out]
         self.held_out, self.kinds = examples(kept_back), [row["kind"] for row in kept_back]
@@ -213,6 +216,27 @@ def with_share(rows: Sequence[dict[str, Any]], share: float) -> Sequence[dict[st
     return mixed
 
 
+def with_auto_closed(rows: Sequence[dict[str, Any]], share: float) -> Sequence[dict[str, Any]]:
+    """As many rows as possible of which `share` are examples at automatic closers, spread evenly.
+
+    Both sorts keep their order, and no row occurs twice. A share of 0 changes nothing. Raises InputError.
+    """
+    if not 0.0 <= share < 1.0:
+        raise InputError(f"--auto-closed-share {share:g}: expected 0 or more, and less than 1.")
+    closed = [row for row in rows if row["kind"] == AUTO_CLOSED]
+    others = [row for row in rows if row["kind"] != AUTO_CLOSED]
+    if not (share and closed and others):
+        return rows
+    total = min(len(closed) / share, len(others) / (1.0 - share))
+    chosen = (closed[: round(total * share)], others[: round(total * (1.0 - share))])
+    placed = [
+        ((number + 0.5) / len(of_sort), sort, row)
+        for sort, of_sort in enumerate(chosen)
+        for number, row in enumerate(of_sort)
+    ]
+    return [row for *_, row in sorted(placed, key=lambda place: place[:2])]
+
+
 def of_split(rows: Iterable[dict[str, Any]], split: str, most_tokens: int) -> list[dict[str, Any]]:
     """The rows of a split with at most `most_tokens` tokens, in the order of the data."""
     return [row for row in rows if row["split"] == split and tokens_of(row) <= most_tokens]
@@ -283,6 +307,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="of the examples that need a name from another file (as in the data)",
     )
+    parser.add_argument(
+        "--auto-closed-share", type=float, default=0.0, help="of the examples at automatic closers (as in the data)"
+    )
     parser.add_argument("--start-from", type=Path, help="an adapter's .safetensors, to train it further")
     parser.add_argument("--skip", type=int, default=0, help="the first examples, which that adapter has seen")
     parser.add_argument(
@@ -339,6 +366,7 @@ def main(arguments: Sequence[str]) -> int:
             most_tokens=options.most_tokens,
             jobs=",".join(job for job in KINDS if job in options.jobs),
             other_files_share=options.other_files_share,
+            auto_closed_share=options.auto_closed_share,
             start_from=start_from,
             skipped=options.skip,
             step_examples=options.examples_per_step,

@@ -23,8 +23,8 @@ from benchmarks.quality.cache.generation_cache import (
     read_text,
 )
 from benchmarks.quality.infilling import scoring
+from benchmarks.quality.infilling.prompt_orders import prompter_for
 from benchmarks.quality.infilling.tasks import SINGLE, Task
-from benchmarks.quality.prompt_orders import prompter_for
 from benchmarks.quality.run_task import generate, patient
 from benchmarks.quality.scoring.scores import PARSE_MS
 from speclsp.config import Config

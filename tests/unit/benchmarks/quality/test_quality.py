@@ -10,9 +10,10 @@ import pytest
 
 from benchmarks import pairs
 from benchmarks.__main__ import main
-from benchmarks.quality import prompt_orders, quality, run_task, variants
+from benchmarks.quality import quality, run_task, variants
 from benchmarks.quality.cache import generation_cache
 from benchmarks.quality.cache.generation_cache import Generation, GenerationCache, read_text
+from benchmarks.quality.infilling import prompt_orders
 from benchmarks.quality.run_task import TaskRunner
 from benchmarks.quality.tasks.tasks import Task
 from benchmarks.quality.variants import BASE, FULL
