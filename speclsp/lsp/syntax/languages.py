@@ -27,6 +27,7 @@ class LexicalRules:
     colon_opens: bool = False  # a header of several lines, which ends in "):", begins a block too
     ends: str = ""  # a line, without its indentation, that ends a block by its first word
     strict: bool = False  # no comma is allowed before a closing bracket
+    markup: str = ""  # tags count as brackets: "jsx" in code, "html"; "": there are none
     stub: str | None = None  # completes a signature, in place of a "{" or ":" at its end; None: no such members
 
 
@@ -49,13 +50,14 @@ class Language:
     by_indentation: bool = False  # a blank line below a block still belongs to the block
     ascii_only: bool = False  # the grammar's scanner must be fed ASCII only
     strings_end_on_line: bool = False  # a "..." never spans lines
-    has_tags: bool = False  # <tag> ... </tag>
     has_preprocessor: bool = False  # #if ... #endif
     line_ends: tuple[str, ...] | None = None  # behind the closing brackets; None: as in C (C_ENDS and C_INSIDE)
     line_ends_inside: tuple[str, ...] = ()  # in front of the closing brackets
 
 
 UNKNOWN_RULES = LexicalRules(string=r'"(?:\\.|[^"\\\n])*"', comment=r"^\s*(?:#|//|--|;|%)[^\n]*")  # any text
+UNKNOWN_MARKUP = replace(UNKNOWN_RULES, block_comment=r"<!--.*?(?:-->|\Z)", markup="html")
+MARKUP = frozenset(("vue", "svelte", "xml", "astro", "xsl", "handlebars", "django-html", "erb", "vue-html", "svg"))
 OPERAND = "x"
 C_ENDS = (";", "x;", " {}", " {};")
 C_INSIDE = (";", "x;", ": x")
@@ -101,9 +103,8 @@ LANGUAGES: tuple[Language, ...] = (
         aliases=("javascriptreact", "js", "jsx", "mjs", "cjs", "node"),
         files={"javascript": ".js .cjs .mjs", "javascriptreact": ".jsx"},
         indexed=".js .jsx .mjs .cjs",
-        rules=replace(_SCRIPT, stub=" {}"),
+        rules=replace(_SCRIPT, stub=" {}", markup="jsx"),
         strings_end_on_line=True,
-        has_tags=True,
     ),
     Language(
         name="typescript",
@@ -157,9 +158,8 @@ LANGUAGES: tuple[Language, ...] = (
         files={"typescriptreact": ".tsx"},
         indexed=".tsx",
         family="javascript",
-        rules=_SCRIPT,
+        rules=replace(_SCRIPT, markup="jsx"),
         strings_end_on_line=True,
-        has_tags=True,
     ),
     Language(
         name="rust",
@@ -246,8 +246,8 @@ LANGUAGES: tuple[Language, ...] = (
             opens_here=r"<(?!(?:br|hr|img|input|link|meta|area|base|col|embed|source|track|wbr)\b)[A-Za-z]"
             r"[^<>]*(?<!/)>\s*$|" + _BRACKET,
             ends=r"</",
+            markup="html",
         ),
-        has_tags=True,
         line_ends=(),
     ),
     Language(
