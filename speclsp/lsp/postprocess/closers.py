@@ -21,7 +21,6 @@ _CLOSERS_ONLY = re.compile(r"(?:[\s)\]}>\"'`;,:.?!]|/>|</[\w.:-]*>)*\Z")
 _CLOSER = re.compile(r"[)\]}]|/>|</")
 _TAG_AT_END = re.compile(r"<([A-Za-z][\w.:-]*)?(?:\s[^<>]*|\{[^<>]*)?(?<!/)>\s*\Z")
 _GOES_ON = re.compile(r"[=+\-*/%&|<^~.,:\\]\s*\Z")
-_ITEMS = ("(", "[", "{")
 
 
 def encloses(around: Surroundings) -> bool:
@@ -55,26 +54,43 @@ def candidates(text: str, around: Surroundings, *, line: bool) -> Iterator[str]:
     if missing is not None and not missing[0] and not around.rest.strip():  # the next line may go on
         missing = None if _GOES_ON.search(text) or ends_in_opener(text, around) else missing
     if missing is None:
-        comma = last_comma(text, around) if before_own_line(text, around) else ""
-        yield from (text.rstrip() + comma for _ in comma)
-    else:
-        closers = _layout(text, missing[1], around)
-        bare = text.rstrip() if closers.startswith("\n") or not missing[0] else text
-        bare = bare.rstrip(",").rstrip() if closers and closers[0] != "\n" and not missing[0] else bare
-        if closers.startswith("\n") and not missing[0] and (comma := last_comma(text, around)):
-            yield bare + comma + closers
-        yield bare + _end_mark(bare, missing[0], around) + closers
+        is_block = bool(before_own_line(text, around))
+        yield from (text.rstrip() + end for end in (_item_ends(text, around.line, around) if is_block else ()) if end)
+        return
+    mark, openers = missing
+    closers = _layout(text, openers, around)
+    first_below = next((at for at, closer in enumerate(closers) if closer[0] == "\n"), len(closers))
+    inline, below = "".join(closers[:first_below]), "".join(closers[first_below:])
+    bare = text if mark else text.rstrip()
+    if inline and not mark:
+        bare = bare.rstrip(",").rstrip()
+    bare += _end_mark(bare, mark, around) + inline
+    opener = openers[first_below].mark if below else around.line if before_own_line(text, around) else ""
+    ends = _item_ends(bare, opener, around) if opener else ()
+    yield from (bare + end + below for end in (*ends, ""))
 
 
-def last_comma(text: str, around: Surroundings) -> str:
-    """The comma of a block's last item, if the items above it have one: "," or ""."""
-    lines = [line for line in text.split("\n")[1:] if line.strip()]
-    if len(lines) < 2 or around.rules.strict:
-        return ""
-    width = lexical_rules.indent_width(lines[-1])
-    above = [line for line in lines[:-1] if lexical_rules.indent_width(line) == width]
-    is_item = bool(above) and all(line.rstrip().endswith(",") for line in above)
-    return "," if is_item and not lines[-1].rstrip().endswith((",", ";", "{", "(", "[")) else ""
+def _item_ends(text: str, opener: str, around: Surroundings) -> tuple[str, ...]:
+    """The likely ends of the last line in a block: the comma or semicolon that its other lines have.
+
+    `opener`: a text that ends with the opener of the block.
+    """
+    *above, last = [line for line in text.split("\n") if line.strip()]
+    width = lexical_rules.indent_width(last)
+    above = [line.rstrip() for line in above if lexical_rules.indent_width(line) == width]
+    if last.rstrip().endswith((",", ";", "{", "(", "[", "}")) and not (above and above[-1].endswith(",")):
+        return ()
+    if above and all(line.endswith(",") for line in above):
+        return () if around.rules.strict or last.rstrip().endswith((",", ";", "{", "(", "[")) else (",",)
+    end = around.rules.statement_end
+    if not end or not opener.rstrip().endswith("{") or not re.search(r"[\w)\]\"'`]\s*\Z", last):
+        return ()
+    lines = above or [line.rstrip() for line in (*around.above, *around.below)]
+    ended, bare = (
+        sum(line.endswith(end) for line in lines),
+        sum(line[-1:].isalnum() or line[-1:] == ")" for line in lines),
+    )
+    return (end,) if ended > bare else ()
 
 
 def before_own_line(text: str, around: Surroundings) -> str:
@@ -86,7 +102,7 @@ def before_own_line(text: str, around: Surroundings) -> str:
 
 def blank_before(text: str, replaced: int, around: Surroundings) -> str:
     """The blank between `text` and a brace right of it, if a blank begins the text: `{ return x; }`."""
-    is_block = text[:1] == " " and around.line.endswith("{") and around.rest[replaced:].startswith("}")
+    is_block = text[:1] == " " and around.line.endswith(("{", "|")) and around.rest[replaced:].startswith("}")
     return " " if is_block and text.strip() and "\n" not in text else ""
 
 
@@ -227,18 +243,18 @@ def _close(openers: list[Mark], closers: list[Mark]) -> tuple[list[Mark], list[M
     return stack, inner, partners, stray
 
 
-def _layout(text: str, openers: list[Mark], around: Surroundings) -> str:
+def _layout(text: str, openers: list[Mark], around: Surroundings) -> list[str]:
     """The closers of `openers`; a bracket that ends its line is closed on a line of its own."""
     inner = _interpolation(around)
     whole = (around.before if inner is None else around.before[inner:]) + text.rstrip()
-    closers = ""
+    closers = []
     for opener in openers:
         line_end = whole.find("\n", opener.end)
-        own_line = line_end >= 0 and not whole[opener.end : line_end].strip()
-        if own_line:
+        if line_end >= 0 and not whole[opener.end : line_end].strip():
             line = whole[whole.rfind("\n", 0, opener.start) + 1 : opener.start + 1]
-            closers += "\n" + _indent(line)
-        closers += opener.closer
+            closers.append("\n" + _indent(line) + opener.closer)
+        else:
+            closers.append(opener.closer)
     return closers
 
 

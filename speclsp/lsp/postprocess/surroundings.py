@@ -197,6 +197,8 @@ def _goes_on(text: str, at: int, around: Surroundings) -> bool:
 def _choices(text: str, rest: str, around: Surroundings) -> Iterator[Choice]:
     """The choices for `text` and the rest of the line: cut the text's end, or replace the start of the rest."""
     has_brackets = around.kind in ("code", "string")
+    if has_brackets and text.endswith((")(", "][", "}{")) and rest[:1] == lexical_rules.PAIRS[text[-1]]:
+        yield text[:-2], 0  # it closes the bracket only to open another one before the rest
     if around.kind == "string" and rest[:1] == "}" and _closes_brace(text):  # `${name} and more`
         yield from ((text[:-length], 0) for length in range(len(rest), 0, -1) if _is_repeated(text, rest, length))
         yield from (

@@ -26,6 +26,7 @@ class LexicalRules:
     opens_below: str = ""  # a line that begins a block for the line below it; "": as `opens_here`
     colon_opens: bool = False  # a header of several lines, which ends in "):", begins a block too
     ends: str = ""  # a line, without its indentation, that ends a block by its first word
+    statement_end: str = ""  # ends a statement on its line, where the language has one
     strict: bool = False  # no comma is allowed before a closing bracket
     markup: str = ""  # tags count as brackets: "jsx" in code, "html"; "": there are none
     stub: str | None = None  # completes a signature, in place of a "{" or ":" at its end; None: no such members
@@ -69,6 +70,7 @@ _C = LexicalRules(
     block_comment=r"/\*.*?(?:\*/|\Z)",
     string=_C_QUOTES,
     opens_here=_BRACKET + r"|[=-]>\s*$|^\s*(?:case\b.*|default|public|private|protected)\s*:\s*$",
+    statement_end=";",
     stub=";",
 )
 _SCRIPT = replace(_C, string=_QUOTES, long_string=r"`(?:\\.|[^`\\])*(?:`|\Z)")
@@ -166,14 +168,14 @@ LANGUAGES: tuple[Language, ...] = (
         aliases=("rs",),
         files={"rust": ".rs"},
         indexed=".rs",
-        rules=replace(_C, long_string=r'r(?P<hashes>#+)".*?(?:"(?P=hashes)|\Z)'),
+        rules=replace(_C, long_string=r'r(?P<hashes>#+)".*?(?:"(?P=hashes)|\Z)', statement_end=""),  # it changes values
     ),
     Language(
         name="go",
         aliases=("golang",),
         files={"go": ".go"},
         indexed=".go",
-        rules=replace(_C, long_string=r"`[^`]*(?:`|\Z)", stub=""),
+        rules=replace(_C, long_string=r"`[^`]*(?:`|\Z)", statement_end="", stub=""),
         strings_end_on_line=True,
         line_ends=("{}", " {}", "\n}"),
     ),
@@ -233,7 +235,7 @@ LANGUAGES: tuple[Language, ...] = (
     Language(
         name="css",
         files={"css": ".css"},
-        rules=LexicalRules(block_comment=r"/\*.*?(?:\*/|\Z)"),
+        rules=LexicalRules(block_comment=r"/\*.*?(?:\*/|\Z)", statement_end=";"),
         line_ends=("{}", ": 0;", " 0;", ";"),
     ),
     Language(

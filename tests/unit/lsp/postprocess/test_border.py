@@ -170,7 +170,7 @@ ROW = """(
         ("typescript", "const f = (a: number): string => {‸};\n", "\n  return `${a", "\n  return `${a}`\n"),
         ("typescriptreact", "const a = <ul>‸</ul>;\n", "\n  <li>a</li>\n</ul>;\n", "\n  <li>a</li>\n"),
         ("css", ".button {‸}\n", "\n  color: red;\n  top: 0;\n}\n\n.b {", "\n  color: red;\n  top: 0;\n"),
-        ("python", "config = {‸}", "\n    'a': 1,\n    'b': [1, 2", "\n    'a': 1,\n    'b': [1, 2]\n"),
+        ("python", "config = {‸}", "\n    'a': 1,\n    'b': [1, 2", "\n    'a': 1,\n    'b': [1, 2],\n"),
         (
             "python",
             "def f():\n    return {‸}\n",
@@ -186,6 +186,9 @@ ROW = """(
         ("shellscript", "foo() {‸}", "\n  echo hi\n}\n", "\n  echo hi\n"),
         ("json", "{‸}", '\n  "a": 1,\n  "b": 2,', '\n  "a": 1,\n  "b": 2\n'),
         ("html", "<div>‸</div>", "\n  <p>a</p>\n  <p>b</p>\n</div>", "\n  <p>a</p>\n  <p>b</p>\n"),
+        ("typescript", "class A {\n  a = 1;\n  f() {‸}\n}\n", "\n    g(", "\n    g();\n  "),
+        ("c", "int main(void) {‸}\n", '\n    int a = 1;\n    printf("a"', '\n    int a = 1;\n    printf("a");\n'),
+        ("javascript", "const a = f()\nconst g = () => {‸}\n", "\n  a(", "\n  a()\n"),
         ("kotlin", "fun f() {‸}\n", '\n    println("x"', '\n    println("x")\n'),
         ("vue", "<ul>‸</ul>", "\n  <li>{{ a }}</li>\n</ul>", "\n  <li>{{ a }}</li>\n"),
     ],
@@ -213,6 +216,7 @@ def test_a_block_between_brackets_stands_on_lines_of_its_own(language: str, mark
         ),
         ("python", "x = foo(a, ‸)", "[\n    1,\n    2", "[\n    1,\n    2,\n]"),
         ("python", "x = foo(‸)", "a,\n        b", "a,\n        b"),
+        ("javascript", "a();\nnew Promise(‸);\n", "(f) => {\n  g(f);\n})(", "(f) => {\n  g(f);\n}"),
         ("clojure", "(defn f [x]\n  ‸)\n", "(let [y x]\n    (* y x", "(let [y x]\n    (* y x))"),
     ],
 )
