@@ -18,6 +18,7 @@ from speclsp.lsp.syntax.languages import UNKNOWN_MARKUP, UNKNOWN_RULES
 from speclsp.lsp.syntax.pairs import Mark, Pairing, pair
 
 _CLOSERS_ONLY = re.compile(r"(?:[\s)\]}>\"'`;,:.?!]|/>|</[\w.:-]*>)*\Z")
+_STATEMENT = re.compile(r"[\w)\]\"'`]\s*\Z")  # the end of a line that may be one
 _CLOSER = re.compile(r"[)\]}]|/>|</")
 _TAG_AT_END = re.compile(r"<([A-Za-z][\w.:-]*)?(?:\s[^<>]*|\{[^<>]*)?(?<!/)>\s*\Z")
 _GOES_ON = re.compile(r"[=+\-*/%&|<^~.,:\\]\s*\Z")
@@ -54,8 +55,9 @@ def candidates(text: str, around: Surroundings, *, line: bool) -> Iterator[str]:
     if missing is not None and not missing[0] and not around.rest.strip():  # the next line may go on
         missing = None if _GOES_ON.search(text) or ends_in_opener(text, around) else missing
     if missing is None:
-        is_block = bool(before_own_line(text, around))
-        yield from (text.rstrip() + end for end in (_item_ends(text, around.line, around) if is_block else ()) if end)
+        ends = _item_ends(text, around.line, around) if before_own_line(text, around) else ("",)
+        if ends != ("",):
+            yield from (text.rstrip() + end for end in ends)
         return
     mark, openers = missing
     closers = _layout(text, openers, around)
@@ -66,8 +68,8 @@ def candidates(text: str, around: Surroundings, *, line: bool) -> Iterator[str]:
         bare = bare.rstrip(",").rstrip()
     bare += _end_mark(bare, mark, around) + inline
     opener = openers[first_below].mark if below else around.line if before_own_line(text, around) else ""
-    ends = _item_ends(bare, opener, around) if opener else ()
-    yield from (bare + end + below for end in (*ends, ""))
+    ends = _item_ends(bare, opener, around) if opener else ("",)
+    yield from (bare + end + below for end in ends)
 
 
 def _item_ends(text: str, opener: str, around: Surroundings) -> tuple[str, ...]:
@@ -78,19 +80,18 @@ def _item_ends(text: str, opener: str, around: Surroundings) -> tuple[str, ...]:
     *above, last = [line for line in text.split("\n") if line.strip()]
     width = lexical_rules.indent_width(last)
     above = [line.rstrip() for line in above if lexical_rules.indent_width(line) == width]
-    if last.rstrip().endswith((",", ";", "{", "(", "[", "}")) and not (above and above[-1].endswith(",")):
-        return ()
     if above and all(line.endswith(",") for line in above):
-        return () if around.rules.strict or last.rstrip().endswith((",", ";", "{", "(", "[")) else (",",)
+        is_ended = around.rules.strict or last.rstrip().endswith((",", ";", "{", "(", "["))
+        return ("",) if is_ended else (",", "")
     end = around.rules.statement_end
-    if not end or not opener.rstrip().endswith("{") or not re.search(r"[\w)\]\"'`]\s*\Z", last):
-        return ()
+    if not end or not opener.rstrip().endswith("{") or not _STATEMENT.search(last):
+        return ("",)
     lines = above or [line.rstrip() for line in (*around.above, *around.below)]
     ended, bare = (
         sum(line.endswith(end) for line in lines),
         sum(line[-1:].isalnum() or line[-1:] == ")" for line in lines),
     )
-    return (end,) if ended > bare else ()
+    return (end, "") if ended > bare else ("", end)
 
 
 def before_own_line(text: str, around: Surroundings) -> str:
@@ -254,7 +255,8 @@ def _layout(text: str, openers: list[Mark], around: Surroundings) -> list[str]:
             line = whole[whole.rfind("\n", 0, opener.start) + 1 : opener.start + 1]
             closers.append("\n" + _indent(line) + opener.closer)
         else:
-            closers.append(opener.closer)
+            is_spaced = opener.mark == "{" and re.match(r" +[^\s}]", whole[opener.end :]) is not None
+            closers.append(" }" if is_spaced and not closers else opener.closer)
     return closers
 
 

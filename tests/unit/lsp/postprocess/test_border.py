@@ -188,6 +188,8 @@ ROW = """(
         ("html", "<div>‸</div>", "\n  <p>a</p>\n  <p>b</p>\n</div>", "\n  <p>a</p>\n  <p>b</p>\n"),
         ("typescript", "class A {\n  a = 1;\n  f() {‸}\n}\n", "\n    g(", "\n    g();\n  "),
         ("c", "int main(void) {‸}\n", '\n    int a = 1;\n    printf("a"', '\n    int a = 1;\n    printf("a");\n'),
+        ("c", "int main(void) {‸}\n", '\n    printf("a"', '\n    printf("a");\n'),
+        ("rust", "fn new() -> A {‸}\n", "\n    A { x, y", "\n    A { x, y }\n"),
         ("javascript", "const a = f()\nconst g = () => {‸}\n", "\n  a(", "\n  a()\n"),
         ("kotlin", "fun f() {‸}\n", '\n    println("x"', '\n    println("x")\n'),
         ("vue", "<ul>‸</ul>", "\n  <li>{{ a }}</li>\n</ul>", "\n  <li>{{ a }}</li>\n"),
