@@ -72,6 +72,7 @@ class Reason(str, Enum):
     REPEATS_ABOVE = "repeats_above", "it repeats the lines above"
     LOOPS = "loops", "the model repeats itself from the start"
     BREAKS = "breaks", "it would add a syntax error to the file"
+    CUT_SHORT = "cut_short", "a limit ended it in mid-expression"
     UNSURE = "unsure", "its confidence is below the threshold of completion.eagerness"
     DOES_NOT_FIT = "does_not_fit", "it begins a new line although there is text to the right of the cursor"
     FORBIDDEN = "forbidden", "it begins with a character or a special token that is never shown"

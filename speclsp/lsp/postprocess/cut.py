@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.postprocess import prose, repetition, surroundings
+from speclsp.lsp.postprocess import closers, prose, repetition, surroundings
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import hidden_characters, lexical_rules
 from speclsp.lsp.visibility import secret_text
@@ -49,6 +49,7 @@ class CutRules:
     opener: str = ""  # the end of the line that opens the block: "bracket" | "word"; "": not at the cursor
     most_lines: int = MOST_LINES
     next_line: bool = True  # after a complete current line, the next one may be suggested
+    enclosed: bool = False  # closers stand right of the cursor: a block may be suggested between them and the line
     others: tuple[Snapshot, ...] = ()  # a key or licence that stands in one of these may be suggested
 
     def cut(self, text: str, *, truncated: bool = False) -> Cut:
@@ -57,7 +58,7 @@ class CutRules:
         kept = text[: limit.end] if limit is not None else text
         limit = self._end_of_prose(kept) or limit
         kept = text[: limit.end] if limit is not None else text
-        cut = self._block(kept) if self.multiline else self._line(kept)
+        cut = self._block(kept) if self.multiline else self._enclosed(kept) if self.enclosed else self._line(kept)
         is_final = cut.final or (limit is not None and limit.final)
         secret = self._secret(text[: cut.end], truncated=truncated and not cut.final)
         if secret is not None:
@@ -129,10 +130,56 @@ class CutRules:
                 return Cut(again, again + len(rest) < len(text), Reason.REPEATS_LINE)
         if _LOOP.search(text, 0, end):
             return Cut.rejecting(0, Reason.LOOPS)
+        if self.next_line and around.kind == "code" and (spanning := self._spanning(text, end)) is not None:
+            return spanning
         line = text[:end].rpartition("\n")[2]
         if is_whole and self._is_below(line if "\n" in text[:end] else around.line + line + around.rest):
             return Cut.rejecting(0, Reason.REPEATS_BELOW)
         return Cut(end, is_whole)
+
+    def _spanning(self, text: str, end: int) -> Cut | None:
+        """The end of the comment or string of several lines that begins in the line up to `end`."""
+        opened = closers.opened_by(text[:end], self.around)
+        if opened is None or opened[0] < 0:
+            return None
+        lines = 1
+        for start in (match.end() for match in re.finditer("\n", text) if match.start() >= end):
+            is_whole = (line_end := text.find("\n", start)) >= 0
+            line_end = line_end if is_whole else len(text)
+            if closers.opened_by(text[:line_end], self.around) != opened or lines >= self.most_lines:
+                return Cut(line_end, is_whole)
+            if _LOOP.search(text, start, line_end):
+                return Cut.rejecting(start, Reason.LOOPS)
+            lines += 1
+        return Cut.unfinished(text)
+
+    # ── before closers ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _enclosed(self, text: str) -> Cut:
+        """The end of a text before closers: one line, more while it has open brackets, or a block on its own lines."""
+        around = self.around
+        start = len(text) - len(text.lstrip())
+        if "\n" in text[:start]:
+            return self._block(text) if closers.opens_at_cursor(around) else Cut.rejecting(0, Reason.DOES_NOT_FIT)
+        outside, depths = surroundings.pairs(around, text)
+        closing = outside[0] if outside else len(text)
+        lines = text.split("\n")
+        start = kept = 0
+        for index, line in enumerate(lines):
+            end = start + len(line)
+            is_whole = index + 1 < len(lines)
+            if index and (rejected := self._rejected_line(line, line, start, is_whole, 0)) is not None:
+                return rejected
+            if closing <= end or (not _depth(depths, end) and not line.rstrip().endswith(",")):
+                return Cut(end, is_whole) if index else self._line(text)
+            kept += bool(line.strip())
+            loop = repetition.third_repetition([around.line + lines[0], *lines[1 : index + 1]]) if is_whole else None
+            if loop is not None:
+                return Cut.rejecting(sum(len(line) + 1 for line in lines[:loop]), Reason.LOOPS)
+            if kept >= self.most_lines or (is_whole and not line.strip() and not lines[index + 1].strip()):
+                return Cut(end, is_whole)
+            start = end + 1
+        return Cut.unfinished(text) if len(lines) > 1 else self._line(text)
 
     # ── a block ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
-from speclsp.lsp.postprocess import repetition, surroundings, syntax_check
+from speclsp.lsp.postprocess import closers, repetition, surroundings, syntax_check, whole_end
 from speclsp.lsp.postprocess.cut import MOST_LINES, CutRules
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
 from speclsp.lsp.syntax import lexical_rules
@@ -77,11 +77,12 @@ class SuggestionPlan(CutRules):
         complete = complete and len(text) < _MOST_CHARACTERS
         text = normal_newlines(text[:_MOST_CHARACTERS])
         end, is_final, reason = self.cut(text, truncated=not complete)
+        is_cut_short, is_ended = not complete and not is_final, complete and end == len(text)
         cuts.append((reason.value if reason else BLOCK_END if self.multiline else LINE_END, len(text) - end))
-        if self.multiline and not complete and not is_final and text[:end].strip().count("\n"):
-            last_line = text.rindex("\n", 0, end)
-            cuts.append((UNFINISHED, end - last_line))
-            end = last_line
+        if is_cut_short and text[:end].strip():
+            whole = self._whole_length(text[:end])
+            cuts.append((UNFINISHED, end - whole))
+            end, reason = whole, reason or Reason.CUT_SHORT
         text = surroundings.trim(text[:end], around)
         cuts.append((BLANKS, end - len(text)))
         if not text.strip():
@@ -91,20 +92,28 @@ class SuggestionPlan(CutRules):
             text = surroundings.trim(text[:length], around)
             if not text.strip():
                 return NoSuggestion(Reason.REPEATS_BELOW)
-        suggestion, length = self._fit(text), len(text)
-        if self.check is not None and isinstance(suggestion, Suggestion):
-            suggestion, length = self._repair_syntax(self.check, text, suggestion, truncated=not complete)
+        text = text if is_ended else closers.without_openers(text, around)
+        suggestion, length = self._choose(text, is_ended=is_ended, is_cut_short=is_cut_short)
         cuts.append((SOONER, len(text) - length))
         if isinstance(suggestion, Suggestion):
             cuts.append((STANDS_THERE, max(0, length - len(normal_newlines(suggestion.text)))))
         return suggestion
 
+    def _whole_length(self, text: str) -> int:
+        """The length of a text that a limit cut in mid-line, up to its last whole line, statement or word."""
+        last_line = text.rfind("\n")
+        if not text[: max(last_line, 0)].strip():
+            return last_line + 1 + whole_end.whole_length(text[last_line + 1 :], self.around)
+        if not closers.leaves_open(text, self.around):
+            return last_line
+        return last_line + 1 + whole_end.prose_length(text[last_line + 1 :])
+
     def _fit(self, text: str, choice: surroundings.Choice | None = None) -> Suggestion | NoSuggestion:
         """`text` fitted to the text around the cursor; with `choice`, in this way instead of the best one."""
         around = self.around
         text, replaced = choice or surroundings.fit(text, around)
-        text = surroundings.trim(text, around)
-        if text.endswith(",") and around.rules.strict and around.below and around.below[0][:1] in ("}", "]"):
+        text = surroundings.trim(text, around) + closers.blank_before(text, replaced, around)
+        if text.endswith(",") and around.rules.strict and closers.stands_next(around, replaced):
             text = text[:-1]
         if not text.strip() or text == around.rest[:replaced]:
             return NoSuggestion(Reason.REPEATS_LINE)
@@ -115,22 +124,53 @@ class SuggestionPlan(CutRules):
             return NoSuggestion(Reason.TRIVIAL)
         if repetition.repeats_above(text, around):
             return NoSuggestion(Reason.REPEATS_ABOVE)
+        if not replaced and (own_line := closers.before_own_line(text, around)):
+            text = text.rstrip() + own_line
+            replaced = len(around.rest) - len(around.rest.lstrip())
         text = surroundings.indent_as_document(text, around).replace("\n", newline(around.document))
         return Suggestion(text, around.cursor, around.cursor + replaced)
 
-    def _repair_syntax(
-        self, check: syntax_check.SyntaxCheck, text: str, suggestion: Suggestion, *, truncated: bool
-    ) -> tuple[Suggestion | NoSuggestion, int]:
-        """(`suggestion`, or a shorter one if it breaks the file's syntax; the length of `text` that it uses)."""
+    def _choose(self, text: str, *, is_ended: bool, is_cut_short: bool) -> tuple[Suggestion | NoSuggestion, int]:
+        """(the first candidate that breaks nothing, the length of `text` that it uses).
+
+        The candidates: `text` with the closers that it needs, as it is, and shorter. `is_ended`: by the model itself.
+        """
+        around = self.around
+        plain = self._fit(text)
+        if isinstance(plain, NoSuggestion):
+            return plain, len(text)
         deadline = parse_clock_s() + _CHECK_MS / 1000
-        if not check.breaks(suggestion.text, suggestion.end, deadline, truncated=truncated):
-            return suggestion, len(text)
+        is_mid_line = bool(around.rest.strip())
+        is_closed = is_ended or is_cut_short or self.enclosed or self.multiline or closers.leaves_open(text, around)
+        line = is_ended or is_mid_line  # what the line opens may be closed further down
+        for candidate in closers.candidates(text, around, line=line) if is_closed else ():
+            closed = self._fit(candidate)
+            if isinstance(closed, Suggestion) and self._is_valid(closed, deadline):
+                return closed, len(text)
+        if self._is_valid(plain, deadline, truncated=is_cut_short):
+            return plain, len(text)
         deadline += _REPAIR_MS / 1000
-        for length, choice in surroundings.alternatives(text, self.around):
-            other = self._fit(text[:length], choice)
-            if isinstance(other, Suggestion) and not check.breaks(other.text, other.end, deadline):
+        for length, choice in surroundings.alternatives(text, around):
+            shorter = text[:length]
+            if choice is None and is_closed and text[length : length + 1] == "\n":
+                shorter = next(closers.candidates(shorter, around, line=line), shorter)
+            other = self._fit(shorter, choice)
+            if isinstance(other, Suggestion) and self._is_valid(other, deadline):
                 return (other, length) if parse_clock_s() < deadline else (NoSuggestion(Reason.BREAKS), 0)
         return NoSuggestion(Reason.BREAKS), 0
+
+    def _is_valid(self, suggestion: Suggestion, deadline: float, *, truncated: bool = False) -> bool:
+        """True if the suggestion adds no syntax error and, before text, leaves no bracket, tag or quote open."""
+        around, verdict = self.around, syntax_check.Verdict.NO_WORSE
+        if self.check is not None:
+            verdict = self.check.check(suggestion.text, suggestion.end, deadline, truncated=truncated)
+        if verdict is syntax_check.Verdict.BREAKS or closers.leaves_open(normal_newlines(suggestion.text), around):
+            return False
+        if verdict is syntax_check.Verdict.CLEAN or not around.rest.strip():
+            return True
+        if around.kind not in ("code", "string"):
+            return True
+        return not closers.is_worse(normal_newlines(suggestion.text), suggestion.end - suggestion.start, around)
 
 
 def plan(
@@ -157,9 +197,11 @@ def plan(
     one_line = low or config.multiline == "never"
     allowed = not one_line and around.kind in ("code", "string") and is_at_end
     multiline = allowed and (opens or config.multiline == "always" or (high and blank))
+    enclosed = not one_line and around.kind == "code" and closers.encloses(around)
     return SuggestionPlan(
         multiline=multiline,
-        max_tokens=(config.max_tokens * (2 if high else 1)) if multiline else config.max_tokens_single_line,
+        enclosed=enclosed,
+        max_tokens=(config.max_tokens * (2 if high else 1)) if multiline or enclosed else config.max_tokens_single_line,
         around=around,
         floor=lexical_rules.indent_width(opener) + 1 if opens else lexical_rules.indent_width(around.line),
         opener=("bracket" if lexical_rules.ends_in_bracket(opener, around.rules) else "word") if opens else "",

@@ -15,7 +15,8 @@ from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import prose
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.grammars import grammar
-from speclsp.lsp.syntax.languages import LexicalRules
+from speclsp.lsp.syntax.languages import MARKUP, UNKNOWN_MARKUP, LexicalRules
+from speclsp.lsp.syntax.pairs import Pairing, marks, pair
 from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 
@@ -30,6 +31,11 @@ _TOP_LEVEL = re.compile(r"(?m)^[^\s)\]}#/*]")  # a line without indentation
 _OPENER = {")": "(", "]": "[", "}": "{"}
 _CLOSERS = ")]}\"'`;,>"
 CLOSING = re.compile(r"[\s)\]}>\"'`;,:.]*\Z")  # text right of the cursor that does not count as text
+# After the end of a text: an operator, or another word. After a line break: only what cannot begin a line.
+_GOES_ON = re.compile(
+    r"[ \t]*(?!//|/\*|--|#)(?:[-=+*/%&|^<>?!~@:.([{\\'\"`]|\w)|\s*\n\s*(?:[.?:{]|=>|->|&&|\|\||(?:and|or|else)\b)"
+)
+_UNFINISHED = re.compile(r"(?:[=\-]>|[-=+*/%&|^<~.:({\[\\])\s*\Z")  # at the end of a text
 Choice = tuple[str, int]  # (text to insert, characters of the rest of the line that it replaces)
 
 
@@ -59,7 +65,8 @@ def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundin
     rest = text[cursor : min(end, cursor + _LINE_CHARACTERS)]
     is_markdown = prose.is_markdown(snapshot.language)
     fenced = prose.fenced(text, cursor) if is_markdown else None
-    rules = lexical_rules.rules_of(grammar(fenced.language if fenced else snapshot.language))
+    language = fenced.language if fenced else snapshot.language
+    rules = lexical_rules.rules_of(grammar(language)) if language not in MARKUP else UNKNOWN_MARKUP
     low, high = max(0, start - _NEAR_CHARACTERS), end + _NEAR_CHARACTERS // 2
     if fenced is not None:
         low, high = max(low, min(fenced.start, start)), min(high, max(fenced.end, end))
@@ -67,6 +74,8 @@ def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundin
     above = above.partition("\n")[2] if low and (fenced is None or low > fenced.start) else above
     before, after = _code_around(above, line, rest, below, rules, is_cut=low > 0)
     kind = "comment" if is_markdown and fenced is None else _kind_at(cursor, tree, line, before, rules)
+    if kind == "code" and lexical_rules.left_open(before, rules) is not None:
+        before = line  # it begins inside a docstring or a comment, so its quotes have other partners
     closing = prose.closing_of(before, kind, rules) if kind != "code" and not is_markdown else ""
     return Surroundings(
         document=text,
@@ -114,16 +123,15 @@ def _kind_at(cursor: int, tree: SyntaxTree | None, line: str, before: str, rules
 
 
 def pairs(around: Surroundings, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """(offsets at which `text` closes brackets that it has not opened, [(offset, bracket depth from there on)])."""
+    """(offsets at which `text` closes what it has not opened, [(offset, depth of brackets and tags from there on)])."""
     head = len(around.line)
-    whole = around.line + text
     depth = 0
     outside: list[int] = []
     steps: list[tuple[int, int]] = []
-    for token in lexical_rules.tokens(whole, around.rules):
-        at = token.start - head
-        if token.kind == "bracket" and at >= 0:
-            if text[at] in "([{":
+    for mark in marks(around.line + text, around.rules, Pairing()):
+        at = mark.start - head
+        if at >= 0:
+            if mark.opens:
                 depth += 1
             elif depth:
                 depth -= 1
@@ -144,7 +152,7 @@ def fit(text: str, around: Surroundings) -> Choice:
             return text, 0
         best = choices[0]
         if around.kind in ("code", "string"):
-            best = min(choices, key=lambda choice: _imbalance(choice[0], choice[1], around))
+            best = min(choices, key=lambda choice: imbalance(choice[0], choice[1], around))
         if best[0] == text or best[1]:
             return best
         text = trim(best[0], around)
@@ -156,10 +164,10 @@ def alternatives(text: str, around: Surroundings) -> Iterator[tuple[int, Choice 
     The whole text with other choices, then fewer lines, then the first line up to a possible end.
     """
     choices = _choices(text, around.rest.rstrip(), around)
-    ranked = sorted(choices, key=lambda choice: _imbalance(choice[0], choice[1], around))
+    ranked = sorted(choices, key=lambda choice: imbalance(choice[0], choice[1], around))
     yield from ((len(text), choice) for choice in ranked[:_MOST_CHOICES] if len(ranked) > 1)
     lines = [match.start() for match in re.finditer(r"\n", text) if text[: match.start()].strip()]
-    yield from ((at, None) for at in reversed(lines))
+    yield from ((at, None) for at in reversed(lines) if not _goes_on(text, at, around))
     first = lines[0] if lines else len(text)
     whole, head = around.line + text[:first], len(around.line)
     ends = [
@@ -169,49 +177,81 @@ def alternatives(text: str, around: Surroundings) -> Iterator[tuple[int, Choice 
     ]
     ends += [match.start() for match in re.finditer(r"(?<=;)|\*/|-->|\"\"\"|'''", text[:first])]
     ends.append(len(text[:first].rstrip().rstrip(")]}\"'`")))
-    yield from ((at, None) for at in sorted({at for at in ends if 0 < at < first}, reverse=True)[:_MOST_ENDS])
+    ends = sorted({at for at in ends if 0 < at < first and not _goes_on(text, at, around)}, reverse=True)
+    for at in ends[:_MOST_ENDS]:
+        openers = pair(whole[: head + at], around.rules).openers
+        if not openers or openers[-1].start < head:  # the text closes what it opens
+            yield at, None
+
+
+def _goes_on(text: str, at: int, around: Surroundings) -> bool:
+    """True if `text[:at]` ends before something that changes its meaning, such as `=>`, an operator or a bracket."""
+    if around.kind != "code":
+        return False
+    if text[at - 1 : at] == ";":
+        return False
+    is_mid_line = bool(around.rest.strip())
+    return bool((is_mid_line and _UNFINISHED.search(text[:at])) or _GOES_ON.match(text, at))
 
 
 def _choices(text: str, rest: str, around: Surroundings) -> Iterator[Choice]:
     """The choices for `text` and the rest of the line: cut the text's end, or replace the start of the rest."""
     has_brackets = around.kind in ("code", "string")
+    if has_brackets and text.endswith((")(", "][", "}{")) and rest[:1] == lexical_rules.PAIRS[text[-1]]:
+        yield text[:-2], 0  # it closes the bracket only to open another one before the rest
     if around.kind == "string" and rest[:1] == "}" and _closes_brace(text):  # `${name} and more`
+        yield from ((text[:-length], 0) for length in range(len(rest), 0, -1) if _is_repeated(text, rest, length))
+        yield from (
+            (text[:-length], 1) for length in range(len(rest) - 1, 0, -1) if _is_repeated(text, rest[1:], length)
+        )
         yield text, 1
     closers = min(len(rest) - len(rest.lstrip(_CLOSERS)), 8) if has_brackets else 0
+    outside = pairs(around, text)[0] if closers else []
     for replaced in range(closers + 1):
-        if replaced and not _is_subsequence(rest[:replaced], text):  # VS Code shows nothing then
+        part = rest[:replaced]
+        if part and not (_is_subsequence(part, text) and _closes(text, outside, part)):  # VS Code needs the first
             break
         left = rest[replaced:]
         for length in range(len(left), 0, -1):
-            part = left[:length]
-            repeats = part.strip() and text.endswith(part) and (length == len(left) or not part.strip(_CLOSERS))
-            if repeats and _is_subsequence(rest[:replaced], text[:-length]):
-                yield text[:-length], replaced
+            shorter = text[:-length]
+            if _is_repeated(text, left, length) and _is_subsequence(part, shorter) and _closes(shorter, outside, part):
+                yield shorter, replaced
         yield text, replaced
     if has_brackets:
         # The text may close a bracket that was opened on this line and is not closed right of the cursor. It may also
         # close one at the margin (a namespace, for example): its opener can be anywhere.
-        opened = len(lexical_rules.balance(around.line, around.rules).stack)
-        needed = max(0, opened - len(lexical_rules.balance(rest, around.rules).unmatched_closers))
+        needed = max(0, len(pair(around.line, around.rules).openers) - len(pair(rest, around.rules).closers))
         at_margin = not around.line and not (around.below and around.below[0][0] in _CLOSERS)
         outside = pairs(around, text)[0][needed:]
         yield from ((text[:at], 0) for at in outside[:-9:-1] if at or not at_margin)
 
 
+def _closes(text: str, outside: list[int], part: str) -> bool:
+    """True if `text` itself closes the brackets that the closers in `part` of the rest close."""
+    brackets = "".join(character for character in part if character in _OPENER)
+    return not brackets or _is_subsequence(brackets, "".join(text[at] for at in outside if at < len(text)))
+
+
+def _is_repeated(text: str, rest: str, length: int) -> bool:
+    """True if `text` ends with the first `length` characters of `rest`, and neither is in the middle of a word."""
+    part = rest[:length]
+    if not part.strip() or not text.endswith(part):
+        return False
+    return not (_is_word(text[-length - 1 : -length] + part[0]) or _is_word(part[-1] + rest[length : length + 1]))
+
+
+def _is_word(two: str) -> bool:
+    return len(two) == 2 and all(character.isalnum() or character == "_" for character in two)
+
+
 def _closes_brace(text: str) -> bool:
-    """True if a "}" comes before its "{"."""
-    depth = 0
-    for character in text:
-        depth += (character == "{") - (character == "}")
-        if depth < 0:
-            return True
-    return False
+    """True if `text` closes a brace that it has not opened, and opens no other."""
+    return text.count("}") > text.count("{")
 
 
-def _imbalance(text: str, replaced: int, around: Surroundings) -> int:
-    """Unmatched brackets and quotes in the code around the cursor, with `text` in it."""
-    whole = around.before + text + around.rest[replaced:] + around.after
-    return lexical_rules.balance(whole, around.rules).imbalance
+def imbalance(text: str, replaced: int, around: Surroundings) -> int:
+    """Unmatched brackets, tags and quotes in the code around the cursor, with `text` in it."""
+    return pair(around.before + text + around.rest[replaced:] + around.after, around.rules).imbalance
 
 
 def is_trivial(text: str, around: Surroundings) -> bool:
@@ -221,7 +261,7 @@ def is_trivial(text: str, around: Surroundings) -> bool:
         return False
     if len(bare) > 1 and bare.strip(",;.:)]}"):
         return False
-    closes = _imbalance(text, 0, around) < _imbalance("", 0, around)
+    closes = imbalance(text, 0, around) < imbalance("", 0, around)
     return not closes and not lexical_rules.opens_block(around.line + text, around.rules, above=False)
 
 

@@ -16,22 +16,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 
-from speclsp.lsp.postprocess import surroundings
+from speclsp.lsp.postprocess import closers, surroundings
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.languages import BY_NAME, C_ENDS, C_INSIDE, OPERAND, LexicalRules
+from speclsp.lsp.syntax.pairs import pair
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 _QUICK_MS = 2.0  # enough to parse a text without errors
 _LONG_CHARACTERS = 50_000  # a longer text with errors takes too long
 _NEAR_CHARACTERS = 16_384  # of a long text, around the cursor
-_TAG = re.compile(r"<(/?)([A-Za-z][\w.-]*)?(?:\s[^<>]*?)?(/?)>")
-_VOID = frozenset(
-    ("br", "hr", "img", "input", "link", "meta", "area", "base", "col", "embed", "source", "track", "wbr")
-)
 _TRY = re.compile(r"\btry\b")
+
+
+class Verdict(Enum):
+    """The result of a check."""
+
+    CLEAN = "clean"  # the document has no error with the text
+    NO_WORSE = "no worse"  # not more errors than now, or there was no time to count them
+    BREAKS = "breaks"
 
 
 @dataclass(slots=True)
@@ -44,28 +50,31 @@ class SyntaxCheck:
     _is_window: bool = field(default=False, init=False)
 
     def breaks(self, text: str, end: int, deadline: float, *, truncated: bool = False) -> bool:
-        """True if `text` in place of `[cursor, end)` adds errors, when each text has its best ending.
+        """True if `text` in place of `[cursor, end)` adds errors, when each text has its best ending."""
+        return self.check(text, end, deadline, truncated=truncated) is Verdict.BREAKS
 
-        `end` is on the cursor's line. `truncated`: `text` ends where a limit cut it. False if not known by
+    def check(self, text: str, end: int, deadline: float, *, truncated: bool = False) -> Verdict:
+        """The verdict on `text` in place of `[cursor, end)`, when each text has its best ending.
+
+        `end` is on the cursor's line. `truncated`: `text` ends where a limit cut it. NO_WORSE if not known by
         `deadline`, of parse_clock_s().
         """
         if self._is_long() and self._count(text, end, min(deadline, parse_clock_s() + _QUICK_MS / 1000)) == 0:
-            return False
+            return Verdict.CLEAN
         if not self._use_window(deadline):
-            return False
+            return Verdict.NO_WORSE
         first = "" if self.tree.count_errors() else next(self._endings(text, end, truncated=truncated), "")
         if first and not first.startswith(OPERAND) and self._count(text + first, end, deadline) == 0:
-            return (
-                False  # the closers of open brackets are tried first, because a text with errors takes longer to parse
-            )
+            # the closers of open brackets are tried first, because a text with errors takes longer to parse
+            return Verdict.NO_WORSE
         errors = self._count(text, end, deadline)
         if not errors:
-            return False
+            return Verdict.CLEAN if errors == 0 else Verdict.NO_WORSE
         errors_now = self._least_errors_now(deadline)
         if errors_now is None or errors <= errors_now:
-            return False
+            return Verdict.NO_WORSE
         least = self._least_errors(text, end, errors, errors_now, deadline, truncated=truncated)
-        return least is not None and least > errors_now
+        return Verdict.BREAKS if least is not None and least > errors_now else Verdict.NO_WORSE
 
     def _is_long(self) -> bool:
         return not self._is_window and len(self.tree.text) > _LONG_CHARACTERS
@@ -87,6 +96,10 @@ class SyntaxCheck:
             now = self._count("", around.cursor, deadline) if self.tree.count_errors() else 0
             if now is None:
                 return None
+            closed = self._count(self._closers_now(), around.cursor, deadline) if now else 0
+            if closed == 0:  # all errors come from what the line leaves open
+                self._errors_now = 0
+                return 0
             line_end = around.cursor + len(around.rest)
             bare = self._count("", line_end, deadline, back=len(around.line)) if now else 0
             if bare:  # errors elsewhere, or syntax that the grammar does not know: such counts vary by chance
@@ -94,6 +107,10 @@ class SyntaxCheck:
             elif bare == 0:
                 self._errors_now = self._least_errors("", around.cursor, now, 0, deadline, truncated=True)
         return self._errors_now
+
+    def _closers_now(self) -> str:
+        """The closers that the line needs at the cursor."""
+        return next(closers.candidates("", self.around, line=True), "")
 
     def _least_errors(
         self, text: str, end: int, errors: int, enough: int, deadline: float, *, truncated: bool
@@ -121,33 +138,33 @@ class SyntaxCheck:
         rest = around.rest[end - around.cursor :]
         if rest.strip() and not truncated:  # the user would not go on writing here
             return
-        here = lexical_rules.balance(around.line + text, around.rules)
-        closers = "".join(lexical_rules.PAIRS[bracket] for bracket, _at in reversed(here.stack))
-        closers = closers[: max(0, len(closers) - len(lexical_rules.balance(rest, around.rules).unmatched_closers))]
+        openers = pair(around.line + text, around.rules).openers
+        taken = len(pair(rest, around.rules).closers)
+        openers = openers[taken:]
+        ending = "".join(mark.closer for mark in reversed(openers) if mark.mark[0] != "<")
         quote = _string_end(around.before, text, around.rules, truncated=truncated or not language.strings_end_on_line)
         if quote:
-            yield quote + closers
-            if closers:
+            yield quote + ending
+            if ending:
                 yield quote
-        tags = _open_tags(around.line + text) if language.has_tags else ""
-        if tags:
-            yield tags + closers
+        if any(mark.mark[0] == "<" for mark in openers):
+            yield "".join(mark.closer for mark in reversed(openers))
         if language.has_preprocessor and (around.line + text).lstrip().startswith("#if"):
             yield "\n#endif"
-        if closers:
-            yield closers
-        yield OPERAND + closers
+        if ending:
+            yield ending
+        yield OPERAND + ending
         is_c_like = language.line_ends is None
         if is_c_like and _TRY.search(around.line + text):
-            yield f"{closers} catch (x) {{}}"
-            yield f"{closers} catch (x y) {{}}"
-        if closers:
-            yield from (inside + closers for inside in (C_INSIDE if is_c_like else language.line_ends_inside))
+            yield f"{ending} catch (x) {{}}"
+            yield f"{ending} catch (x y) {{}}"
+        if ending:
+            yield from (inside + ending for inside in (C_INSIDE if is_c_like else language.line_ends_inside))
         indent = around.line[: len(around.line) - len(around.line.lstrip())]
         line_ends = C_ENDS if language.line_ends is None else language.line_ends
-        yield from (closers + line_end.replace("{indent}", indent) for line_end in line_ends)
+        yield from (ending + line_end.replace("{indent}", indent) for line_end in line_ends)
         if is_c_like:
-            yield from (f"{OPERAND}{closers};", f" : {OPERAND}{closers};")
+            yield from (f"{OPERAND}{ending};", f" : {OPERAND}{ending};")
 
     def _count(self, text: str, end: int, deadline: float, back: int = 0) -> int | None:
         left_ms = (deadline - parse_clock_s()) * 1000
@@ -163,15 +180,3 @@ def _string_end(before: str, text: str, rules: LexicalRules, *, truncated: bool)
     if last is None or (last.kind == "string" and not truncated and last.start >= len(before)):
         return ""
     return lexical_rules.closing_of((before + text)[last.start :], last.kind)
-
-
-def _open_tags(text: str) -> str:
-    """The closing tags for the tags that `text` opens."""
-    stack: list[str] = []
-    for close, name, itself in _TAG.findall(text):
-        if close:
-            if name in stack:
-                del stack[len(stack) - 1 - stack[::-1].index(name) :]
-        elif not itself and name not in _VOID:
-            stack.append(name)
-    return "".join(f"</{name}>" for name in reversed(stack))

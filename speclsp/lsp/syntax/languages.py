@@ -26,7 +26,9 @@ class LexicalRules:
     opens_below: str = ""  # a line that begins a block for the line below it; "": as `opens_here`
     colon_opens: bool = False  # a header of several lines, which ends in "):", begins a block too
     ends: str = ""  # a line, without its indentation, that ends a block by its first word
+    statement_end: str = ""  # ends a statement on its line, where the language has one
     strict: bool = False  # no comma is allowed before a closing bracket
+    markup: str = ""  # tags count as brackets: "jsx" in code, "html"; "": there are none
     stub: str | None = None  # completes a signature, in place of a "{" or ":" at its end; None: no such members
 
 
@@ -49,13 +51,14 @@ class Language:
     by_indentation: bool = False  # a blank line below a block still belongs to the block
     ascii_only: bool = False  # the grammar's scanner must be fed ASCII only
     strings_end_on_line: bool = False  # a "..." never spans lines
-    has_tags: bool = False  # <tag> ... </tag>
     has_preprocessor: bool = False  # #if ... #endif
     line_ends: tuple[str, ...] | None = None  # behind the closing brackets; None: as in C (C_ENDS and C_INSIDE)
     line_ends_inside: tuple[str, ...] = ()  # in front of the closing brackets
 
 
 UNKNOWN_RULES = LexicalRules(string=r'"(?:\\.|[^"\\\n])*"', comment=r"^\s*(?:#|//|--|;|%)[^\n]*")  # any text
+UNKNOWN_MARKUP = replace(UNKNOWN_RULES, block_comment=r"<!--.*?(?:-->|\Z)", markup="html")
+MARKUP = frozenset(("vue", "svelte", "xml", "astro", "xsl", "handlebars", "django-html", "erb", "vue-html", "svg"))
 OPERAND = "x"
 C_ENDS = (";", "x;", " {}", " {};")
 C_INSIDE = (";", "x;", ": x")
@@ -67,6 +70,7 @@ _C = LexicalRules(
     block_comment=r"/\*.*?(?:\*/|\Z)",
     string=_C_QUOTES,
     opens_here=_BRACKET + r"|[=-]>\s*$|^\s*(?:case\b.*|default|public|private|protected)\s*:\s*$",
+    statement_end=";",
     stub=";",
 )
 _SCRIPT = replace(_C, string=_QUOTES, long_string=r"`(?:\\.|[^`\\])*(?:`|\Z)")
@@ -101,9 +105,8 @@ LANGUAGES: tuple[Language, ...] = (
         aliases=("javascriptreact", "js", "jsx", "mjs", "cjs", "node"),
         files={"javascript": ".js .cjs .mjs", "javascriptreact": ".jsx"},
         indexed=".js .jsx .mjs .cjs",
-        rules=replace(_SCRIPT, stub=" {}"),
+        rules=replace(_SCRIPT, stub=" {}", markup="jsx"),
         strings_end_on_line=True,
-        has_tags=True,
     ),
     Language(
         name="typescript",
@@ -157,23 +160,22 @@ LANGUAGES: tuple[Language, ...] = (
         files={"typescriptreact": ".tsx"},
         indexed=".tsx",
         family="javascript",
-        rules=_SCRIPT,
+        rules=replace(_SCRIPT, markup="jsx"),
         strings_end_on_line=True,
-        has_tags=True,
     ),
     Language(
         name="rust",
         aliases=("rs",),
         files={"rust": ".rs"},
         indexed=".rs",
-        rules=replace(_C, long_string=r'r(?P<hashes>#+)".*?(?:"(?P=hashes)|\Z)'),
+        rules=replace(_C, long_string=r'r(?P<hashes>#+)".*?(?:"(?P=hashes)|\Z)', statement_end=""),  # it changes values
     ),
     Language(
         name="go",
         aliases=("golang",),
         files={"go": ".go"},
         indexed=".go",
-        rules=replace(_C, long_string=r"`[^`]*(?:`|\Z)", stub=""),
+        rules=replace(_C, long_string=r"`[^`]*(?:`|\Z)", statement_end="", stub=""),
         strings_end_on_line=True,
         line_ends=("{}", " {}", "\n}"),
     ),
@@ -233,7 +235,7 @@ LANGUAGES: tuple[Language, ...] = (
     Language(
         name="css",
         files={"css": ".css"},
-        rules=LexicalRules(block_comment=r"/\*.*?(?:\*/|\Z)"),
+        rules=LexicalRules(block_comment=r"/\*.*?(?:\*/|\Z)", statement_end=";"),
         line_ends=("{}", ": 0;", " 0;", ";"),
     ),
     Language(
@@ -246,8 +248,8 @@ LANGUAGES: tuple[Language, ...] = (
             opens_here=r"<(?!(?:br|hr|img|input|link|meta|area|base|col|embed|source|track|wbr)\b)[A-Za-z]"
             r"[^<>]*(?<!/)>\s*$|" + _BRACKET,
             ends=r"</",
+            markup="html",
         ),
-        has_tags=True,
         line_ends=(),
     ),
     Language(

@@ -188,13 +188,21 @@ def test_a_failure_is_not_cached():
     run(ScriptedSession(ScriptedBackend(EngineError("gone"), "append(1)")), work)
 
 
-def test_at_the_deadline_the_text_so_far_is_shown():
-    async def work(scripted: ScriptedSession) -> None:
+def test_at_the_deadline_the_text_so_far_is_shown_as_far_as_it_is_whole():
+    text = "a();" + " b();" * 20
+
+    async def statements(scripted: ScriptedSession) -> None:
         (shown,) = await scripted.texts(at(TEXT))
-        assert "append(1234567890)".startswith(shown) and 2 < len(shown) < 17
+        assert text.startswith(shown) and shown.endswith(";") and len(shown) < len(text)
         await asyncio.sleep(0.05)
 
-    run(ScriptedSession(ScriptedBackend("append(1234567890)", round_s=0.02), **{"completion.timeout_ms": 200}), work)
+    async def expression(scripted: ScriptedSession) -> None:
+        assert list(await scripted.texts(at(TEXT))) == [], "the half of a call means something else"
+        await asyncio.sleep(0.05)
+
+    settings = {"completion.timeout_ms": 200}
+    run(ScriptedSession(ScriptedBackend(text, round_s=0.02), **settings), statements)
+    run(ScriptedSession(ScriptedBackend("append(1234567890)", round_s=0.02), **settings), expression)
 
 
 def test_a_debounced_request_waits_for_a_pause():

@@ -133,7 +133,8 @@ def test_a_block_start_gets_several_lines_and_any_other_position_one(language: s
     plan = plan_at(marked, language)
     assert isinstance(plan, SuggestionPlan)
     assert plan.multiline is multiline
-    assert plan.max_tokens == (CONFIG.max_tokens if multiline else CONFIG.max_tokens_single_line)
+    several = multiline or plan.enclosed
+    assert plan.max_tokens == (CONFIG.max_tokens if several else CONFIG.max_tokens_single_line)
 
 
 def test_the_multiline_setting_decides_at_the_end_of_a_line():
@@ -185,7 +186,7 @@ def test_every_reason_has_a_meaning_of_one_line():
         ),
         ("python", "x = foo(¦", "\n    a,\n    b,\n)\ny = 1\n", "x = foo(\n    a,\n    b,\n)"),
         ("python", "x = foo(¦", "a, b).bar()\ny = 1\n", "x = foo(a, b).bar()"),
-        ("python", "def f():\n    ¦", '"""Do it.\n\n    Or not.\n', 'def f():\n    """Do it.'),
+        ("python", "def f():\n    ¦", '"""Do it.\n\n    Or not.\n', 'def f():\n    """Do it."""'),
         ("javascript", "f(() => {¦", "\n  g();\n});\nh();\n", "f(() => {\n  g();\n});"),
         ("javascript", "if (x) {\n  ¦", "a();\n} else {\n  b();\n}\n", "if (x) {\n  a();\n}"),
         ("javascript", "const f = (x) =>¦", " x + 1;\nf(2);\n", "const f = (x) => x + 1;"),
@@ -255,7 +256,7 @@ def test_a_truncated_last_line_is_dropped_from_a_block():
     truncated = "y = x.strip()\n    return y.re"
     assert plan.to_suggestion(truncated, complete=False) == Suggestion("y = x.strip()", 14, 14)
     assert plan.to_suggestion(truncated) == Suggestion(truncated, 14, 14)
-    assert plan.to_suggestion("y = x.st", complete=False) == Suggestion("y = x.st", 14, 14)
+    assert plan.to_suggestion("y = x.st", complete=False) == NoSuggestion(Reason.CUT_SHORT)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +309,7 @@ def test_endless_closing_brackets_cost_little_time(language: str, output: str, m
         ("javascript", "x = ¦;", "y(1);\n", "x = y(1);"),
         ("javascript", "f((a) => ¦);", "a + 1);\n", "f((a) => a + 1);"),
         ("javascript", "f(() => {\n  ¦\n}, []);", "a();\n  b();\n}, []);\n", "f(() => {\n  a();\n  b();\n}, []);"),
-        ("javascript", "const f = (x) => {¦}", " return x; }\n", "const f = (x) => { return x;}"),
+        ("javascript", "const f = (x) => {¦}", " return x; }\n", "const f = (x) => { return x; }"),
         ("c", "int f() {\n  ¦\n}\n", "return 1;\n}\n", "int f() {\n  return 1;\n}\n"),
         ("c", "int f() {\n  x;\n¦\n}\n", "}\n", Reason.REPEATS_LINE),
         ("c", "namespace n {\nint x;\n¦\n", "}  // namespace n\n", "namespace n {\nint x;\n}  // namespace n\n"),
@@ -518,7 +519,7 @@ def test_any_generated_text_becomes_a_valid_suggestion_or_none(
     assert "<|fim_middle|>" in text or "<|fim_middle|>" not in suggestion.text
     assert suggestion.text.strip()
     assert multiline != "never" or "\n" not in suggestion.text
-    assert plan.to_suggestion(suggestion.text) == suggestion, "cleaning what is clean changes nothing"
+    assert plan.to_suggestion(suggestion.text + "\n\n") == suggestion, "cleaning what is clean changes nothing"
 
 
 words = st.lists(st.sampled_from(["a", "foo", "x1", "+", "*", "=", ".b", "[0]", "(y)", '"s"']), min_size=1, max_size=5)
@@ -555,6 +556,9 @@ def test_the_rest_of_the_line_is_not_repeated(head: list[str], middle: list[str]
     opener = {")": "(", "]": "[", "}": "{", '"': '"', ",": "("}.get(rest[:1], "")
     line, truth = "v = " + " ".join(head) + opener, " ".join(middle)
     assume(any(character.isalnum() for character in truth) and rest.strip() not in truth)
+    assume(
+        not any(truth.endswith(rest[:length].rstrip()) for length in range(1, len(rest)) if rest[:length].strip(" )]}"))
+    )
     is_valid = parses(f"{line}{truth}{rest}\nnext()\n")  # if not, the syntax check could reject the true text
     plan = plan_for(line + rest + "\nnext()\n", len(line), tree=is_valid)
     assert isinstance(plan, SuggestionPlan)
@@ -657,7 +661,10 @@ def test_the_true_text_survives_to_the_first_blank_line_of_a_block():
         )
         if isinstance(suggestion, Suggestion):
             shown = (" " * indent + suggestion.text).split("\n")
-            is_complete = len(shown) in (len(body), 12) or not body[len(shown)].strip()
+            if body[0].count('"""') % 2:  # a docstring that the blank line ends is closed
+                shown = [line for line in "\n".join(shown).removesuffix('"""').split("\n") if line.strip()]
+            next_line = "".join(body[len(shown) :][:1]).rstrip()  # no suggestion ends with the header of a block
+            is_complete = len(shown) in (len(body), 12) or not next_line or next_line.endswith(":")
             survived += is_complete and shown == [row.rstrip() for row in body[: len(shown)]]
     assert survived >= 0.95 * tries
 

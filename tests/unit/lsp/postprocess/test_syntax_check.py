@@ -251,7 +251,7 @@ def test_no_shown_suggestion_breaks_the_syntax_of_a_real_file(language: str, kin
         assert kind != "truth" or suggestion.reason is not Reason.BREAKS
         return
     assert not syntax_check.SyntaxCheck(tree, plan.around).breaks(suggestion.text, suggestion.end, parse_clock_s() + 10)
-    assert plan.to_suggestion(suggestion.text) == suggestion, "cleaning what is clean changes nothing"
+    assert plan.to_suggestion(suggestion.text + "\n\n") == suggestion, "cleaning what is clean changes nothing"
     assert isinstance(suggestion, Suggestion)
     style, _step = lexical_rules.indent_style(plan.around.before + plan.around.after)
     indents = {line[:1] for line in suggestion.text.split("\n")[1:] if line[:1] in ("\t", " ")}

@@ -283,8 +283,8 @@ def test_a_block_is_cut_before_the_line_with_a_key_and_a_single_line_is_not_show
 
 def test_half_a_key_is_hidden_when_the_deadline_cuts_the_answer():
     assert shown("key = ¦", f"'{KEY[:30]}", whole=False) is Reason.SECRET
-    assert shown("key = ¦", "'sk-proj-", whole=False) == "'sk-proj-"
-    assert shown("key = ¦", "'sk-learn and more", whole=False) == "'sk-learn and more"
+    assert shown("key = ¦", "'sk-proj-", whole=False) is Reason.CUT_SHORT, "half a word"
+    assert shown("key = ¦", "'sk-learn and more", whole=False) == "'sk-learn and'"
 
 
 scraps = st.sampled_from(
@@ -323,7 +323,7 @@ def test_a_stream_closed_early_gives_the_same_suggestion_without_secrets(
         for number, row in enumerate(suggestion.text.split("\n")):
             head = "" if number else line
             assert hidden_in(head + row, len(head), [document]) == ""
-        assert plan.to_suggestion(suggestion.text) == suggestion, "cleaning what is clean changes nothing"
+        assert plan.to_suggestion(suggestion.text + "\n\n") == suggestion, "cleaning what is clean changes nothing"
 
 
 def test_an_answer_of_a_megabyte_is_processed_in_bounded_time():
