@@ -1,18 +1,44 @@
---- Another Neovim to type into: keys enter as from a keyboard, and checks repeat until they hold.
+--- Another Neovim to type into: keys enter as from a keyboard, and checks repeat until they hold. It may run in a terminal.
 local TIMEOUT_MS = 20000
 local NO_PYTHON = "let g:loaded_python3_provider = 0" -- Neovim's own Python files start Python to look for its provider
 
 ---@class Child
----@field channel integer
+---@field channel integer RPC
+---@field job integer
 local Child = {}
 Child.__index = Child
 
+--- Starts Neovim in a terminal, and connects to it.
+---@return integer job
+---@return integer channel
+local function in_terminal()
+  local socket = vim.fn.tempname()
+  local command = { vim.v.progpath, "--listen", socket, "--clean", "-n", "--cmd", NO_PYTHON }
+  local options = { pty = true, width = 100, height = 20, env = { TERM = "xterm-256color" } }
+  local job, channel = vim.fn.jobstart(command, options), nil
+  assert(job > 0, "no Neovim was started")
+  vim.wait(TIMEOUT_MS, function()
+    local ok, connected = pcall(vim.fn.sockconnect, "pipe", socket, { rpc = true })
+    channel = ok and connected or nil
+    return ok
+  end, 20)
+  return job, assert(channel, "no connection to the terminal's Neovim")
+end
+
 --- Starts a fresh Neovim with the plugin and, in the buffer `a.py`, the fake server.
 ---@param here string
-function Child.start(here)
-  local channel = vim.fn.jobstart({ vim.v.progpath, "--embed", "--headless", "--clean", "-n", "--cmd", NO_PYTHON }, { rpc = true })
-  assert(channel > 0, "no Neovim was started")
-  local self = setmetatable({ channel = channel, here = here }, Child)
+---@param terminal? boolean
+function Child.start(here, terminal)
+  local job, channel
+  if terminal then
+    job, channel = in_terminal()
+  else
+    local command = { vim.v.progpath, "--embed", "--headless", "--clean", "-n", "--cmd", NO_PYTHON }
+    job = vim.fn.jobstart(command, { rpc = true })
+    channel = job
+  end
+  assert(job > 0, "no Neovim was started")
+  local self = setmetatable({ channel = channel, job = job, here = here }, Child)
   self:lua(
     [[
     local here = ...
@@ -60,6 +86,12 @@ end
 function Child:type(keys)
   vim.rpcrequest(self.channel, "nvim_input", keys)
   self:settle()
+end
+
+--- Sends bytes to the terminal in one write.
+---@param bytes string
+function Child:press(bytes)
+  vim.fn.chansend(self.job, bytes)
 end
 
 --- Waits until keys, scheduled work and answers are done.
@@ -136,8 +168,8 @@ function Child:has(lines)
 end
 
 function Child:stop()
-  vim.fn.jobstop(self.channel)
-  vim.fn.jobwait({ self.channel }, 5000)
+  vim.fn.jobstop(self.job)
+  vim.fn.jobwait({ self.job }, 5000)
 end
 
 return Child

@@ -30,7 +30,8 @@ CENTER = ".notifications-center.visible"
 ASKING = ".quick-input-widget:not([style*='display: none'])"
 
 # The content of one editor: for each line from the top its text, its ghost text, and whether the line is real.
-# A suggestion's further lines are drawn in a view zone.
+# A suggestion's further lines are drawn in a view zone. After them the rest of the cursor's line is drawn, and it is
+# hidden in its line.
 SCREEN = """() => {
   const shown = (element) => element.textContent.replace(/\\u00a0/g, " ").replace(/\\u200b/g, "");
   const editors = [...document.querySelectorAll(".monaco-editor")].filter((e) => e.querySelector(".view-lines"));
@@ -40,8 +41,10 @@ SCREEN = """() => {
   const rows = [];
   for (const line of editor.querySelectorAll(".view-lines > .view-line")) {
     const parts = [...line.querySelectorAll("span > span")].filter((span) => !span.querySelector("span"));
-    const ghost = parts.filter((span) => /ghost-text/.test(span.className));
-    rows.push({ top: line.getBoundingClientRect().top, real: true, whole: shown(line),
+    const hidden = parts.filter((span) => /ghost-text-hidden/.test(span.className));
+    const ghost = parts.filter((span) => /ghost-text/.test(span.className) && !hidden.includes(span));
+    rows.push({ top: line.getBoundingClientRect().top, real: true,
+      whole: hidden.length ? parts.filter((span) => !hidden.includes(span)).map(shown).join("") : shown(line),
       typed: parts.filter((span) => !ghost.includes(span)).map(shown).join(""), ghost: ghost.map(shown).join("") });
   }
   for (const line of editor.querySelectorAll(".view-zones .suggest-preview-text .view-line"))

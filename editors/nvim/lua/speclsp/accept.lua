@@ -6,6 +6,7 @@ local api = vim.api
 local lsp_client = require("speclsp.client")
 local ghost = require("speclsp.ghost")
 local item = require("speclsp.item")
+local options = require("speclsp.options")
 local suggest = require("speclsp.suggest")
 
 -- A word with the white space before it; else a run of other characters; else the remaining white space.
@@ -93,10 +94,13 @@ function M.beginning(add, how)
   return beginnings[how](add)
 end
 
---- Accept the shown suggestion, or its beginning. The rest stays shown.
+--- Insert the shown suggestion, or its beginning, at the present cursor. The rest stays shown.
 ---@param how "all"|"word"|"line"
 ---@return boolean acted
-function M.accept(how)
+function M.insert(how)
+  if options.now.ui == "builtin" then
+    return require("speclsp.builtin").insert(how)
+  end
   local shown, rest = suggest.shown()
   if not shown or not rest then
     return false
@@ -115,6 +119,18 @@ function M.accept(how)
   local text = M.beginning(rest.add, how)
   local over, left = item.take(rest, #text)
   M.put(text, over, left, not left and execute or nil)
+  return true
+end
+
+--- Feed a key that inserts the shown suggestion, or its beginning, if it still fits then. An expression mapping may
+--- call this: text must not change in it, and keys typed before may not be in the buffer yet.
+---@param how "all"|"word"|"line"
+---@return boolean acted true if a suggestion is shown
+function M.accept(how)
+  if not require("speclsp").visible() then
+    return false
+  end
+  feed(('<Cmd>lua require("speclsp.accept").insert(%q)<CR>'):format(how))
   return true
 end
 

@@ -72,34 +72,57 @@ local function fitted(inline, buf)
   return suggestion, suggestion and item.rest(suggestion, line, row - 1, col)
 end
 
---- Accept the suggestion that the built-in client shows, or its beginning.
+--- Insert an item at the present cursor, or its beginning.
+---@param inline vim.lsp.inline_completion.Item
+---@param client vim.lsp.Client
 ---@param how "all"|"word"|"line"
 ---@return boolean acted
-function M.accept(how)
+local function insert(inline, client, how)
   local buf = api.nvim_get_current_buf()
-  return vim.lsp.inline_completion.get({
+  local suggestion, rest = fitted(inline, buf)
+  if not suggestion or not rest then
+    return false
+  end
+  local function execute()
+    if inline.command then
+      lsp_client.execute(client, inline.command, buf)
+    end
+  end
+  if suggestion.snippet and how == "all" then
+    accept.expand(suggestion.snippet, rest.typed, rest.over, execute)
+    return true
+  end
+  local text = accept.beginning(rest.add, how)
+  local over, left = item.take(rest, #text)
+  accept.put(text, over, nil, not left and execute or nil)
+  return true
+end
+
+--- Insert the suggestion that the built-in client shows, or its beginning, at the present cursor.
+---@param how "all"|"word"|"line"
+---@return boolean acted
+function M.insert(how)
+  local acted, schedule = false, vim.schedule
+  vim.schedule = function(callback) -- get() schedules the rest of its work: the keys typed next would come first
+    vim.schedule = schedule
+    callback()
+  end
+  local ok, problem = pcall(vim.lsp.inline_completion.get, {
     on_accept = function(inline)
       local client = vim.lsp.get_client_by_id(inline.client_id)
-      if not client or client.name ~= "speclsp" then
-        return how == "all" and inline or nil -- an item of another server: Neovim accepts it
+      if client and client.name == "speclsp" then
+        acted = insert(inline, client, how)
+      elseif how == "all" then
+        acted = true
+        return inline -- an item of another server: Neovim accepts it
       end
-      local suggestion, rest = fitted(inline, buf)
-      if not suggestion or not rest then
-        return
-      end
-      local function execute()
-        if inline.command then
-          lsp_client.execute(client, inline.command, buf)
-        end
-      end
-      if suggestion.snippet and how == "all" then
-        return accept.expand(suggestion.snippet, rest.typed, rest.over, execute)
-      end
-      local text = accept.beginning(rest.add, how)
-      local over, left = item.take(rest, #text)
-      accept.put(text, over, nil, not left and execute or nil)
     end,
   })
+  vim.schedule = schedule
+  if not ok then
+    error(problem, 0)
+  end
+  return acted
 end
 
 --- Select another alternative of the present answer: the built-in client cannot request more.

@@ -23,12 +23,15 @@ function M.expanded(text, column)
   return table.concat(out), width
 end
 
+--- Set an extmark. Text in the line has its own highlight only: the cursor is often at a bracket that matchparen
+--- highlights, and combining would give the text that look.
 ---@param buf integer
 ---@param row integer
 ---@param col integer
 ---@param opts vim.api.keyset.set_extmark
 local function mark(buf, row, col, opts)
-  opts.hl_mode, opts.strict = "combine", false
+  local is_in_line = opts.virt_text_pos == "inline" or opts.virt_text_pos == "overlay"
+  opts.hl_mode, opts.strict = is_in_line and "replace" or "combine", false
   if opts.virt_lines and vim.fn.has("nvim-0.11") == 1 and not vim.wo.wrap then
     opts.virt_lines_overflow = "scroll" -- so that they scroll sideways with the text above them
   end
@@ -74,9 +77,12 @@ local function draw_lines(buf, row, col, rest, line, width, hint)
     end
   end
   table.insert(below[#below], hint)
+  -- Unlike inline text, an overlay that replaces highlights loses that of the cursor's line, too.
+  local has_cursorline = vim.wo.cursorline and vim.wo.cursorlineopt ~= "number"
+  local group = has_cursorline and right ~= "" and { "CursorLine", "SpeclspSuggestion" } or "SpeclspSuggestion"
   local blank = vim.fn.strdisplaywidth(right, width) - vim.fn.strdisplaywidth(first, width)
   mark(buf, row, col, {
-    virt_text = { { first .. (" "):rep(blank), "SpeclspSuggestion" } },
+    virt_text = { { first .. (" "):rep(blank), group } },
     virt_text_pos = right == "" and "inline" or "overlay",
     virt_lines = below,
   })

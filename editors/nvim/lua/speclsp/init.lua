@@ -26,30 +26,22 @@ function M.setup(opts)
   client.enable()
 end
 
----@param how "all"|"word"|"line"
-local function accept(how)
-  if options().ui == "builtin" then
-    return require("speclsp.builtin").accept(how)
-  end
-  return require("speclsp.accept").accept(how)
-end
-
 --- Accept all of the suggestion.
 ---@return boolean acted
 function M.accept()
-  return accept("all")
+  return require("speclsp.accept").accept("all")
 end
 
 --- Accept the next word of the suggestion.
 ---@return boolean acted
 function M.accept_word()
-  return accept("word")
+  return require("speclsp.accept").accept("word")
 end
 
 --- Accept the next line of the suggestion.
 ---@return boolean acted
 function M.accept_line()
-  return accept("line")
+  return require("speclsp.accept").accept("line")
 end
 
 --- Show the next alternative.

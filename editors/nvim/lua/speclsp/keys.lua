@@ -1,5 +1,8 @@
 --- Key mappings: each key runs its action, and falls through to its previous mapping when the action did nothing.
 ---
+--- Neovim evaluates an expression mapping while it looks ahead: of two keys that arrive together, the first may not be
+--- in the buffer yet. So the mapping only tests whether something is shown. A fed key runs the action or falls through.
+---
 --- The mappings are local to the buffers that have suggestions. Those of a next edit exist only while one is shown. The
 --- previous mapping is the buffer's own, else a global one (looked up when the key is pressed, because plugins may map it
 --- late), else the key itself.
@@ -9,17 +12,18 @@ local options = require("speclsp.options")
 local M = {}
 local OURS = "speclsp: " -- start of the description of our mappings
 local falling = {} ---@type table<string, true> modes and keys whose previous mapping is running
+local pressed = {} ---@type table<string, fun()> by mode and key: the action that the fed key runs
 
 ---@type table<string, fun(): boolean>
 local actions = {
   accept = function()
-    return require("speclsp").accept()
+    return require("speclsp.accept").insert("all")
   end,
   accept_word = function()
-    return require("speclsp").accept_word()
+    return require("speclsp.accept").insert("word")
   end,
   accept_line = function()
-    return require("speclsp").accept_line()
+    return require("speclsp.accept").insert("line")
   end,
   next = function()
     return require("speclsp").next()
@@ -41,6 +45,22 @@ local actions = {
   end,
 }
 local EDIT_MODES = { accept_edit = { "n", "i" }, dismiss_edit = { "n" } } -- the others work in insert mode
+
+--- True if an action may have an effect. Text and cursor may be older than the key.
+---@param name string
+---@return boolean
+local function may_act(name)
+  if name == "trigger" then
+    return true
+  elseif EDIT_MODES[name] then
+    return require("speclsp.next_edit").is_shown()
+  elseif options.now.ui == "builtin" then
+    return require("speclsp.builtin").is_shown()
+  elseif name == "dismiss" then
+    return require("speclsp.suggest").is_active()
+  end
+  return require("speclsp.ghost").is_shown()
+end
 
 local function raw(key)
   return vim.keycode(key)
@@ -113,12 +133,25 @@ local function save(map, key, mode)
   vim.fn.mapset(mode, false, map)
 end
 
+--- Feed a call of a function of this module.
+---@param name string
+---@param mode_and_key string
+local function feed_call(name, mode_and_key)
+  local call = ('<Cmd>lua require("speclsp.keys").%s(%q)<CR>'):format(name, (mode_and_key:gsub("<", "<lt>")))
+  api.nvim_feedkeys(raw(call), "ni", false)
+end
+
 --- Run the previous mapping of a key.
 ---@param key string
 ---@param buf integer
 ---@param mode "i"|"n"
 ---@return string keys for Neovim to process as typed
 local function fall_through(key, buf, mode)
+  local mapping = M.mapped(key, buf, mode)
+  if not mapping or not M.is_ours(mapping) then -- ours was removed after the key was pressed
+    api.nvim_feedkeys(raw(key), "im", false)
+    return ""
+  end
   local saved = M.mapped(saved_name(key), buf, mode)
   local global = not saved and M.mapped(key, nil, mode) or nil
   if global then
@@ -129,8 +162,7 @@ local function fall_through(key, buf, mode)
   end
   -- The mapping may itself end in this key: `falling` keeps that from being mapped again until the mapping is done.
   falling[mode .. key] = true
-  local done = ('<Cmd>lua require("speclsp.keys").fallen(%q)<CR>'):format((mode .. key):gsub("<", "<lt>"))
-  api.nvim_feedkeys(raw(done), "ni", false)
+  feed_call("fallen", mode .. key)
   api.nvim_feedkeys(raw(saved_name(key)), "im", false)
   return ""
 end
@@ -139,6 +171,24 @@ end
 ---@param mode_and_key string
 function M.fallen(mode_and_key)
   falling[mode_and_key] = nil
+end
+
+--- Run the action of a key; the fed keys call this.
+---@param mode_and_key string
+function M.run(mode_and_key)
+  pressed[mode_and_key]()
+end
+
+--- Run the first action that has an effect, else fall through.
+---@param buf integer
+---@param binding speclsp.Binding
+local function act(buf, binding)
+  for _, name in ipairs(binding.names) do
+    if actions[name]() then
+      return
+    end
+  end
+  api.nvim_feedkeys(fall_through(binding.key, buf, binding.mode), "ni", false)
 end
 
 --- Map a key, unless our mapping has it.
@@ -162,12 +212,14 @@ local function map(buf, binding)
       falling[mode .. key] = nil
       return raw(key)
     end
-    for _, name in ipairs(binding.names) do
-      if actions[name]() then
-        return ""
-      end
+    if not vim.iter(binding.names):any(may_act) then
+      return fall_through(key, buf, mode)
     end
-    return fall_through(key, buf, mode)
+    pressed[mode .. key] = function()
+      act(buf, binding)
+    end
+    feed_call("run", mode .. key)
+    return ""
   end, { buffer = buf, expr = true, replace_keycodes = false, desc = OURS .. binding.names[1]:gsub("_", " ") })
 end
 

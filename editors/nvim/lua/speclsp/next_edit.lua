@@ -292,6 +292,12 @@ local function waiting()
   return same(shown, current_text()) and enabled.may_edit(shown.buf) and shown or nil
 end
 
+--- True while an edit is drawn in the current buffer. The text may have changed since.
+---@return boolean
+function M.is_shown()
+  return shown ~= nil and shown.buf == api.nvim_get_current_buf()
+end
+
 --- The line of the edit that is shown in the current buffer, from 1; nil for none.
 ---@return integer?
 function M.line()

@@ -1,0 +1,43 @@
+"""Suggestions before closing brackets in a real VS Code: the brackets are drawn after the last suggested line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+
+import pytest
+from support.editors import item_server
+from support.editors.vscode_screen import Studio, Window, lines, same
+
+
+@pytest.fixture(scope="module")
+def window(studio: Studio) -> Iterator[Window]:
+    """A window whose server has scripted suggestions."""
+    root = studio.server.root
+    (root / "items.json").write_text("{}")
+    program = root / "scripted"
+    words = [sys.executable, item_server.__file__, str(root / "items.json")]
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    program.chmod(0o755)
+    studio.server.settings({"speclsp.server.command": str(program)})
+    with studio.window(studio.folder()) as window:
+        window.says("ready")
+        yield window
+
+
+@pytest.mark.parametrize("name", item_server.CLOSERS)
+def test_closers_are_drawn_after_the_suggestion_and_stay_after_accepting(window: Window, name: str) -> None:
+    marked, text, over = item_server.CLOSERS[name]
+    left, _, right = marked.partition(item_server.CURSOR)
+    (window.server.root / "items.json").write_text(json.dumps({marked: {"text": text, "over": over}}))
+    window.show(f"{name.replace(' ', '-')}.js", left[:-1] + right)
+    window.press("Home", *["ArrowRight"] * (len(left) - 1))
+    window.page.keyboard.insert_text(left[-1])  # without a closing bracket of VS Code's own
+    accepted = lines(left + text + right.removeprefix(over))
+    window.sees(lambda screen: screen.ghost and same(screen.whole, accepted), "the suggestion")
+    window.shot(f"closers-{name.replace(' ', '-')}")
+    window.press("Tab")
+    window.sees(lambda screen: not screen.ghost and same(screen.document, accepted), "the accepted text")
+    window.put_away()

@@ -1,0 +1,88 @@
+"""Language server with scripted suggestions, for screens that a model does not make: `item_server.py ITEMS lsp`.
+
+ITEMS is a JSON file, read again at each request: {line with ‸ at the cursor: {"text", "over"}}. `text` replaces the
+`over` that follows the cursor. Positions count UTF-16 units, so lines with letters beyond the BMP are not supported.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+CURSOR = "‸"
+
+# Suggestions before closing brackets: line, new text, replaced text, and the lines after accepting. VS Code and Neovim
+# draw all of them. VS Code draws none whose new text lacks a replaced character.
+FIB, UP = "\n  if (n < 2) return n;\n  return fib(n - 1) + fib(n - 2);\n", "() => {\n  console.log('up');\n}"
+CLOSERS = {
+    "block": ("function fib(n) {‸}", FIB, ""),
+    "block over": ("function fib(n) {‸}", FIB + "}", "}"),
+    "argument": ("app.listen(3000, ‸);", UP, ""),
+    "argument over": ("app.listen(3000, ‸)", UP + ");", ")"),
+    "argument over all": ("app.listen(3000, ‸);", UP + ");", ");"),
+    "effect": ("useEffect(() => {‸}, [])", "\n  load();\n", ""),
+    "effect over": ("useEffect(() => {‸}, [])", "\n  load();\n}, [])", "}, [])"),
+    "one line over": ("print(len(‸))", "items), end='')", "))"),
+}
+CAPABILITIES = {
+    "textDocumentSync": {"openClose": True, "change": 1},
+    "inlineCompletionProvider": {},
+}
+STATUS = {"state": "ready", "pair": "scripted", "target": "", "draft": "", "device": "cpu", "message": ""}
+STATUS |= {"progress": None, "last_latency_ms": None, "acceptance": None, "tokens_per_round": None, "problems": []}
+
+
+def main(items: str, *_: str) -> None:
+    texts: dict[str, str] = {}
+    while (message := read()) is not None:
+        method, params = message.get("method", ""), message.get("params") or {}
+        if method == "initialize":
+            info = {"name": "speclsp", "version": "0.1.0"}
+            write({"id": message["id"], "result": {"capabilities": CAPABILITIES, "serverInfo": info}})
+        elif method == "initialized":
+            write({"method": "speclsp/status", "params": STATUS})
+        elif method == "textDocument/didOpen":
+            texts[params["textDocument"]["uri"]] = params["textDocument"]["text"]
+        elif method == "textDocument/didChange":
+            texts[params["textDocument"]["uri"]] = params["contentChanges"][-1]["text"]
+        elif method == "textDocument/inlineCompletion":
+            line = texts[params["textDocument"]["uri"]].split("\n")[params["position"]["line"]]
+            scripted = json.loads(Path(items).read_text(encoding="utf-8"))
+            write({"id": message["id"], "result": {"items": matching(scripted, line, params["position"])}})
+        elif method == "exit":
+            return
+        elif "id" in message and method:
+            write({"id": message["id"], "result": None})
+
+
+def matching(items: dict[str, dict[str, str]], line: str, at: dict[str, int]) -> list[dict[str, Any]]:
+    """The scripted item for this line and cursor, as the protocol has it."""
+    item = items.get(line[: at["character"]] + CURSOR + line[at["character"] :].rstrip("\r"))
+    if item is None:
+        return []
+    end = {"line": at["line"], "character": at["character"] + len(item.get("over", ""))}
+    return [{"insertText": item["text"], "range": {"start": at, "end": end}}]
+
+
+def read() -> dict[str, Any] | None:
+    """The next message; None at the end of the input."""
+    length = 0
+    for raw in iter(sys.stdin.buffer.readline, b""):
+        name, _, value = raw.partition(b":")
+        if not raw.strip():
+            return dict(json.loads(sys.stdin.buffer.read(length)))
+        if name.lower() == b"content-length":
+            length = int(value)
+    return None
+
+
+def write(message: dict[str, Any]) -> None:
+    body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+    sys.stdout.buffer.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
