@@ -19,6 +19,7 @@ from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
 from speclsp.lsp.postprocess import repetition, surroundings, syntax_check
 from speclsp.lsp.postprocess.cut import MOST_LINES, CutRules
+from speclsp.lsp.postprocess.duplicates import Duplicates
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
@@ -59,6 +60,7 @@ class SuggestionPlan(CutRules):
     trivial: bool = False  # suggestions such as a single comma are shown
     verbatim: bool = False  # the echo pair: its text is test evidence and stays unchanged
     check: syntax_check.SyntaxCheck | None = None  # None: there is no tree
+    duplicates: Duplicates | None = None
 
     def finished(self, text: str) -> bool:
         """True if the text streamed so far holds all that will be shown."""
@@ -91,6 +93,12 @@ class SuggestionPlan(CutRules):
             text = surroundings.trim(text[:length], around)
             if not text.strip():
                 return NoSuggestion(Reason.REPEATS_BELOW)
+        length, duplicate = self.duplicates.length_without(text) if self.duplicates is not None else (len(text), None)
+        if duplicate is not None:
+            cuts.append((duplicate.value, len(text) - length))
+            text = surroundings.trim(text[:length], around)
+            if not text.strip():
+                return NoSuggestion(duplicate)
         suggestion, length = self._fit(text), len(text)
         if self.check is not None and isinstance(suggestion, Suggestion):
             suggestion, length = self._repair_syntax(self.check, text, suggestion, truncated=not complete)
@@ -168,6 +176,7 @@ def plan(
         next_line=not one_line and around.kind in ("code", "comment") and is_at_end,
         verbatim=verbatim,
         check=None if tree is None or verbatim else syntax_check.SyntaxCheck(tree, around),
+        duplicates=Duplicates.of(snapshot, tree, around),
         others=tuple(others),
     )
 
