@@ -8,19 +8,20 @@ A scope is a run of lines of one indentation: a line that is indented less ends 
 definition must be code, and the same classes and functions must enclose both. Definitions that may stand twice are left
 alone: overloads, property setters, partial classes, branches of #if and #[cfg].
 
-Measured on code of others (`python`, `typescript`, `go` and 12 more languages): at most 1 of 280 lines that their
-authors wrote would not be shown.
+Measured on code of others in 17 languages: at most 6 of 1,000 lines that their authors wrote would not be shown.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from types import MappingProxyType
 
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.postprocess import list_entries, repetition
+from speclsp.lsp.documents.uri_paths import file_path
+from speclsp.lsp.postprocess import repetition
 from speclsp.lsp.postprocess.surroundings import Surroundings
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import lexical_rules
@@ -85,6 +86,15 @@ _BRANCH = re.compile(
 _DATA = frozenset(("json", "yaml", "toml", "css", "html"))
 _COMMENT_OR_ANNOTATION = re.compile(r"\s*(?://|/?\*|#|--|@|\[)")
 
+_IGNORE = re.compile(r"(?i)(?:\.[\w-]*ignore|\.gitattributes|\.npmignore)\Z")
+_REQUIREMENTS = re.compile(r"(?i)(?:[\w.-]*(?:requirements|constraints)[\w.-]*\.(?:txt|in|pip))\Z")
+_WORDS = re.compile(
+    r"(?i)(?:words?|dict(?:ionary)?|wordlist|stopwords|[\w.-]*\.dic|authors|contributors|\.mailmap)(?:\.txt)?\Z"
+)
+_LEAST_LINES = 10  # of a file without a known name that counts as a word list
+_MOST_CHARACTERS = 200_000
+_COMMENTS = ("#", "//", ";", "!")
+
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
@@ -100,12 +110,12 @@ class Duplicates:
     around: Surroundings
     language: str  # grammar, or language id where there is none
     tree: SyntaxTree | None
-    entries: list_entries.ListFile | None
+    entries: ListFile | None
 
     @classmethod
     def of(cls, snapshot: Snapshot, tree: SyntaxTree | None, around: Surroundings) -> Duplicates:
         language = grammar(snapshot.language) or snapshot.language.strip().lower()
-        return cls(around, language, tree, list_entries.list_file(snapshot.uri, snapshot.language, snapshot.text))
+        return cls(around, language, tree, list_file(snapshot.uri, snapshot.language, snapshot.text))
 
     def length_without(self, text: str) -> tuple[int, Reason | None]:
         """(the length of `text` before its first duplicate, the reason to cut it there; None for all of it)."""
@@ -236,3 +246,62 @@ def _before_annotations(text: str, start: int) -> int:
             break
         start = above
     return start
+
+
+# ── list files ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ListKind(Enum):
+    """The kinds of list files, by the spelling of their entries."""
+
+    IGNORE = "ignore"
+    REQUIREMENTS = "requirements"
+    OWNERS = "owners"
+    WORDS = "words"
+
+
+@dataclass(frozen=True, slots=True)
+class ListFile:
+    """A file of entries."""
+
+    kind: ListKind
+
+    def holds(self, line: str, typed: str, lines: Iterable[str]) -> bool:
+        """True if the entry of `line` is one of `lines`, unless the user has typed all of it: `typed`."""
+        entry = self.entry(line)
+        return bool(entry) and entry != self.entry(typed) and any(self.entry(other) == entry for other in lines)
+
+    def entry(self, line: str) -> str:
+        """The entry of a line, the same for all its spellings; "" for a comment."""
+        bare = line.strip()
+        if bare.startswith(_COMMENTS[:1] if self.kind is ListKind.IGNORE else _COMMENTS):
+            return ""
+        if self.kind is ListKind.REQUIREMENTS:
+            name = re.match(r"[A-Za-z0-9][\w.-]*", bare)
+            return re.sub(r"[-_.]+", "-", name[0]).lower() if name else bare
+        if self.kind is ListKind.OWNERS:
+            return bare.split()[0] if bare else ""
+        return (bare.rstrip("/") or bare) if self.kind is ListKind.IGNORE else bare
+
+
+def list_file(uri: str, language: str, text: str) -> ListFile | None:
+    """The list that a document is; None for any other file."""
+    name = file_path(uri).rpartition("/")[2]
+    if _IGNORE.match(name) or language == "ignore":
+        return ListFile(ListKind.IGNORE)
+    if _REQUIREMENTS.match(name) or language == "pip-requirements":
+        return ListFile(ListKind.REQUIREMENTS)
+    if name.upper() == "CODEOWNERS":
+        return ListFile(ListKind.OWNERS)
+    if _WORDS.match(name) or (grammar(language) is None and _is_word_list(text)):
+        return ListFile(ListKind.WORDS)
+    return None
+
+
+def _is_word_list(text: str) -> bool:
+    """True if every line is one word, and none stands twice."""
+    lines = [line.strip() for line in text[:_MOST_CHARACTERS].splitlines() if line.strip()]
+    entries = [line for line in lines if not line.startswith(_COMMENTS)]
+    if len(entries) < _LEAST_LINES or any(len(entry.split()) > 1 for entry in entries):
+        return False
+    return len(set(entries)) == len(entries) and all(entry[-1].isalnum() for entry in entries)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
-from speclsp.lsp.postprocess import repetition, surroundings, syntax_check
+from speclsp.lsp.postprocess import repetition, semicolons, surroundings, syntax_check
 from speclsp.lsp.postprocess.cut import MOST_LINES, CutRules
 from speclsp.lsp.postprocess.duplicates import Duplicates
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
@@ -61,6 +61,7 @@ class SuggestionPlan(CutRules):
     verbatim: bool = False  # the echo pair: its text is test evidence and stays unchanged
     check: syntax_check.SyntaxCheck | None = None  # None: there is no tree
     duplicates: Duplicates | None = None
+    semicolons: str = ""  # the file's style, see semicolons.style
 
     def finished(self, text: str) -> bool:
         """True if the text streamed so far holds all that will be shown."""
@@ -99,6 +100,7 @@ class SuggestionPlan(CutRules):
             text = surroundings.trim(text[:length], around)
             if not text.strip():
                 return NoSuggestion(duplicate)
+        text = semicolons.restyle(text, around, self.semicolons, complete=complete or is_final)
         suggestion, length = self._fit(text), len(text)
         if self.check is not None and isinstance(suggestion, Suggestion):
             suggestion, length = self._repair_syntax(self.check, text, suggestion, truncated=not complete)
@@ -177,6 +179,7 @@ def plan(
         verbatim=verbatim,
         check=None if tree is None or verbatim else syntax_check.SyntaxCheck(tree, around),
         duplicates=Duplicates.of(snapshot, tree, around),
+        semicolons=semicolons.style(snapshot.language, around),
         others=tuple(others),
     )
 

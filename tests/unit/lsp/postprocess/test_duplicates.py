@@ -10,7 +10,7 @@ from support.lsp.suggested import inserted
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan as postprocess
-from speclsp.lsp.postprocess.list_entries import list_file
+from speclsp.lsp.postprocess.duplicates import list_file
 from speclsp.lsp.postprocess.plan import SuggestionPlan
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.parser import SyntaxParser
