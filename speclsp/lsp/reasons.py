@@ -74,6 +74,7 @@ class Reason(str, Enum):
     LISTED = "listed", "the list file has that entry already"
     LOOPS = "loops", "the model repeats itself from the start"
     BREAKS = "breaks", "it would add a syntax error to the file"
+    OUTDENTS = "outdents", "its line stands further left, and the editor cannot move it"
     UNSURE = "unsure", "its confidence is below the threshold of completion.eagerness"
     DOES_NOT_FIT = "does_not_fit", "it begins a new line although there is text to the right of the cursor"
     FORBIDDEN = "forbidden", "it begins with a character or a special token that is never shown"

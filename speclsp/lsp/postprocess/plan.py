@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
-from speclsp.lsp.postprocess import repetition, semicolons, surroundings, syntax_check
+from speclsp.lsp.postprocess import outdent, repetition, semicolons, surroundings, syntax_check
 from speclsp.lsp.postprocess.cut import MOST_LINES, CutRules
 from speclsp.lsp.postprocess.duplicates import Duplicates
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
@@ -62,6 +62,7 @@ class SuggestionPlan(CutRules):
     check: syntax_check.SyntaxCheck | None = None  # None: there is no tree
     duplicates: Duplicates | None = None
     semicolons: str = ""  # the file's style, see semicolons.style
+    outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
 
     def finished(self, text: str) -> bool:
         """True if the text streamed so far holds all that will be shown."""
@@ -100,6 +101,9 @@ class SuggestionPlan(CutRules):
             text = surroundings.trim(text[:length], around)
             if not text.strip():
                 return NoSuggestion(duplicate)
+        blanks = outdent.blanks_of(text, around, self.duplicates.language) if self.duplicates is not None else None
+        if blanks is not None:
+            return self._outdented(text.partition("\n")[0], blanks)
         text = semicolons.restyle(text, around, self.semicolons, complete=complete or is_final)
         suggestion, length = self._fit(text), len(text)
         if self.check is not None and isinstance(suggestion, Suggestion):
@@ -128,6 +132,16 @@ class SuggestionPlan(CutRules):
         text = surroundings.indent_as_document(text, around).replace("\n", newline(around.document))
         return Suggestion(text, around.cursor, around.cursor + replaced)
 
+    def _outdented(self, text: str, blanks: str) -> Suggestion | NoSuggestion:
+        """The line that `text` completes, with the indentation `blanks` instead of its own."""
+        around, line = self.around, blanks + self.around.line.lstrip(" \t") + text
+        if around.below and repetition.is_same(line, around.below[0]):
+            return NoSuggestion(Reason.REPEATS_BELOW)
+        if outdent.adds_errors(line, blanks, around, self.check.tree if self.check is not None else None):
+            return NoSuggestion(Reason.BREAKS)
+        start = around.cursor - len(around.line)
+        return Suggestion(line, start, around.cursor) if self.outdents else NoSuggestion(Reason.OUTDENTS)
+
     def _repair_syntax(
         self, check: syntax_check.SyntaxCheck, text: str, suggestion: Suggestion, *, truncated: bool
     ) -> tuple[Suggestion | NoSuggestion, int]:
@@ -150,11 +164,12 @@ def plan(
     others: Sequence[Snapshot] = (),
     *,
     verbatim: bool = False,
+    outdents: bool = False,
 ) -> SuggestionPlan | NoSuggestion:
     """The limits of a suggestion at the cursor, or the reason not to request one.
 
     `verbatim` (the echo pair): always request, and change nothing. `others`: the other open documents that models may
-    see.
+    see. `outdents`: the client can replace white space left of the cursor.
     """
     around = surroundings.read_surroundings(snapshot, tree)
     if not verbatim and (reason := _refusal(snapshot, around, config)) is not None:
@@ -180,6 +195,7 @@ def plan(
         check=None if tree is None or verbatim else syntax_check.SyntaxCheck(tree, around),
         duplicates=Duplicates.of(snapshot, tree, around),
         semicolons=semicolons.style(snapshot.language, around),
+        outdents=outdents,
         others=tuple(others),
     )
 

@@ -13,12 +13,12 @@ _PARSER = SyntaxParser()
 
 
 def suggest(
-    marked: str, output: str, language: str = "python", uri: str = "file:///p/a", config: CompletionConfig | None = None
+    marked: str, output: str, language: str = "python", uri: str = "file:///p/a", *, outdents: bool = False
 ) -> Suggestion | Reason:
     """The suggestion made of `output`, or the reason for showing nothing."""
     snapshot = Snapshot(uri, language, 1, marked.replace("¦", ""), marked.index("¦"))
     tree = _PARSER.parse(language, snapshot.text, 2000)
-    plan = postprocess.plan(snapshot, tree, config or CompletionConfig())
+    plan = postprocess.plan(snapshot, tree, CompletionConfig(), outdents=outdents)
     if isinstance(plan, NoSuggestion):
         return plan.reason
     suggestion = plan.to_suggestion(output)
@@ -26,18 +26,18 @@ def suggest(
 
 
 def inserted(
-    marked: str, output: str, language: str = "python", uri: str = "file:///p/a", config: CompletionConfig | None = None
+    marked: str, output: str, language: str = "python", uri: str = "file:///p/a", *, outdents: bool = False
 ) -> str | Reason:
     """The text of the suggestion."""
-    suggestion = suggest(marked, output, language, uri, config)
+    suggestion = suggest(marked, output, language, uri, outdents=outdents)
     return suggestion if isinstance(suggestion, Reason) else suggestion.text
 
 
 def accepted(
-    marked: str, output: str, language: str = "python", uri: str = "file:///p/a", config: CompletionConfig | None = None
+    marked: str, output: str, language: str = "python", uri: str = "file:///p/a", *, outdents: bool = False
 ) -> str | Reason:
     """The document after accepting the suggestion."""
-    suggestion, text = suggest(marked, output, language, uri, config), marked.replace("¦", "")
+    suggestion, text = suggest(marked, output, language, uri, outdents=outdents), marked.replace("¦", "")
     if isinstance(suggestion, Reason):
         return suggestion
     return text[: suggestion.start] + suggestion.text + text[suggestion.end :]
