@@ -58,6 +58,8 @@ class CutRules:
         kept = text[: limit.end] if limit is not None else text
         limit = self._end_of_prose(kept) or limit
         kept = text[: limit.end] if limit is not None else text
+        limit = self._second_repetition(kept) or limit
+        kept = text[: limit.end] if limit is not None else text
         cut = self._block(kept) if self.multiline else self._enclosed(kept) if self.enclosed else self._line(kept)
         is_final = cut.final or (limit is not None and limit.final)
         secret = self._secret(text[: cut.end], truncated=truncated and not cut.final)
@@ -90,6 +92,19 @@ class CutRules:
                 return Cut.rejecting(max(0, end - len(fence[0])), reason)
         start = text.find(around.closing) if around.closing and around.closed else -1
         return Cut.rejecting(start, Reason.REPEATS_BELOW) if start >= 0 else None
+
+    def _second_repetition(self, text: str) -> Cut | None:
+        """The second time that a clause or sentence of a line is written, if the third one follows."""
+        around, start = self.around, 0
+        before = around.line[-LOOK_BACK:]
+        for line in text.splitlines(keepends=True):
+            for low, high, is_prose in repetition.passages(before, line, around):
+                second = repetition.second_repetition((before + line)[low:high], prose=is_prose)
+                if second is not None and low + second < len(before) + len(line):
+                    return Cut.rejecting(start + max(0, low + second - len(before)), Reason.LOOPS)
+            start += len(line)
+            before = ""
+        return None
 
     def _secret(self, text: str, *, truncated: bool) -> Cut | None:
         """The first line with a key or a licence text that no known document holds."""

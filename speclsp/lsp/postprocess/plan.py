@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
-from speclsp.lsp.postprocess import closers, repetition, surroundings, syntax_check, whole_end
+from speclsp.lsp.postprocess import closers, outdent, repetition, semicolons, surroundings, syntax_check, whole_end
 from speclsp.lsp.postprocess.cut import MOST_LINES, CutRules
+from speclsp.lsp.postprocess.duplicates import Duplicates
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
@@ -59,6 +60,9 @@ class SuggestionPlan(CutRules):
     trivial: bool = False  # suggestions such as a single comma are shown
     verbatim: bool = False  # the echo pair: its text is test evidence and stays unchanged
     check: syntax_check.SyntaxCheck | None = None  # None: there is no tree
+    duplicates: Duplicates | None = None
+    semicolons: str = ""  # the file's style, see semicolons.style
+    outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
 
     def finished(self, text: str) -> bool:
         """True if the text streamed so far holds all that will be shown."""
@@ -92,6 +96,16 @@ class SuggestionPlan(CutRules):
             text = surroundings.trim(text[:length], around)
             if not text.strip():
                 return NoSuggestion(Reason.REPEATS_BELOW)
+        length, duplicate = self.duplicates.length_without(text) if self.duplicates is not None else (len(text), None)
+        if duplicate is not None:
+            cuts.append((duplicate.value, len(text) - length))
+            text = surroundings.trim(text[:length], around)
+            if not text.strip():
+                return NoSuggestion(duplicate)
+        blanks = outdent.blanks_of(text, around, self.duplicates.language) if self.duplicates is not None else None
+        if blanks is not None:
+            return self._outdented(text.partition("\n")[0], blanks)
+        text = semicolons.restyle(text, around, self.semicolons, complete=complete or is_final)
         text = text if is_ended else closers.without_openers(text, around)
         suggestion, length = self._choose(text, is_ended=is_ended, is_cut_short=is_cut_short)
         cuts.append((SOONER, len(text) - length))
@@ -130,6 +144,16 @@ class SuggestionPlan(CutRules):
         text = surroundings.indent_as_document(text, around).replace("\n", newline(around.document))
         return Suggestion(text, around.cursor, around.cursor + replaced)
 
+    def _outdented(self, text: str, blanks: str) -> Suggestion | NoSuggestion:
+        """The line that `text` completes, with the indentation `blanks` instead of its own."""
+        around, line = self.around, blanks + self.around.line.lstrip(" \t") + text
+        if around.below and repetition.is_same(line, around.below[0]):
+            return NoSuggestion(Reason.REPEATS_BELOW)
+        if outdent.adds_errors(line, blanks, around, self.check.tree if self.check is not None else None):
+            return NoSuggestion(Reason.BREAKS)
+        start = around.cursor - len(around.line)
+        return Suggestion(line, start, around.cursor) if self.outdents else NoSuggestion(Reason.OUTDENTS)
+
     def _choose(self, text: str, *, is_ended: bool, is_cut_short: bool) -> tuple[Suggestion | NoSuggestion, int]:
         """(the first candidate that breaks nothing, the length of `text` that it uses).
 
@@ -144,7 +168,7 @@ class SuggestionPlan(CutRules):
         is_closed = is_ended or is_cut_short or self.enclosed or self.multiline or closers.leaves_open(text, around)
         line = is_ended or is_mid_line  # what the line opens may be closed further down
         for candidate in closers.candidates(text, around, line=line) if is_closed else ():
-            closed = self._fit(candidate)
+            closed = self._fit(semicolons.restyle(candidate, around, self.semicolons, complete=True))
             if isinstance(closed, Suggestion) and self._is_valid(closed, deadline):
                 return closed, len(text)
         if self._is_valid(plain, deadline, truncated=is_cut_short):
@@ -180,11 +204,12 @@ def plan(
     others: Sequence[Snapshot] = (),
     *,
     verbatim: bool = False,
+    outdents: bool = False,
 ) -> SuggestionPlan | NoSuggestion:
     """The limits of a suggestion at the cursor, or the reason not to request one.
 
     `verbatim` (the echo pair): always request, and change nothing. `others`: the other open documents that models may
-    see.
+    see. `outdents`: the client can replace white space left of the cursor.
     """
     around = surroundings.read_surroundings(snapshot, tree)
     if not verbatim and (reason := _refusal(snapshot, around, config)) is not None:
@@ -210,6 +235,9 @@ def plan(
         next_line=not one_line and around.kind in ("code", "comment") and is_at_end,
         verbatim=verbatim,
         check=None if tree is None or verbatim else syntax_check.SyntaxCheck(tree, around),
+        duplicates=Duplicates.of(snapshot, tree, around),
+        semicolons=semicolons.style(snapshot.language, around),
+        outdents=outdents,
         others=tuple(others),
     )
 
