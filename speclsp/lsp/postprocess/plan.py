@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
-from speclsp.lsp.postprocess import outdent, repetition, semicolons, surroundings, syntax_check
+from speclsp.lsp.postprocess import file_style, outdent, repetition, surroundings, syntax_check
 from speclsp.lsp.postprocess.cut import MOST_LINES, CutRules
 from speclsp.lsp.postprocess.duplicates import Duplicates
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
@@ -61,7 +61,7 @@ class SuggestionPlan(CutRules):
     verbatim: bool = False  # the echo pair: its text is test evidence and stays unchanged
     check: syntax_check.SyntaxCheck | None = None  # None: there is no tree
     duplicates: Duplicates | None = None
-    semicolons: str = ""  # the file's style, see semicolons.style
+    semicolons: str = ""  # the file's style, see file_style.semicolons
     outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
 
     def finished(self, text: str) -> bool:
@@ -104,7 +104,9 @@ class SuggestionPlan(CutRules):
         blanks = outdent.blanks_of(text, around, self.duplicates.language) if self.duplicates is not None else None
         if blanks is not None:
             return self._outdented(text.partition("\n")[0], blanks)
-        text = semicolons.restyle(text, around, self.semicolons, complete=complete or is_final)
+        if self.duplicates is not None and self.duplicates.language == "svelte":
+            text = file_style.with_svelte_braces(text)
+        text = file_style.restyle(text, around, self.semicolons, complete=complete or is_final)
         suggestion, length = self._fit(text), len(text)
         if self.check is not None and isinstance(suggestion, Suggestion):
             suggestion, length = self._repair_syntax(self.check, text, suggestion, truncated=not complete)
@@ -194,7 +196,7 @@ def plan(
         verbatim=verbatim,
         check=None if tree is None or verbatim else syntax_check.SyntaxCheck(tree, around),
         duplicates=Duplicates.of(snapshot, tree, around),
-        semicolons=semicolons.style(snapshot.language, around),
+        semicolons=file_style.semicolons(snapshot.language, around),
         outdents=outdents,
         others=tuple(others),
     )

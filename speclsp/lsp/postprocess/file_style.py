@@ -1,8 +1,8 @@
-"""Semicolons at the ends of statements, in languages where they are optional: the suggestion follows the file.
+"""The file's style in a suggestion: semicolons where they are optional, and Svelte's braces.
 
-A file has a style if nearly all statements near the cursor end the same way. Only lines that are a whole statement for
-certain are counted and changed: those that begin with a keyword such as `const` or `return`, or are one call or
-assignment, with balanced brackets.
+A file has a style of semicolons if nearly all statements near the cursor end the same way. Only lines that are a whole
+statement for certain are counted and changed: those that begin with a keyword such as `const` or `return`, or are one
+call or assignment, with balanced brackets.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ _GOES_ON = re.compile(
 )  # the line below continues it
 _HAZARD = re.compile(r"\s*[(\[`+\-/]")  # a line that would continue a statement without a semicolon
 
+_DOUBLE_BRACES = re.compile(r"(?<![={])\{\{\s*([\w$.?!()\[\]]+)\s*\}\}(?!\})")
 
-def style(language: str, around: Surroundings) -> str:
+
+def semicolons(language: str, around: Surroundings) -> str:
     """The ends of the statements near the cursor: "always" with a semicolon, "never", or "" for no clear style."""
     if grammar(language) not in _OPTIONAL or around.kind != "code":
         return ""
@@ -57,8 +59,13 @@ def style(language: str, around: Surroundings) -> str:
     return "always" if share >= _AGREEING else "never" if share <= 1 - _AGREEING else ""
 
 
+def with_svelte_braces(text: str) -> str:
+    """`text` with `{name}` for `{{ name }}`, as other template languages have it; an object in an attribute stays."""
+    return _DOUBLE_BRACES.sub(r"{\1}", text)
+
+
 def restyle(text: str, around: Surroundings, style: str, *, complete: bool) -> str:
-    """`text` with the ends of its statements in the style. `complete`: its last line is whole."""
+    """`text` with the ends of its statements in the `style` of `semicolons`. `complete`: its last line is whole."""
     if not style or around.rest.strip():
         return text
     lines = text.split("\n")
