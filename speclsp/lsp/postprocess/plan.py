@@ -61,7 +61,7 @@ class SuggestionPlan(CutRules):
     verbatim: bool = False  # the echo pair: its text is test evidence and stays unchanged
     check: syntax_check.SyntaxCheck | None = None  # None: there is no tree
     duplicates: Duplicates | None = None
-    semicolons: str = ""  # the file's style, see file_style.semicolons
+    language: str = ""  # grammar, or language id where there is none
     outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
 
     def finished(self, text: str) -> bool:
@@ -101,12 +101,10 @@ class SuggestionPlan(CutRules):
             text = surroundings.trim(text[:length], around)
             if not text.strip():
                 return NoSuggestion(duplicate)
-        blanks = outdent.blanks_of(text, around, self.duplicates.language) if self.duplicates is not None else None
+        blanks = outdent.blanks_of(text, around, self.language)
         if blanks is not None:
             return self._outdented(text.partition("\n")[0], blanks)
-        if self.duplicates is not None and self.duplicates.language == "svelte":
-            text = file_style.with_svelte_braces(text)
-        text = file_style.restyle(text, around, self.semicolons, complete=complete or is_final)
+        text = file_style.restyle(text, around, self.language, complete=complete or is_final)
         suggestion, length = self._fit(text), len(text)
         if self.check is not None and isinstance(suggestion, Suggestion):
             suggestion, length = self._repair_syntax(self.check, text, suggestion, truncated=not complete)
@@ -184,6 +182,7 @@ def plan(
     one_line = low or config.multiline == "never"
     allowed = not one_line and around.kind in ("code", "string") and is_at_end
     multiline = allowed and (opens or config.multiline == "always" or (high and blank))
+    duplicates = Duplicates.of(snapshot, tree, around)
     return SuggestionPlan(
         multiline=multiline,
         max_tokens=(config.max_tokens * (2 if high else 1)) if multiline else config.max_tokens_single_line,
@@ -195,8 +194,8 @@ def plan(
         next_line=not one_line and around.kind in ("code", "comment") and is_at_end,
         verbatim=verbatim,
         check=None if tree is None or verbatim else syntax_check.SyntaxCheck(tree, around),
-        duplicates=Duplicates.of(snapshot, tree, around),
-        semicolons=file_style.semicolons(snapshot.language, around),
+        duplicates=duplicates,
+        language=duplicates.language,
         outdents=outdents,
         others=tuple(others),
     )
