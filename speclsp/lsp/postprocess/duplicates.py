@@ -160,7 +160,7 @@ class Duplicates:
         yield from document[cursor + len(self.around.rest) :].splitlines()
 
     def _is_near_statement(self, line: str) -> bool:
-        """True if the line is one of the three above. Jumps, headers and annotations often are."""
+        """True if the line is one of the three above, in the same block. Jumps, headers and annotations often are."""
         rules = self.around.rules
         if self.language in _DATA or self.language not in BY_NAME or not repetition.is_distinctive(line):
             return False
@@ -168,7 +168,13 @@ class Duplicates:
             return False
         if _COMMENT_OR_ANNOTATION.match(line):
             return False
-        return any(repetition.is_same(line, other) for other in self.around.above[-_NEAR_LINES:])
+        width = lexical_rules.indent_width(line)
+        for other in reversed(self.around.above[-_NEAR_LINES:]):
+            if repetition.is_same(line, other):
+                return True
+            if lexical_rules.indent_width(other) < width:  # the line above belongs to another block
+                return False
+        return False
 
     # ── definitions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
