@@ -20,6 +20,7 @@ GLOB_OFF = "glob_off"
 TOO_LARGE = "too_large"
 NOT_OPEN = "not_open"
 MANUAL = "manual"
+NEXT_EDIT_HERE = "next_edit_here"
 
 # The file.
 SECRET_FILE = "secret_file"
@@ -111,6 +112,7 @@ MEANINGS: Mapping[str, str] = {
     TOO_LARGE: "the file is larger than context.max_file_bytes",
     NOT_OPEN: "the editor has not opened this document with the server",
     MANUAL: "completion.trigger is manual: suggestions appear on request only",
+    NEXT_EDIT_HERE: "a next edit is offered on this line, right of which there is text",
     SECRET_FILE: "files of this kind hold secrets (docs/privacy.md)",
     EXCLUDED: "an ignore file for AI tools names the file: .aiexclude, .cursorignore or .continueignore",
     LOADING: "the model is not ready",

@@ -14,6 +14,7 @@ Measured on code of others in 17 languages: at most 6 of 1,000 lines that their 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -31,6 +32,7 @@ from speclsp.lsp.syntax.tree import SyntaxTree
 
 _NEAR_LINES = 3
 _REACH_CHARACTERS = 60_000  # of the document on either side, in which the definition is searched
+_NEAR_CHARACTERS = 4_000  # in which a scope nearly always begins
 _LINE_CHARACTERS = 400
 _MODIFIERS = (
     r"(?:(?:export|default|declare|public|private|protected|internal|static|final|abstract|sealed|open|async|unsafe"
@@ -101,6 +103,7 @@ class _Definition:
     keyword: str
     name: str
     indent: int  # columns
+    blanks: int  # characters of the indentation
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ class Duplicates:
         yield from document[cursor + len(self.around.rest) :].splitlines()
 
     def _is_near_statement(self, line: str) -> bool:
-        """True if the line is one of the three above. Jumps, headers and annotations often are."""
+        """True if the line is one of the three above, in the same block. Jumps, headers and annotations often are."""
         rules = self.around.rules
         if self.language in _DATA or self.language not in BY_NAME or not repetition.is_distinctive(line):
             return False
@@ -165,7 +168,13 @@ class Duplicates:
             return False
         if _COMMENT_OR_ANNOTATION.match(line):
             return False
-        return any(repetition.is_same(line, other) for other in self.around.above[-_NEAR_LINES:])
+        width = lexical_rules.indent_width(line)
+        for other in reversed(self.around.above[-_NEAR_LINES:]):
+            if repetition.is_same(line, other):
+                return True
+            if lexical_rules.indent_width(other) < width:  # the line above belongs to another block
+                return False
+        return False
 
     # ── definitions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -178,7 +187,9 @@ class Duplicates:
             return None
         if match["name"] in _REPEATABLE_NAMES.get(self.language, ()) or not self._has_body(match["keyword"], line, ""):
             return None
-        return _Definition(match["keyword"].lower(), match["name"], lexical_rules.indent_width(line))
+        return _Definition(
+            match["keyword"].lower(), match["name"], lexical_rules.indent_width(line), len(line) - len(bare)
+        )
 
     def _has_body(self, keyword: str, line: str, below: str) -> bool:
         """False for a signature that may stand beside the definition: TypeScript's overloads."""
@@ -188,18 +199,35 @@ class Duplicates:
 
     def _is_defined(self, definition: _Definition) -> bool:
         """True if the cursor's scope has a definition of the same kind and name."""
-        document, cursor, around = self.around.document, self.around.cursor, self.around
-        here = document.rfind("\n", 0, cursor) + 1, cursor + len(around.rest)
-        low, high = max(0, cursor - _REACH_CHARACTERS), cursor + _REACH_CHARACTERS
+        document, cursor = self.around.document, self.around.cursor
+        here = document.rfind("\n", 0, cursor) + 1, cursor + len(self.around.rest)
+        low, high = self._scope(definition.blanks, here)
         at = document.find(definition.name, low, high)
         while at >= 0:
             start = document.rfind("\n", 0, at) + 1
-            line, newline, below = document[start : start + _LINE_CHARACTERS].partition("\n")
-            is_elsewhere = not here[0] <= start <= here[1]
-            if is_elsewhere and self._is_same_definition(definition, line, below) and self._in_scope(start, line, here):
-                return True
-            at = document.find(definition.name, max(at + 1, start + len(line) + len(newline)), high)
+            end = document.find("\n", at)
+            end = end if end >= 0 else len(document)
+            if at - start <= _LINE_CHARACTERS and not here[0] <= start <= here[1]:
+                line, below = document[start : min(end, start + _LINE_CHARACTERS)], document[end + 1 : end + 200]
+                if self._is_same_definition(definition, line, below) and self._may_not_repeat(start, line, here):
+                    return True
+            at = document.find(definition.name, end, high)
         return False
+
+    def _scope(self, blanks: int, here: tuple[int, int]) -> tuple[int, int]:
+        """The part of the document around the cursor's line `here` without a line of fewer than `blanks` blanks."""
+        document = self.around.document
+        low, high = max(0, here[0] - _REACH_CHARACTERS), min(len(document), here[1] + _REACH_CHARACTERS)
+        if not blanks:
+            return low, high
+        shallower = re.compile(rf"(?m)^[ \t]{{0,{blanks - 1}}}(?=\S)(?!//|#|--|\*)")
+        for reach in (_NEAR_CHARACTERS, _REACH_CHARACTERS):
+            last = deque(shallower.finditer(document, max(0, here[0] - reach), here[0]), maxlen=1)
+            if last:
+                low = last[0].start()
+                break
+        first = shallower.search(document, here[1], high)
+        return low, first.start() if first is not None else high
 
     def _is_same_definition(self, definition: _Definition, line: str, below: str) -> bool:
         match = re.match(_DEFINITIONS[self.language], line.lstrip())
@@ -210,17 +238,12 @@ class Duplicates:
             and self._has_body(definition.keyword, line, below)
         )
 
-    def _in_scope(self, start: int, line: str, here: tuple[int, int]) -> bool:
-        """True if the definition at `start` is in the scope of the cursor's line `here`, and may not stand twice."""
+    def _may_not_repeat(self, start: int, line: str, here: tuple[int, int]) -> bool:
+        """False if the definition at `start` is text, in another scope of the tree, or in another branch of #if."""
         document, blanks = self.around.document, len(line) - len(line.lstrip())
-        if _MAY_REPEAT.match(document[:start].rstrip("\r\n").rpartition("\n")[2].lstrip()):
+        if _MAY_REPEAT.match(document[max(0, start - _LINE_CHARACTERS) : start].rstrip().rpartition("\n")[2].lstrip()):
             return False
-        between = document[start + len(line) : here[0]] if start < here[0] else document[here[1] : start]
-        if _BRANCH.search(between):
-            return False
-        if blanks and re.search(
-            rf"(?m)^[ \t]{{0,{blanks - 1}}}(?=\S)(?!//|#|--|\*)", between[between.find("\n") + 1 :]
-        ):
+        if _BRANCH.search(document, *sorted((start + len(line), here[0]) if start < here[0] else (here[1], start))):
             return False
         tree = self.tree
         if tree is None or tree.text != document:

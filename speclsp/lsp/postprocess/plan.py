@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
-from speclsp.lsp.postprocess import closers, outdent, repetition, semicolons, surroundings, syntax_check, whole_end
+from speclsp.lsp.postprocess import closers, file_style, outdent, repetition, surroundings, syntax_check, whole_end
 from speclsp.lsp.postprocess.cut import MOST_LINES, CutRules
 from speclsp.lsp.postprocess.duplicates import Duplicates
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
@@ -61,7 +61,7 @@ class SuggestionPlan(CutRules):
     verbatim: bool = False  # the echo pair: its text is test evidence and stays unchanged
     check: syntax_check.SyntaxCheck | None = None  # None: there is no tree
     duplicates: Duplicates | None = None
-    semicolons: str = ""  # the file's style, see semicolons.style
+    language: str = ""  # grammar, or language id where there is none
     outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
 
     def finished(self, text: str) -> bool:
@@ -102,10 +102,10 @@ class SuggestionPlan(CutRules):
             text = surroundings.trim(text[:length], around)
             if not text.strip():
                 return NoSuggestion(duplicate)
-        blanks = outdent.blanks_of(text, around, self.duplicates.language) if self.duplicates is not None else None
+        blanks = outdent.blanks_of(text, around, self.language)
         if blanks is not None:
             return self._outdented(text.partition("\n")[0], blanks)
-        text = semicolons.restyle(text, around, self.semicolons, complete=complete or is_final)
+        text = file_style.restyle(text, around, self.language, complete=complete or is_final)
         text = text if is_ended else closers.without_openers(text, around)
         suggestion, length = self._choose(text, is_ended=is_ended, is_cut_short=is_cut_short)
         cuts.append((SOONER, len(text) - length))
@@ -168,7 +168,7 @@ class SuggestionPlan(CutRules):
         is_closed = is_ended or is_cut_short or self.enclosed or self.multiline or closers.leaves_open(text, around)
         line = is_ended or is_mid_line  # what the line opens may be closed further down
         for candidate in closers.candidates(text, around, line=line) if is_closed else ():
-            closed = self._fit(semicolons.restyle(candidate, around, self.semicolons, complete=True))
+            closed = self._fit(file_style.restyle(candidate, around, self.language, complete=True))
             if isinstance(closed, Suggestion) and self._is_valid(closed, deadline):
                 return closed, len(text)
         if self._is_valid(plain, deadline, truncated=is_cut_short):
@@ -223,6 +223,7 @@ def plan(
     allowed = not one_line and around.kind in ("code", "string") and is_at_end
     multiline = allowed and (opens or config.multiline == "always" or (high and blank))
     enclosed = not one_line and around.kind == "code" and closers.encloses(around)
+    duplicates = Duplicates.of(snapshot, tree, around)
     return SuggestionPlan(
         multiline=multiline,
         enclosed=enclosed,
@@ -235,8 +236,8 @@ def plan(
         next_line=not one_line and around.kind in ("code", "comment") and is_at_end,
         verbatim=verbatim,
         check=None if tree is None or verbatim else syntax_check.SyntaxCheck(tree, around),
-        duplicates=Duplicates.of(snapshot, tree, around),
-        semicolons=semicolons.style(snapshot.language, around),
+        duplicates=duplicates,
+        language=duplicates.language,
         outdents=outdents,
         others=tuple(others),
     )

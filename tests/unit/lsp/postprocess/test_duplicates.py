@@ -134,6 +134,7 @@ def test_a_statement_of_the_last_three_lines_is_not_shown_again(language: str, m
     [
         ("python", "a = b\nc = d\ne = f\ng = h\n¦", "a = b\n"),
         ("python", "if x:\n    a = b\nc = d\n¦", "a = b\n"),
+        ("python", "def f():\n    a.b(c)\n\ndef g():\n    ¦", "a.b(c)\n"),
         ("python", "if x:\n    return None\nif y:\n    ¦", "return None\n"),
         ("go", "\tif err != nil {\n\t\treturn err\n\t}\n\t¦\n", "if err != nil {\n"),
         ("rust", "#[test]\nfn f() {}\n\n¦", "#[test]\n"),

@@ -1,23 +1,23 @@
-"""Semicolons at the ends of statements, in languages where they are optional: the suggestion follows the file.
+"""The file's style in a suggestion: semicolons where they are optional, and Svelte's braces.
 
-A file has a style if nearly all statements near the cursor end the same way. Only lines that are a whole statement for
-certain are counted and changed: those that begin with a keyword such as `const` or `return`, or are one call or
-assignment, with balanced brackets.
+A file has a style of semicolons if nearly all statements near the cursor end the same way. Only lines that are a whole
+statement for certain are counted and changed: those that begin with a keyword such as `const` or `return`, or are one
+call or assignment, with balanced brackets.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 from speclsp.lsp.postprocess.surroundings import Surroundings
 from speclsp.lsp.syntax import lexical_rules
-from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.languages import LexicalRules
 from speclsp.lsp.syntax.text_windows import normal_newlines
 
 _OPTIONAL = frozenset(("javascript", "typescript", "tsx"))  # grammars
-_REACH_CHARACTERS = 8_000  # of the document on either side, in which statements are counted
-_LEAST_STATEMENTS = 3
+_REACH_CHARACTERS = 4_000  # of the document on either side, in which statements are counted
+_LEAST_STATEMENTS, _MOST_STATEMENTS = 3, 12  # counted on either side
 _AGREEING = 0.9  # least share of the statements
 _KEYWORD = re.compile(
     r"\s*(?:export\s+)?(?:(?:const|let|var|return|throw|import|break|continue|debugger|new|delete)\b"
@@ -34,32 +34,44 @@ _GOES_ON = re.compile(
 )  # the line below continues it
 _HAZARD = re.compile(r"\s*[(\[`+\-/]")  # a line that would continue a statement without a semicolon
 
+_DOUBLE_BRACES = re.compile(r"(?<![={])\{\{\s*([\w$.?!()\[\]]+)\s*\}\}(?!\})")
 
-def style(language: str, around: Surroundings) -> str:
+
+def semicolons(language: str, around: Surroundings) -> str:
     """The ends of the statements near the cursor: "always" with a semicolon, "never", or "" for no clear style."""
-    if grammar(language) not in _OPTIONAL or around.kind != "code":
+    if language not in _OPTIONAL or around.kind != "code":
         return ""
     document, cursor = around.document, around.cursor
     above = document[max(0, cursor - _REACH_CHARACTERS) : cursor - len(around.line)]
     below = document[cursor + len(around.rest) : cursor + _REACH_CHARACTERS]
-    with_semicolon = without = 0
-    for text in (above, below):
+    ends = list[bool]()  # of each statement: with a semicolon
+    for text, step in ((above, -1), (below, 1)):
         lines = normal_newlines(text).split("\n")
-        for line, next_line in zip(lines, [*lines[1:], ""], strict=True):
-            code = lexical_rules.code_of(line, around.rules).rstrip()
-            if code.endswith(";"):
-                with_semicolon += _is_statement(code[:-1], around.rules)
-            else:
-                without += _is_statement(code, around.rules) and not _GOES_ON.match(next_line)
-    if with_semicolon + without < _LEAST_STATEMENTS:
+        pairs = list(zip(lines, [*lines[1:], ""], strict=True))
+        statements = (
+            end
+            for line, next_line in pairs[::step]
+            if (_KEYWORD.match(line) or _EXPRESSION.match(line))
+            and (end := _ends_with_semicolon(line, next_line, around.rules)) is not None
+        )
+        ends += islice(statements, _MOST_STATEMENTS)
+    if len(ends) < _LEAST_STATEMENTS:
         return ""
-    share = with_semicolon / (with_semicolon + without)
+    share = sum(ends) / len(ends)
     return "always" if share >= _AGREEING else "never" if share <= 1 - _AGREEING else ""
 
 
-def restyle(text: str, around: Surroundings, style: str, *, complete: bool) -> str:
-    """`text` with the ends of its statements in the style. `complete`: its last line is whole."""
-    if not style or around.rest.strip():
+def restyle(text: str, around: Surroundings, language: str, *, complete: bool) -> str:
+    """`text` in the file's style; in Svelte with `{name}` for the `{{ name }}` of other template languages.
+
+    `language`: the grammar, or the language id without one. `complete`: the last line is whole.
+    """
+    if language == "svelte":
+        return _DOUBLE_BRACES.sub(r"{\1}", text)  # an object in an attribute stays
+    if language not in _OPTIONAL or around.rest.strip():
+        return text
+    style = semicolons(language, around)
+    if not style:
         return text
     lines = text.split("\n")
     below = around.below[0] if around.below else ""
@@ -73,6 +85,14 @@ def restyle(text: str, around: Surroundings, style: str, *, complete: bool) -> s
         elif index + 1 < len(lines) or complete:
             lines[index] = _with(line, whole, next_line, around.rules)
     return "\n".join(lines)
+
+
+def _ends_with_semicolon(line: str, next_line: str, rules: LexicalRules) -> bool | None:
+    """True if a whole statement ends with a semicolon, False if it ends without; None for any other line."""
+    code = lexical_rules.code_of(line, rules).rstrip()
+    if code.endswith(";"):
+        return True if _is_statement(code[:-1], rules) else None
+    return False if _is_statement(code, rules) and not _GOES_ON.match(next_line) else None
 
 
 def _without(line: str, whole: str, next_line: str, rules: LexicalRules) -> str:

@@ -1,4 +1,4 @@
-"""Semicolons where they are optional: the statements of a suggestion end like those of the file."""
+"""The file's style: semicolons where they are optional, and single braces in Svelte."""
 
 from __future__ import annotations
 
@@ -115,3 +115,19 @@ def test_a_suggestion_never_mixes_the_ends_of_a_file(lines: list[str], statement
     for output in (statement, statement + ";"):
         document = accepted(text + "¦" + newline, output, "typescript")
         assert document == text + statement + end + newline or not document.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("language", "marked", "output", "result"),
+    [
+        ("svelte", "  <li>¦</li>\n", "{{ name }}", "{name}"),
+        ("svelte", "  <li>¦</li>\n", "{{ item.name }} of {{ count }}", "{item.name} of {count}"),
+        ("svelte", "  <li>¦</li>\n", "{name}", "{name}"),
+        ("svelte", "<A ¦ />\n", "style={{ color }}", "style={{ color }}"),
+        ("svelte", "<A ¦ />\n", "style={{ color: red }}", "style={{ color: red }}"),
+        ("vue", "  <li>¦</li>\n", "{{ name }}", "{{ name }}"),
+        ("html", "  <li>¦</li>\n", "{{ name }}", "{{ name }}"),
+    ],
+)
+def test_svelte_has_single_braces(language: str, marked: str, output: str, result: str):
+    assert inserted(marked, output, language) == result
