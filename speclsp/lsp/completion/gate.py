@@ -96,7 +96,7 @@ def apply_gate(
         return suggestion
     if not decision.keep:
         return NoSuggestion(Reason.UNSURE)
-    shorter = plan.to_suggestion(text[: decision.keep])
+    shorter = plan.to_suggestion(text[: decision.keep + 1])  # with its line break: the model did not end there
     if isinstance(shorter, NoSuggestion) or shorter.start != suggestion.start:
         return suggestion
     if not suggestion.text.startswith(shorter.text):

@@ -180,12 +180,18 @@ class CutRules:
         closing = outside[0] if outside else len(text)
         lines = text.split("\n")
         start = kept = 0
+        by_word = bool(around.rules.ends) and lexical_rules.opens_block(
+            around.line + lines[0], around.rules, above=False
+        )
+        width = lexical_rules.indent_width(around.line)
         for index, line in enumerate(lines):
             end = start + len(line)
             is_whole = index + 1 < len(lines)
+            by_word &= not index or not lexical_rules.ends_block(line, around.rules) or _is_deeper(line, width)
             if index and (rejected := self._rejected_line(line, line, start, is_whole, 0)) is not None:
                 return rejected
-            if closing <= end or (not _depth(depths, end) and not line.rstrip().endswith(",")):
+            is_open = _depth(depths, end) or line.rstrip().endswith(",") or by_word
+            if closing <= end or not is_open:
                 return Cut(end, is_whole) if index else self._line(text)
             kept += bool(line.strip())
             loop = repetition.third_repetition([around.line + lines[0], *lines[1 : index + 1]]) if is_whole else None
@@ -283,6 +289,10 @@ def continued(line: str) -> str:
     """The end of a line that belongs to the next one too: a name that gets its value there."""
     bare = line.strip()[-LOOK_BACK:]
     return bare + " " if bare.endswith(("=", ":", "(", "\\")) else ""
+
+
+def _is_deeper(line: str, width: int) -> bool:
+    return lexical_rules.indent_width(line) > width
 
 
 def _depth(steps: list[tuple[int, int]], offset: int) -> int:

@@ -81,7 +81,8 @@ class SuggestionPlan(CutRules):
         complete = complete and len(text) < _MOST_CHARACTERS
         text = normal_newlines(text[:_MOST_CHARACTERS])
         end, is_final, reason = self.cut(text, truncated=not complete)
-        is_cut_short, is_ended = not complete and not is_final, complete and end == len(text)
+        is_cut_short = not complete and not is_final
+        is_ended = complete and end == len(text) and not text.endswith("\n")  # by the model, and not with its line
         cuts.append((reason.value if reason else BLOCK_END if self.multiline else LINE_END, len(text) - end))
         if is_cut_short and text[:end].strip():
             whole = self._whole_length(text[:end])
