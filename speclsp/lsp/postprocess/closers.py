@@ -69,6 +69,8 @@ def candidates(text: str, around: Surroundings, *, line: bool) -> Iterator[str]:
     bare = text if mark else text.rstrip()
     if inline and not mark:
         bare = bare.rstrip(",").rstrip()
+    if not mark and around.kind in ("code", "string") and not _is_better(bare + inline + below, text, around):
+        return  # something else closes them
     bare += _end_mark(bare, mark, around) + inline
     opener = openers[first_below].mark if below else around.line if before_own_line(text, around) else ""
     ends = _item_ends(bare, opener, around) if opener else ("",)
@@ -104,7 +106,9 @@ def before_own_line(text: str, around: Surroundings) -> str:
 
 def blank_before(text: str, replaced: int, around: Surroundings) -> str:
     """The blank between `text` and a brace right of it, if a blank begins the text: `{ return x; }`."""
-    is_block = text[:1] == " " and around.line.endswith(("{", "|")) and around.rest[replaced:].startswith("}")
+    is_block = (
+        text[:1] == " " != text[-1:] and around.line.endswith(("{", "|")) and around.rest[replaced:].startswith("}")
+    )
     return " " if is_block and text.strip() and "\n" not in text else ""
 
 
@@ -128,6 +132,11 @@ def without_openers(text: str, around: Surroundings) -> str:
 def is_worse(text: str, replaced: int, around: Surroundings) -> bool:
     """True if `text` leaves more brackets, tags and quotes without a partner than there are now."""
     return imbalance(text, replaced, around) > imbalance("", 0, around)
+
+
+def _is_better(closed: str, text: str, around: Surroundings) -> bool:
+    """True if `closed` leaves fewer brackets, tags and quotes without a partner than `text`."""
+    return imbalance(closed, 0, around) < imbalance(text, 0, around)
 
 
 def own_openers(text: str, around: Surroundings) -> list[Mark]:
@@ -193,8 +202,10 @@ def _missing(text: str, around: Surroundings, *, line: bool) -> tuple[str, list[
 
 def _missing_in_prose(text: str, around: Surroundings) -> tuple[str, list[Mark]] | None:
     """The brackets that `text` opens in a comment before a closer of the line."""
-    openers = pair(text, _PLAIN).openers if around.rest[:1] in (")", "]", "}") else []
-    shift = len(around.before)
+    line, shift = around.line, len(around.before)
+    if around.rest[:1] not in (")", "]", "}") or not pair(line + text + around.rest, _PLAIN).openers:
+        return None
+    openers = pair(text, _PLAIN).openers
     return (
         ("", [Mark(mark.mark, mark.start + shift, mark.end + shift) for mark in reversed(openers)]) if openers else None
     )

@@ -26,6 +26,7 @@ _NEAR_CHARACTERS = 6000  # of the document before the cursor, in which brackets 
 _LINE_CHARACTERS = 2000  # of the current line, on either side of the cursor
 _MOST_CHOICES = 4  # that are tried for a text that breaks the syntax
 _MOST_ENDS = 12  # ends within its first line that are tried
+_MOST_REPEATED = 4  # characters of the rest that may occur in a text; twice as many in a comment
 _MOST_CLOSED = 40  # unmatched closers in a text; behind them a model repeats ")" for ever
 _TOP_LEVEL = re.compile(r"(?m)^[^\s)\]}#/*]")  # a line without indentation
 _OPENER = {")": "(", "]": "[", "}": "{"}
@@ -212,8 +213,9 @@ def _goes_on(text: str, at: int, around: Surroundings) -> bool:
 def _choices(text: str, rest: str, around: Surroundings) -> Iterator[Choice]:
     """The choices for `text` and the rest of the line: cut the text's end, or replace the start of the rest."""
     has_brackets = around.kind in ("code", "string")
-    if has_brackets and text.endswith((")(", "][", "}{")) and rest[:1] == lexical_rules.PAIRS[text[-1]]:
-        yield text[:-2], 0  # it closes the bracket only to open another one before the rest
+    again = _find_beginning(rest, text, _MOST_REPEATED if has_brackets else 2 * _MOST_REPEATED)
+    if again > 0:
+        yield trim(text[:again], around), 0
     opener = "" if has_brackets else _OPENER.get(rest[:1], "")
     if opener and not text.endswith(rest[0]) and text.count(rest[0]) > text.count(opener):
         yield text, 1  # a comment that closes the bracket itself
@@ -225,11 +227,15 @@ def _choices(text: str, rest: str, around: Surroundings) -> Iterator[Choice]:
         yield text, 1
     closers = min(len(rest) - len(rest.lstrip(_CLOSERS)), 8) if has_brackets else 0
     outside = pairs(around, text)[0] if closers else []
+    if outside and outside[-1] == len(text) - 2 and lexical_rules.PAIRS.get(text[-1]) == rest[0] == text[-2]:
+        yield text[:-2], 0  # it closes the bracket only to open another one before the rest
     for replaced in range(closers + 1):
         part = rest[:replaced]
         if part and not (_is_subsequence(part, text) and _closes(text, outside, part)):  # VS Code needs the first
             break
         left = rest[replaced:]
+        if part and text.endswith(";") and left.strip() and left.strip()[0] not in _CLOSERS:
+            break  # the text ends a statement in which the rest goes on
         for length in range(len(left), 0, -1):
             shorter = text[:-length]
             own = left[0] if length == 1 and not (has_brackets and left[0] in _OPENER) else ""
@@ -246,6 +252,15 @@ def _choices(text: str, rest: str, around: Surroundings) -> Iterator[Choice]:
         at_margin = not around.line and not (around.below and around.below[0][0] in _CLOSERS)
         outside = pairs(around, text)[0][needed:]
         yield from ((text[:at], 0) for at in outside[:-9:-1] if at or not at_margin)
+
+
+def _find_beginning(rest: str, text: str, characters: int) -> int:
+    """The offset in `text` of the first words or marks of `rest`, at least `characters` without blanks; -1 for none."""
+    length = next((at for at in range(len(rest) + 1) if len("".join(rest[:at].split())) >= characters), 0)
+    while 0 < length < len(rest) and _is_word(rest[length - 1 : length + 1]):
+        length += 1
+    beginning = rest[:length]
+    return text.find(beginning) if beginning.strip(_CLOSERS + " \t") else -1
 
 
 def _closes(text: str, outside: list[int], part: str) -> bool:
