@@ -104,14 +104,30 @@ class SuggestionPlan(CutRules):
         blanks = outdent.blanks_of(text, around, self.language)
         if blanks is not None:
             return self._outdented(text.partition("\n")[0], blanks)
-        text = file_style.restyle(text, around, self.language, complete=complete or is_final)
         suggestion, length = self._fit(text), len(text)
         if self.check is not None and isinstance(suggestion, Suggestion):
             suggestion, length = self._repair_syntax(self.check, text, suggestion, truncated=not complete)
         cuts.append((SOONER, len(text) - length))
         if isinstance(suggestion, Suggestion):
             cuts.append((STANDS_THERE, max(0, length - len(normal_newlines(suggestion.text)))))
+            return self._styled(suggestion, complete=complete or is_final)
         return suggestion
+
+    def _styled(self, suggestion: Suggestion, *, complete: bool) -> Suggestion | NoSuggestion:
+        """The suggestion in the file's style, unless that breaks the syntax."""
+        text = normal_newlines(suggestion.text)
+        styled = file_style.restyle(text, self.around, self.language, complete=complete)
+        if styled == text:
+            return suggestion
+        if repetition.length_without_below(styled, self.around) < len(styled):
+            return NoSuggestion(Reason.REPEATS_BELOW)
+        if repetition.repeats_above(styled, self.around):
+            return NoSuggestion(Reason.REPEATS_ABOVE)
+        styled = styled.replace("\n", newline(self.around.document))
+        deadline = parse_clock_s() + _REPAIR_MS / 1000
+        if self.check is not None and self.check.breaks(styled, suggestion.end, deadline):
+            return suggestion
+        return Suggestion(styled, suggestion.start, suggestion.end)
 
     def _fit(self, text: str, choice: surroundings.Choice | None = None) -> Suggestion | NoSuggestion:
         """`text` fitted to the text around the cursor; with `choice`, in this way instead of the best one."""
