@@ -8,7 +8,7 @@ A scope is a run of lines of one indentation: a line that is indented less ends 
 definition must be code, and the same classes and functions must enclose both. Definitions that may stand twice are left
 alone: overloads, property setters, partial classes, branches of #if and #[cfg].
 
-Measured on code of others in 17 languages: at most 6 of 1,000 lines that their authors wrote would not be shown.
+Measured on code of others in 17 languages: at most 4 of 1,000 lines that their authors wrote would not be shown.
 """
 
 from __future__ import annotations

@@ -106,12 +106,12 @@ class SuggestionPlan(CutRules):
         blanks = outdent.blanks_of(text, around, self.language)
         if blanks is not None:
             return self._outdented(text.partition("\n")[0], blanks)
-        text = file_style.restyle(text, around, self.language, complete=complete or is_final)
         text = text if is_ended else closers.without_openers(text, around)
         suggestion, length = self._choose(text, is_ended=is_ended, is_cut_short=is_cut_short)
         cuts.append((SOONER, len(text) - length))
         if isinstance(suggestion, Suggestion):
             cuts.append((STANDS_THERE, max(0, length - len(normal_newlines(suggestion.text)))))
+            return self._styled(suggestion, complete=complete or is_final)
         return suggestion
 
     def _whole_length(self, text: str) -> int:
@@ -122,6 +122,22 @@ class SuggestionPlan(CutRules):
         if not closers.leaves_open(text, self.around):
             return last_line
         return last_line + 1 + whole_end.prose_length(text[last_line + 1 :])
+
+    def _styled(self, suggestion: Suggestion, *, complete: bool) -> Suggestion | NoSuggestion:
+        """The suggestion in the file's style, unless that breaks the syntax."""
+        text = normal_newlines(suggestion.text)
+        styled = file_style.restyle(text, self.around, self.language, complete=complete)
+        if styled == text:
+            return suggestion
+        if repetition.length_without_below(styled, self.around) < len(styled):
+            return NoSuggestion(Reason.REPEATS_BELOW)
+        if repetition.repeats_above(styled, self.around):
+            return NoSuggestion(Reason.REPEATS_ABOVE)
+        styled = styled.replace("\n", newline(self.around.document))
+        deadline = parse_clock_s() + _REPAIR_MS / 1000
+        if self.check is not None and self.check.breaks(styled, suggestion.end, deadline):
+            return suggestion
+        return Suggestion(styled, suggestion.start, suggestion.end)
 
     def _fit(self, text: str, choice: surroundings.Choice | None = None) -> Suggestion | NoSuggestion:
         """`text` fitted to the text around the cursor; with `choice`, in this way instead of the best one."""
@@ -169,7 +185,7 @@ class SuggestionPlan(CutRules):
         is_closed = is_ended or is_cut_short or self.enclosed or self.multiline or closers.leaves_open(text, around)
         line = is_ended or is_mid_line  # what the line opens may be closed further down
         for candidate in closers.candidates(text, around, line=line) if is_closed else ():
-            closed = self._fit(file_style.restyle(candidate, around, self.language, complete=True))
+            closed = self._fit(candidate)
             if isinstance(closed, Suggestion) and self._is_valid(closed, deadline):
                 return closed, len(text)
         if self._is_valid(plain, deadline, truncated=is_cut_short):
