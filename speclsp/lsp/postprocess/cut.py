@@ -197,7 +197,8 @@ class CutRules:
             loop = repetition.third_repetition([around.line + lines[0], *lines[1 : index + 1]]) if is_whole else None
             if loop is not None:
                 return Cut.rejecting(sum(len(line) + 1 for line in lines[:loop]), Reason.LOOPS)
-            if kept >= self.most_lines or (is_whole and not line.strip() and not lines[index + 1].strip()):
+            ends_blank = index + 2 < len(lines) and not line.strip() and not lines[index + 1].strip()
+            if kept >= self.most_lines or ends_blank:  # two blank lines
                 return Cut(end, is_whole)
             start = end + 1
         return Cut.unfinished(text) if len(lines) > 1 else self._line(text)
