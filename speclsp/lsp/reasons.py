@@ -72,7 +72,7 @@ class Reason(str, Enum):
     REPEATS_ABOVE = "repeats_above", "it repeats the lines above"
     LOOPS = "loops", "the model repeats itself from the start"
     BREAKS = "breaks", "it would add a syntax error to the file"
-    UNSURE = "unsure", "its confidence is below the threshold of completion.eagerness"
+    UNSURE = "unsure", "its value is below its cost: see completion.eagerness"
     DOES_NOT_FIT = "does_not_fit", "it begins a new line although there is text to the right of the cursor"
     FORBIDDEN = "forbidden", "it begins with a character or a special token that is never shown"
     SECRET = "secret", "it contains a possible key or password that is not in the workspace"
