@@ -77,7 +77,7 @@ class Reason(str, Enum):
     BREAKS = "breaks", "it would add a syntax error to the file"
     CUT_SHORT = "cut_short", "a limit ended it in mid-expression"
     OUTDENTS = "outdents", "its line stands further left, and the editor cannot move it"
-    UNSURE = "unsure", "its confidence is below the threshold of completion.eagerness"
+    UNSURE = "unsure", "its value is below its cost: see completion.eagerness"
     DOES_NOT_FIT = "does_not_fit", "it begins a new line although there is text to the right of the cursor"
     FORBIDDEN = "forbidden", "it begins with a character or a special token that is never shown"
     SECRET = "secret", "it contains a possible key or password that is not in the workspace"

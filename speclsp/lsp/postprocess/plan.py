@@ -231,12 +231,12 @@ def plan(
     around = surroundings.read_surroundings(snapshot, tree)
     if not verbatim and (reason := _refusal(snapshot, around, config)) is not None:
         return NoSuggestion(reason)
-    low, high = config.eagerness == "low", config.eagerness == "high"
+    high = config.eagerness == "high"
     is_at_end = not around.rest.strip()
     blank = not around.line.strip()
     opener = _opener_above(around) if blank and around.above else around.line
     opens = around.kind == "code" and lexical_rules.opens_block(opener, around.rules, above=blank)
-    one_line = low or config.multiline == "never"
+    one_line = config.multiline == "never"
     allowed = not one_line and around.kind in ("code", "string") and is_at_end
     multiline = allowed and (opens or config.multiline == "always" or (high and blank))
     enclosed = not one_line and around.kind == "code" and closers.encloses(around)
