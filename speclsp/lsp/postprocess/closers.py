@@ -105,11 +105,15 @@ def before_own_line(text: str, around: Surroundings) -> str:
 
 
 def blank_before(text: str, replaced: int, around: Surroundings) -> str:
-    """The blank between `text` and a brace right of it, if a blank begins the text: `{ return x; }`."""
-    is_block = (
-        text[:1] == " " != text[-1:] and around.line.endswith(("{", "|")) and around.rest[replaced:].startswith("}")
-    )
-    return " " if is_block and text.strip() and "\n" not in text else ""
+    """The blank between `text` and a brace right of it, where one stands behind the opener: `{ return x; }`."""
+    is_code = around.kind == "code" and around.rest[replaced:].startswith("}")
+    if not is_code or "\n" in text or not text.strip() or text[-1:].isspace():
+        return ""
+    if text[:1] == " " and around.line.endswith(("{", "|")):
+        return " "
+    whole, openers = around.line + text, pair(around.line + text, around.rules).openers
+    is_spaced = bool(openers) and openers[-1].mark == "{" and whole[openers[-1].end :].startswith(" ")
+    return " " if is_spaced else ""
 
 
 def stands_next(around: Surroundings, replaced: int) -> bool:
