@@ -20,7 +20,7 @@ from typing import Any
 from speclsp.cli import entry
 from speclsp.lsp.completion import pipeline, session
 from speclsp.lsp.completion.confidence import AcceptanceHistory, lines
-from speclsp.lsp.completion.gate import ConfidenceGate
+from speclsp.lsp.completion.gate import ConfidenceGate, first_lines, shared_length
 from speclsp.lsp.completion.job import CompletionJob
 from speclsp.lsp.completion.stream import Stream
 from speclsp.lsp.context.cross_file import CrossFileSources
@@ -82,13 +82,8 @@ def candidate_of(stream: Stream, plan: SuggestionPlan, suggestion: Suggestion | 
         return {"reason": suggestion.reason.value, "text": "", "start": 0, "end": 0, "stop": stream.stop, "lines": []}
     rows: list[list[object]] = []
     for end, tokens in line_list:
-        shorter = plan.to_suggestion(text[begin : begin + end])
-        is_beginning = (
-            isinstance(shorter, Suggestion)
-            and shorter.start == suggestion.start
-            and suggestion.text.startswith(shorter.text)
-        )
-        shown = len(shorter.text) if is_beginning and isinstance(shorter, Suggestion) else -1
+        shorter = suggestion if begin + end >= len(text.rstrip()) else first_lines(suggestion, plan, text[begin:], end)
+        shown = shared_length(suggestion.text, shorter.text) if shorter is not None else -1
         rows.append([end, [[characters, round(logprob, 4)] for characters, logprob in tokens], shown])
         if shown == len(suggestion.text):
             break

@@ -115,11 +115,27 @@ def apply_gate(
         return suggestion
     if not decision.keep:
         return NoSuggestion(Reason.UNSURE)
-    shorter = plan.to_suggestion(text[: decision.keep + 1])  # with its line break: the model did not end there
-    if isinstance(shorter, NoSuggestion) or shorter.start != suggestion.start:
-        return suggestion
-    if not suggestion.text.startswith(shorter.text):
+    shorter = first_lines(suggestion, plan, text, decision.keep)
+    if shorter is None:
         return suggestion
     if len(shorter.text) < len(suggestion.text):
         cuts.append((Reason.UNSURE.value, len(suggestion.text) - len(shorter.text)))
     return shorter
+
+
+def first_lines(suggestion: Suggestion, plan: SuggestionPlan, text: str, keep: int) -> Suggestion | None:
+    """The first lines of `suggestion`, from `text[:keep]`, with the closers that they need.
+
+    None if they are no suggestion of their own.
+    """
+    shorter = plan.to_suggestion(text[: keep + 1])  # with its line break: the model did not end there
+    if isinstance(shorter, NoSuggestion) or shorter.start != suggestion.start:
+        return None
+    closers = shorter.text[shared_length(suggestion.text, shorter.text) :]
+    return None if len(shorter.text) > len(suggestion.text) or any(map(str.isalnum, closers)) else shorter
+
+
+def shared_length(text: str, other: str) -> int:
+    """The number of characters that both texts begin with."""
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((at for at, (one, two) in pairs if one != two), min(len(text), len(other)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -36,7 +37,7 @@ from speclsp.lsp.completion.confidence import (
     sure_lines,
     token_spans,
 )
-from speclsp.lsp.completion.gate import apply_gate, evaluate
+from speclsp.lsp.completion.gate import GateDecision, apply_gate, evaluate, shared_length
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan, plan
 from speclsp.lsp.reasons import Reason
@@ -236,13 +237,11 @@ def test_the_gate_shows_all_lines_or_the_first_lines_or_nothing(
     cuts: list[tuple[str, int]] = []
     shown = apply_gate(suggestion, block, text, verdict, cuts)
     if isinstance(shown, Suggestion):
-        assert (
-            isinstance(suggestion, Suggestion)
-            and suggestion.text.startswith(shown.text)
-            and suggestion.start == shown.start
-        )
+        assert isinstance(suggestion, Suggestion) and suggestion.start == shown.start
+        shared = shared_length(suggestion.text, shown.text)
+        assert not any(map(str.isalnum, shown.text[shared:])), "its first lines, and the closers that they need"
         assert sum(count for _, count in cuts) == len(suggestion.text) - len(shown.text)
-        assert shown == suggestion or suggestion.text[len(shown.text) :].lstrip(" ").startswith("\n")
+        assert shown == suggestion or "\n" in suggestion.text[shared:]
     else:
         assert shown == suggestion or (shown.reason is Reason.UNSURE and verdict.keep == 0)
     assert apply_gate(suggestion, block, text, verdict._replace(keep=len(text)), []) == suggestion
@@ -265,6 +264,16 @@ def test_a_block_is_shown_up_to_the_lines_that_are_worth_it():
     assert isinstance(shown, Suggestion) and shown.text == "total = 0", "no header of a loop alone"
     assert cuts == [("unsure", len(text) - len(shown.text))]
     assert verdict.confidence is not None and verdict.confidence > 0.2
+
+
+def test_the_first_lines_of_a_callback_are_shown_with_its_closer():
+    snapshot = replace(at("app.listen(3000, "), language="javascript")
+    whole = plan(replace(snapshot, text=snapshot.text + ")"), None, Config().completion)
+    assert isinstance(whole, SuggestionPlan)
+    text = "() => {\n  console.log(1);\n  unlikely(2);\n}"
+    suggestion = whole.to_suggestion(text)
+    shown = apply_gate(suggestion, whole, text, GateDecision(0.5, 0.1, text.index("\n  unlikely")), [])
+    assert isinstance(shown, Suggestion) and shown.text == "() => {\n  console.log(1);\n}"
 
 
 def test_all_lines_are_shown_if_the_first_ones_alone_are_no_valid_suggestion():
