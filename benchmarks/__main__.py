@@ -41,8 +41,12 @@ BENCHMARKS = {
     "edits": Benchmark("quality.edits", "effect of recent edits on suggestions, on consecutive releases"),
     "next-edit": Benchmark("editor.next_edit", "next edits against the edits made between consecutive releases"),
     "edit-times": Benchmark("editor.edit_times", "times of a model's next edits, with the right answers given"),
+    "economy": Benchmark(
+        "keystrokes.economy.economy",
+        "keys saved and wrong suggestions while functions of 2026 are typed again",
+    ),
     "calibration": Benchmark(
-        "quality.calibration.calibration", "confidence curves and thresholds, from the results of `quality`"
+        "quality.calibration.calibration", "confidence curves, fitted to the recording of `economy`"
     ),
     "humaneval-infilling": Benchmark(
         "quality.infilling.infilling", "HumanEval-Infilling: exact match and pass@1, beside published figures"

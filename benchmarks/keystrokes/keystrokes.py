@@ -15,8 +15,8 @@ The first six are timed in the replaying editor; the others come from the engine
 benchmarks/keystrokes/README.md describes the traces. Writes benchmarks/results/keystrokes-<pair>.json. --workspace
 types only the files in that folder, after indexing it, and writes keystrokes-workspace-<pair>.json. --next-edits also
 requests the next edit in each pause of 300 ms, and writes keystrokes-next-edits-<pair>.json. With
---set completion.eagerness=high it writes keystrokes-high-<pair>.json, which `calibration` reads: it shows how
-much typing through is lost when low confidence hides a suggestion.
+--set completion.eagerness=high it writes keystrokes-high-<pair>.json, with the confidence of every suggestion and the
+keys that typed through it.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None, next_
         "next_edits": edits_of(typed, server.answers) if next_edits else None,
         "languages": by_language,
         "confidence": curve
-        and {"weights": dict(curve.weights), "followed": followed(presses, by_request(presses, traces))},
+        and {"weights": dict(curve.first), "followed": followed(presses, by_request(presses, traces))},
     }
     print_table(pair, figures)
     is_usual = eagerness == Config().completion.eagerness

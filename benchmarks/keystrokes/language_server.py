@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,14 +23,18 @@ from speclsp.config import Config
 from speclsp.errors import EngineError
 
 LOADING_S, ANSWER_S = 300, 10
+MODULE = ("speclsp",)
 ENDED = "the language server ended in the middle of the benchmark"
 
 
 class Server:
     """`speclsp lsp` as a process, with a thread that records the time of each answer."""
 
-    def __init__(self, config: Config, place: Path) -> None:
-        """`place`: an empty directory for its log and socket. The engine is its own, and ends with it."""
+    def __init__(self, config: Config, place: Path, module: Sequence[str] = MODULE) -> None:
+        """`place`: an empty directory for its log and socket. The engine is its own, and ends with it.
+
+        `module`: the Python module that serves, and its first arguments.
+        """
         config = replace(config, engine=replace(config.engine, shared=False))
         self.runtime, self.state = place / "r", place / "s"
         places = {"XDG_RUNTIME_DIR": self.runtime, "XDG_STATE_HOME": self.state, "XDG_CONFIG_HOME": place / "c"}
@@ -45,7 +49,7 @@ class Server:
         self._writing = threading.Lock()
         self._ended = False
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "speclsp", "lsp", "--stdio", "--trace", *settings.as_flags(config)],
+            [sys.executable, "-m", *module, "lsp", "--stdio", "--trace", *settings.as_flags(config)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -161,10 +165,10 @@ class Server:
 
 
 @contextmanager
-def serving(config: Config) -> Iterator[Server]:
+def serving(config: Config, module: Sequence[str] = MODULE) -> Iterator[Server]:
     """A server of our own, with a log and a socket of its own and nothing from the user's config.toml but `config`."""
     with tempfile.TemporaryDirectory(prefix="speclsp-") as place:
-        server = Server(config, Path(place))
+        server = Server(config, Path(place), module)
         try:
             yield server
         finally:

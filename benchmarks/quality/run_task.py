@@ -194,21 +194,23 @@ class TaskRunner:
         extra = tuple(("ring", chunk.filename, len(chunk.text)) for chunk in question.chunks)
         return Answer(reader=question, generation=generation, is_new=is_new, extra=extra)
 
-    def say(self, request: Request, reader: Reader, prompter: Prompter) -> tuple[Generation, bool]:
+    def say(
+        self, request: Request, reader: Reader, prompter: Prompter, *, warm: bool = False
+    ) -> tuple[Generation, bool]:
         """(generation for a request, as far as `reader` needs it; True if it was generated now)."""
         self.engine.prompter = prompter
         key = generation_key(self.model, prompter.build(request), request)
         entry = self.cache.get(key)
         if entry is not None and read_text(entry, reader) is not None:
             return entry, False
-        generation = generate(self.engine, request, reader)
+        generation = generate(self.engine, request, reader, warm=warm)
         self.cache.put(key, generation)
         return generation, True
 
 
-def generate(engine: CompletionEngine, request: Request, reader: Reader) -> Generation:
-    """Ask the model, from a cold prompt, until `reader` has enough; its text token by token."""
-    request = replace(request, cache_prompt=False, round_logprobs=True)
+def generate(engine: CompletionEngine, request: Request, reader: Reader, *, warm: bool = False) -> Generation:
+    """Ask the model until `reader` has enough; its text token by token. The prompt is cold, unless `warm`."""
+    request = replace(request, cache_prompt=warm, round_logprobs=True)
     began_s, first_ms = perf_counter(), 0.0
     running = engine.complete(request, threading.Event())
     stream = TextStream(engine.prompter.vocabulary, running.prompt.heal)

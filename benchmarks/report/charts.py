@@ -252,18 +252,18 @@ def infilling(results: Results) -> Chart:
 
 
 def gpu(results: Results) -> Chart:
-    """Shares of the bandwidth's limit on a GPU: passes by model, and rounds."""
+    """Shares of the bandwidth's limit on a GPU: draft steps, target passes, and rounds."""
     data = newest_gpu(results) or {}
     figures = {name: part.get("figures", {}) for name, part in data.get("parts", {}).items()}
     rows = {
         (f"{gpu_tables.MODELS[model]} {number_format}", f"pass of {count} token{'s' * (count != '1')}"): row
-        for number_format, counts in (("bf16", ("1", "16")), ("nf4", ("1", "8")))
+        for number_format, width in (("bf16", "16"), ("nf4", "8"))
         for model in gpu_tables.MODELS
-        for count in counts
+        for count in ["1" if model == "0.5b" else width]  # a draft step, or a target's pass
         if (row := gpu_tables.at(figures.get("passes"), f"{model} {number_format}", "rows", count))
     }
     rows |= {
-        (label, "round of 4 drafted tokens"): row
+        (label, "round of 4"): row
         for pair, label in gpu_tables.PAIRS.items()
         if (row := gpu_tables.at(figures.get("rounds"), pair, "by_gamma", "4"))
     }
@@ -274,12 +274,12 @@ def gpu(results: Results) -> Chart:
     ]
     best = max(bars, key=lambda bar: bar.value)
     return Chart(
-        title=f"The best pass, {best.label}, takes {best.text} of its time for the reads of its data",
+        title=f"{best.label} needs {best.text} of its pass to read its data",
         subtitle="Bytes of weights and cache over the bandwidth, as a share of the time, in %. Higher is better.",
         bars=bars,
         notes=[
             f"{data.get('device_name', 'GPU')}, random weights in the real shapes, 1,024 tokens cached. "
-            "Parts that are not here were not measured.",
+            "Draft steps have 1 token, target passes 8 or 16.",
         ],
     )
 

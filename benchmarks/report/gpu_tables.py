@@ -11,10 +11,9 @@ NOT_MEASURED = "not measured"
 MODELS = {"0.5b": "0.5B", "1.5b": "1.5B", "7b": "7B"}
 FORMATS = ("bf16", "nf4")
 PASS_ROWS = ("1", "2", "4", "8", "16")
+TARGETS = {"0.5b-1.5b": "1.5B", "0.5b-7b": "7B"}  # pair -> its target
 PAIRS = {
-    f"{pair}, {draft} draft": f"0.5B in {draft} → {name}"
-    for pair, name in (("0.5b-1.5b", "1.5B"), ("0.5b-7b", "7B"))
-    for draft in ("nf4", "bf16")
+    f"{pair}, {draft} draft": f"0.5B {draft} → {name}" for pair, name in TARGETS.items() for draft in ("nf4", "bf16")
 }
 GAMMAS = ("1", "2", "4", "8")
 PRODUCTS = {"qkv": "query, key, value", "out": "attention output", "up": "gate and up", "down": "down", "head": "head"}
@@ -36,7 +35,16 @@ PARTS = {
     "memory": "memory",
     "transformers": "transformers",
     "real": "real 0.5B",
+    "compiled": "transformers, compiled",
 }
+WAYS = {
+    "plain": "plain",
+    "n-grams, 7": "n-grams, at most 7 tokens",
+    "n-grams, 15": "n-grams, at most 15 tokens",
+    "reuse, 7": "earlier suggestion, at most 7 tokens",
+    "policy": "default",
+}
+PREFILLS = ("64", "256", "1024")
 
 
 def markdown(results: Results) -> dict[str, str]:
@@ -59,10 +67,14 @@ def markdown(results: Results) -> dict[str, str]:
         ),
         "gpu-completions": table(
             ("draft and target", "plain", "speculative", "transformers", "static cache", "compiled", "assisted"),
-            completions(figures.get("rounds", {}), figures.get("transformers", {})),
+            completions(figures.get("rounds", {}), figures.get("transformers", {}), figures.get("compiled", {})),
+        ),
+        "gpu-prefill": table(
+            ("model", *(f"{int(tokens):,} tokens" for tokens in PREFILLS)), prefill(figures.get("rounds", {}))
         ),
         "gpu-checks": table(("check", "result"), checks(figures)),
         "gpu-memory": table(("in memory", "MiB"), memory(figures.get("memory", {}))),
+        "gpu-memory-models": table(("model", *FORMATS), memory_of_models(figures.get("memory", {}))),
         "gpu-real": table(
             ("decoding", "first token", "decode", "whole", "decode, against plain", "identical texts"),
             real(figures.get("real", {})),
@@ -134,7 +146,7 @@ def kernels(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
         for model in MODELS:
             rows = figures.get(f"{model} {number_format}", {})
             for label in (library, ours):
-                yield share(rows.get(f"{name}, {label}"), 1e3, 1) if label else "–"
+                yield share(rows.get(f"{name}, {label}"), 1e3, 1) if label else ""
 
     for name, label in PRODUCTS.items():
         yield label, *cells(name, "library", "skinny")
@@ -144,22 +156,26 @@ def kernels(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     for name, label in OPERATIONS.items():
         yield label, *cells(name, "torch", "ours")
     for name, label in TAIL.items():
-        yield f"end of a round: {label}", *cells("tail", name, "")
+        yield f"round's end: {label}", *cells("tail", name, "")
 
 
 def rounds(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     """Device milliseconds of whole rounds, and their parts."""
     for key, name in PAIRS.items():
         pair = figures.get(key, {})
-        fixed = at(pair, "fixed_cost", "fixed_ms")
+        fixed, worst = (at(pair, "fixed_cost", f"{name}_ms") for name in ("fixed", "worst"))
         by_gamma = [share(at(pair, "by_gamma", gamma)) for gamma in GAMMAS]
-        yield name, share(pair.get("verify")), share(pair.get("draft_step")), number(fixed), *by_gamma
+        fixed_text = number(fixed) if worst is None else f"{number(fixed)} ± {number(worst)}"
+        yield name, share(pair.get("verify")), share(pair.get("draft_step")), fixed_text, *by_gamma
 
 
-def completions(figures: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+def completions(
+    figures: Mapping[str, Any], peers: Mapping[str, Any], compiled: Mapping[str, Any]
+) -> Iterator[Sequence[str]]:
     """Milliseconds for 32 tokens after the prompt."""
     for key, name in PAIRS.items():
-        ours, theirs = at(figures, key, "completion"), peers.get(key.partition(",")[0], {})
+        pair = key.partition(",")[0]
+        ours, theirs = at(figures, key, "completion"), {**peers.get(pair, {}), **compiled.get(pair, {})}
         gamma, ms = at(ours, "replayed", "gamma"), at(ours, "replayed", "ms")
         yield (
             name,
@@ -168,6 +184,12 @@ def completions(figures: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterato
             *(number(theirs.get(f"{way}_ms"), 1) for way in ("plain", "static", "compiled")),
             number(at(theirs, "assisted_replayed", "ms"), 1),
         )
+
+
+def prefill(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    """Milliseconds of a cold prompt by its tokens."""
+    for pair, name in TARGETS.items():
+        yield name, *(number(at(figures, pair, "prefill_ms_by_tokens", tokens), 1) for tokens in PREFILLS)
 
 
 def checks(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[str]]:
@@ -179,22 +201,25 @@ def checks(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[str]]:
         NOT_MEASURED if greedy is None else f"{greedy['divergences']} of {greedy['tokens']:,}",
     )
     labels = {
-        "engine": "caches filled as in a completion",
-        "boundary": "the token before the last by a pass of a round in both",
-        "narrow": "the whole prompt by passes of a round",
+        "engine": "caches as in a completion",
+        "boundary": "second-last token by a round's pass in both",
+        "narrow": "whole prompt by a round's passes",
     }
     for name, label in labels.items():
         of = at(agreement, "draft_is_target", name)
         accepted = NOT_MEASURED if of is None else f"{of['accepted']} of {of['drafted']}"
-        yield f"tokens accepted of a draft that is the target: {label}", accepted
-    yield "first difference of such a draft", difference(at(agreement, "draft_is_target", "engine", "first_difference"))
+        yield f"draft that is the target, accepted: {label}", accepted
+    yield (
+        "its first rejected token, best two logits of both",
+        difference(at(agreement, "draft_is_target", "engine", "first_difference")),
+    )
     passed = f"{tests.get('passed')} of {tests.get('tests')}" if tests else NOT_MEASURED
     yield "tests of `tests/engine/model/test_cuda.py` that pass", passed
-    for pair, name in (("0.5b-1.5b", "1.5B"), ("0.5b-7b", "7B")):
+    for pair, name in TARGETS.items():
         for work in ("prefill", "rounds"):
             times = at(figures.get("cancel"), pair, work)
             late = NOT_MEASURED if times is None else f"{times['p50']:.1f} ms, {times['p99']:.1f} ms"
-            yield f"cancel to idle in {work}, {name}: median, 99th percentile", late
+            yield f"cancel to idle in {work}, {name}: p50, p99", late
 
 
 def difference(first: Mapping[str, Any] | None) -> str:
@@ -220,15 +245,26 @@ def difference(first: Mapping[str, Any] | None) -> str:
 
 
 def memory(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
-    """Reserved memory step by step."""
-    for name, mib in figures.items() or [("models and caches", None)]:
-        yield name, number(mib, 0)
+    """Reserved memory of one target, step by step."""
+    steps = {name: mib for name, mib in figures.items() if not is_model(name)}
+    for name, mib in steps.items() or [("the 1.5B and its cache", None)]:
+        yield name.replace("5b ", "5B "), number(mib, 0)
+
+
+def memory_of_models(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    """Reserved memory of every model with one text's cache."""
+    for model, name in MODELS.items():
+        yield name, *(number(figures.get(f"{model} {number_format}, 1 text"), 0) for number_format in FORMATS)
+
+
+def is_model(row: str) -> bool:
+    """True for the memory of a model with one text's cache."""
+    return any(row == f"{model} {number_format}, 1 text" for model in MODELS for number_format in FORMATS)
 
 
 def real(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     """Medians in milliseconds of real completions."""
-    names = {"plain": "plain", "n-grams, 7": "n-grams, at most 7 tokens", "policy": "default"}
-    for key, name in names.items():
+    for key, name in WAYS.items():
         way = at(figures, "ways", key)
         if way is None:
             yield name, *[NOT_MEASURED] * 5

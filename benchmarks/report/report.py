@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import results_file
+from benchmarks.keystrokes.economy import figures as economy_figures
 from benchmarks.quality.calibration import calibration
 from benchmarks.report import infilling_table, plots, quality_section
 from benchmarks.report.aims import AIMS, CPU_KINDS, LARGE, SMALL, Figures, Results, newest_gpu
@@ -249,13 +250,25 @@ def formats(results: Results) -> Section:
 
 
 def confidence(results: Results) -> Section:
-    """Calibration of confidence."""
-    plots_made = [
+    """Calibration of confidence, and the economy of showing."""
+    economies = [
+        Plot(
+            name=f"economy-{pair}",
+            title=data["pair"],
+            caption=f"{data['bodies']} functions of {data['packages']} packages are typed again, {data['keys']} keys. "
+            "Left and up is better; each point is a threshold or a cost.",
+            made_from=data,
+            make=lambda figure, data=data: economy_figures.draw(figure, data),  # type: ignore[misc]
+        )
+        for pair in PAIRS
+        if (data := results.get(f"economy-{pair}")) is not None
+    ]
+    curves = [
         Plot(
             name=f"calibration-{pair}",
             title=data["pair"],
-            caption=f"{data['suggested']} suggestions for {data['tasks']} tasks; each is judged by weights from "
-            f"packages that are not its own. Right: the first line is the person's to the letter.{in_typing(data)}",
+            caption=f"{data['candidates']} candidates in {data['bodies']} functions; each is judged by weights from "
+            "packages that are not its own. Right: the first line is the author's to the letter.",
             made_from=data,
             make=lambda figure, data=data: calibration.draw(figure, data),  # type: ignore[misc]
         )
@@ -263,18 +276,7 @@ def confidence(results: Results) -> Section:
         if (data := results.get(f"calibration-{pair}")) is not None
     ]
     about = "Confidence comes from the probabilities that decoding computes anyway: docs/confidence.md."
-    return Section(title="How sure a suggestion must be", about=about, plots=plots_made)
-
-
-def in_typing(data: Figures) -> str:
-    """Share of replayed typing's suggestions that the threshold hides."""
-    medium = (data.get("typed_along") or {}).get("medium")
-    if medium is None:
-        return ""
-    return (
-        f" In replayed typing “medium” hides {medium['hidden']:.0%} of {medium['suggestions']} suggestions, and "
-        f"{medium['keys_lost']:.1%} of the {medium['keys']} keys that would have typed one along."
-    )
+    return Section(title="When a suggestion is shown", about=about, plots=[*economies, *curves])
 
 
 def gpu(results: Results) -> Section:

@@ -19,7 +19,7 @@ from speclsp.config import Config
 from speclsp.engine.api import Completer, Extra, Piece, Request, Result
 from speclsp.errors import InputError, nearest
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
+from speclsp.lsp.syntax import language_ids
 
 if TYPE_CHECKING:
     from speclsp.cli.terminal import ProgressLine
@@ -86,10 +86,10 @@ def decoded(data: bytes, name: str, binary: str) -> str:
 
 def from_pipe(data: bytes, language: str, at: str, max_bytes: int) -> Snapshot:
     """The text of a pipe with the cursor at `at` (LINE:COL), or at its end. Raises InputError."""
-    suffixes = {language_id: suffix for suffix, language_id in reversed(list(LANGUAGE_ID_OF_SUFFIX.items()))}
-    if language not in suffixes and language != "plaintext":
-        near = nearest(language, suffixes)
-        hint = f"did you mean {near!r}?" if near else f"known are {', '.join(sorted(suffixes))}, plaintext."
+    language_id = language_ids.canonical_id(language)
+    if not language_id:
+        near = nearest(language, language_ids.LANGUAGE_IDS)
+        hint = f"did you mean {near!r}?" if near else f"known are {', '.join(language_ids.LANGUAGE_IDS)}."
         raise InputError(f"unknown language {language!r}: {hint}")
     if len(data) > max_bytes:
         raise InputError(f"stdin has more bytes than context.max_file_bytes = {max_bytes}.")
@@ -98,12 +98,12 @@ def from_pipe(data: bytes, language: str, at: str, max_bytes: int) -> Snapshot:
     if at and not match:
         raise InputError(f"--at {at!r} is not a position: expected LINE:COL, as in 12:5.")
     cursor = offset(text, int(match[1][:12]), int(match[2][:12]), "stdin") if match else len(text)
-    return snapshot_of(Path("stdin").with_suffix(suffixes.get(language, ".txt")), text, cursor)
+    return snapshot_of(Path(language_ids.file_name(language_id, "stdin")), text, cursor)
 
 
 def snapshot_of(path: Path, text: str, cursor: int) -> Snapshot:
     """The snapshot of an editor that has `path` open with this text."""
-    language = LANGUAGE_ID_OF_SUFFIX.get(path.suffix.lower(), "plaintext")
+    language = language_ids.language_id(path.name)
     return Snapshot(uri=path.resolve().as_uri(), language=language, version=1, text=text, cursor=cursor)
 
 

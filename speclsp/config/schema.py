@@ -171,11 +171,12 @@ class CompletionConfig:
         "How readily suggestions appear (docs/confidence.md). A manual request uses at least `medium`.",
         choices=("low", "medium", "high"),
         choice_meanings=(
-            "Only likely correct single lines, after a pause of 350 ms; none in mid-line.",
-            "All suggestions but those that are rarely useful.",
+            "Only likely correct lines, after a pause of 350 ms; none in mid-line.",
+            "All suggestions that save more than a wrong one costs.",
             "Everything, inside words and short ones too, and longer blocks.",
         ),
     )
+    min_confidence: float = setting(0.0, "Lowest confidence shown. 0: by `eagerness`.", advanced=True, low=0, high=1)
     multiline: str = setting(
         "auto",
         "Whether suggestions have several lines.",
@@ -253,8 +254,7 @@ class NextEditConfig:
     """Settings of next edits. The section has the name that other editors' clients use."""
 
     enabled: bool = setting(
-        True,
-        "Suggest the next edit elsewhere in the file, learned from the last edits (docs/next-edit.md).",
+        True, "Suggest the next edit elsewhere in the file, learned from the last edits (docs/next-edit.md)."
     )
 
     def __post_init__(self) -> None:

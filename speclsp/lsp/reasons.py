@@ -20,6 +20,7 @@ GLOB_OFF = "glob_off"
 TOO_LARGE = "too_large"
 NOT_OPEN = "not_open"
 MANUAL = "manual"
+NEXT_EDIT_HERE = "next_edit_here"
 
 # The file.
 SECRET_FILE = "secret_file"
@@ -69,11 +70,14 @@ class Reason(str, Enum):
     TRIVIAL = "trivial", "a comma or similar, faster typed than read"
     REPEATS_LINE = "repeats_line", "it repeats the text to the right of the cursor"
     REPEATS_BELOW = "repeats_below", "it repeats the next line of the file"
-    REPEATS_ABOVE = "repeats_above", "it repeats the lines above"
+    REPEATS_ABOVE = "repeats_above", "it repeats the lines above, or one of the last three"
+    DEFINED = "defined", "its scope has a definition of that name already"
+    LISTED = "listed", "the list file has that entry already"
     LOOPS = "loops", "the model repeats itself from the start"
     BREAKS = "breaks", "it would add a syntax error to the file"
     CUT_SHORT = "cut_short", "a limit ended it in mid-expression"
-    UNSURE = "unsure", "its confidence is below the threshold of completion.eagerness"
+    OUTDENTS = "outdents", "its line stands further left, and the editor cannot move it"
+    UNSURE = "unsure", "its value is below its cost: see completion.eagerness"
     DOES_NOT_FIT = "does_not_fit", "it begins a new line although there is text to the right of the cursor"
     FORBIDDEN = "forbidden", "it begins with a character or a special token that is never shown"
     SECRET = "secret", "it contains a possible key or password that is not in the workspace"
@@ -108,6 +112,7 @@ MEANINGS: Mapping[str, str] = {
     TOO_LARGE: "the file is larger than context.max_file_bytes",
     NOT_OPEN: "the editor has not opened this document with the server",
     MANUAL: "completion.trigger is manual: suggestions appear on request only",
+    NEXT_EDIT_HERE: "a next edit is offered on this line, right of which there is text",
     SECRET_FILE: "files of this kind hold secrets (docs/privacy.md)",
     EXCLUDED: "an ignore file for AI tools names the file: .aiexclude, .cursorignore or .continueignore",
     LOADING: "the model is not ready",

@@ -1,91 +1,72 @@
-"""Fit of the confidence curve: logistic regression over token probabilities, judged on packages it was not fit to."""
+"""Fit of the confidence curve: logistic regression over the features of lines, judged on packages it was not fit to."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from speclsp.lsp.completion.confidence import (
-    MIN_LOGPROB,
-    TokenProb,
-    share_log_odds,
-    sigmoid,
-)
-
-if TYPE_CHECKING:
-    pass
-
-from benchmarks.quality.calibration.examples import Example, Place
+from benchmarks.quality.calibration.examples import Example
+from benchmarks.quality.calibration.features import FEATURES, NEVER_NEGATIVE
+from speclsp.lsp.completion.confidence import sigmoid
 
 RIDGE = 1.0  # against large weights: as if that much had been seen beside
-GROWS = ("share", "total", "worst", "first")  # weights that are not negative: the surer the model, the surer the gate
-TRIED: Mapping[str, tuple[str, ...]] = {  # which of them are worth their place
-    "mean": ("mean",),
+USED = ("total",)  # by the product, for the first line and for later ones
+PLACE = ("opens", "inside_word", "line_start", "argument", "operator", "comment", "string", "next_line")
+HISTORY = ("contradicted", "agreed", "same_end", "repeats")
+TRIED: Mapping[str, tuple[str, ...]] = {  # sets of features of the first line, compared on packages outside the fit
+    "used": USED,
     "share": ("share",),
-    "total": ("total",),
     "worst": ("worst",),
-    "probabilities": ("total", "worst", "first", "length"),
-    "place": ("total", "worst", "blank", "word", "amid"),
-    "all": ("share", "total", "worst", "first", "length", "blank", "word", "amid"),
-    "share and total": ("share", "total"),
-    "used": ("share",),
+    "total and worst": ("total", "worst"),
+    "total and length": ("total", "length", "depth"),
+    "total and place": ("total", *PLACE),
+    "total and history": ("total", *HISTORY),
+    "all": tuple(FEATURES),
 }
-USED = TRIED["used"]
-
-
-def features(tokens: Sequence[TokenProb], place: Place) -> dict[str, float]:
-    """All features that a fit may weigh, of a line with at least one token. The product uses "share" alone."""
-    logprobs = [min(0.0, max(MIN_LOGPROB, logprob)) for _, logprob in tokens]
-    return {
-        "intercept": 1.0,
-        "share": share_log_odds(tokens),
-        "total": sum(logprobs),
-        "mean": sum(logprobs) / len(logprobs),
-        "worst": min(logprobs),
-        "first": logprobs[0],
-        "length": math.log(len(logprobs)),
-        "blank": float(place.blank),
-        "word": float(place.word),
-        "amid": float(place.amid),
-    }
 
 
 def fit(examples: Sequence[Example], names: Sequence[str] = USED) -> dict[str, float]:
-    """The weights that make these examples likeliest (logistic regression); one that would be negative is left out."""
+    """The weights that make these examples likeliest (logistic regression).
+
+    A weight of NEVER_NEGATIVE that would be negative is left out.
+    """
     import numpy as np
 
     columns = ["intercept", *names]
     answers = np.array([example.right for example in examples], dtype=float)
-    rows = [features(example.thoughts, example.place) for example in examples]
+    weight = np.array([example.weight for example in examples])
     while True:
-        x = np.array([[row[name] for name in columns] for row in rows])
+        x = np.array([[example.features.get(name, 1.0) for name in columns] for example in examples])
         ridge = RIDGE * np.diag([0.0, *[1.0] * (len(columns) - 1)])
         weights = np.zeros(len(columns))
         for _ in range(50):
             p = 1 / (1 + np.exp(-np.clip(x @ weights, -30, 30)))
-            slope = x.T @ (answers - p) - ridge @ weights
-            step = np.linalg.solve((x.T * (p * (1 - p) + 1e-9)) @ x + ridge + 1e-9 * np.eye(len(columns)), slope)
+            slope = x.T @ (weight * (answers - p)) - ridge @ weights
+            hessian = (x.T * (weight * p * (1 - p) + 1e-9)) @ x + ridge + 1e-9 * np.eye(len(columns))
+            step = np.linalg.solve(hessian, slope)
             weights += step
             if np.abs(step).max() < 1e-8:
                 break
         weight_of = dict(zip(columns, map(float, weights), strict=True))
-        wrong = [name for name in GROWS if weight_of.get(name, 0.0) < 0]
+        wrong = [name for name in NEVER_NEGATIVE if weight_of.get(name, 0.0) < 0]
         if not wrong:
-            return {name: round(weight, 3) for name, weight in weight_of.items()}
+            return {name: round(value, 2) for name, value in weight_of.items()}
         columns.remove(min(wrong, key=lambda name: weight_of[name]))
 
 
-def weighed(one: Example, table: Mapping[str, float]) -> float:
+def weighed(example: Example, table: Mapping[str, float]) -> float:
     """The confidence in an example."""
-    own = features(one.thoughts, one.place)
-    return sigmoid(sum(weight * own[name] for name, weight in table.items()))
+    return sigmoid(sum(weight * example.features.get(name, 1.0) for name, weight in table.items()))
+
+
+def halves(packages: Sequence[str]) -> dict[str, int]:
+    """The half, 0 or 1, of each package."""
+    return {package: number % 2 for number, package in enumerate(sorted(set(packages)))}
 
 
 def crossed(examples: Sequence[Example], names: Sequence[str] = USED) -> list[float]:
     """Each example's confidence, by weights from packages that are not its own."""
-    packages = sorted({example.package for example in examples})
-    half = {package: number % 2 for number, package in enumerate(packages)}
+    half = halves([example.package for example in examples])
     tables = [fit([example for example in examples if half[example.package] != fold], names) for fold in (0, 1)]
     return [weighed(example, tables[half[example.package]]) for example in examples]
 

@@ -173,13 +173,13 @@ def _of_package(package: corpus.Package, share: int, taken: Counter[str]) -> lis
         unwritten = draw(SEED, package.name, slot, "below") % 10 < UNWRITTEN
         while len(result) < share and (pool := next((pools[kind, sort] for sort in sorts if pools[kind, sort]), None)):
             file, candidate, crosses = pool.pop()
-            is_test = bool(_TEST.search(file.path))
-            if a_file[file.path] >= MOST_A_FILE or (is_test and tests + 1 > share * TESTS):
+            in_tests = is_test(file.path)
+            if a_file[file.path] >= MOST_A_FILE or (in_tests and tests + 1 > share * TESTS):
                 continue
             if _is_new(file, candidate, taken):
                 result.append(_task(package, file, candidate, crosses, unwritten, files, names))
                 a_file[file.path] += 1
-                tests += is_test
+                tests += in_tests
                 break
     return result
 
@@ -187,7 +187,7 @@ def _of_package(package: corpus.Package, share: int, taken: Counter[str]) -> lis
 def _pools(package: corpus.Package, files: Sequence[SourceFile], names: Names) -> dict[tuple[str, str], list[_Found]]:
     """Candidates by kind and sort, each pool in an order of its own."""
     old = _lines_before(package)
-    usable = [file for file in files if _is_usable(file, package)]
+    usable = [file for file in files if is_usable(file, package)]
     usable.sort(key=lambda file: draw(SEED, package.name, file.path))
     pools: dict[tuple[str, str], list[_Found]] = {(kind, sort): [] for kind in KINDS for sort in SORTS}
     every = max(1, sum(len(file.lines) for file in usable[:MOST_FILES]) // MOST_LINES)
@@ -231,7 +231,13 @@ def _is_made(text: str) -> bool:
     return bool(_MADE.search(head)) or max(map(len, text.split("\n"))) > 600
 
 
-def _is_usable(file: SourceFile, package: corpus.Package) -> bool:
+def is_test(path: str) -> bool:
+    """True if a file's path inside its package is that of a test or an example."""
+    return bool(_TEST.search(path))
+
+
+def is_usable(file: SourceFile, package: corpus.Package) -> bool:
+    """True if tasks may be made from a file: one of the package's languages, of usual length."""
     within = not package.cursors or any(file.path.startswith(f"{folder}/") for folder in package.cursors)
     return within and file.language in package.languages and LINES[0] <= len(file.lines) <= LINES[1]
 
@@ -304,11 +310,11 @@ def _task(
         below="kept" if rest is None else "unwritten",
         crosses=crosses,
         seen=all(name in words for name in crosses),
-        open_paths=_open_paths(identity, file, files, names),
+        open_paths=open_paths(identity, file, files, names),
     )
 
 
-def _open_paths(identity: str, file: SourceFile, files: Sequence[SourceFile], names: Names) -> tuple[str, ...]:
+def open_paths(identity: str, file: SourceFile, files: Sequence[SourceFile], names: Names) -> tuple[str, ...]:
     """Up to 4 files beside this one: some that it imports from, some of its folder."""
     folder = str(PurePosixPath(file.path).parent)
     imported = {home for name in file.imports.own.values() for home in names.free.get(name, ())[:2]}

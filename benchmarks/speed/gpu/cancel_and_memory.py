@@ -11,7 +11,7 @@ from functools import partial
 import torch
 
 from benchmarks.speed.gpu import timing
-from benchmarks.speed.gpu.models import Model, context_of, decoder, missing, models_of, pairs_of, prompt
+from benchmarks.speed.gpu.models import Model, build_s, context_of, decoder, missing, models_of, pairs_of, prompt
 from benchmarks.speed.gpu.schedule import NotMeasurable, Record
 from benchmarks.speed.gpu.timing import Bench, idle, quantile, wall_ms
 from speclsp.engine.decoding.accept import Sampling
@@ -113,7 +113,7 @@ def run_memory(bench: Bench, record: Record) -> None:
     for model in models_of(bench):
         for number_format in ("bf16", "nf4"):
             name = f"{model.name} {number_format}, 1 text"
-            if not record.has_time(name, 3.0 if bench.on_gpu() else 0.0):
+            if not record.has_time(name, build_s(bench, model, number_format)):
                 continue
             if why := missing(bench, (model, number_format)):
                 record.skip(name, why)

@@ -16,6 +16,8 @@ from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDT
 from speclsp.engine.model.decoder import Layer, ModelShape, Norm
 
 BYTES = {"bf16": 2.0, "nf4": 0.5 + 4 / 64}  # of a weight in a linear; nf4 has a float32 scale for 64 weights
+BUILD_S = 4.0  # for a model's weights and its first row
+QUANTIZE_S_PER_GB = 1.0  # of 16-bit weights; with 8 s, the 7B was stopped on an H200 before it was in nf4
 SPARE_BYTES = 4 * 2**30  # graphs, logits and the weights being quantized
 
 
@@ -78,6 +80,14 @@ def pairs_of(bench: Bench) -> dict[str, tuple[Model, Model]]:
 def context_of(bench: Bench) -> tuple[int, int]:
     """(tokens that a cache has room for, tokens that it holds)."""
     return (512, 128) if bench.tiny else (CONTEXT_TOKENS, 1024)
+
+
+def build_s(bench: Bench, model: Model, number_format: str) -> float:
+    """Seconds to allow for building a model and for its first row: less time would end in a stopped part."""
+    if not bench.on_gpu():
+        return 0.0
+    gigabytes = 2 * model.layer_parameters / 1e9 if number_format == "nf4" else 0.0
+    return BUILD_S + QUANTIZE_S_PER_GB * gigabytes
 
 
 def missing(bench: Bench, *parts: tuple[Model, str]) -> str:

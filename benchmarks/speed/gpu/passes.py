@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.speed.gpu import timing
-from benchmarks.speed.gpu.models import BYTES, Model, context_of, decoder, missing, models_of
+from benchmarks.speed.gpu.models import BYTES, Model, build_s, context_of, decoder, missing, models_of
 from benchmarks.speed.gpu.schedule import Record
 from benchmarks.speed.gpu.timing import Bench, NotCaptured, captured_ms
 from speclsp.engine.model.cuda import ops
@@ -25,17 +25,15 @@ ROWS = {"bf16": (1, 2, 4, 8, 16), "nf4": (1, 2, 4, 8)}
 
 def run(bench: Bench, record: Record) -> None:
     """Passes by rows of every model in every number format; bf16 first."""
-    for_every_model(bench, record, 5.0, model_passes)
+    for_every_model(bench, record, model_passes)
 
 
-def for_every_model(
-    bench: Bench, record: Record, need_s: float, measure: Callable[[Bench, Record, Model, str], None]
-) -> None:
+def for_every_model(bench: Bench, record: Record, measure: Callable[[Bench, Record, Model, str], None]) -> None:
     """Measure each model in each number format that has time and memory; else list it as not measured."""
     for number_format in BYTES:
         for model in models_of(bench):
             name = f"{model.name} {number_format}"
-            if not record.has_time(name, need_s if bench.on_gpu() else 0.0):
+            if not record.has_time(name, build_s(bench, model, number_format)):
                 continue
             if why := missing(bench, (model, number_format)):
                 record.skip(name, why)
@@ -81,7 +79,7 @@ def pass_ms(bench: Bench, made: CudaDecoder, name: str, rows: int, length: int) 
 
 def run_kernels(bench: Bench, record: Record) -> None:
     """The operations of a layer, the head and the end of a round, in bf16; nf4's products too."""
-    for_every_model(bench, record, 4.0, model_kernels)
+    for_every_model(bench, record, model_kernels)
 
 
 def model_kernels(bench: Bench, record: Record, model: Model, number_format: str) -> None:

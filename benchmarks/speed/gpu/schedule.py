@@ -71,10 +71,11 @@ class Record:
         update(self.file, self.part.name, skipped=self.skipped)
 
     def has_time(self, row: str, need_s: float = 1.0) -> bool:
-        """True while the part's budget lasts; else the row is listed as not measured."""
-        if self.time_left_s() >= need_s:
+        """True if the part has `need_s` left; else the row is listed as not measured."""
+        left_s = self.time_left_s()
+        if left_s >= need_s:
             return True
-        self.skip(row, f"the part's budget of {self.part.budget_s:g} s was used up")
+        self.skip(row, f"it needs about {need_s:.0f} s, and its part had {max(0.0, left_s):.0f} s left")
         return False
 
 

@@ -13,6 +13,7 @@ import {
   Position,
   Range,
   Selection,
+  SnippetString,
   TextDocument,
   TextDocumentChangeEvent,
   TextEditor,
@@ -41,6 +42,7 @@ interface Shown {
 /** The next edits of this window: at most one is requested, and at most one is shown. */
 export class NextEdits implements Disposable {
   private shown: Shown | undefined;
+  private last: Shown | undefined; // the edit shown before
   private timer: NodeJS.Timeout | undefined;
   private pending: CancellationTokenSource | undefined;
   private applyingTo: TextDocument | undefined; // an accepted edit is being applied
@@ -76,10 +78,20 @@ export class NextEdits implements Disposable {
     if (!this.enabled) this.drop("cancelled");
   }
 
-  /** Move the cursor to a far edit; accept a near one. */
+  /**
+   * Move the cursor to a far edit; accept a near one.
+   *
+   * VS Code runs this some milliseconds after the key. Text typed meanwhile has another version: then nothing is
+   * inserted, because the place of the key is gone.
+   */
   async accept(): Promise<void> {
     const { shown } = this;
-    if (!shown || !this.view.isDrawn) return void (await commands.executeCommand("tab")); // no edit is visible
+    if (this.applyingTo) return; // the key came before the result of the one before
+    if (!shown || !this.view.isDrawn) {
+      if (this.isUnchanged(shown ?? this.last)) await commands.executeCommand("tab"); // no edit is visible
+      return;
+    }
+    if (!this.isUnchanged(shown)) return;
     const { edit, editor } = shown;
     const range = rangeOf(edit);
     if (!shown.jumped && isFar(edit, editor.selection.active.line, editor.visibleRanges)) {
@@ -88,16 +100,14 @@ export class NextEdits implements Disposable {
       return editor.revealRange(range); // with the least scrolling
     }
     this.hide();
-    // The cursor moves first and stays behind the new text: the next key may arrive before this call returns.
-    editor.selection = new Selection(range.end, range.end);
     this.applyingTo = editor.document;
-    const applied = await editor.edit((builder) => {
-      if (range.isEmpty) builder.insert(range.start, edit.text); // moves a cursor that is there
-      else builder.replace(range, edit.text);
-    });
+    const applied = await insert(editor, range, edit.text);
     this.applyingTo = undefined;
-    if (!applied) return this.server.notify("speclsp/nextEditRejected", { id: edit.id, reason: "cancelled" });
-    editor.revealRange(editor.selection);
+    if (!applied) {
+      this.settle(editor.document);
+      return this.server.notify("speclsp/nextEditRejected", { id: edit.id, reason: "cancelled" });
+    }
+    editor.revealRange(new Range(endOf(edit), endOf(edit)));
     this.server.notify("speclsp/nextEditAccepted", { id: edit.id });
     await this.request("accept");
   }
@@ -133,6 +143,12 @@ export class NextEdits implements Disposable {
     const fromDisk = document.uri.scheme === "file" && !document.isDirty;
     const undone = reason !== undefined;
     if (fromDisk || undone || isBulk(contentChanges)) return;
+    this.settle(document);
+  }
+
+  /** Request the next edit when no further change comes for a while. */
+  private settle(document: TextDocument): void {
+    clearTimeout(this.timer);
     this.timer = setTimeout(() => {
       const { activeTextEditor: current } = window;
       if (current) this.asked = { document, version: document.version, line: current.selection.active.line };
@@ -208,6 +224,13 @@ export class NextEdits implements Disposable {
     else this.view.draw(shown.editor, shown.edit, shown.jumped);
   }
 
+  /** True if the text is that of the edit, and there is one cursor in it without a selection. */
+  private isUnchanged(shown: Shown | undefined): boolean {
+    const editor = window.activeTextEditor;
+    if (!shown || shown.editor !== editor || editor.selections.length !== 1) return false;
+    return editor.selection.isEmpty && editor.document.version === shown.edit.textDocument.version;
+  }
+
   /** True while ghost text at the cursor shows the edit. */
   private isGhost({ edit, editor, cursor }: Shown): boolean {
     const { document, selection } = editor;
@@ -246,6 +269,7 @@ export class NextEdits implements Disposable {
   }
 
   private hide(): void {
+    this.last = this.shown ?? this.last;
     this.shown = undefined;
     this.view.clear();
     void setContextKey(VISIBLE, false);
@@ -257,6 +281,19 @@ export class NextEdits implements Disposable {
     this.pending?.dispose();
     this.pending = undefined;
   }
+}
+
+/**
+ * Replace a range and move the cursor behind the new text, in one step, if the text is still that of this version. A
+ * snippet is the only such step: after an edit the cursor would move later than the next key.
+ */
+function insert(editor: TextEditor, range: Range, text: string): Thenable<boolean> {
+  // Older versions of VS Code indent further lines as the text left of the range, so there is none.
+  const start = text.includes("\n") ? range.start.with(undefined, 0) : range.start;
+  const head = editor.document.getText(new Range(start, range.start));
+  const snippet = new SnippetString().appendText(head + text);
+  const options = { undoStopBefore: true, undoStopAfter: true, keepWhitespace: true };
+  return editor.insertSnippet(snippet, new Range(start, range.end), options);
 }
 
 /** The end of the new text in the document. */

@@ -12,6 +12,7 @@ import {
 import {
   CloseAction,
   ErrorAction,
+  InitializeParams,
   RevealOutputChannelOn,
   WorkDoneProgressCancelNotification,
 } from "vscode-languageclient";
@@ -291,6 +292,12 @@ export class Server {
 class QuietClient extends LanguageClient {
   override error(message: string, data?: unknown): void {
     super.error(message, data, false);
+  }
+
+  /** VS Code shows an item whose range begins left of the cursor, in white space that its text lacks. */
+  protected override fillInitializeParams(params: InitializeParams): void {
+    super.fillInitializeParams(params);
+    params.capabilities.experimental = { ...params.capabilities.experimental, speclsp: { outdent: true } };
   }
 }
 

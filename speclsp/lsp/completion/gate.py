@@ -1,7 +1,7 @@
-"""Confidence gate: turns the text of a stream into a suggestion, and shows only the part that is sure enough.
+"""Confidence gate: turns the text of a stream into a suggestion, and shows only the lines that are worth showing.
 
 The gate shows all of a suggestion, its first lines, or nothing; it never changes the text. It is open for explicit
-requests, for backends that report no probabilities, and for model pairs without a measured curve.
+requests, for backends that report no probabilities, and while the draft model answers alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,19 @@ from typing import NamedTuple
 
 from speclsp.config import Config
 from speclsp.lsp.backend.types import Backend
-from speclsp.lsp.completion.confidence import CURVES, AcceptanceHistory, Curve, TokenSpan, confidence, lines
+from speclsp.lsp.completion.confidence import (
+    NO_COST,
+    AcceptanceHistory,
+    Cost,
+    Curve,
+    TokenSpan,
+    best_lines,
+    curve_of,
+    line_values,
+    lines,
+    needed_confidence,
+    sure_lines,
+)
 from speclsp.lsp.completion.job import CompletionJob
 from speclsp.lsp.completion.stream import Stream
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
@@ -47,42 +59,49 @@ class ConfidenceGate:
             return suggestion
         language = stream.origin.language
         completion = job.completion if job is not None else self._config().completion
-        by_hand = job is not None and job.request.by_hand
-        threshold = 0.0 if by_hand else self._history.threshold(language, completion.eagerness, curve)
-        decision = evaluate(stream.text, stream.token_spans, len(stream.typed), threshold, curve)
+        cost, least = self._history.cost(language, completion.eagerness, curve), completion.min_confidence
+        if job is not None and job.request.by_hand:
+            cost, least = NO_COST, 0.0
+        decision = evaluate(stream.text, stream.token_spans, len(stream.typed), curve, cost, least)
         if trace is not None:
             trace.confidence, trace.least_confidence = decision.confidence, decision.threshold
             trace.taken_and_left = self._history.counts(language)
         return apply_gate(suggestion, plan, text, decision, cuts)
 
     def _curve(self) -> Curve | None:
-        """The curve of the current model pair; None for the draft model alone and for pairs that were not measured."""
+        """The curve of the current model pair; None for the draft model alone and where nothing is judged."""
         backend = self._backend()
-        if backend is None or backend.status.draft_only:
-            return None
-        return CURVES.get(backend.status.pair)
+        return None if backend is None or backend.status.draft_only else curve_of(backend.status.pair)
 
 
 class GateDecision(NamedTuple):
     """The part of a text that is shown."""
 
-    confidence: float | None  # of its first line; None: it has no log-probabilities
-    threshold: float
-    keep: int  # characters that are sure enough, always up to the end of a line
+    confidence: float | None  # in its first line; None: it has no log-probabilities
+    threshold: float  # the confidence from which the first line alone is worth showing
+    keep: int  # characters that are worth showing, always up to the end of a line
 
 
-def evaluate(text: str, tokens: Sequence[TokenSpan], begin: int, threshold: float, curve: Curve) -> GateDecision:
-    """The part of `text[begin:]` that is shown; `keep` counts from `begin`."""
-    first: float | None = None
-    keep = 0
-    for line in lines(text, tokens, begin):
-        if line.tokens:
-            line_confidence = confidence(line.tokens, curve.weights)
-            first = line_confidence if first is None and not keep else first
-            if line_confidence < threshold:
-                return GateDecision(first, threshold, keep)
-        keep = line.end - begin
-    return GateDecision(first, threshold, len(text) - begin)
+def evaluate(
+    text: str,
+    tokens: Sequence[TokenSpan],
+    begin: int,
+    curve: Curve,
+    cost: Cost,
+    least: float = 0.0,
+) -> GateDecision:
+    """The part of `text[begin:]` that is shown; `keep` counts from `begin`.
+
+    Args:
+        least: lowest confidence that is shown, in place of the value at `cost`; 0: the value decides.
+    """
+    own_lines = list(lines(text, tokens, begin))
+    values = line_values(own_lines, begin, curve)
+    count = sure_lines(values, least) if least else best_lines(values, cost)
+    keep = len(text) - begin if count == len(values) else own_lines[count - 1].end - begin if count else 0
+    if not own_lines or not own_lines[0].tokens:
+        return GateDecision(None, least, keep)
+    return GateDecision(values[0].confidence, least or needed_confidence(values[0], cost), keep)
 
 
 def apply_gate(
@@ -96,11 +115,27 @@ def apply_gate(
         return suggestion
     if not decision.keep:
         return NoSuggestion(Reason.UNSURE)
-    shorter = plan.to_suggestion(text[: decision.keep])
-    if isinstance(shorter, NoSuggestion) or shorter.start != suggestion.start:
-        return suggestion
-    if not suggestion.text.startswith(shorter.text):
+    shorter = first_lines(suggestion, plan, text, decision.keep)
+    if shorter is None:
         return suggestion
     if len(shorter.text) < len(suggestion.text):
         cuts.append((Reason.UNSURE.value, len(suggestion.text) - len(shorter.text)))
     return shorter
+
+
+def first_lines(suggestion: Suggestion, plan: SuggestionPlan, text: str, keep: int) -> Suggestion | None:
+    """The first lines of `suggestion`, from `text[:keep]`, with the closers that they need.
+
+    None if they are no suggestion of their own.
+    """
+    shorter = plan.to_suggestion(text[: keep + 1])  # with its line break: the model did not end there
+    if isinstance(shorter, NoSuggestion) or shorter.start != suggestion.start:
+        return None
+    closers = shorter.text[shared_length(suggestion.text, shorter.text) :]
+    return None if len(shorter.text) > len(suggestion.text) or any(map(str.isalnum, closers)) else shorter
+
+
+def shared_length(text: str, other: str) -> int:
+    """The number of characters that both texts begin with."""
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((at for at, (one, two) in pairs if one != two), min(len(text), len(other)))

@@ -55,6 +55,7 @@ class Pipeline:
     ) -> None:
         self.index_of: Callable[[str | None], IndexReader | None] = lambda _root: None  # by URI of a workspace folder
         self.recent_activity: RecentActivity | None = None  # the user's last edits, where the server records them
+        self.client_outdents = False  # the client shows text that takes back the indentation left of the cursor
         self.windows: build.Windows = {}
         self.selections: Selections = {}
         self._config = config
@@ -149,7 +150,8 @@ class Pipeline:
         verbatim = backend is not None and backend.status.pair == "echo"  # its answers are evidence: kept unchanged
         if backend is not None and backend.status.remote and not is_loopback_url(config.remote.url):
             verbatim = False  # any remote server may call its model "echo"
-        return postprocess.plan(snapshot, tree, completion, current.others(), verbatim=verbatim), tree
+        others, outdents = current.others(), self.client_outdents
+        return postprocess.plan(snapshot, tree, completion, others, verbatim=verbatim, outdents=outdents), tree
 
     def _build_context(
         self, current: CompletionInput, tree: syntax.SyntaxTree | None, state: ContextState | None = None

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from speclsp.config import ContextConfig
-from speclsp.lsp.context import cross_file
+from speclsp.lsp.context import cross_file, token_count
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace, path_in
-from speclsp.lsp.context.selection import CHARACTERS_PER_TOKEN, Selection, Selections
+from speclsp.lsp.context.selection import Selection, Selections
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.grammars import grammar
@@ -98,7 +98,7 @@ def build(
         place = _place(snapshot, root, path, document, (prefix, below), syntax)
         cross_file.update_selection(selection, place, config, others, sources)
         selection.place = place_key
-    line_prefix = _line_tail(document.line_prefix, _room(config.prefix_tokens) + _room(config.suffix_tokens))
+    line_prefix = _line_tail(document.line_prefix, token_count.units(config.prefix_tokens + config.suffix_tokens))
     sides = document.cursor, len(document.text) - document.cursor
     return Context(prefix, line_prefix, suffix, selection.chosen, path, sides, selection.left_out)
 
@@ -126,8 +126,9 @@ class _SplitDocument:
 
     def fits(self, config: ContextConfig) -> bool:
         """True if the whole document is within the budget."""
-        room, line = _room(config.prefix_tokens) + _room(config.suffix_tokens), len(self.line_prefix)
-        return len(self.text) - line <= room and line <= room
+        room = token_count.units(config.prefix_tokens + config.suffix_tokens)
+        others = self.above, self.line_suffix, self.below
+        return token_count.fits(others, room) and token_count.fits([self.line_prefix], room)
 
 
 class _StableSyntax:
@@ -151,18 +152,13 @@ class _StableSyntax:
         return self.tree.enclosing(self.probe) if self.tree is not None else []
 
 
-def _room(tokens: int) -> int:
-    """Characters that fit in a number of tokens."""
-    return int(tokens * CHARACTERS_PER_TOKEN)
-
-
 def _cut_text(text: str, document: _SplitDocument, syntax: _StableSyntax, config: ContextConfig) -> tuple[str, str]:
     """(prefix without the current line, suffix from the cursor) within the budget. `text` has its own newlines."""
-    prefix, start, room = document.above, len(document.above), _room(config.prefix_tokens)
-    if start > room:
+    prefix, start, room = document.above, len(document.above), token_count.units(config.prefix_tokens)
+    if not token_count.fits([prefix], room):
         low, room_above = _window(document.text, start, room)
         prefix = _preamble(syntax, low, room_above) + document.text[low:start]
-    return prefix, _suffix(text, document, _room(config.suffix_tokens), syntax.scopes)
+    return prefix, _suffix(text, document, token_count.units(config.suffix_tokens), syntax.scopes)
 
 
 def _place(
@@ -204,10 +200,12 @@ def _end_of_text_above(text: str, start: int) -> int:
 
 
 def _window(text: str, start: int, room: int) -> tuple[int, int]:
-    """(start of the window of lines above the current one, characters left for code above the window)."""
+    """(start of the window of lines above the current one, units left for code above the window)."""
     above = room // _PREAMBLE_SHARE
-    block = max(min(_room(_BLOCK_TOKENS), (room - above) // 2), 1)
-    low = -(-(start - room + above) // block) * block
+    block = max(min(token_count.units(_BLOCK_TOKENS), (room - above) // 2), 1)
+    size = token_count.size(text[:start])
+    cut = -(-(size - room + above) // block) * block  # units before the window
+    low = token_count.start_of_last(text, start, size - cut)
     if text[low - 1] != "\n":
         low = text.find("\n", low, start) + 1 or low  # a line longer than the window is cut
     return low, above
@@ -223,10 +221,11 @@ def _preamble(syntax: _StableSyntax, low: int, room: int) -> str:
 
     def keep(kind: str, start: int, item: str) -> bool:
         nonlocal room
-        fits = len(item) + 1 <= room and len(item) <= _LONGEST_ITEM
+        size = token_count.size(item + "\n")
+        fits = size <= room and len(item) <= _LONGEST_ITEM
         if fits and start not in kept and item.strip():
             kept[start] = kind, item
-            room -= len(item) + 1
+            room -= size
         return fits
 
     has_crlf = "\r\n" in text
@@ -276,9 +275,9 @@ def _signature(scope: Scope, language: str) -> str:
 def _suffix(text: str, document: _SplitDocument, room: int, scopes: Sequence[Scope]) -> str:
     """The text after the cursor, to a line's end within `room`: a few lines below the innermost scope, if it ends."""
     view, cursor = document.text, document.cursor
-    if len(view) - cursor <= room:
+    limit = token_count.end_of_first(view, cursor, room)
+    if limit == len(view):
         return view[cursor:]
-    limit = cursor + room
     if scopes:  # their offsets lack the current line
         raw_start = document.raw_start
         end = scopes[-1].end + (line_end(text, raw_start) - raw_start if scopes[-1].end > raw_start else 0)
@@ -293,7 +292,9 @@ def _suffix(text: str, document: _SplitDocument, room: int, scopes: Sequence[Sco
 
 def _line_tail(line: str, room: int) -> str:
     """The current line, or its end where it is too long (minified code), cut at steps that typing seldom crosses."""
-    if len(line) <= room:
+    size = token_count.size(line)
+    if size <= room:
         return line
     block = max(room // 4, 1)
-    return line[-(-(len(line) - room) // block) * block :]
+    cut = -(-(size - room) // block) * block  # units before it
+    return line[token_count.start_of_last(line, len(line), size - cut) :]

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from speclsp.lsp.context import token_count
 from speclsp.lsp.context.chunk import Chunk
 
-CHARACTERS_PER_TOKEN = 3.2  # of code, with the tokenizers of 2024 and later
 PATH_TOKENS = 10  # a file's marker and its path
 STAYS = 0.5  # the last selection stays while it has this share of the worth of the best one now
 ALIKE = 0.6  # a chunk with this share of its lines in the prompt already adds nothing
@@ -81,7 +81,7 @@ def worth(chunk: Chunk) -> float:
 
 def size_tokens(chunk: Chunk) -> float:
     """Estimated number of tokens that a chunk adds to the prompt."""
-    return len(chunk.text) / CHARACTERS_PER_TOKEN + PATH_TOKENS
+    return token_count.tokens(chunk.text) + PATH_TOKENS
 
 
 def select(

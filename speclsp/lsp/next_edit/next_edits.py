@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit.offers import Offer, Offers
 from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place
-from speclsp.lsp.next_edit.producer import PRODUCER, Producer
+from speclsp.lsp.next_edit.producer import BUDGET_MS, PRODUCER, Producer, Proposal
 from speclsp.lsp.reasons import FAILED, NO_RECENT_EDIT, meaning
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 TURN_S = 0.01  # between two looks at whether ghost text is under way
 MOST_WAIT_S = 1.0
+MOST_REST = 400  # characters right of the cursor that are looked at
+PRECEDES_MS = 3.0  # of the processor, before ghost text is requested in mid-line
 MODEL = "model"  # name of the model's producer, and the kind of its edits
 
 log = logging.getLogger("speclsp.next_edit")
@@ -126,6 +128,21 @@ class NextEdits:
             return None
         return await self._ask_model(self._model, document, line, cursor, activity)
 
+    def precedes(self, document: Document, position: Mapping[str, int], encoding: str) -> bool:
+        """True if a next edit will be offered on the cursor's line, which has text right of the cursor.
+
+        Ghost text in mid-line would stand in the edit, and one key would accept two things.
+        """
+        activity = self._activity()
+        if activity is None or document.language not in self._warm or not activity.recent():
+            return False
+        line, cursor = document.locate(position, encoding)
+        rest = document.piece(cursor, min(document.characters, cursor + MOST_REST)).partition("\n")[0]
+        if not any(map(str.isalnum, rest)):
+            return False
+        base, _text, proposal = self._proposal(document, cursor, activity, PRECEDES_MS)
+        return isinstance(proposal, Proposal) and line_of(document, base + proposal.start) == line
+
     def document_changed(self, uri: str) -> None:
         """A document was edited: the model's edit under way is about another text."""
         self._cancel(uri)
@@ -158,21 +175,8 @@ class NextEdits:
         if activity is None:
             return outcome_of(document.uri, line, NO_RECENT_EDIT)
         started_s = parse_clock_s()
-        base = max(0, cursor - REACH_CHARACTERS)
-        text = document.piece(base, min(document.characters, cursor + REACH_CHARACTERS))
-        if base:  # begin at a whole line
-            skipped = text.find("\n") + 1
-            base, text = base + skipped, text[skipped:]
         self._observe(document)
-
-        def declined(place: Place) -> str:
-            return self.offers.declined(
-                document.uri, line_of(document, base + place.start), text[place.start : place.end], place
-            )
-
-        proposal = self._producer.propose(
-            text, document.language, document.uri, max(0, cursor - base), activity.recent(), declined
-        )
+        base, text, proposal = self._proposal(document, cursor, activity)
         ms = (parse_clock_s() - started_s) * 1000
         if isinstance(proposal, str):
             return outcome_of(document.uri, line, proposal, ms=ms)
@@ -181,6 +185,25 @@ class NextEdits:
         offer = self.offers.add(document, proposal, base, at, old)
         self._ended(outcome_of(document.uri, at, "shown", place.substitution.kind, place.evidence.times, ms))
         return offer
+
+    def _proposal(
+        self, document: Document, cursor: int, activity: RecentActivity, budget_ms: float = BUDGET_MS
+    ) -> tuple[int, str, Proposal | str]:
+        """(offset of the text near the cursor, that text, the deterministic producer's edit of it or its reason)."""
+        base = max(0, cursor - REACH_CHARACTERS)
+        text = document.piece(base, min(document.characters, cursor + REACH_CHARACTERS))
+        if base:  # begin at a whole line
+            skipped = text.find("\n") + 1
+            base, text = base + skipped, text[skipped:]
+
+        def declined(place: Place) -> str:
+            return self.offers.declined(
+                document.uri, line_of(document, base + place.start), text[place.start : place.end], place
+            )
+
+        at, recent = max(0, cursor - base), activity.recent()
+        proposal = self._producer.propose(text, document.language, document.uri, at, recent, declined, budget_ms)
+        return base, text, proposal
 
     async def _ask_model(
         self, model: ModelProducer, document: Document, line: int, cursor: int, activity: RecentActivity

@@ -14,11 +14,12 @@ from collections.abc import Iterator
 
 from speclsp.lsp.postprocess.surroundings import Surroundings, imbalance
 from speclsp.lsp.syntax import lexical_rules
-from speclsp.lsp.syntax.languages import UNKNOWN_MARKUP, UNKNOWN_RULES
+from speclsp.lsp.syntax.languages import UNKNOWN_MARKUP, UNKNOWN_RULES, LexicalRules
 from speclsp.lsp.syntax.pairs import Mark, Pairing, pair
 
 _CLOSERS_ONLY = re.compile(r"(?:[\s)\]}>\"'`;,:.?!]|/>|</[\w.:-]*>)*\Z")
 _STATEMENT = re.compile(r"[\w)\]\"'`]\s*\Z")  # the end of a line that may be one
+_PLAIN = LexicalRules(string="")  # every bracket counts
 _CLOSER = re.compile(r"[)\]}]|/>|</")
 _TAG_AT_END = re.compile(r"<([A-Za-z][\w.:-]*)?(?:\s[^<>]*|\{[^<>]*)?(?<!/)>\s*\Z")
 _GOES_ON = re.compile(r"[=+\-*/%&|<^~.,:\\]\s*\Z")
@@ -49,6 +50,8 @@ def candidates(text: str, around: Surroundings, *, line: bool) -> Iterator[str]:
 
     `line`: what the line before the cursor opens is closed too.
     """
+    if around.rest.startswith(">") and text.count("<") > text.count(">"):  # type arguments
+        yield text + ">" * (text.count("<") - text.count(">"))
     missing = _missing(text, around, line=line)
     if missing is not None and len(missing[0]) > 1 and leaves_open(text, around) and not any(map(str.isalnum, text)):
         return  # a comment or docstring that only begins
@@ -66,6 +69,8 @@ def candidates(text: str, around: Surroundings, *, line: bool) -> Iterator[str]:
     bare = text if mark else text.rstrip()
     if inline and not mark:
         bare = bare.rstrip(",").rstrip()
+    if not mark and around.kind in ("code", "string") and not _is_better(bare + inline + below, text, around):
+        return  # something else closes them
     bare += _end_mark(bare, mark, around) + inline
     opener = openers[first_below].mark if below else around.line if before_own_line(text, around) else ""
     ends = _item_ends(bare, opener, around) if opener else ("",)
@@ -87,10 +92,8 @@ def _item_ends(text: str, opener: str, around: Surroundings) -> tuple[str, ...]:
     if not end or not opener.rstrip().endswith("{") or not _STATEMENT.search(last):
         return ("",)
     lines = above or [line.rstrip() for line in (*around.above, *around.below)]
-    ended, bare = (
-        sum(line.endswith(end) for line in lines),
-        sum(line[-1:].isalnum() or line[-1:] == ")" for line in lines),
-    )
+    ended = sum(line.endswith(end) for line in lines)
+    bare = sum(line[-1:].isalnum() or line[-1:] == ")" for line in lines)
     return (end, "") if ended > bare else ("", end)
 
 
@@ -102,9 +105,15 @@ def before_own_line(text: str, around: Surroundings) -> str:
 
 
 def blank_before(text: str, replaced: int, around: Surroundings) -> str:
-    """The blank between `text` and a brace right of it, if a blank begins the text: `{ return x; }`."""
-    is_block = text[:1] == " " and around.line.endswith(("{", "|")) and around.rest[replaced:].startswith("}")
-    return " " if is_block and text.strip() and "\n" not in text else ""
+    """The blank between `text` and a brace right of it, where one stands behind the opener: `{ return x; }`."""
+    is_code = around.kind == "code" and around.rest[replaced:].startswith("}")
+    if not is_code or "\n" in text or not text.strip() or text[-1:].isspace():
+        return ""
+    if text[:1] == " " and around.line.endswith(("{", "|")):
+        return " "
+    whole, openers = around.line + text, pair(around.line + text, around.rules).openers
+    is_spaced = bool(openers) and openers[-1].mark == "{" and whole[openers[-1].end :].startswith(" ")
+    return " " if is_spaced else ""
 
 
 def stands_next(around: Surroundings, replaced: int) -> bool:
@@ -127,6 +136,11 @@ def without_openers(text: str, around: Surroundings) -> str:
 def is_worse(text: str, replaced: int, around: Surroundings) -> bool:
     """True if `text` leaves more brackets, tags and quotes without a partner than there are now."""
     return imbalance(text, replaced, around) > imbalance("", 0, around)
+
+
+def _is_better(closed: str, text: str, around: Surroundings) -> bool:
+    """True if `closed` leaves fewer brackets, tags and quotes without a partner than `text`."""
+    return imbalance(closed, 0, around) < imbalance(text, 0, around)
 
 
 def own_openers(text: str, around: Surroundings) -> list[Mark]:
@@ -171,13 +185,11 @@ def _end_mark(text: str, mark: str, around: Surroundings) -> str:
 
 def _missing(text: str, around: Surroundings, *, line: bool) -> tuple[str, list[Mark]] | None:
     """(end mark of the string that is open at the end of `text`, openers to close, innermost first), or None."""
-    start = len(around.before) - (len(around.line) if line else 0)
-    before = around.before
-    inner = _interpolation(around)
-    if inner is not None:
-        before, start = before[inner:], 0
-    elif around.kind not in ("code", "string"):
-        return None
+    before, start = around.code, 0
+    if not before:
+        before, start = around.before, len(around.before) - (len(around.line) if line else 0)
+        if around.kind not in ("code", "string"):
+            return _missing_in_prose(text, around)
     head = pair(before + text, around.rules)
     quote = ""
     if head.open is None and around.rules in (UNKNOWN_RULES, UNKNOWN_MARKUP):
@@ -192,13 +204,24 @@ def _missing(text: str, around: Surroundings, *, line: bool) -> tuple[str, list[
     return (quote, openers) if quote or openers else None
 
 
+def _missing_in_prose(text: str, around: Surroundings) -> tuple[str, list[Mark]] | None:
+    """The brackets that `text` opens in a comment before a closer of the line."""
+    line, shift = around.line, len(around.before)
+    if around.rest[:1] not in (")", "]", "}") or not pair(line + text + around.rest, _PLAIN).openers:
+        return None
+    openers = pair(text, _PLAIN).openers
+    return (
+        ("", [Mark(mark.mark, mark.start + shift, mark.end + shift) for mark in reversed(openers)]) if openers else None
+    )
+
+
 def _string_end(string: str, kind: str, around: Surroundings) -> str:
     """The end of a string or comment that is open at its end, and of the code that is interpolated there."""
     mark = lexical_rules.closing_of(string, kind)
-    at = max(string.rfind("${"), string.rfind("#{")) + 1
-    if not at or mark not in ("`", '"') or "comment" in kind or "}" in string[at:]:
+    at = max(map(string.rfind, ("${", "#{", "$("))) + 1
+    if not at or mark not in ("`", '"') or "comment" in kind or lexical_rules.PAIRS[string[at]] in string[at:]:
         return mark
-    openers = pair(string[at:], around.rules).openers
+    openers = pair(string[at:], _PLAIN).openers
     return "".join(opener.closer for opener in reversed(openers)) + mark
 
 
@@ -222,10 +245,8 @@ def _without_closer(head: Pairing, before: str, start: int, around: Surroundings
     missing = [*reversed(own), *(opener for opener in reversed(left) if opener in inner)]
     outer = [opener for opener in reversed(left) if opener in open_now]
     in_rest = {around.rest[closer.start : closer.end] for closer in right if closer.start < len(around.rest)}
-    if all(
-        in_rest <= {opener.closer} for opener in outer
-    ):  # in front of the rest, only the same closer has this effect
-        missing += outer
+    # A closer stands in front of the rest, so only one that the rest has too can close what is further out.
+    missing += outer if all(in_rest <= {opener.closer} for opener in outer) else []
     innermost = head.openers[::-1][: len(missing)]  # what the closers close once they stand there
     return innermost if [mark.closer for mark in innermost] == [mark.closer for mark in missing] else missing
 
@@ -246,8 +267,7 @@ def _close(openers: list[Mark], closers: list[Mark]) -> tuple[list[Mark], list[M
 
 def _layout(text: str, openers: list[Mark], around: Surroundings) -> list[str]:
     """The closers of `openers`; a bracket that ends its line is closed on a line of its own."""
-    inner = _interpolation(around)
-    whole = (around.before if inner is None else around.before[inner:]) + text.rstrip()
+    whole = (around.code or around.before) + text.rstrip()
     closers = []
     for opener in openers:
         line_end = whole.find("\n", opener.end)
@@ -262,21 +282,6 @@ def _layout(text: str, openers: list[Mark], around: Surroundings) -> list[str]:
 
 def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
-
-
-def _interpolation(around: Surroundings) -> int | None:
-    """The offset in `before` of the brace that interpolates code into the string around the cursor."""
-    if around.kind != "string" or "}" not in around.rest:
-        return None
-    token = lexical_rules.left_open(around.before, around.rules)
-    if token is None or "comment" in token.kind:
-        return None
-    content = around.before[token.start :]
-    at = content.rfind("{")
-    if at < 0 or lexical_rules.closing_of(content, token.kind) in content[at:]:
-        return None
-    depth = content.count("{") - content.count("}")
-    return token.start + at if depth > 0 and "}" not in content[at:] else None
 
 
 def _unknown_quote(text: str, around: Surroundings) -> str:

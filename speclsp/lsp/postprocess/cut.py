@@ -58,6 +58,8 @@ class CutRules:
         kept = text[: limit.end] if limit is not None else text
         limit = self._end_of_prose(kept) or limit
         kept = text[: limit.end] if limit is not None else text
+        limit = self._second_repetition(kept) or limit
+        kept = text[: limit.end] if limit is not None else text
         cut = self._block(kept) if self.multiline else self._enclosed(kept) if self.enclosed else self._line(kept)
         is_final = cut.final or (limit is not None and limit.final)
         secret = self._secret(text[: cut.end], truncated=truncated and not cut.final)
@@ -90,6 +92,19 @@ class CutRules:
                 return Cut.rejecting(max(0, end - len(fence[0])), reason)
         start = text.find(around.closing) if around.closing and around.closed else -1
         return Cut.rejecting(start, Reason.REPEATS_BELOW) if start >= 0 else None
+
+    def _second_repetition(self, text: str) -> Cut | None:
+        """The second time that a clause or sentence of a line is written, if the third one follows."""
+        around, start = self.around, 0
+        before = around.line[-LOOK_BACK:]
+        for line in text.splitlines(keepends=True):
+            for low, high, is_prose in repetition.passages(before, line, around):
+                second = repetition.second_repetition((before + line)[low:high], prose=is_prose)
+                if second is not None and low + second < len(before) + len(line):
+                    return Cut.rejecting(start + max(0, low + second - len(before)), Reason.LOOPS)
+            start += len(line)
+            before = ""
+        return None
 
     def _secret(self, text: str, *, truncated: bool) -> Cut | None:
         """The first line with a key or a licence text that no known document holds."""
@@ -165,18 +180,25 @@ class CutRules:
         closing = outside[0] if outside else len(text)
         lines = text.split("\n")
         start = kept = 0
+        by_word = bool(around.rules.ends) and lexical_rules.opens_block(
+            around.line + lines[0], around.rules, above=False
+        )
+        width = lexical_rules.indent_width(around.line)
         for index, line in enumerate(lines):
             end = start + len(line)
             is_whole = index + 1 < len(lines)
+            by_word &= not index or not lexical_rules.ends_block(line, around.rules) or _is_deeper(line, width)
             if index and (rejected := self._rejected_line(line, line, start, is_whole, 0)) is not None:
                 return rejected
-            if closing <= end or (not _depth(depths, end) and not line.rstrip().endswith(",")):
+            is_open = _depth(depths, end) or line.rstrip().endswith(",") or by_word
+            if closing <= end or not is_open:
                 return Cut(end, is_whole) if index else self._line(text)
             kept += bool(line.strip())
             loop = repetition.third_repetition([around.line + lines[0], *lines[1 : index + 1]]) if is_whole else None
             if loop is not None:
                 return Cut.rejecting(sum(len(line) + 1 for line in lines[:loop]), Reason.LOOPS)
-            if kept >= self.most_lines or (is_whole and not line.strip() and not lines[index + 1].strip()):
+            ends_blank = index + 2 < len(lines) and not line.strip() and not lines[index + 1].strip()
+            if kept >= self.most_lines or ends_blank:  # two blank lines
                 return Cut(end, is_whole)
             start = end + 1
         return Cut.unfinished(text) if len(lines) > 1 else self._line(text)
@@ -268,6 +290,10 @@ def continued(line: str) -> str:
     """The end of a line that belongs to the next one too: a name that gets its value there."""
     bare = line.strip()[-LOOK_BACK:]
     return bare + " " if bare.endswith(("=", ":", "(", "\\")) else ""
+
+
+def _is_deeper(line: str, width: int) -> bool:
+    return lexical_rules.indent_width(line) > width
 
 
 def _depth(steps: list[tuple[int, int]], offset: int) -> int:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
-from speclsp.lsp.postprocess import closers, repetition, surroundings, syntax_check, whole_end
+from speclsp.lsp.postprocess import closers, file_style, outdent, repetition, surroundings, syntax_check, whole_end
 from speclsp.lsp.postprocess.cut import MOST_LINES, CutRules
+from speclsp.lsp.postprocess.duplicates import Duplicates
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
@@ -59,6 +60,9 @@ class SuggestionPlan(CutRules):
     trivial: bool = False  # suggestions such as a single comma are shown
     verbatim: bool = False  # the echo pair: its text is test evidence and stays unchanged
     check: syntax_check.SyntaxCheck | None = None  # None: there is no tree
+    duplicates: Duplicates | None = None
+    language: str = ""  # grammar, or language id where there is none
+    outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
 
     def finished(self, text: str) -> bool:
         """True if the text streamed so far holds all that will be shown."""
@@ -77,7 +81,8 @@ class SuggestionPlan(CutRules):
         complete = complete and len(text) < _MOST_CHARACTERS
         text = normal_newlines(text[:_MOST_CHARACTERS])
         end, is_final, reason = self.cut(text, truncated=not complete)
-        is_cut_short, is_ended = not complete and not is_final, complete and end == len(text)
+        is_cut_short = not complete and not is_final
+        is_ended = complete and end == len(text) and not text.endswith("\n")  # by the model, and not with its line
         cuts.append((reason.value if reason else BLOCK_END if self.multiline else LINE_END, len(text) - end))
         if is_cut_short and text[:end].strip():
             whole = self._whole_length(text[:end])
@@ -92,11 +97,21 @@ class SuggestionPlan(CutRules):
             text = surroundings.trim(text[:length], around)
             if not text.strip():
                 return NoSuggestion(Reason.REPEATS_BELOW)
+        length, duplicate = self.duplicates.length_without(text) if self.duplicates is not None else (len(text), None)
+        if duplicate is not None:
+            cuts.append((duplicate.value, len(text) - length))
+            text = surroundings.trim(text[:length], around)
+            if not text.strip():
+                return NoSuggestion(duplicate)
+        blanks = outdent.blanks_of(text, around, self.language)
+        if blanks is not None:
+            return self._outdented(text.partition("\n")[0], blanks)
         text = text if is_ended else closers.without_openers(text, around)
         suggestion, length = self._choose(text, is_ended=is_ended, is_cut_short=is_cut_short)
         cuts.append((SOONER, len(text) - length))
         if isinstance(suggestion, Suggestion):
             cuts.append((STANDS_THERE, max(0, length - len(normal_newlines(suggestion.text)))))
+            return self._styled(suggestion, complete=complete or is_final)
         return suggestion
 
     def _whole_length(self, text: str) -> int:
@@ -107,6 +122,22 @@ class SuggestionPlan(CutRules):
         if not closers.leaves_open(text, self.around):
             return last_line
         return last_line + 1 + whole_end.prose_length(text[last_line + 1 :])
+
+    def _styled(self, suggestion: Suggestion, *, complete: bool) -> Suggestion | NoSuggestion:
+        """The suggestion in the file's style, unless that breaks the syntax."""
+        text = normal_newlines(suggestion.text)
+        styled = file_style.restyle(text, self.around, self.language, complete=complete)
+        if styled == text:
+            return suggestion
+        if repetition.length_without_below(styled, self.around) < len(styled):
+            return NoSuggestion(Reason.REPEATS_BELOW)
+        if repetition.repeats_above(styled, self.around):
+            return NoSuggestion(Reason.REPEATS_ABOVE)
+        styled = styled.replace("\n", newline(self.around.document))
+        deadline = parse_clock_s() + _REPAIR_MS / 1000
+        if self.check is not None and self.check.breaks(styled, suggestion.end, deadline):
+            return suggestion
+        return Suggestion(styled, suggestion.start, suggestion.end)
 
     def _fit(self, text: str, choice: surroundings.Choice | None = None) -> Suggestion | NoSuggestion:
         """`text` fitted to the text around the cursor; with `choice`, in this way instead of the best one."""
@@ -129,6 +160,16 @@ class SuggestionPlan(CutRules):
             replaced = len(around.rest) - len(around.rest.lstrip())
         text = surroundings.indent_as_document(text, around).replace("\n", newline(around.document))
         return Suggestion(text, around.cursor, around.cursor + replaced)
+
+    def _outdented(self, text: str, blanks: str) -> Suggestion | NoSuggestion:
+        """The line that `text` completes, with the indentation `blanks` instead of its own."""
+        around, line = self.around, blanks + self.around.line.lstrip(" \t") + text
+        if around.below and repetition.is_same(line, around.below[0]):
+            return NoSuggestion(Reason.REPEATS_BELOW)
+        if outdent.adds_errors(line, blanks, around, self.check.tree if self.check is not None else None):
+            return NoSuggestion(Reason.BREAKS)
+        start = around.cursor - len(around.line)
+        return Suggestion(line, start, around.cursor) if self.outdents else NoSuggestion(Reason.OUTDENTS)
 
     def _choose(self, text: str, *, is_ended: bool, is_cut_short: bool) -> tuple[Suggestion | NoSuggestion, int]:
         """(the first candidate that breaks nothing, the length of `text` that it uses).
@@ -180,24 +221,26 @@ def plan(
     others: Sequence[Snapshot] = (),
     *,
     verbatim: bool = False,
+    outdents: bool = False,
 ) -> SuggestionPlan | NoSuggestion:
     """The limits of a suggestion at the cursor, or the reason not to request one.
 
     `verbatim` (the echo pair): always request, and change nothing. `others`: the other open documents that models may
-    see.
+    see. `outdents`: the client can replace white space left of the cursor.
     """
     around = surroundings.read_surroundings(snapshot, tree)
     if not verbatim and (reason := _refusal(snapshot, around, config)) is not None:
         return NoSuggestion(reason)
-    low, high = config.eagerness == "low", config.eagerness == "high"
+    high = config.eagerness == "high"
     is_at_end = not around.rest.strip()
     blank = not around.line.strip()
     opener = _opener_above(around) if blank and around.above else around.line
     opens = around.kind == "code" and lexical_rules.opens_block(opener, around.rules, above=blank)
-    one_line = low or config.multiline == "never"
+    one_line = config.multiline == "never"
     allowed = not one_line and around.kind in ("code", "string") and is_at_end
     multiline = allowed and (opens or config.multiline == "always" or (high and blank))
     enclosed = not one_line and around.kind == "code" and closers.encloses(around)
+    duplicates = Duplicates.of(snapshot, tree, around)
     return SuggestionPlan(
         multiline=multiline,
         enclosed=enclosed,
@@ -210,6 +253,9 @@ def plan(
         next_line=not one_line and around.kind in ("code", "comment") and is_at_end,
         verbatim=verbatim,
         check=None if tree is None or verbatim else syntax_check.SyntaxCheck(tree, around),
+        duplicates=duplicates,
+        language=duplicates.language,
+        outdents=outdents,
         others=tuple(others),
     )
 

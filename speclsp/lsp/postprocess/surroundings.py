@@ -26,15 +26,18 @@ _NEAR_CHARACTERS = 6000  # of the document before the cursor, in which brackets 
 _LINE_CHARACTERS = 2000  # of the current line, on either side of the cursor
 _MOST_CHOICES = 4  # that are tried for a text that breaks the syntax
 _MOST_ENDS = 12  # ends within its first line that are tried
+_MOST_REPEATED = 4  # characters of the rest that may occur in a text; twice as many in a comment
 _MOST_CLOSED = 40  # unmatched closers in a text; behind them a model repeats ")" for ever
 _TOP_LEVEL = re.compile(r"(?m)^[^\s)\]}#/*]")  # a line without indentation
 _OPENER = {")": "(", "]": "[", "}": "{"}
+_OWN_CLOSERS = {**_OPENER, ">": "<"}  # in a text whose brackets are not matched: a comment, and type arguments
 _CLOSERS = ")]}\"'`;,>"
 CLOSING = re.compile(r"[\s)\]}>\"'`;,:.]*\Z")  # text right of the cursor that does not count as text
 # After the end of a text: an operator, or another word. After a line break: only what cannot begin a line.
 _GOES_ON = re.compile(
     r"[ \t]*(?!//|/\*|--|#)(?:[-=+*/%&|^<>?!~@:.([{\\'\"`]|\w)|\s*\n\s*(?:[.?:{]|=>|->|&&|\|\||(?:and|or|else)\b)"
 )
+_APOSTROPHE = re.compile(r"(?<=\w)['’]\w")
 _UNFINISHED = re.compile(r"(?:[=\-]>|[-=+*/%&|^<~.:({\[\\])\s*\Z")  # at the end of a text
 Choice = tuple[str, int]  # (text to insert, characters of the rest of the line that it replaces)
 
@@ -55,6 +58,7 @@ class Surroundings:
     after: str
     closing: str = ""  # the end mark of the comment or long string around the cursor
     closed: bool = False  # the end mark, or the closing fence in Markdown, stands below
+    code: str = ""  # in a string: the code that it interpolates, from its opening brace to the cursor
     fences: str = "never"  # a line like "```": "never" occurs, "ends" the code, or is "text"
 
 
@@ -90,6 +94,7 @@ def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundin
         after=after,
         closing=closing,
         closed=fenced.closed if fenced is not None else bool(closing) and prose.is_closed(text[cursor:], closing),
+        code=_interpolated(before, rest, rules) if kind == "string" else "",
         fences="text" if kind != "code" else "ends" if fenced is not None else "never",
     )
 
@@ -111,6 +116,17 @@ def _code_around(above: str, line: str, rest: str, below: str, rules: LexicalRul
     return before, after
 
 
+def _interpolated(before: str, rest: str, rules: LexicalRules) -> str:
+    """The code after the brace that interpolates it into the string around the cursor, with the brace; "" for none."""
+    token = lexical_rules.left_open(before, rules) if "}" in rest else None
+    if token is None or "comment" in token.kind:
+        return ""
+    content = before[token.start :]
+    at = content.rfind("{")
+    is_open = at >= 0 and "}" not in content[at:] and content.count("{") > content.count("}")
+    return content[at:] if is_open and lexical_rules.closing_of(content, token.kind) not in content[at:] else ""
+
+
 def _kind_at(cursor: int, tree: SyntaxTree | None, line: str, before: str, rules: LexicalRules) -> str:
     """The kind of text at the cursor, from the tree and from the line."""
     kind = tree.kind_at(cursor) if tree is not None else lexical_rules.balance(before, rules).inside
@@ -124,11 +140,11 @@ def _kind_at(cursor: int, tree: SyntaxTree | None, line: str, before: str, rules
 
 def pairs(around: Surroundings, text: str) -> tuple[list[int], list[tuple[int, int]]]:
     """(offsets at which `text` closes what it has not opened, [(offset, depth of brackets and tags from there on)])."""
-    head = len(around.line)
-    depth = 0
+    code = around.code or around.line
+    head, depth = len(code), 0
     outside: list[int] = []
     steps: list[tuple[int, int]] = []
-    for mark in marks(around.line + text, around.rules, Pairing()):
+    for mark in marks(code + text, around.rules, Pairing()):
         at = mark.start - head
         if at >= 0:
             if mark.opens:
@@ -187,7 +203,7 @@ def alternatives(text: str, around: Surroundings) -> Iterator[tuple[int, Choice 
 def _goes_on(text: str, at: int, around: Surroundings) -> bool:
     """True if `text[:at]` ends before something that changes its meaning, such as `=>`, an operator or a bracket."""
     if around.kind != "code":
-        return False
+        return any(_APOSTROPHE.match(text, quote) for quote in (at - 1, at))
     if text[at - 1 : at] == ";":
         return False
     is_mid_line = bool(around.rest.strip())
@@ -197,8 +213,12 @@ def _goes_on(text: str, at: int, around: Surroundings) -> bool:
 def _choices(text: str, rest: str, around: Surroundings) -> Iterator[Choice]:
     """The choices for `text` and the rest of the line: cut the text's end, or replace the start of the rest."""
     has_brackets = around.kind in ("code", "string")
-    if has_brackets and text.endswith((")(", "][", "}{")) and rest[:1] == lexical_rules.PAIRS[text[-1]]:
-        yield text[:-2], 0  # it closes the bracket only to open another one before the rest
+    again = _find_beginning(rest, text, _MOST_REPEATED if has_brackets else 2 * _MOST_REPEATED)
+    if again > 0:
+        yield trim(text[:again], around), 0
+    opener = "" if has_brackets else _OPENER.get(rest[:1], "")
+    if opener and not text.endswith(rest[0]) and text.count(rest[0]) > text.count(opener):
+        yield text, 1  # a comment that closes the bracket itself
     if around.kind == "string" and rest[:1] == "}" and _closes_brace(text):  # `${name} and more`
         yield from ((text[:-length], 0) for length in range(len(rest), 0, -1) if _is_repeated(text, rest, length))
         yield from (
@@ -207,23 +227,40 @@ def _choices(text: str, rest: str, around: Surroundings) -> Iterator[Choice]:
         yield text, 1
     closers = min(len(rest) - len(rest.lstrip(_CLOSERS)), 8) if has_brackets else 0
     outside = pairs(around, text)[0] if closers else []
+    if outside and outside[-1] == len(text) - 2 and lexical_rules.PAIRS.get(text[-1]) == rest[0] == text[-2]:
+        yield text[:-2], 0  # it closes the bracket only to open another one before the rest
     for replaced in range(closers + 1):
         part = rest[:replaced]
         if part and not (_is_subsequence(part, text) and _closes(text, outside, part)):  # VS Code needs the first
             break
         left = rest[replaced:]
+        if part and text.endswith(";") and left.strip() and left.strip()[0] not in _CLOSERS:
+            break  # the text ends a statement in which the rest goes on
         for length in range(len(left), 0, -1):
             shorter = text[:-length]
+            own = left[0] if length == 1 and not (has_brackets and left[0] in _OPENER) else ""
+            if own in _OWN_CLOSERS and text.count(_OWN_CLOSERS[own]) >= text.count(own):
+                continue  # the closer of a bracket in the text
             if _is_repeated(text, left, length) and _is_subsequence(part, shorter) and _closes(shorter, outside, part):
                 yield shorter, replaced
         yield text, replaced
     if has_brackets:
         # The text may close a bracket that was opened on this line and is not closed right of the cursor. It may also
         # close one at the margin (a namespace, for example): its opener can be anywhere.
-        needed = max(0, len(pair(around.line, around.rules).openers) - len(pair(rest, around.rules).closers))
+        line = around.code or around.line
+        needed = max(0, len(pair(line, around.rules).openers) - len(pair(rest, around.rules).closers))
         at_margin = not around.line and not (around.below and around.below[0][0] in _CLOSERS)
         outside = pairs(around, text)[0][needed:]
         yield from ((text[:at], 0) for at in outside[:-9:-1] if at or not at_margin)
+
+
+def _find_beginning(rest: str, text: str, characters: int) -> int:
+    """The offset in `text` of the first words or marks of `rest`, at least `characters` without blanks; -1 for none."""
+    length = next((at for at in range(len(rest) + 1) if len("".join(rest[:at].split())) >= characters), 0)
+    while 0 < length < len(rest) and _is_word(rest[length - 1 : length + 1]):
+        length += 1
+    beginning = rest[:length]
+    return text.find(beginning) if beginning.strip(_CLOSERS + " \t") else -1
 
 
 def _closes(text: str, outside: list[int], part: str) -> bool:
@@ -251,6 +288,8 @@ def _closes_brace(text: str) -> bool:
 
 def imbalance(text: str, replaced: int, around: Surroundings) -> int:
     """Unmatched brackets, tags and quotes in the code around the cursor, with `text` in it."""
+    if around.code:
+        return pair(around.code + text + around.rest[replaced:], around.rules).imbalance
     return pair(around.before + text + around.rest[replaced:] + around.after, around.rules).imbalance
 
 

@@ -96,21 +96,20 @@ class SyntaxCheck:
             now = self._count("", around.cursor, deadline) if self.tree.count_errors() else 0
             if now is None:
                 return None
-            closed = self._count(self._closers_now(), around.cursor, deadline) if now else 0
-            if closed == 0:  # all errors come from what the line leaves open
+            missing = next(closers.candidates("", around, line=True), "") if now else ""
+            if (
+                missing and self._count(missing, around.cursor, deadline) == 0
+            ):  # all errors come from what the line leaves open
                 self._errors_now = 0
                 return 0
             line_end = around.cursor + len(around.rest)
             bare = self._count("", line_end, deadline, back=len(around.line)) if now else 0
             if bare:  # errors elsewhere, or syntax that the grammar does not know: such counts vary by chance
-                self._errors_now = max(now, bare)
+                least = self._least_errors("", around.cursor, now, bare, deadline, truncated=True)
+                self._errors_now = max(least, bare) if least is not None else None
             elif bare == 0:
                 self._errors_now = self._least_errors("", around.cursor, now, 0, deadline, truncated=True)
         return self._errors_now
-
-    def _closers_now(self) -> str:
-        """The closers that the line needs at the cursor."""
-        return next(closers.candidates("", self.around, line=True), "")
 
     def _least_errors(
         self, text: str, end: int, errors: int, enough: int, deadline: float, *, truncated: bool

@@ -146,6 +146,7 @@ async def start(app: App) -> None:
         server.request_ended,
         server.ignore_files,
     )
+    server.session.pipeline.client_outdents = server.client_outdents
     server.publish_status()
     follow_recent_edits(app)
     app.index = IndexSupervisor(server.workspace_documents, lambda: server.is_remote)

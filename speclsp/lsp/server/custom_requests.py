@@ -35,6 +35,14 @@ async def here(documents: WorkspaceDocuments, params: Any) -> dict[str, object]:
     return {"on": not reason, "reason": reason, "message": message}
 
 
+def client_outdents(initialize: Mapping[str, Any]) -> bool:
+    """True if the client announces `capabilities.experimental.speclsp.outdent`."""
+    try:
+        return initialize["capabilities"]["experimental"]["speclsp"]["outdent"] is True
+    except (LookupError, TypeError):
+        return False
+
+
 def focused_position(params: Any) -> tuple[str, Mapping[str, int]] | None:
     """(URI, LSP position) of a speclsp/didFocus; None for malformed params: a notification has no reply."""
     try:

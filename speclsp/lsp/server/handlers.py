@@ -16,7 +16,7 @@ from lsprotocol import types
 
 from speclsp.lsp.next_edit import wire
 from speclsp.lsp.protocol.param_checks import speaks_copilot
-from speclsp.lsp.reasons import LOADING, NEXT_EDIT_OFF, NOT_OPEN, PASSING
+from speclsp.lsp.reasons import LOADING, NEXT_EDIT_HERE, NEXT_EDIT_OFF, NOT_OPEN, PASSING
 from speclsp.lsp.server import completion_menu, custom_requests, items
 from speclsp.lsp.server.completion_menu import CompletionMenu
 from speclsp.lsp.server.explain import ExplainRecorder, explain
@@ -70,6 +70,7 @@ def initialize(app: App, params: types.InitializeParams) -> None:
     if options is not None:
         server.apply_settings(AT_START, options)
     server.client_name = str(client.get("name") or "") if isinstance(client, Mapping) else ""
+    server.client_outdents = custom_requests.client_outdents(raw)
     server.client_has_folders = bool(params.workspace_folders)
     app.menu.announce(raw)
     if server.protocol.utf16_only or speaks_copilot(options):
@@ -241,6 +242,9 @@ async def inline_completion(app: App, params: types.InlineCompletionParams) -> d
             return EMPTY
         snapshot = with_item
     by_hand = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
+    if not by_hand and app.next_edits is not None and app.next_edits.precedes(at.document, position, encoding):
+        refuse(app, uri, position, NEXT_EDIT_HERE)
+        return EMPTY
     request = completion_request(app, replace(at, snapshot=snapshot), position)
     wanted = server.config.completion.alternatives if by_hand else 1
     request = replace(request, wanted=wanted, by_hand=by_hand, automatic=not by_hand)

@@ -59,6 +59,8 @@ def menu_item(suggestion: Suggestion, snapshot: Snapshot, line: int, encoding: s
     text, cursor = snapshot.text, snapshot.cursor
     word = WORD_BEFORE.search(text, max(0, cursor - LONGEST_WORD), cursor)
     start = word.start() if word is not None else cursor
+    if not suggestion.text.startswith(text[suggestion.start : start]):
+        return None  # it takes back indentation
     if suggestion.start < start:  # the user has typed through a part of it, up to this word and beyond
         from_word = replace(suggestion, text=suggestion.text[start - suggestion.start :], start=start)
     else:

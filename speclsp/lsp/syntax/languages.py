@@ -44,7 +44,7 @@ class Language:
     grammar_module: str = ""  # Python module of the grammar; "": tree_sitter_NAME
     grammar_function: str = "language"  # the function of that module that returns the grammar
     aliases: tuple[str, ...] = ()  # LSP language ids and common names, besides `name`
-    files: Mapping[str, str] = field(default_factory=dict)  # LSP language id -> suffixes of its files
+    files: Mapping[str, str] = field(default_factory=dict)  # LSP language id -> suffixes, the usual one first
     indexed: str = ""  # suffixes of the files whose definitions are indexed
     family: str = ""  # name of the language whose definitions it uses and that uses its own; "": none
     rules: LexicalRules
@@ -113,7 +113,7 @@ LANGUAGES: tuple[Language, ...] = (
         grammar_module="tree_sitter_typescript",
         grammar_function="language_typescript",
         aliases=("ts", "mts", "cts"),
-        files={"typescript": ".cts .mts .ts"},
+        files={"typescript": ".ts .cts .mts"},
         indexed=".ts .mts .cts",
         family="javascript",
         rules=_SCRIPT,
@@ -130,7 +130,7 @@ LANGUAGES: tuple[Language, ...] = (
     Language(
         name="cpp",
         aliases=("c++", "cxx", "cc", "hpp", "cuda-cpp"),
-        files={"cpp": ".cc .cpp .cxx .hh .hpp"},
+        files={"cpp": ".cpp .cc .cxx .hh .hpp"},
         indexed=".h .cc .cpp .cxx .hh .hpp .hxx .cu .cuh",
         family="c",
         rules=replace(_C, long_string=r'R"(?P<tag>[^(\s]{0,16})\(.*?(?:\)(?P=tag)"|\Z)'),
@@ -140,7 +140,7 @@ LANGUAGES: tuple[Language, ...] = (
     Language(
         name="bash",
         aliases=("shellscript", "shell", "sh", "zsh", "ksh"),
-        files={"shellscript": ".bash .sh"},
+        files={"shellscript": ".sh .bash"},
         indexed=".sh .bash",
         rules=LexicalRules(
             comment=_HASH,
@@ -241,7 +241,7 @@ LANGUAGES: tuple[Language, ...] = (
     Language(
         name="html",
         aliases=("htm", "xhtml"),
-        files={"html": ".htm .html"},
+        files={"html": ".html .htm"},
         rules=LexicalRules(
             block_comment=r"<!--.*?(?:-->|\Z)",
             string=r'"[^"<>\n]*"',

@@ -186,6 +186,32 @@ def test_an_edit_elsewhere_hides_the_shown_one_which_may_come_back(window: Windo
     offered(window)
 
 
+@pytest.mark.parametrize(("keys", "typed"), [("\txyz", "xyz"), ("x\t", "x"), ("x\ty", "xy"), ("\t\tx", "x")])
+def test_keys_that_arrive_before_the_extension_runs_insert_nothing_at_a_stale_place(
+    window: Window, keys: str, typed: str
+) -> None:
+    rename_twice(window, f"together-{keys.replace(chr(9), 't')}.py")
+    offered(window)
+    window.press("End")
+    with window.extensions_paused():
+        window.press(*("Tab" if key == "\t" else key for key in keys))
+    until(lambda: last_rejected(window) in ("ignored", "cancelled"), "the server knows that the edit has gone")
+    offered(window)
+    window.type("#")
+    screen = window.sees(lambda screen: screen.document[2].endswith("#"), "the cursor is where it was")
+    assert screen.document == TOTAL.replace("count", "number", 2).replace(")\n    pr", f"){typed}#\n    pr").split("\n")
+
+
+def test_several_cursors_and_a_selection_keep_their_own_tab(window: Window) -> None:
+    rename_twice(window, "cursors.py")
+    offered(window)
+    with window.extensions_paused():
+        window.press("End", "Control+Alt+b", "Tab")
+    screen = window.sees(lambda screen: screen.document[NEAR] != "    print(count)", "both cursors indent")
+    assert [line.rstrip() for line in screen.document[2:4]] == ["    check(number)", "    print(count)"]
+    window.press("Escape")
+
+
 def test_the_completion_menu_has_precedence(window: Window) -> None:
     rename_twice(window, "menu.py")
     offered(window)
@@ -213,10 +239,15 @@ def test_lines_are_shown_behind_the_lines_they_replace(window: Window) -> None:
         window.page.keyboard.insert_text("\n".join(new))  # one change: a pause within it would be two
     shows(
         window,
-        [(" " * 4 + "first = open_it(1)", "→ yield open_it(1)"), (" " * 4 + "close_it(1)", "→ pass")],
+        [(" " * 4 + "first = open_it(1)", f"→ {new[0]}"), (" " * 4 + "close_it(1)", "→ pass")],
         [(" " * 4 + "first = open_it(1)", "first = open_it(1)"), (" " * 4 + "close_it(1)", "close_it(1)")],
     )
     window.shot("next-edit-lines")
+    window.press("Tab")
+    twin = window.screen().document[3:6]
+    window.sees(lambda screen: screen.document == [*twin, *twin, *twin, ""], "the lines are replaced")
+    window.type("#")
+    window.sees(lambda screen: screen.document[8] == twin[2] + "#", "the cursor is behind the new text")
 
 
 def test_an_edit_right_of_the_cursor_is_ghost_text(window: Window) -> None:

@@ -20,6 +20,7 @@ from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan
 from speclsp.lsp.postprocess.plan import NoSuggestion, SuggestionPlan
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import hidden_characters
 
 ROOT = Path(__file__).parents[3]
@@ -275,8 +276,10 @@ def test_text_that_only_resembles_a_marker_is_shown(harmless: str):
 
 
 def test_a_marker_cut_off_by_the_deadline_is_not_shown_in_part():
-    suggestion = plan_at("x = ¦").to_suggestion("1 + <|fim_mid", complete=False)
-    assert not isinstance(suggestion, NoSuggestion) and suggestion.text == "1 +"
+    suggestion = plan_at("x = ¦").to_suggestion("f(1); g(<|fim_mid", complete=False)
+    assert not isinstance(suggestion, NoSuggestion) and suggestion.text == "f(1);"
+    expression = plan_at("x = ¦").to_suggestion("1 + <|fim_mid", complete=False)
+    assert expression == NoSuggestion(Reason.FORBIDDEN), "nor is the half of an expression"
 
 
 def test_invisible_characters_of_other_files_and_paths_never_reach_the_model():

@@ -143,6 +143,11 @@ class Server:
         replace(self.machine, json.dumps(self.ours if machine is None else machine))
         replace(self.user, json.dumps(QUIET | (user or {})))
 
+    def extension_hosts(self) -> list[psutil.Process]:
+        """The processes that run the extensions of its windows."""
+        family = psutil.Process(self._process.pid).children(recursive=True)
+        return [process for process in family if "--type=extensionHost" in process.cmdline()]
+
     def close(self) -> None:
         """Ends it and all processes that it started."""
         family = [psutil.Process(self._process.pid)]

@@ -229,6 +229,18 @@ class Window:
         for key in keys:
             self.page.keyboard.press(key)
 
+    @contextmanager
+    def extensions_paused(self) -> Iterator[None]:
+        """Keys pressed in this block reach the editor at once, and the extensions after it."""
+        hosts = self.server.extension_hosts()
+        for host in hosts:
+            host.suspend()
+        try:
+            yield
+        finally:
+            for host in hosts:
+                host.resume()
+
     def screen(self) -> Screen:
         return Screen(self.page.evaluate(SCREEN) or [])
 

@@ -288,12 +288,12 @@ async def silent(request: HttpRequest, connection: Connection) -> None:
 
 
 def drips(pause_s: float = 0.05, start: int = 1) -> Behaviour:
-    """Text without an end, one word at a time. Every prefix of it parses, so the part received is shown."""
+    """Text without an end, one statement at a time: the part received by a deadline is whole, so it is shown."""
 
     async def behave(request: HttpRequest, connection: Connection) -> None:
         await connection.head()
         for number in range(start, 1_000_000):
-            await connection.event(choice(f" + w{number}"))
+            await connection.event(choice(f" w{number}();"))
             await asyncio.sleep(pause_s)
 
     return behave

@@ -282,6 +282,23 @@ def test_the_text_of_a_pipe_is_completed_at_its_end_or_at_a_position(run: Run, m
 
 
 @pytest.mark.parametrize(
+    ("language", "language_id", "name"),
+    [
+        ("sql", "sql", "stdin.sql"),
+        ("dockerfile", "dockerfile", "Dockerfile"),
+        ("kotlin", "kotlin", "stdin.kt"),
+        ("typescript", "typescript", "stdin.ts"),
+        ("py", "python", "stdin.py"),
+        ("C++", "cpp", "stdin.cpp"),
+        ("plaintext", "plaintext", "stdin.txt"),
+    ],
+)
+def test_a_pipe_may_hold_every_language_that_the_server_serves(language: str, language_id: str, name: str):
+    snapshot = complete.from_pipe(b"x", language, "", 1000)
+    assert (snapshot.language, snapshot.uri.rpartition("/")[2]) == (language_id, name)
+
+
+@pytest.mark.parametrize(
     ("words", "data", "says"),
     [
         ((), b"x", "needs its language, as in `speclsp complete - --language python`"),

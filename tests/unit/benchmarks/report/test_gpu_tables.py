@@ -19,8 +19,12 @@ PARTS: dict[str, Any] = {
     "kernels": {"1.5b bf16": {"head, library": {"ms": 0.0098, "refused": "impossible: 466.7 MB in 9.80 us"}}},
     "passes": {"7b bf16": {"rows": {"1": {"ms": 4.4, "percent_of_limit": 82.4}}}},
     "agreement": {"draft_is_target": {"engine": {"accepted": 106, "drafted": 120, "first_difference": DIFFERENCE}}},
-    "rounds": {"0.5b-7b, bf16 draft": {"fixed_cost": {"fixed_ms": 0.43}, "by_gamma": {"1": {"ms": 5.25}}}},
+    "rounds": {
+        "0.5b-7b, bf16 draft": {"fixed_cost": {"fixed_ms": 0.43, "worst_ms": 0.02}, "by_gamma": {"1": {"ms": 5.25}}}
+    },
     "transformers": {"0.5b-7b": {"plain_ms": 812.3}},
+    "compiled": {"0.5b-7b": {"compiled_ms": 401.7}},
+    "memory": {"half the context": 3176.0, "7b bf16, 1 text": 14784.0},
 }
 
 
@@ -45,8 +49,10 @@ def test_without_a_result_every_figure_reads_not_measured():
         ("gpu-checks", "106 of 120"),
         ("gpu-checks", "differ first at position 98 in layer 3, at most by 0.0156"),
         ("gpu-checks", "draft: token 5: 3.2500, token 9: 3.1250; target: token 9: 3.2500, token 5: 3.2500"),
-        ("gpu-rounds", "| 0.5B in bf16 → 7B | not measured | not measured | 0.43 | 5.25 |"),
-        ("gpu-completions", "| 812.3 |"),
+        ("gpu-rounds", "| 0.5B bf16 → 7B | not measured | not measured | 0.43 ± 0.02 | 5.25 |"),
+        ("gpu-completions", "| 812.3 | not measured | 401.7 |"),
+        ("gpu-memory", "| half the context | 3,176 |"),
+        ("gpu-memory-models", "| 7B | 14,784 | not measured |"),
         ("gpu-parts", "| passes | done |"),
     ],
 )

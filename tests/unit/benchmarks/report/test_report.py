@@ -257,10 +257,3 @@ def test_the_page_can_be_made_of_the_results_in_the_repository(tmp_path: Path):
     written = report.write(ROOT / "benchmarks" / "results", tmp_path)
     shown = PageContent(written.read_text(encoding="utf-8")).text
     assert "Newest figure from 20" in shown and "redesign-before-after" in shown
-
-
-def test_the_report_states_the_share_of_replayed_typing_that_the_gate_hides():
-    medium = {"hidden": 0.1307, "suggestions": 199, "keys_lost": 0.0466, "keys": 536}
-    sentence = report.in_typing({"typed_along": {"medium": medium}})
-    assert "hides 13% of 199 suggestions" in sentence and "4.7% of the 536 keys" in sentence
-    assert report.in_typing({"typed_along": None}) == "" == report.in_typing({})

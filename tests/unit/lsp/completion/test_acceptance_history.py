@@ -1,8 +1,9 @@
-"""The acceptance of earlier suggestions shifts the confidence threshold, within bounds, and is forgotten."""
+"""The acceptance of earlier suggestions scales the cost of a wrong one, within bounds, and is forgotten."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from datetime import date, timedelta
 
 import pytest
@@ -11,13 +12,14 @@ from hypothesis import strategies as st
 
 from speclsp.config import stats_path
 from speclsp.lsp.completion.confidence import (
+    COSTS,
     HALF_LIFE_S,
     LEFT_AS,
     MAX_SHIFT,
+    NO_COST,
     TAKEN_AS,
     AcceptanceHistory,
     Curve,
-    log_odds,
 )
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.documents.document import Document, Documents
@@ -25,11 +27,7 @@ from speclsp.lsp.server.request_context import CursorContext
 from speclsp.lsp.server.usage_stats import UsageStats
 from speclsp.observability import usage_db
 
-CURVE = Curve(
-    weights={"intercept": 1.0, "share": 1.5},
-    wanted={"low": 0.6, "medium": 0.1, "high": 0.0},
-    expected={"low": 0.8, "medium": 0.5, "high": 0.4},
-)
+CURVE = Curve(first={"intercept": 1.0, "total": 1.5}, later={"intercept": 1.0, "total": 1.5}, expected=0.5)
 
 
 COUNTS = st.dictionaries(
@@ -38,36 +36,43 @@ COUNTS = st.dictionaries(
 
 
 @given(COUNTS, COUNTS, st.sampled_from(("low", "medium")))
-def test_the_learned_shift_is_bounded_and_decays(first: dict[str, int], second: dict[str, int], eagerness: str):
+def test_the_learned_scale_is_bounded_and_decays(first: dict[str, int], second: dict[str, int], eagerness: str):
     now = [0.0]
     history = AcceptanceHistory(clock=lambda: now[0])
-    usual = history.threshold("python", eagerness, CURVE)
-    assert usual == pytest.approx(CURVE.wanted[eagerness])
+    usual = history.cost("python", eagerness, CURVE)
+    assert usual == pytest.approx(COSTS[eagerness])
     history.learn("python", first)
     now[0] += HALF_LIFE_S
     history.learn("python", second)
-    learned = history.threshold("python", eagerness, CURVE)
-    assert abs(log_odds(learned) - log_odds(usual)) <= MAX_SHIFT + 1e-9
-    assert history.threshold("go", eagerness, CURVE) == pytest.approx(usual), "each language for itself"
-    off = [abs(learned - usual)]
+    learned = history.cost("python", eagerness, CURVE)
+    assert abs(math.log(learned.once / usual.once)) <= MAX_SHIFT + 1e-9
+    assert learned.each_line / usual.each_line == pytest.approx(learned.once / usual.once), "one scale for both parts"
+    assert history.cost("go", eagerness, CURVE) == pytest.approx(usual), "each language for itself"
+    off = [abs(learned.once - usual.once)]
     for _ in range(40):
         now[0] += HALF_LIFE_S
-        off.append(abs(history.threshold("python", eagerness, CURVE) - usual))
+        off.append(abs(history.cost("python", eagerness, CURVE).once - usual.once))
     assert off == sorted(off, reverse=True) and off[-1] < 1e-6
 
 
 @given(COUNTS, st.integers(1, 1000))
-def test_an_accepted_suggestion_never_raises_the_threshold_and_an_ignored_one_never_lowers_it(
+def test_an_accepted_suggestion_never_raises_the_cost_and_an_ignored_one_never_lowers_it(
     counts: dict[str, int], more: int
 ):
     history = AcceptanceHistory(clock=lambda: 0.0)
     history.learn("python", counts)
-    before = history.threshold("python", "medium", CURVE)
+    before = history.cost("python", "medium", CURVE).once
     history.learn("python", {"accepted": more})
-    lowered = history.threshold("python", "medium", CURVE)
-    assert lowered <= before + 1e-12
+    assert history.cost("python", "medium", CURVE).once <= before + 1e-12
     history.learn("python", {"accepted": -more, "ignored": more})
-    assert history.threshold("python", "medium", CURVE) >= before - 1e-12
+    assert history.cost("python", "medium", CURVE).once >= before - 1e-12
+
+
+@given(COUNTS)
+def test_without_a_cost_nothing_is_learned(counts: dict[str, int]):
+    history = AcceptanceHistory(clock=lambda: 0.0)
+    history.learn("python", counts)
+    assert history.cost("python", "high", CURVE) == NO_COST
 
 
 def test_the_outcomes_it_learns_from_are_counted_in_the_statistics():

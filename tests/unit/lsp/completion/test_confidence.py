@@ -1,10 +1,10 @@
-"""The confidence gate shows no line below the threshold, and never changes a text."""
+"""The confidence gate shows the lines that are worth showing, and never changes a text."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,28 +16,35 @@ from speclsp.lsp.backend.engine_http import InvalidResponse
 from speclsp.lsp.backend.infill_codec import infill_body, parse_piece
 from speclsp.lsp.backend.types import FimRequest
 from speclsp.lsp.completion.confidence import (
+    COSTS,
     CURVES,
+    DEFAULT,
+    LEFT_OF_LOGPROB,
+    NO_COST,
+    UNJUDGED,
     AcceptanceHistory,
+    Cost,
     Curve,
+    LineValue,
     TokenProb,
     TokenSpan,
+    best_lines,
     confidence,
+    curve_of,
+    line_values,
     lines,
-    right_share,
+    needed_confidence,
+    sure_lines,
     token_spans,
 )
-from speclsp.lsp.completion.gate import apply_gate, evaluate
+from speclsp.lsp.completion.gate import GateDecision, apply_gate, evaluate, shared_length
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan, plan
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.server import explain
 from speclsp.observability import explanation
 
-CURVE = Curve(
-    weights={"intercept": 1.0, "share": 1.5},
-    wanted={"low": 0.6, "medium": 0.1, "high": 0.0},
-    expected={"low": 0.8, "medium": 0.5, "high": 0.4},
-)
+CURVE = Curve(first={"intercept": 1.0, "total": 1.5}, later={"intercept": 1.0, "total": 1.5}, expected=0.5)
 
 
 BLOCK = "def total(items):\n    "
@@ -67,53 +74,133 @@ def tokens(text: str, sizes: Sequence[int], logprobs: Sequence[float]) -> list[T
     return token_spans(pieces)
 
 
-@given(TOKENS, st.data(), st.sampled_from((CURVE, *CURVES.values())))
+MEASURED = st.sampled_from((CURVE, DEFAULT, *CURVES.values()))
+
+
+@given(TOKENS, st.data(), MEASURED)
 def test_confidence_never_falls_when_the_probability_of_a_token_rises(
     line_tokens: list[TokenProb], data: st.DataObject, curve: Curve
 ):
     number = data.draw(st.integers(0, len(line_tokens) - 1))
     characters, logprob = line_tokens[number]
     higher = [*line_tokens[:number], (characters, data.draw(st.floats(logprob, 0))), *line_tokens[number + 1 :]]
-    assert confidence(higher, curve.weights) >= confidence(line_tokens, curve.weights) - 1e-9
-    assert 0 < confidence(line_tokens, curve.weights) < 1
+    for weights in (curve.first, curve.later):
+        assert confidence(higher, weights) >= confidence(line_tokens, weights) - 1e-9
+        assert 0 < confidence(line_tokens, weights) < 1
 
 
-@given(TOKENS)
-def test_the_right_share_lies_between_the_chances_of_the_whole_line_and_of_its_first_token(
-    line_tokens: list[TokenProb],
+@pytest.mark.parametrize("curve", [DEFAULT, *CURVES.values()])
+def test_the_measured_curves_are_consistent(curve: Curve):
+    for weights in (curve.first, curve.later):
+        assert set(weights) == {"intercept", "total"} and weights["total"] > 0
+    assert 0 < curve.expected < 1
+
+
+def test_every_eagerness_has_a_cost_and_the_more_eager_the_lower():
+    for value, cost in COSTS.items():
+        config, problems = parse({"completion.eagerness": value}, Config())
+        assert not problems and config.completion.eagerness == value
+        assert cost.once >= 0 and cost.each_line >= 0
+    assert parse({"completion.eagerness": "other"}, Config())[1]
+    assert COSTS["high"] == NO_COST
+    assert COSTS["low"].once > COSTS["medium"].once > 0
+    assert COSTS["low"].each_line >= COSTS["medium"].each_line > 0
+
+
+@pytest.mark.parametrize(("value", "is_valid"), [(0.0, True), (0.25, True), (1.0, True), (-0.1, False), (1.1, False)])
+def test_the_least_confidence_is_a_probability(value: float, is_valid: bool):
+    config, problems = parse({"completion.min_confidence": value}, Config())
+    assert bool(problems) is not is_valid
+    assert config.completion.min_confidence == (value if is_valid else 0.0)
+
+
+def test_a_pair_without_a_measured_curve_has_the_usual_one_and_a_test_pair_none():
+    assert curve_of("some-other-model") is DEFAULT
+    assert all(curve_of(pair) is None for pair in UNJUDGED)
+    assert all(curve_of(pair) is curve for pair, curve in CURVES.items())
+
+
+# ── the value of the first lines ─────────────────────────────────────────────────────────────────────────────────────
+
+VALUES = st.lists(st.builds(LineValue, st.floats(0, 1), st.floats(0, 200)), max_size=8)
+PRICES = st.builds(Cost, st.floats(0.1, 50), st.floats(0, 5))
+
+
+@given(VALUES, PRICES)
+def test_the_shown_lines_have_the_highest_value_and_it_is_positive(values: list[LineValue], cost: Cost):
+    count = best_lines(values, cost)
+    worth = [value.value(number, cost) for number, value in enumerate(values, 1)]
+    if count:
+        assert worth[count - 1] == max(worth) > 0
+    else:
+        assert all(value <= 0 for value in worth)
+    assert best_lines(values, NO_COST) == len(values)
+
+
+@given(VALUES, PRICES, st.data())
+def test_a_surer_suggestion_is_never_hidden(values: list[LineValue], cost: Cost, data: st.DataObject):
+    surer = [
+        LineValue(data.draw(st.floats(value.confidence, 1)), data.draw(st.floats(value.kept, 300))) for value in values
+    ]
+    if best_lines(values, cost):
+        assert best_lines(surer, cost)
+
+
+@given(VALUES, PRICES, st.floats(1, 5))
+def test_a_higher_cost_shows_no_suggestion_that_a_lower_one_hides(values: list[LineValue], cost: Cost, times: float):
+    if best_lines(values, Cost(cost.once * times, cost.each_line * times)):
+        assert best_lines(values, cost)
+
+
+@given(st.builds(LineValue, st.floats(0, 1), st.floats(0.1, 200)), PRICES)
+def test_one_line_is_shown_from_the_needed_confidence_on(value: LineValue, cost: Cost):
+    needed = needed_confidence(value, cost)
+    assert 0 <= needed <= 1
+    if abs(value.confidence - needed) > 1e-9:
+        assert bool(best_lines([value], cost)) is (value.confidence > needed)
+
+
+@given(st.lists(st.floats(0, 1), max_size=8), st.floats(0.01, 1), st.floats(0.01, 1))
+def test_a_higher_least_confidence_shows_no_more_lines(sure: list[float], one: float, other: float):
+    values = [LineValue(p, 1.0) for p in sorted(sure, reverse=True)]
+    low, high = sorted((one, other))
+    assert sure_lines(values, high) <= sure_lines(values, low)
+    assert all(value.confidence >= low for value in values[: sure_lines(values, low)])
+
+
+@given(TEXTS, st.lists(st.integers(1, 5), min_size=1), LOGPROBS, MEASURED)
+def test_more_lines_are_never_surer_and_never_keep_less(
+    text: str, sizes: list[int], logprobs: list[float], curve: Curve
 ):
-    chance = [math.exp(sum(token for _, token in line_tokens[: at + 1])) for at in range(len(line_tokens))]
-    assert chance[-1] - 1e-9 <= right_share(line_tokens) <= chance[0] + 1e-9
-    assert right_share([(5 * characters, token) for characters, token in line_tokens]) == pytest.approx(
-        right_share(line_tokens)
-    )
-
-
-def test_a_line_with_a_sure_beginning_has_a_higher_share_than_one_with_an_unsure_beginning():
-    begins = [(10, -0.1), (10, -0.1), (2, -3.0)]  # two thirds of it are as good as certain, all of it is not
-    assert right_share(begins) == pytest.approx((10 * 0.9048 + 10 * 0.8187 + 2 * 0.0408) / 22, abs=1e-3)
-    assert right_share(begins) > right_share([(2, -3.0), (10, -0.1), (10, -0.1)])
-
-
-@pytest.mark.parametrize("pair", CURVES)
-def test_the_measured_curves_are_consistent(pair: str):
-    curve = CURVES[pair]
-    assert set(curve.weights) == {"intercept", "share"} and curve.weights["share"] > 0
-    assert 0 == curve.wanted["high"] <= curve.wanted["medium"] < curve.wanted["low"] < 1
-    assert curve.expected["high"] <= curve.expected["medium"] <= curve.expected["low"]
+    own_lines = list(lines(text, tokens(text, sizes, logprobs)))
+    values = line_values(own_lines, 0, curve)
+    assert len(values) == len(own_lines)
+    assert [value.confidence for value in values] == sorted((value.confidence for value in values), reverse=True)
+    assert [value.kept for value in values] == sorted(value.kept for value in values)
+    assert all(0 <= value.kept <= len(text) + 1e-9 and 0 <= value.confidence <= 1 for value in values)
 
 
 @given(TEXTS, st.lists(st.integers(1, 5), min_size=1), LOGPROBS, COUNTS)
-def test_more_eager_never_shows_less(text: str, sizes: list[int], logprobs: list[float], counts: dict[str, int]):
+def test_more_eager_never_hides(text: str, sizes: list[int], logprobs: list[float], counts: dict[str, int]):
     history, spans = AcceptanceHistory(clock=lambda: 0.0), tokens(text, sizes, logprobs)
     history.learn("python", counts)
     kept = [
-        evaluate(text, spans, 0, history.threshold("python", name, CURVE), CURVE).keep
-        for name in ("low", "medium", "high")
+        evaluate(text, spans, 0, CURVE, history.cost("python", name, CURVE)).keep for name in ("low", "medium", "high")
     ]
-    assert kept == sorted(kept)
+    assert [bool(keep) for keep in kept] == sorted(bool(keep) for keep in kept)
     assert kept[-1] == len(text)
     assert all(keep in (0, len(text)) or text[keep] == "\n" for keep in kept), "always the end of a line"
+
+
+@given(st.integers(1, 9), st.integers(0, 9), st.floats(-9, 0))
+def test_a_token_typed_in_part_is_surer_the_more_of_it_is_typed(size: int, typed: int, logprob: float):
+    spans = token_spans([(size, logprob), (3, -0.5)])
+    text = "x" * (size + 3)
+    (line,) = lines(text, spans, min(typed, size - 1))
+    assert sum(characters for characters, _ in line.tokens) == len(text) - min(typed, size - 1)
+    left = LEFT_OF_LOGPROB[min(typed, size - 1, len(LEFT_OF_LOGPROB) - 1)]
+    assert line.tokens[0][1] == pytest.approx(left * logprob)
+    assert list(LEFT_OF_LOGPROB) == sorted(LEFT_OF_LOGPROB, reverse=True)
 
 
 @given(TEXTS, st.lists(st.integers(1, 5), min_size=1), st.integers(0, 40))
@@ -121,7 +208,7 @@ def test_each_token_belongs_to_the_line_it_begins_in(text: str, sizes: list[int]
     spans = [
         TokenSpan(token.start, token.end, -float(number)) for number, token in enumerate(tokens(text, sizes, [0.0]))
     ]
-    begin = min(begin, len(text))
+    begin = next((token.start for token in spans if token.start >= begin), len(text))
     line_list = list(lines(text, spans, begin))
     logprobs = [token for line in line_list for _, token in line.tokens]
     assert all(0 <= characters <= 5 for line in line_list for characters, _ in line.tokens)
@@ -138,25 +225,23 @@ def test_each_token_belongs_to_the_line_it_begins_in(text: str, sizes: list[int]
         st.sampled_from(("total += x", "for x in items:", "    y = (x,", "    1)", "", "return total")), min_size=1
     ),
     st.lists(st.floats(-9, 0), min_size=1),
-    st.floats(0, 1),
+    st.floats(0, 40),
 )
 def test_the_gate_shows_all_lines_or_the_first_lines_or_nothing(
-    code_lines: list[str], logprobs: list[float], wanted: float
+    code_lines: list[str], logprobs: list[float], cost: float
 ):
     text = "\n    ".join(code_lines)
     block = block_plan()
     suggestion = block.to_suggestion(text)
-    verdict = evaluate(text, tokens(text, [3], logprobs), 0, wanted, CURVE)
+    verdict = evaluate(text, tokens(text, [3], logprobs), 0, CURVE, Cost(cost, 1.0))
     cuts: list[tuple[str, int]] = []
     shown = apply_gate(suggestion, block, text, verdict, cuts)
     if isinstance(shown, Suggestion):
-        assert (
-            isinstance(suggestion, Suggestion)
-            and suggestion.text.startswith(shown.text)
-            and suggestion.start == shown.start
-        )
+        assert isinstance(suggestion, Suggestion) and suggestion.start == shown.start
+        shared = shared_length(suggestion.text, shown.text)
+        assert not any(map(str.isalnum, shown.text[shared:])), "its first lines, and the closers that they need"
         assert sum(count for _, count in cuts) == len(suggestion.text) - len(shown.text)
-        assert shown == suggestion or suggestion.text[len(shown.text) :].lstrip(" ").startswith("\n")
+        assert shown == suggestion or "\n" in suggestion.text[shared:]
     else:
         assert shown == suggestion or (shown.reason is Reason.UNSURE and verdict.keep == 0)
     assert apply_gate(suggestion, block, text, verdict._replace(keep=len(text)), []) == suggestion
@@ -169,16 +254,26 @@ def block_plan() -> SuggestionPlan:
     return block
 
 
-def test_a_block_is_shown_up_to_the_first_line_below_the_threshold():
+def test_a_block_is_shown_up_to_the_lines_that_are_worth_it():
     text = "total = 0\n    for item in items:\n        total += item.price\n    return total"
     spans = [TokenSpan(start, start + 1, -9.0 if 33 <= start < 60 else -0.001) for start in range(len(text))]
     block, cuts = block_plan(), list[tuple[str, int]]()
     suggestion = block.to_suggestion(text)
-    verdict = evaluate(text, spans, 0, 0.2, CURVE)
+    verdict = evaluate(text, spans, 0, CURVE, COSTS["medium"])
     shown = apply_gate(suggestion, block, text, verdict, cuts)
-    assert isinstance(shown, Suggestion) and shown.text == "total = 0\n    for item in items:"
+    assert isinstance(shown, Suggestion) and shown.text == "total = 0", "no header of a loop alone"
     assert cuts == [("unsure", len(text) - len(shown.text))]
     assert verdict.confidence is not None and verdict.confidence > 0.2
+
+
+def test_the_first_lines_of_a_callback_are_shown_with_its_closer():
+    snapshot = replace(at("app.listen(3000, "), language="javascript")
+    whole = plan(replace(snapshot, text=snapshot.text + ")"), None, Config().completion)
+    assert isinstance(whole, SuggestionPlan)
+    text = "() => {\n  console.log(1);\n  unlikely(2);\n}"
+    suggestion = whole.to_suggestion(text)
+    shown = apply_gate(suggestion, whole, text, GateDecision(0.5, 0.1, text.index("\n  unlikely")), [])
+    assert isinstance(shown, Suggestion) and shown.text == "() => {\n  console.log(1);\n}"
 
 
 def test_all_lines_are_shown_if_the_first_ones_alone_are_no_valid_suggestion():
@@ -187,17 +282,17 @@ def test_all_lines_are_shown_if_the_first_ones_alone_are_no_valid_suggestion():
             return NoSuggestion(Reason.EMPTY)
 
     suggestion = Suggestion("call(\n    a)", 3, 3)
-    verdict = evaluate(suggestion.text, [TokenSpan(0, 6, 0.0), TokenSpan(6, 12, -12.0)], 0, 0.3, CURVE)
+    verdict = evaluate(suggestion.text, [TokenSpan(0, 6, 0.0), TokenSpan(6, 12, -12.0)], 0, CURVE, COSTS["medium"])
     assert 0 < verdict.keep < len(suggestion.text)
     assert apply_gate(suggestion, Strict(), suggestion.text, verdict, []) == suggestion  # type: ignore[arg-type]
 
 
-def test_a_token_that_the_user_has_typed_in_part_is_not_scored():
+def test_the_rest_of_a_typed_token_is_surer_than_the_whole():
     spans = token_spans([(6, -8.0), (3, -0.01)])
-    whole, rest = (evaluate("append(x)", spans, begin, 0.0, CURVE).confidence for begin in (0, 2))
+    whole, rest = (evaluate("append(x)", spans, begin, CURVE, NO_COST).confidence for begin in (0, 2))
     assert whole is not None and rest is not None and rest > whole
-    assert evaluate("append(x)", spans, 7, 0.99, CURVE).confidence is None, "nothing is known of what is left"
-    assert evaluate("append(x)", [], 0, 0.99, CURVE).keep == 9, "nor where the server says nothing: it is shown"
+    nothing = evaluate("append(x)", [], 0, CURVE, COSTS["low"])
+    assert nothing.confidence is None and nothing.keep == 9, "it is shown where the server reports no probabilities"
 
 
 def test_the_client_requests_log_probabilities_and_parses_them():
@@ -234,11 +329,3 @@ def test_an_explanation_reports_the_confidence_and_its_threshold():
     assert explanation.confidence_in(explain.explanation(trace)).endswith("(3 accepted and 37 ignored recently)")
     trace.least_confidence = 0.0
     assert explanation.confidence_in(explain.explanation(trace)) == "0.62; no threshold here"
-
-
-def test_every_eagerness_has_a_threshold():
-    for curve in CURVES.values():
-        for value in curve.wanted:
-            config, problems = parse({"completion.eagerness": value}, Config())
-            assert not problems and config.completion.eagerness in curve.expected
-    assert parse({"completion.eagerness": "other"}, Config())[1]

@@ -41,10 +41,7 @@ def test_an_explicit_request_at_low_is_completed_like_medium():
     middle = at("total =  + tax", 8)
 
     async def work(scripted: ScriptedSession) -> None:
-        (alone,) = await scripted.texts(at(block))
-        assert alone == "a = 1"
-        (by_hand,) = (await scripted.complete(at(block), by_hand=True)).suggestions
-        assert by_hand.text.count("\n") == 1
+        assert await scripted.texts(at(block)) == ["a = 1\n    b = 2"]
         assert (await scripted.complete(middle)).reason == "mid_line"
         assert (await scripted.complete(middle, by_hand=True)).suggestions
 

@@ -16,12 +16,13 @@ from speclsp.lsp.context import build as context
 from speclsp.lsp.context import selection
 from speclsp.lsp.context.build import Context
 from speclsp.lsp.context.cross_file import CrossFileSources
+from speclsp.lsp.context.token_count import CHARACTERS_PER_TOKEN
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 CONFIG = ContextConfig(parse_budget_ms=2000)  # enough on a busy machine
-ROOM = int((CONFIG.prefix_tokens + CONFIG.suffix_tokens) * selection.CHARACTERS_PER_TOKEN)
+ROOM = int((CONFIG.prefix_tokens + CONFIG.suffix_tokens) * CHARACTERS_PER_TOKEN)
 ARGPARSE = Path(argparse.__file__).read_text("utf-8")
 PARSER = SyntaxParser()
 UNLIMITED = CrossFileSources(clock=lambda: 0.0)  # no deadline passes, however slow the machine is
@@ -90,8 +91,8 @@ def test_typing_on_a_line_changes_nothing_but_the_line(data: st.DataObject):
 def test_a_window_stays_within_its_budget_and_is_cut_at_lines(cursor: int, prefix_tokens: int, suffix_tokens: int):
     config = ContextConfig(prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens)
     context = see(ARGPARSE, cursor, config=config)
-    assert len(context.prefix) <= prefix_tokens * selection.CHARACTERS_PER_TOKEN
-    assert len(context.suffix) <= suffix_tokens * selection.CHARACTERS_PER_TOKEN
+    assert len(context.prefix) <= prefix_tokens * CHARACTERS_PER_TOKEN
+    assert len(context.suffix) <= suffix_tokens * CHARACTERS_PER_TOKEN
     assert ARGPARSE[cursor:].startswith(context.suffix)
     assert context.prefix == "" or context.prefix.endswith("\n")
     window = context.prefix.rpartition("\n\n")[2]  # the summary above the window ends with a blank line
@@ -175,7 +176,7 @@ def test_a_line_of_a_megabyte_is_cut_and_typing_rarely_moves_the_cut():
         typed_text = text[:500_000] + "7" * typed + text[500_000:]
         context = build(snapshot(typed_text, 500_000 + typed), None, CONFIG)
         assert len(context.line_prefix) <= ROOM
-        assert len(context.suffix) <= CONFIG.suffix_tokens * selection.CHARACTERS_PER_TOKEN
+        assert len(context.suffix) <= CONFIG.suffix_tokens * CHARACTERS_PER_TOKEN
         assert context.prefix == ""
         starts.add(context.line_prefix[:200] + str(len(context.line_prefix) - typed))
     assert len(starts) <= 2

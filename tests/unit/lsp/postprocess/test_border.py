@@ -122,6 +122,13 @@ COUNTER = (
         ("swift", "let a = foo(‸)", "bar(1", "bar(1)"),
         ("svelte", "<li>‸</li>", "{name", "{name}"),
         ("shellscript", 'x="${‸}"', "HOME", "HOME"),
+        ("shellscript", "if [ ‸ ]\nthen\n  :\nfi\n", '-n "$(foo', '-n "$(foo)"'),
+        ("python", 'print(f"{a(‸)}")', "b(c", "b(c)"),
+        ("python", "# TODO (‸)\n", "fix this (soon", "fix this (soon)"),
+        ("rust", "let v: Vec<‸> = vec![];\n", "Option<i32", "Option<i32>"),
+        ("java", "class A { Map<String, ‸> m; }\n", "List<Integer", "List<Integer>"),
+        ("terraform", "x = [‸]\n", "merge({ a = 1", "merge({ a = 1 })"),
+        ("scheme", "(define (f x)\n  (‸))\n", "if (> x 0) (f (- x 1", "if (> x 0) (f (- x 1))"),
     ],
 )
 def test_a_text_that_the_model_ends_gets_the_closers_that_the_rest_leaves_out(
@@ -134,6 +141,23 @@ def test_a_bracket_of_the_line_that_nothing_closes_is_closed():
     assert shown("foo(bar(‸)\n", "x", "python") == "foo(bar(x))\n"
     assert shown("foo(‸\n", "a, b", "python") == "foo(a, b)\n"
     assert shown("foo(‸\n)\n", "a, b", "python") == "foo(a, b\n)\n", "closed below"
+
+
+def test_files_with_errors_tabs_and_closers_in_strings_get_the_same_closers():
+    for before, after in (
+        ("const a = { // }\n  b: foo(", ")\n};\n"),
+        ('const a = ")(" + foo(', ");\n"),
+        ("}} )) \nfoo(", ")\n"),
+        ("if (a {\n\tfoo(", ")\n}\n"),
+        ("const re = /[(]/; foo(", ");\n"),
+        ("foo(", ") // closes )\n"),
+        ("const \u05e9\u05dc = foo(", ");\r\n"),
+    ):
+        assert shown(f"{before}‸{after}", "bar(1", "javascript") == f"{before}bar(1){after}"
+
+
+def test_a_string_does_not_end_in_the_middle_of_a_word():
+    assert shown("const s = '‸';\n", "don't stop", "javascript") is Reason.BREAKS
 
 
 def test_a_text_that_goes_on_at_the_end_of_a_line_stays_open():
@@ -166,6 +190,9 @@ ROW = """(
         ("javascript", "useEffect(() => {‸}, [])", "\n  load(", "\n  load()\n"),
         ("javascript", "  xs.forEach(x => {‸});\n", "\n    log(x);\n  });\n", "\n    log(x);\n  "),
         ("javascript", "const f = (x) => {‸}", " return x; }\n", " return x; "),
+        ("javascript", "set(w, { ‸});", "value: id", "value: id "),
+        ("javascript", "set(w, { raw: c‸});", "hunk.raw ", "hunk.raw "),
+        ("javascript", "set(w, {‸});", "value: id", "value: id"),
         ("typescript", "interface A {‸}\n", "\n  x: number;\n  y: string;\n}\n", "\n  x: number;\n  y: string;\n"),
         ("typescript", "const f = (a: number): string => {‸};\n", "\n  return `${a", "\n  return `${a}`\n"),
         ("typescriptreact", "const a = <ul>‸</ul>;\n", "\n  <li>a</li>\n</ul>;\n", "\n  <li>a</li>\n"),
@@ -219,6 +246,8 @@ def test_a_block_between_brackets_stands_on_lines_of_its_own(language: str, mark
         ("python", "x = foo(a, ‸)", "[\n    1,\n    2", "[\n    1,\n    2,\n]"),
         ("python", "x = foo(‸)", "a,\n        b", "a,\n        b"),
         ("javascript", "a();\nnew Promise(‸);\n", "(f) => {\n  g(f);\n})(", "(f) => {\n  g(f);\n}"),
+        ("lua", "foo(‸)\n", "function(a)\n  return a\nend", "function(a)\n  return a\nend"),
+        ("ruby", "foo(‸)\n", "xs.each do |x|\n  p x\nend", "xs.each do |x|\n  p x\nend"),
         ("clojure", "(defn f [x]\n  ‸)\n", "(let [y x]\n    (* y x", "(let [y x]\n    (* y x))"),
     ],
 )
@@ -327,6 +356,16 @@ def test_a_closer_of_the_user_is_replaced_only_by_a_text_that_closes_it(output: 
         ("python", "foo(‸, bar)\n", "a, b, ", "a, b"),
         ("javascript", "x = a ‸ = 1;\n", "+ b =", "+ b"),
         ("markdown", "see **‸** there\n", "the docs**", "the docs"),
+        ("c", "int a = (‸) / 32 * 32;\n", "b + c - 1) / 32 * 32, q = d;\n", "b + c - 1"),
+        ("python", "r = f(‸) + g(x)\n", "a) + g(y", "a"),
+        ("typescript", 'import {‸} from "a";\n', " b } from 'c';\n", " b "),
+        ("typescript", "interface A { a: ‸]; }\n", "string[][", "string[]["),
+        ("c", "// (see ‸): a\n", "b(c", "b(c)"),
+        ("c", "// see ‸): a\n", "b(c", "b(c"),
+        ("latex", "\\section{‸}\n", "Introduction}\n\nText", "Introduction"),
+        ("html", "<div>\n  <p>‸</p>\n</div>\n", "hello</p>\n  <p>world</p>", "hello"),
+        ("typescriptreact", "const a = <div>{x.map(i => <b>‸</b>)}</div>;\n", "{i}</b>)}</div>", "{i}"),
+        ("typescriptreact", "const a = <div>{x.map(i => <b>‸</b>)}</div>;\n", "{i}</b><i>", "{i}"),
     ],
 )
 def test_nothing_runs_past_the_enclosing_closer_and_nothing_of_the_rest_occurs_twice(

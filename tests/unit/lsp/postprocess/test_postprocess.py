@@ -686,11 +686,11 @@ def test_low_eagerness_suggests_nothing_in_mid_line_where_medium_does():
     assert isinstance(plan_at("total = ¦\n", config=LOW), SuggestionPlan)
 
 
-def test_low_eagerness_shows_one_line_where_medium_shows_a_block():
-    text = "return 1\n    # and\n    return 2\n\n"
-    assert complete("def f():\n    ¦", text, config=LOW) == "def f():\n    return 1"
-    assert complete("def f():\n    ¦", "if x:\n        return 1\n    return 2\n\n").count("\n") > 1
-    assert not plan_at("x = 1¦", config=LOW).next_line and plan_at("x = 1¦").next_line
+@given(st.sampled_from(("def f():\n    ¦", "x = 1¦", "for x in y:\n    ¦", "    y = ¦\n")))
+def test_low_eagerness_plans_the_same_extent_as_medium(marked: str):
+    low, medium = plan_at(marked, config=LOW), plan_at(marked)
+    assert isinstance(low, SuggestionPlan) and isinstance(medium, SuggestionPlan)
+    assert (low.multiline, low.next_line, low.max_tokens) == (medium.multiline, medium.next_line, medium.max_tokens)
 
 
 def test_high_eagerness_suggests_inside_a_word_where_medium_does_not():

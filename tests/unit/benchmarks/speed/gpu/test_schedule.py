@@ -7,17 +7,23 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks import results_file
-from benchmarks.speed.gpu import gpu, schedule
+from benchmarks.speed.gpu import gpu, models, passes, schedule
 from benchmarks.speed.gpu.schedule import DONE, FAILED, NOT_RUN, STOPPED, Part, Record
+from benchmarks.speed.gpu.timing import Bench, Limit
 from speclsp.errors import InputError
+
+ON_GPU = Bench("cuda", False, Limit(4000.0), 1)
 
 
 def part(name: str, budget_s: float = 60.0) -> Part:
@@ -82,7 +88,7 @@ def test_a_row_without_time_is_listed(tmp_path: Path):
     file = tmp_path / "gpu.json"
     record = Record(file, part("first", 9), until_s=time.monotonic() - 1)
     assert not record.has_time("7b bf16, 16 rows")
-    assert entries(file)["first"]["skipped"] == ["7b bf16, 16 rows: the part's budget of 9 s was used up"]
+    assert entries(file)["first"]["skipped"] == ["7b bf16, 16 rows: it needs about 1 s, and its part had 0 s left"]
 
 
 # ── the supervisor, with real processes ──────────────────────────────────────────────────────────────────────
@@ -162,7 +168,31 @@ def test_every_part_runs_on_a_cpu_with_tiny_shapes(tmp_path: Path):
     assert figures["agreement"]["greedy"]["divergences"] == 0
     assert figures["tests"]["passed"] == figures["tests"]["tests"] > 0
     assert figures["real"]["identical"]
+
+
+def test_the_budgets_fit_the_whole_run_and_the_times_of_the_last_one():
     assert sum(part.budget_s for part in gpu.PARTS) <= gpu.BUDGET_S == 9 * 60
+    measured = entries(results_file.CHECKOUT / "benchmarks" / "results" / "gpu-h200.json")
+    assert set(measured) == set(gpu.NAMES)
+    for each in gpu.PARTS:
+        assert each.budget_s >= 1.1 * measured[each.name].get("wall_s", 0.0), each.name
+
+
+@given(st.floats(0.0, models.BUILD_S - 0.5))
+def test_a_model_without_time_to_be_built_is_listed_and_not_begun(left_s: float):
+    with tempfile.TemporaryDirectory() as directory:
+        record = Record(Path(directory) / "gpu.json", part("first"), until_s=time.monotonic() + left_s)
+        begun: list[str] = []
+        passes.for_every_model(ON_GPU, record, lambda bench, record, model, name: begun.append(model.name))
+    assert (begun, len(record.skipped)) == ([], 6)
+    assert all("it needs about" in row for row in record.skipped)
+
+
+def test_quantizing_is_given_more_time_the_larger_the_model():
+    needs_s = [models.build_s(ON_GPU, model, "nf4") for model in models.models_of(ON_GPU)]
+    assert needs_s == sorted(needs_s)
+    assert needs_s[-1] > 8.0, "the 7B was stopped after that time"
+    assert {models.build_s(ON_GPU, model, "bf16") for model in models.models_of(ON_GPU)} == {models.BUILD_S}
 
 
 def test_without_a_gpu_the_benchmark_ends_with_one_sentence(monkeypatch: pytest.MonkeyPatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -89,6 +90,31 @@ def test_each_name_has_a_graph_of_its_own_even_after_the_work_before_it_is_freed
         assert log[-1] == f"replay {name}"
     with pytest.raises(ValueError, match="measured before"):
         captured_ms(graphs, "a", lambda: None, "cpu", 1)
+
+
+@given(st.integers(2, 6))
+def test_the_graph_of_each_work_is_kept_while_other_work_is_captured(works: int):
+    """PyTorch refuses to add to a memory pool whose graphs are all freed; this recorder refuses if any is."""
+    pool: list[weakref.ref[Any]] = []
+
+    def record(work: Any) -> Any:
+        gc.collect()
+        if any(graph() is None for graph in pool):
+            raise RuntimeError("the pool has no live graph")
+
+        def replay() -> None:
+            work()
+
+        pool.append(weakref.ref(replay))
+        return replay
+
+    graphs = CudaGraphs(lambda: record)
+    for number in range(works):
+        captured_ms(graphs, str(number), lambda: None, "cpu", 1)
+    assert len(graphs.replays) == works
+    graphs.forget()
+    gc.collect()
+    assert all(graph() is None for graph in pool), "they are freed with their model"
 
 
 def test_work_that_is_not_captured_has_no_time():

@@ -1,0 +1,330 @@
+"""Duplicates in a suggestion: a definition, a statement or a list entry that the document holds already.
+
+    definition      `def name(`, `class Name`, `"key":` whose scope has one of that kind and name
+    statement       a line of code that equals one of the three above it
+    entry           a line of a file in which each line is one entry: ignore files, requirements, word lists
+
+A scope is a run of lines of one indentation: a line that is indented less ends it. Where there is a syntax tree, the
+definition must be code, and the same classes and functions must enclose both. Definitions that may stand twice are left
+alone: overloads, property setters, partial classes, branches of #if and #[cfg].
+
+Measured on code of others in 17 languages: at most 4 of 1,000 lines that their authors wrote would not be shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.documents.uri_paths import file_path
+from speclsp.lsp.postprocess import repetition
+from speclsp.lsp.postprocess.surroundings import Surroundings
+from speclsp.lsp.reasons import Reason
+from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax.grammars import grammar
+from speclsp.lsp.syntax.languages import BY_NAME
+from speclsp.lsp.syntax.tree import SyntaxTree
+
+_NEAR_LINES = 3
+_REACH_CHARACTERS = 60_000  # of the document on either side, in which the definition is searched
+_NEAR_CHARACTERS = 4_000  # in which a scope nearly always begins
+_LINE_CHARACTERS = 400
+_MODIFIERS = (
+    r"(?:(?:export|default|declare|public|private|protected|internal|static|final|abstract|sealed|open|async|unsafe"
+    r"|extern|inline|local|data|case|typedef|pub(?:\([^)]*\))?|const(?=\s+(?:fn|unsafe|async|enum)\b))\s+)*"
+)
+
+
+def _keywords(
+    words: str, name: str = r"(?!(?:fn|unsafe|async|enum)\b)[A-Za-z_$][\w$]*", after: str = r"(?![\w$])"
+) -> str:
+    """A definition of one keyword and a name."""
+    return rf"{_MODIFIERS}(?P<keyword>{words})\s+(?P<name>{name}){after}"
+
+
+_TYPES = _keywords("class|interface|enum|record|struct|object|trait|protocol")
+_SCRIPT = _keywords(r"function\*?|class|enum|const|let", after=r"(?![\w$])(?=\s*[=:({<]|\s+extends)")
+# grammar or language id -> a line that begins a definition, without its indentation
+_DEFINITIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "python": r"(?:async\s+)?(?P<keyword>def|class)\s+(?P<name>\w+)\s*[(:\[]",
+        **dict.fromkeys(("javascript", "typescript", "tsx", "vue", "svelte"), _SCRIPT),
+        "rust": _keywords("fn|struct|enum|trait|union|type|mod|const|static(?: mut)?|macro_rules!"),
+        "go": r"(?P<keyword>func|type)\s+(?P<name>(?:\(\w*\s*\*?\w+(?:\[[^\]]*\])?\)\s*)?\w+)\s*[(\[ ]",
+        **dict.fromkeys(("java", "c_sharp", "kotlin", "swift", "scala", "dart", "groovy"), _TYPES),
+        **dict.fromkeys(("c", "cpp"), _keywords("struct|class|union|enum", after=r"\s*(?:final\s*)?(?::[^:].*)?\{")),
+        "php": _MODIFIERS + r"(?P<keyword>function|class|interface|trait|enum)\s+&?(?P<name>\w+)",
+        "ruby": r"(?P<keyword>def)\s+(?P<name>(?:self\.)?\w+[?!=]?)",
+        "lua": _MODIFIERS + r"(?P<keyword>function)\s+(?P<name>[\w.:]+)\s*\(",
+        "bash": r"(?:function\s+)?(?P<keyword>)(?P<name>[\w-]+)\s*\(\)",
+        "perl": r"(?P<keyword>sub)\s+(?P<name>\w+)",
+        "zig": _keywords("fn|const"),
+        "sql": r"(?i:create\s+(?:or\s+replace\s+)?(?P<keyword>table|view|index)\s+"
+        r"(?:if\s+not\s+exists\s+)?(?P<name>[\w.\"`]+))",
+        "graphql": _keywords("type|input|enum|interface|scalar|union"),
+        "proto3": _keywords("message|service|enum|rpc"),
+        "terraform": r"(?P<keyword>resource|data|variable|output|module)\s+(?P<name>\"[^\"]*\"(?:\s+\"[^\"]*\")?)",
+        "toml": r"(?P<keyword>\[)(?P<name>[^\[\]]+)\]",
+        "ini": r"(?P<keyword>\[)(?P<name>[^\[\]]+)\]",
+        "json": r"(?P<keyword>)(?P<name>\"(?:\\.|[^\"\\])*\")\s*:",
+        "yaml": r"(?P<keyword>)(?P<name>[\w.-]+):(?=\s|$)",
+    }
+)
+_REPEATABLE_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {"go": frozenset({"init", "_"}), "rust": frozenset("_")}
+)
+# lines above a definition after which its name may stand twice
+_MAY_REPEAT = re.compile(
+    r"@(?:[\w.]+\.)?(?:overload|\w*(?:dispatch|register|validator|setter|getter|deleter)\b|[\w]+\.\w+)|#\[cfg|#\[rustc"
+)
+_BRANCH = re.compile(
+    r"(?m)^[ \t]*(?:#[ \t]*(?:if|elif|else|endif)|---\s*$|%%|# ?%%)"
+)  # of a preprocessor; documents of YAML, cells
+_DATA = frozenset(("json", "yaml", "toml", "css", "html"))
+_COMMENT_OR_ANNOTATION = re.compile(r"\s*(?://|/?\*|#|--|@|\[)")
+
+_IGNORE = re.compile(r"(?i)(?:\.[\w-]*ignore|\.gitattributes|\.npmignore)\Z")
+_REQUIREMENTS = re.compile(r"(?i)(?:[\w.-]*(?:requirements|constraints)[\w.-]*\.(?:txt|in|pip))\Z")
+_WORDS = re.compile(
+    r"(?i)(?:words?|dict(?:ionary)?|wordlist|stopwords|[\w.-]*\.dic|authors|contributors|\.mailmap)(?:\.txt)?\Z"
+)
+_LEAST_LINES = 10  # of a file without a known name that counts as a word list
+_MOST_CHARACTERS = 200_000
+_COMMENTS = ("#", "//", ";", "!")
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    keyword: str
+    name: str
+    indent: int  # columns
+    blanks: int  # characters of the indentation
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicates:
+    """The duplicates of one document at one cursor."""
+
+    around: Surroundings
+    language: str  # grammar, or language id where there is none
+    tree: SyntaxTree | None
+    entries: ListFile | None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, tree: SyntaxTree | None, around: Surroundings) -> Duplicates:
+        language = grammar(snapshot.language) or snapshot.language.strip().lower()
+        return cls(around, language, tree, list_file(snapshot.uri, snapshot.language, snapshot.text))
+
+    def length_without(self, text: str) -> tuple[int, Reason | None]:
+        """(the length of `text` before its first duplicate, the reason to cut it there; None for all of it)."""
+        around, start, above = self.around, 0, around_last(self.around)
+        if around.rest.strip():
+            return len(text), None
+        scope = -1  # indentation of the first line: deeper ones are in a scope of their own
+        for index, line in enumerate(text.split("\n")):
+            whole, typed = (around.line + line, len(around.line)) if index == 0 else (line, 0)
+            if line.strip():
+                width = lexical_rules.indent_width(whole)
+                scope = width if scope < 0 else min(scope, width)
+                reason = (
+                    self._reason(whole, typed, above, is_first=not text[:start].strip()) if width == scope else None
+                )
+                if reason is not None:
+                    return _before_annotations(text, start), reason
+                above = whole
+            start += len(line) + 1
+        return len(text), None
+
+    def _reason(self, line: str, typed: int, above: str, *, is_first: bool) -> Reason | None:
+        """The reason not to show a line; its first `typed` characters are the user's."""
+        if self.entries is not None:
+            return Reason.LISTED if self.entries.holds(line, line[:typed], self._other_lines()) else None
+        if self.around.kind != "code":
+            return None
+        definition = self._definition(line, typed)
+        if is_first and definition is None and self._is_near_statement(line):
+            return Reason.REPEATS_ABOVE
+        if definition is None or _MAY_REPEAT.match(above.lstrip()):
+            return None
+        return Reason.DEFINED if self._is_defined(definition) else None
+
+    def _other_lines(self) -> Iterator[str]:
+        """The document's lines, without the cursor's."""
+        document, cursor = self.around.document, self.around.cursor
+        yield from document[: cursor - len(self.around.line)].splitlines()
+        yield from document[cursor + len(self.around.rest) :].splitlines()
+
+    def _is_near_statement(self, line: str) -> bool:
+        """True if the line is one of the three above, in the same block. Jumps, headers and annotations often are."""
+        rules = self.around.rules
+        if self.language in _DATA or self.language not in BY_NAME or not repetition.is_distinctive(line):
+            return False
+        if lexical_rules.is_jump(line, rules) or lexical_rules.opens_block(line, rules, above=True):
+            return False
+        if _COMMENT_OR_ANNOTATION.match(line):
+            return False
+        width = lexical_rules.indent_width(line)
+        for other in reversed(self.around.above[-_NEAR_LINES:]):
+            if repetition.is_same(line, other):
+                return True
+            if lexical_rules.indent_width(other) < width:  # the line above belongs to another block
+                return False
+        return False
+
+    # ── definitions ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _definition(self, line: str, typed: int) -> _Definition | None:
+        """The definition that a line begins, unless the user has typed its whole name."""
+        pattern = _DEFINITIONS.get(self.language)
+        bare = line.lstrip()
+        match = re.match(pattern, bare) if pattern else None
+        if match is None or match.end("name") + len(line) - len(bare) <= typed:
+            return None
+        if match["name"] in _REPEATABLE_NAMES.get(self.language, ()) or not self._has_body(match["keyword"], line, ""):
+            return None
+        return _Definition(
+            match["keyword"].lower(), match["name"], lexical_rules.indent_width(line), len(line) - len(bare)
+        )
+
+    def _has_body(self, keyword: str, line: str, below: str) -> bool:
+        """False for a signature that may stand beside the definition: TypeScript's overloads."""
+        if self.language in ("typescript", "tsx", "vue", "svelte") and keyword.startswith("function"):
+            return line.rstrip().endswith("{") or below.lstrip().startswith("{")
+        return "partial " not in line
+
+    def _is_defined(self, definition: _Definition) -> bool:
+        """True if the cursor's scope has a definition of the same kind and name."""
+        document, cursor = self.around.document, self.around.cursor
+        here = document.rfind("\n", 0, cursor) + 1, cursor + len(self.around.rest)
+        low, high = self._scope(definition.blanks, here)
+        at = document.find(definition.name, low, high)
+        while at >= 0:
+            start = document.rfind("\n", 0, at) + 1
+            end = document.find("\n", at)
+            end = end if end >= 0 else len(document)
+            if at - start <= _LINE_CHARACTERS and not here[0] <= start <= here[1]:
+                line, below = document[start : min(end, start + _LINE_CHARACTERS)], document[end + 1 : end + 200]
+                if self._is_same_definition(definition, line, below) and self._may_not_repeat(start, line, here):
+                    return True
+            at = document.find(definition.name, end, high)
+        return False
+
+    def _scope(self, blanks: int, here: tuple[int, int]) -> tuple[int, int]:
+        """The part of the document around the cursor's line `here` without a line of fewer than `blanks` blanks."""
+        document = self.around.document
+        low, high = max(0, here[0] - _REACH_CHARACTERS), min(len(document), here[1] + _REACH_CHARACTERS)
+        if not blanks:
+            return low, high
+        shallower = re.compile(rf"(?m)^[ \t]{{0,{blanks - 1}}}(?=\S)(?!//|#|--|\*)")
+        for reach in (_NEAR_CHARACTERS, _REACH_CHARACTERS):
+            last = deque(shallower.finditer(document, max(0, here[0] - reach), here[0]), maxlen=1)
+            if last:
+                low = last[0].start()
+                break
+        first = shallower.search(document, here[1], high)
+        return low, first.start() if first is not None else high
+
+    def _is_same_definition(self, definition: _Definition, line: str, below: str) -> bool:
+        match = re.match(_DEFINITIONS[self.language], line.lstrip())
+        return (
+            match is not None
+            and (match["keyword"].lower(), match["name"]) == (definition.keyword, definition.name)
+            and lexical_rules.indent_width(line) == definition.indent
+            and self._has_body(definition.keyword, line, below)
+        )
+
+    def _may_not_repeat(self, start: int, line: str, here: tuple[int, int]) -> bool:
+        """False if the definition at `start` is text, in another scope of the tree, or in another branch of #if."""
+        document, blanks = self.around.document, len(line) - len(line.lstrip())
+        if _MAY_REPEAT.match(document[max(0, start - _LINE_CHARACTERS) : start].rstrip().rpartition("\n")[2].lstrip()):
+            return False
+        if _BRANCH.search(document, *sorted((start + len(line), here[0]) if start < here[0] else (here[1], start))):
+            return False
+        tree = self.tree
+        if tree is None or tree.text != document:
+            return True
+        if tree.kind_at(start + blanks + 1) != "code" and self.language not in _DATA:
+            return False
+        if BY_NAME[tree.grammar].by_indentation or self.language in _DATA:
+            return True
+        first, cursor = start + blanks, self.around.cursor
+        return [scope.start for scope in tree.enclosing(first)] == [scope.start for scope in tree.enclosing(cursor)]
+
+
+def around_last(around: Surroundings) -> str:
+    """The last line above the cursor that is not blank."""
+    return around.above[-1] if around.above else ""
+
+
+def _before_annotations(text: str, start: int) -> int:
+    """`start`, or the start of the annotations and comments just above it."""
+    while start > 0:
+        above = text.rfind("\n", 0, start - 1) + 1
+        if not _COMMENT_OR_ANNOTATION.match(text[above:start]):
+            break
+        start = above
+    return start
+
+
+# ── list files ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ListKind(Enum):
+    """The kinds of list files, by the spelling of their entries."""
+
+    IGNORE = "ignore"
+    REQUIREMENTS = "requirements"
+    OWNERS = "owners"
+    WORDS = "words"
+
+
+@dataclass(frozen=True, slots=True)
+class ListFile:
+    """A file of entries."""
+
+    kind: ListKind
+
+    def holds(self, line: str, typed: str, lines: Iterable[str]) -> bool:
+        """True if the entry of `line` is one of `lines`, unless the user has typed all of it: `typed`."""
+        entry = self.entry(line)
+        return bool(entry) and entry != self.entry(typed) and any(self.entry(other) == entry for other in lines)
+
+    def entry(self, line: str) -> str:
+        """The entry of a line, the same for all its spellings; "" for a comment."""
+        bare = line.strip()
+        if bare.startswith(_COMMENTS[:1] if self.kind is ListKind.IGNORE else _COMMENTS):
+            return ""
+        if self.kind is ListKind.REQUIREMENTS:
+            name = re.match(r"[A-Za-z0-9][\w.-]*", bare)
+            return re.sub(r"[-_.]+", "-", name[0]).lower() if name else bare
+        if self.kind is ListKind.OWNERS:
+            return bare.split()[0] if bare else ""
+        return (bare.rstrip("/") or bare) if self.kind is ListKind.IGNORE else bare
+
+
+def list_file(uri: str, language: str, text: str) -> ListFile | None:
+    """The list that a document is; None for any other file."""
+    name = file_path(uri).rpartition("/")[2]
+    if _IGNORE.match(name) or language == "ignore":
+        return ListFile(ListKind.IGNORE)
+    if _REQUIREMENTS.match(name) or language == "pip-requirements":
+        return ListFile(ListKind.REQUIREMENTS)
+    if name.upper() == "CODEOWNERS":
+        return ListFile(ListKind.OWNERS)
+    if _WORDS.match(name) or (grammar(language) is None and _is_word_list(text)):
+        return ListFile(ListKind.WORDS)
+    return None
+
+
+def _is_word_list(text: str) -> bool:
+    """True if every line is one word, and none stands twice."""
+    lines = [line.strip() for line in text[:_MOST_CHARACTERS].splitlines() if line.strip()]
+    entries = [line for line in lines if not line.startswith(_COMMENTS)]
+    if len(entries) < _LEAST_LINES or any(len(entry.split()) > 1 for entry in entries):
+        return False
+    return len(set(entries)) == len(entries) and all(entry[-1].isalnum() for entry in entries)

@@ -1,0 +1,53 @@
+"""Language ids of files and pipes, for languages with a grammar and without one."""
+
+from __future__ import annotations
+
+import pytest
+
+from speclsp.lsp.syntax import language_ids
+from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
+from speclsp.lsp.syntax.languages import LANGUAGES
+
+
+@pytest.mark.parametrize("language", language_ids.LANGUAGE_IDS)
+def test_a_file_named_for_a_language_id_has_that_id(language: str):
+    assert language_ids.language_id(language_ids.file_name(language, "stdin")) == language
+    assert language_ids.canonical_id(language) == language
+
+
+def test_every_suffix_of_a_grammar_keeps_its_language_id():
+    for suffix, language in LANGUAGE_ID_OF_SUFFIX.items():
+        assert language_ids.language_id("a" + suffix) == language
+        assert language_ids.language_id("A" + suffix.upper()) == language
+
+
+def test_every_common_name_of_a_language_with_files_is_known():
+    for language in LANGUAGES:
+        for alias in (language.name, *language.aliases):
+            known = language_ids.canonical_id(alias)
+            assert known in language_ids.LANGUAGE_IDS, alias
+            assert known in language.files or known == alias
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("Dockerfile", "dockerfile"),
+        ("dev.dockerfile", "dockerfile"),
+        ("Makefile", "makefile"),
+        ("CMakeLists.txt", "cmake"),
+        ("requirements.txt", "pip-requirements"),
+        (".gitignore", "ignore"),
+        ("notes.txt", "plaintext"),
+        ("Main.kt", "kotlin"),
+        ("schema.sql", "sql"),
+        ("LICENSE", "plaintext"),
+        ("", "plaintext"),
+    ],
+)
+def test_a_whole_name_comes_before_its_suffix(name: str, language: str):
+    assert language_ids.language_id(name) == language
+
+
+def test_an_unknown_language_has_no_id():
+    assert language_ids.canonical_id("pyton") == language_ids.canonical_id("") == ""
