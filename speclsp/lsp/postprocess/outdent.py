@@ -64,12 +64,13 @@ def blanks_of(text: str, around: Surroundings, language: str) -> str | None:
 
 
 def _opener_line(around: Surroundings) -> str | None:
-    """The line above with the bracket that is open at the cursor."""
-    stack = lexical_rules.balance(around.before, around.rules).stack
-    if not stack or "\n" not in around.before[stack[-1][1] :]:
+    """The line above with the bracket that the first character of the cursor's line closes."""
+    above = around.before[: len(around.before) - len(around.line)]
+    stack = lexical_rules.balance(above, around.rules).stack
+    if not stack:
         return None
     at = stack[-1][1]
-    line = around.before[around.before.rfind("\n", 0, at) + 1 : around.before.find("\n", at)]
+    line = above[above.rfind("\n", 0, at) + 1 : above.find("\n", at)]
     return line if line in around.above else None  # `before` may begin with openers of its own
 
 

@@ -78,7 +78,7 @@ def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundin
     above = above.partition("\n")[2] if low and (fenced is None or low > fenced.start) else above
     before, after = _code_around(above, line, rest, below, rules, is_cut=low > 0)
     kind = "comment" if is_markdown and fenced is None else _kind_at(cursor, tree, line, before, rules)
-    if kind == "code" and lexical_rules.left_open(before, rules) is not None:
+    if kind == "code" and _is_open(before, rules) and not _is_open(above + line, rules):
         before = line  # it begins inside a docstring or a comment, so its quotes have other partners
     closing = prose.closing_of(before, kind, rules) if kind != "code" and not is_markdown else ""
     return Surroundings(
@@ -114,6 +114,11 @@ def _code_around(above: str, line: str, rest: str, below: str, rules: LexicalRul
         unmatched = lexical_rules.balance(whole, rules).unmatched_closers
         before = "".join(_OPENER[whole[at]] for at in reversed(unmatched)) + before
     return before, after
+
+
+def _is_open(text: str, rules: LexicalRules) -> bool:
+    """True if a string or comment is open at the end of `text`."""
+    return lexical_rules.left_open(text, rules) is not None
 
 
 def _interpolated(before: str, rest: str, rules: LexicalRules) -> str:

@@ -494,3 +494,10 @@ def test_no_beginning_of_the_rest_occurs_twice(expression: str, rest: str, lengt
     opener = "".join({")": "(", "]": "[", "}": "{"}[closer] for closer in reversed(rest) if closer in ")]}")
     text = shown(f"v = {opener}‸{rest}", expression + rest[:length], "kotlin")
     assert text == f"v = {opener}{expression}{rest}"
+
+
+@pytest.mark.parametrize("above", ["", '"""Module."""\n\n', 'def g():\n    """Doc."""\n\n\n'])
+def test_prose_in_a_docstring_that_is_not_closed_yet_is_shown(above: str):
+    head = above + 'def f(a) -> L:\n    """Return the keys of all documents currently held in the cache.\n\n'
+    head, text = head + "    Use it to find which docu", "ments have already been converted and are not in the cache."
+    assert shown(head + "‸\n", text + "\n", "python") == head + text + "\n"

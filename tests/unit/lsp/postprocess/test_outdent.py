@@ -61,6 +61,9 @@ def test_a_line_that_ends_its_block_stands_as_deep_as_the_opener(
         ("python", "def f():\n    ¦", "finally_done()\n"),
         ("javascript", "if (x) {\n  a();\n¦", "}\n"),
         ("c", "switch (x) {\n  ¦", "case 1:\n"),
+        ("rust", "fn f() {\n    if a {\n        b();\n    } else if c¦\n}\n", ".d() {\n"),
+        ("typescript", "function f() {\n  try {\n    a();\n  } catch ¦\n}\n", "{\n"),
+        ("javascript", "function f() {\n  if (x) {\n    a();\n  } ¦", "else {\n"),
         ("markdown", "- a\n  ¦", "else: b\n"),
     ],
 )
