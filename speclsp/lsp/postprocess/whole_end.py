@@ -33,7 +33,7 @@ def whole_length(text: str, around: Surroundings) -> int:
     length = prose_length(text[begin:])
     if length:
         return begin + length
-    return len(text[:start].rstrip()) if "comment" in token.kind else 0
+    return len(text[:start].rstrip()) if "comment" in token.kind else _expression_length(text[:start], around)
 
 
 def prose_length(text: str) -> int:

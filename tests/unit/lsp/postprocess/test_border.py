@@ -399,6 +399,7 @@ def test_nothing_runs_past_the_enclosing_closer_and_nothing_of_the_rest_occurs_t
         ("python", "x = 1‸", "  # the first of the va", "  # the first of the"),
         ("python", "x = ‸\n", '"""SELECT *\n    FROM x"""\n', '"""SELECT *\n    FROM x"""'),
         ("javascript", "‸\nf();\n", "a(); b(); c(", "a(); b();"),
+        ("typescript", "const ops = ‸\n", "new Set(['eq', 'not in', '", "new Set(['eq', 'not in'])"),
     ],
 )
 def test_a_cut_text_ends_where_it_is_whole_and_is_closed(language: str, marked: str, output: str, inserted: str):
