@@ -199,7 +199,7 @@ class Duplicates:
 
     def _is_defined(self, definition: _Definition) -> bool:
         """True if the cursor's scope has a definition of the same kind and name."""
-        document, cursor = self.around.document, self.around.cursor
+        document, cursor = _with_line_feeds(self.around.document), self.around.cursor
         here = document.rfind("\n", 0, cursor) + 1, cursor + len(self.around.rest)
         low, high = self._scope(definition.blanks, here)
         at = document.find(definition.name, low, high)
@@ -216,7 +216,7 @@ class Duplicates:
 
     def _scope(self, blanks: int, here: tuple[int, int]) -> tuple[int, int]:
         """The part of the document around the cursor's line `here` without a line of fewer than `blanks` blanks."""
-        document = self.around.document
+        document = _with_line_feeds(self.around.document)
         low, high = max(0, here[0] - _REACH_CHARACTERS), min(len(document), here[1] + _REACH_CHARACTERS)
         if not blanks:
             return low, high
@@ -240,13 +240,13 @@ class Duplicates:
 
     def _may_not_repeat(self, start: int, line: str, here: tuple[int, int]) -> bool:
         """False if the definition at `start` is text, in another scope of the tree, or in another branch of #if."""
-        document, blanks = self.around.document, len(line) - len(line.lstrip())
+        document, blanks = _with_line_feeds(self.around.document), len(line) - len(line.lstrip())
         if _MAY_REPEAT.match(document[max(0, start - _LINE_CHARACTERS) : start].rstrip().rpartition("\n")[2].lstrip()):
             return False
         if _BRANCH.search(document, *sorted((start + len(line), here[0]) if start < here[0] else (here[1], start))):
             return False
         tree = self.tree
-        if tree is None or tree.text != document:
+        if tree is None or tree.text != self.around.document:
             return True
         if tree.kind_at(start + blanks + 1) != "code" and self.language not in _DATA:
             return False
@@ -254,6 +254,11 @@ class Duplicates:
             return True
         first, cursor = start + blanks, self.around.cursor
         return [scope.start for scope in tree.enclosing(first)] == [scope.start for scope in tree.enclosing(cursor)]
+
+
+def _with_line_feeds(document: str) -> str:
+    """The document with a line feed for each carriage return that ends a line alone: all offsets stay."""
+    return re.sub(r"\r(?!\n)", "\n", document) if "\r" in document else document
 
 
 def around_last(around: Surroundings) -> str:

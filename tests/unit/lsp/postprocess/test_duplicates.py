@@ -59,6 +59,12 @@ def test_a_definition_that_its_scope_has_already_is_not_shown(language: str, mar
     assert inserted(marked, output, language) is Reason.DEFINED
 
 
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_a_definition_is_found_with_any_line_ends(end: str):
+    marked = "class A:\n    def f(self):\n        pass\n\n    ¦\n".replace("\n", end)
+    assert inserted(marked, "def f(self, x):\n", "python") is Reason.DEFINED
+
+
 @pytest.mark.parametrize(
     ("language", "marked", "output"),
     [
