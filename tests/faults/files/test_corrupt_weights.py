@@ -258,7 +258,7 @@ def test_the_language_server_reports_the_fault_survives_and_suggests_after_the_r
         assert editor.call("speclsp/retry", {})["retrying"]
         editor.until("ready", after=before, timeout_s=BOUND_S)
         page = Page(editor, CODE)
-        items: list[dict[str, Any]] = []
+        items: list[dict[str, object]] = []
         until = time.monotonic() + BOUND_S
         while not items and time.monotonic() < until:
             items = editor.items(page.ask(len(CODE), kind=1))  # on request: the model is too small to be sure of it
