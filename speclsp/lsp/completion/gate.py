@@ -1,7 +1,7 @@
 """Confidence gate: turns the text of a stream into a suggestion, and shows only the lines that are worth showing.
 
-The gate shows all of a suggestion, its first lines, or nothing; it never changes the text. It is open for explicit
-requests, for backends that report no probabilities, and while the draft model answers alone.
+The gate shows all of a suggestion, its first lines with the closers that they need, or nothing. It is open for
+explicit requests, for backends that report no probabilities, and while the draft model answers alone.
 """
 
 from __future__ import annotations
@@ -138,4 +138,4 @@ def first_lines(suggestion: Suggestion, plan: SuggestionPlan, text: str, keep: i
 def shared_length(text: str, other: str) -> int:
     """The number of characters that both texts begin with."""
     pairs = enumerate(zip(text, other, strict=False))
-    return next((at for at, (one, two) in pairs if one != two), min(len(text), len(other)))
+    return next((at for at, (left, right) in pairs if left != right), min(len(text), len(other)))

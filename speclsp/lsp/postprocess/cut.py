@@ -54,12 +54,10 @@ class CutRules:
 
     def cut(self, text: str, *, truncated: bool = False) -> Cut:
         """The end of the suggestion in `text`. `truncated`: it ends in mid-line, and nothing more will come."""
-        limit = self._forbidden(text)
-        kept = text[: limit.end] if limit is not None else text
-        limit = self._end_of_prose(kept) or limit
-        kept = text[: limit.end] if limit is not None else text
-        limit = self._second_repetition(kept) or limit
-        kept = text[: limit.end] if limit is not None else text
+        limit, kept = None, text
+        for rule in (self._forbidden, self._end_of_prose, self._second_repetition):
+            limit = rule(kept) or limit
+            kept = text[: limit.end] if limit is not None else text
         cut = self._block(kept) if self.multiline else self._enclosed(kept) if self.enclosed else self._line(kept)
         is_final = cut.final or (limit is not None and limit.final)
         secret = self._secret(text[: cut.end], truncated=truncated and not cut.final)

@@ -113,37 +113,37 @@ class Duplicates:
     around: Surroundings
     language: str  # grammar, or language id where there is none
     tree: SyntaxTree | None
-    entries: ListFile | None
+    snapshot: Snapshot
 
     @classmethod
     def of(cls, snapshot: Snapshot, tree: SyntaxTree | None, around: Surroundings) -> Duplicates:
         language = grammar(snapshot.language) or snapshot.language.strip().lower()
-        return cls(around, language, tree, list_file(snapshot.uri, snapshot.language, snapshot.text))
+        return cls(around, language, tree, snapshot)
 
     def length_without(self, text: str) -> tuple[int, Reason | None]:
         """(the length of `text` before its first duplicate, the reason to cut it there; None for all of it)."""
         around, start, above = self.around, 0, around_last(self.around)
         if around.rest.strip():
             return len(text), None
+        entries = list_file(self.snapshot.uri, self.snapshot.language, self.snapshot.text)
         scope = -1  # indentation of the first line: deeper ones are in a scope of their own
         for index, line in enumerate(text.split("\n")):
             whole, typed = (around.line + line, len(around.line)) if index == 0 else (line, 0)
             if line.strip():
                 width = lexical_rules.indent_width(whole)
                 scope = width if scope < 0 else min(scope, width)
-                reason = (
-                    self._reason(whole, typed, above, is_first=not text[:start].strip()) if width == scope else None
-                )
+                is_first = not text[:start].strip()
+                reason = self._reason(whole, typed, above, entries, is_first=is_first) if width == scope else None
                 if reason is not None:
                     return _before_annotations(text, start), reason
                 above = whole
             start += len(line) + 1
         return len(text), None
 
-    def _reason(self, line: str, typed: int, above: str, *, is_first: bool) -> Reason | None:
+    def _reason(self, line: str, typed: int, above: str, entries: ListFile | None, *, is_first: bool) -> Reason | None:
         """The reason not to show a line; its first `typed` characters are the user's."""
-        if self.entries is not None:
-            return Reason.LISTED if self.entries.holds(line, line[:typed], self._other_lines()) else None
+        if entries is not None:
+            return Reason.LISTED if entries.holds(line, line[:typed], self._other_lines()) else None
         if self.around.kind != "code":
             return None
         definition = self._definition(line, typed)
@@ -201,7 +201,7 @@ class Duplicates:
         """True if the cursor's scope has a definition of the same kind and name."""
         document, cursor = _with_line_feeds(self.around.document), self.around.cursor
         here = document.rfind("\n", 0, cursor) + 1, cursor + len(self.around.rest)
-        low, high = self._scope(definition.blanks, here)
+        low, high = _scope(document, definition.blanks, here)
         at = document.find(definition.name, low, high)
         while at >= 0:
             start = document.rfind("\n", 0, at) + 1
@@ -209,25 +209,12 @@ class Duplicates:
             end = end if end >= 0 else len(document)
             if at - start <= _LINE_CHARACTERS and not here[0] <= start <= here[1]:
                 line, below = document[start : min(end, start + _LINE_CHARACTERS)], document[end + 1 : end + 200]
-                if self._is_same_definition(definition, line, below) and self._may_not_repeat(start, line, here):
+                if self._is_same_definition(definition, line, below) and self._may_not_repeat(
+                    document, start, line, here
+                ):
                     return True
             at = document.find(definition.name, end, high)
         return False
-
-    def _scope(self, blanks: int, here: tuple[int, int]) -> tuple[int, int]:
-        """The part of the document around the cursor's line `here` without a line of fewer than `blanks` blanks."""
-        document = _with_line_feeds(self.around.document)
-        low, high = max(0, here[0] - _REACH_CHARACTERS), min(len(document), here[1] + _REACH_CHARACTERS)
-        if not blanks:
-            return low, high
-        shallower = re.compile(rf"(?m)^[ \t]{{0,{blanks - 1}}}(?=\S)(?!//|#|--|\*)")
-        for reach in (_NEAR_CHARACTERS, _REACH_CHARACTERS):
-            last = deque(shallower.finditer(document, max(0, here[0] - reach), here[0]), maxlen=1)
-            if last:
-                low = last[0].start()
-                break
-        first = shallower.search(document, here[1], high)
-        return low, first.start() if first is not None else high
 
     def _is_same_definition(self, definition: _Definition, line: str, below: str) -> bool:
         match = re.match(_DEFINITIONS[self.language], line.lstrip())
@@ -238,9 +225,9 @@ class Duplicates:
             and self._has_body(definition.keyword, line, below)
         )
 
-    def _may_not_repeat(self, start: int, line: str, here: tuple[int, int]) -> bool:
+    def _may_not_repeat(self, document: str, start: int, line: str, here: tuple[int, int]) -> bool:
         """False if the definition at `start` is text, in another scope of the tree, or in another branch of #if."""
-        document, blanks = _with_line_feeds(self.around.document), len(line) - len(line.lstrip())
+        blanks = len(line) - len(line.lstrip())
         if _MAY_REPEAT.match(document[max(0, start - _LINE_CHARACTERS) : start].rstrip().rpartition("\n")[2].lstrip()):
             return False
         if _BRANCH.search(document, *sorted((start + len(line), here[0]) if start < here[0] else (here[1], start))):
@@ -254,6 +241,21 @@ class Duplicates:
             return True
         first, cursor = start + blanks, self.around.cursor
         return [scope.start for scope in tree.enclosing(first)] == [scope.start for scope in tree.enclosing(cursor)]
+
+
+def _scope(document: str, blanks: int, here: tuple[int, int]) -> tuple[int, int]:
+    """The part of the document around the cursor's line `here` without a line of fewer than `blanks` blanks."""
+    low, high = max(0, here[0] - _REACH_CHARACTERS), min(len(document), here[1] + _REACH_CHARACTERS)
+    if not blanks:
+        return low, high
+    shallower = re.compile(rf"(?m)^[ \t]{{0,{blanks - 1}}}(?=\S)(?!//|#|--|\*)")
+    for reach in (_NEAR_CHARACTERS, _REACH_CHARACTERS):
+        last = deque(shallower.finditer(document, max(0, here[0] - reach), here[0]), maxlen=1)
+        if last:
+            low = last[0].start()
+            break
+    first = shallower.search(document, here[1], high)
+    return low, first.start() if first is not None else high
 
 
 def _with_line_feeds(document: str) -> str:

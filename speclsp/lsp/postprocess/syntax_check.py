@@ -137,9 +137,8 @@ class SyntaxCheck:
         rest = around.rest[end - around.cursor :]
         if rest.strip() and not truncated:  # the user would not go on writing here
             return
-        openers = pair(around.line + text, around.rules).openers
-        taken = len(pair(rest, around.rules).closers)
-        openers = openers[taken:]
+        closed = len(pair(rest, around.rules).closers)
+        openers = pair(around.line + text, around.rules).openers[closed:]
         ending = "".join(mark.closer for mark in reversed(openers) if mark.mark[0] != "<")
         quote = _string_end(around.before, text, around.rules, truncated=truncated or not language.strings_end_on_line)
         if quote:
