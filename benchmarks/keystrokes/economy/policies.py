@@ -5,11 +5,11 @@ A policy is asked where no suggestion stands. It returns the number of character
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from benchmarks.keystrokes.economy.recording import Recording
 from benchmarks.keystrokes.economy.replay import Policy, Row
+from benchmarks.quality.calibration.features import right_share
 from speclsp.lsp.completion.confidence import (
     Cost,
     Curve,
@@ -17,7 +17,6 @@ from speclsp.lsp.completion.confidence import (
     LineValue,
     TokenProb,
     best_lines,
-    clipped,
     line_values,
     log_odds,
     sigmoid,
@@ -90,11 +89,5 @@ def by_share(least: float) -> Policy:
 
 def share_confidence(tokens: Sequence[TokenProb]) -> float:
     """The confidence in a line by the expected share of it that is right from its start on."""
-    right = characters_total = logprob_total = 0.0
-    for characters, logprob in tokens:
-        logprob_total += clipped(logprob)
-        right += characters * math.exp(logprob_total)
-        characters_total += characters
-    share = right / characters_total if characters_total else math.exp(logprob_total)
-    odds = log_odds(min(1.0 - MIN_SHARE, max(MIN_SHARE, share)))
+    odds = log_odds(min(1.0 - MIN_SHARE, max(MIN_SHARE, right_share(tokens))))
     return sigmoid(SHARE_WEIGHTS["intercept"] + SHARE_WEIGHTS["share"] * odds)

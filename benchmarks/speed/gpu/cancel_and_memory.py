@@ -11,7 +11,17 @@ from functools import partial
 import torch
 
 from benchmarks.speed.gpu import timing
-from benchmarks.speed.gpu.models import Model, build_s, context_of, decoder, missing, models_of, pairs_of, prompt
+from benchmarks.speed.gpu.models import (
+    Model,
+    build_s,
+    context_of,
+    decoder,
+    measurable_pairs,
+    missing,
+    models_of,
+    pairs_of,
+    prompt,
+)
 from benchmarks.speed.gpu.schedule import NotMeasurable, Record
 from benchmarks.speed.gpu.timing import Bench, idle, quantile, wall_ms
 from speclsp.engine.decoding.accept import Sampling
@@ -25,14 +35,8 @@ GAMMA = 4
 
 def run(bench: Bench, record: Record) -> None:
     """Cancellation with the largest target first: its groups of layers are the longest."""
-    for name, (draft_model, target_model) in reversed(pairs_of(bench).items()):
-        if not record.has_time(name, 8.0 if bench.on_gpu() else 0.0):
-            continue
-        if why := missing(bench, (draft_model, "bf16"), (target_model, "bf16")):
-            record.skip(name, why)
-            continue
+    for name, draft_model, target_model in measurable_pairs(bench, record, 8.0, largest_first=True):
         pair_cancelled(bench, record, name, draft_model, target_model)
-        timing.release(bench.device)
 
 
 def pair_cancelled(bench: Bench, record: Record, name: str, draft_model: Model, target_model: Model) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from benchmarks.speed.gpu import timing
+from benchmarks.speed.gpu.schedule import Record
 from benchmarks.speed.gpu.timing import MOST_GIB, Bench
 from speclsp.engine.loading import nf4_linear
 from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
@@ -100,6 +103,24 @@ def missing(bench: Bench, *parts: tuple[Model, str]) -> str:
         if need > free:
             return f"it needs {need / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free"
     return ""
+
+
+def measurable_pairs(
+    bench: Bench, record: Record, need_s: float, *, largest_first: bool = False
+) -> Iterator[tuple[str, Model, Model]]:
+    """(name, draft, target) of each pair that has time and memory in bf16; the others are listed as not measured.
+
+    The memory of a pair returns to the device before the next one.
+    """
+    pairs = list(pairs_of(bench).items())
+    for name, (draft_model, target_model) in pairs[::-1] if largest_first else pairs:
+        if not record.has_time(name, need_s if bench.on_gpu() else 0.0):
+            continue
+        if why := missing(bench, (draft_model, "bf16"), (target_model, "bf16")):
+            record.skip(name, why)
+            continue
+        yield name, draft_model, target_model
+        timing.release(bench.device)
 
 
 def decoder(bench: Bench, model: Model, number_format: str, *, draft: bool = False, slots: int = 1) -> CudaDecoder:

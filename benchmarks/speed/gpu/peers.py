@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from benchmarks.speed.gpu import timing
-from benchmarks.speed.gpu.models import Model, context_of, missing, pairs_of
+from benchmarks.speed.gpu.models import Model, context_of, measurable_pairs
 from benchmarks.speed.gpu.schedule import Record
 from benchmarks.speed.gpu.timing import Bench, idle
 from benchmarks.speed.gpu.trace import COMPLETION_TOKENS, TRACE, replayed_rounds
@@ -30,26 +28,14 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def run(bench: Bench, record: Record) -> None:
     """Every pair without compiling."""
-    for_every_pair(bench, record, UNCOMPILED_S, uncompiled)
+    for name, draft_model, target_model in measurable_pairs(bench, record, UNCOMPILED_S):
+        uncompiled(record, name, Generation(bench, draft_model, target_model))
 
 
 def run_compiled(bench: Bench, record: Record) -> None:
     """Every pair with torch.compile."""
-    for_every_pair(bench, record, COMPILE_S, compiled)
-
-
-def for_every_pair(
-    bench: Bench, record: Record, need_s: float, measure: Callable[[Record, str, Generation], None]
-) -> None:
-    """Measure each pair that has time and memory; else list it as not measured."""
-    for name, (draft_model, target_model) in pairs_of(bench).items():
-        if not record.has_time(name, need_s if bench.on_gpu() else 0.0):
-            continue
-        if why := missing(bench, (draft_model, "bf16"), (target_model, "bf16")):
-            record.skip(name, why)
-            continue
-        measure(record, name, Generation(bench, draft_model, target_model))
-        timing.release(bench.device)
+    for name, draft_model, target_model in measurable_pairs(bench, record, COMPILE_S):
+        compiled(record, name, Generation(bench, draft_model, target_model))
 
 
 def uncompiled(record: Record, name: str, pair: Generation) -> None:
