@@ -199,9 +199,10 @@ def test_keys_that_arrive_before_the_extension_runs_insert_nothing_at_a_stale_pl
     offered(window)
     window.type("#")
     screen = window.sees(lambda screen: screen.document[2].endswith("#"), "the cursor is where it was")
-    typed_line = screen.document[2]  # where the edit is hidden before Tab runs, that Tab indents
-    document = [*screen.document[:2], typed_line[:4] + typed_line[4:].replace(" ", ""), *screen.document[3:]]
-    assert document == TOTAL.replace("count", "number", 2).replace(")\n    pr", f"){typed}#\n    pr").split("\n")
+    # A Tab behind a letter runs when the letter has hidden the edit or before: it indents, or it is lost.
+    lost = [TOTAL.replace("count", "number", 2).replace(")\n    pr", f"){typed}#\n    pr").split("\n")]
+    indents = [[*lost[0][:2], lost[0][2].replace("x", "x  "), *lost[0][3:]]] if "x\t" in keys else []
+    assert screen.document in lost + indents
 
 
 def test_several_cursors_and_a_selection_keep_their_own_tab(window: Window) -> None:

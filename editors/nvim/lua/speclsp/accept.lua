@@ -87,11 +87,20 @@ local beginnings = {
   end,
 }
 
---- The beginning of a text that one kind of accepting inserts.
----@param add string
+--- Insert a suggestion that fits, or its beginning. With the plugin's own interface the rest stays shown.
+---@param snippet? string its source, if it is one
+---@param rest speclsp.Rest
 ---@param how "all"|"word"|"line"
-function M.beginning(add, how)
-  return beginnings[how](add)
+---@param execute fun() runs the suggestion's command, once all of it is inserted
+function M.apply(snippet, rest, how, execute)
+  if snippet and how == "all" then
+    ghost.hide()
+    M.expand(snippet, rest.typed, rest.over, execute)
+    return
+  end
+  local text = beginnings[how](rest.add)
+  local over, left = item.take(rest, #text)
+  M.put(text, over, options.now.ui ~= "builtin" and left or nil, not left and execute or nil)
 end
 
 --- Insert the shown suggestion, or its beginning, at the present cursor. The rest stays shown.
@@ -111,14 +120,7 @@ function M.insert(how)
       lsp_client.execute(shown.client, suggestion.command, shown.buf)
     end
   end
-  if suggestion.snippet and how == "all" then
-    ghost.hide()
-    M.expand(suggestion.snippet, rest.typed, rest.over, execute)
-    return true
-  end
-  local text = M.beginning(rest.add, how)
-  local over, left = item.take(rest, #text)
-  M.put(text, over, left, not left and execute or nil)
+  M.apply(suggestion.snippet, rest, how, execute)
   return true
 end
 

@@ -88,13 +88,7 @@ local function insert(inline, client, how)
       lsp_client.execute(client, inline.command, buf)
     end
   end
-  if suggestion.snippet and how == "all" then
-    accept.expand(suggestion.snippet, rest.typed, rest.over, execute)
-    return true
-  end
-  local text = accept.beginning(rest.add, how)
-  local over, left = item.take(rest, #text)
-  accept.put(text, over, nil, not left and execute or nil)
+  accept.apply(suggestion.snippet, rest, how, execute)
   return true
 end
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ast
 import random
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -24,14 +23,6 @@ from speclsp.lsp.syntax.parser import SyntaxParser
 CONFIG = CompletionConfig()
 PARSER = SyntaxParser()
 LIBRARY = Path(argparse.__file__).parent
-
-
-@pytest.fixture(autouse=True, scope="module")
-def time_enough() -> Iterator[None]:
-    """Give the syntax check enough time on a slow machine."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postprocess, "_CHECK_MS", 10_000.0)
-        yield
 
 
 def plan_at(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,14 +15,6 @@ from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.parser import SyntaxParser
 
 PARSER = SyntaxParser()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def time_enough() -> Iterator[None]:
-    """Give the syntax check enough time on a slow machine."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postprocess, "_CHECK_MS", 10_000.0)
-        yield
 
 
 def plan_at(marked: str, language: str) -> SuggestionPlan:

@@ -39,10 +39,9 @@ SOURCES = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def time_enough() -> Iterator[None]:
-    """Give the syntax check enough time on a slow machine."""
+def time_for_long_texts() -> Iterator[None]:
+    """Give the quick check of a long text enough time on a slow machine."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postprocess, "_CHECK_MS", 10_000.0)
         patch.setattr(syntax_check, "_QUICK_MS", 10_000.0)
         yield
 
