@@ -43,7 +43,12 @@ FIGURE = re.compile(
 )
 LIMITS_ONLY = ("configuration", "editors", "http-api", "install", "lsp-extensions", "privacy", "releasing")  # and sizes
 TIED_ELSEWHERE = ("models", "reliability")  # test_cards.py: the table of models; test_promises.py: the whole page
-UNTIED = ("engine", "gpu", "remote-servers", "teams")  # figures that wait for their lines; the tables of gpu.md are tied
+UNTIED = (
+    "engine",
+    "gpu",
+    "remote-servers",
+    "teams",
+)  # figures that wait for their lines; the tables of gpu.md are tied
 VERSION = re.compile(r"[A-Z][\w.]*\**,? $")  # before a decimal fraction: "Neovim 0.12"
 OPERATION = re.compile(r" ([*/−]|where) ")
 
