@@ -183,7 +183,8 @@ def quality(results: Results) -> Chart:
         subtitle="Suggestions whose line equals the original line exactly, in %. Higher is better.",
         bars=bars,
         notes=[
-            f"{data['of_tasks']} tasks in {data['packages']} packages that are newer than the model, the same for all bars.",
+            f"{data['of_tasks']} tasks in {data['packages']} packages that are newer than the model. "
+            "All bars use the same tasks.",
             "Qwen2.5-Coder 0.5B, int8, Xeon with AMX; with the included adapter fill-9: EPYC. Lines: 95 % intervals.",
         ],
     )

@@ -4,9 +4,10 @@ prose_figures.toml names the results of each page, one line for a text of the pa
 
     ["completes {} tokens in {:.2f} s", "FILE/path/to/value", "FILE/other/path / 1000"]
 
-`{}` stands for the values, in Python's format. FILE is benchmarks/results/FILE.json, or a short name of `[files]`. A part of the path with `*`
-takes the mean of all that match. `#FILE/path` is the length of a list. Values may be combined by ` * `, ` / ` and ` − `.
-`A where B` is the share of ones in the text A, at the places where the text B has a digit: columns of `by_task`.
+`{}` stands for the values, in Python's format. FILE is benchmarks/results/FILE.json, or a short name of `[files]`.
+A part of the path with `*` takes the mean of all that match. `#FILE/path` is the length of a list. Values may be
+combined by ` * `, ` / ` and ` − `. `A where B` is the share of ones in the text A, at the places where the text B has
+a digit: columns of `by_task`.
 
 A page's table `[without_result]` names its numbers that no result file holds, each with the reason.
 """
@@ -48,7 +49,7 @@ UNTIED = (
     "gpu",
     "remote-servers",
     "teams",
-)  # figures that wait for their lines; the tables of gpu.md are tied
+)  # in prose; the tables of gpu.md are tied
 VERSION = re.compile(r"[A-Z][\w.]*\**,? $")  # before a decimal fraction: "Neovim 0.12"
 OPERATION = re.compile(r" ([*/−]|where) ")
 
