@@ -77,9 +77,10 @@ RECORDED = recorded()
 
 
 def send(engine: TcpEngine, request: dict[str, Any]) -> httpx.Response:
-    """Sends the request exactly as recorded."""
+    """Sends the request exactly as recorded, the body in the bytes of JSON.stringify and serde_json."""
     headers = {name: value.replace("{token}", engine.token) for name, value in request["headers"].items()}
-    body = json.dumps(request["body"]).encode() if "body" in request else None
+    written = json.dumps(request["body"], ensure_ascii=False, separators=(",", ":")) if "body" in request else None
+    body = None if written is None else written.encode()
     with httpx.Client(base_url=engine.url, timeout=30) as client:
         client.headers.clear()
         return client.request(request["method"], request["path"], headers=headers, content=body)
@@ -170,6 +171,21 @@ def by_zed(request: dict[str, Any], reply: httpx.Response) -> None:
     assert answer["id"] and len(request["body"]["stop"]) <= 4
 
 
+def by_vscode(request: dict[str, Any], reply: httpx.Response) -> None:
+    """Reads lines that begin with `data: `. The first choice with a finish reason ends the completion."""
+    text, reason = "", None
+    for line in reply.text.split("\n"):
+        if line.strip() == "data: [DONE]" or not line.startswith("data: "):
+            assert line in ("", "data: [DONE]"), "VS Code skips any other line"
+            continue
+        event = json.loads(line.removeprefix("data: "))
+        assert "error" not in event
+        for choice in event["choices"]:
+            assert choice["index"] == 0 and reason is None
+            text, reason = text + (choice["text"] or ""), choice["finish_reason"]
+    assert (text, reason) == (expected_text(request), "stop")
+
+
 def by_continue(read: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any], httpx.Response], None]:
     """Reads lines that begin with `data:` up to [DONE]; each of them must be JSON."""
 
@@ -229,6 +245,12 @@ CHECKS: dict[tuple[str, str], Callable[[dict[str, Any], httpx.Response], None]] 
     ("twinny", "lmstudio provider"): by_twinny(choice),
     ("twinny", "no limit"): by_twinny(content),
     ("Zed", "open_ai_compatible_api"): by_zed,
+    ("VS Code", "one line"): by_vscode,
+    ("VS Code", "one line, Electron"): by_vscode,
+    ("VS Code", "several lines"): by_vscode,
+    ("VS Code", "after acceptance"): by_vscode,
+    ("VS Code", "next alternative"): by_vscode,
+    ("VS Code", "end of a file"): by_vscode,
 }
 
 
@@ -272,6 +294,27 @@ def test_a_filled_in_template_is_read_as_a_template_by_a_real_model(tiny: TcpEng
         assert "<|" not in reply.text
 
 
+@pytest.mark.parametrize("name", [name for client, name in CHECKS if client == "VS Code"])
+def test_vs_code_s_ghost_text_is_filled_in_by_a_real_model_before_its_suffix(tiny: TcpEngine, name: str):
+    """As /infill fills in the same text. A line is one line: VS Code sends its end as a stop."""
+    request = RECORDED["VS Code", name]
+    body = request["body"]
+    streamed = [json.loads(line[6:]) for line in send(tiny, request).text.split("\n") if line.startswith("data: {")]
+    text = "".join(choice["text"] for event in streamed for choice in event["choices"])
+    assert text and "<|" not in text
+    assert not any(stop in text for stop in body["stop"])
+    if not body["temperature"]:
+        same = tiny.post(
+            "/infill",
+            prompt=body["prompt"],
+            input_suffix=body["suffix"],
+            n_predict=body["max_tokens"],
+            stop=body["stop"],
+            top_k=40,
+        )
+        assert text == same.json()["content"]
+
+
 # ── the openai client ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -309,6 +352,25 @@ def test_the_openai_client_streams_several_completions_and_the_counts(client: op
     assert texts == {0: expected, 1: expected + ":2"}
     assert reasons == {0: "stop", 1: "stop"}
     assert (usage.prompt_tokens, usage.completion_tokens) == (3, 2 * len(expected) + 2)
+
+
+@pytest.mark.parametrize("temperature", [0, 0.9])
+@pytest.mark.parametrize("suffix", [None, "\n"])
+def test_n_completions_are_n_choices_and_the_first_is_the_one_that_a_single_request_gets(
+    tiny: TcpEngine, temperature: float, suffix: str | None
+):
+    request = {"prompt": CODE, "suffix": suffix, "max_tokens": 6, "temperature": temperature, "seed": 5}
+    single = tiny.post("/v1/completions", **request).json()["choices"]
+    choices = tiny.post("/v1/completions", **request, n=4).json()["choices"]
+    assert [choice["index"] for choice in choices] == [0, 1, 2, 3]
+    assert choices[0] == single[0]
+    assert len({choice["text"] for choice in choices}) > 1, "the others are drawn, each with a seed of its own"
+    lines = tiny.post("/v1/completions", **request, n=4, stream=True).text.split("\n")
+    streamed = dict.fromkeys(range(4), "")
+    for line in lines:
+        for choice in json.loads(line[6:])["choices"] if line.startswith("data: {") else ():
+            streamed[choice["index"]] += choice["text"]
+    assert list(streamed.values()) == [choice["text"] for choice in choices]
 
 
 def test_the_openai_client_stops_at_a_text_and_can_echo_the_prompt(client: openai.OpenAI):
