@@ -156,7 +156,7 @@ def final_json(parsed: ParsedRequest, index: int, result: Result, pair: str, que
 
 
 def settings_json(parsed: ParsedRequest) -> Json:
-    """The settings that a completion was made with, so that a client can repeat it; `seed` may have been drawn."""
+    """The settings that a completion was made with, so that a client can repeat it: `seed` may have been drawn."""
     request = parsed.request
     return {
         "n_predict": request.max_tokens,
@@ -164,7 +164,6 @@ def settings_json(parsed: ParsedRequest) -> Json:
         "top_k": request.top_k,
         "top_p": request.top_p,
         "seed": request.seed,
-        "stop": list(request.stop),
         "ignore_eos": request.ignore_eos,
         "stream": parsed.stream,
         "n_probs": request.logprobs or 0,
