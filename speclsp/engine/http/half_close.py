@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import select
-import socket
 import sys
-from typing import Any, cast
+from typing import Any
 
 import h11
 
@@ -58,7 +57,7 @@ def may_probe(cycle: Any) -> bool:
 
 def is_gone(transport: asyncio.Transport) -> bool:
     """True if the client of a connection at end of file can read no more, as far as the system knows."""
-    connection = cast("socket.socket", transport.get_extra_info("socket"))
+    connection: Any = transport.get_extra_info("socket")
     if sys.platform != "linux" or connection is None:
         return True
     poll = select.poll()
