@@ -7,6 +7,7 @@
     ├── TokenizerMismatch  draft and target do not share a tokenizer
     ├── OutOfMemory        the chosen models do not fit
     ├── InputError         a file, position or request that cannot be completed
+    ├── InvalidLogits      a model's output from which no token can be chosen
     └── EngineError        the engine did not start, or went away
 
 The message is one line, fit for a terminal, a status bar or a log; no traceback is ever shown for one of these.
@@ -61,6 +62,17 @@ class OutOfMemory(SpeclspError):
 
 class InputError(SpeclspError):
     """A file, position or request that cannot be completed."""
+
+
+class InvalidLogits(SpeclspError):
+    """The logits of a position have no finite maximum: no token can be chosen from them."""
+
+    def __init__(self, position: int, highest: float) -> None:
+        """`position`: of the token, counted from the prompt's start; `highest`: NaN, or an infinity."""
+        super().__init__(
+            f"the highest logit for token {position} is {highest}, so no token was chosen: the weights are damaged, "
+            "or their number format overflows. Run `speclsp models verify`, or set another engine.quantization."
+        )
 
 
 class EngineError(SpeclspError):

@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from speclsp import __version__
 from speclsp.engine.http import json_fields
-from speclsp.engine.http.responses import json_response
+from speclsp.engine.http.responses import check_encoding, json_response
 from speclsp.engine.scheduling.residency import Residency
 
 COMMENT_S = 5.0  # without a change: then a comment shows that the engine is alive; clients suspect a hang after 15 s
@@ -299,6 +299,7 @@ async def leave(http: Http) -> Response:
         body += chunk
         if len(body) > MAX_LEAVE_BYTES:
             raise HTTPException(413, f'the body has more than {MAX_LEAVE_BYTES} bytes: send {{"anyway": true}}.')
+    check_encoding(http)
     try:
         fields = json.loads(body or b"{}")
     except (ValueError, RecursionError):

@@ -21,6 +21,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.engine.tcp_engine import TcpEngine
 from support.waiting import wait_until
 
@@ -434,6 +436,95 @@ def test_llama_cpp_s_n_probs_give_the_same_probabilities(tiny: TcpEngine):
         assert bytes(entry["bytes"]).decode() == entry["token"]
         assert entry["top_logprobs"][0]["id"] == entry["id"]
         assert len(entry["top_logprobs"]) == 2
+
+
+# Fields that ask for figures or for another form of the answer, with values for each.
+FIGURES: dict[str, dict[str, list[Any]]] = {
+    "/completion": {
+        "n_probs": [1, 20],
+        "round_logprobs": [True],
+        "n_branches": [1, 8],
+        "stream": [True],
+        "response_fields": [["content", "completion_probabilities", "timings/prompt_n"]],
+        "timings_per_token": [True],
+        "return_tokens": [True],
+        "return_progress": [True],
+        "post_sampling_probs": [False],
+        "verbose": [True],
+        "cache_prompt": [False],
+    },
+    "/v1/completions": {
+        "logprobs": [0, 1, 20],
+        "stream": [True],
+        "stream_options": [{"include_usage": True}],
+        "echo": [True],
+        "user": ["me"],
+        "model": ["other"],
+        "verbose": [True],
+        "timings_per_token": [True],
+    },
+}
+FIGURES["/infill"] = FIGURES["/completion"]
+LINES = [CODE, "def add(a, b):\n    retu", "x = [1,", 'name = "é', ""]
+SETTINGS = [{}, {"temperature": 0.9, "seed": 7}, {"stop": ["\n"]}, {"ignore_eos": True}, {"temperature": 1e-9}]
+
+
+def text_and_tokens(reply: httpx.Response, prompt: str) -> tuple[str, str | None]:
+    """An answer's text without an echoed prompt, and the joined texts of the tokens it has figures for, if any."""
+    streamed = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
+    text, tokens = "", None
+    for part in streamed or [reply.json()]:
+        choices = part.get("choices", [part])
+        for choice in choices:
+            text += choice.get("text") or choice.get("content") or ""
+            likely = (choice.get("logprobs") or {}).get("tokens")
+            entries = choice.get("completion_probabilities")
+            likely = [entry["token"] for entry in entries] if entries is not None else likely
+            if likely is not None:
+                tokens = (tokens or "") + "".join(likely)
+    return text.removeprefix(prompt), tokens
+
+
+@pytest.mark.parametrize("path", FIGURES)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_no_request_for_figures_changes_the_text(tiny: TcpEngine, path: str, data: st.DataObject):
+    line, setting = data.draw(st.sampled_from(LINES)), data.draw(st.sampled_from(SETTINGS))
+    names = data.draw(st.lists(st.sampled_from(sorted(FIGURES[path])), min_size=1, max_size=4, unique=True))
+    figures = {name: data.draw(st.sampled_from(FIGURES[path][name])) for name in names}
+    if "logprobs" in figures:
+        figures.pop("echo", None)  # refused together
+    body = {"prompt": line, "max_tokens": 10} | setting
+    plain, _ = text_and_tokens(tiny.post(path, **body), "")
+    reply = tiny.post(path, **body, **figures)
+    assert reply.status_code == 200, reply.text
+    text, tokens = text_and_tokens(reply, line if figures.get("echo") else "")
+    assert text == plain
+    if "n_probs" in figures or "logprobs" in figures:
+        assert tokens == text
+
+
+def test_log_probabilities_are_finite_numbers_where_few_tokens_spell_the_typed_text(tiny: TcpEngine):
+    for path, name in (("/completion", "n_probs"), ("/v1/completions", "logprobs")):
+        answer = tiny.post(path, prompt="def add(a, b):\n    retu", max_tokens=3, **{name: 20}).text
+        assert not {"Infinity", "NaN"} & set(re.findall(r"\w+", answer))
+
+
+def test_sampling_without_a_seed_differs_from_request_to_request_and_its_seed_repeats_it(tiny: TcpEngine):
+    body = {"prompt": CODE, "n_predict": 12, "temperature": 1.5}
+    answers = [tiny.post("/completion", **body).json() for _ in range(6)]
+    assert len({answer["content"] for answer in answers}) > 1
+    for answer in answers:
+        again = tiny.post("/completion", **body, seed=answer["generation_settings"]["seed"]).json()
+        assert again["content"] == answer["content"]
+
+
+@pytest.mark.parametrize("sampling", ["coupled", "rejection"])
+def test_a_tiny_temperature_gives_the_greedy_text(tiny: TcpEngine, sampling: str):
+    greedy = tiny.post("/completion", prompt=CODE, n_predict=10).json()["content"]
+    for temperature in (1e-40, 1e-310, 9e-6):
+        body = {"prompt": CODE, "n_predict": 10, "temperature": temperature, "top_p": 1e-310, "sampling": sampling}
+        assert tiny.post("/completion", **body).json()["content"] == greedy
 
 
 @pytest.mark.parametrize(
