@@ -6,7 +6,8 @@ the use of a variable, and a relative path never counts:
     runtime         used if it is this user's own and writable; else systemd's; else `run` in the state directory
     state, logs     used if this user may write there; else the default below this user's home
     index           the same, in the cache
-    config, models  read wherever they are: an administrator may provide them; `foreign_problem` says who may not write
+    config, models  used if this user may read there, because an administrator may provide them; else the default.
+                    `foreign_problem` keeps root from writing there
 
 A path is computed without an access that changes anything: only `runtime_dir` makes a directory.
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from speclsp.errors import SpeclspError
@@ -33,26 +34,31 @@ VARIABLES = {"cache": "XDG_CACHE_HOME", "config": "XDG_CONFIG_HOME", "state": "X
 
 
 def users_dir(kind: str) -> Path:
-    """The directory for our "cache", "config" or "state" that the environment names. Raises SpeclspError: no home.
+    """The directory for our "cache", "config" or "state", for files that may be provided by someone else.
 
-    On systems with a directory for logs alone, also of "log".
+    Below this user's home if the one of the environment can neither be entered nor made. On systems with a directory
+    for logs alone, also of "log". Raises SpeclspError: this user has no home.
     """
-    import platformdirs
-
-    try:
-        directory: Path = getattr(platformdirs, f"user_{kind}_path")(APP, appauthor=False)
-        return directory if directory.is_absolute() else Path.home() / BELOW_HOME[kind] / APP
-    except RuntimeError as error:  # a container's user without a name
-        raise SpeclspError("this user has no home directory: set HOME to a directory of yours.") from error
+    return first_directory(kind, is_reachable)
 
 
 def own_dir(kind: str) -> Path:
     """As `users_dir`, for files that this program writes unasked: below this user's home if the other is foreign."""
-    directory = users_dir(kind)
-    if sys.platform in ("win32", "darwin") or is_writable(directory.parent):
+    return first_directory(kind, is_writable)
+
+
+def first_directory(kind: str, suits: Callable[[Path], bool]) -> Path:
+    """The first directory that suits: of the environment, then below the user's homes; else that of the environment."""
+    import platformdirs
+
+    try:
+        directory: Path = getattr(platformdirs, f"user_{kind}_path")(APP, appauthor=False)
+    except RuntimeError as error:  # a container's user without a name
+        raise SpeclspError("this user has no home directory: set HOME to a directory of yours.") from error
+    if sys.platform in ("win32", "darwin") or (directory.is_absolute() and suits(directory.parent)):
         return directory
-    defaults = (home / BELOW_HOME[kind] for home in homes())
-    return next((base / APP for base in defaults if is_writable(base)), directory)
+    defaults = [home / BELOW_HOME[kind] for home in homes()]
+    return next((base / APP for base in defaults if suits(base)), directory.absolute())
 
 
 def homes() -> Iterator[Path]:
@@ -108,6 +114,11 @@ def nearest_existing(path: Path) -> Path:
     except OSError:
         exists = False
     return path if exists or path == path.parent else nearest_existing(path.parent)
+
+
+def is_reachable(path: Path) -> bool:
+    """True if this user may read what is in `path`, or make `path`."""
+    return os.access(path, os.R_OK | os.X_OK) or is_writable(path)
 
 
 def is_writable(path: Path) -> bool:
