@@ -90,7 +90,7 @@ def log_dir() -> Path:
 
 
 def state_dir() -> Path:
-    """What was measured and counted on this machine; also the directory above `adapters`, for those trained here."""
+    """Measurements and counts of this machine; also the directory above `adapters`, for those trained here."""
     return own_dir("state")
 
 
