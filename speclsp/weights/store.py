@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from speclsp import config
 from speclsp.errors import WeightsError
 from speclsp.weights import cards, hub, index_mirror, locations, model_directory, store_messages
 from speclsp.weights.cards import Card, Weights
@@ -138,6 +139,8 @@ def ensure(
     try:
         if weights.format in ("none", "bundled") or locations.users_directory(weights, models_dir):
             return _ready_or_error(weights, models_dir, root)
+        if root is None and (problem := config.foreign_problem("cache")):
+            raise WeightsError(problem)
         place.mkdir(parents=True, exist_ok=True)
         with _exclusive(place / f"{weights.name}.lock", weights, report):
             if _is_usable(weights, models_dir, root, repair, report):

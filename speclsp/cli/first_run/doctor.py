@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import speclsp
 from speclsp import config as settings
+from speclsp import process_resources
 from speclsp.cli import complete, terminal
 from speclsp.cli.first_run import prompt_trial
 from speclsp.config import Config
@@ -140,7 +141,7 @@ def of_settings(problems: list[str]) -> DoctorCheck:
 def places() -> Iterator[DoctorCheck]:
     """Check the directories of sockets, logs and weights."""
     try:
-        directory = settings.runtime_dir()
+        directory, unused = settings.runtime_path(), settings.unused_runtime_dir()
         spare_bytes = settings.SOCKET_PATH_BYTES - len(os.fsencode(directory / "lsp-1234567-99.sock"))
         status = OK if spare_bytes >= 0 else WARN
         fix = (
@@ -148,13 +149,14 @@ def places() -> Iterator[DoctorCheck]:
             if spare_bytes >= 0
             else "set XDG_RUNTIME_DIR to a shorter path; until then sockets go to a temporary directory"
         )
-        yield DoctorCheck(name="runtime", status=status, found=str(directory), fix=fix)
+        found = f"{directory}; {unused}" if unused else str(directory)
+        yield DoctorCheck(name="runtime", status=status, found=found, fix=fix)
     except SpeclspError as error:
         yield DoctorCheck(
             name="runtime", status=FAIL, found=str(error), fix="set XDG_RUNTIME_DIR to a directory of your own"
         )
     for name, place in (("cache", settings.cache_dir()), ("logs", settings.log_dir())):
-        writable = os.access(nearest_existing(place), os.W_OK)
+        writable = os.access(settings.nearest_existing(place), os.W_OK)
         fix = "" if writable else f"make {place} writable"
         yield DoctorCheck(name=name, status=OK if writable else FAIL, found=str(place), fix=fix)
 
@@ -195,11 +197,6 @@ def copilot_servers() -> Iterator[DoctorCheck]:
             return
 
 
-def nearest_existing(path: Path) -> Path:
-    """`path`, or the first directory above it that exists."""
-    return path if path.exists() or path == path.parent else nearest_existing(path.parent)
-
-
 def grammars() -> DoctorCheck:
     """Parse a text, to check that tree-sitter and its grammars fit together."""
     try:
@@ -217,12 +214,11 @@ def grammars() -> DoctorCheck:
 
 def device(config: Config) -> DoctorCheck:
     """Check the model's device and report its free memory."""
-    import psutil
     import torch
 
-    free = psutil.virtual_memory().available >> 20
-    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
-    facts: dict[str, object] = {"free_mib": free, "cores": cores, "cuda": torch.cuda.is_available()}
+    cpus, memory = process_resources.cpus(), process_resources.memory()
+    facts: dict[str, object] = {"free_mib": memory.free_mib, "cores": cpus.cores, "cuda": torch.cuda.is_available()}
+    facts |= {"cpu_quota": cpus.quota, "memory_limit_mib": memory.limit_mib}
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         return DoctorCheck(
             name="device", status=FAIL, found=f"torch {torch.__version__} sees no GPU", fix='device = "auto"'
@@ -243,11 +239,18 @@ def device(config: Config) -> DoctorCheck:
         return DoctorCheck(name="device", status=FAIL, found=str(error), fix='engine.cpu_path = "auto"')
     path, speed = native.best_path(), ""
     if path:
-        peaks = measure_peaks(path, loading.cpu_threads(config), PEAK_S, turns=1)
-        facts |= {"path": path, "peaks": asdict(peaks)}
-        speed = f"; {peaks.text}"
+        facts |= {"path": path}
+        try:
+            peaks = measure_peaks(path, loading.cpu_threads(config), PEAK_S, turns=1)
+            facts |= {"peaks": asdict(peaks)}
+            speed = f"; {peaks.text}"
+        except MemoryError as error:
+            speed = f"; {error}"
     instructions = path or torch.backends.cpu.get_cpu_capability()
-    summary = f"cpu, {cores} cores ({instructions}), {free} MiB free{speed}"
+    quota = f", a quota of {cpus.quota:g} CPUs" if cpus.quota is not None and cpus.quota < cpus.logical else ""
+    limit = f" of a limit of {memory.limit_mib} MiB" if memory.limit_mib is not None else ""
+    cores = f"{cpus.cores} core{'s'[: cpus.cores != 1]} ({instructions}){quota}"
+    summary = f"cpu, {cores}, {memory.free_mib} MiB free{limit}{speed}"
     return DoctorCheck(name="device", status=OK, found=summary, facts=facts)
 
 

@@ -108,7 +108,7 @@ def is_loopback(host: str) -> bool:
 
 def token_path() -> Path:
     """The path of the token's file, which may not exist yet."""
-    return config.users_dir("state") / "token"
+    return config.state_dir() / "token"
 
 
 def token() -> str:

@@ -121,7 +121,7 @@ def test_a_model_that_does_not_fit_is_refused_or_confirmed(
     monkeypatch.setattr(sizes, "measure_machine", lambda settings: sizes.Machine("cpu", 10, 1 << 40))
     ended, _, err = run("--yes")
     assert ended == 2
-    assert "MiB of memory and cpu has 10 MiB free: close other programs, or choose a smaller model" in err
+    assert "MiB of memory and cpu has 10 MiB free: close other programs; no smaller model fits now (`speclsp" in err
     assert shop.requested_parts() == []
     monkeypatch.setattr(sys, "stdin", Terminal(typed))
     ended, out, _ = run()
