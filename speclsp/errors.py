@@ -72,6 +72,16 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)), None)
 
 
+def shortened(text: str, most_characters: int) -> str:
+    """`text` in one line, at most that long: cut between two words, and an ellipsis marks the cut."""
+    line = " ".join(text.split())
+    if len(line) <= most_characters:
+        return line
+    head = line[: most_characters - 2]
+    word = head.rfind(" ")
+    return f"{(head[:word] if word > most_characters // 2 else head).rstrip()} …"
+
+
 def error_site(error: BaseException) -> str:
     """The type of an unexpected error and the line that raised it, for a log: "KeyError at scheduler.py:120".
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speclsp import config
+from speclsp.cli import terminal
 from speclsp.config import Config
 from speclsp.errors import ConfigError, InputError
 
@@ -31,7 +32,7 @@ NO_SERVER = (
 def complain(message: str, code: int) -> int:
     """Write one line on stderr; returns `code`."""
     line = " ".join(message.splitlines())
-    sys.stderr.write(f"speclsp: {line}\n")
+    terminal.write_stderr(f"speclsp: {line}\n")
     return code
 
 
@@ -137,7 +138,7 @@ def run_complete(options: argparse.Namespace) -> int:
             "completion.max_tokens_single_line": options.max_tokens,
         }
     settings = config.load(overrides)
-    from speclsp.cli import complete, terminal
+    from speclsp.cli import complete
     from speclsp.cli.complete.backend_completer import open_completer
 
     snapshot = requested_snapshot(options, settings)  # before any model: it may be wrong
@@ -202,7 +203,6 @@ def as_json(spot: str, answer: PrintedAnswer, about: Mapping[str, object], specu
 
 def run_explain(options: argparse.Namespace) -> int:
     """Explain the last suggestion; exit code 1 when no language server runs."""
-    from speclsp.cli import terminal
     from speclsp.observability import explanation
 
     explanations = explanation.running()
