@@ -19,6 +19,8 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
+LONGEST_MESSAGE = 1000  # characters of a message from another process; ours are shorter, so their fix is never cut
+
 
 class SpeclspError(Exception):
     """Something a person can act on; `str(error)` says how."""

@@ -14,9 +14,7 @@ from speclsp.cli import terminal
 from speclsp.cli.arguments.command_tree import parser
 from speclsp.cli.arguments.help_parser import ArgumentParser
 from speclsp.cli.commands import BUG, CLOSED_PIPE, INTERRUPTED, SUCCESS, USER_ERROR, complain
-from speclsp.errors import SpeclspError, shortened
-
-LONGEST_MESSAGE = 300  # characters of an unexpected error
+from speclsp.errors import LONGEST_MESSAGE, SpeclspError, shortened
 
 __all__ = ["ArgumentParser", "guarded", "main", "parser"]
 

@@ -49,7 +49,7 @@ def open_completer(
         try:
             return connect(config, stack, bar)
         except Unavailable as error:
-            problem = str(error).partition(" Next try at")[0]  # there is none: this command ends
+            problem = without_retry(str(error))
         if not config.remote.fallback:
             raise EngineError(problem)
         note(f"{problem} The model on this machine is asked.")
@@ -60,9 +60,14 @@ def open_completer(
             return connect(config, stack, bar)
         except Unavailable as error:
             if error.state != "waiting":
-                raise
+                raise EngineError(without_retry(str(error))) from None
             note(IN_USE)
     return open_engine(config, bar)[0]
+
+
+def without_retry(message: str) -> str:
+    """A backend's message without its next try, which belongs to a process that stays."""
+    return message.partition(" Next try at")[0].partition(" To try again:")[0]
 
 
 def connect(config: Config, stack: ExitStack, bar: ProgressLine) -> Completer:
