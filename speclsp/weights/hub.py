@@ -322,7 +322,7 @@ def _refusal_fix(status: int, wait_s: str) -> str:
         limits = f"Let the token in {token} read public repositories, or remove it" if token else "Run `hf auth login`"
         return f"{limits}; if a firewall answers, allow {_endpoint()} there."
     if status == 407:
-        return "Put the proxy's user and password into HTTPS_PROXY: http://USER:PASSWORD@HOST:PORT."
+        return "Put the proxy's user and password into HTTPS_PROXY, before its host."
     if status == 429:
         wait = f"Wait {wait_s} s" if wait_s.isascii() and wait_s.isdigit() else "Wait some minutes"
         return f"{wait}, or run `hf auth login`, because the limit is higher with a login."

@@ -1,4 +1,4 @@
-"""Which engine answers `speclsp complete`: the running one, a shared one that stays, a remote server, or its own."""
+"""Engine that answers `speclsp complete`: the running one, a shared one that stays, a remote server, or its own."""
 
 from __future__ import annotations
 
