@@ -20,6 +20,8 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
+LONGEST_MESSAGE = 1000  # characters of a message from another process; ours are shorter, so their fix is never cut
+
 
 class SpeclspError(Exception):
     """Something a person can act on; `str(error)` says how."""
@@ -93,6 +95,16 @@ class EngineError(SpeclspError):
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word most like `word`, or None when none is close."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)), None)
+
+
+def shortened(text: str, most_characters: int) -> str:
+    """`text` in one line, at most that long: cut between two words, and an ellipsis marks the cut."""
+    line = " ".join(text.split())
+    if len(line) <= most_characters:
+        return line
+    head = line[: most_characters - 2]
+    word = head.rfind(" ")
+    return f"{(head[:word] if word > most_characters // 2 else head).rstrip()} …"
 
 
 def error_site(error: BaseException) -> str:

@@ -151,6 +151,9 @@ def _add_complete(tree: Tree) -> None:
     complete.add_argument(
         "--no-speculation", action="store_true", help="Decode without speculation; the text is the same"
     )
+    complete.add_argument(
+        "--own-engine", action="store_true", help="Load the model in this process; leave the shared engine alone"
+    )
     _add_json(complete)
     _add_settings(complete)
 
