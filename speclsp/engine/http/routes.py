@@ -72,6 +72,12 @@ class RouteContext:
         """The state of the model."""
         return self.scheduler.residency
 
+    @property
+    def context_tokens(self) -> int:
+        """The most tokens of a prompt and its completion: those of the loaded model, else the configured ones."""
+        completer = self.residency.completer
+        return (completer.context_tokens if completer else 0) or self.config.engine.context_tokens
+
 
 def context_of(http: Http) -> RouteContext:
     """The engine that answers `http`."""
@@ -177,7 +183,10 @@ class RunningAnswer:
             with suppress(RuntimeError):  # the loop has closed: the process is ending
                 loop.call_soon_threadsafe(self._events.put_nowait, event)
 
-        self._job = self._scheduler.submit(parsed.request, notify)
+        completer = context.residency.completer
+        # Before it waits in the queue. While the model is unloaded, the whole text waits, and is truncated then.
+        request = completer.truncate(parsed.request) if completer else parsed.request
+        self._job = self._scheduler.submit(request, notify)
         self._watch = loop.create_task(self._cancel_on_disconnect(http.receive, self._job))
 
     @property
@@ -300,23 +309,26 @@ async def model(http: Http) -> Response:
 def model_object(http: Http) -> json_fields.Json:
     """The pair as an object of /v1/models."""
     context = context_of(http)
-    return openai_api.model_json(context.residency.pair or context.config.model, context.config, context.created_s)
+    pair, completer = context.residency.pair or context.config.model, context.residency.completer
+    trained_tokens = completer.trained_tokens if completer else 0
+    return openai_api.model_json(pair, context.context_tokens, trained_tokens, context.created_s)
 
 
 async def slots(http: Http) -> Response:
     """GET /slots, llama.cpp's."""
     context = context_of(http)
-    return json_response(llamacpp_api.slots_json(context.config, context.scheduler.counts()[0]))
+    running, _ = context.scheduler.counts()
+    return json_response(llamacpp_api.slots_json(context.config, context.context_tokens, running))
 
 
 async def props(http: Http) -> Response:
     """GET /props, llama.cpp's."""
     context = context_of(http)
     residency = context.residency
-    target = residency.completer.target if residency.completer else ""
     running, _ = context.scheduler.counts()
+    asleep = residency.state == "asleep"
     return json_response(
-        llamacpp_api.props_json(context.config, residency.pair, target, running, residency.state == "asleep")
+        llamacpp_api.props_json(context.config, context.context_tokens, residency.pair, running, asleep)
     )
 
 

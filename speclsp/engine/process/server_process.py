@@ -270,10 +270,14 @@ class EngineServer(uvicorn.Server):
         self.scheduler.close()
 
     def exit_hung(self) -> None:
-        """End the process, so that another engine can be started. From any thread; all others may hang."""
+        """End the process, so that another engine can be started. From any thread; all others may hang.
+
+        engine.json stays, as that of a killed engine: the next engine starts with the flags in it.
+        """
         if not self._stopping.acquire(blocking=False):
             return  # it is ending
         self.listeners.restore = lambda: None
+        self.listeners.remove = lambda: None
         self.listeners.close()
         time.sleep(REPORT_S)
         parent_watch.exit_now(HUNG)

@@ -29,12 +29,15 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "weights.gguf": {"errors"},
     "weights.untrusted": {"private_files"},
     "engine.api": set(),
+    "engine.truncation": {"engine.api"},
     "engine.model": {"errors"},
     "engine.model.int8": {"engine.model", "errors"},
     "engine.model.cuda": {"engine.model", "weights", "errors"},
     "engine.training": {"errors", "private_files"},
     "engine.scheduling": {"engine.api", "observability", "errors"},
-    "engine.decoding": {"engine.api", "engine.model", "engine.model.cuda", "weights", "config", "errors"},
+    "engine.decoding": {
+        *("engine.api", "engine.truncation", "engine.model", "engine.model.cuda", "weights", "config", "errors"),
+    },
     "engine.loading": {
         *("engine.api", "engine.decoding", "engine.scheduling", "weights", "weights.untrusted"),
         *("engine.model", "engine.model.int8", "engine.model.cuda"),
