@@ -13,11 +13,9 @@ a client that disconnects is cancelled: after the current round nothing more is 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -32,9 +30,8 @@ from speclsp import __version__
 from speclsp.config import Config
 from speclsp.daemon import platform
 from speclsp.engine.http import json_fields, leases, llamacpp_api, openai_api, replay
-from speclsp.engine.http.leases import Leases
 from speclsp.engine.http.recorder import Recorder
-from speclsp.engine.http.request_log import MAX_REQUESTS, DeliveredCompletion, RecentRequests, log_results
+from speclsp.engine.http.request_log import MAX_REQUESTS, DeliveredCompletion, log_results
 from speclsp.engine.http.responses import (
     ErrorAnswers,
     EventStream,
@@ -43,65 +40,32 @@ from speclsp.engine.http.responses import (
     sse,
     status_and_message,
 )
-from speclsp.engine.scheduling.residency import Residency
+from speclsp.engine.http.route_context import RouteContext, context_of
 from speclsp.engine.scheduling.scheduled_job import DoneEvent, ErrorEvent, Event, RoundEvent, ScheduledJob
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import SpeclspError
-from speclsp.observability.metrics import Metrics
 
 MAX_BODY_BYTES = 16 * 2**20
+LARGE_BODY_BYTES = 2**20
 MAX_DRAINED_BYTES = 4 * MAX_BODY_BYTES  # read on, so that a client that sends too much can receive the refusal
 
 ADDRESSES = ("/infill", "/completion", "/v1/completions", "/v1/models", "/props", "/slots", "/health", "/metrics")
 
-
-@dataclass(frozen=True, slots=True)
-class RouteContext:
-    """The engine as the handlers see it: `http.app.state.engine`."""
-
-    config: Config
-    scheduler: Scheduler  # runs completions
-    metrics: Metrics  # of /metrics
-    leases: Leases  # of /lease, /health and /leave
-    recent: RecentRequests = field(default_factory=RecentRequests)  # for /verify
-    answer_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # for OpenAI's ids
-    created_s: int = field(default_factory=lambda: int(time.time()))  # Unix time, for /v1/models
-
-    @property
-    def residency(self) -> Residency:
-        """The state of the model."""
-        return self.scheduler.residency
-
-    @property
-    def context_tokens(self) -> int:
-        """The most tokens of a prompt and its completion: those of the loaded model, else the configured ones."""
-        completer = self.residency.completer
-        return (completer.context_tokens if completer else 0) or self.config.engine.context_tokens
-
-
-def context_of(http: Http) -> RouteContext:
-    """The engine that answers `http`."""
-    context: RouteContext = http.app.state.engine
-    return context
-
-
 # ── completions ──────────────────────────────────────────────────────────────────────────────────────────
 
+Parse = Callable[[bytes, Config], json_fields.ParsedRequest]
 
-def llamacpp_handler(
-    parse: Callable[[bytes, Config], json_fields.ParsedRequest],
-) -> Callable[[Http], Awaitable[Response]]:
+
+def llamacpp_handler(parse: Parse) -> Callable[[Http], Awaitable[Response]]:
     """The handler of POST /infill or POST /completion, whose bodies `parse` reads."""
 
     async def handle(http: Http) -> Response:
-        context, body = await read_body(http)
-        parsed = parse(body, context.config)
-        answer = RunningAnswer(http, context, parsed)
+        answer = await begin_answer(http, parse)
         first = await answer.first()
-        if parsed.stream:
+        if answer.parsed.stream:
             return EventStream(llamacpp_events(answer, first))
         done = await answer.rest(first)
-        return json_response(llamacpp_api.answer_json(parsed, done.results, answer.pair, done.queue_ms))
+        return json_response(llamacpp_api.answer_json(answer.parsed, done.results, answer.pair, done.queue_ms))
 
     return handle
 
@@ -123,14 +87,12 @@ async def llamacpp_events(answer: RunningAnswer, event: Event | None) -> AsyncIt
 
 async def openai_completions(http: Http) -> Response:
     """POST /v1/completions, OpenAI's."""
-    context, body = await read_body(http)
-    parsed = openai_api.completions(body, context.config)
-    answer = RunningAnswer(http, context, parsed)
+    answer = await begin_answer(http, openai_api.completions)
     first = await answer.first()
-    if parsed.stream:
+    if answer.parsed.stream:
         return EventStream(openai_events(answer, first))
     done = await answer.rest(first)
-    return json_response(openai_api.answer_json(parsed, answer.number, done.results, answer.pair, done.queue_ms))
+    return json_response(openai_api.answer_json(answer.parsed, answer.number, done.results, answer.pair, done.queue_ms))
 
 
 async def openai_events(answer: RunningAnswer, event: Event | None) -> AsyncIterator[bytes]:
@@ -183,10 +145,7 @@ class RunningAnswer:
             with suppress(RuntimeError):  # the loop has closed: the process is ending
                 loop.call_soon_threadsafe(self._events.put_nowait, event)
 
-        completer = context.residency.completer
-        # Before it waits in the queue. While the model is unloaded, the whole text waits, and is truncated then.
-        request = completer.truncate(parsed.request) if completer else parsed.request
-        self._job = self._scheduler.submit(request, notify)
+        self._job = self._scheduler.submit(parsed.request, notify)
         self._watch = loop.create_task(self._cancel_on_disconnect(http.receive, self._job))
 
     @property
@@ -232,6 +191,20 @@ class RunningAnswer:
         if event is None:
             raise ClientDisconnect
         return event
+
+
+async def begin_answer(http: Http, parse: Parse) -> RunningAnswer:
+    """Read and parse the body, and submit its request. Only text that can be used is kept while that waits and runs.
+
+    While the model is unloaded, the whole text waits, and is truncated then. Raises as `read_body` and `parse`.
+    """
+    context, body = await read_body(http)
+    if len(body) > LARGE_BODY_BYTES:
+        leases.trim_memory_soon()
+    parsed = parse(body, context.config)
+    if completer := context.residency.completer:
+        parsed = replace(parsed, request=completer.truncate(parsed.request))
+    return RunningAnswer(http, context, parsed)
 
 
 async def read_body(http: Http) -> tuple[RouteContext, bytes]:

@@ -76,7 +76,10 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "pygls": {"lsp.server.app", "lsp.server.server", "lsp.protocol.language_server"},
     "tree_sitter": {"lsp.syntax.tree", "lsp.syntax.parser"},
     "httpx": {"lsp.backend.engine_http", "lsp.backend.remote.remote_http"},
-    "starlette": {"engine.http.routes", "engine.http.responses", "engine.http.leases", "engine.process.server_process"},
+    "starlette": {
+        *("engine.http.routes", "engine.http.route_context", "engine.http.responses", "engine.http.leases"),
+        "engine.process.server_process",
+    },
     "uvicorn": {"engine.http.tcp_guard", "engine.process.server_process"},
     "keyring": {"config.api_keys"},
     "transformers": {"engine.loading.checkpoint"},
