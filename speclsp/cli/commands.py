@@ -100,8 +100,10 @@ def run_engine(options: argparse.Namespace) -> int:
 
             lock = endpoint.inherited(options.lock_fd)
         if options.detached:
-            return daemonize.run_detached(settings, lock, options.tell_fd, options.host, options.port)
-        return daemonize.start_detached(settings, lock, options.host, options.port)
+            return daemonize.run_detached(
+                settings, lock, options.tell_fd, options.host, options.port, options.keep_running
+            )
+        return daemonize.start_detached(settings, lock, options.host, options.port, options.keep_running)
     return shared_engine.run_foreground(settings, options.host, options.port)
 
 

@@ -139,6 +139,7 @@ def stop() -> str | None:
         if number is not None:
             send(engine.pid, number)
         if wait_for_the_end(engine.pid):
+            endpoint.remove(engine.pid)  # left by a killed engine: it is not to be started again as it was
             return freed(engine.pid, status)
     raise EngineError(f"process {engine.pid} does not end: the system may be waiting for its device.")
 

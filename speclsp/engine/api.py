@@ -68,6 +68,7 @@ class Request:
     begin: tuple[int, ...] = ()  # tokens that the completion starts with, from an earlier one's `branches`
     branches: int = 0  # number of likely alternatives to report at each position
     idle: bool = False  # no client waits: it runs while there is no other request, and ends when there is one
+    is_truncated: bool = False  # text of the prompt was left out already, before any was tokenized (truncation.py)
 
     @property
     def greedy(self) -> bool:
@@ -126,7 +127,7 @@ class Start:
     queue_ms: float  # time in the scheduler's queue
     prompt_tokens: int
     cached_tokens: int
-    left_out_tokens: int
+    left_out_tokens: int | None
     prompt_ms: float
 
 
@@ -140,7 +141,9 @@ class Result:
     prompt_tokens: int = 0
     cached_tokens: int = 0  # of the prompt, taken from the KV cache
     prefilled_tokens: int = 0  # of the prompt, computed; fewer than the rest when cancelled
-    left_out_tokens: int = 0  # of the text around the cursor, cut from the prompt because they did not fit
+    # Of the text around the cursor, cut from the prompt because they did not fit. None: more was left out uncounted.
+    left_out_tokens: int | None = 0
+    truncated: bool = False  # some of the text for the prompt did not fit, snippets of other files included
     prompt_ms: float = 0.0  # prefill
     decode_ms: float = 0.0  # all rounds
     ttft_ms: float = 0.0  # from the request to the first round's tokens
@@ -189,6 +192,20 @@ class Completer(Protocol):
     @property
     def passes(self) -> int:
         """Passes so far, of steps that may take several."""
+        ...
+
+    @property
+    def context_tokens(self) -> int:
+        """The most tokens of a prompt and its completion, now; 0: no limit. Less while memory is short."""
+        ...
+
+    @property
+    def trained_tokens(self) -> int:
+        """The context that the model was trained for; 0: unknown."""
+        ...
+
+    def truncate(self, request: Request) -> Request:
+        """The request without text that cannot be used; from any thread, at negligible cost."""
         ...
 
     def complete(self, request: Request, cancel: threading.Event) -> Completion:

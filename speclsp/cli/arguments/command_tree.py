@@ -228,6 +228,7 @@ def _add_engine(tree: Tree) -> None:
     )
     engine.add_argument("--lock-fd", metavar="N", type=int, help=HIDDEN)  # engine.lock, locked by the starter
     engine.add_argument("--tell-fd", metavar="N", type=int, help=HIDDEN)  # a pipe to the starter
+    engine.add_argument("--keep-running", action="store_true", help=HIDDEN)  # with --detach: also without clients
     _add_json(engine, "Print one JSON object; needs status")
     _add_settings(engine)
 

@@ -116,6 +116,18 @@ class CompletionEngine:
         """Steps of prefill so far, of both models: a round may include some for the draft."""
         return sum(decoder.steps_done for decoder in self.decoders())
 
+    @property
+    def context_tokens(self) -> int:
+        return self.prompter.context_tokens
+
+    @property
+    def trained_tokens(self) -> int:
+        return self.card.context_tokens
+
+    def truncate(self, request: Request) -> Request:
+        """See api.Completer."""
+        return self.prompter.truncate(request)
+
     def drop_draft(self) -> None:
         """Release the draft model, between rounds: running completions continue without it."""
         self.draft_decoder = self.fused = None
@@ -183,7 +195,8 @@ class RunningCompletion:
     def __iter__(self) -> Iterator[Piece]:
         began_s = perf_counter()
         prompt, prompter, result = self.prompt, self.engine.prompter, self.result
-        result.prompt_tokens, result.left_out_tokens = len(prompt.ids), len(prompt.left_out)
+        result.prompt_tokens = len(prompt.ids)
+        result.left_out_tokens, result.truncated = prompt.left_out_tokens, prompt.truncated
         text = StopTexts(TextStream(prompter.vocabulary, prompt.heal), self.request.stop)
         likely = LikelyTokens(TextStream(prompter.vocabulary, prompt.heal))
         sampler, branches = self.make_sampler(), None

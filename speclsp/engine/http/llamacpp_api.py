@@ -22,7 +22,7 @@ def infill(body: bytes, config: Config) -> ParsedRequest:
     fields = json_fields.read(body)
     if not any(map(fields.has, ("input_prefix", "input_suffix", "prompt"))):
         raise InputError("the body has no input_prefix, prompt or input_suffix: send the text around the cursor.")
-    extra = fields.objects("input_extra")
+    extra = fields.objects("input_extra", most=config.engine.context_tokens)  # the last are the most relevant
     return to_request(
         fields,
         config,
@@ -145,7 +145,7 @@ def final_json(parsed: ParsedRequest, index: int, result: Result, pair: str, que
         "tokens_predicted": len(result.tokens),
         "tokens_evaluated": result.prompt_tokens,
         "tokens_cached": result.prompt_tokens + len(result.tokens),
-        "truncated": False,
+        "truncated": result.truncated,
         "has_new_line": "\n" in text,
         "generation_settings": settings_json(parsed),
         **json_fields.costs_json([result], queue_ms),
@@ -233,7 +233,7 @@ def select_fields(answer: Json, paths: Sequence[str]) -> Json:
     selected: Json = {}
     for path in paths:
         value: object = answer
-        for step in path.split("/"):
+        for step in path.split("/", json_fields.MAX_PATH_STEPS):
             value = value.get(step) if isinstance(value, dict) else None
         if value is not None:
             selected[path] = value
@@ -243,35 +243,33 @@ def select_fields(answer: Json, paths: Sequence[str]) -> Json:
 # ── slots and properties ─────────────────────────────────────────────────────────────────────────────────
 
 
-def slots_json(config: Config, running: int) -> list[Json]:
+def slots_json(config: Config, context_tokens: int, running: int) -> list[Json]:
     """GET /slots: one slot for each completion under way, and one when there is none. No text is shown."""
-    shared: Json = {"n_ctx": config.engine.context_tokens, "speculative": config.engine.speculative_decoding}
+    shared: Json = {"n_ctx": context_tokens, "speculative": config.engine.speculative_decoding}
     return [{"id": number, **shared, "is_processing": number < running} for number in range(max(1, running))]
 
 
-def props_json(config: Config, pair: str, target: str, running: int, asleep: bool) -> Json:
-    """GET /props."""
-    slots = slots_json(config, running)
-    defaults: Json = {
-        "n_predict": json_fields.MAX_TOKENS,
-        "temperature": 0.0,
-        "top_k": TOP_K,
-        "top_p": TOP_P,
+def props_json(config: Config, context_tokens: int, pair: str, running: int, asleep: bool) -> Json:
+    """GET /props. Without those of llama.cpp's fields that have no true value here, such as model_path."""
+    slots = slots_json(config, context_tokens, running)
+    defaults = infill(b'{"prompt": ""}', config)
+    request = defaults.request
+    params: Json = {
+        "n_predict": request.max_tokens,
+        "temperature": request.temperature,
+        "top_k": request.top_k,
+        "top_p": request.top_p,
         "seed": json_fields.RANDOM_SEED,
-        "stop": [],
-        "ignore_eos": False,
-        "stream": False,
-        "n_probs": 0,
+        "stop": list(request.stop),
+        "ignore_eos": request.ignore_eos,
+        "stream": defaults.stream,
+        "n_probs": request.logprobs or 0,
     }
     return {
-        "default_generation_settings": {**slots[0], "params": defaults},
+        "default_generation_settings": {**slots[0], "params": params},
         "total_slots": len(slots),
         "model_alias": pair,
-        "model_path": target,
         "modalities": {"vision": False, "audio": False},
-        "chat_template": "",
-        "bos_token": "",
-        "eos_token": "",
         "build_info": f"speclsp-{__version__}",
         "is_sleeping": asleep,
     }

@@ -216,6 +216,53 @@ def test_any_body_is_parsed_or_refused_in_one_short_line(body: dict[str, Any]):
             assert all(request.stop)
 
 
+strings = st.text(st.sampled_from('\\\\",[{a'), max_size=8)  # what could be taken for structure
+nested = st.recursive(
+    st.integers() | strings, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(strings, inner, max_size=4)
+)
+
+
+def values_in(value: Any) -> tuple[int, int]:
+    """(values, and lists and objects that are empty)."""
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    counts = [values_in(item) for item in inner]
+    is_empty = isinstance(value, dict | list) and not inner
+    return 1 + sum(values for values, _ in counts), is_empty + sum(empty for _, empty in counts)
+
+
+@given(value=nested, most=st.integers(1, 40))
+def test_the_values_of_a_body_are_counted_without_parsing_it(value: Any, most: int):
+    """The root has no separator before it, and an empty list has one without a value after it."""
+    values, empty = values_in(value)
+    assert json_fields.has_more_values(json.dumps(value).encode(), most) == (values - 1 + empty > most)
+
+
+def test_a_body_of_too_many_values_is_refused_and_a_text_that_looks_like_them_is_not():
+    with pytest.raises(InputError, match="more than 100000 values"):
+        infill(stop=[0] * 100_001)
+    assert infill(prompt="[],{}," * 100_000).line_prefix
+
+
+@given(count=st.integers(0, 30))
+def test_only_the_last_snippets_that_can_fit_are_read(count: int):
+    """Each takes a token; the most relevant are last."""
+    config = Config(engine=EngineConfig(context_tokens=256))
+    extra = [{"text": str(number)} for number in range(240 + count)]
+    body = json.dumps({"prompt": "", "input_extra": extra}).encode()
+    request = llamacpp_api.infill(body, config).request
+    assert [item.text for item in request.extra] == [item["text"] for item in extra][-256:]
+
+
+def test_a_path_of_very_many_steps_names_no_field():
+    assert llamacpp_api.select_fields({"a": {"b": 1}}, ["a/b", "/" * 10**6, "a/b/c"]) == {"a/b": 1}
+
+
+def test_a_long_prompt_is_not_repeated_in_each_answer():
+    assert openai_api.completions(json.dumps({"prompt": "x" * 65_536, "echo": True}).encode(), CONFIG).echo
+    with pytest.raises(InputError, match="echo is true: expected false with a prompt of more than 65536 characters"):
+        openai(prompt="x" * 65_537, echo=True)
+
+
 @given(body=st.binary(max_size=40))
 def test_bytes_that_are_not_json_are_refused(body: bytes):
     try:

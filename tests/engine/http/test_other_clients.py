@@ -23,11 +23,13 @@ import openai
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.engine.engine_process import events
 from support.engine.tcp_engine import TcpEngine
 from support.waiting import wait_until
 
 from speclsp.lsp.backend.infill_codec import parse_piece, request_body, route
 from speclsp.lsp.backend.types import FimRequest
+from speclsp.weights import cards
 
 PEERS = Path(__file__).parent / "peers"
 EMPTY = "e3b0c442"  # first digits of sha256("")
@@ -589,10 +591,51 @@ def test_props_and_slots_have_llama_cpp_s_shapes_and_contain_no_text(engine: Tcp
     props, slots = engine.http.get("/props").json(), engine.http.get("/slots").json()
     settings = props["default_generation_settings"]
     assert (settings["n_ctx"], settings["params"]["n_predict"]) == (2048, 64)
-    assert (props["total_slots"], props["model_alias"], props["chat_template"]) == (1, "echo", "")
+    assert (props["total_slots"], props["model_alias"]) == (1, "echo")
+    untrue = {"model_path", "chat_template", "bos_token", "eos_token"}  # none has a value here
+    assert not untrue & props.keys()
     assert isinstance(props["build_info"], str)
     assert [(slot["id"], slot["is_processing"]) for slot in slots] == [(0, False)]
     assert "SECRET" not in json.dumps([props, slots])
+
+
+def test_the_context_lengths_are_those_of_the_model_and_of_the_settings(tiny: TcpEngine, engine: TcpEngine):
+    (model,) = tiny.http.get("/v1/models").json()["data"]
+    assert (model["max_model_len"], model["meta"]["n_ctx"]) == (2048, 2048)
+    assert model["meta"]["n_ctx_train"] == cards.load("tiny").context_tokens != 2048
+    (echo,) = engine.http.get("/v1/models").json()["data"]
+    assert "n_ctx_train" not in echo["meta"], "nothing was trained"
+
+
+LONG = "def add(a, b):\n    return a + b\n\n\n"
+
+
+@pytest.mark.parametrize("times", [400, 20_000])
+def test_a_prompt_that_does_not_fit_is_reported_as_truncated_by_each_api(tiny: TcpEngine, times: int):
+    """Of 20,000 functions, most are left out before any token is counted."""
+    text, few = LONG * times, {"n_predict": 2}
+    answers = [
+        tiny.post("/completion", prompt=text, **few),
+        tiny.post("/completion", prompt=text, response_fields=["truncated", "tokens_evaluated"], **few),
+        tiny.post("/infill", input_prefix=text, prompt="x = ", **few),
+        tiny.post("/infill", input_suffix=text, prompt="x = ", **few),
+        tiny.post("/infill", input_extra=[{"filename": "a.py", "text": text}], prompt="x = ", **few),
+        tiny.post("/v1/completions", prompt=text, max_tokens=2),
+        tiny.post("/v1/completions", prompt="x = ", suffix=text, max_tokens=2),
+    ]
+    assert [answer.json().get("truncated") for answer in answers] == [True] * 7
+    assert answers[1].json()["tokens_evaluated"] < 2048
+    assert "truncated" not in tiny.post("/v1/completions", prompt=LONG, max_tokens=2).json()
+    assert tiny.post("/completion", prompt=LONG, n_predict=2).json()["truncated"] is False
+
+
+def test_tokens_that_were_left_out_are_counted_only_where_they_were_made(tiny: TcpEngine):
+    body = {"prompt": "x = ", "n_predict": 2, "stream": True}
+    for times, counted in ((1, 0), (400, True), (20_000, None)):
+        reply = tiny.post("/infill", input_prefix=LONG * times, **body)
+        start = next(event["start"] for event in events(reply) if "start" in event)
+        left_out = start.get("left_out_tokens")
+        assert left_out == counted if counted is not True else left_out > 0
 
 
 def test_health_without_a_token_returns_no_more_than_llama_cpp(engine: TcpEngine):

@@ -209,6 +209,7 @@ from speclsp.engine.api import Piece
 from speclsp.engine.api import Result
 class Alone:
     pair, target, draft, device = "big", "big (int8)", "small", "cpu"
+    def truncate(self, request): return request
     def complete(self, request, cancel): return Answer()
 class Answer:
     result = Result(text="abc", tokens=[1], stop_type="eos", draft_only=True)
@@ -241,6 +242,7 @@ from speclsp.engine.api import Piece
 from speclsp.engine.api import Result
 class Coder:
     pair, target, draft, device = "coder", "coder", "", "cpu"
+    def truncate(self, request): return request
     def complete(self, request, cancel): return Answer(request, cancel)
 class Answer:
     def __init__(self, request, cancel): self.request, self.cancel, self.result = request, cancel, Result()
