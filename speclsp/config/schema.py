@@ -182,7 +182,7 @@ class CompletionConfig:
         "Whether suggestions have several lines.",
         choices=("auto", "never", "always"),
         choice_meanings=(
-            "Several lines where a block opens.",
+            "Several lines where a block opens. Elsewhere, sure lines join the first one later.",
             "One line at most.",
             "Several lines everywhere.",
         ),
@@ -200,7 +200,7 @@ class CompletionConfig:
         0, "Delay (ms) after the last key press before a suggestion is requested.", low=0, high=10_000
     )
     prefetch_next: bool = setting(
-        True, "Compute the following suggestion in advance, so that it appears at once after an accept.", advanced=True
+        True, "Compute in advance what follows the shown suggestion: further lines, and the next one.", advanced=True
     )
     show_in_menu: bool = setting(
         False, "List the suggestion in the completion menu too, for editors without inline completion."

@@ -38,6 +38,12 @@ export interface Place {
   character: number;
 }
 
+/** speclsp/suggestionGrew: further lines have joined the suggestion of a request. */
+export interface SuggestionGrew {
+  textDocument: { uri: string; version: number };
+  position: Place;
+}
+
 /** One edit of the reply to speclsp/nextEdit. */
 export interface NextEdit {
   id: string;

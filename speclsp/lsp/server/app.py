@@ -25,7 +25,7 @@ from speclsp.lsp.next_edit import wire
 from speclsp.lsp.protocol.language_server import serve
 from speclsp.lsp.server import handlers
 from speclsp.lsp.server.completion_menu import OPTIONS, CompletionMenu
-from speclsp.lsp.server.custom_requests import DID_FOCUS, HERE, PAIRS, RETRY
+from speclsp.lsp.server.custom_requests import DID_FOCUS, HERE, PAIRS, RETRY, SUGGESTION_GREW, grown_params
 from speclsp.lsp.server.explain import EXPLAIN, ExplainRecorder
 from speclsp.lsp.server.handlers import App
 from speclsp.lsp.server.progress_bar import ProgressBar
@@ -147,6 +147,8 @@ async def start(app: App) -> None:
         server.ignore_files,
     )
     server.session.pipeline.client_outdents = server.client_outdents
+    if server.client_follows_growth:
+        server.session.on_grown = lambda request: server.protocol.notify(SUGGESTION_GREW, grown_params(request))
     server.publish_status()
     follow_recent_edits(app)
     app.index = IndexSupervisor(server.workspace_documents, lambda: server.is_remote)

@@ -70,7 +70,8 @@ def initialize(app: App, params: types.InitializeParams) -> None:
     if options is not None:
         server.apply_settings(AT_START, options)
     server.client_name = str(client.get("name") or "") if isinstance(client, Mapping) else ""
-    server.client_outdents = custom_requests.client_outdents(raw)
+    server.client_outdents = custom_requests.client_supports(custom_requests.OUTDENT, raw)
+    server.client_follows_growth = custom_requests.client_supports(custom_requests.GROWTH, raw)
     server.client_has_folders = bool(params.workspace_folders)
     app.menu.announce(raw)
     if server.protocol.utf16_only or speaks_copilot(options):

@@ -218,10 +218,17 @@ function M.config()
         params.initializationOptions =
           vim.tbl_deep_extend("force", params.initializationOptions or {}, options.now.settings)
       end
+      if options.now.ui == "own" then -- Neovim's own client cannot repeat a request without hiding its suggestion
+        local ours = { experimental = { speclsp = { suggestionGrew = true } } }
+        params.capabilities = vim.tbl_deep_extend("force", params.capabilities, ours)
+      end
     end,
     handlers = {
       ["speclsp/status"] = function(_, status, context)
         require("speclsp.status").receive(context.client_id, status)
+      end,
+      ["speclsp/suggestionGrew"] = function(_, place, context)
+        require("speclsp.suggest").grew(context.client_id, place)
       end,
     },
   }
