@@ -113,6 +113,7 @@ class BackendCompleter:
 
     step_ms = 0.0
     passes = 0
+    context_tokens = trained_tokens = 0  # unknown: the other process truncates
 
     def __init__(self, backend: BlockingBackend) -> None:
         self._backend = backend
