@@ -113,7 +113,7 @@ class BackendCompleter:
 
     step_ms = 0.0
     passes = 0
-    context_tokens = trained_tokens = 0  # unknown: the other process truncates
+    context_tokens = trained_tokens = 0  # unknown
 
     def __init__(self, backend: BlockingBackend) -> None:
         self._backend = backend
@@ -133,6 +133,10 @@ class BackendCompleter:
     @property
     def device(self) -> str:
         return self._backend.status.device
+
+    def truncate(self, request: Request) -> Request:
+        """The request itself: the other process truncates it."""
+        return request
 
     def complete(self, request: Request, cancel: threading.Event) -> BackendCompletion:
         """Start a completion; it is sent when its first piece is read."""
