@@ -79,7 +79,7 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
     yield of_settings(problems)
     yield from places()
     yield shared_engine()
-    if config.nextEdit.enabled:
+    if config.next_edit.enabled:
         yield from copilot_servers()
     if any(check.status == FAIL for check in packages):
         return
@@ -190,7 +190,7 @@ def copilot_servers() -> Iterator[DoctorCheck]:
                 name="next edit",
                 status=WARN,
                 found=f"{COPILOT_SERVER} runs too (process {process.info['pid']}): both show next edits in one buffer",
-                fix="turn off one of them: `speclsp config set nextEdit.enabled false`, or the Copilot client",
+                fix="turn off one of them: `speclsp config set next_edit.enabled false`, or the Copilot client",
             )
             return
 
