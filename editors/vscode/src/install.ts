@@ -8,7 +8,7 @@ import { run } from "./processes";
 const CHOOSE = "Choose Existing...";
 const LEARN = "Learn More";
 const FIRST_RUN =
-  "speclsp needs its local server (about 1.5 GB on disk with PyTorch; more with an NVIDIA GPU). Install it now?";
+  "speclsp needs its local server (1.1 to 1.4 GB on disk with PyTorch; 6 GB with an NVIDIA GPU). Install it now?";
 
 /**
  * Offer to install, to choose a program or to open the walkthrough. Not modal, and once per window. A missing server is

@@ -100,7 +100,7 @@ test("a machine without a GPU gets PyTorch's CPU build, and uv is asked to choos
   const source = { server: "/e/s.tar.gz" };
   const uv = await findInstallMethod(machine, source, only("/usr/bin/uv"), yes, no);
   assert.ok(uv?.steps[0]?.includes("--torch-backend=auto"));
-  const [older, plain] = (uv.fallbacks ?? []).map((steps) => steps.flat().join(" "));
+  const [older, plain] = (uv?.fallbacks ?? []).map((steps) => steps.flat().join(" "));
   assert.match(older ?? "", /--extra-index-url https:\/\/download.pytorch.org\/whl\/cpu /, "for a uv without the flag");
   assert.doesNotMatch(plain ?? "", /torch/, "where that index cannot be reached");
   const withGpu = await findInstallMethod(machine, source, only("/usr/bin/uv"), yes, yes);
