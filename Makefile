@@ -8,7 +8,10 @@ PYTHON ?= python3
 PAIR   ?= auto
 BIN    := .venv/bin
 BENCH  := $(BIN)/python -m benchmarks
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
+# Without an NVIDIA driver, PyTorch is the CPU build of its own index: 0.7 GB on disk instead of several. An index that
+# cannot be reached is a warning, and pip takes the build of the package index.
+TORCH  := $(if $(wildcard /proc/driver/nvidia/version),,--extra-index-url https://download.pytorch.org/whl/cpu --retries 1)
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt $(TORCH)
 TEST_PAIR := qwen2.5-coder-0.5b-instruct
 LARGE_PAIR := qwen2.5-coder-1.5b-instruct
 QUICK := build/bench-quick

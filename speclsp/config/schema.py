@@ -251,14 +251,14 @@ class ContextConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextEditConfig:
-    """Settings of next edits. The section has the name that other editors' clients use."""
+    """Settings of next edits."""
 
     enabled: bool = setting(
         True, "Suggest the next edit elsewhere in the file, learned from the last edits (docs/next-edit.md)."
     )
 
     def __post_init__(self) -> None:
-        check(self, "nextEdit.")
+        check(self, "next_edit.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,7 +334,7 @@ class Config:
     engine: EngineConfig = field(default_factory=EngineConfig)
     completion: CompletionConfig = field(default_factory=CompletionConfig)
     context: ContextConfig = field(default_factory=ContextConfig)
-    nextEdit: NextEditConfig = field(default_factory=NextEditConfig)
+    next_edit: NextEditConfig = field(default_factory=NextEditConfig)
     stats: StatsConfig = field(default_factory=StatsConfig)
     echo: EchoConfig = field(default_factory=EchoConfig)
     remote: RemoteConfig = field(default_factory=RemoteConfig)
@@ -361,7 +361,7 @@ GROUPS: Mapping[str, str] = {  # {section: heading}, in the order of docs and ed
     "": "Model",
     "completion": "Completion",
     "context": "Context",
-    "nextEdit": "Next edit",
+    "next_edit": "Next edit",
     "remote": "Remote server",
     "stats": "Privacy",
     "engine": "Engine",

@@ -91,8 +91,6 @@ def in_words(status: Mapping[str, Any]) -> str:
     drafted = f", draft model {status['draft']}" if status.get("draft") else ""
     models = f" ({status['target']}{drafted}, on {status['device']})" if status.get("target") else ""
     lines += [f"model     {status['pair'] or 'auto'}{models}"]
-    if status.get("reason"):
-        lines += [f"reason    {status['reason']}"]
     gpu = f", {status['gpu_mib']} MiB of GPU memory" if "gpu_mib" in status else ""
     reduced = f" ({status['memory']})" if status.get("memory", "full") != "full" else ""
     lines += [f"memory    {status.get('rss_mib', 0)} MiB{gpu}{reduced}"]

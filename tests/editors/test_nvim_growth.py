@@ -35,7 +35,7 @@ require('speclsp').setup({{ cmd = {{ {command} }} }})
 def neovim(request: pytest.FixtureRequest, installed: Callable[[str], Path], tmp_path: Path) -> Iterator[Neovim]:
     home = tmp_path
     (home / "script.json").write_text(json.dumps({"document": BODY, "round_s": ROUND_S}))
-    options = ["--set", "context.index_workspace=false", "--set", "nextEdit.enabled=false"]
+    options = ["--set", "context.index_workspace=false", "--set", "next_edit.enabled=false"]
     words = [sys.executable, scripted_engine.__file__, home / "script.json", "lsp", *options]
     command = ", ".join(f"'{word}'" for word in words)
     (home / "init.lua").write_text(INIT.format(plugin=ROOT / "editors/nvim", command=command))

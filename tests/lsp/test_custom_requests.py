@@ -147,7 +147,7 @@ def scripted(tmp_path: Path, capabilities: dict[str, object], round_s: float = 0
     script.write_text(json.dumps({"document": BODY, "round_s": round_s}), encoding="utf-8")
     tests = Path(support.__file__).parents[1]
     command = [sys.executable, str(tests / "support/lsp/scripted_engine.py"), str(script), "lsp"]
-    settings = ["--set", "context.index_workspace=false", "--set", "nextEdit.enabled=false"]
+    settings = ["--set", "context.index_workspace=false", "--set", "next_edit.enabled=false"]
     with Client([*command, "--stdio", *settings], {"PYTHONPATH": f"{lsp_client.ROOT}{os.pathsep}{tests}"}) as client:
         client.initialize(capabilities)
         assert client.wait_for(lambda: "ready" in [params["state"] for params in sent(client, "speclsp/status")])

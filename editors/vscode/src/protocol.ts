@@ -21,7 +21,7 @@ export interface Status {
   memory?: string; // "full", or the part that was freed
   trigger?: "automatic" | "manual"; // completion.trigger
   show_latency?: boolean; // completion.show_latency
-  next_edit?: boolean; // nextEdit.enabled
+  next_edit?: boolean; // next_edit.enabled
   problems: string[];
 }
 

@@ -71,7 +71,7 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
     yield from guarded("settings", partial(of_settings, problems))
     yield from places()
     yield from guarded("shared", shared_engine)
-    if config.nextEdit.enabled:
+    if config.next_edit.enabled:
         yield from guarded("next edit", copilot_servers)
     lost = {check.name for check in packages if check.status == FAIL}
     if "tree-sitter" not in lost:
@@ -203,7 +203,7 @@ def copilot_servers() -> Iterator[DoctorCheck]:
                 name="next edit",
                 status=WARN,
                 found=f"{COPILOT_SERVER} runs too (process {process.info['pid']}): both show next edits in one buffer",
-                fix="turn off one of them: `speclsp config set nextEdit.enabled false`, or the Copilot client",
+                fix="turn off one of them: `speclsp config set next_edit.enabled false`, or the Copilot client",
             )
             return
 

@@ -223,7 +223,7 @@ class CompletionServer(SpecLanguageServer):
             "last_reason_meaning": meaning(self.last_reason),
             "trigger": self.config.completion.trigger,
             "show_latency": self.config.completion.show_latency,
-            "next_edit": self.config.nextEdit.enabled,
+            "next_edit": self.config.next_edit.enabled,
             "problems": self._all_problems(),
             "log": str(self.log_path or ""),
         }

@@ -34,7 +34,7 @@ def window(studio: Studio) -> Iterator[Window]:
     tap = shlex.join([sys.executable, str(ROOT / "tests/support/editors/lsp_tap.py")])
     words = shlex.join([sys.executable, scripted_engine.__file__, str(root / "script.json")])
     path = shlex.quote(os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
-    command = f'{tap} "{studio.server.logs}/$$.jsonl" {words} "$@" --set nextEdit.enabled=false'
+    command = f'{tap} "{studio.server.logs}/$$.jsonl" {words} "$@" --set next_edit.enabled=false'
     program.write_text(f"#!/bin/sh\nPYTHONPATH={path} exec {command}\n")
     program.chmod(0o755)
     studio.server.settings({"speclsp.server.command": str(program)})

@@ -149,8 +149,11 @@ local function ask(client, kind, step, on_empty)
       return -- a newer request was sent, or this one was cancelled
     end
     pending = nil
+    if err or not same(request, cursor_place()) then -- first: the buffer may have been wiped
+      return
+    end
     local state = enabled.state(request.buf, kind == INVOKED)
-    if err or state == "shut" or not same(request, cursor_place()) then
+    if state == "shut" then
       return
     end
     local first = step and current and current.suggestions[current.index] or nil
