@@ -102,7 +102,7 @@ class EngineConfig:
     )
     draft: bool = setting(True, "Use a draft model when it makes decoding faster.", advanced=True)
     threads: int = setting(
-        0, "Number of CPU threads. 0 is one for each physical core.", advanced=True, low=0, high=1024
+        0, "Number of CPU threads. 0 is one for each usable physical core.", advanced=True, low=0, high=1024
     )
     auto_model_ms: int = setting(
         250,

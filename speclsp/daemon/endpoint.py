@@ -55,6 +55,7 @@ class EngineEndpoint:
     version: str = __version__
     pair: str = ""  # the setting as it was written: a name, or "auto"
     settings: Mapping[str, object] = field(default_factory=dict)  # restart_settings(config) it was started with
+    start_flags: tuple[str, ...] = ()  # of `speclsp engine`: they start it again as it was, with its port
 
 
 def restart_settings(settings: Config) -> dict[str, object]:
@@ -90,13 +91,13 @@ def differences(engine: EngineEndpoint, settings: Config, running_pair: str = ""
 
 
 def state_path() -> Path:
-    """engine.json. Raises SpeclspError when there is no private directory for it."""
-    return config.runtime_dir() / "engine.json"
+    """engine.json. Raises SpeclspError when the place of its directory is taken."""
+    return config.runtime_path() / "engine.json"
 
 
 def lock_path() -> Path:
     """engine.lock. Raises SpeclspError."""
-    return config.runtime_dir() / "engine.lock"
+    return config.runtime_path() / "engine.lock"
 
 
 def find() -> EngineEndpoint | None:
@@ -105,6 +106,12 @@ def find() -> EngineEndpoint | None:
     The engine may have been killed since. Another process cannot listen on its socket then, but it can on its port: so
     an engine on a port counts only while the lock is locked. Raises EngineError: the file is not a private one.
     """
+    engine = read()
+    return engine if engine is not None and (engine.socket or is_locked()) else None
+
+
+def read() -> EngineEndpoint | None:
+    """The content of engine.json, also of an engine that was killed; None without a valid file. Raises EngineError."""
     path = state_path()
     try:
         handle = os.open(path, os.O_RDONLY | NO_LINK_FLAGS)
@@ -117,8 +124,7 @@ def find() -> EngineEndpoint | None:
         text = os.read(handle, LONGEST_STATE_BYTES)
     finally:
         os.close(handle)
-    engine = _parse(text)
-    return engine if engine is not None and (engine.socket or is_locked()) else None
+    return _parse(text)
 
 
 def _parse(text: bytes) -> EngineEndpoint | None:
@@ -126,10 +132,10 @@ def _parse(text: bytes) -> EngineEndpoint | None:
     try:
         fields = json.loads(text)
         known = {name: fields[name] for name in EngineEndpoint.__dataclass_fields__ if name in fields}
-        engine = EngineEndpoint(**known)
+        engine = EngineEndpoint(**known | {"start_flags": tuple(known.get("start_flags", ()))})
     except (ValueError, TypeError):
         return None
-    texts = (engine.socket, engine.token, engine.version, engine.pair)
+    texts = (engine.socket, engine.token, engine.version, engine.pair, *engine.start_flags)
     numbers = (engine.pid, engine.port)
     valid = all(isinstance(text, str) for text in texts) and all(type(number) is int for number in numbers)
     return engine if valid and isinstance(engine.settings, dict) else None
@@ -137,7 +143,7 @@ def _parse(text: bytes) -> EngineEndpoint | None:
 
 def write(engine: EngineEndpoint) -> None:
     """Replace engine.json in one step. Raises EngineError, SpeclspError."""
-    path = state_path()
+    path = config.runtime_dir() / state_path().name
     with contextlib.suppress(FileNotFoundError):
         private_files.check_private(path, path.lstat())
     try:
@@ -163,10 +169,17 @@ def try_lock() -> int | None:
     The caller keeps the handle or passes it to the engine it starts (`pass_fds`). Raises EngineError: the lock file is
     not this user's private file.
     """
-    path = lock_path()
+    path = config.runtime_dir() / lock_path().name
+    return _try_lock(path, os.O_CREAT)
+
+
+def _try_lock(path: Path, more_flags: int) -> int | None:
+    """As `try_lock`. Raises FileNotFoundError: there is no lock file, and `more_flags` make none."""
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK_FLAGS, 0o600)
+        handle = os.open(path, os.O_RDWR | more_flags | NO_LINK_FLAGS, 0o600)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not more_flags:
+            raise
         raise EngineError(f"{path} cannot be opened: {reason(error)}. Remove it.") from error
     try:
         private_files.check_private(path, os.fstat(handle))
@@ -180,8 +193,11 @@ def try_lock() -> int | None:
 
 
 def is_locked() -> bool:
-    """True while an engine runs or starts. Raises EngineError: the lock file is not this user's private file."""
-    handle = try_lock()
+    """True while an engine runs or starts. Makes no file. Raises EngineError: the lock file is not a private one."""
+    try:
+        handle = _try_lock(lock_path(), 0)
+    except FileNotFoundError:
+        return False
     if handle is not None:
         os.close(handle)
     return handle is None

@@ -151,6 +151,9 @@ def _add_complete(tree: Tree) -> None:
     complete.add_argument(
         "--no-speculation", action="store_true", help="Decode without speculation; the text is the same"
     )
+    complete.add_argument(
+        "--own-engine", action="store_true", help="Load the model in this process; leave the shared engine alone"
+    )
     _add_json(complete)
     _add_settings(complete)
 
@@ -225,6 +228,7 @@ def _add_engine(tree: Tree) -> None:
     )
     engine.add_argument("--lock-fd", metavar="N", type=int, help=HIDDEN)  # engine.lock, locked by the starter
     engine.add_argument("--tell-fd", metavar="N", type=int, help=HIDDEN)  # a pipe to the starter
+    engine.add_argument("--keep-running", action="store_true", help=HIDDEN)  # with --detach: also without clients
     _add_json(engine, "Print one JSON object; needs status")
     _add_settings(engine)
 

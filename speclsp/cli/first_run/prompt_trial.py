@@ -100,7 +100,7 @@ def measure(engine: CompletionEngine, bar: ProgressLine) -> Scores:
         for number, place in enumerate(places()):
             if monotonic() - began_s > BUDGET_S:
                 break
-            bar.step(number / PLACES, "comparing prompt orders")
+            bar.long_step(number / PLACES, "comparing prompt orders")
             for style, prompter in prompters.items():
                 engine.prompter = prompter
                 pieces = engine.complete(place.request, threading.Event())

@@ -44,6 +44,7 @@ def infill_body(request: FimRequest) -> dict[str, object]:
         **({"begin": list(request.begin)} if request.begin else {}),
         **({"n_branches": request.branches} if request.branches else {}),
         **({"idle": True} if request.idle else {}),
+        **({} if request.speculate else {"speculation": {"enabled": False}}),
     }
 
 
@@ -68,6 +69,7 @@ def _parse_round(event: Mapping[str, Any]) -> StreamPiece:
         source=str(round_facts.get("source") or ""),
         drafted=int(round_facts.get("drafted") or 0),
         accepted=int(round_facts.get("accepted") or 0),
+        accepted_chars=int(round_facts.get("accepted_chars") or 0),
         ms=float(round_facts.get("ms") or 0.0),
         logprobs=_parse_logprobs(round_facts.get("characters") or (), round_facts.get("logprobs") or ()),
         ids=tuple(map(_require_int, tokens or ())) if branches is not None else (),

@@ -88,7 +88,7 @@ def main(
     path = open_language_server_log()
     log.info("speclsp %s starts", __version__)
     server = compose(config, problems, trace).server
-    server.protocol.utf16_only = copilot
+    server.protocol.utf16_only, server.log_path = copilot, path
     if path is None:
         server.problems["log"] = [f"no log: {settings.log_dir()} cannot be written."]
     return serve(server, on_exit=server.end, pipes=pipes)

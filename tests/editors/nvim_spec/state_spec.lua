@@ -137,6 +137,18 @@ specs["the status line tells of loading, thinking, the last answer and errors"] 
   equal(n:lua("return require('speclsp').statusline()"), "")
 end
 
+specs["the log is the file that the server reported"] = function(n)
+  n:open()
+  local function path()
+    return n:lua("return require('speclsp.command').log_path()")
+  end
+  equal(path():match("/speclsp/[%w/]*lsp%.log$") ~= nil, true)
+  n:lua("fake.status(...)", { log = "/elsewhere/lsp.log" })
+  equal(path(), "/elsewhere/lsp.log")
+  n:lua("fake.status(...)", { log = "" })
+  equal(path(), "/elsewhere/lsp.log")
+end
+
 specs["the status names the engine's users and the host that receives the code"] = function(n)
   n:open()
   local function engine(status)

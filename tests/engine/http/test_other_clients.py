@@ -21,11 +21,15 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.engine.engine_process import events
 from support.engine.tcp_engine import TcpEngine
 from support.waiting import wait_until
 
 from speclsp.lsp.backend.infill_codec import parse_piece, request_body, route
 from speclsp.lsp.backend.types import FimRequest
+from speclsp.weights import cards
 
 PEERS = Path(__file__).parent / "peers"
 EMPTY = "e3b0c442"  # first digits of sha256("")
@@ -436,6 +440,95 @@ def test_llama_cpp_s_n_probs_give_the_same_probabilities(tiny: TcpEngine):
         assert len(entry["top_logprobs"]) == 2
 
 
+# Fields that ask for figures or for another form of the answer, with values for each.
+FIGURES: dict[str, dict[str, list[Any]]] = {
+    "/completion": {
+        "n_probs": [1, 20],
+        "round_logprobs": [True],
+        "n_branches": [1, 8],
+        "stream": [True],
+        "response_fields": [["content", "completion_probabilities", "timings/prompt_n"]],
+        "timings_per_token": [True],
+        "return_tokens": [True],
+        "return_progress": [True],
+        "post_sampling_probs": [False],
+        "verbose": [True],
+        "cache_prompt": [False],
+    },
+    "/v1/completions": {
+        "logprobs": [0, 1, 20],
+        "stream": [True],
+        "stream_options": [{"include_usage": True}],
+        "echo": [True],
+        "user": ["me"],
+        "model": ["other"],
+        "verbose": [True],
+        "timings_per_token": [True],
+    },
+}
+FIGURES["/infill"] = FIGURES["/completion"]
+LINES = [CODE, "def add(a, b):\n    retu", "x = [1,", 'name = "é', ""]
+SETTINGS = [{}, {"temperature": 0.9, "seed": 7}, {"stop": ["\n"]}, {"ignore_eos": True}, {"temperature": 1e-9}]
+
+
+def text_and_tokens(reply: httpx.Response, prompt: str) -> tuple[str, str | None]:
+    """An answer's text without an echoed prompt, and the joined texts of the tokens it has figures for, if any."""
+    streamed = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
+    text, tokens = "", None
+    for part in streamed or [reply.json()]:
+        choices = part.get("choices", [part])
+        for choice in choices:
+            text += choice.get("text") or choice.get("content") or ""
+            likely = (choice.get("logprobs") or {}).get("tokens")
+            entries = choice.get("completion_probabilities")
+            likely = [entry["token"] for entry in entries] if entries is not None else likely
+            if likely is not None:
+                tokens = (tokens or "") + "".join(likely)
+    return text.removeprefix(prompt), tokens
+
+
+@pytest.mark.parametrize("path", FIGURES)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_no_request_for_figures_changes_the_text(tiny: TcpEngine, path: str, data: st.DataObject):
+    line, setting = data.draw(st.sampled_from(LINES)), data.draw(st.sampled_from(SETTINGS))
+    names = data.draw(st.lists(st.sampled_from(sorted(FIGURES[path])), min_size=1, max_size=4, unique=True))
+    figures = {name: data.draw(st.sampled_from(FIGURES[path][name])) for name in names}
+    if "logprobs" in figures:
+        figures.pop("echo", None)  # refused together
+    body = {"prompt": line, "max_tokens": 10} | setting
+    plain, _ = text_and_tokens(tiny.post(path, **body), "")
+    reply = tiny.post(path, **body, **figures)
+    assert reply.status_code == 200, reply.text
+    text, tokens = text_and_tokens(reply, line if figures.get("echo") else "")
+    assert text == plain
+    if "n_probs" in figures or "logprobs" in figures:
+        assert tokens == text
+
+
+def test_log_probabilities_are_finite_numbers_where_few_tokens_spell_the_typed_text(tiny: TcpEngine):
+    for path, name in (("/completion", "n_probs"), ("/v1/completions", "logprobs")):
+        answer = tiny.post(path, prompt="def add(a, b):\n    retu", max_tokens=3, **{name: 20}).text
+        assert not {"Infinity", "NaN"} & set(re.findall(r"\w+", answer))
+
+
+def test_sampling_without_a_seed_differs_from_request_to_request_and_its_seed_repeats_it(tiny: TcpEngine):
+    body = {"prompt": CODE, "n_predict": 12, "temperature": 1.5}
+    answers = [tiny.post("/completion", **body).json() for _ in range(6)]
+    assert len({answer["content"] for answer in answers}) > 1
+    for answer in answers:
+        again = tiny.post("/completion", **body, seed=answer["generation_settings"]["seed"]).json()
+        assert again["content"] == answer["content"]
+
+
+@pytest.mark.parametrize("sampling", ["coupled", "rejection"])
+def test_a_tiny_temperature_gives_the_greedy_text(tiny: TcpEngine, sampling: str):
+    greedy = tiny.post("/completion", prompt=CODE, n_predict=10).json()["content"]
+    for temperature in (1e-40, 1e-310, 9e-6):
+        body = {"prompt": CODE, "n_predict": 10, "temperature": temperature, "top_p": 1e-310, "sampling": sampling}
+        assert tiny.post("/completion", **body).json()["content"] == greedy
+
+
 @pytest.mark.parametrize(
     "request_",
     [
@@ -498,10 +591,51 @@ def test_props_and_slots_have_llama_cpp_s_shapes_and_contain_no_text(engine: Tcp
     props, slots = engine.http.get("/props").json(), engine.http.get("/slots").json()
     settings = props["default_generation_settings"]
     assert (settings["n_ctx"], settings["params"]["n_predict"]) == (2048, 64)
-    assert (props["total_slots"], props["model_alias"], props["chat_template"]) == (1, "echo", "")
+    assert (props["total_slots"], props["model_alias"]) == (1, "echo")
+    untrue = {"model_path", "chat_template", "bos_token", "eos_token"}  # none has a value here
+    assert not untrue & props.keys()
     assert isinstance(props["build_info"], str)
     assert [(slot["id"], slot["is_processing"]) for slot in slots] == [(0, False)]
     assert "SECRET" not in json.dumps([props, slots])
+
+
+def test_the_context_lengths_are_those_of_the_model_and_of_the_settings(tiny: TcpEngine, engine: TcpEngine):
+    (model,) = tiny.http.get("/v1/models").json()["data"]
+    assert (model["max_model_len"], model["meta"]["n_ctx"]) == (2048, 2048)
+    assert model["meta"]["n_ctx_train"] == cards.load("tiny").context_tokens != 2048
+    (echo,) = engine.http.get("/v1/models").json()["data"]
+    assert "n_ctx_train" not in echo["meta"], "nothing was trained"
+
+
+LONG = "def add(a, b):\n    return a + b\n\n\n"
+
+
+@pytest.mark.parametrize("times", [400, 20_000])
+def test_a_prompt_that_does_not_fit_is_reported_as_truncated_by_each_api(tiny: TcpEngine, times: int):
+    """Of 20,000 functions, most are left out before any token is counted."""
+    text, few = LONG * times, {"n_predict": 2}
+    answers = [
+        tiny.post("/completion", prompt=text, **few),
+        tiny.post("/completion", prompt=text, response_fields=["truncated", "tokens_evaluated"], **few),
+        tiny.post("/infill", input_prefix=text, prompt="x = ", **few),
+        tiny.post("/infill", input_suffix=text, prompt="x = ", **few),
+        tiny.post("/infill", input_extra=[{"filename": "a.py", "text": text}], prompt="x = ", **few),
+        tiny.post("/v1/completions", prompt=text, max_tokens=2),
+        tiny.post("/v1/completions", prompt="x = ", suffix=text, max_tokens=2),
+    ]
+    assert [answer.json().get("truncated") for answer in answers] == [True] * 7
+    assert answers[1].json()["tokens_evaluated"] < 2048
+    assert "truncated" not in tiny.post("/v1/completions", prompt=LONG, max_tokens=2).json()
+    assert tiny.post("/completion", prompt=LONG, n_predict=2).json()["truncated"] is False
+
+
+def test_tokens_that_were_left_out_are_counted_only_where_they_were_made(tiny: TcpEngine):
+    body = {"prompt": "x = ", "n_predict": 2, "stream": True}
+    for times, counted in ((1, 0), (400, True), (20_000, None)):
+        reply = tiny.post("/infill", input_prefix=LONG * times, **body)
+        start = next(event["start"] for event in events(reply) if "start" in event)
+        left_out = start.get("left_out_tokens")
+        assert left_out == counted if counted is not True else left_out > 0
 
 
 def test_health_without_a_token_returns_no_more_than_llama_cpp(engine: TcpEngine):

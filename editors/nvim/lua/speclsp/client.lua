@@ -210,6 +210,10 @@ function M.config()
     end,
     flags = { debounce_text_changes = 0 },
     before_init = function(params)
+      if options.now.ui ~= "builtin" then -- that one cannot draw a line with less indentation
+        local announced = { experimental = { speclsp = { outdent = true } } }
+        params.capabilities = vim.tbl_deep_extend("force", params.capabilities or {}, announced)
+      end
       if next(options.now.settings) then
         params.initializationOptions =
           vim.tbl_deep_extend("force", params.initializationOptions or {}, options.now.settings)

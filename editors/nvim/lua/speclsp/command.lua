@@ -196,8 +196,12 @@ local function choose_model(name)
   end)
 end
 
---- Path of the server's log.
+--- Path of the server's log: as the last server reported it, else the default of its system.
 function M.log_path()
+  local reported = require("speclsp.status").log()
+  if reported then
+    return reported
+  end
   if vim.fn.has("mac") == 1 then
     return vim.fn.expand("~/Library/Logs/speclsp/lsp.log")
   end
