@@ -1,10 +1,11 @@
-"""Lower bounds of pyproject.toml: installs exactly them in an empty environment, builds the kernels, completes once.
+"""Lower bounds of pyproject.toml: installs exactly them in an empty environment, builds the kernels and completes.
 
     python tests/lower_bounds.py        about 4 GB of downloads; `make soak` runs it
 
 Every `name>=X` of the dependencies and of the build system becomes `name==X`. It fails if pip finds no such set, if
-the package is built without a kernel, or if speclsp does not complete. The environment and the copy of the tracked
-files lie outside the checkout, and are removed. SPECLSP_LOWER_BOUNDS_DIR keeps them in a directory.
+the package is built without a kernel, if a grammar does not load, or if speclsp does not complete. The environment and
+the copy of the tracked files lie outside the checkout, and are removed. SPECLSP_LOWER_BOUNDS_DIR keeps them in a
+directory.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ else:
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = ("_forward.so", "_forward_avx2.so")  # hatch_build.py, on x86-64
 CODE = "def area(width, height):\n    return width * height\n\n\ndef perimeter(width, height):\n    return "
+GRAMMARS = "from speclsp.lsp.syntax import tree; print(len([tree.load_grammar(name) for name in tree.GRAMMARS]))"
 OWN_PLACES = ("CONFIG", "STATE", "CACHE", "DATA")
 
 
@@ -97,6 +99,7 @@ def main() -> int:
         package = Path(run(python, "-c", "import speclsp; print(speclsp.__path__[0])").strip())
         if missing := [name for name in LIBRARIES if not (package / "engine/model/int8" / name).is_file()]:
             sys.exit(f"{build} compiled no {', '.join(missing)}. Raise the lower bound of ziglang.")
+        run(python, "-c", GRAMMARS)
         text = run(root / "venv/bin/speclsp", "complete", "-", "--language", "python", "--model", "tiny", stdin=CODE)
         if not text.strip():
             sys.exit("speclsp completed nothing with the lower bounds.")

@@ -44,12 +44,6 @@ FIGURE = re.compile(
 )
 LIMITS_ONLY = ("configuration", "editors", "http-api", "install", "lsp-extensions", "privacy", "releasing")  # and sizes
 TIED_ELSEWHERE = ("models", "reliability")  # test_cards.py: the table of models; test_promises.py: the whole page
-UNTIED = (
-    "engine",
-    "gpu",
-    "remote-servers",
-    "teams",
-)  # in prose; the tables of gpu.md are tied
 VERSION = re.compile(r"[A-Z][\w.]*\**,? $")  # before a decimal fraction: "Neovim 0.12"
 OPERATION = re.compile(r" ([*/−]|where) ")
 
@@ -145,7 +139,7 @@ def test_no_figure_of_a_page_is_without_a_result(page: str):
 def test_every_page_with_measured_figures_is_in_the_table():
     pages = {"README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))}
     without = {page for page in pages - TABLE.keys() if any(figures(prose(page)))}
-    assert without == {f"docs/{name}.md" for name in (*LIMITS_ONLY, *TIED_ELSEWHERE, *UNTIED)}
+    assert without == {f"docs/{name}.md" for name in (*LIMITS_ONLY, *TIED_ELSEWHERE)}
 
 
 def test_a_wrong_figure_is_found(monkeypatch: pytest.MonkeyPatch):
