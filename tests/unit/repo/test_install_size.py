@@ -1,4 +1,4 @@
-"""What an installation brings: the dependencies, the build of PyTorch, and the memory figures of the pages."""
+"""Size of an installation: the dependencies, the build of PyTorch, and the memory figures of the pages."""
 
 from __future__ import annotations
 
