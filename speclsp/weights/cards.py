@@ -134,19 +134,15 @@ class Card:
     def needed_mib(self, device: str, free_mib: int, quantization: str) -> int:
         """Memory in the number format that would be loaded; 0 without a figure. On a GPU, "auto" falls back to nf4.
 
-        On a CPU this is the resident memory of the engine's process.
-        On a CPU, "auto" is int8 here. The engine may choose int4, which needs less: it knows the files and the path.
-        """
-        process_mib = PROCESS_MIB if device == "cpu" else 0
-        if quantization == "auto":
-            formats, extra_mib = (["int8"], process_mib) if device == "cpu" else (["bf16", "nf4"], MARGIN_MIB)
-            sizes = [self.memory_mib[name] + extra_mib for name in formats if name in self.memory_mib]
+        On a CPU it is the process's resident memory, and "auto" is int8; the engine may choose int4, which needs less."""
+        if quantization == "auto" and device != "cpu":
+            sizes = [self.memory_mib[name] + MARGIN_MIB for name in ("bf16", "nf4") if name in self.memory_mib]
             return next((size for size in sizes if size <= free_mib), min(sizes, default=0))
-        doubled = 2 if quantization == "fp32" else 1
-        if quantization == "int4" and "int4" not in self.memory_mib:
-            quantization = "int8"  # the file has no 4-bit blocks
-        model_mib = doubled * self.memory_mib.get("bf16" if quantization == "fp32" else quantization, 0)
-        return model_mib + process_mib if model_mib else 0
+        if quantization == "auto" or (quantization == "int4" and "int4" not in self.memory_mib):
+            quantization = "int8"  # a file without 4-bit blocks
+        stored, doubled = ("bf16", 2) if quantization == "fp32" else (quantization, 1)
+        model_mib = doubled * self.memory_mib.get(stored, 0)
+        return model_mib + (PROCESS_MIB if model_mib and device == "cpu" else 0)
 
 
 def models_root() -> Path:
