@@ -1,4 +1,4 @@
-"""Size of an installation: the dependencies, the build of PyTorch, and the memory figures of the pages."""
+"""Sizes that the pages state: dependencies, the build of PyTorch, and resident memory."""
 
 from __future__ import annotations
 
