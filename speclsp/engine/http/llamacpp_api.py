@@ -145,7 +145,7 @@ def final_json(parsed: ParsedRequest, index: int, result: Result, pair: str, que
         "tokens_evaluated": result.prompt_tokens,
         "tokens_cached": result.prompt_tokens + len(result.tokens),
         "truncated": result.truncated,
-        "has_new_line": "\n" in text,
+        "has_new_line": "\n" in (result.text if parsed.stream else text),
         **json_fields.costs_json([result], queue_ms),
     }
     if parsed.request.logprobs is not None and not parsed.stream:
