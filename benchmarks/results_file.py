@@ -9,7 +9,6 @@ committed in benchmarks/results; raw rows of a run go to build/benchmarks, which
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
+from speclsp import process_resources
 from speclsp.weights.auto_choice import cpuinfo_field
 
 PACKAGES = ("speclsp", "torch", "transformers", "bitsandbytes", "tokenizers", "pygls", "triton", "numpy")
@@ -35,12 +35,16 @@ def machine() -> dict[str, object]:
     import torch
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    cpus, limit_mib = process_resources.cpus(), process_resources.memory().limit_mib
+    total_bytes = psutil.virtual_memory().total
+    if limit_mib is not None:
+        total_bytes = min(total_bytes, limit_mib * 2**20)
     return {
         "cpu": cpu_name(),
         "cpu_features": cpu_features(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cpus.logical if cpus.usable == cpus.logical else round(cpus.usable, 2),
         "torch_threads": torch.get_num_threads(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "memory_gib": round(total_bytes / 2**30, 1),
         "gpu": gpu,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),

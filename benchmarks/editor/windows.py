@@ -27,6 +27,7 @@ from support.editors.nvim_session import SPECLSP, NvimSession
 from benchmarks import results_file
 from benchmarks.editor.latency import BEFORE, OWN, PLAIN_KEYS
 from benchmarks.results_file import CHECKOUT
+from speclsp import process_resources
 from speclsp.daemon import endpoint
 
 PAIR = "qwen2.5-coder-0.5b-instruct"
@@ -56,7 +57,7 @@ class Story:
             "clients": clients() if engine else 0,
             "servers": len(servers),
             "servers_mib": sum(map(uss_mib, servers)),
-            "free_mib": psutil.virtual_memory().available // MIB,
+            "free_mib": process_resources.memory().free_mib,
             **more,
         }
         self.steps.append(step)

@@ -25,13 +25,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from benchmarks import pairs, results_file
 from benchmarks.peers.driver_process import DRIVERS, PeerError, PeerProcess, peer_dir, peers_dir, python_of
 from benchmarks.peers.figures import Way, against, facts, show
 from benchmarks.speed.holes import holes_and_rests
-from speclsp import config
+from speclsp import config, process_resources
 from speclsp.config import Config
 from speclsp.errors import ConfigError
 from speclsp.weights import auto_choice, store
@@ -243,7 +241,7 @@ class Bench:
         assert directory is not None
         tokenizer = checkpoint.read_tokenizer(directory)
         prompter = Prompter(card, tokenizer, Vocabulary(tokenizer), settings.engine.context_tokens)
-        threads = options.threads or len(os.sched_getaffinity(0))
+        threads = options.threads or process_resources.cpus().whole
         assignments = {"engine.adapter": "none", **dict(config.from_words(words) for words in options.assignments)}
         return cls(card, options.tokens, threads, assignments, settings.models_dir, tokenizer, prompter)
 
@@ -314,7 +312,7 @@ class Bench:
         groups = []
         with ExitStack() as stack:
             mine = stack.enter_context(self.start(ours)) if ours else None
-            room = (psutil.virtual_memory().available >> 20) - RESERVE_MIB
+            room = process_resources.memory().free_mib - RESERVE_MIB
             for number, units in enumerate(grouped(units_of(theirs), self.mib, room)):
                 with ExitStack() as group:
                     turns = [(way, mine) for way in ours if mine]

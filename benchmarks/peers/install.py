@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.peers.driver_process import peer_dir
+from speclsp import process_resources
 from speclsp.weights import cards, index_mirror, store
 from speclsp.weights.cards import Weights
 
@@ -66,12 +67,12 @@ def llama_environment() -> dict[str, str]:
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
     options = LLAMA_CMAKE | {f"GGML_{name}": "ON" for flag, name in LLAMA_AVX512.items() if flag in flags.split()}
     words = " ".join(f"-D{name}={value}" for name, value in options.items())
-    return {"CMAKE_ARGS": words, "LLAMA_CPP_BUILD_JOBS": str(len(os.sched_getaffinity(0)))}
+    return {"CMAKE_ARGS": words, "LLAMA_CPP_BUILD_JOBS": str(process_resources.cpus().whole)}
 
 
 def ik_llama_environment() -> dict[str, str]:
     """ik_llama.cpp's options: all that this CPU has. It has no AMX code and does not compile with single features."""
-    jobs = str(len(os.sched_getaffinity(0)))
+    jobs = str(process_resources.cpus().whole)
     options = "-DGGML_NATIVE=ON -DGGML_IQK_FA_ALL_QUANTS=OFF"
     return {"CMAKE_ARGS": options, "CMAKE_BUILD_PARALLEL_LEVEL": jobs, "CXXFLAGS": "-w"}
 

@@ -18,7 +18,6 @@ import argparse
 import hashlib
 import json
 import multiprocessing
-import os
 import random
 import sys
 from collections import Counter
@@ -32,7 +31,7 @@ from typing import Any
 from benchmarks.quality.tasks import tasks as cursors
 from models.training import auto_closed_examples, edit_examples, fill_examples, function_examples, releases
 from models.training.edit_examples import EditCase
-from speclsp import private_files
+from speclsp import private_files, process_resources
 from speclsp.cli import terminal
 from speclsp.config import EngineConfig
 from speclsp.engine.decoding.prompt import Prompter
@@ -293,7 +292,7 @@ def main(arguments: Sequence[str]) -> int:
                 newest_only=not counts.edits,
             )
             encoder_of(MODEL)  # says here if the weights are missing
-            processes = min(len(packages) or 1, os.cpu_count() or 1)
+            processes = min(len(packages) or 1, process_resources.cpus().whole)
             with multiprocessing.get_context("spawn").Pool(processes) as pool:
                 jobs = [(package, counts) for package in packages]
                 for number, of_package in enumerate(pool.imap(rows_of, jobs)):

@@ -101,7 +101,7 @@ def engine(settings: Config) -> EngineEndpoint:
 def own_engines() -> Iterator[EngineEndpoint]:
     """The engines that editors with engine.shared = false started for themselves, the newest first."""
     changed_s: dict[Path, float] = {}
-    for path in config.runtime_dir().glob("lsp-*.sock"):
+    for path in config.runtime_path().glob("lsp-*.sock"):
         with suppress(OSError):  # it has just ended
             changed_s[path] = path.lstat().st_mtime
     for path in sorted(changed_s, key=changed_s.__getitem__, reverse=True):

@@ -1,27 +1,77 @@
-"""Directories of the user's cache, configuration, logs, state and sockets, by the XDG variables."""
+"""Directories of the user's cache, configuration, logs, state and sockets, by the XDG variables.
+
+A session can have another user's environment: `su`, `sudo -E`, WSLg's XDG_RUNTIME_DIR. So the directories differ in
+the use of a variable, and a relative path never counts:
+
+    runtime         used if it is this user's own and writable; else systemd's; else `run` in the state directory
+    state, logs     used if this user may write there; else the default below this user's home
+    index           the same, in the cache
+    config, models  used if this user may read there, because an administrator may provide them; else the default.
+                    `foreign_problem` keeps root from writing there
+
+A path is computed without an access that changes anything: only `runtime_dir` makes a directory.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from speclsp.errors import SpeclspError
 
 APP = "speclsp"
 RUNTIME_DIRS = "/run/user"
+RUNTIME_VARIABLE = "XDG_RUNTIME_DIR"
+OWN_DIRECTORY = f"Set {RUNTIME_VARIABLE} to a directory of your own."  # ends an error
+BELOW_HOME = {"cache": ".cache", "config": ".config", "state": ".local/state"}  # Linux's defaults
+VARIABLES = {"cache": "XDG_CACHE_HOME", "config": "XDG_CONFIG_HOME", "state": "XDG_STATE_HOME"}
+
+
+# ── by the variables ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def users_dir(kind: str) -> Path:
-    """The user's directory for our "cache", "config", "log" or "state". Raises SpeclspError: no home is known."""
+    """The directory for our "cache", "config" or "state", for files that may be provided by someone else.
+
+    Below this user's home if the one of the environment can neither be entered nor made. On systems with a directory
+    for logs alone, also of "log". Raises SpeclspError: this user has no home.
+    """
+    return first_directory(kind, is_reachable)
+
+
+def own_dir(kind: str) -> Path:
+    """As `users_dir`, for files that this program writes unasked: below this user's home if the other is foreign."""
+    return first_directory(kind, is_writable)
+
+
+def first_directory(kind: str, suits: Callable[[Path], bool]) -> Path:
+    """The first directory that suits: of the environment, then below the user's homes; else that of the environment."""
     import platformdirs
 
     try:
         directory: Path = getattr(platformdirs, f"user_{kind}_path")(APP, appauthor=False)
     except RuntimeError as error:  # a container's user without a name
         raise SpeclspError("this user has no home directory: set HOME to a directory of yours.") from error
-    return directory
+    if sys.platform in ("win32", "darwin") or (directory.is_absolute() and suits(directory.parent)):
+        return directory
+    defaults = [home / BELOW_HOME[kind] for home in homes()]
+    return next((base / APP for base in defaults if suits(base)), directory.absolute())
+
+
+def homes() -> Iterator[Path]:
+    """The user's home directories: HOME, which `sudo -E` keeps, and that of the user database."""
+    import pwd
+
+    home = Path(os.environ.get("HOME", ""))
+    if home.is_absolute():
+        yield home
+    try:
+        yield Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return  # a container's user without a name
 
 
 def cache_dir() -> Path:
@@ -29,19 +79,24 @@ def cache_dir() -> Path:
     return users_dir("cache")
 
 
+def index_dir() -> Path:
+    """Indexes of workspaces."""
+    return own_dir("cache") / "index"
+
+
 def log_dir() -> Path:
     """Logs; they hold no source text."""
-    return users_dir("log")
+    return users_dir("log") if sys.platform in ("win32", "darwin") else state_dir() / "log"
+
+
+def state_dir() -> Path:
+    """Measurements and counts of this machine; also the directory above `adapters`, for those trained here."""
+    return own_dir("state")
 
 
 def stats_path() -> Path:
     """Usage statistics for `speclsp stats`: numbers by week, language and pair."""
-    return users_dir("state") / "stats.db"
-
-
-def own_adapters_root() -> Path:
-    """The directory above `adapters`, where adapters that were trained on this machine lie."""
-    return users_dir("state")
+    return state_dir() / "stats.db"
 
 
 def config_path() -> Path:
@@ -49,36 +104,121 @@ def config_path() -> Path:
     return users_dir("config") / "config.toml"
 
 
+# ── ownership ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def nearest_existing(path: Path) -> Path:
+    """`path`, or the first directory above it that exists. A path that this user may not reach counts as missing."""
+    try:
+        exists = path.exists()
+    except OSError:
+        exists = False
+    return path if exists or path == path.parent else nearest_existing(path.parent)
+
+
+def is_reachable(path: Path) -> bool:
+    """True if this user may read what is in `path`, or make `path`."""
+    return os.access(path, os.R_OK | os.X_OK) or is_writable(path)
+
+
+def is_writable(path: Path) -> bool:
+    """True if this user may make files in `path`, or make `path` itself.
+
+    Root may write everywhere. Its files in another user's directory would lock that user out, so the owner decides.
+    """
+    existing = nearest_existing(path)
+    return os.access(existing, os.W_OK | os.X_OK) and not is_foreign_to_root(existing)
+
+
+def is_foreign_to_root(existing: Path) -> bool:
+    """True for root in a directory of another user."""
+    return hasattr(os, "getuid") and os.getuid() == 0 != existing.stat().st_uid
+
+
+def foreign_problem(kind: str) -> str:
+    """The sentence for root that is about to write into another user's cache or configuration; "" otherwise."""
+    existing = nearest_existing(users_dir(kind).parent)
+    if not is_foreign_to_root(existing):
+        return ""
+    return (
+        f"{existing} belongs to another user (uid {existing.stat().st_uid}), whom files of root would lock out: "
+        f"run this command as that user, or set {VARIABLES[kind]} to a directory of your own."
+    )
+
+
+# ── sockets ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def systems_runtime_dir() -> str:
     """The default of XDG_RUNTIME_DIR on Linux; "" when this user has no such directory."""
     path = Path(RUNTIME_DIRS) / str(os.getuid()) if sys.platform == "linux" else None
+    return str(path) if path is not None and not runtime_problem(path) else ""
+
+
+def runtime_problem(base: Path) -> str:
+    """The reason, in part of a sentence, not to use `base` for this user's sockets; "" without one."""
     try:
-        return str(path) if path is not None and path.stat().st_uid == os.getuid() else ""
+        status = base.stat()
     except OSError:
-        return ""
+        return "it does not exist"
+    if not base.is_absolute():
+        return "it is not an absolute path"
+    if not stat.S_ISDIR(status.st_mode):
+        return "it is not a directory"
+    if hasattr(os, "getuid") and status.st_uid != os.getuid():
+        return f"it belongs to another user (uid {status.st_uid})"
+    return "" if os.access(base, os.W_OK | os.X_OK) else "it cannot be written"
 
 
-def runtime_dir() -> Path:
-    """A directory for sockets that only this user can enter; made if missing.
+def unused_runtime_dir() -> str:
+    """The sentence about an XDG_RUNTIME_DIR that is set and not used; "" otherwise."""
+    base = os.environ.get(RUNTIME_VARIABLE, "")
+    problem = runtime_problem(Path(base)) if base else ""
+    return f"{RUNTIME_VARIABLE} = {base} is not used, because {problem}" if problem else ""
+
+
+def runtime_path() -> Path:
+    """The directory for sockets that only this user can enter, whether or not it exists.
 
     $XDG_RUNTIME_DIR, or without one a directory beside the logs: never a guessable name in a shared /tmp. A session
     without the variable (cron, some remote shells) uses systemd's directory, so that it finds the same engine.
-    Raises SpeclspError when it cannot be made, or belongs to someone else.
+    Raises SpeclspError: a link or someone else's directory is in its place.
     """
-    base = os.environ.get("XDG_RUNTIME_DIR", "") or systems_runtime_dir()
-    parent = Path(base) if base and Path(base).is_dir() else users_dir("state")
-    path = parent / APP if parent == Path(base) else parent / "run"
+    base = os.environ.get(RUNTIME_VARIABLE, "")
+    if not base or runtime_problem(Path(base)):
+        base = systems_runtime_dir()
+    path = Path(base) / APP if base else state_dir() / "run"
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return path
+    except OSError as error:
+        raise SpeclspError(f"cannot enter {path}: {error.strerror}. {OWN_DIRECTORY}") from error
+    check_runtime(path, status)
+    return path
+
+
+def check_runtime(path: Path, status: os.stat_result) -> None:
+    """Raise SpeclspError unless `status` is of a directory of this user's."""
+    if stat.S_ISLNK(status.st_mode):
+        raise SpeclspError(f"{path} is a link and not a directory. {OWN_DIRECTORY}")
+    if not stat.S_ISDIR(status.st_mode):
+        raise SpeclspError(f"cannot make {path}: a file is in its place. {OWN_DIRECTORY}")
+    if hasattr(os, "getuid") and status.st_uid != os.getuid():
+        raise SpeclspError(f"{path} belongs to another user (uid {status.st_uid}). {OWN_DIRECTORY}")
+
+
+def runtime_dir() -> Path:
+    """`runtime_path`, made if missing, with mode 0700. Raises SpeclspError when it cannot be made, or is not ours."""
+    path = runtime_path()
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = path.lstat()
-        if not stat.S_ISDIR(status.st_mode):
-            raise SpeclspError(f"{path} is a link and not a directory. Set XDG_RUNTIME_DIR to a directory of your own.")
-        if hasattr(os, "getuid") and status.st_uid != os.getuid():
-            raise SpeclspError(f"{path} belongs to another user. Set XDG_RUNTIME_DIR to a directory of your own.")
+        check_runtime(path, status)
         if stat.S_IMODE(status.st_mode) != 0o700:
             path.chmod(0o700)
     except OSError as error:
         raise SpeclspError(
-            f"cannot make {path}: {error.strerror}. Set XDG_RUNTIME_DIR to a writable directory."
+            f"cannot make {path}: {error.strerror}. Set {RUNTIME_VARIABLE} to a writable directory."
         ) from error
     return path

@@ -91,13 +91,13 @@ def differences(engine: EngineEndpoint, settings: Config, running_pair: str = ""
 
 
 def state_path() -> Path:
-    """engine.json. Raises SpeclspError when there is no private directory for it."""
-    return config.runtime_dir() / "engine.json"
+    """engine.json. Raises SpeclspError when the place of its directory is taken."""
+    return config.runtime_path() / "engine.json"
 
 
 def lock_path() -> Path:
     """engine.lock. Raises SpeclspError."""
-    return config.runtime_dir() / "engine.lock"
+    return config.runtime_path() / "engine.lock"
 
 
 def find() -> EngineEndpoint | None:
@@ -143,7 +143,7 @@ def _parse(text: bytes) -> EngineEndpoint | None:
 
 def write(engine: EngineEndpoint) -> None:
     """Replace engine.json in one step. Raises EngineError, SpeclspError."""
-    path = state_path()
+    path = config.runtime_dir() / state_path().name
     with contextlib.suppress(FileNotFoundError):
         private_files.check_private(path, path.lstat())
     try:
@@ -169,10 +169,17 @@ def try_lock() -> int | None:
     The caller keeps the handle or passes it to the engine it starts (`pass_fds`). Raises EngineError: the lock file is
     not this user's private file.
     """
-    path = lock_path()
+    path = config.runtime_dir() / lock_path().name
+    return _try_lock(path, os.O_CREAT)
+
+
+def _try_lock(path: Path, more_flags: int) -> int | None:
+    """As `try_lock`. Raises FileNotFoundError: there is no lock file, and `more_flags` make none."""
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK_FLAGS, 0o600)
+        handle = os.open(path, os.O_RDWR | more_flags | NO_LINK_FLAGS, 0o600)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not more_flags:
+            raise
         raise EngineError(f"{path} cannot be opened: {reason(error)}. Remove it.") from error
     try:
         private_files.check_private(path, os.fstat(handle))
@@ -186,8 +193,11 @@ def try_lock() -> int | None:
 
 
 def is_locked() -> bool:
-    """True while an engine runs or starts. Raises EngineError: the lock file is not this user's private file."""
-    handle = try_lock()
+    """True while an engine runs or starts. Makes no file. Raises EngineError: the lock file is not a private one."""
+    try:
+        handle = _try_lock(lock_path(), 0)
+    except FileNotFoundError:
+        return False
     if handle is not None:
         os.close(handle)
     return handle is None

@@ -20,7 +20,7 @@ from speclsp import config, private_files
 from speclsp.config import Config, api_keys
 from speclsp.daemon import endpoint, platform
 from speclsp.daemon.endpoint import EngineEndpoint
-from speclsp.errors import EngineError
+from speclsp.errors import LONGEST_MESSAGE, EngineError, shortened
 
 START_WAIT_S = 60.0  # until it listens, which it does before it loads anything: reached only on an overloaded machine
 ENGINES_OWN = ("model", "device", "models_dir", "engine.", "echo.")  # prefixes of the settings that an engine uses
@@ -44,17 +44,16 @@ def start(settings: Config) -> EngineEndpoint | None:
             if ended is not None and not ended.returncode:
                 return endpoint.find()
     except subprocess.TimeoutExpired as error:
-        raise EngineError(
-            f"the engine did not listen within {START_WAIT_S:.0f} s; its log is in {log_path()}."
-        ) from error
+        raise EngineError(f"the engine did not listen within {START_WAIT_S:.0f} s{log_phrase()}.") from error
     except OSError as error:
         raise EngineError(f"cannot start the engine ({sys.executable}): {private_files.reason(error)}.") from error
     finally:
         for handle in handed:
             os.close(handle)  # the engine has it, or nobody
     assert ended is not None
-    message = " ".join(ended.stderr.decode("utf-8", "replace").split()).removeprefix("speclsp: ")[-500:]
-    raise EngineError(message or f"the engine ended with exit code {ended.returncode}; its log is {log_path()}.")
+    lines = [line for line in ended.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    message = shortened(lines[-1].removeprefix("speclsp: "), LONGEST_MESSAGE) if lines else ""
+    raise EngineError(message or f"the engine ended with exit code {ended.returncode}{log_phrase()}.")
 
 
 def run_starter(flags: Sequence[str], handed: tuple[int, ...], nowhere: Path) -> subprocess.CompletedProcess[bytes]:
@@ -88,6 +87,16 @@ def killed_engines_flags(settings: Config) -> tuple[str, ...] | None:
 def log_path() -> Path:
     """The shared engine's log."""
     return config.log_dir() / "engine.log"
+
+
+def log_file() -> str:
+    """The path of the log if it exists; "": an engine in the foreground, or one without a writable directory."""
+    return str(log_path()) if log_path().is_file() else ""
+
+
+def log_phrase() -> str:
+    """ "; its log is PATH", where there is one."""
+    return f"; its log is {log_file()}" if log_file() else ""
 
 
 def engine_flags(settings: Config) -> list[str]:

@@ -34,13 +34,13 @@ FILES = 6  # of the context, one by one
 
 
 def path_of(pid: int) -> Path:
-    """The file of process `pid`. Raises SpeclspError when there is no private directory."""
-    return config.runtime_dir() / f"explain-{pid}.json"
+    """The file of process `pid`. Raises SpeclspError when the place of its directory is taken."""
+    return config.runtime_path() / f"explain-{pid}.json"
 
 
 def write(record: Record) -> None:
     """Replace this process's file. Raises OSError, SpeclspError."""
-    path = path_of(os.getpid())
+    path = config.runtime_dir() / path_of(os.getpid()).name
     private_files.replace(path, json.dumps(record).encode("ascii"))
 
 
@@ -52,7 +52,7 @@ def remove() -> None:
 
 def running() -> list[dict[str, Any]]:
     """The explanation of every running language server, the last used first. Removes the files of dead ones."""
-    records, directory = [], config.runtime_dir()
+    records, directory = [], config.runtime_path()
     for path in directory.glob(".explain-*.json.*"):
         if not is_being_written(path):
             with contextlib.suppress(OSError):

@@ -121,7 +121,7 @@ def listing(models_dir: str = "") -> tuple[list[AdapterCard], list[str]]:
     problems = []
     roots = [cards.models_root(), *([Path(models_dir).expanduser()] if models_dir else [])]
     with suppress(SpeclspError):  # a user without a home directory trains none
-        roots.append(config.own_adapters_root())
+        roots.append(config.state_dir())
     for root in roots:
         for path in sorted((root / "adapters").glob("*.toml")):
             try:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import platform
 import shutil
 from collections.abc import Callable
@@ -28,7 +27,7 @@ from functools import cache
 from pathlib import Path
 
 from speclsp import config as settings
-from speclsp import private_files
+from speclsp import private_files, process_resources
 from speclsp.weights import hub, store
 from speclsp.weights.cards import MARGIN_MIB, WITHOUT_GPU, Card, Weights, load, names
 
@@ -68,9 +67,9 @@ class CpuSpeed:
 
 
 def machine_name(threads: int = 0) -> str:
-    """The machine that a measurement holds for: processor, cores and threads."""
+    """The machine that a measurement holds for: processor, CPUs of this process, and threads."""
     processor = cpuinfo_field("model name") or platform.processor() or platform.machine()
-    return f"{processor}, {os.cpu_count()} cores, {threads or 'all'} threads"
+    return f"{processor}, {process_resources.cpus().usable:g} cores, {threads or 'all'} threads"
 
 
 def cpuinfo_field(field: str) -> str:
@@ -243,6 +242,14 @@ def fetchable(
     return can
 
 
+def smaller(card: Card, free_mib: int, device: str) -> str:
+    """The best model that "auto" may pick, needs less than `card` and fits into `free_mib`; "" when there is none."""
+    most_mib = min(free_mib, card.needed_mib(device, free_mib, "auto") - 1)
+    others = [other for name in names() if (other := load(name)).target.parameters < card.target.parameters]
+    fitting = [other for other in others if other.auto and 0 < other.needed_mib(device, free_mib, "auto") <= most_mib]
+    return max(fitting, key=lambda other: (other.auto, not other.instruct, other.target.format)).name if fitting else ""
+
+
 def auto(config: settings.Config, ask_hub: bool = False) -> tuple[Card, str]:
     """The pair for these settings, and the reason: the named one, or the choice for this machine.
 
@@ -253,9 +260,7 @@ def auto(config: settings.Config, ask_hub: bool = False) -> tuple[Card, str]:
         return load(config.model), "as asked"
     device, free_mib = gpu(config.device)
     if device == "cpu":
-        import psutil
-
-        free_mib = psutil.virtual_memory().available >> 20
+        free_mib = process_resources.memory().free_mib
     return choose_by_settings(config, free_mib, device, hub.is_reachable, ask_hub)
 
 

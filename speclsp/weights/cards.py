@@ -38,6 +38,7 @@ DIRECTORY = (
     "another model (`speclsp models list`)."
 )
 MOST_CONTEXT_TOKENS = 1 << 24  # a larger value is not a valid config
+PROCESS_MIB = 256  # resident beside the model on a CPU: Python, torch, prompt caches; `python -m benchmarks memory`
 MARGIN_MIB = 768  # the driver's own context, fragmentation, and the desktop's use in the meantime
 
 
@@ -133,16 +134,19 @@ class Card:
     def needed_mib(self, device: str, free_mib: int, quantization: str) -> int:
         """Memory in the number format that would be loaded; 0 without a figure. On a GPU, "auto" falls back to nf4.
 
+        On a CPU this is the resident memory of the engine's process.
         On a CPU, "auto" is int8 here. The engine may choose int4, which needs less: it knows the files and the path.
         """
+        process_mib = PROCESS_MIB if device == "cpu" else 0
         if quantization == "auto":
-            formats, margin_mib = (["int8"], 0) if device == "cpu" else (["bf16", "nf4"], MARGIN_MIB)
-            sizes = [self.memory_mib[name] + margin_mib for name in formats if name in self.memory_mib]
+            formats, extra_mib = (["int8"], process_mib) if device == "cpu" else (["bf16", "nf4"], MARGIN_MIB)
+            sizes = [self.memory_mib[name] + extra_mib for name in formats if name in self.memory_mib]
             return next((size for size in sizes if size <= free_mib), min(sizes, default=0))
         doubled = 2 if quantization == "fp32" else 1
         if quantization == "int4" and "int4" not in self.memory_mib:
             quantization = "int8"  # the file has no 4-bit blocks
-        return doubled * self.memory_mib.get("bf16" if quantization == "fp32" else quantization, 0)
+        model_mib = doubled * self.memory_mib.get("bf16" if quantization == "fp32" else quantization, 0)
+        return model_mib + process_mib if model_mib else 0
 
 
 def models_root() -> Path:

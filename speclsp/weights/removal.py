@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from speclsp import config
 from speclsp.errors import WeightsError
 from speclsp.weights import locations, model_directory, store_messages
 from speclsp.weights.cards import Weights
@@ -34,7 +35,7 @@ def state(weights: Weights, models_dir: str = "", *, root: Path | None = None) -
 def remove(weights: Weights, models_dir: str = "", *, root: Path | None = None) -> int:
     """Delete the files in the store, also those of an interrupted download; the bytes that this freed.
 
-    Raises WeightsError: a download holds the lock, the files are the user's own, or there are none.
+    Raises WeightsError: a download holds the lock, the files are the user's own or another user's, or there are none.
     """
     from filelock import FileLock, Timeout
 
@@ -45,6 +46,8 @@ def remove(weights: Weights, models_dir: str = "", *, root: Path | None = None) 
         if own := locations.users_directory(weights, models_dir):
             raise WeightsError(f"{own} is in your models_dir, where speclsp removes nothing: delete it yourself.")
         raise WeightsError(f"{weights.name} is not downloaded, so there is nothing to remove.")
+    if root is None and (problem := config.foreign_problem("cache")):
+        raise WeightsError(problem)
     try:
         with FileLock(final.with_name(f"{weights.name}.lock"), timeout=0):
             freed_bytes = size_of(final) + size_of(work)

@@ -21,6 +21,8 @@ import psutil
 import pytest
 from support.lsp.editor_client import CAPABILITIES, URI, Editor, Page, echoed
 
+from speclsp import config
+
 INVOKED = 1
 SOURCE = 'def area(r):\n    """π r² 𝒙"""\n    return \n\nclass Ω:\n    pass\n'
 
@@ -75,9 +77,10 @@ def test_loading_is_reported_as_status_and_as_progress():
         *("state", "pair", "pair_reason", "target", "draft", "device", "message", "progress", "last_latency_ms"),
         *("acceptance", "tokens_per_round", "last_reason", "last_reason_meaning", "problems"),
         *("remote", "shared", "clients", "engine_pid", "draft_only", "memory", "trigger", "show_latency"),
-        *("next_edit", "adapter", "edit_format"),
+        *("next_edit", "adapter", "edit_format", "log"),
     }
     assert (statuses[-1]["pair"], statuses[-1]["device"], statuses[-1]["problems"]) == ("echo", "cpu", [])
+    assert statuses[-1]["log"] == str(config.log_dir() / "lsp.log")
     assert 0 < statuses[-1]["last_latency_ms"] < 3000
     assert all(a != b for a, b in itertools.pairwise(statuses)), "sent without a change"
     kinds = [value["kind"] for value in editor.progress()]

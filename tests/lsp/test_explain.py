@@ -15,6 +15,7 @@ import pytest
 from support.lsp.editor_client import URI, Editor, Page
 from support.waiting import wait_until
 
+from speclsp import config
 from speclsp.cli import entry
 from speclsp.lsp import reasons
 from speclsp.lsp.completion.trace import RequestInfo, Trace, as_json
@@ -268,6 +269,7 @@ def test_the_file_of_a_killed_server_is_removed_by_the_next_reader():
 
 
 def test_the_file_of_a_killed_server_is_removed_by_the_next_server():
+    config.runtime_dir()
     dead = explaining.path_of(99_999_999)
     dead.write_text('{"pid": 99999999, "written_s": 1.0}')
     dead.chmod(0o600)
@@ -290,6 +292,7 @@ def test_the_file_is_written_at_most_four_times_a_second():
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"pid": "a"}', b'{"pid": 1, "written_s": "x"}', b"\xff\xfe"])
 def test_an_invalid_explanation_file_is_ignored_and_removed(content: bytes):
+    config.runtime_dir()
     path = explaining.path_of(99_999_999)
     path.write_bytes(content)
     path.chmod(0o600)
@@ -298,6 +301,7 @@ def test_an_invalid_explanation_file_is_ignored_and_removed(content: bytes):
 
 
 def test_a_fifo_or_a_link_in_place_of_the_file_does_not_block(tmp_path: Path):
+    config.runtime_dir()
     os.mkfifo(explaining.path_of(99_999_998), 0o600)
     (tmp_path / "x").write_text('{"pid": 1}')
     explaining.path_of(99_999_997).symlink_to(tmp_path / "x")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import http.client
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -25,6 +24,7 @@ from benchmarks.peers.driver_process import PeerError, peer_dir
 from benchmarks.quality.cache.generation_cache import Generation, GenerationCache
 from benchmarks.quality.cache.source_digest import digest
 from benchmarks.quality.llama_vscode.policy import BATCH_TOKENS, CONTEXT_TOKENS, Ask
+from speclsp import process_resources
 from speclsp.weights import model_directory
 from speclsp.weights.cards import Card
 
@@ -91,7 +91,7 @@ class LlamaServer:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
-        threads = str(self.threads or len(os.sched_getaffinity(0)))
+        threads = str(self.threads or process_resources.cpus().whole)
         command = [str(self.binaries[0]), "--model", str(self.weights), "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--threads", threads, "--threads-batch", threads, "--parallel", "1", "--no-webui"]
         command += ["--ctx-size", str(CONTEXT_TOKENS), "--batch-size", str(BATCH_TOKENS)]

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 
+from speclsp import process_resources
 from speclsp.cli import terminal
-from speclsp.config import Config
+from speclsp.config import Config, nearest_existing
+from speclsp.errors import memory_fix
 from speclsp.weights import auto_choice, locations, removal, store
 from speclsp.weights.cards import Card, Weights
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Free resources of this machine."""
+    """Resources that are free for this process."""
 
     device: str  # cpu | cuda | cuda:N
     memory_mib: int  # free on the device
     disk_bytes: int  # free in the store
+    limit_mib: int | None = None  # of the control group whose limit decides the free memory
 
 
 def measure_machine(config: Config) -> Machine:
     """The device that the settings select, and its free memory and disk."""
-    import psutil
-
     device, memory_mib = auto_choice.gpu(config.device)
+    limit_mib = None
     if device == "cpu":
-        memory_mib = psutil.virtual_memory().available >> 20
-    return Machine(device, memory_mib, shutil.disk_usage(nearest_existing(locations.store_root(None))).free)
-
-
-def nearest_existing(path: Path) -> Path:
-    """`path`, or the first directory above it that exists."""
-    return path if path.exists() or path == path.parent else nearest_existing(path.parent)
+        memory = process_resources.memory()
+        memory_mib, limit_mib = memory.free_mib, memory.limit_mib
+    disk = shutil.disk_usage(nearest_existing(locations.store_root(None)))
+    return Machine(device, memory_mib, disk.free, limit_mib)
 
 
 def disk_bytes(weights: Weights, models_dir: str = "") -> int:
@@ -59,10 +57,11 @@ def obstacle(card: Card, config: Config, machine: Machine) -> Obstacle | None:
     """The first resource that the model lacks on this machine; None when it fits."""
     need_mib = needed_mib(card, config, machine)
     if need_mib > machine.memory_mib:
+        smaller = auto_choice.smaller(card, machine.memory_mib, machine.device)
         return Obstacle(
             "memory",
             f"{card.name} needs {need_mib} MiB of memory and {machine.device} has {machine.memory_mib} MiB free: "
-            "close other programs, or choose a smaller model (`speclsp models list`).",
+            + memory_fix(need_mib, smaller, machine.limit_mib),
         )
     missing = [weights for weights in card.weights() if store.path(weights, config.models_dir) is None]
     need_bytes = sum(disk_bytes(weights, config.models_dir) - removal.partial_bytes(weights) for weights in missing)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from speclsp.config import Config
-from speclsp.engine.api import Request, Result, Start
+from speclsp.engine.api import LEAST_TEMPERATURE, Request, Result, Start
 from speclsp.errors import InputError
 
 MAX_TOKENS = 64  # default
@@ -24,6 +24,7 @@ MAX_LIKELY = 20  # alternatives to each token
 MAX_BRANCHES = 8  # alternatives to each token, with `n_branches`
 MAX_MS = 86_400_000  # a day
 MAX_SEED = 2**64 - 1
+RANDOM_SEED = 2**32 - 1  # llama.cpp's default, which its clients may send back; -1 is the same
 UNLIMITED = 10**9  # largest number accepted from clients that mean "no limit"
 MAX_VALUES = 100_000  # in one body: the parser holds the interpreter's lock, for 1.3 s where a body is full of them
 MAX_ECHO = 65_536  # characters of a prompt that each answer repeats
@@ -50,11 +51,15 @@ NEUTRAL_WHEN_DRAWN: dict[str, tuple[object, ...]] = {
     "min_p": (0,),
     "typical_p": (1,),
     "typ_p": (1,),
-}  # with temperature 0 they change nothing
+}  # greedy, they change nothing
 
 JSON_NAMES = {dict: "an object", list: "a list", type(None): "null"}
 
 Json = dict[str, object]
+
+
+class NotJson(InputError):
+    """The body is not a JSON text."""
 
 
 class BadField(InputError):
@@ -176,7 +181,7 @@ def read(body: bytes) -> Fields:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
         why = getattr(error, "msg", "") or ("nested too deeply" if isinstance(error, RecursionError) else "not UTF-8")
-        raise InputError(f"the body is not JSON ({why}): send one JSON object.") from None
+        raise NotJson(f"the body is not JSON ({why}): send one JSON object.") from None
     return Fields(value)
 
 
@@ -196,16 +201,20 @@ def count_of(kinds: bytes, data: bytes) -> int:
     return len(data) - len(data.translate(None, kinds))
 
 
-def common(fields: Fields) -> dict[str, Any]:
-    """The fields that every body has under the same names. Raises BadField for options that are not offered."""
-    seed = fields.integer("seed", 0, -1, MAX_SEED)
+def common(fields: Fields, n: int) -> dict[str, Any]:
+    """The fields that every body has under the same names. Raises BadField for options that are not offered.
+
+    `n`: number of completions. The second and later ones are drawn at any temperature.
+    """
     temperature = fields.number("temperature", 0.0, 0, 100)
-    for name, values in (NEUTRAL | (NEUTRAL_WHEN_DRAWN if temperature else {})).items():
+    greedy = temperature < LEAST_TEMPERATURE
+    seed = fields.integer("seed", 0 if greedy and n == 1 else -1, -1, MAX_SEED)
+    for name, values in (NEUTRAL | ({} if greedy else NEUTRAL_WHEN_DRAWN)).items():
         if fields.has(name) and fields.body[name] not in values:
             raise BadField(name, fields.body[name], f"{json.dumps(values[0])} (the only supported value)")
     return {
         "temperature": temperature,
-        "seed": random.getrandbits(31) if seed == -1 else seed,  # llama.cpp: -1 draws one
+        "seed": random.getrandbits(31) if seed in (-1, RANDOM_SEED) else seed,
         "stop": fields.texts("stop", MAX_STOPS),
         "session": fields.text("session", longest=256),
     }
@@ -289,9 +298,9 @@ def served_name(pair: str, results: Sequence[Result]) -> str:
 
 def error_json(code: int, message: str, param: str | None = None) -> Json:
     """The form of every error: OpenAI's, with the HTTP status as its code, as in llama.cpp."""
-    kinds = {400: "invalid_request_error", 404: "not_found_error", 405: "not_supported_error"}
-    kinds |= {413: "invalid_request_error", 503: "unavailable_error"}
-    kind = kinds.get(code, "server_error")
+    kinds = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 405: "not_supported_error"}
+    kinds |= {503: "unavailable_error"}
+    kind = kinds.get(code, "invalid_request_error" if code < 500 else "server_error")
     return {"error": {"code": code, "message": message, "type": kind, "param": param}}
 
 

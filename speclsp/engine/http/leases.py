@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from speclsp import __version__
 from speclsp.engine.http import json_fields
-from speclsp.engine.http.responses import json_response
+from speclsp.engine.http.responses import check_encoding, json_response
 from speclsp.engine.scheduling.device_memory import trim_malloc
 from speclsp.engine.scheduling.residency import Residency
 
@@ -301,6 +301,7 @@ async def leave(http: Http) -> Response:
         body += chunk
         if len(body) > MAX_LEAVE_BYTES:
             raise HTTPException(413, f'the body has more than {MAX_LEAVE_BYTES} bytes: send {{"anyway": true}}.')
+    check_encoding(http)
     try:
         fields = json.loads(body or b"{}")
     except (ValueError, RecursionError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from speclsp import __version__
@@ -44,10 +45,10 @@ def completion(body: bytes, config: Config) -> ParsedRequest:
 def to_request(fields: Fields, config: Config, **text: Any) -> ParsedRequest:
     """The request of either body. `text`: the Request fields that hold its prompt."""
     speculation = fields.inner("speculation")
-    shared = json_fields.common(fields)
+    n = fields.integer(fields.first_present("n_cmpl", "n"), 1, 1, json_fields.MAX_ALTERNATIVES)
+    shared = json_fields.common(fields, n)
     tokens = json_fields.max_tokens(fields, fields.first_present("n_predict", "max_tokens"), config)
     likely = fields.integer("n_probs", 0, 0, json_fields.MAX_LIKELY) or None
-    n = fields.integer(fields.first_present("n_cmpl", "n"), 1, 1, json_fields.MAX_ALTERNATIVES)
     stream = fields.flag("stream", False)
     limit_ms = max(0, fields.integer("t_max_predict_ms", 0, -1, json_fields.MAX_MS)) if tokens else 0
     line_ms = 0 if stream or n > 1 else limit_ms  # one answer ends at a line's end; several share one deadline
@@ -65,7 +66,7 @@ def to_request(fields: Fields, config: Config, **text: Any) -> ParsedRequest:
         speculate=speculation.flag("enabled", config.engine.speculative_decoding),
         gamma=gamma(speculation, config),
         sampling=fields.choice("sampling", "coupled", "rejection"),
-        heal=fields.flag("heal", likely is None),  # healed tokens are not tokens of the content
+        heal=fields.flag("heal", True),
         previous=fields.text("previous"),
         draft_window=fields.text("draft_window"),
         n=n,
@@ -146,11 +147,27 @@ def final_json(parsed: ParsedRequest, index: int, result: Result, pair: str, que
         "tokens_cached": result.prompt_tokens + len(result.tokens),
         "truncated": result.truncated,
         "has_new_line": "\n" in (result.text if parsed.stream else text),
+        "generation_settings": settings_json(parsed),
         **json_fields.costs_json([result], queue_ms),
     }
     if parsed.request.logprobs is not None and not parsed.stream:
-        answer["completion_probabilities"] = probabilities(result.likely)
+        answer["completion_probabilities"] = probabilities(within(result.likely, len(text)))
     return answer if parsed.response_fields is None else select_fields(answer, parsed.response_fields)
+
+
+def settings_json(parsed: ParsedRequest) -> Json:
+    """The settings that a completion was made with, so that a client can repeat it: `seed` may have been drawn."""
+    request = parsed.request
+    return {
+        "n_predict": request.max_tokens,
+        "temperature": request.temperature,
+        "top_k": request.top_k,
+        "top_p": request.top_p,
+        "seed": request.seed,
+        "ignore_eos": request.ignore_eos,
+        "stream": parsed.stream,
+        "n_probs": request.logprobs or 0,
+    }
 
 
 def early_stop(parsed: ParsedRequest, text: str, ms: float) -> str:
@@ -183,6 +200,17 @@ def distinct_texts(results: Sequence[Result]) -> list[Result]:
         if result.text or not by_text:
             by_text.setdefault(result.text, result)
     return list(by_text.values())
+
+
+def within(likely: Sequence[TokenLogprobs], chars: int) -> list[TokenLogprobs]:
+    """The tokens of the completion's first `chars` characters. The last one's text may be cut."""
+    kept, left_chars = list[TokenLogprobs](), chars
+    for item in likely:
+        if item.text and not left_chars:
+            break
+        kept.append(replace(item, text=item.text[:left_chars]))
+        left_chars -= len(kept[-1].text)
+    return kept
 
 
 def probabilities(likely: Sequence[TokenLogprobs]) -> list[Json]:
@@ -224,18 +252,7 @@ def slots_json(config: Config, context_tokens: int, running: int) -> list[Json]:
 def props_json(config: Config, context_tokens: int, pair: str, running: int, asleep: bool) -> Json:
     """GET /props. Without those of llama.cpp's fields that have no true value here, such as model_path."""
     slots = slots_json(config, context_tokens, running)
-    defaults = infill(b'{"prompt": ""}', config)
-    request = defaults.request
-    params: Json = {
-        "n_predict": request.max_tokens,
-        "temperature": request.temperature,
-        "top_k": request.top_k,
-        "top_p": request.top_p,
-        "stop": list(request.stop),
-        "ignore_eos": request.ignore_eos,
-        "stream": defaults.stream,
-        "n_probs": request.logprobs or 0,
-    }
+    params = settings_json(infill(b'{"prompt": ""}', config)) | {"seed": json_fields.RANDOM_SEED, "stop": []}
     return {
         "default_generation_settings": {**slots[0], "params": params},
         "total_slots": len(slots),

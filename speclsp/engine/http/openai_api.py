@@ -38,10 +38,9 @@ def completions(body: bytes, config: Config) -> ParsedRequest:
         max_tokens=json_fields.max_tokens(fields, fields.first_present("max_tokens", "n_predict"), config),
         top_p=fields.number("top_p", 1.0, 0, 1, above=True),
         speculate=config.engine.speculative_decoding,
-        heal=likely is None,  # healed tokens are not tokens of the text
         n=n,
         logprobs=likely,
-        **json_fields.common(fields),
+        **json_fields.common(fields, n),
     )
     usage = fields.inner("stream_options").flag("include_usage", False)
     stream = fields.flag("stream", False)

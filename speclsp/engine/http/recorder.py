@@ -28,7 +28,7 @@ log = logging.getLogger("speclsp.engine")
 
 def paths() -> tuple[Path, Path]:
     """The older file and the newer one. Raises SpeclspError when the state directory is not known."""
-    directory = config.users_dir("state")
+    directory = config.state_dir()
     return directory / "recorded-1.jsonl", directory / "recorded.jsonl"
 
 

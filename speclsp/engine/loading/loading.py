@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import psutil
 import torch
 
+from speclsp import process_resources
 from speclsp.config import Config
 from speclsp.engine.decoding import policy
 from speclsp.engine.decoding.completion import CompletionEngine
@@ -45,7 +45,7 @@ from speclsp.engine.model.kv_cache import SLOTS, CachedModel
 from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.loaded_model import NO_DRAFT, LoadedModel, PendingTarget, ReleaseStep
 from speclsp.errors import OutOfMemory, WeightsError
-from speclsp.weights import cards, store
+from speclsp.weights import auto_choice, store
 from speclsp.weights.cards import Card
 
 log = logging.getLogger("speclsp.engine")
@@ -340,7 +340,7 @@ def check_memory(card: Card, target_format: str, device: str, with_draft: bool =
         need_mib = int(need_mib * card.target.parameters / (card.target.parameters + card.draft.parameters))
     free_mib = DeviceMemory(device).free_mib()
     if need_mib > free_mib:
-        raise OutOfMemory(card.name, need_mib, free_mib, device, cards.WITHOUT_GPU)
+        raise out_of_memory(card, need_mib, free_mib, device)
 
 
 def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_dir: Path | None) -> MemoryPlan:
@@ -376,18 +376,17 @@ def kv_bytes(directory: Path) -> int:
 
 @contextmanager
 def explain_out_of_memory(card: Card, plan: MemoryPlan, device: str) -> Iterator[None]:
-    """Turn torch's out-of-memory error into one that names the fix.
-
-    Raises:
-        OutOfMemory: in place of torch's own error.
-    """
+    """Raise OutOfMemory, which names the fix, in place of torch's error of that kind."""
     try:
         yield
     except torch.OutOfMemoryError:
-        free_mib = DeviceMemory(device).free_mib()
-        raise OutOfMemory(
-            card.name, plan.need_mib, free_mib, device, memory_plan.smaller_card(card, free_mib)
-        ) from None
+        raise out_of_memory(card, plan.need_mib, DeviceMemory(device).free_mib(), device) from None
+
+
+def out_of_memory(card: Card, need_mib: int, free_mib: int, device: str) -> OutOfMemory:
+    """The error for a model that does not fit now, with a smaller one that does."""
+    limit_mib = process_resources.memory().limit_mib if device == "cpu" else None
+    return OutOfMemory(card.name, need_mib, free_mib, device, auto_choice.smaller(card, free_mib, device), limit_mib)
 
 
 def cpu_threads(config: Config, parameters: int = 0) -> int:
@@ -395,5 +394,5 @@ def cpu_threads(config: Config, parameters: int = 0) -> int:
 
     A tiny model gets one: on a busy machine, waiting for a second one takes longer than its work.
     """
-    cores = 1 if 0 < parameters < SMALL_PARAMETERS else psutil.cpu_count(logical=False) or 1
-    return config.engine.threads or 1 << (cores.bit_length() - 1)
+    workers = 1 if 0 < parameters < SMALL_PARAMETERS else process_resources.cpus().workers
+    return config.engine.threads or 1 << (workers.bit_length() - 1)

@@ -91,7 +91,7 @@ def await_listening(read_end: int) -> int:
 
 def ended_early_message() -> str:
     """The sentence about an engine that ended without a reason."""
-    return f"the engine ended before it listened; its log is {launch.log_path()}."
+    return f"the engine ended before it listened{launch.log_phrase()}."
 
 
 def run_detached(

@@ -51,7 +51,7 @@ CREATE TABLE told(key TEXT PRIMARY KEY, value TEXT NOT NULL);
 def index_path(folder: str) -> Path:
     """Path of a workspace folder's index database."""
     name = hashlib.sha256(os.fsencode(folder.rstrip("/") or "/")).hexdigest()[:32]
-    return settings.cache_dir() / "index" / (name + SUFFIX)
+    return settings.index_dir() / (name + SUFFIX)
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:

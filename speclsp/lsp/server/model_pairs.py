@@ -12,6 +12,7 @@ import subprocess
 from dataclasses import dataclass
 from functools import lru_cache
 
+from speclsp import process_resources
 from speclsp.config import Config
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.next_edit.edit_prompt import FORMATS
@@ -95,9 +96,7 @@ def declared_edit_format(pair: str) -> str:
 
 
 def machine(device: str) -> MachineFacts:
-    """Free memory of the GPU as its driver reports it, or of the system if there is no GPU."""
-    import psutil
-
+    """Free memory of the GPU as its driver reports it, or of this process if there is no GPU."""
     if device != "cpu" and (tool := shutil.which("nvidia-smi")):
         _, _, number = device.partition(":")
         query = [tool, "--query-gpu=memory.free", "--format=csv,noheader,nounits", "-i", number or "0"]
@@ -106,4 +105,4 @@ def machine(device: str) -> MachineFacts:
             return MachineFacts("cuda", int(answer.split()[0]))
         except (OSError, ValueError, IndexError, subprocess.SubprocessError):
             pass  # a driver without a GPU
-    return MachineFacts("cpu", int(psutil.virtual_memory().available / MIB))
+    return MachineFacts("cpu", process_resources.memory().free_mib)

@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
@@ -61,7 +62,9 @@ class CompletionServer(SpecLanguageServer):
         self.starting: asyncio.Task[None] | None = None  # starts the backend and the session
         self.client_ready = False  # `initialized` has arrived: notifications may be sent
         self.client_name = ""
+        self.log_path: Path | None = None  # None: it writes no log
         self.client_outdents = False  # capability experimental.speclsp.outdent
+        self.client_follows_growth = False  # capability experimental.speclsp.suggestionGrew
         self.client_has_folders = False  # the client supports workspace folders, even if there is none now
         self.last_reason = ""  # why the last request showed nothing
 
@@ -220,8 +223,9 @@ class CompletionServer(SpecLanguageServer):
             "last_reason_meaning": meaning(self.last_reason),
             "trigger": self.config.completion.trigger,
             "show_latency": self.config.completion.show_latency,
-            "next_edit": self.config.nextEdit.enabled,
+            "next_edit": self.config.next_edit.enabled,
             "problems": self._all_problems(),
+            "log": str(self.log_path or ""),
         }
 
     def report_reason(self, reason: str) -> None:

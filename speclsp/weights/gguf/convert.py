@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speclsp import process_resources
 from speclsp.errors import WeightsError
 from speclsp.weights.gguf.header import REPAIR, Header, Tensor, read_header
 
@@ -183,7 +184,7 @@ def _write_weights(
 
     partial = into / "model.safetensors.partial"
     digest, done = hashlib.sha256(), 0
-    with partial.open("wb") as out, ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+    with partial.open("wb") as out, ThreadPoolExecutor(min(4, process_resources.cpus().workers)) as pool:
         opening = struct.pack("<Q", len(table)) + table
         out.write(opening)
         digest.update(opening)

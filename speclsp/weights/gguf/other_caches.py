@@ -63,5 +63,6 @@ def hub_directories(environment: Mapping[str, str]) -> list[Path]:
 
 
 def user_cache(environment: Mapping[str, str]) -> Path:
-    """$XDG_CACHE_HOME, or ~/.cache."""
-    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    """$XDG_CACHE_HOME, or ~/.cache; a relative path does not count."""
+    named = Path(environment.get("XDG_CACHE_HOME", ""))
+    return named if named.is_absolute() else Path.home() / ".cache"

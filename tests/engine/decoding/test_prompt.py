@@ -220,7 +220,7 @@ def test_any_choice_of_tokens_spells_a_healed_word_in_full(prompter: Prompter, w
 @given(text=st.text(max_size=60))
 def test_decoding_token_by_token_gives_the_encoded_text(prompter: Prompter, text: str):
     stream, ids = TextStream(prompter.vocabulary, b""), prompter.encode(text)
-    out = "".join(stream.push([token]) for token in ids) + stream.push([], final=True)
+    out = "".join(map(stream.push, ids))
     assert out == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -37,7 +37,7 @@ from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
 from speclsp.engine.model.cuda.uplink import Uplink
 from speclsp.engine.model.kv_cache import MOST_GAMMA, Cancelled
 from speclsp.errors import OutOfMemory
-from speclsp.weights import cards
+from speclsp.weights import auto_choice, cards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -473,7 +473,7 @@ def test_a_plan_fits_and_more_memory_never_gives_less(free_mib: int):
 def test_the_error_for_a_small_gpu_names_a_model_that_fits():
     with pytest.raises(OutOfMemory, match=r'qwen2.5-coder-7b needs \d+ MiB and cuda has 3500 MiB free.*model = "'):
         fit(3500)
-    smaller = cards.load(memory_plan.smaller_card(SEVEN, 3500))
+    smaller = cards.load(auto_choice.smaller(SEVEN, 3500, "cuda"))
     assert min(smaller.memory_mib.values()) <= 3500
     assert smaller.target.parameters < SEVEN.target.parameters
     with pytest.raises(OutOfMemory):

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from support.engine.random_models import FAMILIES, IDS, NATIVE, native_decoder, reference_of, save_random
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from speclsp import process_resources
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.loading import checkpoint, loading, nf4_linear
 from speclsp.engine.model.cpu_linears import FloatLinear, Int8Linear, int8_is_exact, quicker_float
@@ -26,6 +27,7 @@ from speclsp.engine.model.int8 import native
 from speclsp.engine.model.kv_archive import common_prefix
 from speclsp.engine.model.kv_cache import CachedModel, Cancelled
 from speclsp.errors import WeightsError
+from speclsp.process_resources import Cpus
 
 
 def read(directory: Path, number_format: str = "fp32", vocab: int = 97, rows: int = ROWS) -> CachedModel:
@@ -307,7 +309,7 @@ def test_threads_are_a_power_of_two_of_the_cores_one_for_a_tiny_model_and_otherw
     cores: int, threads: int, parameters: int
 ):
     config = Config(engine=EngineConfig(threads=threads))
-    with patch.object(loading.psutil, "cpu_count", lambda logical: cores):
+    with patch.object(process_resources, "cpus", lambda: Cpus(2 * cores, cores)):
         chosen = loading.cpu_threads(config, parameters)
     if threads or parameters == 10**6:
         assert chosen == (threads or 1)

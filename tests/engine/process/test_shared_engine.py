@@ -997,6 +997,7 @@ def test_another_users_files_are_refused_in_the_search_for_an_engine(monkeypatch
     directory = config.runtime_dir()
     with monkeypatch.context() as patch:
         patch.setattr(config, "runtime_dir", lambda: directory)
+        patch.setattr(config, "runtime_path", lambda: directory)
         patch.setattr(os, "getuid", lambda: 12345)
         for look in (endpoint.find, endpoint.try_lock, lambda: endpoint.write(EngineEndpoint(pid=1))):
             with pytest.raises(EngineError, match="belongs to another user"):
@@ -1018,6 +1019,7 @@ def test_another_users_files_are_refused_in_the_search_for_an_engine(monkeypatch
     ],
 )
 def test_an_invalid_state_file_counts_as_none(text: str):
+    config.runtime_dir()
     endpoint.state_path().touch(mode=0o600)
     endpoint.state_path().write_text(text)
     assert endpoint.find() is None

@@ -6,12 +6,11 @@ import gc
 import weakref
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.engine.scheduling.device_memory import DeviceMemory, cgroup_free_mib
+from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.memory_pressure import CHECK_S, WAIT_S, MemoryPressure, Pressure
 
 KEEP_MIB = 500
@@ -148,39 +147,6 @@ def test_a_failed_restore_is_tried_again_after_another_wait():
 
 
 # ── measuring memory ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def group(place: Path, limit: str, used_mib: int, cache_mib: int = 0, version_1: bool = False) -> None:
-    """A control group's files, as the kernel writes them."""
-    place.mkdir(parents=True, exist_ok=True)
-    names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if version_1 else ("memory.max", "memory.current")
-    for name, text in zip(names, (limit, str(used_mib * 2**20)), strict=True):
-        (place / name).write_text(text + "\n")
-    active = cache_mib // 2
-    stat = {"anon": 77, "active_file": active * 2**20, "inactive_file": (cache_mib - active) * 2**20}
-    (place / "memory.stat").write_text("".join(f"{name} {count}\n" for name, count in stat.items()))
-
-
-def test_a_containers_memory_limit_applies_and_its_page_cache_counts_as_free(tmp_path: Path):
-    own = tmp_path / "cgroup"
-    own.write_text("0::/user/engine\n")
-    group(tmp_path / "user" / "engine", "max", used_mib=900)
-    assert cgroup_free_mib(own, tmp_path) == []
-    group(tmp_path / "user", str(1000 * 2**20), used_mib=900, cache_mib=300)
-    assert cgroup_free_mib(own, tmp_path) == [400], "a limit further up holds as well"
-    group(tmp_path / "user" / "engine", str(700 * 2**20), used_mib=900, cache_mib=100)
-    assert cgroup_free_mib(own, tmp_path) == [0, 400]
-
-
-def test_version_1_of_control_groups_is_read_too(tmp_path: Path):
-    own = tmp_path / "cgroup"
-    own.write_text("5:cpu,cpuacct:/box\n4:memory:/box\n1:name=systemd:/box\n")
-    group(tmp_path / "memory" / "box", str(2000 * 2**20), used_mib=500, version_1=True)
-    assert cgroup_free_mib(own, tmp_path) == [1500]
-
-
-def test_a_system_without_control_groups_has_no_such_limit(tmp_path: Path):
-    assert cgroup_free_mib(tmp_path / "missing", tmp_path) == []
 
 
 def test_free_and_own_memory_of_this_machine_are_plausible():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -16,10 +17,12 @@ from speclsp import config
 from speclsp.cli import entry
 from speclsp.cli.first_run import prompt_trial, setup
 from speclsp.cli.models import sizes
+from speclsp.engine.loading import prompt_choice
 from speclsp.weights import auto_choice, cards, locations, removal, store
 
 pytestmark = pytest.mark.slow  # each runs the whole command
 
+ROOT = Path(__file__).parents[3]
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -49,20 +52,44 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return opened
 
 
+def refuse_trial(engine: object, bar: object) -> None:
+    raise AssertionError("the prompt orders are compared, although the order is known")
+
+
 def test_a_built_in_model_is_tested_and_written_into_the_settings_once(run: Run, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(prompt_trial, "PLACES", 1)
-    monkeypatch.setattr(prompt_trial, "LEAST_PLACES", 1)
+    monkeypatch.setattr(prompt_trial, "measure", refuse_trial)
     code, out, err = run("--model", "tiny")
     assert (code, err) == (0, "")
     assert "Model:   tiny (" in out and "Download: nothing" in out
-    assert "is completed with" in out and "Prompt:  order " in out
+    assert "is completed with" in out
+    assert "Prompt:  order lines, token healing on; not measured (`speclsp tune` measures it)" in out
     assert "tiny" in config.config_path().read_text()
     assert "No known editor is on PATH" in out
     before = config.config_path().read_bytes()
     code, out, _ = run()
     assert code == 0 and "Settings: unchanged" in out
-    assert "Prompt:  order " in out and "(measured before)" in out
     assert config.config_path().read_bytes() == before
+
+
+def test_the_order_of_a_model_in_a_directory_is_measured_once_with_progress(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    directory = tmp_path / "tuned"
+    shutil.copytree(ROOT / "models" / "tiny" / "target", directory)
+    monkeypatch.setattr(prompt_trial, "PLACES", 2)
+    monkeypatch.setattr(prompt_trial, "LEAST_PLACES", 1)
+    code, out, err = run("--model", str(directory))
+    assert code == 0 and "Prompt:  order " in out and "not measured" not in out
+    assert err.startswith("comparing prompt orders:   0%\n"), "in a pipe too: it takes minutes"
+    monkeypatch.setattr(prompt_trial, "measure", refuse_trial)
+    code, out, err = run("--model", str(directory))
+    assert (code, err) == (0, "") and "(measured before)" in out
+
+
+@pytest.mark.parametrize("name", [name for name in cards.names() if cards.load(name).fim.prefix])
+def test_every_model_definition_with_markers_states_their_order(name: str):
+    assert re.search(r"(?m)^order = \"(psm|spm)\"$", (cards.models_root() / f"{name}.toml").read_text())
+    assert prompt_choice.is_stated(cards.load(name))
 
 
 def test_the_default_choice_is_downloaded_and_leaves_the_settings_alone(run: Run, shop: Shop):
@@ -121,7 +148,7 @@ def test_a_model_that_does_not_fit_is_refused_or_confirmed(
     monkeypatch.setattr(sizes, "measure_machine", lambda settings: sizes.Machine("cpu", 10, 1 << 40))
     ended, _, err = run("--yes")
     assert ended == 2
-    assert "MiB of memory and cpu has 10 MiB free: close other programs, or choose a smaller model" in err
+    assert "MiB of memory and cpu has 10 MiB free: close other programs; no smaller model fits now (`speclsp" in err
     assert shop.requested_parts() == []
     monkeypatch.setattr(sys, "stdin", Terminal(typed))
     ended, out, _ = run()
@@ -135,7 +162,6 @@ def test_a_read_only_home_is_named(run: Run, shop: Shop, monkeypatch: pytest.Mon
 
 
 def test_settings_that_cannot_be_written_cost_nothing_else(run: Run, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(prompt_trial, "PLACES", 1)
     config.config_path().parent.mkdir(parents=True)
     config.config_path().mkdir()
     code, _, err = run("--model", "tiny")

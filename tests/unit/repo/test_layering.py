@@ -2,7 +2,8 @@
 
     top      cli, __main__                                   may import everything
     sides    lsp/     |     engine/                          never import each other, never import cli
-    ground   config daemon observability weights errors private_files     never import a side; torch in functions only
+    ground   config daemon observability weights errors private_files process_resources
+             never import a side; torch in functions only
 
 Every import counts: at module level, inside functions and under TYPE_CHECKING. `speclsp/engine/__init__.py` only sets
 environment variables, so importing the bare package `speclsp.engine` is no edge.
@@ -16,25 +17,26 @@ from collections.abc import Iterator, Mapping
 import pytest
 from support.source_tree import Import, all_imports, cycles, imports_of, modules, own_module, package_of
 
-GROUND = {"errors", "private_files", "config", "daemon", "observability", "weights"}
-BASE = {"errors", "private_files", "config"}
+GROUND = {"errors", "private_files", "process_resources", "config", "daemon", "observability", "weights"}
+BASE = {"errors", "private_files", "process_resources", "config"}
 TOP = {"cli", "__main__"}
 EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import directly
     "errors": set(),
     "private_files": {"errors"},
+    "process_resources": set(),
     "config": {"errors", "private_files"},
     "daemon": BASE,
     "observability": BASE,
     "weights": {"weights.gguf", "weights.untrusted", *BASE},
-    "weights.gguf": {"errors"},
+    "weights.gguf": {"errors", "process_resources"},
     "weights.untrusted": {"private_files"},
     "engine.api": set(),
     "engine.truncation": {"engine.api"},
     "engine.model": {"errors"},
-    "engine.model.int8": {"engine.model", "errors"},
+    "engine.model.int8": {"engine.model", "errors", "process_resources"},
     "engine.model.cuda": {"engine.model", "weights", "errors"},
     "engine.training": {"errors", "private_files"},
-    "engine.scheduling": {"engine.api", "observability", "errors"},
+    "engine.scheduling": {"engine.api", "observability", "errors", "process_resources"},
     "engine.decoding": {
         *("engine.api", "engine.truncation", "engine.model", "engine.model.cuda", "weights", "config", "errors"),
     },

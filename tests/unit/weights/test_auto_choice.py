@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.config import Config
+from speclsp.errors import OutOfMemory, memory_fix
 from speclsp.weights import auto_choice, cards, hub, store
 from speclsp.weights.auto_choice import CpuSpeed
 from speclsp.weights.cards import Weights
@@ -157,3 +158,26 @@ def test_predictions_grow_with_the_model_and_the_prompt():
     assert speed.usual_ms(10**9) < speed.usual_ms(2 * 10**9)
     assert speed.usual_ms(10**9) < speed.first_ms(10**9)
     assert Config().engine.auto_model_ms == 250
+
+
+@given(
+    name=st.sampled_from(cards.names()),
+    free_mib=st.integers(0, 90_000),
+    device=st.sampled_from(["cpu", "cuda", "cuda:1"]),
+)
+def test_advice_names_a_smaller_model_that_fits_now_or_none(name: str, free_mib: int, device: str):
+    card = cards.load(name)
+    smaller = auto_choice.smaller(card, free_mib, device)
+    need_mib = card.needed_mib(device, free_mib, "auto")
+    if smaller:
+        other_mib = cards.load(smaller).needed_mib(device, free_mib, "auto")
+        assert smaller != name and 0 < other_mib <= free_mib and other_mib < need_mib
+    error = str(OutOfMemory(name, need_mib, free_mib, device, smaller))
+    assert (f'or set model = "{smaller}"' in error) == bool(smaller) != ("no smaller model fits now" in error)
+
+
+@given(name=st.sampled_from(cards.names()), need_mib=st.integers(1, 9000), limit_mib=st.none() | st.integers(1, 9000))
+def test_advice_to_close_programs_is_given_only_where_that_can_help(name: str, need_mib: int, limit_mib: int | None):
+    fix = memory_fix(need_mib, "", limit_mib)
+    limited = limit_mib is not None and limit_mib < need_mib
+    assert ("close other programs" in fix) != limited == (f"memory limit of its control group ({limit_mib} MiB)" in fix)

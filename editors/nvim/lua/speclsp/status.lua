@@ -23,8 +23,9 @@ local notify = require("speclsp.notify")
 ---@field memory? string "full", or the part that was freed
 ---@field trigger? "automatic"|"manual" the setting completion.trigger
 ---@field show_latency? boolean the setting completion.show_latency
----@field next_edit? boolean the setting nextEdit.enabled
+---@field next_edit? boolean the setting next_edit.enabled
 ---@field problems string[]
+---@field log? string path of the server's log, "" when it writes none
 
 local M = {}
 local statuses = {} ---@type table<integer, speclsp.Status> by client
@@ -32,6 +33,13 @@ local loading = {} ---@type table<integer, { since_ms: integer, quarter: integer
 local LONG_MS = 3000 -- longer loading is reported, at each quarter
 local in_statusline = false
 local last_line = ""
+local last_log = nil ---@type string?
+
+--- Path of the log of the last server that wrote one; it is of use after that server has ended, too.
+---@return string?
+function M.log()
+  return last_log
+end
 
 --- The newest status of a client.
 ---@param client_id integer
@@ -78,6 +86,9 @@ function M.receive(client_id, status)
   end
   local old = statuses[client_id]
   statuses[client_id] = status
+  if status.log and status.log ~= "" then
+    last_log = status.log
+  end
   for _, problem in ipairs(status.problems or {}) do
     notify.once(problem, vim.log.levels.WARN)
   end

@@ -67,7 +67,7 @@ class TuningFiles:
     def __init__(self, model: str) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", model):  # a path would lead out of our directory
             raise InputError(f"{model} is not the name of a model definition, so it has no draft to tune.")
-        root = config.own_adapters_root()
+        root = config.state_dir()
         self.name = f"draft-of-{model}"
         self.work = root / "draft-tuning" / model
         self.examples = self.work / "examples.jsonl"

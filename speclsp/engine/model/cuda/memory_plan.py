@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from speclsp.engine.model.cuda.ops import CAPACITY_STEP
 from speclsp.engine.model.kv_cache import SLOTS
 from speclsp.errors import OutOfMemory
-from speclsp.weights import cards
+from speclsp.weights import auto_choice
 from speclsp.weights.cards import Card
 
 PREFILL_WIDTHS = (64, 256)  # rows of a prefill pass
@@ -50,13 +50,13 @@ def fit(
         draft_kv_bytes: the same of the draft; 0 when there is none.
 
     Raises:
-        OutOfMemory: no plan fits; names a model that does.
+        OutOfMemory: no plan fits; names a smaller model that does, if there is one.
     """
     plans = list(plans_for(card, number_formats, context_tokens, kv_bytes, draft_kv_bytes))
     chosen = next((plan for plan in plans if plan.need_mib <= free_mib), None)
     if chosen is None:
         need_mib = min(plan.need_mib for plan in plans)
-        raise OutOfMemory(card.name, need_mib, free_mib, device, smaller_card(card, free_mib))
+        raise OutOfMemory(card.name, need_mib, free_mib, device, auto_choice.smaller(card, free_mib, device))
     if chosen != plans[0]:
         log.warning(
             "%s as configured needs more than the %d MiB that are free (%d MiB); %s",
@@ -91,16 +91,6 @@ def plans_for(
                         draft=draft,
                         need_mib=math.ceil(need - (0.0 if draft else draft_mib)),
                     )
-
-
-def smaller_card(card: Card, free_mib: int) -> str:
-    """The name of the largest model below `card` that fits in one of its number formats."""
-    for name in reversed(cards.names()):
-        other = cards.load(name)
-        fits = any(0 < mib + GRAPHS_MIB <= free_mib for mib in other.memory_mib.values())
-        if fits and 0 < other.target.parameters < card.target.parameters:
-            return name
-    return cards.WITHOUT_GPU
 
 
 def capacity_for(context_tokens: int) -> int:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from speclsp import process_resources
 from speclsp.engine.model.int8.native import PATHS, library
 
 READ_BYTES, INT8_PRODUCTS, ATTENTION_PRODUCTS = range(3)  # as in peaks.h
+NEEDED_MIB = 512 + 32  # peaks.h reads 512 MiB; the rest is for what the process allocates beside them
+NO_MEMORY = "the CPU's speed is not measured, because 512 MiB are not free"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +33,15 @@ def measure_peaks(path: str, threads: int, seconds: float = 0.5, turns: int = 2)
 def measure(path: str, what: int, threads: int, seconds: float = 0.5, turns: int = 2) -> float:
     """10^9 operations a second of READ_BYTES, INT8_PRODUCTS or ATTENTION_PRODUCTS.
 
-    The best turn counts: other programs only slow it. Raises MemoryError: there are no 512 MiB to read.
+    The best turn counts: other programs only slow it. Raises MemoryError: there are no 512 MiB to read. Free memory is
+    read first, because a control group's limit kills the process instead of refusing the allocation.
     """
+    if process_resources.memory().free_mib < NEEDED_MIB:
+        raise MemoryError(NO_MEMORY)
     file, number = PATHS[path]
     loaded = library(file)
     assert loaded is not None, "paths() lists only libraries that load"
     best: float = max(loaded.speclsp_peak(number, what, threads, seconds) for _ in range(turns)) / 1e9
     if not best:
-        raise MemoryError("no memory to measure reads: 512 MiB")
+        raise MemoryError(NO_MEMORY)
     return round(best, 1)

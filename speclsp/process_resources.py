@@ -1,0 +1,215 @@
+"""CPUs and memory that this process may use: affinity, CPU quota, and the memory limits of its control groups.
+
+    CPUs      logical   the affinity mask, into which the kernel has already taken a cpuset
+              cores     physical cores among them: hyperthreads of one core count once
+              quota     the smallest CPU quota on the path of control groups, in CPUs; None without one
+    memory    free      the machine's free memory, or what the tightest control group leaves
+
+A container, a systemd unit and a batch job limit a process by control groups (cgroups) of version 1 or 2. Limits are
+nested: each group on the path from the process's own group to the root of the mount applies. A container sees its own
+group as that root. Page cache counts as free memory, because the kernel drops it before it refuses an allocation.
+
+RLIMIT_AS is left out. It bounds address space, of which libraries and thread stacks map far more than they use.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+
+MIB = 2**20
+NO_LIMIT = 2**62  # version 1 writes its largest page-aligned number in place of "max"
+ROOT = Path("/")
+MOST_BYTES = 1 << 20  # of a file under /proc or /sys
+
+
+@dataclass(frozen=True, slots=True)
+class Cpus:
+    """CPUs of this process."""
+
+    logical: int
+    cores: int
+    quota: float | None = None
+
+    @property
+    def usable(self) -> float:
+        """CPUs that this process can keep busy: the logical ones, or the quota where that is lower."""
+        return self.logical if self.quota is None else min(self.logical, self.quota)
+
+    @property
+    def whole(self) -> int:
+        """`usable` in whole CPUs; at least 1."""
+        return max(1, int(self.usable))
+
+    @property
+    def workers(self) -> int:
+        """Threads that compute at once: one for each physical core, and no more than the quota lets run together."""
+        return min(self.cores, self.whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory of this process."""
+
+    free_mib: int
+    limit_mib: int | None = None  # of the control group that leaves the least; None where the machine leaves less
+
+
+# ── CPUs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def cpus(root: Path = ROOT) -> Cpus:
+    """The CPUs of this process now. `root`: of /proc and /sys."""
+    allowed = affinity()
+    quotas = [quota for group, version in groups("cpu", root) if (quota := group_quota(group, version)) is not None]
+    return Cpus(len(allowed), physical_cores(allowed, root), min(quotas, default=None))
+
+
+def affinity() -> list[int]:
+    """Numbers of the CPUs that may run this process."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))  # macOS has no affinity; on Windows few processes have one
+
+
+def physical_cores(allowed: list[int], root: Path = ROOT) -> int:
+    """Physical cores among logical CPUs; at least 1."""
+    topology = root / "sys/devices/system/cpu"
+    siblings = [read(topology / f"cpu{number}/topology/thread_siblings_list") for number in allowed]
+    if siblings and all(siblings):
+        return len(set(siblings))
+    import psutil
+
+    with suppress(OSError, NotImplementedError):
+        return max(1, min(psutil.cpu_count(logical=False) or len(allowed), len(allowed)))
+    return max(1, len(allowed))
+
+
+def group_quota(group: Path, version: int) -> float | None:
+    """A control group's CPU quota, in CPUs; None without one."""
+    if version == 2:
+        quota_us, _, period_us = read(group / "cpu.max").strip().partition(" ")
+    else:
+        quota_us, period_us = read(group / "cpu.cfs_quota_us"), read(group / "cpu.cfs_period_us")
+    quota, period = number(quota_us), number(period_us)
+    return quota / period if quota and period else None
+
+
+# ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def memory(root: Path = ROOT) -> Memory:
+    """The memory that this process could allocate now. `root`: of /proc and /sys."""
+    machine = Memory(machine_free_mib(root))
+    left = [memory for group, version in groups("memory", root) if (memory := group_memory(group, version))]
+    return min([machine, *left], key=lambda memory: memory.free_mib)
+
+
+def machine_free_mib(root: Path = ROOT) -> int:
+    """Memory of the whole machine that a program could allocate.
+
+    An idle engine asks every few seconds, so Linux's own figure is read, at a twentieth of the cost of psutil's table.
+    """
+    available_kib = re.search(r"^MemAvailable:\s+(\d+)", read(root / "proc/meminfo"), re.MULTILINE)
+    if available_kib:
+        return int(available_kib[1]) * 1024 // MIB
+    import psutil
+
+    return int(psutil.virtual_memory().available / MIB)
+
+
+def group_memory(group: Path, version: int) -> Memory | None:
+    """The memory that a control group leaves; None without a limit, or where its files cannot be read.
+
+    `memory.high` counts as a limit: the kernel slows a group above it down until it frees memory.
+    """
+    names = ("memory.max", "memory.high") if version == 2 else ("memory.limit_in_bytes",)
+    limits = [limit for name in names if (limit := number(read(group / name))) is not None]
+    if not limits:
+        return None
+    used = number(read(group / ("memory.current" if version == 2 else "memory.usage_in_bytes")))
+    if used is None:
+        return None
+    prefix = "" if version == 2 else "total_"  # version 1 counts a group's children under these names only
+    counts = dict(re.findall(r"^(\w+) (\d+)$", read(group / "memory.stat"), re.MULTILINE))
+    cache = sum(int(counts.get(f"{prefix}{name}", 0)) for name in ("active_file", "inactive_file"))
+    return Memory(max(0, (min(limits) - used + cache) // MIB), min(limits) // MIB)
+
+
+# ── control groups ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def groups(controller: str, root: Path = ROOT) -> Iterator[tuple[Path, int]]:
+    """(directory, version) of each control group of this process that may limit `controller`, its own group first."""
+    for line in read(root / "proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, inside = rest.partition(":")
+        if controllers and controller not in controllers.split(","):
+            continue
+        mount = mounts(root).get(controller if controllers else "")
+        if mount is None:
+            continue
+        hierarchy, own = mount.directory, mount.directory_of(inside)
+        for group in (own, *own.parents):
+            yield group, 1 if controllers else 2
+            if group == hierarchy:
+                break
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A mounted hierarchy of control groups."""
+
+    directory: Path
+    top: PurePosixPath  # the group at the mount's root; a container sees a part of the hierarchy only
+
+    def directory_of(self, inside: str) -> Path:
+        """The directory of the group `inside`, a path from the hierarchy's root or from the namespace's.
+
+        A group that the mount does not show is above its root: then the mount's own root applies.
+        """
+        group = PurePosixPath(inside)
+        if ".." in group.parts or not group.is_relative_to(self.top):
+            return self.directory
+        own = self.directory / group.relative_to(self.top)
+        return own if own.is_dir() else self.directory
+
+
+@lru_cache(maxsize=4)  # a machine with many containers has thousands of mounts, and a process's own never change
+def mounts(root: Path = ROOT) -> dict[str, Mount]:
+    """The mounted hierarchies, by controller; "" is version 2's."""
+    hierarchies: dict[str, Mount] = {}
+    for line in read(root / "proc/self/mountinfo", most_bytes=16 * MOST_BYTES).splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(" "), after.split(" ")
+        if len(fields) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):
+            continue
+        top, directory = (re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), text) for text in fields[3:5])
+        mount = Mount(root / directory.lstrip("/"), PurePosixPath(top))
+        for controller in kind[2].split(",") if kind[0] == "cgroup" else [""]:
+            hierarchies.setdefault(controller, mount)
+    return hierarchies
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read(path: Path, most_bytes: int = MOST_BYTES) -> str:
+    """The text of a file under /proc or /sys; "" where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(most_bytes).decode("utf-8", "replace")
+    except (OSError, ValueError):  # ValueError: a null character in a path
+        return ""
+
+
+def number(text: str) -> int | None:
+    """A limit or a count; None for "max", for -1, for the largest number of version 1, and for no number at all."""
+    text = text.strip()
+    value = int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else NO_LIMIT
+    return value if value < NO_LIMIT else None

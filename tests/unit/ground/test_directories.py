@@ -1,0 +1,199 @@
+"""Directories of a session with another user's environment (su, sudo -E, WSLg): laws over owners and modes.
+
+tests/faults/processes/test_foreign_environment.py changes the user for real.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp import config
+from speclsp.cli import entry
+from speclsp.config import api_keys, directories, toml_edit
+from speclsp.daemon import endpoint
+from speclsp.errors import SpeclspError
+from speclsp.observability import explanation
+from speclsp.weights import cards, removal, store
+
+pytestmark = pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="XDG variables are Linux's")
+
+OTHER_UID = 65534
+KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFSOCK: "socket"}
+UIDS = st.sampled_from([0, 1000, 1001])
+NAMES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
+
+
+@contextmanager
+def file_system(kind: int, owner: int, writable: bool, uid: int) -> Iterator[None]:
+    """Every path has this kind and owner, and user `uid` may write there or not; root always may."""
+    status = os.stat_result((kind | 0o755, 0, 0, 1, owner, 0, 0, 0, 0, 0))
+    with (
+        patch.object(Path, "stat", lambda path, **how: status),
+        patch.object(os, "getuid", lambda: uid),
+        patch.object(os, "access", lambda path, mode: writable or uid == 0),
+    ):
+        yield
+
+
+@given(kind=st.sampled_from(sorted(KINDS)), owner=UIDS, writable=st.booleans(), uid=UIDS, absolute=st.booleans())
+def test_a_runtime_directory_is_used_only_if_it_is_this_users_own_and_writable(
+    kind: int, owner: int, writable: bool, uid: int, absolute: bool
+):
+    base = Path("/run/user/1000" if absolute else "run/user/1000")
+    with file_system(kind, owner, writable, uid):
+        problem = directories.runtime_problem(base)
+    good = absolute and kind == stat.S_IFDIR and owner == uid and (writable or uid == 0)
+    assert (problem == "") == good
+    if absolute and kind == stat.S_IFDIR and owner != uid:
+        assert problem == f"it belongs to another user (uid {owner})"
+
+
+@given(owner=UIDS, writable=st.booleans(), uid=UIDS)
+def test_root_writes_in_its_own_directories_only_and_others_where_the_mode_allows_it(
+    owner: int, writable: bool, uid: int
+):
+    with file_system(stat.S_IFDIR, owner, writable, uid):
+        assert directories.is_writable(Path("/srv/cache")) == (owner == 0 if uid == 0 else writable)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("value", ["relative", "./relative", "../x", "~/cache"])
+def test_a_relative_path_in_a_variable_never_counts(
+    isolated: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+):
+    monkeypatch.chdir(isolated)
+    (isolated / "relative").mkdir()
+    monkeypatch.setenv("HOME", str(isolated / "home"))
+    monkeypatch.setattr(directories, "RUNTIME_DIRS", str(isolated / "nowhere"))
+    monkeypatch.setenv(name, value)
+    places = {
+        "XDG_CACHE_HOME": (config.cache_dir, "home/.cache/speclsp"),
+        "XDG_CONFIG_HOME": (config.config_path, "home/.config/speclsp/config.toml"),
+        "XDG_STATE_HOME": (config.log_dir, "home/.local/state/speclsp/log"),
+        "XDG_RUNTIME_DIR": (config.runtime_path, "sta/speclsp/run"),
+    }
+    place, expected = places[name]
+    assert place() == isolated / expected
+
+
+# ── a query creates nothing ──────────────────────────────────────────────────────────────────────────────────
+
+QUERIES = (
+    "engine status",
+    "engine stop",
+    "explain",
+    "explain --all",
+    "verify",
+    "models list",
+    "models path tiny",
+    "config list",
+    "config get model",
+    "config path",
+    "stats",
+    "stats --json",
+    pytest.param("doctor --model echo", marks=pytest.mark.slow),  # it imports torch
+)
+
+
+@pytest.mark.parametrize("command", QUERIES)
+def test_a_query_creates_nothing(isolated: Path, capsys: pytest.CaptureFixture[str], command: str):
+    before = sorted(isolated.rglob("*"))
+    assert entry.main(command.split()) in (0, 1, 2)
+    assert capsys.readouterr().out or command == "verify"
+    assert sorted(isolated.rglob("*")) == before
+
+
+def test_the_search_for_an_engine_creates_nothing(isolated: Path):
+    before = sorted(isolated.rglob("*"))
+    assert endpoint.find() is None and not endpoint.is_locked() and explanation.running() == []
+    endpoint.remove(1)
+    explanation.remove()
+    assert sorted(isolated.rglob("*")) == before
+    lock = endpoint.try_lock()
+    assert lock is not None and endpoint.is_locked()
+    os.close(lock)
+    assert not endpoint.is_locked()
+
+
+# ── root with another user's environment ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def foreign(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This user's variables in a process of root, whose home is `isolated/root`; every other file is this user's."""
+    home = isolated / "root"
+    home.mkdir()
+    real = Path.stat
+    owner = os.getuid() or OTHER_UID
+
+    def owned(path: Path, **how: bool) -> os.stat_result:
+        status = list(real(path, **how))
+        status[stat.ST_UID] = 0 if path.is_relative_to(home) else owner
+        return os.stat_result(status)
+
+    monkeypatch.setattr(Path, "stat", owned)
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: pwd.struct_passwd(("root", "", 0, 0, "", str(home), "")))
+    monkeypatch.setenv("HOME", str(isolated))
+    monkeypatch.setattr(directories, "RUNTIME_DIRS", str(isolated / "nowhere"))
+    return home
+
+
+def test_what_is_written_unasked_goes_to_roots_own_home(foreign: Path, isolated: Path):
+    assert config.runtime_path() == foreign / ".local/state/speclsp/run"
+    assert config.log_dir() == foreign / ".local/state/speclsp/log"
+    assert config.stats_path() == foreign / ".local/state/speclsp/stats.db"
+    assert config.index_dir() == foreign / ".cache/speclsp/index"
+    assert "belongs to another user" in config.unused_runtime_dir()
+
+
+def test_settings_and_models_of_the_user_are_read_where_they_are(foreign: Path, isolated: Path):
+    assert config.config_path() == isolated / "con/speclsp/config.toml"
+    assert config.cache_dir() == isolated / "cac/speclsp"
+
+
+def test_root_writes_neither_settings_nor_keys_nor_models_of_another_user(foreign: Path, isolated: Path):
+    weights = cards.load("qwen2.5-coder-0.5b-instruct").target
+    directory = config.cache_dir() / "models" / weights.name
+    directory.mkdir(parents=True)
+    before = sorted(isolated.rglob("*"))
+    for write in (
+        lambda: toml_edit.change(config.config_path(), {"model": "echo"}),
+        lambda: api_keys.store("http://127.0.0.1:1", "key"),
+        lambda: store.ensure(weights),
+        lambda: removal.remove(weights),
+    ):
+        with pytest.raises(SpeclspError, match=r"belongs to another user \(uid \d+\).*run this command as that user"):
+            write()
+    assert sorted(isolated.rglob("*")) == before
+
+
+def test_a_directory_that_nobody_may_enter_counts_as_no_directory(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+    """As XDG_CACHE_HOME=/root/.cache after `su`: it exists, and this user may not even see that."""
+    monkeypatch.setenv("HOME", str(isolated / "home"))
+    closed, real, access = isolated / "closed", Path.stat, os.access
+    (closed / "cache").mkdir(parents=True)
+
+    def guarded(path: Path, **how: bool) -> os.stat_result:
+        if path != closed and path.is_relative_to(closed):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, **how)
+
+    monkeypatch.setattr(Path, "stat", guarded)
+    monkeypatch.setattr(os, "access", lambda path, mode: not Path(path).is_relative_to(closed) and access(path, mode))
+    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(closed / "cache"))
+    assert config.cache_dir() == isolated / "home/.cache/speclsp"
+    assert config.config_path() == isolated / "home/.config/speclsp/config.toml"
+    assert config.state_dir() == isolated / "home/.local/state/speclsp"
