@@ -146,7 +146,7 @@ def final_json(parsed: ParsedRequest, index: int, result: Result, pair: str, que
         "tokens_evaluated": result.prompt_tokens,
         "tokens_cached": result.prompt_tokens + len(result.tokens),
         "truncated": result.truncated,
-        "has_new_line": "\n" in text,
+        "has_new_line": "\n" in (result.text if parsed.stream else text),
         "generation_settings": settings_json(parsed),
         **json_fields.costs_json([result], queue_ms),
     }
@@ -252,19 +252,7 @@ def slots_json(config: Config, context_tokens: int, running: int) -> list[Json]:
 def props_json(config: Config, context_tokens: int, pair: str, running: int, asleep: bool) -> Json:
     """GET /props. Without those of llama.cpp's fields that have no true value here, such as model_path."""
     slots = slots_json(config, context_tokens, running)
-    defaults = infill(b'{"prompt": ""}', config)
-    request = defaults.request
-    params: Json = {
-        "n_predict": request.max_tokens,
-        "temperature": request.temperature,
-        "top_k": request.top_k,
-        "top_p": request.top_p,
-        "seed": json_fields.RANDOM_SEED,
-        "stop": list(request.stop),
-        "ignore_eos": request.ignore_eos,
-        "stream": defaults.stream,
-        "n_probs": request.logprobs or 0,
-    }
+    params = settings_json(infill(b'{"prompt": ""}', config)) | {"seed": json_fields.RANDOM_SEED, "stop": []}
     return {
         "default_generation_settings": {**slots[0], "params": params},
         "total_slots": len(slots),

@@ -301,6 +301,12 @@ def test_unstreamed_text_comes_with_the_final_object():
     assert llamacpp_api.final_json(ask, 0, result("abc"), "p", 0.0)["content"] == "abc"
 
 
+def test_a_line_end_that_was_streamed_already_counts_as_one_of_the_completion():
+    ask = llamacpp_api.infill(b'{"prompt": "", "stream": true}', CONFIG)
+    assert llamacpp_api.final_json(ask, 0, result("a\nb"), "p", 0.0, "a\nb")["has_new_line"] is True
+    assert llamacpp_api.final_json(ask, 0, result("ab"), "p", 0.0, "ab")["has_new_line"] is False
+
+
 def test_draft_only_results_are_marked_and_named():
     alone = result("abc", draft_only=True)
     ask = llamacpp_api.infill(b'{"prompt": ""}', CONFIG)

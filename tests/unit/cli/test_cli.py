@@ -472,8 +472,8 @@ def test_the_engine_receives_settings_socket_and_parent(run: Run, monkeypatch: p
         (config.Config(model="echo"), isolated / "x.sock", 7),
         (config.Config(echo=config.EchoConfig(round_ms=5)), "", None),
         (config.Config(), "::1", 8012),
-        (config.Config(), None, "", None),
-        (config.Config(model="echo"), None, "", 0),
+        (config.Config(), None, "", None, False),
+        (config.Config(model="echo"), None, "", 0, False),
     ]
 
 
