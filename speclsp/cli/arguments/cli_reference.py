@@ -21,7 +21,7 @@ Every command accepts `--help`. Errors are one line on stderr.
 | 70 | a bug in speclsp; `SPECLSP_TRACEBACK=1` shows where |
 | 130, 141 | interrupted with Ctrl-C; the reading end of the pipe was closed |
 
-A closed stdout or stderr discards what is written. Where a terminal's encoding has no sign for a character, an escape replaces it.
+A closed stdout or stderr discards what is written. An escape replaces a character that the terminal's encoding lacks.
 """
 
 
