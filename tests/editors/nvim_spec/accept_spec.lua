@@ -292,7 +292,7 @@ end
 specs["the server hears that lines with less indentation can be drawn, except by Neovim's own interface"] = function(n)
   n:open()
   local capabilities = n:lua('return fake.asked("initialize")[1].capabilities')
-  equal(capabilities.experimental, { speclsp = { outdent = true } })
+  equal(capabilities.experimental.speclsp.outdent, true)
   equal(type(capabilities.textDocument), "table")
   n:lua('require("speclsp.options").now.ui = "builtin"')
   equal(

@@ -210,17 +210,14 @@ function M.config()
     end,
     flags = { debounce_text_changes = 0 },
     before_init = function(params)
-      if options.now.ui ~= "builtin" then -- that one cannot draw a line with less indentation
-        local announced = { experimental = { speclsp = { outdent = true } } }
+      -- The built-in interface can neither draw less indentation nor repeat a request without hiding its suggestion.
+      if options.now.ui == "own" then
+        local announced = { experimental = { speclsp = { outdent = true, suggestionGrew = true } } }
         params.capabilities = vim.tbl_deep_extend("force", params.capabilities or {}, announced)
       end
       if next(options.now.settings) then
         params.initializationOptions =
           vim.tbl_deep_extend("force", params.initializationOptions or {}, options.now.settings)
-      end
-      if options.now.ui == "own" then -- Neovim's own client cannot repeat a request without hiding its suggestion
-        local ours = { experimental = { speclsp = { suggestionGrew = true } } }
-        params.capabilities = vim.tbl_deep_extend("force", params.capabilities, ours)
       end
     end,
     handlers = {
