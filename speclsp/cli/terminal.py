@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TextIO
@@ -61,7 +61,8 @@ def prepare_streams() -> None:
             buffer = io.BufferedWriter(OutputFile(number, "w", closefd=False))
             stream = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
-            stream.reconfigure(errors=ESCAPED if number else "replace")
+            with suppress(io.UnsupportedOperation):  # a stdin that was read already keeps its own handling
+                stream.reconfigure(errors=ESCAPED if number else "replace")
         setattr(sys, name, stream)
 
 

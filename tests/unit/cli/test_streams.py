@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -102,3 +103,11 @@ def test_every_text_can_be_written_in_every_encoding_and_what_it_has_is_unchange
 @given(st.binary())
 def test_a_path_that_is_no_text_is_written_as_it_is(path: bytes):
     assert path.decode("utf-8", "surrogateescape").encode("utf-8", terminal.ESCAPED) == path
+
+
+def test_a_stdin_that_was_read_already_is_kept(monkeypatch: pytest.MonkeyPatch):
+    stream = io.TextIOWrapper(io.BytesIO(b"first\nsecond\n"), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", stream)
+    assert next(stream) == "first\n"
+    terminal.prepare_streams()
+    assert sys.stdin is stream and stream.readline() == "second\n"
