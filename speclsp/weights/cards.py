@@ -132,9 +132,9 @@ class Card:
         return (self.target,) if self.draft is None else (self.target, self.draft)
 
     def needed_mib(self, device: str, free_mib: int, quantization: str) -> int:
-        """Memory in the number format that would be loaded; 0 without a figure. On a GPU, "auto" falls back to nf4.
+        """Memory in the number format that would be loaded; 0 without a figure. On a CPU it is resident memory.
 
-        On a CPU it is the process's resident memory, and "auto" is int8; the engine may choose int4, which needs less."""
+        On a GPU, "auto" falls back to nf4. On a CPU it is int8; the engine may choose int4, which needs less."""
         if quantization == "auto" and device != "cpu":
             sizes = [self.memory_mib[name] + MARGIN_MIB for name in ("bf16", "nf4") if name in self.memory_mib]
             return next((size for size in sizes if size <= free_mib), min(sizes, default=0))
