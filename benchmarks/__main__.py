@@ -61,6 +61,7 @@ BENCHMARKS = {
     "four-bits": Benchmark(
         "speed.four_bits", "a copy of a model with MLP weights of 4 bits, for `humaneval-infilling`"
     ),
+    "memory": Benchmark("speed.resident_memory", "resident memory of the engine's process, as the docs state it"),
     "int4": Benchmark("speed.int4", "4-bit weights beside int8: times, memory and error of the logits"),
     "gpu": Benchmark("speed.gpu.gpu", "a GPU's limit, rounds, equal tokens and tests, and transformers beside them"),
     "gpu-trace": Benchmark("speed.gpu.trace", "recording of the draft's acceptance, which `gpu` replays"),

@@ -152,6 +152,7 @@ def test_setup_demo_and_complete_work_from_the_wheel(room: CleanRoom) -> None:
     demo = room.run(room.speclsp, "demo", "--repeats", "1")
     assert "identical" in demo, demo
     assert "width" in room.run(room.speclsp, "complete", "-", "--language", "python", stdin=CODE)
+    assert "ended process" in room.run(room.speclsp, "engine", "stop"), "the shared engine stays for the next command"
 
 
 def test_a_language_client_gets_a_suggestion(room: CleanRoom) -> None:
@@ -188,7 +189,8 @@ def test_the_pure_wheel_and_the_sdist_install_and_complete(
     room.run(python, "-m", "pip", "install", "-qq", "--no-deps", artifact(pattern), timeout_s=INSTALL_S)
     borrow_dependencies(room, python)
     assert compiled(room, python) == libraries
-    room.run(python, "-m", "speclsp", "complete", "-", "--language", "python", "--model", "tiny", stdin=CODE)
+    complete = ("complete", "-", "--language", "python", "--model", "tiny", "--own-engine")
+    room.run(python, "-m", "speclsp", *complete, stdin=CODE)
 
 
 def test_each_vsix_names_its_platform_and_carries_the_sdist() -> None:

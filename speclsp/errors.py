@@ -7,6 +7,7 @@
     ├── TokenizerMismatch  draft and target do not share a tokenizer
     ├── OutOfMemory        the chosen models do not fit
     ├── InputError         a file, position or request that cannot be completed
+    ├── InvalidLogits      a model's output from which no token can be chosen
     └── EngineError        the engine did not start, or went away
 
 The message is one line, fit for a terminal, a status bar or a log; no traceback is ever shown for one of these.
@@ -18,6 +19,8 @@ import difflib
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
+
+LONGEST_MESSAGE = 1000  # characters of a message from another process; ours are shorter, so their fix is never cut
 
 
 class SpeclspError(Exception):
@@ -74,6 +77,17 @@ class InputError(SpeclspError):
     """A file, position or request that cannot be completed."""
 
 
+class InvalidLogits(SpeclspError):
+    """The logits of a position have no finite maximum: no token can be chosen from them."""
+
+    def __init__(self, position: int, highest: float) -> None:
+        """`position`: of the token, counted from the prompt's start; `highest`: NaN, or an infinity."""
+        super().__init__(
+            f"the highest logit for token {position} is {highest}, so no token was chosen: the weights are damaged, "
+            "or their number format overflows. Run `speclsp models verify`, or set another engine.quantization."
+        )
+
+
 class EngineError(SpeclspError):
     """The engine did not start, or went away."""
 
@@ -81,6 +95,16 @@ class EngineError(SpeclspError):
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word most like `word`, or None when none is close."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)), None)
+
+
+def shortened(text: str, most_characters: int) -> str:
+    """`text` in one line, at most that long: cut between two words, and an ellipsis marks the cut."""
+    line = " ".join(text.split())
+    if len(line) <= most_characters:
+        return line
+    head = line[: most_characters - 2]
+    word = head.rfind(" ")
+    return f"{(head[:word] if word > most_characters // 2 else head).rstrip()} …"
 
 
 def error_site(error: BaseException) -> str:

@@ -218,7 +218,7 @@ def generate(engine: CompletionEngine, request: Request, reader: Reader, *, warm
     with closing(iter(running)) as pieces:  # type: ignore[type-var]
         for piece in pieces:
             tokens += piece.tokens
-            texts += [stream.push([token]) for token in piece.tokens]
+            texts += map(stream.push, piece.tokens)
             logprobs += [round(logprob, 4) for logprob in piece.logprobs]
             text += piece.text
             first_ms = first_ms or ((perf_counter() - began_s) * 1e3 if tokens else 0.0)
@@ -226,9 +226,6 @@ def generate(engine: CompletionEngine, request: Request, reader: Reader, *, warm
             if enough:
                 break
     ms = (perf_counter() - began_s) * 1e3
-    if not enough:
-        tail = stream.push([], final=True)
-        texts[-1:] = [texts[-1] + tail] if texts else [tail] if tail else []
     return Generation(
         tokens=tokens,
         texts=texts,

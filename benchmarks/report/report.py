@@ -340,10 +340,7 @@ def write(directory: Path, out: Path) -> Path:
     all_sections = list(sections(results))
     pictures: dict[str, dict[str, bytes]] = {}
     for plot in (plot for section in all_sections for plot in section.plots):
-        try:
-            pictures[plot.name] = {theme: html_page.draw(plot.make, plot.size, theme) for theme in html_page.INK}
-        except ImportError as error:
-            raise SpeclspError(f"{error.name} is not installed: python -m pip install 'speclsp[bench]'.") from None
+        pictures[plot.name] = {theme: html_page.draw(plot.make, plot.size, theme) for theme in html_page.INK}
         (out / f"report-{plot.name}.png").write_bytes(pictures[plot.name]["light"])
     file = out / "report.html"
     file.write_text(page(results, pictures, all_sections), encoding="utf-8")

@@ -139,7 +139,7 @@ def record(engine: CompletionEngine, kind: str, request: Request) -> Record:
     prompt = engine.prompter.build(request)
 
     def first_line(tokens: Sequence[int]) -> int:
-        ends = (i + 1 for i, token in enumerate(tokens) if "\n" in engine.prompter.vocabulary.text(token))
+        ends = (i + 1 for i, token in enumerate(tokens) if b"\n" in engine.prompter.vocabulary.bytes[token])
         return next(ends, len(tokens))
 
     return Record(

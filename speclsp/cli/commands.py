@@ -9,10 +9,13 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speclsp import config
+from speclsp.cli import terminal
 from speclsp.config import Config
 from speclsp.errors import ConfigError, InputError
 
@@ -29,7 +32,7 @@ NO_SERVER = (
 def complain(message: str, code: int) -> int:
     """Write one line on stderr; returns `code`."""
     line = " ".join(message.splitlines())
-    sys.stderr.write(f"speclsp: {line}\n")
+    terminal.write_stderr(f"speclsp: {line}\n")
     return code
 
 
@@ -97,8 +100,10 @@ def run_engine(options: argparse.Namespace) -> int:
 
             lock = endpoint.inherited(options.lock_fd)
         if options.detached:
-            return daemonize.run_detached(settings, lock, options.tell_fd, options.host, options.port)
-        return daemonize.start_detached(settings, lock, options.host, options.port)
+            return daemonize.run_detached(
+                settings, lock, options.tell_fd, options.host, options.port, options.keep_running
+            )
+        return daemonize.start_detached(settings, lock, options.host, options.port, options.keep_running)
     return shared_engine.run_foreground(settings, options.host, options.port)
 
 
@@ -129,29 +134,30 @@ def show_engine(as_json: bool) -> int:
 def run_complete(options: argparse.Namespace) -> int:
     """Print one suggestion: coloured on a terminal, bare text in a pipe, one object with --json."""
     overrides = flags(options)
-    if options.no_speculation:
-        overrides["engine.speculative_decoding"] = False
     if options.max_tokens is not None:
         overrides |= {
             "completion.max_tokens": options.max_tokens,
             "completion.max_tokens_single_line": options.max_tokens,
         }
     settings = config.load(overrides)
-    from speclsp.cli import complete, terminal
+    from speclsp.cli import complete
+    from speclsp.cli.complete.backend_completer import open_completer
 
     snapshot = requested_snapshot(options, settings)  # before any model: it may be wrong
-    point = complete.prepare(snapshot, settings)
+    point = complete.prepare(snapshot, settings, speculate=not options.no_speculation)
     live = not options.json and terminal.coloured(sys.stdout)
     if not isinstance(point, complete.CompletionPoint):
         answer = complete.PrintedAnswer(reason=point.reason)
         about: dict[str, object] = {}
     else:
-        with terminal.progress() as bar:
-            completer, _ = complete.open_engine(settings, bar)
-        about = complete.about(completer)
-        answer = complete.show(completer, point) if live else complete.answer(completer, point)
+        with ExitStack() as stack:
+            with terminal.progress() as bar:
+                completer = open_completer(settings, options.own_engine, stack, bar, partial(complain, code=SUCCESS))
+            answer = complete.show(completer, point) if live else complete.answer(completer, point)
+            about = complete.about(completer)
     if options.json:
-        print(json.dumps(as_json(options.spot, answer, about, settings)))
+        speculation = settings.engine.speculative_decoding and not options.no_speculation
+        print(json.dumps(as_json(options.spot, answer, about, speculation)))
     elif not live:
         sys.stdout.write(answer.text + "\n" if answer.text else "")
     if answer.reason and not options.json:
@@ -174,7 +180,7 @@ def requested_snapshot(options: argparse.Namespace, settings: Config) -> Snapsho
     return complete.from_pipe(sys.stdin.buffer.read(max_bytes + 1), options.language, options.at, max_bytes)
 
 
-def as_json(spot: str, answer: PrintedAnswer, about: Mapping[str, object], settings: Config) -> dict[str, object]:
+def as_json(spot: str, answer: PrintedAnswer, about: Mapping[str, object], speculation: bool) -> dict[str, object]:
     """The object that `complete --json` prints."""
     result = answer.result
     return {
@@ -183,7 +189,7 @@ def as_json(spot: str, answer: PrintedAnswer, about: Mapping[str, object], setti
         "reason": answer.reason.value if answer.reason else "",
         "place": spot,
         **about,
-        "speculation": settings.engine.speculative_decoding,
+        "speculation": speculation,
         "prompt_tokens": result.prompt_tokens,
         "new_tokens": len(result.tokens),
         "stop_type": result.stop_type,
@@ -199,7 +205,6 @@ def as_json(spot: str, answer: PrintedAnswer, about: Mapping[str, object], setti
 
 def run_explain(options: argparse.Namespace) -> int:
     """Explain the last suggestion; exit code 1 when no language server runs."""
-    from speclsp.cli import terminal
     from speclsp.observability import explanation
 
     explanations = explanation.running()

@@ -1,25 +1,28 @@
 """Entry point of the `speclsp` command: the exit code and the one-line message for every error.
 
 An error that a person can act on is one line on stderr and exit code 2. A traceback is never shown, except to a
-developer who sets SPECLSP_TRACEBACK=1. Ctrl-C ends with 130 and a closed pipe with 141, both without a message.
+developer who sets SPECLSP_TRACEBACK=1. Ctrl-C ends with 130 and a closed pipe with 141, both without a message. A
+closed stdout or stderr discards; an stdout that cannot take the output, as on a full disk, is an error.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 
+from speclsp.cli import terminal
 from speclsp.cli.arguments.command_tree import parser
 from speclsp.cli.arguments.help_parser import ArgumentParser
-from speclsp.cli.commands import BUG, CLOSED_PIPE, INTERRUPTED, USER_ERROR, complain
-from speclsp.errors import SpeclspError
+from speclsp.cli.commands import BUG, CLOSED_PIPE, INTERRUPTED, SUCCESS, USER_ERROR, complain
+from speclsp.errors import LONGEST_MESSAGE, SpeclspError, shortened
 
 __all__ = ["ArgumentParser", "guarded", "main", "parser"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; its exit code."""
+
+    terminal.prepare_streams()
 
     def run() -> int:
         options = parser().parse_args(argv)
@@ -31,24 +34,36 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def guarded(run: Callable[[], int], complain: Callable[[str, int], int], bug_hint: str) -> int:
     """The exit code of `run`; every error becomes one line through `complain`, which returns its second argument."""
+    code, problem = outcome(run, bug_hint)
+    unwritten = terminal.flush_stdout()
+    if unwritten is not None and not problem:
+        closed = isinstance(unwritten, BrokenPipeError)
+        code = CLOSED_PIPE if closed else USER_ERROR
+        problem = "" if closed else f"stdout cannot be written: {unwritten.strerror}."
+    return complain(problem, code) if problem else code
+
+
+def outcome(run: Callable[[], int], bug_hint: str) -> tuple[int, str]:
+    """The exit code of `run`, and the sentence for an error; "" where there is none to print."""
     try:
-        code = run()
-        sys.stdout.flush()
-        return code
+        return run(), ""
+    except SystemExit as leaving:  # argparse has printed its help or its error
+        return leaving.code if isinstance(leaving.code, int) else SUCCESS, ""
     except SpeclspError as error:
-        return complain(str(error), USER_ERROR)
+        return USER_ERROR, str(error)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return INTERRUPTED, ""
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter's last flush must not complain either
-        return CLOSED_PIPE
+        return CLOSED_PIPE, ""
     except OSError as error:
         if os.environ.get("SPECLSP_TRACEBACK"):
             raise
+        if terminal.flush_stdout() is error:
+            return USER_ERROR, ""
         file = f"{error.filename}: " if error.filename else ""
-        return complain(f"{file}{error.strerror or error}.", USER_ERROR)
+        return USER_ERROR, f"{file}{error.strerror or error}."
     except Exception as error:
         if os.environ.get("SPECLSP_TRACEBACK"):
             raise
-        message = (str(error).splitlines() or [""])[0][:200]
-        return complain(f"{type(error).__name__}: {message}. {bug_hint}", BUG)
+        message = (str(error).splitlines() or [""])[0]
+        return BUG, f"{type(error).__name__}: {shortened(message, LONGEST_MESSAGE)}. {bug_hint}"

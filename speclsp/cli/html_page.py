@@ -11,10 +11,16 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from speclsp.errors import InputError
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+NO_MATPLOTLIB = (
+    "plots need matplotlib, which is not installed: install speclsp with its extra `plots`, as in "
+    "`uv tool install --torch-backend=auto '.[plots]'`."
+)
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a8a8a")  # told apart by (almost) all
 DOTS_PER_INCH = 110
 INK = {"light": ("#1f2328", "#ffffff", "#d0d7de"), "dark": ("#e6edf3", "#161b22", "#3d444d")}  # text, ground, grid
@@ -67,8 +73,14 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def draw(make: Callable[[Figure], None], size: tuple[float, float], theme: str) -> bytes:
-    """A PNG of the plot that `make` draws, for that theme. Deterministic: no date, no version in the file."""
-    import matplotlib
+    """A PNG of the plot that `make` draws, for that theme. Deterministic: no date, no version in the file.
+
+    Raises InputError: matplotlib, of the extra `plots`, is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        raise InputError(NO_MATPLOTLIB) from None
 
     matplotlib.use("Agg")
     from cycler import cycler

@@ -1,4 +1,4 @@
-"""Terminal output: a progress line on stderr, and code with coloured parts.
+"""Terminal output: the three standard streams, a progress line on stderr, and code with coloured parts.
 
 Progress is one line that redraws itself on a terminal, and a few plain lines in a pipe or a log. Colour is for
 terminals alone, and NO_COLOR is honoured; stdout of a pipe gets the bare text.
@@ -6,6 +6,8 @@ terminals alone, and NO_COLOR is honoured; stdout of a pipe gets the bare text.
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import shutil
 import sys
@@ -14,13 +16,100 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
-from typing import TextIO
+from typing import Any, TextIO
 
 DIM, BOLD, DRAFTED, GREEN, RED, YELLOW, PLAIN = "2", "1", "1;4;32", "32", "31", "33", "0"
 REDRAW_MS = 100
 LINES_BEFORE, LINES_AFTER = 12, 4  # of the file, around a suggestion
 PLAIN_STEP, PLAIN_S = 0.1, 2.0  # without a terminal: a line per tenth, and not oftener than that
 RATE_S = 0.3  # before this a rate is a guess
+
+
+# ── the standard streams ──
+
+ESCAPED = "speclsp"  # name of `escape` among the error handlers
+
+
+class OutputFile(io.FileIO):
+    """Descriptor 1, with the error of a write that failed: the layers above may drop it, as argparse does."""
+
+    error: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.error = self.error or error
+            raise
+
+
+def prepare_streams() -> None:
+    """Make the standard streams usable: a closed one is empty or discards, and no character fails.
+
+    A descriptor that is closed would be given to the next file that is opened, and a library's print would go into it.
+    A character outside the encoding of a terminal, such as Latin-1, is written as an escape: \\u65e5.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number, which is `number`
+        stream = getattr(sys, name)
+        if stream is None:
+            stream = io.TextIOWrapper(io.FileIO(os.devnull, "w" if number else "r"), encoding="utf-8")
+        elif number == 1 and stream is sys.__stdout__ and isinstance(stream, io.TextIOWrapper):
+            buffer = io.BufferedWriter(OutputFile(number, "w", closefd=False))
+            stream = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors=ESCAPED if number else "replace")
+        setattr(sys, name, stream)
+
+
+def escape(error: UnicodeError) -> tuple[bytes, int]:
+    """The bytes for characters that an encoding lacks: escapes; for a byte of a path that is no text, that byte."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    characters = error.object[error.start : error.end]
+    return b"".join(
+        bytes([ord(character) - 0xDC00])
+        if "\udc80" <= character <= "\udcff"
+        else character.encode("ascii", "backslashreplace")
+        for character in characters
+    ), error.end
+
+
+codecs.register_error(ESCAPED, escape)
+
+
+def write_stderr(text: str, stream: TextIO | None = None) -> None:
+    """Write to stderr. A message that cannot be written ends no command: it is lost, with all that follow."""
+    stream = stream if stream is not None else sys.stderr
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        discard(2)
+
+
+def flush_stdout() -> OSError | None:
+    """Write the rest of the output; the first error of a write. Then the rest is lost, and later flushes succeed."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        discard(1)
+        return raw.error if isinstance(raw, OutputFile) else error
+    return raw.error if isinstance(raw, OutputFile) else None
+
+
+def discard(number: int) -> None:
+    """Let the descriptor write nowhere: the interpreter's last flush must not fail again."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, number)
+    os.close(null)
+
+
+# ── colours and units ──
 
 
 def coloured(stream: TextIO) -> bool:
@@ -69,6 +158,11 @@ class ProgressLine:
             self.show(what, fraction, f"{max(0.0, min(1.0, fraction)):4.0%}")
             self.stays = False
 
+    def long_step(self, fraction: float, what: str) -> None:
+        """As `step`, for work of minutes: without a terminal, a line per tenth."""
+        self.show(what, fraction, f"{max(0.0, min(1.0, fraction)):4.0%}")
+        self.stays = not self.live
+
     def bytes(self, done: int, total: int, what: str) -> None:
         """`done` of `total` bytes of `what`; total 0 when it is not known. Shows size, rate and time left."""
         now = time.monotonic()
@@ -100,19 +194,16 @@ class ProgressLine:
                 cells = max(6, min(24, columns - len(what) - len(words) - 4))
                 full = round(max(0.0, min(1.0, fraction)) * cells)
                 line = f"{what} [{'#' * full}{'.' * (cells - full)}] {words}"[:columns]
-                self.stream.write("\r" + line.ljust(self.width))
-                self.stream.flush()
+                write_stderr("\r" + line.ljust(self.width), self.stream)
                 self.width, self.drawn = len(line), now
         elif self.told < 0 or (fraction - self.told > PLAIN_STEP - 1e-6 and (ended or now - self.drawn >= PLAIN_S)):
-            self.stream.write(f"{what}: {words}\n" if words else f"{what}\n")
-            self.stream.flush()
+            write_stderr(f"{what}: {words}\n" if words else f"{what}\n", self.stream)
             self.told, self.drawn = fraction, now
 
     def close(self) -> None:
         """End or wipe the line, so that what is printed next starts on its own."""
         if self.live and self.width:
-            self.stream.write("\n" if self.stays else "\r" + " " * self.width + "\r")
-            self.stream.flush()
+            write_stderr("\n" if self.stays else "\r" + " " * self.width + "\r", self.stream)
         self.what, self.width = "", 0
 
 

@@ -182,7 +182,7 @@ class CompletionConfig:
         "Whether suggestions have several lines.",
         choices=("auto", "never", "always"),
         choice_meanings=(
-            "Several lines where a block opens.",
+            "Several lines where a block opens. Elsewhere, sure lines join the first one later.",
             "One line at most.",
             "Several lines everywhere.",
         ),
@@ -200,7 +200,7 @@ class CompletionConfig:
         0, "Delay (ms) after the last key press before a suggestion is requested.", low=0, high=10_000
     )
     prefetch_next: bool = setting(
-        True, "Compute the following suggestion in advance, so that it appears at once after an accept.", advanced=True
+        True, "Compute in advance what follows the shown suggestion: further lines, and the next one.", advanced=True
     )
     show_in_menu: bool = setting(
         False, "List the suggestion in the completion menu too, for editors without inline completion."
@@ -251,14 +251,14 @@ class ContextConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextEditConfig:
-    """Settings of next edits. The section has the name that other editors' clients use."""
+    """Settings of next edits."""
 
     enabled: bool = setting(
         True, "Suggest the next edit elsewhere in the file, learned from the last edits (docs/next-edit.md)."
     )
 
     def __post_init__(self) -> None:
-        check(self, "nextEdit.")
+        check(self, "next_edit.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,7 +334,7 @@ class Config:
     engine: EngineConfig = field(default_factory=EngineConfig)
     completion: CompletionConfig = field(default_factory=CompletionConfig)
     context: ContextConfig = field(default_factory=ContextConfig)
-    nextEdit: NextEditConfig = field(default_factory=NextEditConfig)
+    next_edit: NextEditConfig = field(default_factory=NextEditConfig)
     stats: StatsConfig = field(default_factory=StatsConfig)
     echo: EchoConfig = field(default_factory=EchoConfig)
     remote: RemoteConfig = field(default_factory=RemoteConfig)
@@ -361,7 +361,7 @@ GROUPS: Mapping[str, str] = {  # {section: heading}, in the order of docs and ed
     "": "Model",
     "completion": "Completion",
     "context": "Context",
-    "nextEdit": "Next edit",
+    "next_edit": "Next edit",
     "remote": "Remote server",
     "stats": "Privacy",
     "engine": "Engine",

@@ -67,21 +67,21 @@ def status() -> dict[str, Any] | None:
         return None
     engine = endpoint.find()
     if engine is None:
-        return {"status": "starting", "log": str(launch.log_path())}
+        return {"status": "starting", "log": launch.log_file()}
     known = {"pid": engine.pid, "pair": engine.pair, "version": engine.version, "status": "silent"}
     address = {"socket": engine.socket, "port": engine.port, "settings": dict(engine.settings)}
-    return known | health(engine) | address | {"log": str(launch.log_path())}
+    return known | health(engine) | address | {"log": launch.log_file()}
 
 
 def in_words(status: Mapping[str, Any]) -> str:
     """`status` for a person."""
-    state = str(status["status"])
+    state, log = str(status["status"]), status["log"]
     if state == "starting":
-        return f"an engine is starting or shutting down; its log is {status['log']}"
+        return f"an engine is starting or shutting down{f'; its log is {log}' if log else ''}"
     if state == "silent":
         return (
             f"process {status['pid']} (model {status['pair']}) holds the engine's lock and does not answer; "
-            f"`speclsp engine stop` ends it; its log is {status['log']}"
+            f"`speclsp engine stop` ends it{f'; its log is {log}' if log else ''}"
         )
     error = status.get("error")
     message = str(error.get("message")) if isinstance(error, dict) else str(status.get("message") or "")
@@ -91,8 +91,6 @@ def in_words(status: Mapping[str, Any]) -> str:
     drafted = f", draft model {status['draft']}" if status.get("draft") else ""
     models = f" ({status['target']}{drafted}, on {status['device']})" if status.get("target") else ""
     lines += [f"model     {status['pair'] or 'auto'}{models}"]
-    if status.get("reason"):
-        lines += [f"reason    {status['reason']}"]
     gpu = f", {status['gpu_mib']} MiB of GPU memory" if "gpu_mib" in status else ""
     reduced = f" ({status['memory']})" if status.get("memory", "full") != "full" else ""
     lines += [f"memory    {status.get('rss_mib', 0)} MiB{gpu}{reduced}"]
@@ -106,7 +104,7 @@ def in_words(status: Mapping[str, Any]) -> str:
     if status.get("settings"):
         lines += ["settings  " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in status["settings"].items())]
     lines += ["listens   " + ", ".join(filter(None, [status["socket"], status.get("url", "")]))]
-    return "\n".join([*lines, f"log       {status['log']}"])
+    return "\n".join([*lines, *([f"log       {log}"] if log else [])])
 
 
 def duration(seconds: float) -> str:
@@ -139,6 +137,7 @@ def stop() -> str | None:
         if number is not None:
             send(engine.pid, number)
         if wait_for_the_end(engine.pid):
+            endpoint.remove(engine.pid)  # left by a killed engine: it is not to be started again as it was
             return freed(engine.pid, status)
     raise EngineError(f"process {engine.pid} does not end: the system may be waiting for its device.")
 

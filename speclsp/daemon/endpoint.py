@@ -55,6 +55,7 @@ class EngineEndpoint:
     version: str = __version__
     pair: str = ""  # the setting as it was written: a name, or "auto"
     settings: Mapping[str, object] = field(default_factory=dict)  # restart_settings(config) it was started with
+    start_flags: tuple[str, ...] = ()  # of `speclsp engine`: they start it again as it was, with its port
 
 
 def restart_settings(settings: Config) -> dict[str, object]:
@@ -105,6 +106,12 @@ def find() -> EngineEndpoint | None:
     The engine may have been killed since. Another process cannot listen on its socket then, but it can on its port: so
     an engine on a port counts only while the lock is locked. Raises EngineError: the file is not a private one.
     """
+    engine = read()
+    return engine if engine is not None and (engine.socket or is_locked()) else None
+
+
+def read() -> EngineEndpoint | None:
+    """The content of engine.json, also of an engine that was killed; None without a valid file. Raises EngineError."""
     path = state_path()
     try:
         handle = os.open(path, os.O_RDONLY | NO_LINK_FLAGS)
@@ -117,8 +124,7 @@ def find() -> EngineEndpoint | None:
         text = os.read(handle, LONGEST_STATE_BYTES)
     finally:
         os.close(handle)
-    engine = _parse(text)
-    return engine if engine is not None and (engine.socket or is_locked()) else None
+    return _parse(text)
 
 
 def _parse(text: bytes) -> EngineEndpoint | None:
@@ -126,10 +132,10 @@ def _parse(text: bytes) -> EngineEndpoint | None:
     try:
         fields = json.loads(text)
         known = {name: fields[name] for name in EngineEndpoint.__dataclass_fields__ if name in fields}
-        engine = EngineEndpoint(**known)
+        engine = EngineEndpoint(**known | {"start_flags": tuple(known.get("start_flags", ()))})
     except (ValueError, TypeError):
         return None
-    texts = (engine.socket, engine.token, engine.version, engine.pair)
+    texts = (engine.socket, engine.token, engine.version, engine.pair, *engine.start_flags)
     numbers = (engine.pid, engine.port)
     valid = all(isinstance(text, str) for text in texts) and all(type(number) is int for number in numbers)
     return engine if valid and isinstance(engine.settings, dict) else None

@@ -3,6 +3,8 @@
 A client that finds no engine calls `start`. It takes the lock and hands it to `speclsp engine --detach`, which forks
 away from its starter before it does anything else. So the engine survives the end of the editor, and an editor that
 kills all of its children. Of any number of starters one gets the lock; the others wait for that one's engine.
+An engine that was killed, because it hung or for any other reason, is started again with its own flags: it has a port
+again, where it had one.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +20,7 @@ from speclsp import config, private_files
 from speclsp.config import Config, api_keys
 from speclsp.daemon import endpoint, platform
 from speclsp.daemon.endpoint import EngineEndpoint
-from speclsp.errors import EngineError
+from speclsp.errors import LONGEST_MESSAGE, EngineError, shortened
 
 START_WAIT_S = 60.0  # until it listens, which it does before it loads anything: reached only on an overloaded machine
 ENGINES_OWN = ("model", "device", "models_dir", "engine.", "echo.")  # prefixes of the settings that an engine uses
@@ -36,37 +39,64 @@ def start(settings: Config) -> EngineEndpoint | None:
     if not handed:
         os.close(lock)  # Windows cannot hand it on: the engine takes it
     try:
-        command = [sys.executable, "-m", "speclsp", "engine", "--detach"]
-        command += ["--lock-fd", str(lock)] if handed else []
-        ended = subprocess.run(
-            [*command, *engine_flags(rooted(settings))],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            cwd=nowhere,  # -m looks for modules in the working directory: never in the user's project
-            env=environment(nowhere),
-            pass_fds=handed,
-            timeout=START_WAIT_S,
-            check=False,
-        )
+        for flags in (killed_engines_flags(settings), engine_flags(rooted(settings))):
+            ended = None if flags is None else run_starter(flags, handed, nowhere)
+            if ended is not None and not ended.returncode:
+                return endpoint.find()
     except subprocess.TimeoutExpired as error:
-        raise EngineError(
-            f"the engine did not listen within {START_WAIT_S:.0f} s; its log is in {log_path()}."
-        ) from error
+        raise EngineError(f"the engine did not listen within {START_WAIT_S:.0f} s{log_phrase()}.") from error
     except OSError as error:
         raise EngineError(f"cannot start the engine ({sys.executable}): {private_files.reason(error)}.") from error
     finally:
         for handle in handed:
             os.close(handle)  # the engine has it, or nobody
-    message = " ".join(ended.stderr.decode("utf-8", "replace").split()).removeprefix("speclsp: ")[-500:]
-    if ended.returncode:
-        raise EngineError(message or f"the engine ended with exit code {ended.returncode}; its log is {log_path()}.")
-    return endpoint.find()
+    assert ended is not None
+    lines = [line for line in ended.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    message = shortened(lines[-1].removeprefix("speclsp: "), LONGEST_MESSAGE) if lines else ""
+    raise EngineError(message or f"the engine ended with exit code {ended.returncode}{log_phrase()}.")
+
+
+def run_starter(flags: Sequence[str], handed: tuple[int, ...], nowhere: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run the process that starts the engine, until the engine listens. `handed`: the lock. Raises OSError."""
+    command = [sys.executable, "-m", "speclsp", "engine", "--detach"]
+    for handle in handed:
+        command += ["--lock-fd", str(handle)]
+    return subprocess.run(
+        [*command, *flags],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd=nowhere,  # -m looks for modules in the working directory: never in the user's project
+        env=environment(nowhere),
+        pass_fds=handed,
+        timeout=START_WAIT_S,
+        check=False,
+    )
+
+
+def killed_engines_flags(settings: Config) -> tuple[str, ...] | None:
+    """The flags of the last engine, if it was killed and suits `settings`; None otherwise. The lock is ours.
+
+    An engine that ends in order removes its engine.json. These flags can fail, where its port is taken by now.
+    """
+    killed = endpoint.read()
+    suits = killed is not None and killed.start_flags and not endpoint.differences(killed, settings)
+    return killed.start_flags if killed is not None and suits else None
 
 
 def log_path() -> Path:
     """The shared engine's log."""
     return config.log_dir() / "engine.log"
+
+
+def log_file() -> str:
+    """The path of the log if it exists; "": an engine in the foreground, or one without a writable directory."""
+    return str(log_path()) if log_path().is_file() else ""
+
+
+def log_phrase() -> str:
+    """ "; its log is PATH", where there is one."""
+    return f"; its log is {log_file()}" if log_file() else ""
 
 
 def engine_flags(settings: Config) -> list[str]:

@@ -6,10 +6,11 @@ sleep. A round of the 0.5B in int8 on two cores, alone and beside two busy proce
 
     libgomp's default 50 and 110 to 2800     sleeping at once 89 and 185     12000 spins, then sleeping 52 and 143
 
-The user's environment variables take precedence.
+Texts are tokenized one at a time, which needs no pool of threads. The user's environment variables take precedence.
 """
 
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("GOMP_SPINCOUNT", "12000")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

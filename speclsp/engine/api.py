@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+LEAST_TEMPERATURE = 1e-5  # below it, decoding is greedy: logits / temperature could overflow float32
+
 
 class Cancel(threading.Event):
     """Set when a completion is cancelled. `c_flag` is the same for C code (forward.c)."""
@@ -45,7 +47,7 @@ class Request:
     raw_prompt: str | None = None  # /v1/completions without a suffix: used unchanged, without FIM markers
     max_tokens: int = 64
     deadline_ms: int = 0  # from the start of decoding work on this request; 0: none
-    temperature: float = 0.0  # 0: greedy
+    temperature: float = 0.0  # below LEAST_TEMPERATURE: greedy
     top_p: float = 1.0
     top_k: int = 0  # 0: all
     seed: int = 0
@@ -66,15 +68,25 @@ class Request:
     begin: tuple[int, ...] = ()  # tokens that the completion starts with, from an earlier one's `branches`
     branches: int = 0  # number of likely alternatives to report at each position
     idle: bool = False  # no client waits: it runs while there is no other request, and ends when there is one
+    is_truncated: bool = False  # text of the prompt was left out already, before any was tokenized (truncation.py)
+
+    @property
+    def greedy(self) -> bool:
+        """True when no token is drawn at random."""
+        return self.temperature < LEAST_TEMPERATURE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLogprobs:
-    """A token, its text by itself, and the natural logarithm of the target's probability for it at temperature 1."""
+    """A token, the characters that it completed, and the logarithm of the target's probability at temperature 1.
+
+    The texts of a completion's tokens join to its text. A token has none if it only respells text before the cursor,
+    or ends within a character. While text is respelled, the probability is among the tokens that spell it.
+    """
 
     token: int
     text: str
-    logprob: float
+    logprob: float  # natural
     top: tuple[tuple[int, str, float], ...] = ()  # the likeliest at its position: (token, text, logprob), best first
 
 
@@ -100,7 +112,7 @@ class Piece:
     accepted: int  # of the drafted; tokens = accepted drafts, then the target's own next token
     ms: float
     accepted_chars: int = 0  # number of characters of `text`, from its start, that were accepted drafts
-    likely: tuple[TokenLogprobs, ...] = ()  # one for each of `tokens`, for `Request.logprobs`
+    likely: tuple[TokenLogprobs, ...] = ()  # for `Request.logprobs`: of the tokens whose text is certain now
     # One for each of `tokens`, for `Request.round_logprobs`: the natural logarithm of the target's probability at
     # temperature 1, among the tokens that could come (those that spell the typed text, no banned ones) ...
     logprobs: tuple[float, ...] = ()
@@ -115,7 +127,7 @@ class Start:
     queue_ms: float  # time in the scheduler's queue
     prompt_tokens: int
     cached_tokens: int
-    left_out_tokens: int
+    left_out_tokens: int | None
     prompt_ms: float
 
 
@@ -129,7 +141,9 @@ class Result:
     prompt_tokens: int = 0
     cached_tokens: int = 0  # of the prompt, taken from the KV cache
     prefilled_tokens: int = 0  # of the prompt, computed; fewer than the rest when cancelled
-    left_out_tokens: int = 0  # of the text around the cursor, cut from the prompt because they did not fit
+    # Of the text around the cursor, cut from the prompt because they did not fit. None: more was left out uncounted.
+    left_out_tokens: int | None = 0
+    truncated: bool = False  # some of the text for the prompt did not fit, snippets of other files included
     prompt_ms: float = 0.0  # prefill
     decode_ms: float = 0.0  # all rounds
     ttft_ms: float = 0.0  # from the request to the first round's tokens
@@ -137,7 +151,7 @@ class Result:
     drafted: int = 0
     accepted: int = 0
     by_source: dict[str, dict[str, int]] = field(default_factory=dict)  # {"ngram": {"drafted": 8, "accepted": 5}}
-    likely: list[TokenLogprobs] = field(default_factory=list)  # one for each token, for `Request.logprobs`
+    likely: list[TokenLogprobs] = field(default_factory=list)  # for `Request.logprobs`: of the tokens of `text`
     draft_only: bool = False  # by the draft model alone: the target is still loading
 
 
@@ -178,6 +192,20 @@ class Completer(Protocol):
     @property
     def passes(self) -> int:
         """Passes so far, of steps that may take several."""
+        ...
+
+    @property
+    def context_tokens(self) -> int:
+        """The most tokens of a prompt and its completion, now; 0: no limit. Less while memory is short."""
+        ...
+
+    @property
+    def trained_tokens(self) -> int:
+        """The context that the model was trained for; 0: unknown."""
+        ...
+
+    def truncate(self, request: Request) -> Request:
+        """The request without text that cannot be used; from any thread, at negligible cost."""
         ...
 
     def complete(self, request: Request, cancel: threading.Event) -> Completion:

@@ -125,7 +125,7 @@ MEANINGS: Mapping[str, str] = {
     CLOSED: "the document was closed",
     FAILED: "a bug in speclsp; the log has the details",
     **{reason.value: reason.meaning for reason in Reason},
-    NEXT_EDIT_OFF: "nextEdit.enabled is off",
+    NEXT_EDIT_OFF: "next_edit.enabled is off",
     NO_RECENT_EDIT: "no recent edit to learn the next edit from",
     NO_REPEAT: "the recent edits repeat nowhere else",
     UNDOES: "the user has undone this next edit",

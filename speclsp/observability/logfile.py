@@ -12,6 +12,7 @@ from pathlib import Path
 
 from speclsp import config as settings
 from speclsp import private_files
+from speclsp.errors import shortened
 from speclsp.private_files import open_plain
 
 LARGEST_BYTES = 5_000_000  # and as much again in the one before it
@@ -70,7 +71,7 @@ class OneLine(logging.Formatter):
     """Each record on one line of bounded length, with the process: several may share the file."""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = " ".join(record.getMessage().splitlines())[:LONGEST_LINE]
+        text = shortened(record.getMessage(), LONGEST_LINE)
         head = f"{self.formatTime(record)} {os.getpid()} {record.levelname.lower()}"
         return f"{head} {record.name.removeprefix('speclsp.')}: {text}"
 

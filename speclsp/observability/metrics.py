@@ -31,6 +31,7 @@ MEANING: Mapping[str, str] = {
     "adopted_total": "requests answered from an older request's stream",
     "prepared_total": "suggestions prepared ahead, as if the shown one had been accepted",
     "prepared_used_total": "prepared suggestions that a request used",
+    "joined_total": "first lines that further lines have joined while they were shown",
     "prefill_ahead_total": "prompts prefilled ahead of a request, by outcome",
     "prefilled_tokens_total": "prompt tokens computed, including those of cancelled requests",
     "predicted_tokens_total": "tokens completed",

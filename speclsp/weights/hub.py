@@ -16,7 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from speclsp.errors import shortened
 from speclsp.weights.cards import Weights
 from speclsp.weights.model_directory import PICKLES, sum_of
 
@@ -28,18 +30,28 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when huggingface_
 CONNECT_S = 4.0  # until the first answer, DNS included: without a network the next source is tried
 STALL_S = 30.0  # a transfer of less than a chunk in this time is aborted and resumed
 ATTEMPTS = 4  # in a row without progress
+LONGEST_CAUSE = 200  # characters of a library's own message
 CHUNK_BYTES = 1 << 16  # what a broken transfer may lose
 BUSY = (408, 425, 429)  # asking again may help
 SMALL = ("config.json", "tokenizer.json", "model.safetensors.index.json")
 WANTED = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
 
 
-class HubError(Exception):
-    """The hub cannot give the files; str() says why, in part of a sentence. `final`: asking again will not help."""
+OFFICIAL = "https://huggingface.co"
+OTHER_MIRROR = "If HF_ENDPOINT names a mirror, unset it; otherwise install the newest speclsp."
+PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+PROXY = "Correct HTTPS_PROXY, HTTP_PROXY and ALL_PROXY, or unset them."
 
-    def __init__(self, why: str, final: bool = True) -> None:
+
+class HubError(Exception):
+    """The hub cannot give the files; str() says why, in part of a sentence.
+
+    `final`: asking again will not help. `fix`: a sentence with the way out; "" where that is a network connection.
+    """
+
+    def __init__(self, why: str, final: bool = True, fix: str = "") -> None:
         super().__init__(why)
-        self.final = final
+        self.final, self.fix = final, fix
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,7 @@ class PublishedFile:
 def is_reachable() -> bool:
     """True when the hub answers within a few seconds."""
     try:
+        _check_variables()
         _within(CONNECT_S, lambda: _session().head(_endpoint(), timeout=CONNECT_S))
     except HubError:
         return False
@@ -63,6 +76,7 @@ def is_reachable() -> bool:
 
 def files(weights: Weights) -> tuple[str, list[PublishedFile]]:
     """The commit, and the files to fetch at it. Raises HubError."""
+    _check_variables()
     from huggingface_hub import HfApi
 
     def ask() -> ModelInfo:
@@ -77,11 +91,12 @@ def files(weights: Weights) -> tuple[str, list[PublishedFile]]:
         chosen = {name for name in names if name in SMALL or WANTED.fullmatch(name)}
         if not any(name.endswith(".safetensors") for name in chosen) and any(name.endswith(PICKLES) for name in names):
             raise HubError(
-                f"{weights.repo} publishes only pickle files, which can run code when they are read: refused"
+                f"{weights.repo} publishes only pickle files, which can run code when they are read: refused",
+                fix="Choose another model (`speclsp models list`).",
             )
         chosen |= {"config.json", "tokenizer.json", *(file.name for file in weights.files)}
     if missing := sorted(chosen - names):
-        raise HubError(f"{weights.repo} at {weights.revision or 'main'} has no {missing[0]}")
+        raise HubError(f"{weights.repo} at {weights.revision or 'main'} has no {missing[0]}", fix=OTHER_MIRROR)
     sums = {file.name: file.sha256 for file in weights.files if file.sha256}
     published = []
     for file in sorted(info.siblings or [], key=lambda file: file.rfilename):
@@ -90,7 +105,8 @@ def files(weights: Weights) -> tuple[str, list[PublishedFile]]:
             if sums.get(file.rfilename, kept) != kept:
                 raise HubError(
                     f"{weights.repo} reports for {file.rfilename} the sha256 {kept or 'of a small file'}, "
-                    f"the model definition expects {sums[file.rfilename]}"
+                    f"the model definition expects {sums[file.rfilename]}",
+                    fix=OTHER_MIRROR,
                 )
             published.append(checked(PublishedFile(file.rfilename, int(file.size or 0), kept, str(file.blob_id or ""))))
     return str(info.sha), published
@@ -101,9 +117,9 @@ def checked(file: PublishedFile) -> PublishedFile:
     if not re.fullmatch(r"[0-9a-f]{64}", file.sha256) and (
         file.sha256 or not re.fullmatch("[0-9a-f]{40}", file.git_sha1)
     ):
-        raise HubError(f"the hub reports no usable checksum for {file.name}")
+        raise HubError(f"the hub reports no usable checksum for {file.name}", fix=OTHER_MIRROR)
     if file.bytes < 0:
-        raise HubError(f"the hub reports {file.bytes} bytes for {file.name}")
+        raise HubError(f"the hub reports {file.bytes} bytes for {file.name}", fix=OTHER_MIRROR)
     return file
 
 
@@ -131,7 +147,8 @@ def fetch(repo: str, revision: str, file: PublishedFile, into: Path, advance: Ca
         partial.unlink()
         raise HubError(
             f"the hub sent {file.name} with {size} bytes and sha256 {digest}: expected {file.bytes} bytes and "
-            f"{f'sha256 {file.sha256}' if file.sha256 else f'git hash {file.git_sha1}'}"
+            f"{f'sha256 {file.sha256}' if file.sha256 else f'git hash {file.git_sha1}'}",
+            fix="The file was deleted. A proxy or a mirror that changes downloads must be avoided.",
         )
     with partial.open("rb") as written:
         os.fsync(written.fileno())
@@ -190,9 +207,43 @@ def _is_right(path: Path, file: PublishedFile) -> bool:
 
 
 def _endpoint() -> str:
-    from huggingface_hub import constants
+    return (os.environ.get("HF_ENDPOINT") or OFFICIAL).rstrip("/")
 
-    return (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
+
+def _check_variables() -> None:
+    """Raise HubError for variables of huggingface_hub with which its import, or each of its requests, fails."""
+    endpoint = _endpoint()
+    try:
+        parts = urlsplit(endpoint)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or not endpoint.isascii() or any(letter.isspace() for letter in endpoint):
+        wanted = f"Set HF_ENDPOINT to an address such as {OFFICIAL}, or unset it."
+        raise HubError(f"HF_ENDPOINT = {shortened(endpoint, 60)!r} is not a web address", fix=wanted)
+    try:
+        from huggingface_hub import HfApi, constants, get_token  # noqa: F401 - its settings are read when it is imported
+    except ImportError as error:
+        raise HubError(f"huggingface_hub cannot be imported ({error})", fix="Install speclsp again.") from error
+    except Exception as error:  # such as a number that is none
+        message = shortened(str(error), LONGEST_CAUSE)
+        fix = "Correct or unset the variables that begin with HF_."
+        raise HubError(f"huggingface_hub refuses its settings ({message})", fix=fix) from error
+    token = get_token() or ""
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        source = _token_source()
+        wrong = "has spaces or letters that no token has"
+        raise HubError(f"the token in {source} {wrong}", fix=f"Correct {source}, or remove it.")
+
+
+def _token_source() -> str:
+    """The variable or file from which huggingface_hub takes its token; "" without a token."""
+    from huggingface_hub import constants, get_token
+
+    variables = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+    if not get_token():
+        return ""
+    return next((name for name in variables if os.environ.get(name, "").strip()), constants.HF_TOKEN_PATH)
 
 
 def _session() -> Any:
@@ -225,25 +276,56 @@ def _within(seconds: float, ask: Callable[[], Any]) -> Any:
 
 
 def _in_words(error: Exception) -> HubError:
-    """A HubError, with part of a sentence, for any error of huggingface_hub or its HTTP client."""
+    """A HubError, with part of a sentence and the way out, for any error of huggingface_hub or its HTTP client."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
-        return HubError(
-            "the hub requires that you accept the licence: do so on the model's page, then run `hf auth login`"
-        )
+        fix = "Accept it on the model's page, then run `hf auth login`."
+        return HubError("the hub requires that you accept the licence", fix=fix)
     if isinstance(error, errors.RevisionNotFoundError):
-        return HubError("the hub has no such revision")
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return HubError("the hub has no such model, or requires `hf auth login`")
+        return HubError("the hub has no such revision", fix=OTHER_MIRROR)
     if isinstance(error, errors.OfflineModeIsEnabled):
-        return HubError("HF_HUB_OFFLINE is set")
-    status = int(getattr(getattr(error, "response", None), "status_code", 0))
+        return HubError("HF_HUB_OFFLINE is set", fix="Unset HF_HUB_OFFLINE.")
+    response = getattr(error, "response", None)
+    status = int(getattr(response, "status_code", 0))
+    if isinstance(error, errors.RepositoryNotFoundError) and status == 404:
+        return HubError("the hub has no such model", fix=OTHER_MIRROR)
     if status >= 400:
-        return HubError(f"the hub answered with HTTP {status}", final=status < 500 and status not in BUSY)
-    if isinstance(error, ValueError):  # no JSON, or JSON without what a hub says
-        return HubError("the server that answers is not the hub: it may be a login page of this network")
-    if "Timeout" in type(error).__name__:
+        wait_s = str(getattr(response, "headers", {}).get("retry-after", ""))
+        final = status < 500 and status not in BUSY
+        return HubError(f"the hub answered with HTTP {status}", final=final, fix=_refusal_fix(status, wait_s))
+    message = shortened((str(error).splitlines() or [""])[0], LONGEST_CAUSE) or type(error).__name__
+    name, lower = type(error).__name__, message.lower()
+    if name == "ProxyError" or "proxy" in lower or (name == "InvalidURL" and "port" in lower):
+        return HubError(f"the proxy cannot be used ({message})", fix=PROXY)
+    if isinstance(error, ValueError | KeyError | TypeError | AttributeError):  # not what a hub says
+        fix = "Open a web page in a browser and log in to the network; if HF_ENDPOINT names a mirror, unset it."
+        return HubError("the server that answers is not the hub: it may be a login page of this network", fix=fix)
+    if "Timeout" in name:
         return HubError(f"the hub sent nothing for {STALL_S:.0f} s", final=False)
-    message = (str(error).splitlines() or [""])[0][:120]
-    return HubError(f"the hub cannot be reached ({message or type(error).__name__})", final=False)
+    if "certificate" in lower or "ssl" in lower:
+        fix = "Set SSL_CERT_FILE to the file with the certificates of your network, and correct the machine's clock."
+        return HubError(f"the hub's certificate cannot be verified ({message})", fix=fix)
+    if os.environ.get("SSL_CERT_FILE") and isinstance(error, FileNotFoundError):
+        return HubError("SSL_CERT_FILE names no file", fix="Correct SSL_CERT_FILE, or unset it.")
+    through = next((name for name in PROXIES if os.environ.get(name)), "")
+    fix = f"Go online, or correct {through}." if through else ""
+    return HubError(f"the hub cannot be reached ({message})", final=False, fix=fix)
+
+
+def _refusal_fix(status: int, wait_s: str) -> str:
+    """The way out of an HTTP status."""
+    token = _token_source()
+    if status == 401:
+        return f"The hub refuses the token in {token}: correct or remove it." if token else "Run `hf auth login`."
+    if status == 403:
+        limits = f"Let the token in {token} read public repositories, or remove it" if token else "Run `hf auth login`"
+        return f"{limits}; if a firewall answers, allow {_endpoint()} there."
+    if status == 407:
+        return "Put the proxy's user and password into HTTPS_PROXY, before its host."
+    if status == 429:
+        wait = f"Wait {wait_s} s" if wait_s.isascii() and wait_s.isdigit() else "Wait some minutes"
+        return f"{wait}, or run `hf auth login`, because the limit is higher with a login."
+    if status in BUSY or status >= 500:
+        return "The hub has a fault: wait some minutes."
+    return OTHER_MIRROR

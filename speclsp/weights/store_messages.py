@@ -23,10 +23,11 @@ def repair(weights: Weights, is_users_own: bool) -> str:
     return f"Repair: {pull}."
 
 
-def how_to_fetch(weights: Weights) -> str:
-    """The fix for weights that could not be fetched."""
+def how_to_fetch(weights: Weights, fix: str = "") -> str:
+    """The fix for weights that could not be fetched. `fix`: a sentence; "" where a network connection is missing."""
     by_hand = f"{weights.files[0].name} into" if weights.format == "gguf" else f"its files into {weights.name}/ in"
-    return f"Go online and run `speclsp models pull {weights.name}`, or put {by_hand} models_dir."
+    first = f"{fix} Then" if fix else "Go online and"
+    return f"{first} run `speclsp models pull {weights.name}`, or put {by_hand} models_dir."
 
 
 def not_here(weights: Weights) -> str:

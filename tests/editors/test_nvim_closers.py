@@ -43,12 +43,7 @@ def test_closers_are_drawn_after_the_suggestion_and_stay_after_accepting(neovim:
     marked, text, over = item_server.CLOSERS[name]
     left, _, right = marked.partition(item_server.CURSOR)
     accepted = ["// first", *(left + text + right.removeprefix(over)).split("\n"), "// last"]
-    Path(neovim.lua("return vim.env.HOME"), "items.json").write_text(json.dumps({marked: {"text": text, "over": over}}))
-    neovim.keys("<C-\\><C-N>")
-    neovim.until("vim.api.nvim_get_mode().mode == 'n'", "normal mode")
-    neovim.lua("vim.api.nvim_buf_set_lines(0, 0, -1, false, ...)", ["// first", left + right, "// last"])
-    neovim.lua("vim.api.nvim_win_set_cursor(0, { 2, ... })", len(left))
-    neovim.keys("i")
+    open_line(neovim, marked, {"text": text, "over": over})
     drawn = lambda frame: frame.ghost and [frame.row(row) for row in range(len(accepted))] == accepted  # noqa: E731
     frame = neovim.wait(drawn, "the suggestion")
     is_block = "\n" in text
@@ -58,3 +53,26 @@ def test_closers_are_drawn_after_the_suggestion_and_stay_after_accepting(neovim:
     assert len({group for _, group in moved}) <= 1, "a moved bracket leaves matchparen's highlight behind"
     neovim.keys("<Tab>")
     neovim.until("vim.deep_equal(vim.api.nvim_buf_get_lines(0, 0, -1, false), ...)", "the accepted text", accepted)
+
+
+@pytest.mark.parametrize(
+    ("marked", "text"), [("        ‸", "    else:"), ("        el‸", "    else:"), ("        ‸", "}")]
+)
+def test_a_line_with_less_indentation_is_drawn_where_it_will_stand(neovim: Neovim, marked: str, text: str) -> None:
+    typed = marked.removesuffix(item_server.CURSOR)
+    open_line(neovim, marked, {"text": text, "left": typed})
+    frame = neovim.wait(lambda frame: frame.ghost and frame.row(1) == text, "the line")
+    assert "".join(frame.ghost).strip() == text.strip().removeprefix(typed.strip()), "the typed code looks typed"
+    neovim.keys("<Tab>")
+    neovim.until("vim.api.nvim_get_current_line() == ...", "the accepted line", text)
+
+
+def open_line(neovim: Neovim, marked: str, item: dict[str, str]) -> None:
+    """Types in the line `marked`, between two others, where `item` is suggested."""
+    Path(neovim.lua("return vim.env.HOME"), "items.json").write_text(json.dumps({marked: item}))
+    left, _, right = marked.partition(item_server.CURSOR)
+    neovim.keys("<C-\\><C-N>")
+    neovim.until("vim.api.nvim_get_mode().mode == 'n'", "normal mode")
+    neovim.lua("vim.api.nvim_buf_set_lines(0, 0, -1, false, ...)", ["// first", left + right, "// last"])
+    neovim.lua("vim.api.nvim_win_set_cursor(0, { 2, ... })", len(left))
+    neovim.keys("i" if right else "A")

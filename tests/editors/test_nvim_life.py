@@ -217,8 +217,9 @@ def test_status_reports_model_and_device(settled):
     settled.normal()
     since = settled.keys(":Speclsp status<CR>")
     shown = settled.wait(lambda frame: "tiny" in frame.text and "cpu" in frame.text, "the status", since)
-    assert "ready" in shown.text
-    settled.keys("<CR>")
+    assert "ready" in shown.text and "Press ENTER" not in shown.text
+    settled.keys("q")
+    settled.until("vim.api.nvim_win_get_config(0).relative == ''", "the window to be closed")
 
 
 def test_checkhealth_reports_no_problem(settled):

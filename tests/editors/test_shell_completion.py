@@ -22,6 +22,11 @@ LINES = (
     ("speclsp engine sta", {"start", "status"}),
     ("speclsp complete --mod", {"--model"}),
     ("speclsp completion ", {"bash", "fish", "zsh"}),
+    ("speclsp config get next_e", {"next_edit.enabled"}),
+    ("speclsp config set completion.eag", {"completion.eagerness"}),
+    ("speclsp doctor --set completion.eag", {f"completion.eagerness={value}" for value in ("low", "medium", "high")}),
+    ("speclsp doctor --model qwen2.5-coder-1.5b-i", {"qwen2.5-coder-1.5b-instruct"}),
+    ("speclsp models pull qwen2.5-coder-0.5b-i", {"qwen2.5-coder-0.5b-instruct"}),
 )
 WORDS = set().union(*(words for _, words in LINES)) | {"stop", "doctor", "--set"}
 by_line = pytest.mark.parametrize(("line", "words"), LINES, ids=[line.strip() for line, _ in LINES])
@@ -61,7 +66,7 @@ def zsh_folder(script: Callable[[str], Path], installed: Callable[[str], Path]) 
 
 
 @by_line
-def test_bash_completes_commands_and_options(bash_script: Path, line: str, words: set[str]) -> None:
+def test_bash_completes_commands_options_and_names(bash_script: Path, line: str, words: set[str]) -> None:
     typed = line.split(" ")
     body = f'source {bash_script}; COMP_WORDS=("$@"); COMP_CWORD={len(typed) - 1}; '
     body += "_shtab_speclsp speclsp; printf '%s\\n' \"${COMPREPLY[@]}\""
@@ -72,7 +77,7 @@ def test_bash_completes_commands_and_options(bash_script: Path, line: str, words
 
 
 @by_line
-def test_fish_completes_commands_and_options(
+def test_fish_completes_commands_options_and_names(
     fish_script: Path, installed: Callable[[str], Path], line: str, words: set[str]
 ) -> None:
     command = [installed("fish"), "--no-config", "-c", f"source {fish_script}; complete -C '{line}'"]
@@ -81,7 +86,7 @@ def test_fish_completes_commands_and_options(
 
 
 @by_line
-def test_zsh_completes_commands_and_options(
+def test_zsh_completes_commands_options_and_names(
     zsh_folder: Path, installed: Callable[[str], Path], line: str, words: set[str]
 ) -> None:
     with_tabs = f"{line}\t\t" if len(words) > 1 else f"{line}\t"

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import support
+from support.lsp import lsp_client
 from support.lsp.editor_client import CAPABILITIES, URI, Editor, Page
+from support.lsp.lsp_client import Client
+from support.waiting import PATIENCE_S
 
 SOURCE = "def f():\n    return \n"
 ROOT = {"workspaceFolders": [{"uri": "file:///project", "name": "project"}]}
@@ -119,3 +130,86 @@ def test_a_chosen_pair_is_loaded_and_current():
         editor.notify("workspace/didChangeConfiguration", {"settings": {"model": "tiny"}})
         editor.until("ready", after=before, timeout_s=60)
         assert editor.call("speclsp/pairs", timeout_s=20)["current"] == "tiny"
+
+
+# ── speclsp/suggestionGrew ───────────────────────────────────────────────────────────────────────────────────────────
+
+BODY = "def f(items):\n    total = 0\n    count = 1\n    total += count\n    return total\n\n\nother = 1\n"
+TYPED = BODY[: BODY.index(" = 0")]
+FIRST_LINE, FURTHER_LINES = " = 0", "\n    count = 1\n    total += count\n    return total"
+GROWS = {"experimental": {"speclsp": {"suggestionGrew": True}}}
+
+
+@contextmanager
+def scripted(tmp_path: Path, capabilities: dict[str, object], round_s: float = 0.0) -> Iterator[Client]:
+    """A client of the product whose engine writes BODY on, with a document that ends in TYPED."""
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"document": BODY, "round_s": round_s}), encoding="utf-8")
+    tests = Path(support.__file__).parents[1]
+    command = [sys.executable, str(tests / "support/lsp/scripted_engine.py"), str(script), "lsp"]
+    settings = ["--set", "context.index_workspace=false", "--set", "next_edit.enabled=false"]
+    with Client([*command, "--stdio", *settings], {"PYTHONPATH": f"{lsp_client.ROOT}{os.pathsep}{tests}"}) as client:
+        client.initialize(capabilities)
+        assert client.wait_for(lambda: "ready" in [params["state"] for params in sent(client, "speclsp/status")])
+        client.open(URI, TYPED)
+        yield client
+
+
+def sent(client: Client, method: str) -> list[Any]:
+    return [message["params"] for message in list(client.notifications) if message["method"] == method]
+
+
+def grown(client: Client, timeout_s: float = 0.0) -> list[Any]:
+    """The params of each speclsp/suggestionGrew; waits for the first one."""
+    client.wait_for(lambda: sent(client, "speclsp/suggestionGrew"), timeout_s)
+    return sent(client, "speclsp/suggestionGrew")
+
+
+def inserted(client: Client, version: int, typed: str = "") -> str:
+    """The text that the client shows at the end of TYPED and `typed`."""
+    line, character = (TYPED + typed).count("\n"), len((TYPED + typed).rpartition("\n")[2])
+    (item,) = client.reply(client.complete(URI, line, character, version=version))["result"]["items"]
+    assert item["range"]["end"] == {"line": line, "character": character}
+    return str(item["insertText"][character - item["range"]["start"]["character"] :])
+
+
+def accept(client: Client, version: int, text: str) -> None:
+    line, character = TYPED.count("\n"), len(TYPED.rpartition("\n")[2])
+    client.insert(URI, version, line, character, text)
+
+
+def test_a_client_is_told_where_further_lines_have_joined_and_a_second_request_returns_them(tmp_path: Path):
+    with scripted(tmp_path, GROWS) as client:
+        assert inserted(client, 1) == FIRST_LINE
+        place = {"line": 1, "character": len("    total")}
+        assert grown(client, PATIENCE_S) == [{"textDocument": {"uri": URI, "version": 1}, "position": place}]
+        assert inserted(client, 1) == FIRST_LINE + FURTHER_LINES
+        accept(client, 2, FIRST_LINE)
+        assert inserted(client, 2, FIRST_LINE) == FURTHER_LINES, "one line of it was taken"
+
+
+def test_a_client_without_the_capability_is_not_told_and_gets_the_lines_after_tab(tmp_path: Path):
+    with scripted(tmp_path, {}) as client:
+        assert inserted(client, 1) == FIRST_LINE
+        time.sleep(1.5)  # the pause before further lines, and more
+        accept(client, 2, FIRST_LINE)
+        assert inserted(client, 2, FIRST_LINE) == FURTHER_LINES
+        assert grown(client) == []
+
+
+def test_tab_while_lines_are_under_way_inserts_the_first_line_and_the_next_one_follows(tmp_path: Path):
+    with scripted(tmp_path, GROWS, round_s=0.02) as client:
+        assert inserted(client, 1) == FIRST_LINE
+        time.sleep(0.55)  # some of the further lines have come
+        accept(client, 2, FIRST_LINE)
+        assert inserted(client, 2, FIRST_LINE).startswith("\n    count = 1")
+        assert grown(client) == []
+
+
+def test_nothing_grows_after_an_edit_that_disagrees(tmp_path: Path):
+    with scripted(tmp_path, GROWS, round_s=0.02) as client:
+        assert inserted(client, 1) == FIRST_LINE
+        time.sleep(0.55)
+        accept(client, 2, "s")
+        time.sleep(1.5)
+        assert grown(client) == []

@@ -23,6 +23,7 @@ from benchmarks.editor.recording.story import (
     DEMO,
     FILE,
     INVENTORY,
+    METHODS,
     PAIR,
     RENAME,
     RENAME_TWICE,
@@ -156,13 +157,13 @@ def rgb(colour: int) -> tuple[int, int, int]:
 
 
 @contextmanager
-def opened(background: str, *arguments: str) -> Iterator[Session]:
+def opened(background: str, *arguments: str, text: str = INVENTORY) -> Iterator[Session]:
     """Neovim with the sample file, a loaded model and the cursor at the end, in insert mode."""
     with (
         tempfile.TemporaryDirectory(prefix="record-") as folder,
         Session(Path(folder) / "n", background, *arguments) as session,
     ):
-        session.open(FILE, INVENTORY)
+        session.open(FILE, text)
         session.ready()
         session.keys("Go")
         play(Fingers(session), WARM_UP)
@@ -174,7 +175,7 @@ def opened(background: str, *arguments: str) -> Iterator[Session]:
 
 def record(path: Path) -> None:
     """Record the story."""
-    with opened("dark", *REAL_TIME) as session:
+    with opened("dark", *REAL_TIME, text=METHODS) as session:
         wait_until_quiet(Fingers(session))
         write_story(path, session, Fingers(session), DEMO)
 

@@ -53,25 +53,48 @@ class Step:
 
 
 WARM_UP = (Step("type", "LIMIT"), Step("pause", seconds=1.0))  # the first request of a new engine is slow
-DEMO = (
+METHODS = """from dataclasses import dataclass
+
+
+@dataclass
+class Item:
+    name: str
+    price_cents: int
+    count: int = 0
+
+
+class Inventory:
+    def __init__(self) -> None:
+        self.items: dict[str, Item] = {}
+
+    def add(self, item: Item) -> None:
+        self.items[item.name] = item
+
+    def total_count(self) -> int:
+        return sum(item.count for item in self.items.values())
+
+"""
+DEMO = (  # at the end of METHODS: two methods, each accepted in two suggestions
     Step("pause", seconds=0.2),
-    Step("type", "def restock"),
+    Step("type", "    def find"),
     Step("read", seconds=0.7),
     Step("press", "Tab"),
     Step("pause", seconds=0.3),
     Step("press", "Enter"),
-    Step("read", seconds=1.0),
+    Step("read", seconds=0.7),
     Step("press", "Tab"),
     Step("pause", seconds=0.2),
     Step("press", "Enter"),
     Step("press", "Outdent"),
-    Step("type", "\n\ndef cheap"),
-    Step("read", seconds=0.5),
-    Step("press", "Tab"),
     Step("press", "Enter"),
+    Step("press", "Outdent"),  # an editor may indent the line by itself
+    Step("type", "    def remove"),
     Step("read", seconds=0.7),
     Step("press", "Tab"),
-    Step("pause", seconds=0.8),
+    Step("press", "Enter"),
+    Step("read", seconds=1.0),
+    Step("press", "Tab"),
+    Step("pause", seconds=1.0),
 )
 SIGNATURE = "def restock(items: list[Item], name: str, count: int) -> None:\n"
 

@@ -23,6 +23,7 @@ from benchmarks.editor.recording.story import (
     DEMO,
     FILE,
     INVENTORY,
+    METHODS,
     PAIR,
     SIGNATURE,
     WARM_UP,
@@ -120,13 +121,13 @@ def studio() -> Iterator[Studio]:
 def opened(
     place: Studio, theme: str, size: tuple[int, int], scale: float, first_run: bool = False, real_time: bool = False
 ) -> Iterator[Window]:
-    """A window with the sample file; without `first_run` the model is loaded and warm."""
+    """A window with the sample file; without `first_run` the model is loaded and warm. `real_time`: for the story."""
     machine = dict(place.server.ours)
     if real_time:
         del machine["speclsp.completion.timeout_ms"]  # a still picture waits for the whole text
     machine |= {"speclsp.model": PAIR, "speclsp.models_dir": str(install.editors_dir().parent / "models")}
     place.server.settings({} if first_run else machine, CALM | {"workbench.colorTheme": theme})
-    folder = place.folder(inventory_py=INVENTORY)
+    folder = place.folder(inventory_py=METHODS if real_time else INVENTORY)
     with place.window(folder, FILE, scale=scale, size=size) as window:
         window.page.add_style_tag(content=CLUTTER)
         window.says("not installed" if first_run else "speclsp: ready", 300)

@@ -23,7 +23,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {  # (sum of counts, over the sum of ot
     "right_at_pauses": ("pauses_right", "pauses_shown"),
     "shown_at_pauses": ("pauses_shown", "pauses"),
 }
-COMPARED = ("keys_saved", "wrong_per_key", "first_line_right")
+COMPARED = ("keys_saved", "wrong_per_key", "wrong_with_rests_per_key", "first_line_right")
 Typed = tuple[Counts, Counts]  # of one body: with a person who accepts, and with one who only looks
 
 
@@ -64,7 +64,8 @@ def by_language(bodies: Sequence[Body], typed: Sequence[Typed]) -> dict[str, Any
 def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Policies as lines of text."""
     heads = ("saved of 100", "shown", "right line %", "wrong/100", "with rests", "stay %", "pauses right %", "shown %")
-    lines = ["policy".ljust(26) + "".join(head.rjust(16) for head in heads)]
+    width = max(26, *(len(name) + 1 for name in rows))
+    lines = ["policy".ljust(width) + "".join(head.rjust(16) for head in heads)]
     for name, row in rows.items():
         values = [
             percent(row["keys_saved"], spanned=True),
@@ -76,7 +77,16 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
             percent(row["right_at_pauses"]),
             percent(row["shown_at_pauses"]),
         ]
-        lines.append(name.ljust(26) + "".join(value.rjust(16) for value in values))
+        lines.append(name.ljust(width) + "".join(value.rjust(16) for value in values))
+    return "\n".join(lines)
+
+
+def changes_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """The differences of policies from the one that they are compared with, as lines of text."""
+    names = [f"{name}_change" for name in COMPARED]
+    lines = ["change of".ljust(46) + "".join(name.rjust(26) for name in COMPARED)]
+    for policy, row in rows.items():
+        lines.append(policy.ljust(46) + "".join(percent(row[name], spanned=True).rjust(26) for name in names))
     return "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ SETTINGS: dict[str, object] = {  # a busy machine changes no text
     "completion.prefetch_next": False,
     "context.index_workspace": False,
     "context.parse_budget_ms": 1000,
-    "nextEdit.enabled": False,
+    "next_edit.enabled": False,
     "stats.enabled": False,
 }
 

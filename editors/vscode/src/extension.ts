@@ -45,8 +45,16 @@ export function activate(context: ExtensionContext): void {
   const bar = new StatusBar(running, snooze);
   const nextEdits = new NextEdits(running, () => snooze.isActive);
   running.extend = (document, position, ask) => nextEdits.withGhost(document, position, ask);
+  let installation: Promise<boolean> | undefined;
   const installAndStart = async (): Promise<void> => {
-    if (await install(machine, bundled, log)) await start(running);
+    if (installation) return void window.showInformationMessage("speclsp is already being installed.");
+    bar.showInstalling("looking for uv, pipx or Python");
+    installation = install(machine, bundled, log, (line) => bar.showInstalling(line));
+    const installed = await installation.finally(() => {
+      installation = undefined;
+      bar.showInstalling("");
+    });
+    if (installed) await start(running);
   };
   const watchPython = (): void => {
     const subscription = onPythonSelected(() => restartIfMissing(running));

@@ -8,7 +8,7 @@ import { run } from "./processes";
 const CHOOSE = "Choose Existing...";
 const LEARN = "Learn More";
 const FIRST_RUN =
-  "speclsp needs its local server (about 1.5 GB on disk with PyTorch; more with an NVIDIA GPU). Install it now?";
+  "speclsp needs its local server (1.1 to 1.4 GB on disk with PyTorch; 6 GB with an NVIDIA GPU). Install it now?";
 
 /**
  * Offer to install, to choose a program or to open the walkthrough. Not modal, and once per window. A missing server is
@@ -28,9 +28,14 @@ export async function offer(why: string, install: "Install" | "Update"): Promise
 
 /**
  * Install or update speclsp, and return true when that succeeded. The package is the configured source, else the one
- * bundled with the extension. The notification shows the tool's latest output line.
+ * bundled with the extension. The notification shows the tool's latest output line, and `onProgress` gets it.
  */
-export async function install(machine: Machine, bundled: Source, log: LogOutputChannel): Promise<boolean> {
+export async function install(
+  machine: Machine,
+  bundled: Source,
+  log: LogOutputChannel,
+  onProgress: (line: string) => void,
+): Promise<boolean> {
   const server = workspace.getConfiguration("speclsp").get<string>("install.source");
   const method = await findInstallMethod(machine, server ? { server } : bundled);
   if (!method) {
@@ -49,18 +54,26 @@ export async function install(machine: Machine, bundled: Source, log: LogOutputC
     token.onCancellationRequested(() => cancel.abort());
     try {
       await mkdir(machine.storage, { recursive: true });
-      const report = (line: string): void => (log.info(line), progress.report({ message: shorten(line) }));
+      const report = (line: string): void => {
+        log.info(line);
+        progress.report({ message: shorten(line) });
+        onProgress(line);
+      };
       const runAll = async (steps: string[][]): Promise<void> => {
         for (const command of steps) {
           log.info(`$ ${command.join(" ")}`);
           await run(command, machine.storage, report, cancel.signal);
         }
       };
-      await runAll(method.steps).catch((error: unknown) => {
-        if (!method.fallback || cancel.signal.aborted) throw error;
-        log.warn(`${String(error)}; trying again without a choice of PyTorch's build`);
-        return runAll(method.fallback);
-      });
+      let attempt = runAll(method.steps);
+      for (const fallback of method.fallbacks ?? []) {
+        attempt = attempt.catch((error: unknown) => {
+          if (cancel.signal.aborted) throw error;
+          log.warn(`${String(error)}; trying again with another choice of PyTorch's build`);
+          return runAll(fallback);
+        });
+      }
+      await attempt;
       log.info("speclsp is installed");
       return true;
     } catch (error) {

@@ -10,11 +10,12 @@ import { shellQuote } from "./shellQuote";
 export interface InstallMethod {
   name: string;
   steps: string[][];
-  fallback?: string[][]; // run where the steps fail
+  fallbacks?: string[][][]; // steps for the case that the ones before fail, in order
 }
 
 const PYTHONS = ["python3", "python3.14", "python3.13", "python3.12", "python3.11", "python3.10", "python"];
 const CPU_INDEX = "https://download.pytorch.org/whl/cpu"; // builds of PyTorch without CUDA
+const PIPX_WITH_PIP = ["env", "PIPX_DEFAULT_BACKEND=pip"]; // with uv, an extra index hides the package index
 const NVIDIA_DRIVER = "/proc/driver/nvidia/version";
 const NEW_ENOUGH = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))";
 
@@ -42,7 +43,8 @@ export async function findInstallMethod(
   };
   const pinned = (flag: string): string[] => (constraints ? [flag, constraints] : []);
   // An extra index that cannot be reached is a warning to pip; one retry keeps the wait short.
-  const cpuBuild = (await hasGpu()) ? [] : ["--extra-index-url", CPU_INDEX, "--retries", "1"];
+  const hasCpuOnly = !(await hasGpu());
+  const cpuBuild = hasCpuOnly ? ["--extra-index-url", CPU_INDEX, "--retries", "1"] : [];
   // pipx splits this option as a shell does, so the path is quoted.
   const pipWords = [...(constraints ? ["--constraint", shellQuote(constraints)] : []), ...cpuBuild];
   const pipArgs = pipWords.length ? [`--pip-args=${pipWords.join(" ")}`] : [];
@@ -51,10 +53,13 @@ export async function findInstallMethod(
     const install = (...flags: string[]): string[][] => [
       [uv, "tool", "install", "--upgrade", ...flags, ...pinned("--constraints"), server],
     ];
-    return { name: "uv", steps: install("--torch-backend=auto"), fallback: install() }; // old versions lack the flag
+    // Old versions lack --torch-backend. Where PyTorch's index cannot be reached, the package index has the CUDA build.
+    const olderCpuBuild = install("--extra-index-url", CPU_INDEX, "--index-strategy", "unsafe-best-match");
+    const fallbacks = [...(hasCpuOnly ? [olderCpuBuild] : []), install()];
+    return { name: "uv", steps: install("--torch-backend=auto"), fallbacks };
   }
   const pipx = await locate("pipx", ".local/bin");
-  if (pipx) return { name: "pipx", steps: [[pipx, "install", "--force", ...pipArgs, server]] };
+  if (pipx) return { name: "pipx", steps: [[...PIPX_WITH_PIP, pipx, "install", "--force", ...pipArgs, server]] };
   for (const name of PYTHONS) {
     const python = await locate(name);
     if (!python || !(await isSupported(python))) continue;

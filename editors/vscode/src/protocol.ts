@@ -21,7 +21,7 @@ export interface Status {
   memory?: string; // "full", or the part that was freed
   trigger?: "automatic" | "manual"; // completion.trigger
   show_latency?: boolean; // completion.show_latency
-  next_edit?: boolean; // nextEdit.enabled
+  next_edit?: boolean; // next_edit.enabled
   problems: string[];
 }
 
@@ -36,6 +36,12 @@ export interface Here {
 export interface Place {
   line: number;
   character: number;
+}
+
+/** speclsp/suggestionGrew: further lines have joined the suggestion of a request. */
+export interface SuggestionGrew {
+  textDocument: { uri: string; version: number };
+  position: Place;
 }
 
 /** One edit of the reply to speclsp/nextEdit. */

@@ -20,9 +20,9 @@ import { LanguageClient, LanguageClientOptions } from "vscode-languageclient/nod
 import { Found } from "./find";
 import { endProcess, exitsWithin } from "./processes";
 import { Notifications } from "./progress";
-import { Status, versionProblem } from "./protocol";
+import { Status, SuggestionGrew, versionProblem } from "./protocol";
 import { needingRestart } from "./settings";
-import { Items, SCHEMES, suggest } from "./suggestions";
+import { Growth, Items, SCHEMES, suggest } from "./suggestions";
 
 const CRASHES = 5; // within CRASH_WINDOW_MS; after that the server is not restarted
 const CRASH_WINDOW_MS = 180_000;
@@ -69,6 +69,7 @@ export class Server {
   private stopped = false;
   private lastStderrLine = "";
   private queue: Promise<void> = Promise.resolve(); // starts and stops run one after the other
+  private readonly growth = new Growth();
   private readonly changed = new EventEmitter<Health>();
   private readonly settingsSent = new EventEmitter<void>();
   private readonly suggested = new EventEmitter<Items>();
@@ -152,6 +153,12 @@ export class Server {
     client.onNotification("speclsp/status", (status: Status) => {
       if (this.client === client) this.setHealth({ kind: "running", status });
     });
+    client.onNotification("speclsp/suggestionGrew", (grew: SuggestionGrew) => {
+      const { uri, version } = grew.textDocument;
+      const document = client.protocol2CodeConverter.asUri(uri).toString();
+      const position = client.protocol2CodeConverter.asPosition(grew.position);
+      if (this.client === client) void this.growth.repeat({ uri: document, version, position });
+    });
     let timedOut = false;
     const timer = setTimeout(() => ((timedOut = true), this.killIfStarting()), START_MS);
     try {
@@ -197,7 +204,8 @@ export class Server {
         },
       },
       middleware: {
-        provideInlineCompletionItems: async (document, position, context, token) => {
+        provideInlineCompletionItems: async (document, position, asked, token) => {
+          const context = this.growth.contextOf(asked);
           if (context.triggerKind === InlineCompletionTriggerKind.Automatic && this.isSnoozed()) return [];
           const onError = (error: unknown): void => this.log.warn(`no suggestion: ${plain(error)}`);
           const ask = (): Promise<Items> => suggest(client, onError, document, position, context, token);
@@ -294,10 +302,11 @@ class QuietClient extends LanguageClient {
     super.error(message, data, false);
   }
 
-  /** VS Code shows an item whose range begins left of the cursor, in white space that its text lacks. */
+  /** VS Code shows an item whose range begins left of the cursor, and draws a suggestion again that has grown. */
   protected override fillInitializeParams(params: InitializeParams): void {
     super.fillInitializeParams(params);
-    params.capabilities.experimental = { ...params.capabilities.experimental, speclsp: { outdent: true } };
+    const speclsp = { outdent: true, suggestionGrew: true };
+    params.capabilities.experimental = { ...params.capabilities.experimental, speclsp };
   }
 }
 

@@ -10,6 +10,7 @@ export interface Situation {
   version: string;
   snooze: string; // "until 14:35" or "for this session", "" without a snooze
   crash: string; // description of the last unexpected exit, "" if there was none
+  installing: string; // the installer's latest line, "" while none runs
 }
 
 export interface Bar {
@@ -39,7 +40,11 @@ export function bar(situation: Situation): Bar {
 }
 
 /** Short text of the situation, with its reason. */
-function summary({ health, here, snooze }: Situation): Shown {
+function summary({ health, here, snooze, installing }: Situation): Shown {
+  if (installing) {
+    const why = `installing: ${installing}`;
+    return { text: "$(loading~spin) speclsp: installing", label: `speclsp: ${why}`, why };
+  }
   switch (health.kind) {
     case "looking":
       return waiting("looking for the program");

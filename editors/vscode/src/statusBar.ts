@@ -12,6 +12,7 @@ const PRIORITY = 90; // to the right of most items
 /** Visible from construction until `dispose`. */
 export class StatusBar implements Disposable {
   here: Here | undefined;
+  private installing = "";
   private readonly item = window.createStatusBarItem("speclsp.status", StatusBarAlignment.Right, PRIORITY);
   private readonly listeners: Disposable[];
   private requests = 0;
@@ -67,11 +68,18 @@ export class StatusBar implements Disposable {
     if (turnedOff) await commands.executeCommand("editor.action.inlineSuggest.hide"); // hides a shown suggestion
   }
 
+  /** Show the installer's latest line in place of the server's state; "" ends that. */
+  showInstalling(line: string): void {
+    this.installing = line;
+    this.draw();
+  }
+
   /** Show the present state. */
   draw(): void {
     const { health, version, crash } = this.server;
+    const { here, installing } = this;
     const snooze = this.snooze.period;
-    const shown = bar({ health, here: this.here, trusted: workspace.isTrusted, version, crash, snooze });
+    const shown = bar({ health, here, trusted: workspace.isTrusted, version, crash, snooze, installing });
     this.item.text = shown.text;
     this.item.tooltip = new MarkdownString(shown.hover, true);
     this.item.accessibilityInformation = { label: shown.label, role: "button" };

@@ -4,12 +4,14 @@ import {
   InlineCompletionContext,
   InlineCompletionItem,
   InlineCompletionList,
+  InlineCompletionTriggerKind,
   Position,
   Tab,
   TabInputNotebookDiff,
   TabInputTextDiff,
   TextDocument,
   TextEditor,
+  commands,
   window,
 } from "vscode";
 import { InlineCompletionRequest } from "vscode-languageclient";
@@ -51,3 +53,40 @@ export async function suggest(
 
 /** True if the answer contains at least one item. */
 export const hasItems = (answer: Items): boolean => (Array.isArray(answer) ? answer : answer.items).length > 0;
+
+/** The place of a suggestion that has grown. */
+export interface Grown {
+  uri: string;
+  version: number;
+  position: Position;
+}
+
+/** Repeats the request of the suggestion on the screen once further lines have joined it. */
+export class Growth {
+  private repeating = false;
+
+  /** The context of a request. VS Code calls a repeated one explicit, but the user has not asked for alternatives. */
+  contextOf(context: InlineCompletionContext): InlineCompletionContext {
+    return this.repeating ? { ...context, triggerKind: InlineCompletionTriggerKind.Automatic } : context;
+  }
+
+  /**
+   * The server has further lines of the suggestion that it sent for `grown`.
+   *
+   * "Show next" requests again, only while grey text is visible, and VS Code draws the old text until the answer. It
+   * then keeps the old text as a first item, and goes on to the longer one.
+   */
+  async repeat(grown: Grown): Promise<void> {
+    const editor = window.activeTextEditor;
+    if (!editor || editor.selections.length > 1 || !editor.selection.isEmpty) return;
+    const { document, selection } = editor;
+    const isSame = document.uri.toString() === grown.uri && document.version === grown.version;
+    if (!isSame || !selection.active.isEqual(grown.position)) return;
+    this.repeating = true;
+    try {
+      await commands.executeCommand("editor.action.inlineSuggest.showNext");
+    } finally {
+      this.repeating = false;
+    }
+  }
+}

@@ -99,11 +99,15 @@ test("a machine without a GPU gets PyTorch's CPU build, and uv is asked to choos
   const no = async (): Promise<boolean> => false;
   const source = { server: "/e/s.tar.gz" };
   const uv = await findInstallMethod(machine, source, only("/usr/bin/uv"), yes, no);
-  assert.ok(uv?.fallback && uv.steps[0]?.includes("--torch-backend=auto"));
-  assert.ok(!uv.fallback[0]?.includes("--torch-backend=auto"), "for a uv without the flag");
+  assert.ok(uv?.steps[0]?.includes("--torch-backend=auto"));
+  const [older, plain] = (uv?.fallbacks ?? []).map((steps) => steps.flat().join(" "));
+  assert.match(older ?? "", /--extra-index-url https:\/\/download.pytorch.org\/whl\/cpu /, "for a uv without the flag");
+  assert.doesNotMatch(plain ?? "", /torch/, "where that index cannot be reached");
+  const withGpu = await findInstallMethod(machine, source, only("/usr/bin/uv"), yes, yes);
+  assert.deepEqual(withGpu?.fallbacks?.map((steps) => steps.flat().join(" ")), [plain]);
   const index = "--extra-index-url https://download.pytorch.org/whl/cpu --retries 1";
   const pipx = await findInstallMethod(machine, source, only("/usr/bin/pipx"), yes, no);
-  assert.ok(pipx?.steps[0]?.includes(`--pip-args=${index}`));
+  assert.ok(pipx?.steps[0]?.includes(`--pip-args=${index}`) && pipx.steps[0].includes("PIPX_DEFAULT_BACKEND=pip"));
   const pip = await findInstallMethod(machine, source, only("/usr/bin/python3"), yes, no);
   assert.ok(pip?.steps[1]?.join(" ").includes(index));
   const cuda = await findInstallMethod(machine, source, only("/usr/bin/python3"), yes, yes);

@@ -20,7 +20,7 @@ const ready: Status = {
 };
 const open = { on: true, reason: "", message: "" };
 const at = (health: Health, more: Partial<Situation> = {}): Bar =>
-  bar({ health, here: open, trusted: true, version: "0.1.0", snooze: "", crash: "", ...more });
+  bar({ health, here: open, trusted: true, version: "0.1.0", snooze: "", crash: "", installing: "", ...more });
 const running = (more: Partial<Status>, situation: Partial<Situation> = {}): Bar =>
   at({ kind: "running", status: { ...ready, ...more } }, situation);
 
@@ -38,6 +38,7 @@ test("each state has a text of its own", () => {
     running({ remote: "gpu.example:8000" }),
     running({ state: "error", message: "no memory" }),
     at({ kind: "missing", why: "not found" }),
+    at({ kind: "missing", why: "not found" }, { installing: "Downloading torch" }),
   ].map(({ text }) => text);
   assert.equal(new Set(texts).size, texts.length);
 });
@@ -49,6 +50,22 @@ test("a retry is offered after an error or a stop, and nowhere else", () => {
     ["stopped", "error"],
   );
   assert.equal(canRetry(undefined), false);
+});
+
+test("while the installer runs, its latest line replaces the server's state and raises no alarm", () => {
+  const states: Health[] = [
+    { kind: "missing", why: "not found" },
+    { kind: "failed", why: "too old", outdated: true },
+    { kind: "running", status: ready },
+  ];
+  for (const health of states) {
+    const shown = at(health, { installing: "Downloading torch (180 MiB)" });
+    assert.match(shown.text, /spin.*installing/);
+    assert.match(shown.hover, /installing: Downloading torch/);
+    assert.match(shown.label, /Downloading torch/);
+    assert.equal(shown.alarm, undefined);
+    assert.doesNotMatch(shown.text + shown.label + shown.hover.split("\n")[0], /not found|too old|ready/);
+  }
 });
 
 test("loading shows its percentage", () => {

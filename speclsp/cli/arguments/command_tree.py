@@ -151,6 +151,9 @@ def _add_complete(tree: Tree) -> None:
     complete.add_argument(
         "--no-speculation", action="store_true", help="Decode without speculation; the text is the same"
     )
+    complete.add_argument(
+        "--own-engine", action="store_true", help="Load the model in this process; leave the shared engine alone"
+    )
     _add_json(complete)
     _add_settings(complete)
 
@@ -168,7 +171,7 @@ def _add_stats(tree: Tree) -> None:
         "stats", commands.run_stats, "Show how many suggestions you accepted (counted on this machine only)"
     )
     stats.add_argument("--weeks", metavar="N", type=int, default=12, help="Show the last N weeks (default: 12)")
-    stats.add_argument("--page", metavar="FILE", help="Write an HTML page with plots to FILE")
+    stats.add_argument("--page", metavar="FILE", help="Write an HTML page with plots to FILE; needs the extra `plots`")
     stats.add_argument("--forget", action="store_true", help="Delete all statistics")
     _add_json(stats)
 
@@ -178,7 +181,7 @@ def _add_tune(tree: Tree) -> None:
     tune.add_argument(
         "directory", metavar="DIR", nargs="?", default=".", help="Measure with the source files in DIR (default: .)"
     )
-    tune.add_argument("--dry-run", action="store_true", help="Print the measurements without saving settings")
+    tune.add_argument("--dry-run", action="store_true", help="Say what would be measured and written, and stop")
     tune.add_argument(
         "--draft", action="store_true", help="Train the draft model on DIR instead, and keep it where it pays"
     )
@@ -225,6 +228,7 @@ def _add_engine(tree: Tree) -> None:
     )
     engine.add_argument("--lock-fd", metavar="N", type=int, help=HIDDEN)  # engine.lock, locked by the starter
     engine.add_argument("--tell-fd", metavar="N", type=int, help=HIDDEN)  # a pipe to the starter
+    engine.add_argument("--keep-running", action="store_true", help=HIDDEN)  # with --detach: also without clients
     _add_json(engine, "Print one JSON object; needs status")
     _add_settings(engine)
 

@@ -28,7 +28,7 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
     snapshot = prepared.snapshot
 
     with terminal.progress() as bar:
-        completer, why = complete.open_engine(config, bar)
+        completer, _ = complete.open_engine(config, bar)
         bar.step(0.0, "warming up on another example")
         for speculate in (False, True):
             measure.complete_once(
@@ -37,8 +37,7 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
         bar.step(1.0, "warming up on another example")
     about = complete.about(completer)
     line = snapshot.text.count("\n", 0, snapshot.cursor) + 1
-    print(f"\nspeclsp completes {file.name}, line {line}, with {in_words(about)}")
-    print(f"(auto: {why})\n" if config.model == "auto" else "")
+    print(f"\nspeclsp completes {file.name}, line {line}, with {in_words(about)}\n")
     shown = complete.show(completer, prepared)
     if not shown.text:
         why = shown.reason.meaning if shown.reason else "no text"

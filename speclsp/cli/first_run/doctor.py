@@ -14,7 +14,8 @@ import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ from speclsp import config as settings
 from speclsp import process_resources
 from speclsp.cli import complete, terminal
 from speclsp.cli.first_run import prompt_trial
+from speclsp.cli.first_run.doctor_check import FAIL, OK, TODO, WARN, DoctorCheck, guarded
+from speclsp.cli.first_run.remote_check import SLOW_MS, remote
 from speclsp.config import Config
 from speclsp.errors import SpeclspError
 
@@ -31,26 +34,14 @@ if TYPE_CHECKING:
     from speclsp.engine.api import Completer
     from speclsp.weights.cards import Card
 
-OK, WARN, TODO, FAIL = "ok", "warn", "todo", "fail"
 STYLES = {OK: terminal.GREEN, WARN: terminal.YELLOW, TODO: terminal.YELLOW, FAIL: terminal.RED}
 PACKAGES = ("torch", "transformers", "bitsandbytes", "tree-sitter", "pygls")
+NEEDED_BY_MODELS = {"torch", "transformers", "tree-sitter"}
 OPTIONAL = {"bitsandbytes"}  # only 4-bit weights need it
 KNOWN_HOLE, KNOWN_ANSWER = "def add(a, b):\n    return ", "a + b"
 SAMPLE, SAMPLE_MARK = Path(__file__).with_name("doctor_sample.txt"), "<cursor>"  # Python source of usual size
 PEAK_S = 0.5  # to measure each peak of the processor
 COPILOT_SERVER = "copilot-language-server"
-SLOW_MS = 1500  # a completion slower than this comes too late for most typists
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorCheck:
-    """One line of the report."""
-
-    name: str
-    status: str
-    found: str
-    fix: str = ""
-    facts: dict[str, object] = field(default_factory=dict)
 
 
 def main(flags: Mapping[str, object], as_json: bool = False) -> int:
@@ -72,24 +63,39 @@ def main(flags: Mapping[str, object], as_json: bool = False) -> int:
 
 
 def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
-    """Every check; each comes after those that it depends on."""
-    yield python()
-    packages = list(map(package, PACKAGES))
+    """Every check; each comes after those that it depends on. One that ends with an exception ends no other."""
+    yield from guarded("python", python)
+    packages = [line for name in PACKAGES for line in guarded(name, partial(package, name))]
     yield from packages
-    config, problems = settings.gather(flags)
-    yield of_settings(problems)
+    config, problems = gathered(flags)
+    yield from guarded("settings", partial(of_settings, problems))
     yield from places()
-    yield shared_engine()
-    if config.nextEdit.enabled:
-        yield from copilot_servers()
-    if any(check.status == FAIL for check in packages):
-        return
-    yield grammars()
+    yield from guarded("shared", shared_engine)
+    if config.next_edit.enabled:
+        yield from guarded("next edit", copilot_servers)
+    lost = {check.name for check in packages if check.status == FAIL}
+    if "tree-sitter" not in lost:
+        yield from guarded("grammars", grammars)
     if config.remote.url:
-        yield remote(config)
+        yield from guarded("remote", partial(remote, config))
         if not config.remote.fallback:
             return  # no model runs here
-    yield device(config)
+    if not lost & NEEDED_BY_MODELS:
+        yield from guarded("device", partial(device, config))
+        yield from guarded("model", partial(of_model, config))
+
+
+def gathered(flags: Mapping[str, object]) -> tuple[Config, list[str]]:
+    """The settings and their problems; the defaults with the flags where config.toml cannot be looked for."""
+    try:
+        return settings.gather(flags)
+    except (SpeclspError, OSError) as error:
+        config, problems = settings.parse(flags)
+        return config, [str(error), *problems]
+
+
+def of_model(config: Config) -> Iterator[DoctorCheck]:
+    """Check the chosen model: its weights, its adapter, and a completion with it."""
     card, why = None, "no model"
     if config.model != "echo":
         try:
@@ -99,12 +105,12 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
             return
     yield DoctorCheck(name="model", status=OK, found=why if config.model == "auto" else f"{config.model} ({why})")
     if card is not None:
-        files = list(of_weights(config, card))
+        files = list(guarded("weights", partial(of_weights, config, card)))
         yield from files
         if any(check.status in (TODO, FAIL) for check in files):
             return
-        yield of_adapters(config, card)
-    yield from completion(config, card)
+        yield from guarded("adapter", partial(of_adapters, config, card))
+    yield from guarded("engine", partial(completion, config, card))
 
 
 def python() -> DoctorCheck:
@@ -154,10 +160,15 @@ def places() -> Iterator[DoctorCheck]:
         yield DoctorCheck(
             name="runtime", status=FAIL, found=str(error), fix="set XDG_RUNTIME_DIR to a directory of your own"
         )
-    for name, place in (("cache", settings.cache_dir()), ("logs", settings.log_dir())):
-        writable = os.access(settings.nearest_existing(place), os.W_OK)
-        fix = "" if writable else f"make {place} writable"
-        yield DoctorCheck(name=name, status=OK if writable else FAIL, found=str(place), fix=fix)
+    yield from guarded("cache", lambda: writable("cache", settings.cache_dir()))
+    yield from guarded("logs", lambda: writable("logs", settings.log_dir()))
+
+
+def writable(name: str, place: Path) -> DoctorCheck:
+    """Check that a directory can be written, or made."""
+    is_writable = os.access(settings.nearest_existing(place), os.W_OK)
+    fix = "" if is_writable else f"make {place} writable"
+    return DoctorCheck(name=name, status=OK if is_writable else FAIL, found=str(place), fix=fix)
 
 
 def shared_engine() -> DoctorCheck:
@@ -191,7 +202,7 @@ def copilot_servers() -> Iterator[DoctorCheck]:
                 name="next edit",
                 status=WARN,
                 found=f"{COPILOT_SERVER} runs too (process {process.info['pid']}): both show next edits in one buffer",
-                fix="turn off one of them: `speclsp config set nextEdit.enabled false`, or the Copilot client",
+                fix="turn off one of them: `speclsp config set next_edit.enabled false`, or the Copilot client",
             )
             return
 
@@ -253,50 +264,6 @@ def device(config: Config) -> DoctorCheck:
     return DoctorCheck(name="device", status=OK, found=summary, facts=facts)
 
 
-def remote(config: Config) -> DoctorCheck:
-    """Check the server at remote.url: its type, and its time for a few tokens."""
-    import asyncio
-
-    from speclsp.lsp.backend.remote.remote import RemoteBackend
-    from speclsp.lsp.backend.types import FimRequest, Status
-
-    ask = FimRequest(path="add.py", prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n", max_tokens=8)
-
-    async def complete_once() -> DoctorCheck:
-        changed = asyncio.Event()
-        server = RemoteBackend(config, lambda status: changed.set(), config.remote.url)
-        server.start()
-        try:
-            while server.status.state == "starting":
-                await changed.wait()
-                changed.clear()
-            status: Status = server.status
-            facts: dict[str, object] = {"server": server.server.kind, "style": server.server.style}
-            if status.state == "ready":
-                began_s, text = time.monotonic(), ""
-                first_ms = 0.0
-                async for piece in server.stream(replace(ask, deadline_ms=config.completion.timeout_ms)):
-                    first_ms = first_ms or (time.monotonic() - began_s) * 1000
-                    text += piece.text
-                took_ms = round((time.monotonic() - began_s) * 1000)
-                facts |= {"model": status.target, "first_ms": round(first_ms), "whole_ms": took_ms}
-                kind = server.server.kind or "a server of unknown kind"
-                summary = f"{kind} at {status.remote}, {status.target}, by {server.server.style}: {text!r}"
-                slow = took_ms > SLOW_MS
-                fix = "choose a smaller model or a nearer server" if slow else ""
-                summary += f", first text after {round(first_ms)} ms, complete after {took_ms} ms"
-                return DoctorCheck(name="remote", status=WARN if slow else OK, found=summary, fix=fix, facts=facts)
-            summary = status.message.partition(" Next try at")[0]  # there is none: we leave
-            return DoctorCheck(name="remote", status=FAIL, found=summary, fix="follow the message", facts=facts)
-        except SpeclspError as error:
-            summary = server.status.message.partition(" Next try at")[0] or str(error)
-            return DoctorCheck(name="remote", status=FAIL, found=summary, fix="follow the message")
-        finally:
-            await server.close()
-
-    return asyncio.run(complete_once())
-
-
 def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
     """Check that the weights are here, and hash them."""
     from speclsp.weights import locations, model_directory, removal, store
@@ -319,7 +286,7 @@ def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
                 continue
             directory = store.path(weights, config.models_dir)
             store.verify(weights, config.models_dir)
-        except SpeclspError as error:
+        except (SpeclspError, OSError) as error:
             yield DoctorCheck(name="weights", status=FAIL, found=str(error), fix=f"`speclsp models pull {card.name}`")
             continue
         seconds = time.monotonic() - began_s
@@ -340,7 +307,6 @@ def of_adapters(config: Config, card: Card) -> DoctorCheck:
 def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
     """Load the model and complete a hole whose answer is known."""
     offline = settings.parse({"engine.offline": True, "completion.max_tokens_single_line": 8}, config)[0]
-    fix = "run `speclsp models verify`; a model not trained for fill-in-the-middle cannot complete it"
     began_s = time.monotonic()
     try:
         with terminal.progress() as bar:
@@ -349,17 +315,28 @@ def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
         yield DoctorCheck(name="engine", status=FAIL, found=str(error), fix="follow the message")
         return
     about, seconds = complete.about(completer), time.monotonic() - began_s
-    drafted = about["draft"] or "n-grams of the text"
     loaded = f"{about['target']} on {about['device']} loaded in {seconds:.1f} s"
     yield DoctorCheck(name="engine", status=OK, found=loaded, facts=about)
     if card is not None and card.draft is not None and about["draft"]:
         yield DoctorCheck(name="tokenizer", status=OK, found=f"{card.target.name} and {card.draft.name} share it")
     if card is not None:
-        yield DoctorCheck(name="prompt", status=OK, found=prompt_trial.report(card))
-    text = known_hole(completer, offline)
+        yield from guarded("prompt", lambda: DoctorCheck(name="prompt", status=OK, found=prompt_trial.report(card)))
+    yield from guarded("completion", partial(known_completion, completer, offline))
+    yield from guarded("speed", partial(measured_speed, completer, config))
+
+
+def known_completion(completer: Completer, config: Config) -> DoctorCheck:
+    """Check the suggestion at a hole whose answer is known."""
+    fix = "run `speclsp models verify`; a model not trained for fill-in-the-middle cannot complete it"
+    text = known_hole(completer, config)
     good = KNOWN_ANSWER in text or config.model == "echo"
+    drafted = complete.about(completer)["draft"] or "n-grams of the text"
     summary = f"{KNOWN_HOLE!r} is completed with {text!r}; drafts: {drafted}"
-    yield DoctorCheck(name="completion", status=OK if good else FAIL, found=summary, fix="" if good else fix)
+    return DoctorCheck(name="completion", status=OK if good else FAIL, found=summary, fix="" if good else fix)
+
+
+def measured_speed(completer: Completer, config: Config) -> DoctorCheck:
+    """Check the times of completions."""
     numbers = speed(completer, config)
     first, next_ms = numbers["first_ms"], numbers["next_ms"]
     summary = (
@@ -367,7 +344,7 @@ def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
     )
     slow = next_ms > SLOW_MS
     hint = "close other programs, or choose a smaller model (`speclsp models list`)" if slow else ""
-    yield DoctorCheck(name="speed", status=WARN if slow else OK, found=summary, fix=hint, facts=dict(numbers))
+    return DoctorCheck(name="speed", status=WARN if slow else OK, found=summary, fix=hint, facts=dict(numbers))
 
 
 def known_hole(completer: Completer, config: Config) -> str:

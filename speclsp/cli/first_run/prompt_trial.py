@@ -100,7 +100,7 @@ def measure(engine: CompletionEngine, bar: ProgressLine) -> Scores:
         for number, place in enumerate(places()):
             if monotonic() - began_s > BUDGET_S:
                 break
-            bar.step(number / PLACES, "comparing prompt orders")
+            bar.long_step(number / PLACES, "comparing prompt orders")
             for style, prompter in prompters.items():
                 engine.prompter = prompter
                 pieces = engine.complete(place.request, threading.Event())
@@ -147,8 +147,8 @@ def run(engine: CompletionEngine, bar: ProgressLine) -> tuple[PromptChoice | Non
     return choice, in_words(choice, scores)
 
 
-def remember(completer: Completer, bar: ProgressLine, save: bool = True) -> str:
-    """Measure, use and record the style of a loaded model; a sentence. `save` false: the choice is not recorded."""
+def remember(completer: Completer, bar: ProgressLine) -> str:
+    """Measure, use and record the style of a loaded model; a sentence."""
     from speclsp.engine.decoding.prompt import Prompter
     from speclsp.engine.loading import prompt_choice
 
@@ -157,8 +157,7 @@ def remember(completer: Completer, bar: ProgressLine, save: bool = True) -> str:
     if choice is not None:
         own = engine.prompter
         engine.prompter = Prompter(own.card, own.tokenizer, own.vocabulary, own.context_tokens, choice.style)
-        if save:
-            prompt_choice.record(engine.card, choice)
+        prompt_choice.record(engine.card, choice)
     return sentence
 
 

@@ -1,6 +1,6 @@
 """`speclsp setup`: from an installed package to a first suggestion.
 
-    choose a model ─► check memory and disk ─► ask ─► download ─► test completion ─► compare prompt orders
+    choose a model ─► check memory and disk ─► ask ─► download ─► test completion ─► the prompt's order
     ─► config.toml ─► lines for editors
 
 Every step can be repeated: a complete download is kept, an interrupted one continues, and `model` is written only where
@@ -33,7 +33,9 @@ DECLINED = 1  # exit code after a `no`
 def main(flags: Mapping[str, object], yes: bool = False) -> int:
     """Set up; 0 when a completion works, 1 after a `no`. Raises SpeclspError for everything that prevents it."""
     config = settings.load(flags)
-    card, why = complete.choose_card(config, ask_hub=True)
+    with terminal.progress() as bar:
+        bar.step(0.0, "choosing a model for this machine")
+        card, why = complete.choose_card(config, ask_hub=True)
     machine = sizes.measure_machine(config)
     disk = terminal.in_size(machine.disk_bytes)
     print(f"Machine: {machine.device}, {machine.memory_mib} MiB of memory free, {disk} of disk free")
@@ -121,13 +123,16 @@ def test_completion(config: Config, card: Card) -> None:
 
 
 def measure_prompt(completer: Completer, card: Card) -> None:
-    """Measure the prompt order that suits these weights, unless it is known; print and record it."""
+    """Print the prompt order of these weights. Measure it if neither a measurement nor a model definition gives it."""
     from speclsp.engine.loading import prompt_choice
 
     if card.target.format == "none":
         return
     if choice := prompt_choice.recorded(card):
         print(f"Prompt:  {prompt_trial.in_words(choice)} (measured before)")
+        return
+    if prompt_choice.is_stated(card):
+        print(f"Prompt:  {prompt_trial.report(card)}")
         return
     with terminal.progress() as bar:
         sentence = prompt_trial.remember(completer, bar)

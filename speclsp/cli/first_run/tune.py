@@ -18,6 +18,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import reduce
 from pathlib import Path
 from statistics import median
 from time import monotonic
@@ -31,6 +32,7 @@ from speclsp.config import Config, toml_edit
 from speclsp.errors import InputError
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
+from speclsp.weights import auto_choice
 
 if TYPE_CHECKING:
     from speclsp.engine.api import Piece, Request
@@ -107,21 +109,27 @@ def kind_of(piece: Piece) -> tuple[str, int]:
 
 
 def main(settings: Config, directory: Path, dry_run: bool = False) -> int:
-    """Measure, show the table, write the choice: 0; 1 when the machine was too busy to tell. Raises SpeclspError."""
+    """Measure, show the table, write the choice: 0; 1 when the machine was too busy to tell. Raises SpeclspError.
+
+    `dry_run`: print the work instead, at once.
+    """
     if settings.model == "echo":
         raise InputError('model = "echo" has no model to tune; name another (`speclsp models list`).')
     holes = own_holes(directory, settings)
+    if dry_run:
+        print(plan(settings, directory, len(holes)))
+        return 0
     began_s = monotonic()
     with terminal.progress() as bar:
-        card, reason = complete.choose_card(settings, measure_again=not dry_run)
+        card, _ = complete.choose_card(settings, measure_again=True)
         opened, _ = complete.open_engine(settings, bar, card)
         engine: CompletionEngine = opened  # type: ignore[assignment]  # the only other Completer is the echo
-        prompt = prompt_trial.remember(engine, bar, save=not dry_run)
+        prompt = prompt_trial.remember(engine, bar)
         measurements = measure(engine, holes, bar)
     plain, best = measurements[0], chosen(measurements)
     target = complete.about(engine)["target"]
     print(f"{target} on {engine.device}, at {len(plain.runs)} positions in the files of {directory}\n")
-    print(f"model: {reason}\nprompt: {prompt}\n" if settings.model == "auto" else f"prompt: {prompt}\n")
+    print(f"prompt: {prompt}\n")
     print("\n".join([*latency(engine.costs, bool(engine.draft)), "", *table(measurements, best)]))
     print(f"\n{why(measurements, best)} Measured in {monotonic() - began_s:.0f} s.")
     written = best.way.settings(bool(engine.draft))
@@ -133,12 +141,29 @@ def main(settings: Config, directory: Path, dry_run: bool = False) -> int:
             "the processor. Run `speclsp tune` again when they have ended."
         )
         return 1
-    if dry_run:
-        print(f"Not written (--dry-run): {lines}")
-        return 0
     toml_edit.change(path, written, f"speclsp tune, {date.today().isoformat()}")
     print(f"Written to {path}: {lines}")
     return 0
+
+
+def plan(settings: Config, directory: Path, count: int) -> str:
+    """The work of this command at `count` positions, for --dry-run. Loads, measures and writes nothing."""
+    card, _ = auto_choice.auto(settings)
+    has_draft = len(complete.needed(settings, card)) > 1
+    minutes = (prompt_trial.BUDGET_S + BUDGET_S) / 60
+    written = (
+        f"{key} (now {toml_edit.in_toml(reduce(getattr, key.split('.'), settings))})"
+        for key in TuneCandidate(name="").settings(has_draft)
+    )
+    rows = {
+        "model": card.name,
+        "positions": f"{count}, in the source files of {directory}",
+        "compares": "prompt orders; " + "; ".join(way.name for way in ways(has_draft)),
+        "time": f"about {minutes:.0f} minutes at most, after the model is loaded",
+        "writes": f"{', '.join(written)}, in {config.config_path()}",
+    }
+    lines = [f"{name:<10} {text}" for name, text in rows.items()]
+    return "\n".join([*lines, "", "Nothing was loaded, measured or written (--dry-run)."])
 
 
 # ── the user's own files ─────────────────────────────────────────────────────────────────────────────────────

@@ -36,10 +36,7 @@ def selected(options: argparse.Namespace, ask_hub: bool = False) -> tuple[Config
     settings = config.load(flags(options) | ({"model": options.name} if options.name else {}))
     from speclsp.weights import auto_choice
 
-    card, why = auto_choice.auto(settings, ask_hub)
-    if settings.model == "auto":
-        complain(why, SUCCESS)
-    return settings, card
+    return settings, auto_choice.auto(settings, ask_hub)[0]
 
 
 def run_pull(options: argparse.Namespace) -> int:

@@ -12,25 +12,31 @@
                 norm(max(0, p - q)); when all are accepted, one more is drawn from p (arXiv 2211.17192, 2302.01318)
 
 All three return tokens distributed exactly as the target's own. Plain decoding is the case of no drafted tokens.
+No token is chosen from logits that contain NaN or plus infinity, nor where all are minus infinity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+from speclsp.engine.api import LEAST_TEMPERATURE
+from speclsp.errors import InvalidLogits
+
 MOST_SEED = 2**63 - 1
+MOST_UNIFORM = 1 - 2**-24  # the largest float32 below 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """Parameters for choosing the next token from the target's logits."""
 
-    temperature: float = 0.0  # 0: greedy
+    temperature: float = 0.0  # below LEAST_TEMPERATURE: greedy
     top_p: float = 1.0
     top_k: int = 0
     seed: int = 0
@@ -38,7 +44,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature <= 0.0
+        return self.temperature < LEAST_TEMPERATURE
 
     @property
     def rejection(self) -> bool:
@@ -50,26 +56,50 @@ class Sampler:
 
     def __init__(self, sampling: Sampling) -> None:
         self.sampling = sampling
-        self.stream = torch.Generator().manual_seed(sampling.seed)
+        self.stream = torch.Generator().manual_seed(sampling.seed & MOST_SEED)
 
     def choose(self, logits: Tensor, position: int) -> list[int]:
-        """The target's own tokens at `position`, `position` + 1, ...: [T, vocab] -> T ids."""
+        """The target's own tokens at `position`, `position` + 1, ...: [T, vocab] -> T ids.
+
+        Raises:
+            InvalidLogits: no token can be chosen in one of the rows.
+        """
+        return [self.valid(token, logits, row, position) for row, token in enumerate(self.choices(logits, position))]
+
+    def choices(self, logits: Tensor, position: int) -> list[int]:
+        """`choose`, with -1 for a row in which no token can be chosen."""
+        if self.sampling.greedy and logits.device.type == "cpu":
+            rows = logits.numpy()  # argmax is the first of the highest, like torch's, in a twentieth of the time
+            likeliest = (int(row.argmax()) for row in rows)  # of a row with NaN, a NaN
+            return [token if math.isfinite(row[token]) else -1 for row, token in zip(rows, likeliest, strict=True)]
+        valid = logits.amax(dim=-1).isfinite()  # NaN, if a row has any
         if self.sampling.greedy:
-            if logits.device.type == "cpu":  # the first of the highest, like torch, in a twentieth of the time
-                return [int(row.argmax()) for row in logits.numpy()]
-            choice: list[int] = logits.argmax(dim=-1).tolist()  # the one wait on the device
-            return choice
-        p = warp(logits, self.sampling)
-        if self.sampling.rejection:
-            drawn: list[int] = torch.multinomial(p.cpu(), 1, generator=self.stream)[:, 0].tolist()
-            return drawn
-        seed = torch.tensor([self.sampling.seed & MOST_SEED], device=p.device)
-        e = noise_rows(seed, position + torch.arange(len(p), device=p.device), p.shape[-1])
-        coupled: list[int] = (p / e).argmax(dim=-1).tolist()
-        return coupled
+            choice = logits.argmax(dim=-1)
+        elif self.sampling.rejection:
+            p = warp(logits, self.sampling).cpu()
+            valid = valid.cpu()
+            p[~valid] = 1.0  # a draw from NaN raises
+            choice = torch.multinomial(p, 1, generator=self.stream)[:, 0]
+        else:
+            p = warp(logits, self.sampling)
+            seed = torch.tensor([self.sampling.seed & MOST_SEED], device=p.device)
+            e = noise_rows(seed, position + torch.arange(len(p), device=p.device), p.shape[-1])
+            choice = (p / e).argmax(dim=-1)
+        chosen: list[int] = choice.where(valid, -1).tolist()  # the one wait on the device
+        return chosen
+
+    def valid(self, token: int, logits: Tensor, row: int, position: int) -> int:
+        """`token`, the choice in a row of `logits`. Raises InvalidLogits if it is -1."""
+        if token < 0:
+            raise InvalidLogits(position + row, float(logits[row].max()))
+        return token
 
     def draft(self, logits: Tensor, position: int) -> tuple[int, Tensor | None]:
-        """A draft model's token at `position` from its logits [vocab], and q when `accept` will need it."""
+        """A draft model's token at `position` from its logits [vocab], and q when `accept` will need it.
+
+        Raises:
+            InvalidLogits: no token can be chosen.
+        """
         token = self.choose(logits[None], position)[0]
         return token, warp(logits[None], self.sampling)[0].cpu() if self.sampling.rejection else None
 
@@ -80,11 +110,20 @@ class Sampler:
             drafted: [k] guesses for `position`, `position` + 1, ...
             logits: [k+1, vocab], the target's, for the same positions and one more.
             q: [k, vocab], the distributions a draft model drew from; None if the drafter has no probabilities.
+
+        Raises:
+            InvalidLogits: no token can be chosen in a row up to the one that follows the accepted tokens.
         """
         if self.sampling.rejection:
-            return reject(drafted, warp(logits, self.sampling).cpu(), q, self.stream)
+            p, valid = warp(logits, self.sampling).cpu(), logits.amax(dim=-1).isfinite().tolist()
+
+            def check(row: int) -> None:
+                self.valid(0 if valid[row] else -1, logits, row, position)
+
+            return reject(drafted, p, q, self.stream, check)
         if logits.is_cuda:  # one wait on the device, for all rows
-            return agree(drafted, self.choose(logits, position))
+            n, token = agree(drafted, self.choices(logits, position))
+            return n, self.valid(token, logits, n, position)
         for n, x in enumerate(drafted):  # a row of 150,000 logits is read only if all guesses before it were accepted
             token = self.choose(logits[n : n + 1], position + n)[0]
             if token != x:
@@ -113,9 +152,15 @@ def agree(drafted: Sequence[int], choice: Sequence[int]) -> tuple[int, int]:
     return n, choice[n]
 
 
-def reject(drafted: Sequence[int], p: Tensor, q: Tensor | None, stream: torch.Generator) -> tuple[int, int]:
-    """Modified rejection sampling (arXiv 2211.17192, algorithm 1). p [k+1, vocab], q [k, vocab] or None."""
+def reject(
+    drafted: Sequence[int], p: Tensor, q: Tensor | None, stream: torch.Generator, check: Callable[[int], None]
+) -> tuple[int, int]:
+    """Modified rejection sampling (arXiv 2211.17192, algorithm 1). p [k+1, vocab], q [k, vocab] or None.
+
+    `check` is called with each row of p before it is read, and raises if that row is not a distribution.
+    """
     for i, x in enumerate(drafted):
+        check(i)
         q_x = 1.0 if q is None else float(q[i, x])
         p_x = float(p[i, x])
         if float(torch.rand((), generator=stream)) * q_x < p_x:  # u < p/q, without dividing by a q of zero
@@ -125,20 +170,28 @@ def reject(drafted: Sequence[int], p: Tensor, q: Tensor | None, stream: torch.Ge
             residual[x] = 0.0  # max(0, p - q) with all of q on x
         else:
             residual = (p[i] - q[i]).clamp_min(0.0)
+        if not residual.any():  # p and q are equal up to rounding
+            return i, int(torch.multinomial(p[i], 1, generator=stream))
         return i, int(torch.multinomial(residual, 1, generator=stream))  # multinomial normalizes
+    check(len(drafted))
     return len(drafted), int(torch.multinomial(p[len(drafted)], 1, generator=stream))
 
 
 def warp(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Temperature, then top-k, then top-p: [T, vocab] logits -> [T, vocab] probabilities, float32."""
-    logits = logits.float() / sampling.temperature
+    """Temperature, then top-k, then top-p: [T, vocab] logits -> [T, vocab] probabilities, float32.
+
+    The highest logit becomes 0 before the division: so a finite one cannot become infinity.
+    """
+    logits = logits.float()
+    logits = (logits - logits.amax(dim=-1, keepdim=True)) / sampling.temperature
     if 0 < sampling.top_k < logits.shape[-1]:
         least = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
     p = logits.softmax(dim=-1)
     if sampling.top_p < 1.0:
         ordered, order = p.sort(dim=-1, descending=True)
-        beyond = ordered.cumsum(dim=-1) - ordered >= sampling.top_p  # the most likely token always stays
+        limit = max(sampling.top_p, torch.finfo(torch.float32).tiny)  # above 0 in float32 too
+        beyond = ordered.cumsum(dim=-1) - ordered >= limit  # the most likely token always stays
         p = p.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), 0.0)
         p = p / p.sum(dim=-1, keepdim=True)
     return p
@@ -158,6 +211,7 @@ def noise_rows(seed: Tensor, positions: Tensor, vocab: int) -> Tensor:
     key = mix(mix(mix(seed.int()) ^ (seed >> 32).int()) ^ positions.int())[:, None]  # [T, 1]
     bits = mix(token_hashes(vocab, positions.device) ^ key) & 0x7FFFFFFF  # [T, vocab]
     uniform = bits.float().add_(0.5).mul_(2.0**-31)  # exact for small values: the smallest draws decide the argmax
+    uniform.clamp_(max=MOST_UNIFORM)  # 1 would be infinite noise, and p/e = 0 even where p = 1
     return uniform.neg_().log1p_().neg_()
 
 

@@ -16,7 +16,7 @@ from time import perf_counter
 from weakref import WeakSet
 
 from speclsp.config import EngineConfig
-from speclsp.engine.api import Piece, Request, Result, TokenLogprobs
+from speclsp.engine.api import Piece, Request, Result
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.branches import BranchReporter, RecordingSampler
 from speclsp.engine.decoding.drafters import Drafter, ModelDrafter, NGramDrafter, ReuseDrafter, WindowDrafter
@@ -24,11 +24,11 @@ from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound
 from speclsp.engine.decoding.generate import PAUSE, Limits, Observer, PositionLogprobs, PrefillStats, Round, generate
 from speclsp.engine.decoding.policy import MOST_MODEL_GAMMA, Costs, FixedPolicy, MeasuredPolicy
 from speclsp.engine.decoding.prompt import Prompt, Prompter
-from speclsp.engine.decoding.stop_texts import StopTexts
+from speclsp.engine.decoding.stop_texts import LikelyTokens, StopTexts
 from speclsp.engine.decoding.token_healing import Healing, RespelledTokens
 from speclsp.engine.decoding.vocabulary import TextStream
 from speclsp.engine.model.kv_cache import CachedModel
-from speclsp.errors import InputError
+from speclsp.errors import InputError, InvalidLogits
 from speclsp.weights.cards import Card
 
 # A step on a GPU may see a shape for the first time and compile its kernels; the watchdog waits 20 times as long.
@@ -116,6 +116,18 @@ class CompletionEngine:
         """Steps of prefill so far, of both models: a round may include some for the draft."""
         return sum(decoder.steps_done for decoder in self.decoders())
 
+    @property
+    def context_tokens(self) -> int:
+        return self.prompter.context_tokens
+
+    @property
+    def trained_tokens(self) -> int:
+        return self.card.context_tokens
+
+    def truncate(self, request: Request) -> Request:
+        """See api.Completer."""
+        return self.prompter.truncate(request)
+
     def drop_draft(self) -> None:
         """Release the draft model, between rounds: running completions continue without it."""
         self.draft_decoder = self.fused = None
@@ -183,8 +195,10 @@ class RunningCompletion:
     def __iter__(self) -> Iterator[Piece]:
         began_s = perf_counter()
         prompt, prompter, result = self.prompt, self.engine.prompter, self.result
-        result.prompt_tokens, result.left_out_tokens = len(prompt.ids), len(prompt.left_out)
+        result.prompt_tokens = len(prompt.ids)
+        result.left_out_tokens, result.truncated = prompt.left_out_tokens, prompt.truncated
         text = StopTexts(TextStream(prompter.vocabulary, prompt.heal), self.request.stop)
+        likely = LikelyTokens(TextStream(prompter.vocabulary, prompt.heal))
         sampler, branches = self.make_sampler(), None
         if isinstance(sampler, RecordingSampler):
             branches = BranchReporter(
@@ -196,20 +210,20 @@ class RunningCompletion:
                 continue
             if step.tokens and not result.tokens:
                 result.ttft_ms = (perf_counter() - began_s) * 1e3
-            piece = self.piece(step, text, branches)
+            piece = self.piece(step, text, likely, branches)
             yield piece
             if result.stop_type:
                 return
 
-    def piece(self, step: Round, text: StopTexts, branches: BranchReporter | None) -> Piece:
+    def piece(self, step: Round, text: StopTexts, likely: LikelyTokens, branches: BranchReporter | None) -> Piece:
         """A round's tokens up to the first stop text, with the text that is certain now; adds it to the result."""
         result, added = self.result, text.add(step.tokens, step.accepted, step.stop)
         tokens = step.tokens[: added.tokens]
         accepted = min(step.accepted, added.tokens)
         self.count_round(step, tokens, accepted)
-        likely = self.with_texts(tokens, step.likely)
-        result.likely += likely
         result.text += added.text
+        reported = likely.add(tokens, step.likely, len(result.text), added.stop)
+        result.likely += reported
         result.stop_type = added.stop
         return Piece(
             text=added.text,
@@ -219,7 +233,7 @@ class RunningCompletion:
             accepted=accepted,
             ms=step.ms,
             accepted_chars=min(len(added.text), added.accepted_chars),
-            likely=likely,
+            likely=reported,
             logprobs=step.logprobs[: added.tokens],
             characters=tuple(end - start for start, end in pairwise(added.ends)) if step.logprobs else (),
             branches=branches.step(tokens, added.stop == "eos") if branches is not None else None,
@@ -259,11 +273,26 @@ class RunningCompletion:
                 self.result.prefilled_tokens = prefill.computed_tokens
                 if begin_is_due and step is not PAUSE:
                     begin_is_due = False
-                    logprobs = (0.0,) * len(begin) if request.round_logprobs else ()
-                    yield Round(tokens=begin, source="", drafted=0, accepted=0, ms=0.0, logprobs=logprobs)
+                    yield self.begin_round()
                 yield step
+        except InvalidLogits:
+            engine.empty()  # what made them may be in the cache
+            raise
         finally:
             self.drafters.clear()  # and with them their slots in the draft's cache
+
+    def begin_round(self) -> Round:
+        """The tokens of `Request.begin` as a round: nothing else could come."""
+        request, tokens = self.request, list(self.request.begin)
+        return Round(
+            tokens=tokens,
+            source="",
+            drafted=0,
+            accepted=0,
+            ms=0.0,
+            likely=(PositionLogprobs(0.0, ()),) * len(tokens) if request.logprobs is not None else (),
+            logprobs=(0.0,) * len(tokens) if request.round_logprobs else (),
+        )
 
     def limits(self, began_s: float) -> Limits:
         """The request's limits, as `generate` takes them; `Request.begin` counts as generated already."""
@@ -278,19 +307,6 @@ class RunningCompletion:
             deadline_ms=request.deadline_ms,
             started_s=began_s,
             low_priority=request.idle,
-        )
-
-    def with_texts(self, tokens: Sequence[int], logprobs: Sequence[PositionLogprobs]) -> tuple[TokenLogprobs, ...]:
-        """The log-probabilities with the tokens' texts. A respelled token includes text before the cursor."""
-        text = self.engine.prompter.vocabulary.text
-        return tuple(
-            TokenLogprobs(
-                token=token,
-                text=text(token),
-                logprob=position.logprob,
-                top=tuple((other, text(other), logprob) for other, logprob in position.top),
-            )
-            for token, position in zip(tokens, logprobs, strict=False)
         )
 
     def count_round(self, step: Round, tokens: Sequence[int], accepted: int) -> None:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from speclsp.engine.model.kv_cache import CachedModel, Cancelled
+from speclsp.errors import InvalidLogits
 
 CATCH_UP_TOKENS = 4  # maximum number of missing tokens in one draft pass with the newest token
 
@@ -207,7 +208,10 @@ class ModelDrafter:
         while True:
             if drafted and self.p_min and float(logits.max() - logits.logsumexp(dim=-1)) < math.log(self.p_min):
                 break
-            last, q = pick(logits, drafted)
+            try:
+                last, q = pick(logits, drafted)
+            except InvalidLogits:  # a draft model without an answer costs time, never the completion
+                break
             drafted.append(last)
             if q is not None:
                 rows.append(q)

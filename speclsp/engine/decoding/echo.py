@@ -36,6 +36,18 @@ class EchoCompleter:
     def passes(self) -> int:
         return 0
 
+    @property
+    def context_tokens(self) -> int:
+        return 0
+
+    @property
+    def trained_tokens(self) -> int:
+        return 0
+
+    def truncate(self, request: Request) -> Request:
+        """The request itself: its whole text is hashed."""
+        return request
+
     def complete(self, request: Request, cancel: threading.Event) -> EchoCompletion:
         """Start a completion. `request.n` numbers alternatives: from the second on, the number is appended."""
         return EchoCompletion(request, self.round_ms, cancel)

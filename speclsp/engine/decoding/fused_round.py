@@ -14,6 +14,7 @@ ModelDrafter's own steps serve a first round that includes prompt tokens, constr
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -34,6 +35,7 @@ from speclsp.engine.model.cuda.uplink import Uplink, event_now
 from speclsp.engine.model.decoder import ROWS
 from speclsp.engine.model.kv_archive import common_prefix
 from speclsp.engine.model.kv_cache import MOST_GAMMA, CacheSlot, Cancelled
+from speclsp.errors import InvalidLogits
 
 WARM_GAMMAS = (3, 5, 1, 2, 4, 8)  # captured during warm-up, most useful first
 
@@ -77,6 +79,7 @@ class FusedRound:
 
         Raises:
             Cancelled: during the draft's prefill.
+            InvalidLogits: the target's logits are not finite where a token is chosen.
         """
         n = len(ids)
         if n < 2 or len(self.target.ids) != n - 1:
@@ -95,6 +98,9 @@ class FusedRound:
         accepted, choice = outcome[0], outcome[1 : 1 + self.rows]
         guesses = outcome[1 + self.rows : self.outcome_size][:gamma]
         self.logprobs = tuple(self.on_host[self.outcome_size :].int().view(torch.float32)[: accepted + 1].tolist())
+        for row, logprob in enumerate(self.logprobs):  # NaN where the row has NaN or no finite maximum
+            if not math.isfinite(logprob):
+                raise InvalidLogits(n + row, logprob)
         self.target.ids.extend([ids[-1], *guesses[:accepted]])
         self.draft.ids.extend([*ids[-2:], *guesses[: min(accepted, gamma - 1)]])  # its last guess was not fed to it
         self.device_header = [n + accepted + 1, *[ids[-1], *choice[: accepted + 1]][-2:], *header[3:]]

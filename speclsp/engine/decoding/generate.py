@@ -83,7 +83,10 @@ class Observer:
 
 
 class PositionLogprobs(NamedTuple):
-    """The target's view of one position: natural logarithms of probabilities at temperature 1."""
+    """The target's view of one position: natural logarithms of probabilities at temperature 1.
+
+    They are among the tokens that the constraint allows. Banned tokens count: the target would have chosen them.
+    """
 
     logprob: float  # of the chosen token
     top: tuple[tuple[int, float], ...]  # the most likely tokens, best first
@@ -200,13 +203,14 @@ def verify(
     logits = target.forward_with_tail([*pending, *x], len(x) + 1, cancel)  # one large pass, [γ+1, vocab]
     tail_s = (perf_counter() - pass_s) * (len(pending) - 1) / (len(pending) + len(x))
     emitted = [[*ids[start:], *x[:i]] for i in range(len(x) + 1)] if limits.constraint else []
-    raw = logits if observer.top_logprobs is None else logits.clone()  # `limit` works in place
-    logits = limit(logits, emitted, limits)
+    logits = constrain(logits, emitted, limits)
+    unbanned = logits.clone() if observer.top_logprobs is not None and limits.banned_tokens else logits
+    logits = ban(logits, limits)
     n, token = sampler.accept(x, logits, len(ids), guess.q)
     target.rewind(len(ids) + n)  # forget the rejected tail; the new token is not in the cache yet
     new = [*x[:n], token]
     top = observer.top_logprobs
-    likely = () if top is None else tuple(token_logprob(row, t, top) for row, t in zip(raw, new, strict=False))
+    likely = () if top is None else tuple(token_logprob(row, t, top) for row, t in zip(unbanned, new, strict=False))
     return Verified(n, token, likely, logprobs(logits, new) if observer.logprobs else (), tail_s)
 
 
@@ -288,20 +292,25 @@ def stopped(reason: str) -> Round:
 
 @torch.inference_mode()
 def token_logprob(logits: Tensor, chosen: int, top: int) -> PositionLogprobs:
-    """From the target's own logits [vocab], before bans, constraints and sampling are applied.
+    """From logits [vocab] with -inf for tokens that the constraint excludes, before bans and sampling are applied.
 
     One row at a time, so that the values are the same, bit for bit, in any pass.
     """
     logprobs = logits.log_softmax(dim=-1)
     best = logprobs.topk(min(top, len(logprobs)))
-    return PositionLogprobs(
-        float(logprobs[chosen]), tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-    )
+    ranked = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return PositionLogprobs(float(logprobs[chosen]), tuple((token, p) for token, p in ranked if p > -torch.inf))
 
 
 @torch.inference_mode()
 def limit(logits: Tensor, emitted: Sequence[Sequence[int]], limits: Limits) -> Tensor:
     """Logits [T, vocab] with -inf for tokens that may not come; row i follows the tokens `emitted[i]`. In place."""
+    return ban(constrain(logits, emitted, limits), limits)
+
+
+@torch.inference_mode()
+def constrain(logits: Tensor, emitted: Sequence[Sequence[int]], limits: Limits) -> Tensor:
+    """`limit`, for the constraint alone."""
     if limits.constraint is not None:
         for row, before in enumerate(emitted):
             allowed = limits.constraint.allowed(before)
@@ -310,6 +319,12 @@ def limit(logits: Tensor, emitted: Sequence[Sequence[int]], limits: Limits) -> T
             kept = logits[row, allowed]
             logits[row] = float("-inf")
             logits[row, allowed] = kept
+    return logits
+
+
+@torch.inference_mode()
+def ban(logits: Tensor, limits: Limits) -> Tensor:
+    """`limit`, for the banned tokens alone."""
     if limits.banned_tokens:
         logits[:, list(limits.banned_tokens)] = float("-inf")
     return logits

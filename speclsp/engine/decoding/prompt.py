@@ -16,7 +16,7 @@ Both samples were small.
 
 A prompt that is too long is cut in blocks, and room is kept for more typing and for any usual completion. So one more
 keystroke moves no cut, and `max_tokens` does not matter to it. A prompt that is prefilled ahead of a request is
-therefore the request's own prompt.
+therefore the request's own prompt. Texts far longer than the context are cut before they are tokenized (truncation.py).
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from sys import getsizeof
 from typing import TYPE_CHECKING
 
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.token_healing import split_healing
 from speclsp.engine.decoding.vocabulary import Vocabulary
+from speclsp.engine.truncation import TextLimits, truncate
 from speclsp.errors import InputError, WeightsError
 from speclsp.weights.cards import Card
 
@@ -41,6 +43,8 @@ LINES_AFTER_MIDDLE = 2  # minimum number of lines before the current one that go
 ANCHOR_LINES = 4
 USUAL_TOKENS = 128  # no completion in an editor is longer by default, so all of them share one cut
 SUFFIX_SHARE = 4  # if the prompt must be cut, the suffix may take 1/SUFFIX_SHARE of the context
+CACHED_BYTES = 4 * 2**20  # of recent texts and their tokens
+TOKEN_BYTES = 36  # a place in a list, and an int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,34 @@ class Prompt:
     previous: list[int]  # the request's `previous`, from where the completion starts, healing included
     window: list[int]  # the request's `draft_window`, from where the completion starts, healing included
     left_out: list[int]  # text that did not fit into the prompt; n-grams are drafted from it
+    left_out_tokens: int | None = 0  # the number of all such tokens; None: some were never counted
+    truncated: bool = False  # something did not fit: text around the cursor, or snippets of other files
+
+
+class TokenCache:
+    """Tokens of recent texts, the least recently used dropped first."""
+
+    def __init__(self, most_bytes: int = CACHED_BYTES) -> None:
+        self.most_bytes, self.bytes = most_bytes, 0
+        self._tokens: OrderedDict[str, list[int]] = OrderedDict()
+
+    def get(self, text: str) -> list[int] | None:
+        """The tokens of `text`, where they are cached."""
+        if text in self._tokens:
+            self._tokens.move_to_end(text)
+        return self._tokens.get(text)
+
+    def put(self, text: str, ids: list[int]) -> None:
+        """Cache the tokens of a text that is not cached yet."""
+        self._tokens[text] = ids
+        self.bytes += cached_bytes(text, ids)
+        while self.bytes > self.most_bytes:
+            self.bytes -= cached_bytes(*self._tokens.popitem(last=False))
+
+
+def cached_bytes(text: str, ids: list[int]) -> int:
+    """Memory that a text and its tokens take."""
+    return getsizeof(text) + TOKEN_BYTES * len(ids)
 
 
 class Prompter:
@@ -91,7 +123,8 @@ class Prompter:
         self.bos = self.marker(fim.bos)
         stops = {number for text in card.stop_tokens for number in self.marker(text)}
         self.stop_tokens = frozenset(stops | vocabulary.special)
-        self.encoded: OrderedDict[str, list[int]] = OrderedDict()
+        self.encoded = TokenCache()
+        self.longest_token = max(map(len, vocabulary.bytes), default=1)
         added = tokenizer.get_added_tokens_decoder()
         self.markers = {added[number].content: number for number in vocabulary.special}
         self.markers |= {
@@ -115,21 +148,28 @@ class Prompter:
         return [number]
 
     def encode(self, text: str, keep: bool = True) -> list[int]:
-        """Token ids of plain text; marker texts in it are plain text as well. Lone surrogates become U+FFFD."""
-        if text in self.encoded:
-            self.encoded.move_to_end(text)
-            return self.encoded[text]
+        """Token ids of plain text; marker texts in it are plain text as well. Lone surrogates become U+FFFD.
+
+        Other threads run meanwhile: the tokenizer releases the interpreter's lock for a batch, and only for a batch.
+        """
+        cached = self.encoded.get(text)
+        if cached is not None:
+            return cached
         valid = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        ids: list[int] = self.tokenizer.encode(valid, add_special_tokens=False).ids
+        ids: list[int] = self.tokenizer.encode_batch_fast([valid], add_special_tokens=False)[0].ids
         if keep:
-            self.encoded[text] = ids
-            while len(self.encoded) > 64:
-                self.encoded.popitem(last=False)
+            self.encoded.put(text, ids)
         return ids
 
     def encode_once(self, text: str) -> list[int]:
         """The same without caching, for a text that will not come again."""
         return self.encode(text, keep=False)
+
+    def truncate(self, request: Request) -> Request:
+        """The request without text that is far too long for the context: see truncation.py."""
+        template = (self.card.fim.prefix, self.card.fim.suffix, self.card.fim.middle) if self.prefix else ()
+        limits = TextLimits(context_tokens=self.context_tokens, longest_token=self.longest_token, template=template)
+        return truncate(request, limits)
 
     def build(self, request: Request) -> Prompt:
         """The prompt of a request, cut so that the completion fits into the cache as well.
@@ -137,26 +177,32 @@ class Prompter:
         Raises:
             InputError: even the shortest prompt and the requested completion do not fit.
         """
+        request = self.truncate(request)
         room = self.context_tokens - max(request.max_tokens, min(USUAL_TOKENS, self.context_tokens // 8)) - 1
         if request.raw_prompt is not None:
             ids, heal = self.encode_raw(request.raw_prompt, request.heal)
-            return self.finish(self.cut_raw(ids, room), heal, request, [])
+            kept, left_out = self.cut_raw(ids, room)
+            return self.finish(kept, heal, request, left_out)
         above, line, heal = self.split_request(request)
         before, after = self.encode(above, keep=self.style.order != "standard"), self.encode(request.suffix)
         current = self.encode(line, keep=False)
         if not self.prefix:  # a family without fill-in-the-middle continues the prefix
-            ids = cut_start([*self.bos, *self.encode_extra(request, room), *before, *current], room)
-            return self.finish(ids, heal, request, after)
+            extra, all_fit = self.encode_extra(request, room)
+            whole = [*self.bos, *extra, *before, *current]
+            ids = cut_start(whole, room)
+            left_out = [*whole[len(self.bos) + len(extra) : len(whole) - len(ids)], *after]
+            return self.finish(ids, heal, request, left_out, not all_fit or len(ids) < len(whole))
         block = max(1, min(ANCHOR_TOKENS, room // 4))
         room -= len(self.bos) + 3 + -(-len(current) // block) * block
         after_kept = after[: max(room // SUFFIX_SHARE, room - len(before))]
         before_kept = cut_start(before, room - len(after_kept))
-        extra = self.encode_extra(request, room - len(after_kept) - len(before_kept))
+        extra, all_fit = self.encode_extra(request, room - len(after_kept) - len(before_kept))
         if self.style.order == "spm":
             ids = [*self.bos, *extra, *self.suffix, *after_kept, *self.prefix, *before_kept, *current, *self.middle]
         else:
             ids = [*self.bos, *extra, *self.prefix, *before_kept, *self.suffix, *after_kept, *self.middle, *current]
-        return self.finish(ids, heal, request, [*before[: len(before) - len(before_kept)], *after[len(after_kept) :]])
+        left_out = [*before[: len(before) - len(before_kept)], *after[len(after_kept) :]]
+        return self.finish(ids, heal, request, left_out, not all_fit)
 
     def encode_raw(self, text: str, heal: bool) -> tuple[list[int], str]:
         """The ids of a raw prompt, in which marker texts are markers, and the respelled end of its text.
@@ -171,17 +217,19 @@ class Prompter:
         ids += self.encode(last)
         return (ids if ids[:1] == self.bos else [*self.bos, *ids]), respelled
 
-    def cut_raw(self, ids: list[int], room: int) -> list[int]:
-        """A raw prompt, cut to `room`: at its start; a filled-in template is cut between its markers."""
+    def cut_raw(self, ids: list[int], room: int) -> tuple[list[int], list[int]]:
+        """A raw prompt, cut to `room`: at its start; a filled-in template is cut between its markers. And the rest."""
         template = [*self.prefix, *self.suffix, *self.middle]
         at = [index for index, token in enumerate(ids) if token in template]
         if len(ids) <= room or [ids[index] for index in at] != template:
-            return cut_start(ids, room)
+            kept = cut_start(ids, room)
+            return kept, ids[: len(ids) - len(kept)]
         before, after, current = ids[at[0] + 1 : at[1]], ids[at[1] + 1 : at[2]], ids[at[2] + 1 :]
         room -= len(self.bos) + 3 + len(current)
-        after = after[: max(room // SUFFIX_SHARE, room - len(before), 0)]
-        before = cut_start(before, room - len(after))
-        return [*self.bos, *self.prefix, *before, *self.suffix, *after, *self.middle, *current]
+        after_kept = after[: max(room // SUFFIX_SHARE, room - len(before), 0)]
+        before_kept = cut_start(before, room - len(after_kept))
+        kept = [*self.bos, *self.prefix, *before_kept, *self.suffix, *after_kept, *self.middle, *current]
+        return kept, [*before[: len(before) - len(before_kept)], *after[len(after_kept) :]]
 
     def split_request(self, request: Request) -> tuple[str, str, str]:
         """(the text above, the text after the middle marker, the respelled end of the current line)."""
@@ -193,13 +241,13 @@ class Prompter:
         line, heal = split_healing(recent + request.line_prefix, heals)
         return above, line, heal
 
-    def encode_extra(self, request: Request, room: int) -> list[int]:
-        """Snippets of other files, in the family's own repository markers; empty if it has none.
+    def encode_extra(self, request: Request, room: int) -> tuple[list[int], bool]:
+        """Snippets of other files, in the family's own repository markers; empty if it has none. And True if all fit.
 
         `Request.extra` is ordered from least to most relevant. If they do not fit, the first ones are left out.
         """
         if not request.extra or not self.file_sep:
-            return []
+            return [], True
         opening = [*self.repo, *self.encode("repo\n")] if self.repo else []
         closing = [*self.file_sep, *self.encode(f"{request.filename}\n")]
         room -= len(opening) + len(closing)
@@ -210,10 +258,18 @@ class Prompter:
             if room < 0:
                 break
             kept.append(ids)
-        return [*opening, *(token for ids in reversed(kept) for token in ids), *closing] if kept else []
+        all_fit = len(kept) == len(request.extra)
+        if not kept:
+            return [], all_fit
+        return [*opening, *(token for ids in reversed(kept) for token in ids), *closing], all_fit
 
-    def finish(self, ids: list[int], heal: str, request: Request, left_out: list[int]) -> Prompt:
-        """The Prompt of `ids`, never empty. Raises InputError if it and the completion do not fit."""
+    def finish(
+        self, ids: list[int], heal: str, request: Request, left_out: list[int], truncated: bool = False
+    ) -> Prompt:
+        """The Prompt of `ids`, never empty. Raises InputError if it and the completion do not fit.
+
+        `truncated`: something else than `left_out` did not fit.
+        """
         if not ids:
             ids = [*self.middle] or self.encode("\n")
         if len(ids) + request.max_tokens > self.context_tokens:
@@ -225,8 +281,15 @@ class Prompter:
         if not request.previous:
             previous = previous[:-1]  # the partial word's tokens; its last one is likely to grow into a longer one
         window = self.encode(heal + request.draft_window, keep=False) if request.draft_window else []
-        healed = heal.encode("utf-8", "replace")
-        return Prompt(ids=ids, heal=healed, previous=previous, window=window, left_out=left_out)
+        return Prompt(
+            ids=ids,
+            heal=heal.encode("utf-8", "replace"),
+            previous=previous[: self.context_tokens],
+            window=window[: self.context_tokens],
+            left_out=left_out,
+            left_out_tokens=None if request.is_truncated else len(left_out),
+            truncated=truncated or bool(left_out) or request.is_truncated,
+        )
 
 
 def split_recent_lines(prefix: str) -> tuple[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import codecs
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -47,12 +46,6 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.bytes)
 
-    def text(self, token: int) -> str:
-        """A single token for display: a special token's name; an incomplete character is U+FFFD."""
-        if token in self.special:
-            return str(self.tokenizer.id_to_token(token))
-        return self.bytes[token].decode(errors="replace")
-
     def spelling(self, text: bytes) -> Tensor:
         """The ids whose bytes start with `text`, or are a prefix of it.
 
@@ -69,19 +62,33 @@ class Vocabulary:
 
 
 class TextStream:
-    """Decodes token ids to text as soon as it is certain: no incomplete characters, no healing prefix."""
+    """Decodes token ids to text as soon as it is certain: no incomplete characters, no healing prefix.
+
+    Bytes within the text that are no character are U+FFFD. An incomplete character at its end is left out.
+    """
 
     def __init__(self, vocabulary: Vocabulary, heal: bytes) -> None:
         self.vocabulary = vocabulary
         self.skip = len(heal)
-        self.decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def push(self, tokens: Sequence[int], final: bool = False) -> str:
-        """The text that `tokens` complete; with `final`, bytes that never became a character are U+FFFD."""
-        raw = b"".join(self.vocabulary.bytes[token] for token in tokens)
+    def push(self, token: int) -> str:
+        """The text that `token` completes."""
+        raw = self.vocabulary.bytes[token]
         skipped = min(self.skip, len(raw))
         self.skip -= skipped
-        return self.decode(raw[skipped:], final)
+        return self.decoder.decode(raw[skipped:])
+
+    def alternative(self, token: int) -> str:
+        """The text that `token` would complete as the next one; a special token's name."""
+        if token in self.vocabulary.special:
+            return str(self.vocabulary.tokenizer.id_to_token(token))
+        skip, state = self.skip, self.decoder.getstate()
+        try:
+            return self.push(token)
+        finally:
+            self.skip = skip
+            self.decoder.setstate(state)
 
 
 def prefix_upper_bound(text: bytes) -> bytes:

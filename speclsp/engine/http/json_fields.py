@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from speclsp.config import Config
-from speclsp.engine.api import Request, Result, Start
+from speclsp.engine.api import LEAST_TEMPERATURE, Request, Result, Start
 from speclsp.errors import InputError
 
 MAX_TOKENS = 64  # default
@@ -24,7 +24,12 @@ MAX_LIKELY = 20  # alternatives to each token
 MAX_BRANCHES = 8  # alternatives to each token, with `n_branches`
 MAX_MS = 86_400_000  # a day
 MAX_SEED = 2**64 - 1
+RANDOM_SEED = 2**32 - 1  # llama.cpp's default, which its clients may send back; -1 is the same
 UNLIMITED = 10**9  # largest number accepted from clients that mean "no limit"
+MAX_VALUES = 100_000  # in one body: the parser holds the interpreter's lock, for 1.3 s where a body is full of them
+MAX_ECHO = 65_536  # characters of a prompt that each answer repeats
+MAX_PATH_STEPS = 8  # in a path of `response_fields`
+SHOWN = 50  # characters of a wrong value
 
 # Options that are not offered. Each is accepted with the value that changes nothing.
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -46,19 +51,24 @@ NEUTRAL_WHEN_DRAWN: dict[str, tuple[object, ...]] = {
     "min_p": (0,),
     "typical_p": (1,),
     "typ_p": (1,),
-}  # with temperature 0 they change nothing
+}  # greedy, they change nothing
 
 JSON_NAMES = {dict: "an object", list: "a list", type(None): "null"}
 
 Json = dict[str, object]
 
 
+class NotJson(InputError):
+    """The body is not a JSON text."""
+
+
 class BadField(InputError):
     """A field of the body has an invalid value."""
 
     def __init__(self, name: str, value: object, wanted: str) -> None:
-        shown = JSON_NAMES.get(type(value)) or json.dumps(value)
-        super().__init__(f"{name} is {shown if len(shown) <= 60 else shown[:50] + '...'}: expected {wanted}.")
+        shown = JSON_NAMES.get(type(value)) or json.dumps(value[: 2 * SHOWN] if isinstance(value, str) else value)
+        shown = shown if len(shown) <= SHOWN + 10 else f"{shown[:SHOWN]}..."
+        super().__init__(f"{name} is {shown}: expected {wanted}.")
         self.name = name
 
 
@@ -154,34 +164,57 @@ class Fields:
         value = self.body.get(name)
         return Fields({} if value is None else value, self.at + name)
 
-    def objects(self, name: str) -> list[Fields]:
-        """A list of objects."""
+    def objects(self, name: str, most: int) -> list[Fields]:
+        """A list of objects: its last `most`."""
         value = self.body.get(name)
         if not isinstance(value, list | None):
             raise BadField(self.at + name, value, "a list of objects")
-        return [Fields(item, f"{self.at}{name}[{index}]") for index, item in enumerate(value or [])]
+        first = max(0, len(value or ()) - most)
+        return [Fields(item, f"{self.at}{name}[{index}]") for index, item in enumerate((value or [])[first:], first)]
 
 
 def read(body: bytes) -> Fields:
     """The JSON object in `body`. Lone surrogates are accepted. Raises InputError."""
+    if has_more_values(body, MAX_VALUES):
+        raise InputError(f"the body has more than {MAX_VALUES} values: send fewer.")
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
         why = getattr(error, "msg", "") or ("nested too deeply" if isinstance(error, RecursionError) else "not UTF-8")
-        raise InputError(f"the body is not JSON ({why}): send one JSON object.") from None
+        raise NotJson(f"the body is not JSON ({why}): send one JSON object.") from None
     return Fields(value)
 
 
-def common(fields: Fields) -> dict[str, Any]:
-    """The fields that every body has under the same names. Raises BadField for options that are not offered."""
-    seed = fields.integer("seed", 0, -1, MAX_SEED)
+def has_more_values(body: bytes, most: int) -> bool:
+    """True if the JSON in `body` has more values than `most`. Takes 0.1 s for 16 MiB at most."""
+    if count_of(b",[{", body) <= most:  # a value comes after each, except in an empty list or object
+        return False
+    unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")  # now each quote begins or ends a string
+    if count_of(b'"', unescaped) > 4 * most:
+        return True
+    outside = b"".join(unescaped.split(b'"')[::2])
+    return count_of(b",[{", outside) > most
+
+
+def count_of(kinds: bytes, data: bytes) -> int:
+    """The number of bytes in `data` that are one of `kinds`: faster than `bytes.count` where there are many."""
+    return len(data) - len(data.translate(None, kinds))
+
+
+def common(fields: Fields, n: int) -> dict[str, Any]:
+    """The fields that every body has under the same names. Raises BadField for options that are not offered.
+
+    `n`: number of completions. The second and later ones are drawn at any temperature.
+    """
     temperature = fields.number("temperature", 0.0, 0, 100)
-    for name, values in (NEUTRAL | (NEUTRAL_WHEN_DRAWN if temperature else {})).items():
+    greedy = temperature < LEAST_TEMPERATURE
+    seed = fields.integer("seed", 0 if greedy and n == 1 else -1, -1, MAX_SEED)
+    for name, values in (NEUTRAL | ({} if greedy else NEUTRAL_WHEN_DRAWN)).items():
         if fields.has(name) and fields.body[name] not in values:
             raise BadField(name, fields.body[name], f"{json.dumps(values[0])} (the only supported value)")
     return {
         "temperature": temperature,
-        "seed": random.getrandbits(31) if seed == -1 else seed,  # llama.cpp: -1 draws one
+        "seed": random.getrandbits(31) if seed in (-1, RANDOM_SEED) else seed,
         "stop": fields.texts("stop", MAX_STOPS),
         "session": fields.text("session", longest=256),
     }
@@ -231,7 +264,7 @@ def rates(name: str, tokens: int, ms: float) -> Json:
 
 
 def costs_json(results: Sequence[Result], queue_ms: float) -> Json:
-    """Costs of the first result, and `draft_only` where the draft answered alone."""
+    """Costs of the first result; `draft_only` where the draft answered alone, `truncated` where text did not fit."""
     result = results[0]
     costs: Json = {
         "timings": timings(result, queue_ms),
@@ -242,16 +275,18 @@ def costs_json(results: Sequence[Result], queue_ms: float) -> Json:
             "by_source": result.by_source,
         },
     }
-    return costs | ({"draft_only": True} if result.draft_only else {})
+    facts = {"draft_only": result.draft_only, "truncated": result.truncated}
+    return costs | {name: True for name, holds in facts.items() if holds}
 
 
 def start_json(start: Start) -> Json:
-    """Costs before a completion's first round."""
+    """Costs before a completion's first round. `left_out_tokens` is missing where they were not counted."""
+    counted: Json = {} if start.left_out_tokens is None else {"left_out_tokens": start.left_out_tokens}
     return {
         "queue_ms": round(start.queue_ms, 3),
         "prompt_tokens": start.prompt_tokens,
         "cached_tokens": start.cached_tokens,
-        "left_out_tokens": start.left_out_tokens,
+        **counted,
         "prompt_ms": round(start.prompt_ms, 3),
     }
 
@@ -263,9 +298,9 @@ def served_name(pair: str, results: Sequence[Result]) -> str:
 
 def error_json(code: int, message: str, param: str | None = None) -> Json:
     """The form of every error: OpenAI's, with the HTTP status as its code, as in llama.cpp."""
-    kinds = {400: "invalid_request_error", 404: "not_found_error", 405: "not_supported_error"}
-    kinds |= {413: "invalid_request_error", 503: "unavailable_error"}
-    kind = kinds.get(code, "server_error")
+    kinds = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 405: "not_supported_error"}
+    kinds |= {503: "unavailable_error"}
+    kind = kinds.get(code, "invalid_request_error" if code < 500 else "server_error")
     return {"error": {"code": code, "message": message, "type": kind, "param": param}}
 
 

@@ -30,12 +30,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from speclsp import __version__
 from speclsp.engine.http import json_fields
-from speclsp.engine.http.responses import json_response
+from speclsp.engine.http.responses import check_encoding, json_response
+from speclsp.engine.scheduling.device_memory import trim_malloc
 from speclsp.engine.scheduling.residency import Residency
 
 COMMENT_S = 5.0  # without a change: then a comment shows that the engine is alive; clients suspect a hang after 15 s
 FIRST_USE_S = 4.0  # for the first client to connect, however short the idle shutdown delay
 THROTTLE_S = 0.1  # between two events of the same state, such as the progress of loading
+TRIM_S = 1.0  # from a large body until what it took is freed
 MAX_NAME_CHARS = 60
 MAX_LEAVE_BYTES = 4096
 
@@ -299,6 +301,7 @@ async def leave(http: Http) -> Response:
         body += chunk
         if len(body) > MAX_LEAVE_BYTES:
             raise HTTPException(413, f'the body has more than {MAX_LEAVE_BYTES} bytes: send {{"anyway": true}}.')
+    check_encoding(http)
     try:
         fields = json.loads(body or b"{}")
     except (ValueError, RecursionError):
@@ -331,6 +334,12 @@ def memory_use() -> dict[str, int]:
             reserved = sum(torch.cuda.memory_reserved(number) for number in range(torch.cuda.device_count()))
             use["gpu_mib"] = reserved // 2**20
     return use
+
+
+def trim_memory_soon() -> None:
+    """Return freed memory to the system, in a moment and in another thread: malloc keeps it after a large body."""
+    loop = asyncio.get_running_loop()
+    loop.call_later(TRIM_S, loop.run_in_executor, None, trim_malloc)
 
 
 def memory_text(use: dict[str, int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from speclsp import __version__
@@ -21,7 +22,7 @@ def infill(body: bytes, config: Config) -> ParsedRequest:
     fields = json_fields.read(body)
     if not any(map(fields.has, ("input_prefix", "input_suffix", "prompt"))):
         raise InputError("the body has no input_prefix, prompt or input_suffix: send the text around the cursor.")
-    extra = fields.objects("input_extra")
+    extra = fields.objects("input_extra", most=config.engine.context_tokens)  # the last are the most relevant
     return to_request(
         fields,
         config,
@@ -44,10 +45,10 @@ def completion(body: bytes, config: Config) -> ParsedRequest:
 def to_request(fields: Fields, config: Config, **text: Any) -> ParsedRequest:
     """The request of either body. `text`: the Request fields that hold its prompt."""
     speculation = fields.inner("speculation")
-    shared = json_fields.common(fields)
+    n = fields.integer(fields.first_present("n_cmpl", "n"), 1, 1, json_fields.MAX_ALTERNATIVES)
+    shared = json_fields.common(fields, n)
     tokens = json_fields.max_tokens(fields, fields.first_present("n_predict", "max_tokens"), config)
     likely = fields.integer("n_probs", 0, 0, json_fields.MAX_LIKELY) or None
-    n = fields.integer(fields.first_present("n_cmpl", "n"), 1, 1, json_fields.MAX_ALTERNATIVES)
     stream = fields.flag("stream", False)
     limit_ms = max(0, fields.integer("t_max_predict_ms", 0, -1, json_fields.MAX_MS)) if tokens else 0
     line_ms = 0 if stream or n > 1 else limit_ms  # one answer ends at a line's end; several share one deadline
@@ -65,7 +66,7 @@ def to_request(fields: Fields, config: Config, **text: Any) -> ParsedRequest:
         speculate=speculation.flag("enabled", config.engine.speculative_decoding),
         gamma=gamma(speculation, config),
         sampling=fields.choice("sampling", "coupled", "rejection"),
-        heal=fields.flag("heal", likely is None),  # healed tokens are not tokens of the content
+        heal=fields.flag("heal", True),
         previous=fields.text("previous"),
         draft_window=fields.text("draft_window"),
         n=n,
@@ -144,13 +145,29 @@ def final_json(parsed: ParsedRequest, index: int, result: Result, pair: str, que
         "tokens_predicted": len(result.tokens),
         "tokens_evaluated": result.prompt_tokens,
         "tokens_cached": result.prompt_tokens + len(result.tokens),
-        "truncated": False,
-        "has_new_line": "\n" in text,
+        "truncated": result.truncated,
+        "has_new_line": "\n" in (result.text if parsed.stream else text),
+        "generation_settings": settings_json(parsed),
         **json_fields.costs_json([result], queue_ms),
     }
     if parsed.request.logprobs is not None and not parsed.stream:
-        answer["completion_probabilities"] = probabilities(result.likely)
+        answer["completion_probabilities"] = probabilities(within(result.likely, len(text)))
     return answer if parsed.response_fields is None else select_fields(answer, parsed.response_fields)
+
+
+def settings_json(parsed: ParsedRequest) -> Json:
+    """The settings that a completion was made with, so that a client can repeat it: `seed` may have been drawn."""
+    request = parsed.request
+    return {
+        "n_predict": request.max_tokens,
+        "temperature": request.temperature,
+        "top_k": request.top_k,
+        "top_p": request.top_p,
+        "seed": request.seed,
+        "ignore_eos": request.ignore_eos,
+        "stream": parsed.stream,
+        "n_probs": request.logprobs or 0,
+    }
 
 
 def early_stop(parsed: ParsedRequest, text: str, ms: float) -> str:
@@ -185,6 +202,17 @@ def distinct_texts(results: Sequence[Result]) -> list[Result]:
     return list(by_text.values())
 
 
+def within(likely: Sequence[TokenLogprobs], chars: int) -> list[TokenLogprobs]:
+    """The tokens of the completion's first `chars` characters. The last one's text may be cut."""
+    kept, left_chars = list[TokenLogprobs](), chars
+    for item in likely:
+        if item.text and not left_chars:
+            break
+        kept.append(replace(item, text=item.text[:left_chars]))
+        left_chars -= len(kept[-1].text)
+    return kept
+
+
 def probabilities(likely: Sequence[TokenLogprobs]) -> list[Json]:
     """Each token with its log-probability, and the likeliest tokens at its place."""
     return [
@@ -205,7 +233,7 @@ def select_fields(answer: Json, paths: Sequence[str]) -> Json:
     selected: Json = {}
     for path in paths:
         value: object = answer
-        for step in path.split("/"):
+        for step in path.split("/", json_fields.MAX_PATH_STEPS):
             value = value.get(step) if isinstance(value, dict) else None
         if value is not None:
             selected[path] = value
@@ -215,35 +243,21 @@ def select_fields(answer: Json, paths: Sequence[str]) -> Json:
 # ── slots and properties ─────────────────────────────────────────────────────────────────────────────────
 
 
-def slots_json(config: Config, running: int) -> list[Json]:
+def slots_json(config: Config, context_tokens: int, running: int) -> list[Json]:
     """GET /slots: one slot for each completion under way, and one when there is none. No text is shown."""
-    shared: Json = {"n_ctx": config.engine.context_tokens, "speculative": config.engine.speculative_decoding}
+    shared: Json = {"n_ctx": context_tokens, "speculative": config.engine.speculative_decoding}
     return [{"id": number, **shared, "is_processing": number < running} for number in range(max(1, running))]
 
 
-def props_json(config: Config, pair: str, target: str, running: int, asleep: bool) -> Json:
-    """GET /props."""
-    slots = slots_json(config, running)
-    defaults: Json = {
-        "n_predict": json_fields.MAX_TOKENS,
-        "temperature": 0.0,
-        "top_k": TOP_K,
-        "top_p": TOP_P,
-        "seed": 0,
-        "stop": [],
-        "ignore_eos": False,
-        "stream": False,
-        "n_probs": 0,
-    }
+def props_json(config: Config, context_tokens: int, pair: str, running: int, asleep: bool) -> Json:
+    """GET /props. Without those of llama.cpp's fields that have no true value here, such as model_path."""
+    slots = slots_json(config, context_tokens, running)
+    params = settings_json(infill(b'{"prompt": ""}', config)) | {"seed": json_fields.RANDOM_SEED, "stop": []}
     return {
-        "default_generation_settings": {**slots[0], "params": defaults},
+        "default_generation_settings": {**slots[0], "params": params},
         "total_slots": len(slots),
         "model_alias": pair,
-        "model_path": target,
         "modalities": {"vision": False, "audio": False},
-        "chat_template": "",
-        "bos_token": "",
-        "eos_token": "",
         "build_info": f"speclsp-{__version__}",
         "is_sleeping": asleep,
     }

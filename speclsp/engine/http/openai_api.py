@@ -28,6 +28,8 @@ def completions(body: bytes, config: Config) -> ParsedRequest:
     echo = fields.flag("echo", False)
     if echo and likely is not None:
         raise BadField("echo", True, "false with logprobs, because prompt tokens have no logprobs")
+    if echo and len(prompt) > json_fields.MAX_ECHO:
+        raise BadField("echo", True, f"false with a prompt of more than {json_fields.MAX_ECHO} characters")
     request = Request(
         raw_prompt=None if has_suffix else prompt,
         prefix=prompt[:line_start] if has_suffix else "",
@@ -36,10 +38,9 @@ def completions(body: bytes, config: Config) -> ParsedRequest:
         max_tokens=json_fields.max_tokens(fields, fields.first_present("max_tokens", "n_predict"), config),
         top_p=fields.number("top_p", 1.0, 0, 1, above=True),
         speculate=config.engine.speculative_decoding,
-        heal=likely is None,  # healed tokens are not tokens of the text
         n=n,
         logprobs=likely,
-        **json_fields.common(fields),
+        **json_fields.common(fields, n),
     )
     usage = fields.inner("stream_options").flag("include_usage", False)
     stream = fields.flag("stream", False)
@@ -124,14 +125,14 @@ def usage_json(results: Sequence[Result]) -> Json:
 # ── models ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def model_json(pair: str, config: Config, created_s: int) -> Json:
-    """The model served here. Its context is given under vLLM's name and under llama.cpp's."""
-    context = config.engine.context_tokens
+def model_json(pair: str, context_tokens: int, trained_tokens: int, created_s: int) -> Json:
+    """The model served here. Its context is given under vLLM's name and llama.cpp's. `trained_tokens`: 0 if unknown."""
+    meta = {"n_ctx": context_tokens} | ({"n_ctx_train": trained_tokens} if trained_tokens else {})
     return {
         "id": pair,
         "object": "model",
         "created": created_s,
         "owned_by": "speclsp",
-        "max_model_len": context,
-        "meta": {"n_ctx": context, "n_ctx_train": context},
+        "max_model_len": context_tokens,
+        "meta": meta,
     }

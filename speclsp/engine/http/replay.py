@@ -100,7 +100,7 @@ def skip_reason(entry: DeliveredCompletion, completer: Completer | None, *result
     """The reason that the answer may rightly differ now; "" when it must be the same."""
     if entry.draft_only or any(result.draft_only for result in results):
         return DRAFT_ALONE
-    if entry.request.temperature > 0 and entry.request.sampling == "rejection":
+    if not entry.request.greedy and entry.request.sampling == "rejection":
         return REJECTION
     if completer is not None and model_identity(completer) != entry.made_by:
         return OTHER_MODEL

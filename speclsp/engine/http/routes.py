@@ -13,11 +13,9 @@ a client that disconnects is cancelled: after the current round nothing more is 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -32,70 +30,44 @@ from speclsp import __version__
 from speclsp.config import Config
 from speclsp.daemon import platform
 from speclsp.engine.http import json_fields, leases, llamacpp_api, openai_api, replay
-from speclsp.engine.http.leases import Leases
 from speclsp.engine.http.recorder import Recorder
-from speclsp.engine.http.request_log import MAX_REQUESTS, DeliveredCompletion, RecentRequests, log_results
+from speclsp.engine.http.request_log import MAX_REQUESTS, DeliveredCompletion, log_results
 from speclsp.engine.http.responses import (
     ErrorAnswers,
     EventStream,
+    check_encoding,
     error_object,
+    foreign_type,
     json_response,
     sse,
     status_and_message,
 )
-from speclsp.engine.scheduling.residency import Residency
+from speclsp.engine.http.route_context import RouteContext, context_of
 from speclsp.engine.scheduling.scheduled_job import DoneEvent, ErrorEvent, Event, RoundEvent, ScheduledJob
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import SpeclspError
-from speclsp.observability.metrics import Metrics
 
 MAX_BODY_BYTES = 16 * 2**20
+LARGE_BODY_BYTES = 2**20
 MAX_DRAINED_BYTES = 4 * MAX_BODY_BYTES  # read on, so that a client that sends too much can receive the refusal
 
 ADDRESSES = ("/infill", "/completion", "/v1/completions", "/v1/models", "/props", "/slots", "/health", "/metrics")
 
-
-@dataclass(frozen=True, slots=True)
-class RouteContext:
-    """The engine as the handlers see it: `http.app.state.engine`."""
-
-    config: Config
-    scheduler: Scheduler  # runs completions
-    metrics: Metrics  # of /metrics
-    leases: Leases  # of /lease, /health and /leave
-    recent: RecentRequests = field(default_factory=RecentRequests)  # for /verify
-    answer_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # for OpenAI's ids
-    created_s: int = field(default_factory=lambda: int(time.time()))  # Unix time, for /v1/models
-
-    @property
-    def residency(self) -> Residency:
-        """The state of the model."""
-        return self.scheduler.residency
-
-
-def context_of(http: Http) -> RouteContext:
-    """The engine that answers `http`."""
-    context: RouteContext = http.app.state.engine
-    return context
-
-
 # ── completions ──────────────────────────────────────────────────────────────────────────────────────────
 
+Parse = Callable[[bytes, Config], json_fields.ParsedRequest]
 
-def llamacpp_handler(
-    parse: Callable[[bytes, Config], json_fields.ParsedRequest],
-) -> Callable[[Http], Awaitable[Response]]:
+
+def llamacpp_handler(parse: Parse) -> Callable[[Http], Awaitable[Response]]:
     """The handler of POST /infill or POST /completion, whose bodies `parse` reads."""
 
     async def handle(http: Http) -> Response:
-        context, body = await read_body(http)
-        parsed = parse(body, context.config)
-        answer = RunningAnswer(http, context, parsed)
+        answer = await begin_answer(http, parse)
         first = await answer.first()
-        if parsed.stream:
+        if answer.parsed.stream:
             return EventStream(llamacpp_events(answer, first))
         done = await answer.rest(first)
-        return json_response(llamacpp_api.answer_json(parsed, done.results, answer.pair, done.queue_ms))
+        return json_response(llamacpp_api.answer_json(answer.parsed, done.results, answer.pair, done.queue_ms))
 
     return handle
 
@@ -117,14 +89,12 @@ async def llamacpp_events(answer: RunningAnswer, event: Event | None) -> AsyncIt
 
 async def openai_completions(http: Http) -> Response:
     """POST /v1/completions, OpenAI's."""
-    context, body = await read_body(http)
-    parsed = openai_api.completions(body, context.config)
-    answer = RunningAnswer(http, context, parsed)
+    answer = await begin_answer(http, openai_api.completions)
     first = await answer.first()
-    if parsed.stream:
+    if answer.parsed.stream:
         return EventStream(openai_events(answer, first))
     done = await answer.rest(first)
-    return json_response(openai_api.answer_json(parsed, answer.number, done.results, answer.pair, done.queue_ms))
+    return json_response(openai_api.answer_json(answer.parsed, answer.number, done.results, answer.pair, done.queue_ms))
 
 
 async def openai_events(answer: RunningAnswer, event: Event | None) -> AsyncIterator[bytes]:
@@ -225,6 +195,20 @@ class RunningAnswer:
         return event
 
 
+async def begin_answer(http: Http, parse: Parse) -> RunningAnswer:
+    """Read and parse the body, and submit its request. Only text that can be used is kept while that waits and runs.
+
+    While the model is unloaded, the whole text waits, and is truncated then. Raises as `read_body` and `parse`.
+    """
+    context, body = await read_body(http)
+    if len(body) > LARGE_BODY_BYTES:
+        leases.trim_memory_soon()
+    parsed = parse(body, context.config)
+    if completer := context.residency.completer:
+        parsed = replace(parsed, request=completer.truncate(parsed.request))
+    return RunningAnswer(http, context, parsed)
+
+
 async def read_body(http: Http) -> tuple[RouteContext, bytes]:
     """The engine and the request's body. Raises HTTPException: the body is too large, or the engine cannot queue it."""
     context = context_of(http)
@@ -237,6 +221,7 @@ async def read_body(http: Http) -> tuple[RouteContext, bytes]:
             break
     if size_bytes > MAX_BODY_BYTES:
         raise HTTPException(413, f"the body has more than {MAX_BODY_BYTES // 2**20} MiB: send less text.")
+    check_encoding(http)
     if why := context.residency.refusal():
         raise HTTPException(503, why)
     return context, bytes(body)
@@ -300,23 +285,26 @@ async def model(http: Http) -> Response:
 def model_object(http: Http) -> json_fields.Json:
     """The pair as an object of /v1/models."""
     context = context_of(http)
-    return openai_api.model_json(context.residency.pair or context.config.model, context.config, context.created_s)
+    pair, completer = context.residency.pair or context.config.model, context.residency.completer
+    trained_tokens = completer.trained_tokens if completer else 0
+    return openai_api.model_json(pair, context.context_tokens, trained_tokens, context.created_s)
 
 
 async def slots(http: Http) -> Response:
     """GET /slots, llama.cpp's."""
     context = context_of(http)
-    return json_response(llamacpp_api.slots_json(context.config, context.scheduler.counts()[0]))
+    running, _ = context.scheduler.counts()
+    return json_response(llamacpp_api.slots_json(context.config, context.context_tokens, running))
 
 
 async def props(http: Http) -> Response:
     """GET /props, llama.cpp's."""
     context = context_of(http)
     residency = context.residency
-    target = residency.completer.target if residency.completer else ""
     running, _ = context.scheduler.counts()
+    asleep = residency.state == "asleep"
     return json_response(
-        llamacpp_api.props_json(context.config, residency.pair, target, running, residency.state == "asleep")
+        llamacpp_api.props_json(context.config, context.context_tokens, residency.pair, running, asleep)
     )
 
 
@@ -348,6 +336,8 @@ async def error_response(http: Http, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=499)  # the client is gone
     code, message = status_and_message(error)
+    if isinstance(error, json_fields.NotJson) and (kind := foreign_type(http)):
+        code, message = 415, f"Content-Type is {kind}, and {message}"
     if code == 404 and message == "Not Found":  # starlette's message
         message = f"{http.url.path} does not exist; the paths are {', '.join(ADDRESSES)}."
     elif code == 405:

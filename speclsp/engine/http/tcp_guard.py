@@ -21,9 +21,11 @@ import os
 import re
 import secrets
 import socket
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from speclsp import config, private_files
 from speclsp.daemon import platform
+from speclsp.engine.http import half_close
+from speclsp.engine.http.json_fields import error_json
 from speclsp.errors import EngineError
 
 TOKEN_BYTES = 32
@@ -287,15 +291,8 @@ async def drain(receive: Receive) -> None:
 
 async def refuse(send: Send, refused: RequestRefused) -> None:
     """Send the refusal as OpenAI's error object, and close the connection."""
-    kinds = {401: "authentication_error", 403: "permission_error"}
-    error = {
-        "message": refused.message,
-        "type": kinds.get(refused.code, "invalid_request_error"),
-        "param": None,
-        "code": refused.code,
-    }
     extra = [(b"www-authenticate", b"Bearer")] if refused.code == 401 else []
-    await answer(send, refused.code, {"error": error}, (*extra, (b"connection", b"close")))
+    await answer(send, refused.code, error_json(refused.code, refused.message), (*extra, (b"connection", b"close")))
 
 
 async def answer(send: Send, code: int, fields: object, extra: tuple[tuple[bytes, bytes], ...] = ()) -> None:
@@ -310,11 +307,12 @@ async def answer(send: Send, code: int, fields: object, extra: tuple[tuple[bytes
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP with timeouts and a limit on connections, over TCP only."""
+    """HTTP with timeouts and a limit on connections, over TCP only, and with answers to half-closed connections."""
 
     opened_s = 0.0  # by the loop's clock; 0: not over TCP
     _phase = ""  # the part of a request that is awaited: "headers", "body" or ""
     _alarm: asyncio.TimerHandle | None = None
+    _half_closed: half_close.HalfClosed | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -330,12 +328,37 @@ class TimedProtocol(H11Protocol):
         super().data_received(data)
         self._restart_timer()
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection if the client still waits for an answer; asyncio closes it otherwise."""
+        if not half_close.awaits_answer(self.cycle) or half_close.is_gone(self.transport):
+            return False
+        if self.opened_s and half_close.may_probe(self.cycle):
+            self.transport.write(self.conn.send(half_close.PROBE) or b"")
+        self._half_closed = self._half_closed or half_close.HalfClosed(self.transport, self.loop)
+        return True
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that h11 refuses, with h11's reason; it names the header or line."""
+        error = sys.exc_info()[1]  # uvicorn calls this where it handles the error
+        code, reason = (error.error_status_hint, str(error)) if isinstance(error, h11.ProtocolError) else (400, msg)
+        without_bytes = re.split(r": (?:b|bytearray\(b)['\"]", reason)[0]
+        body = json.dumps(error_json(code, f"the request is not valid HTTP/1.1 ({without_bytes})."))
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        response = h11.Response(status_code=code, headers=headers, reason=HTTPStatus(code).phrase)
+        for event in (response, h11.Data(data=body.encode("ascii")), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
     def on_response_complete(self) -> None:
-        super().on_response_complete()
+        super().on_response_complete()  # begins the next request, if there is one
+        if self._half_closed is not None and self.cycle.response_complete:
+            self.transport.close()
         self._restart_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._await("")
+        if self._half_closed is not None:
+            self._half_closed.cancel()
         super().connection_lost(exc)
         # uvicorn leaves this timer after an error, and the timer keeps the whole connection in memory.
         if self.timeout_keep_alive_task is not None:

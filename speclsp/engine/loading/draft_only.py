@@ -50,6 +50,18 @@ class DraftOnlyEngine:
     def passes(self) -> int:
         return self.engine.passes
 
+    @property
+    def context_tokens(self) -> int:
+        return self.engine.context_tokens
+
+    @property
+    def trained_tokens(self) -> int:
+        return self.engine.trained_tokens
+
+    def truncate(self, request: Request) -> Request:
+        """See api.Completer."""
+        return self.engine.truncate(request)
+
     def complete(self, request: Request, cancel: threading.Event) -> Completion:
         """Start a completion of one line at most."""
         line = replace(

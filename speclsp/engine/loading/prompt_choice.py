@@ -1,8 +1,9 @@
-"""The prompt style that was measured for a model's weights on this machine; `setup` and `tune` measure it.
+"""The prompt style that was measured for a model's weights on this machine.
 
     prompt-styles.json   {machine, weights: {NAME SUM: order, heal, exact, default_exact, places}}
 
-Without a measurement, the model definition's own style is used.
+`tune` measures it, and `setup` does so for a model in a directory, whose order no model definition states. Without a
+measurement, the style of the model definition, or of the directory's model family, is used.
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ class PromptChoice:
 def path() -> Path:
     """The file of the measurements."""
     return settings.stats_path().with_name(FILE)
+
+
+def is_stated(card: Card) -> bool:
+    """True if a model definition states the order; False for a model in a directory, which may be tuned for another."""
+    return not Path(card.name).is_absolute()
 
 
 def style(card: Card) -> PromptStyle:

@@ -31,11 +31,13 @@ LISTENS = "listens\n"  # sent by the engine to the process that started it, once
 log = logging.getLogger("speclsp.engine")
 
 
-def start_detached(settings: Config, lock: int | None, host: str = "", port: int | None = None) -> int:
+def start_detached(
+    settings: Config, lock: int | None, host: str = "", port: int | None = None, keep_running: bool = False
+) -> int:
     """Start the engine in a process of its own and wait until it listens; returns the exit code.
 
     `lock`: the lock's handle, where the starter has taken it. Without one, a running engine with the same settings is
-    a success. Raises SpeclspError with the reason when the engine cannot start.
+    a success. `keep_running`: also without clients. Raises SpeclspError with the reason when the engine cannot start.
     """
     settings = launch.rooted(settings)
     lock_or_engine = shared_engine.lock_or_running_engine() if lock is None else lock
@@ -45,7 +47,7 @@ def start_detached(settings: Config, lock: int | None, host: str = "", port: int
         return 0
     if not platform.CAN_FORK:
         os.close(lock_or_engine)  # it cannot be inherited: the process that stays takes it again
-        return spawn(command(settings, host, port))
+        return spawn(command(settings, host, port, keep_running))
     read_end, write_end = os.pipe()
     intermediate = os.fork()
     if not intermediate:
@@ -54,8 +56,8 @@ def start_detached(settings: Config, lock: int | None, host: str = "", port: int
         if os.fork():
             os._exit(0)  # so init is the engine's parent from the start, and it can get no terminal
         if platform.FORK_NEEDS_EXEC:
-            exec_engine(command(settings, host, port), lock_or_engine, write_end)
-        run_as_daemon(settings, lock_or_engine, host, port, write_end)
+            exec_engine(command(settings, host, port, keep_running), lock_or_engine, write_end)
+        run_as_daemon(settings, lock_or_engine, host, port, write_end, keep_running)
     os.close(write_end)
     os.close(lock_or_engine)
     os.waitpid(intermediate, 0)
@@ -89,20 +91,27 @@ def await_listening(read_end: int) -> int:
 
 def ended_early_message() -> str:
     """The sentence about an engine that ended without a reason."""
-    return f"the engine ended before it listened; its log is {launch.log_path()}."
+    return f"the engine ended before it listened{launch.log_phrase()}."
 
 
 def run_detached(
-    settings: Config, lock: int | None, write_end: int | None, host: str = "", port: int | None = None
+    settings: Config,
+    lock: int | None,
+    write_end: int | None,
+    host: str = "",
+    port: int | None = None,
+    keep_running: bool = False,
 ) -> int:
     """Run the engine in the process that `spawn` or `exec_engine` started. Ends if another engine has the lock."""
     lock_or_engine = shared_engine.lock_or_running_engine() if lock is None else lock
     if not isinstance(lock_or_engine, EngineEndpoint):
-        run_as_daemon(settings, lock_or_engine, host, port, -1 if write_end is None else write_end)
+        run_as_daemon(settings, lock_or_engine, host, port, -1 if write_end is None else write_end, keep_running)
     return 0  # another engine was quicker
 
 
-def run_as_daemon(settings: Config, lock: int, host: str, port: int | None, write_end: int) -> NoReturn:
+def run_as_daemon(
+    settings: Config, lock: int, host: str, port: int | None, write_end: int, keep_running: bool
+) -> NoReturn:
     """Run the engine in a detached process. `write_end`: the pipe to the starter; -1: it reads our stderr."""
     failure = ""
     try:
@@ -119,7 +128,7 @@ def run_as_daemon(settings: Config, lock: int, host: str, port: int | None, writ
                     os.write(handle, (LISTENS + "".join(f"{line}\n" for line in lines)).encode())
                 os.close(handle)
 
-        grace_s = settings.engine.shutdown_delay_seconds
+        grace_s = None if keep_running else settings.engine.shutdown_delay_seconds
         shared_engine.serve(settings, lock, host, port, grace_s=grace_s, on_listening=report_listening)
     except SpeclspError as error:
         failure = str(error)
@@ -146,10 +155,11 @@ def close_others(*kept: int) -> None:
 # ── starting another interpreter ─────────────────────────────────────────────────────────────────────────
 
 
-def command(settings: Config, host: str, port: int | None) -> list[str]:
+def command(settings: Config, host: str, port: int | None, keep_running: bool) -> list[str]:
     """The command line of the process that stays."""
     words = [sys.executable, "-m", "speclsp", "engine", "--detached", *launch.engine_flags(settings)]
     words += [] if port is None else ["--port", str(port)]
+    words += ["--keep-running"] if keep_running else []
     return words + (["--host", host] if host else [])
 
 

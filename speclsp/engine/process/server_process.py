@@ -29,7 +29,8 @@ from speclsp.engine.api import Completer
 from speclsp.engine.decoding.echo import EchoCompleter
 from speclsp.engine.http import tcp_guard
 from speclsp.engine.http.leases import Leases
-from speclsp.engine.http.routes import RouteContext, application
+from speclsp.engine.http.route_context import RouteContext
+from speclsp.engine.http.routes import application
 from speclsp.engine.process import parent_watch, unix_socket
 from speclsp.engine.process.unix_socket import OWN_DIRECTORY, UnixListener
 from speclsp.engine.scheduling.loaded_model import Load, LoadedModel
@@ -270,10 +271,14 @@ class EngineServer(uvicorn.Server):
         self.scheduler.close()
 
     def exit_hung(self) -> None:
-        """End the process, so that another engine can be started. From any thread; all others may hang."""
+        """End the process, so that another engine can be started. From any thread; all others may hang.
+
+        engine.json stays, as that of a killed engine: the next engine starts with the flags in it.
+        """
         if not self._stopping.acquire(blocking=False):
             return  # it is ending
         self.listeners.restore = lambda: None
+        self.listeners.remove = lambda: None
         self.listeners.close()
         time.sleep(REPORT_S)
         parent_watch.exit_now(HUNG)
@@ -324,7 +329,7 @@ def model_loader(config: Config) -> Load:
             cpu_speed.measure_if_needed(config)
             chosen, why = auto_choice.auto(config)
         card = chosen
-        progress(0.0, why or "starting torch")
+        progress(0.0, "starting torch")
         from speclsp.engine.loading import loading
 
         return replace(loading.start(config, card, progress, with_draft), reason=why)

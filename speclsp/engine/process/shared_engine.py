@@ -16,12 +16,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speclsp import __version__, config
 from speclsp.config import Config
-from speclsp.daemon import endpoint, platform
+from speclsp.daemon import endpoint, launch, platform
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.process import unix_socket
 from speclsp.engine.process.unix_socket import OWN_DIRECTORY, UnixListener
@@ -71,6 +72,7 @@ def serve(
 
     load = server_process.model_loader(settings)
     listeners, address = open_listeners(settings, host, port)
+    address = replace(address, start_flags=start_flags(settings, listeners, keep_running=grace_s is None))
 
     def keep_discoverable() -> UnixListener | None:
         nonlocal lock
@@ -92,6 +94,14 @@ def serve(
 
     server_process.serve(settings, load, listeners, grace_s=grace_s, on_listening=announce)
     log.info("ended")
+
+
+def start_flags(settings: Config, listeners: Listeners, keep_running: bool) -> tuple[str, ...]:
+    """The flags of `speclsp engine` that start this engine again: see launch.py."""
+    flags = launch.engine_flags(launch.rooted(settings))
+    if listeners.tcp is not None and platform.HAS_UNIX_SOCKETS:  # elsewhere each engine chooses a port of its own
+        flags += ["--port", str(listeners.tcp.getsockname()[1]), "--host", listeners.host]
+    return (*flags, *(["--keep-running"] if keep_running else []))
 
 
 def quiet_libraries() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import sys
 
-from speclsp.errors import OutOfMemory, SpeclspError
+from speclsp.errors import OutOfMemory, SpeclspError, shortened
 
 OUT_OF_MEMORY_TEXTS = (  # in lower case
     "out of memory",  # torch's on a GPU, CUDA's own, Linux's
@@ -55,4 +55,4 @@ def clear_references(error: BaseException) -> None:
 def one_line(error: BaseException) -> str:
     """The error in one line for a person. The type is named for errors that are not our own."""
     text = " ".join(str(error).split())
-    return text if isinstance(error, SpeclspError) else f"{type(error).__name__}: {text[:300]}"
+    return text if isinstance(error, SpeclspError) else f"{type(error).__name__}: {shortened(text, 300)}"

@@ -214,6 +214,7 @@ class Residency:
         if loaded.note:
             log.warning("%s", loaded.note)
         self.steps.attach(loaded)
+        self.steps.device_memory.trim()  # malloc keeps the buffers of reading: 600 MiB for the 1.5B and its draft
         self._activity.used_s = self._clock()
         self._next_check_s = self._activity.used_s + CHECK_S
         self._attempts.succeeded = True

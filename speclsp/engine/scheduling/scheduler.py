@@ -37,7 +37,7 @@ from speclsp.engine.scheduling.scheduled_job import (
     ms_since,
 )
 from speclsp.engine.scheduling.watchdog import Watchdog
-from speclsp.errors import EngineError, SpeclspError, error_site
+from speclsp.errors import EngineError, InvalidLogits, SpeclspError, error_site
 from speclsp.observability.metrics import Metrics
 
 READ_S = 1e-6  # upper bound for turning one character of a request into a part of its prompt
@@ -301,7 +301,9 @@ class Scheduler:
 
     def _failure(self, error: Exception) -> Exception:
         """The error to report for a request. It keeps no tensor alive."""
-        if not isinstance(error, SpeclspError):
+        if isinstance(error, InvalidLogits):
+            log.error("a request failed: %s", error)
+        elif not isinstance(error, SpeclspError):
             log.error("a request failed: %s", error_site(error))
         clear_references(error)
         if ran_out_of_memory(error):

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from speclsp.daemon import endpoint
-from speclsp.errors import EngineError
+from speclsp.errors import LONGEST_MESSAGE, EngineError, shortened
 
 UNIX = getattr(socket, "AF_UNIX", None)
 SLACK_S = 2.0  # time after a request's deadline before its connection is closed
@@ -188,7 +188,7 @@ def error_text(status: int, body: bytes) -> str:
     """The message of an error answer, in one line."""
     with suppress(ValueError, LookupError, TypeError):
         error = json.loads(body)["error"]
-        return str(error.get("message") if isinstance(error, dict) else error)[:300]
+        return shortened(str(error.get("message") if isinstance(error, dict) else error), LONGEST_MESSAGE)
     return f"the server answered with HTTP status {status}."
 
 

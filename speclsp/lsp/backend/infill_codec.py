@@ -44,6 +44,7 @@ def infill_body(request: FimRequest) -> dict[str, object]:
         **({"begin": list(request.begin)} if request.begin else {}),
         **({"n_branches": request.branches} if request.branches else {}),
         **({"idle": True} if request.idle else {}),
+        **({} if request.speculate else {"speculation": {"enabled": False}}),
     }
 
 
@@ -68,9 +69,10 @@ def _parse_round(event: Mapping[str, Any]) -> StreamPiece:
         source=str(round_facts.get("source") or ""),
         drafted=int(round_facts.get("drafted") or 0),
         accepted=int(round_facts.get("accepted") or 0),
+        accepted_chars=int(round_facts.get("accepted_chars") or 0),
         ms=float(round_facts.get("ms") or 0.0),
         logprobs=_parse_logprobs(round_facts.get("characters") or (), round_facts.get("logprobs") or ()),
-        ids=tuple(map(_require_int, tokens or ())) if branches is not None else (),
+        ids=_parse_ids(tokens),
         branches=tuple(map(_parse_branch, branches)) if branches is not None else None,
         start=_parse_start(event["start"]) if event.get("start") else None,
     )
@@ -104,6 +106,12 @@ def _parse_logprobs(characters: Sequence[object], logprobs: Sequence[object]) ->
     if any(count < 0 or not logprob <= 0.01 for count, logprob in tokens):  # rounding can lift a certain token above 0
         raise ValueError("no number of characters, or no logarithm of a probability")
     return tokens
+
+
+def _parse_ids(tokens: object) -> tuple[int, ...]:
+    """The ids of a round's tokens; none where a server reports something else."""
+    is_ids = isinstance(tokens, list) and all(type(token) is int for token in tokens)
+    return tuple(tokens) if is_ids else ()  # type: ignore[arg-type]
 
 
 def _parse_branch(branch: Mapping[str, Any]) -> StreamBranch:

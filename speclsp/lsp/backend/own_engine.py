@@ -22,7 +22,7 @@ from pathlib import Path
 from speclsp import config as settings
 from speclsp.config import Config
 from speclsp.daemon.launch import engine_flags, environment, rooted
-from speclsp.errors import EngineError
+from speclsp.errors import LONGEST_MESSAGE, EngineError, shortened
 
 TERMINATE_S = 1.0  # for the engine to end after SIGTERM; an editor kills us 2 s after `shutdown`
 LAST_OUTPUT_S = 0.5  # after its exit, to read the rest of its output: a grandchild may hold the pipe open
@@ -119,7 +119,7 @@ class EngineProcess:
             while line := stream.readline(LONGEST_LINE_BYTES):
                 text = line.decode("utf-8", "replace").strip()
                 if text:
-                    self._lines.append(text[:500])
+                    self._lines.append(shortened(text, LONGEST_MESSAGE))
                     log(text)
 
     def _close_stdin(self) -> None:

@@ -45,6 +45,7 @@ class FimRequest:
     begin: tuple[int, ...] = ()  # forced first tokens: those of an earlier answer up to a branch, and the branch's own
     branches: int = 0  # number of alternatives to report at each position
     idle: bool = False  # background request: served only while the engine has nothing else to do
+    speculate: bool = True  # False: the engine decodes without drafts; the text is the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,7 @@ class StreamPiece:
     source: str = ""  # the drafter of this round
     drafted: int = 0
     accepted: int = 0
+    accepted_chars: int = 0  # characters of `text`, from its start, that were accepted drafts
     ms: float = 0.0
     logprobs: tuple[tuple[int, float], ...] = ()  # for each token: (characters it added, log-probability)
     ids: tuple[int, ...] = ()  # the tokens, where the server reports them

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.backend.types import StreamPiece
@@ -57,6 +58,13 @@ class Outcome:
     reason: str = ""
 
 
+class FirstLine(NamedTuple):
+    """A suggestion that is on the screen, and the ended stream of its text, from which further lines can be read."""
+
+    suggestion: Suggestion
+    stream: Stream
+
+
 @dataclass(eq=False, slots=True)
 class CompletionJob:
     """One request under way. It is also the reader of its stream."""
@@ -74,7 +82,10 @@ class CompletionJob:
     stream: Stream | None = None  # the suggestion under way
     waiting_from_ms: float | None = None  # while it waits for the engine
     outdated: bool = False  # settings or model changed since: the answer is shown, but not cached
+    read_stream: Stream | None = None  # the ended stream of its suggestion
     prepares_next: bool = False  # no caller waits: it completes into the cache (next_suggestion.py)
+    first_line: FirstLine | None = None  # on the screen while the next one is prepared
+    is_joined: bool = False  # further lines have joined `first_line`, in the cache
     context: ContextState | None = None  # its own copy, until the prepared suggestion is used
 
     @property
@@ -99,6 +110,13 @@ class CompletionJob:
         preempted = self.prepares_next and self.trace.stop == PREEMPTED
         outdated = self.outdated or only_from_draft or preempted
         return outcome.reason not in NOT_CACHED and not outdated and not self.answer.done()
+
+    def first_line_of(self, outcome: Outcome) -> FirstLine | None:
+        """The suggestion that further lines can join; None for several suggestions, other models or other settings."""
+        stream, is_current = self.read_stream, not (self.outdated or self.trace.draft_only)
+        if stream is None or not stream.can_continue or self.request.wanted > 1 or not is_current:
+            return None
+        return FirstLine(outcome.suggestions[0], stream)
 
     def elapsed_ms(self) -> float:
         """Milliseconds since the request arrived."""

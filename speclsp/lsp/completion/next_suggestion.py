@@ -2,9 +2,14 @@
 
     shown "append(item)"   PAUSE_S without a key ─► the document with it, through the usual pipeline, without a caller
                            └─► stored in the answer cache
+    first line shown       its stream is continued at the same place; lines worth showing join it in the cache
     accepted               the next suggestion is in the cache; or its stream still runs, and is adopted
     word by word           each accepted word is on track, and changes nothing
     anything else          the stream is closed: the engine stops within its round
+
+A first line that ended where no block opens is continued before anything else: the engine has its prompt and its tokens
+in the KV cache. Where the further lines are worth more than the first one alone, they replace it in the cache, and the
+editor is told that it has grown. Otherwise the next suggestion is read from the same stream.
 
 Each document has one preparation at most. It is not extended: the prepared suggestion has a next one of its own, once
 it is accepted and shown. The engine computes it only while it has nothing else to do (FimRequest.idle).
@@ -18,7 +23,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from speclsp.lsp.completion.job import CompletionInput, CompletionJob
+from speclsp.config import CompletionConfig
+from speclsp.lsp.completion.job import CompletionInput, CompletionJob, CompletionRequest, FirstLine
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion
 
@@ -32,6 +38,8 @@ class Preparation:
     shown: Snapshot  # where the suggestion is on the screen
     input: CompletionInput  # the document with the suggestion accepted
     timer: asyncio.TimerHandle
+    request: CompletionRequest | None = None  # the newest one that the shown suggestion answered
+    first_line: FirstLine | None = None  # further lines can join it
     due_s: float = 0.0  # by the loop's clock: it begins at this time, where that is later than the timer
     capture: Callable[[], CompletionInput | None] | None = None  # the document's state since the last key
     job: CompletionJob | None = None
@@ -50,7 +58,7 @@ class Preparation:
 class NextSuggestion:
     """Schedules the preparation of the next suggestion, by URI."""
 
-    def __init__(self, start: Callable[[CompletionInput], CompletionJob | None]) -> None:
+    def __init__(self, start: Callable[[Preparation], CompletionJob | None]) -> None:
         """`start` is called after the pause. It starts a job, or returns None where none is wanted."""
         self._start = start
         self._preparations: dict[str, Preparation] = {}  # by URI
@@ -59,17 +67,22 @@ class NextSuggestion:
         """The preparation of a document."""
         return self._preparations.get(uri)
 
-    def schedule(self, current: CompletionInput, suggestion: Suggestion) -> CompletionJob | None:
-        """`suggestion` is shown at `current`: prepare the next one after a pause. Returns the job that it replaces."""
+    def schedule(
+        self, request: CompletionRequest, suggestion: Suggestion, first_line: FirstLine | None = None
+    ) -> CompletionJob | None:
+        """`suggestion` answers `request`: prepare the next one after a pause. Returns the job that it replaces."""
+        current = request.input
         uri, after = current.snapshot.uri, accepted(current.snapshot, suggestion)
         preparation = self._preparations.get(uri)
         if preparation is not None:
             prepared = preparation.input.snapshot
             if prepared == replace(after, version=prepared.version):
+                preparation.request = request
                 return None  # the user typed through the suggestion: the same document after accepting
         replaced = self.drop(uri)
         timer = asyncio.get_running_loop().call_later(PAUSE_S, self._pause_over, uri)
-        self._preparations[uri] = Preparation(current.snapshot, replace(current, snapshot=after), timer)
+        after_accept = replace(current, snapshot=after)
+        self._preparations[uri] = Preparation(current.snapshot, after_accept, timer, request, first_line)
         return replaced
 
     def document_changed(self, uri: str, capture: Callable[[], CompletionInput | None]) -> CompletionJob | None:
@@ -86,6 +99,11 @@ class NextSuggestion:
         elif (current := capture()) is None or not preparation.still_on_track(current.snapshot):
             return self.drop(uri)
         return None
+
+    def request_of(self, job: CompletionJob) -> CompletionRequest | None:
+        """The newest request that the suggestion answered which `job` prepares for; None if that is not current."""
+        preparation = self._preparations.get(job.snapshot.uri)
+        return preparation.request if preparation is not None and preparation.job is job else None
 
     def is_streaming_at(self, now: Snapshot) -> bool:
         """True if the engine is completing exactly this text for a preparation."""
@@ -119,9 +137,14 @@ class NextSuggestion:
             if current is None or not preparation.still_on_track(current.snapshot):
                 self.drop(uri)  # it has no job yet
                 return
-        preparation.job = self._start(preparation.input)
+        preparation.job = self._start(preparation)
         if preparation.job is None:
             del self._preparations[uri]
+
+
+def with_several_lines(completion: CompletionConfig) -> CompletionConfig:
+    """The settings of a preparation: several lines wherever the user allows any, since none of them is waited for."""
+    return replace(completion, multiline="always") if completion.multiline == "auto" else completion
 
 
 def accepted(snapshot: Snapshot, suggestion: Suggestion) -> Snapshot:

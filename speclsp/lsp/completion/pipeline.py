@@ -21,7 +21,7 @@ from speclsp.lsp.backend.types import Backend, FimRequest
 from speclsp.lsp.completion import alternatives
 from speclsp.lsp.completion.answer_cache import AnswerCache
 from speclsp.lsp.completion.gate import ConfidenceGate
-from speclsp.lsp.completion.job import CompletionInput, CompletionJob, ContextState, Outcome
+from speclsp.lsp.completion.job import CompletionInput, CompletionJob, ContextState, FirstLine, Outcome
 from speclsp.lsp.completion.stream import LINGER_S, REMOTE_LINGER_S, Stream, Streams
 from speclsp.lsp.completion.trace import digest
 from speclsp.lsp.context import build
@@ -31,7 +31,7 @@ from speclsp.lsp.context.selection import Selections
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
-from speclsp.lsp.reasons import ENGINE_AWAY, EXCLUDED, LOADING, SERVER_AWAY, Reason
+from speclsp.lsp.reasons import ENGINE_AWAY, ENGINE_LOST, EXCLUDED, LOADING, SERVER_AWAY, Reason
 from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.visibility.eligibility import why_not
@@ -89,6 +89,17 @@ class Pipeline:
             return LOADING
         return SERVER_AWAY if backend.status.remote else ENGINE_AWAY
 
+    def may_prepare(self, after_accept: CompletionInput) -> bool:
+        """True if the suggestion at a document that nobody has requested yet should be computed."""
+        completion, backend = self._config().completion, self._backend()
+        if not completion.prefetch_next or completion.eagerness == "low":
+            return False
+        if backend is None or backend.status.state != "ready" or backend.status.remote:
+            return False  # it neither wakes an unloaded engine nor uses a server that may cost money
+        if backend.status.memory != "full":
+            return False  # memory is short: another program needs it
+        return not self.refusal_reason(after_accept) and self._cache.lookup(after_accept.snapshot, 1) is None
+
     def fork_context(self, uri: str) -> ContextState:
         """A copy of the context state for one document: a preparation changes the copy only."""
         selection = self.selections.get(uri)
@@ -107,6 +118,9 @@ class Pipeline:
         remote = backend is not None and bool(backend.status.remote)
         if verdict.no_suggestions or (remote and verdict == UNREAD):  # an unread ignore file may forbid sending it
             return Outcome(reason=EXCLUDED)
+        further_lines = await self._join_further_lines(job, job.first_line) if job.first_line is not None else None
+        if further_lines is not None:
+            return further_lines
         start_ms = job.trace.waited_ms = job.elapsed_ms()
         plan, tree = self._plan(job.input, job.completion)
         job.trace.parse_ms = job.elapsed_ms() - start_ms
@@ -198,7 +212,7 @@ class Pipeline:
             raise EngineError("the backend is being replaced")
         job.trace.draft_only = self.draft_only()
         linger_s = REMOTE_LINGER_S if backend.status.remote else LINGER_S
-        stream = self._streams.begin(backend.stream(request), job.snapshot, plan, job, linger_s)
+        stream = self._streams.begin(backend.stream(request), job.snapshot, plan, job, linger_s, request)
         if request.seed == 0 and not request.begin and not job.prepares_next:  # alternatives are never adopted
             self._streams.enlist(stream)
         return stream
@@ -215,6 +229,7 @@ class Pipeline:
             self._streams.hold_back(stream)
         else:
             self._streams.unlist(stream)
+            job.read_stream = stream
         return suggestion
 
     async def _read_adopted(self, job: CompletionJob, plan: SuggestionPlan) -> Suggestion | NoSuggestion | None:
@@ -233,6 +248,40 @@ class Pipeline:
         job.stream = None
         self._streams.drop(stream)
         return None
+
+    async def _join_further_lines(self, job: CompletionJob, first_line: FirstLine) -> Outcome | None:
+        """Continue the stream of a first line at idle priority. Lines worth showing join it in the cache.
+
+        Returns those lines, which `job` prepares. None: they are to be computed, or read from `job.stream`.
+        """
+        shown, earlier = first_line
+        backend, plan, request = self._backend(), earlier.plan, earlier.request
+        if backend is None or plan is None or request is None:
+            return None
+        plan, deadline_ms = plan.with_further_lines(), round(job.completion.timeout_ms)
+        request = replace(request, begin=tuple(earlier.ids), max_tokens=plan.max_tokens, deadline_ms=deadline_ms)
+        pieces = backend.stream(replace(request, branches=0, idle=True))
+        stream = job.stream = self._streams.begin_continuation(pieces, earlier, plan, job)
+        await job.wait_for(stream)
+        job.trace.stop = stream.stop
+        if stream.error is not None:
+            raise stream.error
+        if stream.diverged:
+            return Outcome(reason=ENGINE_LOST)
+        longer = self._gate.to_suggestion(stream, plan, whole=stream.stop not in CUT_SHORT)
+        if isinstance(longer, NoSuggestion) or not joins(longer, shown):
+            return None
+        self._cache.store(stream.reader_snapshot, [longer], 1)
+        job.is_joined, job.stream = True, None
+        rest = self._cache.lookup(job.snapshot, 1)
+        return Outcome(*rest) if rest is not None else Outcome(reason=ENGINE_LOST)
+
+
+def joins(longer: Suggestion, shown: Suggestion) -> bool:
+    """True if `longer` is `shown` with further lines."""
+    further_lines = longer.text[len(shown.text) :]
+    is_same_place = (longer.start, longer.end) == (shown.start, shown.end)
+    return is_same_place and longer.text.startswith(shown.text) and further_lines.startswith(("\n", "\r"))
 
 
 def to_request(context: build.Context, max_tokens: int, deadline_ms: int) -> FimRequest:

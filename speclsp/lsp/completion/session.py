@@ -26,7 +26,7 @@ from speclsp.lsp.completion.answer_cache import AnswerCache
 from speclsp.lsp.completion.confidence import AcceptanceHistory
 from speclsp.lsp.completion.gate import ConfidenceGate
 from speclsp.lsp.completion.job import CompletionInput, CompletionJob, CompletionRequest, Outcome
-from speclsp.lsp.completion.next_suggestion import NextSuggestion
+from speclsp.lsp.completion.next_suggestion import NextSuggestion, Preparation, with_several_lines
 from speclsp.lsp.completion.pipeline import BACKEND_AWAY, Pipeline
 from speclsp.lsp.completion.prefill_ahead import PrefillAhead
 from speclsp.lsp.completion.stream import Streams
@@ -71,6 +71,7 @@ class Session:
         self.cache = AnswerCache()
         self.acceptance_history = AcceptanceHistory()
         self._backend = backend
+        self.on_grown: Callable[[CompletionRequest], None] = lambda request: None  # lines have joined its answer
         self._on_busy = on_busy
         self._on_trace = on_trace
         self._gate = ConfidenceGate(lambda: self.config, backend, self.acceptance_history)
@@ -277,6 +278,9 @@ class Session:
         if job.is_cacheable(outcome, self.pipeline.draft_only()):
             wanted, prepared = job.request.wanted, job.prepares_next
             self.cache.store(job.snapshot, outcome.suggestions, wanted, outcome.reason, prepared=prepared)
+        if job.is_joined and (shown_for := self._next_suggestion.request_of(job)) is not None:
+            self.metrics.count("joined_total")
+            self.on_grown(shown_for)
         self._end(job, outcome)
 
     async def _wait_for_turn(self) -> None:
@@ -317,20 +321,19 @@ class Session:
             async for _piece in pieces:
                 pass
 
-    def _prepare_next(self, after_accept: CompletionInput) -> CompletionJob | None:
-        """Start a job that completes `after_accept` into the cache; None where that is not wanted."""
-        snapshot, completion, backend = after_accept.snapshot, self.config.completion, self._backend()
-        enabled = completion.prefetch_next and completion.eagerness != "low" and snapshot.uri not in self._jobs
-        if not enabled or backend is None or backend.status.state != "ready" or backend.status.remote:
-            return None  # it neither wakes an unloaded engine nor uses a server that may cost money
-        if backend.status.memory != "full":
-            return None  # memory is short: another program needs it
-        if self.pipeline.refusal_reason(after_accept) or self.cache.lookup(snapshot, 1) is not None:
+    def _prepare_next(self, preparation: Preparation) -> CompletionJob | None:
+        """Start a job that completes the accepted document into the cache; None where that is not wanted.
+
+        Nobody waits for its first line, so it may have several lines at once.
+        """
+        after_accept, snapshot = preparation.input, preparation.input.snapshot
+        if snapshot.uri in self._jobs or not self.pipeline.may_prepare(after_accept):
             return None
         self.metrics.count("prepared_total")
         answer = asyncio.get_running_loop().create_future()
-        request = CompletionRequest(after_accept)
+        request, completion = CompletionRequest(after_accept), with_several_lines(self.config.completion)
         job = CompletionJob(request, completion, Trace.of(snapshot, 1), answer, prepares_next=True)
+        job.first_line = preparation.first_line
         job.context = self.pipeline.fork_context(snapshot.uri)
         job.task = asyncio.create_task(self._run(job))
         return job
@@ -380,7 +383,9 @@ class Session:
         if not job.answer.done():
             job.answer.set_result(outcome)
             if outcome.suggestions and not job.request.menu and job.completion.trigger == "automatic":
-                self._stop_preparation(self._next_suggestion.schedule(job.input, outcome.suggestions[0]))
+                first_line = job.first_line_of(outcome)
+                replaced = self._next_suggestion.schedule(job.request, outcome.suggestions[0], first_line)
+                self._stop_preparation(replaced)
         if job.deadline is not None:
             job.deadline.cancel()
         backend = self._backend()

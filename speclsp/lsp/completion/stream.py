@@ -7,6 +7,9 @@
 The engine does not notice an adoption: no request is cancelled and none is sent. A reader whose text diverges from the
 stream gets its end at once, and the text streamed so far is kept for drafting.
 
+A stream that ended with its reader's first line can be continued: a second one begins with its tokens, which the engine
+still has in its KV cache.
+
 An editor that cancels a request before it sends the next one leaves a stream without a reader. The stream lingers for
 a moment, until a newer request adopts it. A stream that was read and held back by the confidence gate waits until
 other text is typed or requested in its document.
@@ -19,7 +22,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Protocol
 
-from speclsp.lsp.backend.types import StreamBranch, StreamPiece, StreamStart
+from speclsp.lsp.backend.types import FimRequest, StreamBranch, StreamPiece, StreamStart
 from speclsp.lsp.completion.answer_cache import AnswerCache
 from speclsp.lsp.completion.confidence import TokenSpan, token_spans
 from speclsp.lsp.completion.trace import count_drafted
@@ -63,8 +66,10 @@ class Stream:
         reader: Reader,
         on_end: Callable[[Stream], None],
         linger_s: float = LINGER_S,
+        request: FimRequest | None = None,
     ) -> None:
         """`on_end` is called once, when nothing more comes."""
+        self.request = request  # of `pieces`
         self.origin = snapshot  # the text that the engine completes
         self.reader_snapshot = snapshot  # the reader's text: the origin, with the first `typed` of `text` typed
         self.plan: SuggestionPlan | None = plan  # None between the adoption and the new reader's plan
@@ -83,6 +88,7 @@ class Stream:
         self.start: StreamStart | None = None
         self.by_source: dict[str, dict[str, int]] = {}
         self.ended = asyncio.Event()
+        self._repeated_ids = 0  # of the earlier stream that it continues, still to come again
         self._on_end = on_end
         self._pieces = pieces
         self._task = asyncio.create_task(self._read_pieces())
@@ -101,6 +107,12 @@ class Stream:
     def nothing_left(self) -> bool:
         """True if the reader has typed all of its text."""
         return not (self.rest or "").strip()
+
+    @property
+    def can_continue(self) -> bool:
+        """True if it ended with a first line that further lines may follow, and its tokens are known."""
+        further_tokens = self.plan.further_tokens if self.plan is not None and self.stop == ENOUGH else 0
+        return self.request is not None and 0 < len(self.ids) == len(self.token_spans) < further_tokens
 
     def wants_more(self, plan: SuggestionPlan) -> bool:
         """True if it ended before `plan` does: the plan may be longer than the one it began with."""
@@ -155,7 +167,17 @@ class Stream:
         finally:
             self._end(CLOSED)
 
+    def continue_from(self, earlier: Stream) -> None:
+        """Begin with the text of `earlier`, whose tokens the engine is about to repeat, and with its reader's place."""
+        self.text, self.ids, self.token_spans = earlier.text, list(earlier.ids), list(earlier.token_spans)
+        self._repeated_ids = len(earlier.ids)
+        self.reader_snapshot, self.typed = earlier.reader_snapshot, earlier.typed
+
     def _add(self, piece: StreamPiece) -> None:
+        if self._repeated_ids > 0:  # in rounds of their own; their log-probabilities are not reported again
+            self._repeated_ids -= len(piece.ids)
+            self.start = self.start or piece.start
+            return
         self.token_spans += token_spans(piece.logprobs, self.token_spans[-1].end if self.token_spans else 0)
         self.text += piece.text
         self.ids += piece.ids
@@ -211,9 +233,18 @@ class Streams:
         plan: SuggestionPlan,
         reader: Reader,
         linger_s: float = LINGER_S,
+        request: FimRequest | None = None,
     ) -> Stream:
-        """A new stream of `pieces` for `reader`. It is not listed yet."""
-        return Stream(pieces, snapshot, plan, reader, self._stream_ended, linger_s)
+        """A new stream of `pieces`, which answer `request`, for `reader`. It is not listed yet."""
+        return Stream(pieces, snapshot, plan, reader, self._stream_ended, linger_s, request)
+
+    def begin_continuation(
+        self, pieces: AsyncGenerator[StreamPiece, None], earlier: Stream, plan: SuggestionPlan, reader: Reader
+    ) -> Stream:
+        """A new stream that begins with the tokens of `earlier`, as far as `plan` allows. It is not listed yet."""
+        stream = Stream(pieces, earlier.origin, plan, reader, self._stream_ended, request=earlier.request)
+        stream.continue_from(earlier)
+        return stream
 
     def enlist(self, stream: Stream) -> None:
         """List the stream: a newer request may adopt it."""

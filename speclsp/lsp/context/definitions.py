@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace
+from speclsp.lsp.context.short_text_cache import cache_short
 from speclsp.lsp.index.import_statements import Import
 from speclsp.lsp.index.outline import Symbol
 from speclsp.lsp.index.query_cache import Deadline
@@ -153,7 +154,7 @@ def add_named(place: ChunkPlace, index: IndexReader, nearby: NearbyWords, add: A
         add(symbols[0], 0.6 * nearby.weight(name) / len(symbols))
 
 
-@functools.lru_cache(maxsize=MOST_LINES)
+@cache_short(MOST_LINES)
 def words_and_members(line: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """Words of a line, and its (receiver, member) pairs; cached, since the same line is searched again soon."""
     return tuple(_WORD.findall(line)), tuple(_MEMBER.findall(line))
@@ -265,7 +266,7 @@ def one_line(signature: str, language: str) -> str:
     return re.sub(r",? ([)\]])", r"\1", re.sub(r"([(\[]) ", r"\1", line)).strip()
 
 
-@functools.lru_cache(maxsize=4096)
+@cache_short(4096)
 def word_parts(word: str) -> frozenset[str]:
     """Parts of a name in lower case: get_user, getUser and GetUser give get and user."""
     return frozenset(part.lower() for part in _PART.findall(word) if len(part) > 1)

@@ -7,7 +7,6 @@ likely continuation.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from array import array
@@ -18,6 +17,7 @@ from itertools import islice
 from sys import intern
 
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace
+from speclsp.lsp.context.short_text_cache import cache_short
 from speclsp.lsp.index.query_cache import Deadline
 from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.text_windows import normal_newlines
@@ -260,7 +260,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text)) - _STOP_WORDS
 
 
-@functools.lru_cache(maxsize=MOST_LINES)
+@cache_short(MOST_LINES)
 def words_of_line(line: str) -> frozenset[str]:
     """Words of a line, cached: the same line is searched again soon."""
     return words(line)

@@ -72,7 +72,7 @@ class NextEdits:
 
     `eligible(document)` returns the reason why a document gets none, "" where it may; `busy()` is True while the
     engine works on ghost text; `ended(outcome)` hears of every request that was not superseded; `activity()` returns
-    the recent edits, None while nextEdit.enabled is off; `model` produces edits where the first producer has none.
+    the recent edits, None while next_edit.enabled is off; `model` produces edits where the first producer has none.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
@@ -57,12 +57,17 @@ class SuggestionPlan(CutRules):
     """The limits of one suggestion, and the steps from generated text to a Suggestion."""
 
     max_tokens: int
+    further_tokens: int = 0  # maximum length with the lines that follow the first one; 0: that is all
     trivial: bool = False  # suggestions such as a single comma are shown
     verbatim: bool = False  # the echo pair: its text is test evidence and stays unchanged
     check: syntax_check.SyntaxCheck | None = None  # None: there is no tree
     duplicates: Duplicates | None = None
     language: str = ""  # grammar, or language id where there is none
     outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
+
+    def with_further_lines(self) -> SuggestionPlan:
+        """The plan of the same suggestion with the lines that follow its first one."""
+        return replace(self, multiline=True, max_tokens=self.further_tokens, further_tokens=0)
 
     def finished(self, text: str) -> bool:
         """True if the text streamed so far holds all that will be shown."""
@@ -240,11 +245,13 @@ def plan(
     allowed = not one_line and around.kind in ("code", "string") and is_at_end
     multiline = allowed and (opens or config.multiline == "always" or (high and blank))
     enclosed = not one_line and around.kind == "code" and closers.encloses(around)
+    block_tokens = config.max_tokens * (2 if high else 1)
     duplicates = Duplicates.of(snapshot, tree, around)
     return SuggestionPlan(
         multiline=multiline,
         enclosed=enclosed,
-        max_tokens=(config.max_tokens * (2 if high else 1)) if multiline or enclosed else config.max_tokens_single_line,
+        max_tokens=block_tokens if multiline or enclosed else config.max_tokens_single_line,
+        further_tokens=block_tokens if allowed and not (multiline or enclosed or verbatim) else 0,
         around=around,
         floor=lexical_rules.indent_width(opener) + 1 if opens else lexical_rules.indent_width(around.line),
         opener=("bracket" if lexical_rules.ends_in_bracket(opener, around.rules) else "word") if opens else "",

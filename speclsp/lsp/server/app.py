@@ -25,7 +25,7 @@ from speclsp.lsp.next_edit import wire
 from speclsp.lsp.protocol.language_server import serve
 from speclsp.lsp.server import handlers
 from speclsp.lsp.server.completion_menu import OPTIONS, CompletionMenu
-from speclsp.lsp.server.custom_requests import DID_FOCUS, HERE, PAIRS, RETRY
+from speclsp.lsp.server.custom_requests import DID_FOCUS, HERE, PAIRS, RETRY, SUGGESTION_GREW, grown_params
 from speclsp.lsp.server.explain import EXPLAIN, ExplainRecorder
 from speclsp.lsp.server.handlers import App
 from speclsp.lsp.server.progress_bar import ProgressBar
@@ -70,7 +70,7 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
 COPILOT_SETTINGS: Mapping[str, object] = {  # next edits only: then no engine runs and nothing is indexed
     "completion.enabled": False,
     "context.index_workspace": False,
-    "nextEdit.enabled": True,
+    "next_edit.enabled": True,
 }
 
 log = logging.getLogger("speclsp.server")
@@ -147,6 +147,8 @@ async def start(app: App) -> None:
         server.ignore_files,
     )
     server.session.pipeline.client_outdents = server.client_outdents
+    if server.client_follows_growth:
+        server.session.on_grown = lambda request: server.protocol.notify(SUGGESTION_GREW, grown_params(request))
     server.publish_status()
     follow_recent_edits(app)
     app.index = IndexSupervisor(server.workspace_documents, lambda: server.is_remote)
@@ -160,7 +162,7 @@ async def start(app: App) -> None:
 
 def config_changed(app: App, config: Config, old: Config) -> None:
     """Apply new settings to the parts."""
-    recorded, recorded_before = ((of.context.sources, of.nextEdit) for of in (config, old))
+    recorded, recorded_before = ((of.context.sources, of.next_edit) for of in (config, old))
     if app.server.session is not None and recorded != recorded_before:
         follow_recent_edits(app)
     if app.index is not None:
@@ -204,7 +206,7 @@ def next_edits_of(app: App) -> NextEdits:
 
 
 def follow_recent_edits(app: App) -> None:
-    """Record recent edits while `context.sources` names "edit", and for the next edit while `nextEdit.enabled` is on.
+    """Record recent edits while `context.sources` names "edit", and for the next edit while `next_edit.enabled` is on.
 
     Each has its own records. A change of either setting drops the earlier ones.
     """
@@ -220,7 +222,7 @@ def follow_recent_edits(app: App) -> None:
         return RecentActivity(lambda uri: bool(documents.hidden_reason(uri)), path)
 
     app.recent_activity = record() if EDIT in server.config.context.sources else None
-    app.next_activity = record() if server.config.nextEdit.enabled else None
+    app.next_activity = record() if server.config.next_edit.enabled else None
     followers = [activity.edited for activity in (app.recent_activity, app.next_activity) if activity is not None]
 
     def follow(document: Document, first: int, removed: Sequence[str], inserted_lines: int) -> None:

@@ -1,10 +1,10 @@
-"""Messages beside LSP: speclsp/here, speclsp/pairs, speclsp/retry for menus, and speclsp/didFocus."""
+"""Messages beside LSP: speclsp/here, speclsp/pairs, speclsp/retry for menus, didFocus and suggestionGrew."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from speclsp.config import Config
 from speclsp.errors import InputError
@@ -13,8 +13,13 @@ from speclsp.lsp.reasons import DISABLED, NOT_OPEN, meaning
 from speclsp.lsp.server.request_context import WorkspaceDocuments
 from speclsp.lsp.visibility.eligibility import why_not
 
+if TYPE_CHECKING:
+    from speclsp.lsp.completion.job import CompletionRequest
+
 HERE, PAIRS, RETRY = "speclsp/here", "speclsp/pairs", "speclsp/retry"
 DID_FOCUS = "speclsp/didFocus"
+SUGGESTION_GREW = "speclsp/suggestionGrew"
+OUTDENT, GROWTH = "outdent", "suggestionGrew"  # abilities of a client
 GIVEN_UP = ("error", "stopped")  # states that only a retry by the user ends, or another process's engine
 
 
@@ -35,12 +40,22 @@ async def here(documents: WorkspaceDocuments, params: Any) -> dict[str, object]:
     return {"on": not reason, "reason": reason, "message": message}
 
 
-def client_outdents(initialize: Mapping[str, Any]) -> bool:
-    """True if the client announces `capabilities.experimental.speclsp.outdent`."""
+def client_supports(ability: str, initialize: Mapping[str, Any]) -> bool:
+    """True if the client announces `capabilities.experimental.speclsp.<ability>`."""
     try:
-        return initialize["capabilities"]["experimental"]["speclsp"]["outdent"] is True
+        return initialize["capabilities"]["experimental"]["speclsp"][ability] is True
     except (LookupError, TypeError):
         return False
+
+
+def grown_params(request: CompletionRequest) -> dict[str, object]:
+    """The params of speclsp/suggestionGrew: the request whose answer has more lines now."""
+    line, character = request.position
+    snapshot = request.input.snapshot
+    return {
+        "textDocument": {"uri": snapshot.uri, "version": snapshot.version},
+        "position": {"line": line, "character": character},
+    }
 
 
 def focused_position(params: Any) -> tuple[str, Mapping[str, int]] | None:

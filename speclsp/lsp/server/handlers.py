@@ -52,7 +52,7 @@ class App:
     index: IndexSupervisor | None = None  # created with the session
     recent_activity: RecentActivity | None = None  # only while `context.sources` names "edit"
     next_edits: NextEdits | None = None  # created after the session
-    next_activity: RecentActivity | None = None  # its recent edits, only while `nextEdit.enabled` is on
+    next_activity: RecentActivity | None = None  # its recent edits, only while `next_edit.enabled` is on
 
     @property
     def documents(self) -> WorkspaceDocuments:
@@ -70,7 +70,8 @@ def initialize(app: App, params: types.InitializeParams) -> None:
     if options is not None:
         server.apply_settings(AT_START, options)
     server.client_name = str(client.get("name") or "") if isinstance(client, Mapping) else ""
-    server.client_outdents = custom_requests.client_outdents(raw)
+    server.client_outdents = custom_requests.client_supports(custom_requests.OUTDENT, raw)
+    server.client_follows_growth = custom_requests.client_supports(custom_requests.GROWTH, raw)
     server.client_has_folders = bool(params.workspace_folders)
     app.menu.announce(raw)
     if server.protocol.utf16_only or speaks_copilot(options):
@@ -333,7 +334,7 @@ async def next_edit_offer(app: App, method: str, params: Any) -> tuple[Document 
     document, next_edits = server.documents.get(request.uri), app.next_edits
     if next_edits is None:
         return document, 0, None
-    if document is None or not server.config.nextEdit.enabled:
+    if document is None or not server.config.next_edit.enabled:
         reason = NOT_OPEN if document is None else NEXT_EDIT_OFF
         next_edits.refuse(request.uri, request.position["line"], reason)
         return document, 0, None

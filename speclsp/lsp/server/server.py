@@ -64,6 +64,7 @@ class CompletionServer(SpecLanguageServer):
         self.client_name = ""
         self.log_path: Path | None = None  # None: it writes no log
         self.client_outdents = False  # capability experimental.speclsp.outdent
+        self.client_follows_growth = False  # capability experimental.speclsp.suggestionGrew
         self.client_has_folders = False  # the client supports workspace folders, even if there is none now
         self.last_reason = ""  # why the last request showed nothing
 
@@ -222,7 +223,7 @@ class CompletionServer(SpecLanguageServer):
             "last_reason_meaning": meaning(self.last_reason),
             "trigger": self.config.completion.trigger,
             "show_latency": self.config.completion.show_latency,
-            "next_edit": self.config.nextEdit.enabled,
+            "next_edit": self.config.next_edit.enabled,
             "problems": self._all_problems(),
             "log": str(self.log_path or ""),
         }

@@ -174,7 +174,7 @@ def test_in_insert_mode_the_edit_waits_for_a_pause_and_is_applied_there(seat):
 
 
 def test_a_server_with_next_edits_off_is_never_asked_and_tab_stays_tab(seat):
-    seat.lua("require('speclsp.client').configure({ nextEdit = { enabled = false } })")
+    seat.lua("require('speclsp.client').configure({ next_edit = { enabled = false } })")
     seat.wire.wait(lambda wire: wire.status.get("next_edit") is False, "the setting")
     seat.until("require('speclsp').status().next_edit == false", "the plugin to know")
     requests = len(seat.wire.sent("speclsp/nextEdit"))
@@ -182,7 +182,7 @@ def test_a_server_with_next_edits_off_is_never_asked_and_tab_stays_tab(seat):
     seat.keys("gg<Tab><Tab>")
     seat.lua("vim.wait(300)")
     assert len(seat.wire.sent("speclsp/nextEdit")) == requests and seat.screen.edit == []
-    seat.lua("require('speclsp.client').configure({ nextEdit = { enabled = true } })")
+    seat.lua("require('speclsp.client').configure({ next_edit = { enabled = true } })")
     seat.wire.wait(lambda wire: wire.status.get("next_edit"), "the setting to be back")
 
 

@@ -289,4 +289,37 @@ specs["an expression mapping of the user may call accept and fall back by itself
   n:has({ "ghost" })
 end
 
+specs["the server hears that lines with less indentation can be drawn, except by Neovim's own interface"] = function(n)
+  n:open()
+  local capabilities = n:lua('return fake.asked("initialize")[1].capabilities')
+  equal(capabilities.experimental, { speclsp = { outdent = true } })
+  equal(type(capabilities.textDocument), "table")
+  n:lua('require("speclsp.options").now.ui = "builtin"')
+  equal(
+    n:lua([[
+      local params = { capabilities = {} }
+      require("speclsp.client").config().before_init(params)
+      return params.capabilities.experimental == nil
+    ]]),
+    true
+  )
+end
+
+specs["a line with less indentation is accepted whole or by word, as one undo step"] = function(n)
+  local items = [[
+    fake.items = { { insertText = "    elif more():", range = { start = { line = 2, character = 0 }, ["end"] = { line = 2, character = 8 } } } }
+  ]]
+  n:open({ "    if ready():", "        go()", "        " })
+  n:lua(items)
+  for key, line in pairs({ ["<Tab>"] = "    elif more():", ["<M-Right>"] = "    elif" }) do
+    n:type("GA")
+    n:sees("    elif more():")
+    n:type(key)
+    n:has({ "    if ready():", "        go()", line })
+    equal(n:cursor(), { 3, #line })
+    n:type("<Esc>u")
+    n:has({ "    if ready():", "        go()", "        " })
+  end
+end
+
 return specs

@@ -65,4 +65,10 @@ specs["with the plugin drawing, the built-in client leaves our server alone and 
   )
 end
 
+specs["the built-in interface does not announce that it follows growth: it would hide the suggestion"] = function(n)
+  n:open({ "" }, { ui = "builtin" })
+  local ours = n:lua("return fake.asked('initialize')[1].capabilities.experimental or false")
+  assert(not ours, vim.inspect(ours))
+end
+
 return specs

@@ -162,6 +162,16 @@ function fake.status(status)
   fake.dispatchers.notification("speclsp/status", status)
 end
 
+--- Reports that further lines have joined the suggestion of a request.
+---@param request? table the params of a request; default: the newest
+function fake.grew(request)
+  request = request or fake.requests[#fake.requests]
+  fake.dispatchers.notification("speclsp/suggestionGrew", {
+    textDocument = request.textDocument,
+    position = request.position,
+  })
+end
+
 --- Starts it for the current buffer, with the plugin's own configuration.
 function fake.start()
   local config = require("speclsp.client").config()

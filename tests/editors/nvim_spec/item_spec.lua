@@ -45,6 +45,24 @@ specs["accepting the rest after any typed prefix gives the line the server meant
   end
 end
 
+specs["a line with less indentation fits the deeper line, and the typed beginning of its code"] = function()
+  local cases = {
+    { "        ", "    else:", "    ", "else:" },
+    { "        el", "    else:", "    ", "se:" },
+    { "\t\t", "\t}", "\t", "}" },
+    { "    ", "end", "", "end" },
+  }
+  for _, case in ipairs(cases) do
+    local line, text, blanks, add = unpack(case)
+    local rest = item.rest(over(line, text, 0, #line, #line), line, 0, #line)
+    local present = #line:match("^%s*")
+    equal({ rest.add, rest.outdent }, { add, { bytes = present, blanks = blanks } })
+    equal(rest.outdent.blanks .. line:sub(present + 1) .. rest.add, text)
+  end
+  equal(item.rest(over("        el", "    else:", 0, 10, 10), "        ex", 0, 10), nil)
+  equal(item.rest(over("    ", "        x", 0, 4, 4), "    ", 0, 4).outdent, nil)
+end
+
 specs["a suggestion does not fit once another letter was typed, or the line was changed around it"] = function()
   local suggestion = over("x = ", "foo()", 4, 4, 4)
   assert(item.rest(suggestion, "x = fo", 0, 6))

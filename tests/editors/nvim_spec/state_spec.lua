@@ -245,18 +245,127 @@ specs["health reports the state, the model and the device"] = function(n)
   )
 end
 
+--- The rows of the floating window; nil without one.
+local FLOAT = [[(function()
+  for _, window in ipairs(vim.api.nvim_list_wins()) do
+    if vim.api.nvim_win_get_config(window).relative ~= "" then
+      return vim.api.nvim_buf_get_lines(vim.api.nvim_win_get_buf(window), 0, -1, false)
+    end
+  end
+end)()]]
+
 specs[":Speclsp explain shows the server's text, and reports a server without it"] = function(n)
   n:open()
   n:lua([[
-    echoed = {}
-    vim.api.nvim_echo = function(chunks) echoed[#echoed + 1] = chunks end
     fake.explanation = { asked = true, text = "suggested: 7 characters\n  at  a.py, line 1" }
     vim.cmd.Speclsp("explain")
   ]])
-  n:wait("#echoed > 0", "the explanation")
-  equal(n:lua("return echoed[1]"), { { "suggested: 7 characters", "Title" }, { "\n  at  a.py, line 1" } })
+  equal(n:wait(FLOAT, "the explanation"), { "suggested: 7 characters", "  at  a.py, line 1" })
+  n:type("q")
+  n:wait("not " .. FLOAT, "the window to be closed")
   n:lua([[fake.explanation = nil vim.cmd.Speclsp("explain")]])
   notified(n, "does not know how to explain")
+end
+
+specs[":Speclsp shows a status of any length without a prompt for <Enter>, and q, <Esc> or leaving closes it"] = function(n)
+  n:open({ "one" })
+  n:lua("fake.status({ pair_reason = 'the reason', message = ('long '):rep(60), problems = { 'one', 'two', 'three' } })")
+  for _, way in ipairs({ "q", "<Esc>", "<C-w>w" }) do
+    n:type(":Speclsp<CR>")
+    local rows = n:wait(FLOAT, "the status")
+    assert(vim.tbl_contains(rows, "model       small"), vim.inspect(rows))
+    assert(not table.concat(rows, "\n"):find("the reason", 1, true), "the reason for the model is in setup and doctor")
+    equal(n:lua("return vim.api.nvim_get_mode()"), { mode = "n", blocking = false })
+    n:type(way)
+    n:wait("not " .. FLOAT, "the window to be closed by " .. way)
+    equal(n:lines(), { "one" })
+  end
+end
+
+specs["a status that arrives in insert mode leaves the cursor where it is"] = function(n)
+  n:open({ "" })
+  n:type("i")
+  n:lua("vim.cmd.Speclsp()")
+  n:wait(FLOAT, "the status")
+  n:type("x")
+  n:has({ "x" })
+  n:wait("not " .. FLOAT, "the window to be closed")
+end
+
+--- Work that the plugin does later in its modules: the keys and calls that schedule all of it.
+local function use_everything(n)
+  n:lua("fake.items, fake.edit = { 'ghost' }, { text = 'new', range = { 0, 0, 0, 3 } }")
+  n:open({ "one", "two" }, { debounce_ms = 1 })
+  n:lua("fake.status({ state = 'ready', next_edit = true })")
+  for _, keys in ipairs({ "ofour", "<Tab>", "<Esc>x", "<Tab>", ":Speclsp<CR>", "<Esc>" }) do
+    pcall(n.type, n, keys)
+  end
+  n:lua([[
+    fake.explanation = { text = "text" }
+    for _, words in ipairs({ { "explain" }, { "model" }, { "retry" }, { "trigger" }, { "snooze", "1" } }) do
+      vim.cmd.Speclsp({ args = words })
+    end
+  ]])
+  n:wait("vim.uv.hrtime() > " .. n:lua("return vim.uv.hrtime()") + 200e6, "timers")
+  n:settle()
+end
+
+local WIPE_BEFORE = [[
+  local wanted = ...
+  callbacks = 0
+  vim.ui.select = function() end
+  local function ours(callback)
+    return debug.getinfo(callback, "S").source:find("lua/speclsp/", 1, true) ~= nil
+  end
+  local function wiping(callback)
+    if not ours(callback) then
+      return callback
+    end
+    return function(...)
+      callbacks = callbacks + 1
+      if callbacks == wanted then
+        vim.cmd("silent! %bwipeout!")
+      end
+      return callback(...)
+    end
+  end
+  local schedule, wrap, defer = vim.schedule, vim.schedule_wrap, vim.defer_fn
+  vim.schedule = function(callback) schedule(wiping(callback)) end
+  vim.schedule_wrap = function(callback) return wrap(wiping(callback)) end
+  vim.defer_fn = function(callback, ms) return defer(wiping(callback), ms) end
+  local start = fake.cmd
+  fake.cmd = function(dispatchers)
+    local client = start(dispatchers)
+    local request = client.request
+    client.request = function(method, params, callback, replied)
+      return request(method, params, function(...)
+        callbacks = callbacks + 1
+        if callbacks == wanted and method ~= "initialize" then
+          vim.cmd("silent! %bwipeout!")
+        end
+        callback(...)
+      end, replied)
+    end
+    return client
+  end
+]]
+
+specs["no callback or answer that comes after its buffer was wiped raises an error"] = function()
+  local child = require("child")
+  local here = vim.fs.dirname(vim.fs.normalize(debug.getinfo(1, "S").source:sub(2)))
+  local count, wanted = 1, 0
+  while wanted <= count do -- 0 wipes nothing, and counts
+    local n = child.start(here)
+    n:lua(WIPE_BEFORE, wanted)
+    local ok, problem = pcall(use_everything, n)
+    assert(ok, ("wiped before callback %d: %s"):format(wanted, problem))
+    local messages = n:lua("return vim.fn.execute('messages')")
+    count = wanted == 0 and n:lua("return callbacks") or count
+    n:stop()
+    assert(not messages:find("stack traceback", 1, true), ("wiped before callback %d: %s"):format(wanted, messages))
+    wanted = wanted + 1
+  end
+  assert(count > 10, "callbacks: " .. count)
 end
 
 return specs

@@ -212,4 +212,64 @@ specs["a debounce waits for the next key"] = function(n)
   equal(column(n), 3)
 end
 
+--- Shows "one" at the end of "a", and makes the server know a second line of it.
+local function shown_one(n)
+  n:open()
+  n:lua("fake.items = { 'one' }")
+  n:type("ia")
+  n:sees("one")
+  n:lua("fake.items = { 'one\\n    two' }")
+  return n:lua("return #fake.requests")
+end
+
+specs["the own interface announces that it follows growth"] = function(n)
+  n:open()
+  equal(n:lua("return fake.asked('initialize')[1].capabilities.experimental.speclsp"), { suggestionGrew = true })
+end
+
+specs["a suggestion that has grown is requested again and stays on the screen until the answer"] = function(n)
+  local requests = shown_one(n)
+  n:lua("fake.hold = true; fake.grew()")
+  n:wait(("#fake.requests == %d"):format(requests + 1), "the repeated request")
+  equal(n:lua("return vim.deep_equal(fake.requests[#fake.requests], fake.requests[#fake.requests - 1])"), true)
+  n:sees("one")
+  n:lua("fake.answer()")
+  n:sees("one\n    two")
+  n:type("<Tab>")
+  n:has({ "aone", "    two" })
+end
+
+specs["an accept before the grown answer takes what is shown, and the answer is not shown any more"] = function(n)
+  shown_one(n)
+  n:lua("fake.hold = true; fake.grew()")
+  n:sees("one")
+  n:type("<Tab>")
+  n:has({ "aone" })
+  n:lua("fake.items = {}; fake.answer()")
+  n:settle()
+  n:sees("")
+  n:has({ "aone" })
+end
+
+for name, case in pairs({
+  ["was dismissed"] = { keys = "<C-]>" },
+  ["was typed away from"] = { keys = "x" },
+  ["is of an older version"] = { change = "request.textDocument.version = request.textDocument.version - 1" },
+  ["is at another position"] = { change = "request.position.character = 0" },
+  ["is in another document"] = { change = "request.textDocument.uri = 'file:///other.py'" },
+  ["was hidden by the end of insert mode"] = { keys = "<Esc>" },
+}) do
+  specs["nothing is requested again where the suggestion that has grown " .. name] = function(n)
+    shown_one(n)
+    n:lua("before = vim.deepcopy(fake.requests[#fake.requests])")
+    if case.keys then
+      n:type(case.keys)
+    end
+    local requests = n:lua("return #fake.requests")
+    n:lua("local request = before\n" .. (case.change or "") .. "\nfake.grew(request)")
+    n:settle()
+    equal(n:lua("return #fake.requests"), requests)
+  end
+end
+
 return specs

@@ -41,3 +41,17 @@ def test_closers_are_drawn_after_the_suggestion_and_stay_after_accepting(window:
     window.press("Tab")
     window.sees(lambda screen: not screen.ghost and same(screen.document, accepted), "the accepted text")
     window.put_away()
+
+
+@pytest.mark.parametrize(("typed", "text"), [("        ", "    else:"), ("        el", "    else:"), ("        ", "}")])
+def test_a_line_with_less_indentation_is_shown_and_accepted(window: Window, typed: str, text: str) -> None:
+    item = {"text": text, "left": typed}
+    (window.server.root / "items.json").write_text(json.dumps({typed + item_server.CURSOR: item}))
+    window.show("outdent.txt", typed[:-1])
+    window.press("End")
+    window.page.keyboard.insert_text(typed[-1])
+    window.sees(lambda screen: bool(screen.ghost), "the suggestion")
+    window.shot(f"outdent-{text.strip(' :')}-{typed.strip() or 'blank'}")
+    window.press("Tab")
+    window.sees(lambda screen: not screen.ghost and same(screen.document, lines(text)), "the accepted line")
+    window.put_away()

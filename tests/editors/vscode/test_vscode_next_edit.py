@@ -287,7 +287,7 @@ def test_nothing_is_requested_for_a_paste_a_selection_several_cursors_or_when_of
     window.press("Escape")
     assert len(requests(window)) == before
     window.server.settings(
-        window.server.ours | {"speclsp.completion.enabled": False, "speclsp.nextEdit.enabled": False}
+        window.server.ours | {"speclsp.completion.enabled": False, "speclsp.next_edit.enabled": False}
     )
     until(lambda: window.wire.told("speclsp/status")[-1]["next_edit"] is False, "the server has the setting")
     window.type("y")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,9 @@ from hypothesis import strategies as st
 from promises import Measured
 from scipy import stats
 
-from speclsp.engine.decoding.accept import Sampler, Sampling, agree, noise, noise_rows, warp
+from speclsp.engine.api import LEAST_TEMPERATURE
+from speclsp.engine.decoding.accept import Sampler, Sampling, agree, noise, noise_rows, reject, warp
+from speclsp.errors import InvalidLogits
 
 VOCAB = 12
 DRAWS, SOAK_DRAWS = 50_000, 200_000
@@ -142,3 +146,101 @@ def test_top_k_and_top_p_leave_the_most_likely_tokens_and_they_sum_to_one():
     assert torch.allclose(warp(logits, Sampling(temperature=1.0, top_p=0.6)), two)
     assert torch.allclose(warp(logits, Sampling(temperature=1.0, top_p=1e-9)), torch.tensor([[1.0, 0.0, 0.0, 0.0]]))
     assert torch.allclose(warp(logits, Sampling(temperature=1.0)), torch.tensor([[0.5, 0.3, 0.15, 0.05]]))
+
+
+# Extreme parameters and broken logits
+
+METHODS = ("coupled", "rejection")
+LARGEST = 2.0**127  # of float32's order
+POSITIVE = st.floats(0.0, 1.0, exclude_min=True)  # denormal numbers too
+
+
+def rows(count: int) -> st.SearchStrategy[torch.Tensor]:
+    """[count, VOCAB] logits of any size, some of them excluded, with one finite maximum in each row at least."""
+    row = st.lists(st.floats(-LARGEST, LARGEST, width=32) | st.just(-math.inf), min_size=VOCAB - 1, max_size=VOCAB - 1)
+    last = st.floats(-LARGEST, LARGEST, width=32)
+    return st.lists(st.builds(lambda some, one: [*some, one], row, last), min_size=count, max_size=count).map(
+        torch.tensor
+    )
+
+
+@given(
+    logits=rows(3),
+    temperature=st.floats(0.0, LEAST_TEMPERATURE, exclude_max=True),
+    top_p=POSITIVE,
+    method=st.sampled_from(METHODS),
+    drafted=st.lists(st.integers(0, VOCAB - 1), min_size=2, max_size=2),
+)
+def test_a_temperature_below_the_least_is_greedy(
+    logits: torch.Tensor, temperature: float, top_p: float, method: str, drafted: list[int]
+):
+    sampler, greedy = Sampler(Sampling(temperature=temperature, top_p=top_p, method=method)), Sampler(Sampling())
+    assert sampler.choose(logits, 0) == greedy.choose(logits, 0) == logits.argmax(dim=-1).tolist()
+    assert sampler.accept(drafted, logits, 0) == greedy.accept(drafted, logits, 0)
+    assert sampler.draft(logits[0], 0) == (greedy.choose(logits[:1], 0)[0], None)
+
+
+@given(
+    logits=rows(2),
+    temperature=st.floats(LEAST_TEMPERATURE, 100),
+    top_p=POSITIVE,
+    top_k=st.integers(0, 2**31),
+    method=st.sampled_from(METHODS),
+    seed=st.integers(0, 2**65),
+)
+def test_any_other_parameters_give_a_distribution_and_a_token_of_it(
+    logits: torch.Tensor, temperature: float, top_p: float, top_k: int, method: str, seed: int
+):
+    sampling = Sampling(temperature=temperature, top_p=top_p, top_k=top_k, method=method, seed=seed)
+    p = warp(logits, sampling)
+    assert p.sum(dim=-1).tolist() == pytest.approx([1, 1])
+    assert p.gather(1, logits.argmax(dim=-1, keepdim=True))[:, 0].tolist() == p.amax(dim=-1).tolist()
+    for row, token in enumerate(Sampler(sampling).choose(logits, 0)):
+        assert p[row, token] > 0
+    n, token = Sampler(sampling).accept([VOCAB - 1], logits, 0)
+    assert p[n, token] > 0
+
+
+def test_a_certain_token_is_drawn_whatever_the_noise():
+    """For seed 0 and position 292, the noise of token 17997 comes from the hash's highest value."""
+    logits = torch.full((1, 20_000), -math.inf)
+    logits[0, 17_997] = 0.0
+    assert noise(0, 292, 20_000).isfinite().all()
+    assert Sampler(Sampling(temperature=1.0)).choose(logits, 292) == [17_997]
+
+
+def test_a_rejected_token_is_drawn_again_if_rounding_leaves_no_other():
+    p = torch.tensor([[0.5, 0.0], [1.0, 0.0]])  # 0.5: as if rounding had taken half of the only token's probability
+    for q in (None, torch.tensor([[1.0, 0.0]])):
+        for seed in range(20):
+            n, token = reject([0], p, q, torch.Generator().manual_seed(seed), lambda row: None)
+            assert (n, token) in ((0, 0), (1, 0))
+
+
+BROKEN = {"NaN": {3: math.nan}, "infinity": {3: math.inf}, "no token": dict.fromkeys(range(VOCAB), -math.inf)}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("sampling", [Sampling(), *(Sampling(temperature=1.0, method=method) for method in METHODS)])
+def test_no_token_is_chosen_from_broken_logits(sampling: Sampling, kind: str):
+    logits = torch.stack([peaked(i) for i in range(3)])
+    for token, value in BROKEN[kind].items():
+        logits[1, token] = value
+    sampler, highest = Sampler(sampling), r"the highest logit for token 41 is (nan|inf|-inf), so no token was chosen"
+    with pytest.raises(InvalidLogits, match=highest):
+        sampler.choose(logits, 40)
+    with pytest.raises(InvalidLogits, match=highest):
+        sampler.draft(logits[1], 41)
+    first = Sampler(sampling).choose(logits[:1], 40)[0]
+    always = torch.full((2, VOCAB), 1e-9)  # q: every guess that is possible is accepted
+    with pytest.raises(InvalidLogits, match=highest):
+        Sampler(sampling).accept([first, first], logits, 40, always)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), *(Sampling(temperature=1.0, method=method) for method in METHODS)])
+def test_broken_logits_after_a_rejected_guess_are_never_read(sampling: Sampling):
+    logits = torch.stack([peaked(0), torch.full((VOCAB,), math.nan)])
+    logits[0, 5] = -math.inf
+    n, token = Sampler(sampling).accept([5], logits, 40)
+    assert (n, token) == (0, token)
+    assert token != 5

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.counting_lm import VOCAB, CountingLM, Script
 
 from speclsp.engine.decoding.accept import Sampler, Sampling
+from speclsp.engine.decoding.drafters import ModelDrafter
 from speclsp.engine.decoding.generate import Limits, Observer, PrefillStats, Round, generate
 from speclsp.engine.decoding.policy import FixedPolicy
+from speclsp.errors import InvalidLogits
 
 
 def counting(ids: list[int], k: int) -> list[int]:
@@ -140,6 +143,44 @@ def test_a_deadline_returns_the_tokens_accepted_by_then():
     assert len(rounds) == 1
     assert rounds[0].tokens == [2]
     assert rounds[0].stop == "deadline"
+
+
+class BrokenLM(CountingLM):
+    """A model whose logits become NaN after `after` tokens."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.after = after
+
+    def forward(self, new: Sequence[int]) -> torch.Tensor:
+        logits = super().forward(new)
+        logits[max(0, self.after - (len(self.ids) - len(new))) :, 7] = torch.nan
+        return logits
+
+
+SAMPLINGS = [Sampling(), Sampling(temperature=0.5), Sampling(temperature=0.5, method="rejection")]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("after", range(4))
+def test_a_draft_model_that_computes_nan_costs_rounds_and_never_the_completion(sampling: Sampling, after: int):
+    steps = generate(
+        CountingLM(), [ModelDrafter(BrokenLM(after), p_min=0.0)], FixedPolicy(3), [1], Limits(max_tokens=9),
+        Sampler(sampling), threading.Event(),
+    )  # fmt: skip
+    tokens = sum(tokens_of(list(steps)), [])
+    assert len(tokens) == 9
+    if sampling.greedy:
+        assert tokens == list(range(2, 11))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_target_that_computes_nan_ends_the_completion_before_that_token(sampling: Sampling):
+    steps = generate(
+        BrokenLM(3), [Script(counting)], FixedPolicy(4), [1], Limits(max_tokens=9), Sampler(sampling), threading.Event()
+    )
+    with pytest.raises(InvalidLogits, match="logit for token 4 is nan"):
+        list(steps)
 
 
 class Spell:

@@ -1,9 +1,11 @@
-"""Log-probabilities of each round's tokens cost almost nothing and change no token."""
+"""Figures about the tokens change no token, and none comes from logits that are no numbers."""
 
 from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -19,6 +21,8 @@ from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.fused_round import FusedRound
 from speclsp.engine.http import llamacpp_api
 from speclsp.engine.loading import checkpoint, loading
+from speclsp.engine.model.int8.native import NativeDecoder
+from speclsp.errors import InvalidLogits
 from speclsp.weights import cards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -59,7 +63,97 @@ def logprobs_of(reported: list[Piece]) -> list[float]:
     return [logprob for piece in reported for logprob in piece.logprobs]
 
 
-@pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "seed": 5}, {"ignore_eos": True, "heal": False}])
+OPTIONS = [{}, {"temperature": 0.9, "seed": 5}, {"ignore_eos": True, "heal": False}]
+
+
+@contextmanager
+def broken_weights(engine: CompletionEngine) -> Iterator[None]:
+    """The target's embedding is NaN for a while."""
+    decoder = engine.target_decoder
+    embedding = decoder._embedding if isinstance(decoder, NativeDecoder) else decoder.embedding
+    intact = embedding.clone()
+    with torch.inference_mode():
+        embedding.fill_(torch.nan)
+    try:
+        yield
+    finally:
+        with torch.inference_mode():
+            embedding.copy_(intact)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("figures", [{"logprobs": 0}, {"logprobs": 4}, {"branches": 3}, {"logprobs": 1, "branches": 2}])
+def test_no_figure_changes_the_answer_and_the_texts_of_the_tokens_join_to_it(
+    engine: CompletionEngine, options: dict[str, object], figures: dict[str, int]
+):
+    for line in ("        self._it", "    x = ", '    name = "é'):
+        request = replace(REQUEST, line_prefix=line, **options)
+        plain, reporting = (engine.complete(replace(request, **more), threading.Event()) for more in ({}, figures))
+        pieces_of_plain, pieces_of_reporting = list(plain), list(reporting)
+        assert reporting.prompt.heal == plain.prompt.heal
+        assert (reporting.result.tokens, reporting.result.text) == (plain.result.tokens, plain.result.text)
+        assert not any(piece.likely for piece in pieces_of_plain)
+        if "logprobs" in figures:
+            joined = [likely for piece in pieces_of_reporting for likely in piece.likely]
+            assert joined == reporting.result.likely
+            assert [likely.token for likely in joined] == reporting.result.tokens
+            assert "".join(likely.text for likely in joined) == reporting.result.text
+
+
+def test_alternatives_to_a_respelled_token_spell_the_typed_text_too(engine: CompletionEngine):
+    running = engine.complete(replace(REQUEST, logprobs=20), threading.Event())
+    list(running)
+    heal, vocabulary = running.prompt.heal, engine.prompter.vocabulary
+    for token, text, _ in running.result.likely[0].top:
+        spelled = vocabulary.bytes[token]
+        assert spelled.startswith(heal) or heal.startswith(spelled)
+        assert text == spelled[len(heal) :].decode(errors="ignore")
+
+
+def test_begin_tokens_are_reported_as_certain(engine: CompletionEngine):
+    first = engine.complete(REQUEST, threading.Event())
+    list(first)
+    running = engine.complete(replace(REQUEST, begin=tuple(first.result.tokens[:2]), logprobs=2), threading.Event())
+    list(running)
+    likely = running.result.likely
+    assert [(item.logprob, item.top) for item in likely[:2]] == [(0.0, ())] * 2
+    assert "".join(item.text for item in likely) == running.result.text == first.result.text
+
+
+@pytest.mark.parametrize("options", [*OPTIONS, {"temperature": 1.0, "sampling": "rejection"}])
+@pytest.mark.parametrize("drafting", [{"speculate": False}, {"gamma": 4, "sources": ("model",)}, {}])
+def test_nan_ends_the_request_and_the_next_one_is_answered_as_before(
+    engine: CompletionEngine, options: dict[str, object], drafting: dict[str, object]
+):
+    """Nothing that the broken weights computed is read again, not even times zero."""
+    request = replace(REQUEST, **options, **drafting)
+    good = tokens_of(pieces(engine, request))
+    with broken_weights(engine), pytest.raises(InvalidLogits, match="is nan, so no token was chosen"):
+        pieces(engine, replace(request, prefix=CODE + CODE))
+    assert engine.target_decoder.shared_prefix(engine.prompter.build(request).ids) == 0, "nothing of it stays cached"
+    again = tokens_of(pieces(engine, request))
+    assert again == good or options.get("sampling") == "rejection"
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_fused_round_with_nan_ends_the_request_too(monkeypatch: pytest.MonkeyPatch, options: dict[str, object]):
+    engine = load_fused()
+    request = replace(REQUEST, **{"ignore_eos": True} | options, gamma=4, sources=("model",))
+    running = engine.complete(request, threading.Event())
+    steps = iter(running)
+    while not running.result.drafted or len(running.result.tokens) < 3:  # past the healed word and the prompt's tail
+        next(steps)
+    done = len(running.prompt.ids) + len(running.result.tokens)
+    usual = engine.target_decoder.logits_of
+    monkeypatch.setattr(engine.target_decoder, "logits_of", lambda *args, **more: usual(*args, **more) * torch.nan)
+    with pytest.raises(InvalidLogits, match=f"logit for token {done} is nan"):
+        list(steps)
+    monkeypatch.undo()
+    assert engine.fused is not None
+    assert tokens_of(pieces(engine, request)) == tokens_of(pieces(engine, replace(request, speculate=False)))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
 def test_reporting_logprobs_changes_no_token_and_covers_every_token(
     engine: CompletionEngine, options: dict[str, object]
 ):

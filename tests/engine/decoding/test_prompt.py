@@ -6,6 +6,8 @@ import random
 import re
 import statistics
 import sysconfig
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -218,7 +220,7 @@ def test_any_choice_of_tokens_spells_a_healed_word_in_full(prompter: Prompter, w
 @given(text=st.text(max_size=60))
 def test_decoding_token_by_token_gives_the_encoded_text(prompter: Prompter, text: str):
     stream, ids = TextStream(prompter.vocabulary, b""), prompter.encode(text)
-    out = "".join(stream.push([token]) for token in ids) + stream.push([], final=True)
+    out = "".join(map(stream.push, ids))
     assert out == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -264,6 +266,64 @@ def test_neither_max_tokens_nor_typing_moves_the_cut(prompter: Prompter, order: 
         moved += len(built[0]) - common_prefix(built[0], ids) > 40
         built[0] = ids
     assert moved == 0
+
+
+FAR_TOO_LONG = "".join(f"value_{i} = {i}\n" for i in range(20_000))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(prefix=FAR_TOO_LONG),
+        Request(suffix=FAR_TOO_LONG),
+        Request(prefix=FAR_TOO_LONG, suffix=FAR_TOO_LONG),
+        Request(raw_prompt=FAR_TOO_LONG),
+        Request(raw_prompt=FILLED_IN.format(FAR_TOO_LONG, FAR_TOO_LONG)),
+    ],
+)
+def test_a_text_far_longer_than_the_context_still_fills_it_and_is_reported_as_truncated(
+    prompter: Prompter, request_: Request
+):
+    prompt = prompter.build(request_)
+    assert 512 - 2 * ANCHOR_TOKENS < len(prompt.ids) <= 512 - request_.max_tokens
+    assert prompt.truncated
+    assert prompt.left_out_tokens is None, "some of it was not even tokenized"
+    assert len(prompt.left_out) < 4 * len(FAR_TOO_LONG) // 20, "nor is it all kept to draft from"
+
+
+@pytest.mark.parametrize("field", ["prefix", "raw_prompt"])
+def test_typing_below_a_text_far_longer_than_the_context_keeps_its_prompt_cached(prompter: Prompter, field: str):
+    moved, built = 0, prompter.build(Request(**{field: FAR_TOO_LONG})).ids
+    for lines in range(1, 60):
+        ids = prompter.build(Request(**{field: FAR_TOO_LONG + "x = 1\n" * lines})).ids
+        moved += len(built) - common_prefix(built, ids) > 60
+        built = ids
+    assert moved <= 2, "360 characters and 240 tokens: one cut in characters and one in tokens may move"
+
+
+def test_what_did_not_fit_is_counted_and_reported(prompter: Prompter):
+    text = "value = 1\n" * 300
+    tokens = len(prompter.encode(text))
+    for request in (Request(prefix=text), Request(suffix=text), Request(raw_prompt=text, heal=False)):
+        prompt = prompter.build(request)
+        assert prompt.truncated
+        assert prompt.left_out_tokens == len(prompt.left_out) > 0
+        assert tokens <= len(prompt.ids) + len(prompt.left_out) <= tokens + 8, "markers, and a cut line"
+    fits = prompter.build(Request(prefix="a = 1\n", suffix="b = 2\n"))
+    assert (fits.truncated, fits.left_out_tokens) == (False, 0)
+    extra = tuple(Extra(filename="a.py", text="value = 1\n" * 30) for _ in range(9))
+    assert prompter.build(Request(prefix="a = 1\n", extra=extra)).truncated, "snippets did not fit"
+
+
+def test_other_threads_run_while_a_text_is_tokenized(prompter: Prompter):
+    """The threads that answer /health and hold the connections of editors. Otherwise one or two ticks would fit."""
+    tokenizing = threading.Thread(target=prompter.encode_once, args=(FAR_TOO_LONG * 4,))
+    ticks = 0
+    tokenizing.start()
+    while tokenizing.is_alive():
+        ticks += 1
+        time.sleep(0.001)
+    assert ticks > 10
 
 
 def test_the_upper_bound_of_a_prefix_sorts_after_all_its_extensions():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +14,10 @@ from hypothesis import strategies as st
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Extra, Piece, Request, Result, TokenLogprobs
 from speclsp.engine.http import json_fields, llamacpp_api, openai_api
-from speclsp.errors import InputError
+from speclsp.engine.http.responses import status_and_message
+from speclsp.errors import InputError, InvalidLogits
+from speclsp.lsp.backend.infill_codec import request_body
+from speclsp.lsp.backend.types import FimRequest
 
 CONFIG = Config()
 KNOWN = [
@@ -133,10 +138,34 @@ def test_a_client_without_a_limit_gets_half_of_the_context():
     assert {tokens(n) for n in (-1, 257, 4096)} == {128}
 
 
-def test_seed_minus_one_draws_a_seed_each_time():
-    seeds = {infill(seed=-1).seed for _ in range(8)}
-    assert len(seeds) > 1
-    assert min(seeds) >= 0
+@pytest.mark.parametrize(
+    "fields",
+    [{"seed": seed, "temperature": temperature} for seed in (-1, 2**32 - 1) for temperature in (0, 1)]
+    + [{"temperature": 1}, {"temperature": 1, "seed": None}, {"n": 2}],
+)
+def test_llama_cpps_random_seeds_and_sampling_without_one_draw_a_seed_for_each_request(fields: dict[str, Any]):
+    for parse in (infill, openai):
+        seeds = {parse(**{"prompt": "a"} | fields).seed for _ in range(8)}
+        assert len(seeds) > 1
+        assert 0 <= min(seeds) <= max(seeds) < 2**31
+
+
+@given(seed=st.integers(0, 2**64 - 1).filter(lambda seed: seed != 2**32 - 1), temperature=st.floats(0, 100))
+def test_a_seed_of_the_client_is_used_as_it_is(seed: int, temperature: float):
+    for parse in (infill, openai):
+        assert parse(prompt="a", seed=seed, temperature=temperature).seed == seed
+
+
+def test_the_answer_reports_the_drawn_seed_and_a_request_with_it_is_the_same_request():
+    ask = llamacpp_api.infill(b'{"prompt": "a", "temperature": 0.7, "n_predict": 5}', CONFIG)
+    settings = llamacpp_api.final_json(ask, 0, result("b"), "p", 0.0)["generation_settings"]
+    assert settings["seed"] == ask.request.seed
+    assert infill(**{"prompt": "a"} | settings) == ask.request
+
+
+def test_the_language_server_sends_a_seed_of_its_own_so_its_suggestions_do_not_change():
+    body = request_body(FimRequest(line_prefix="a", temperature=1.0))
+    assert infill(**body) == infill(**body)
 
 
 def test_a_negative_top_k_means_all_as_in_llama_cpp():
@@ -187,6 +216,53 @@ def test_any_body_is_parsed_or_refused_in_one_short_line(body: dict[str, Any]):
             assert all(request.stop)
 
 
+strings = st.text(st.sampled_from('\\\\",[{a'), max_size=8)  # what could be taken for structure
+nested = st.recursive(
+    st.integers() | strings, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(strings, inner, max_size=4)
+)
+
+
+def values_in(value: Any) -> tuple[int, int]:
+    """(values, and lists and objects that are empty)."""
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    counts = [values_in(item) for item in inner]
+    is_empty = isinstance(value, dict | list) and not inner
+    return 1 + sum(values for values, _ in counts), is_empty + sum(empty for _, empty in counts)
+
+
+@given(value=nested, most=st.integers(1, 40))
+def test_the_values_of_a_body_are_counted_without_parsing_it(value: Any, most: int):
+    """The root has no separator before it, and an empty list has one without a value after it."""
+    values, empty = values_in(value)
+    assert json_fields.has_more_values(json.dumps(value).encode(), most) == (values - 1 + empty > most)
+
+
+def test_a_body_of_too_many_values_is_refused_and_a_text_that_looks_like_them_is_not():
+    with pytest.raises(InputError, match="more than 100000 values"):
+        infill(stop=[0] * 100_001)
+    assert infill(prompt="[],{}," * 100_000).line_prefix
+
+
+@given(count=st.integers(0, 30))
+def test_only_the_last_snippets_that_can_fit_are_read(count: int):
+    """Each takes a token; the most relevant are last."""
+    config = Config(engine=EngineConfig(context_tokens=256))
+    extra = [{"text": str(number)} for number in range(240 + count)]
+    body = json.dumps({"prompt": "", "input_extra": extra}).encode()
+    request = llamacpp_api.infill(body, config).request
+    assert [item.text for item in request.extra] == [item["text"] for item in extra][-256:]
+
+
+def test_a_path_of_very_many_steps_names_no_field():
+    assert llamacpp_api.select_fields({"a": {"b": 1}}, ["a/b", "/" * 10**6, "a/b/c"]) == {"a/b": 1}
+
+
+def test_a_long_prompt_is_not_repeated_in_each_answer():
+    assert openai_api.completions(json.dumps({"prompt": "x" * 65_536, "echo": True}).encode(), CONFIG).echo
+    with pytest.raises(InputError, match="echo is true: expected false with a prompt of more than 65536 characters"):
+        openai(prompt="x" * 65_537, echo=True)
+
+
 @given(body=st.binary(max_size=40))
 def test_bytes_that_are_not_json_are_refused(body: bytes):
     try:
@@ -223,6 +299,12 @@ def test_unstreamed_text_comes_with_the_final_object():
     ask = llamacpp_api.infill(b'{"prompt": "", "stream": true}', CONFIG)
     assert llamacpp_api.final_json(ask, 0, result("abc"), "p", 0.0, "ab")["content"] == "c"
     assert llamacpp_api.final_json(ask, 0, result("abc"), "p", 0.0)["content"] == "abc"
+
+
+def test_a_line_end_that_was_streamed_already_counts_as_one_of_the_completion():
+    ask = llamacpp_api.infill(b'{"prompt": "", "stream": true}', CONFIG)
+    assert llamacpp_api.final_json(ask, 0, result("a\nb"), "p", 0.0, "a\nb")["has_new_line"] is True
+    assert llamacpp_api.final_json(ask, 0, result("ab"), "p", 0.0, "ab")["has_new_line"] is False
 
 
 def test_draft_only_results_are_marked_and_named():
@@ -269,11 +351,22 @@ def test_likely_tokens_have_llama_cpp_s_shape_in_pieces_and_wholes():
     assert llamacpp_api.piece_json(0, piece)["completion_probabilities"] == wanted
 
 
-def test_token_healing_is_off_where_log_probabilities_are_returned():
-    assert (infill(n_probs=3).logprobs, infill(n_probs=3).heal) == (3, False)
-    assert (infill(n_probs=0).logprobs, infill(n_probs=0).heal) == (None, True)
-    assert (openai(prompt="a", logprobs=0).logprobs, openai(prompt="a", logprobs=0).heal) == (0, False)
-    assert (openai(prompt="a").logprobs, openai(prompt="a").heal) == (None, True)
+def test_a_request_for_log_probabilities_is_the_same_request_otherwise():
+    assert infill(n_probs=3) == replace(infill(), logprobs=3)
+    assert infill(n_probs=0) == infill()
+    assert infill(n_probs=3, heal=False) == replace(infill(heal=False), logprobs=3)
+    assert openai(prompt="a", logprobs=0) == replace(openai(prompt="a"), logprobs=0)
+
+
+def test_an_answer_cut_to_a_block_has_the_log_probabilities_of_its_own_text():
+    ask = llamacpp_api.infill(b'{"prompt": "", "n_probs": 1, "n_indent": 2}', CONFIG)
+    texts = ["", "  a", "\n  b\n", "", "c", "d"]
+    likely = [TokenLogprobs(token=number, text=text, logprob=0.0) for number, text in enumerate(texts)]
+    answer = llamacpp_api.final_json(ask, 0, result("".join(texts), likely=likely), "p", 0.0)
+    reported = [(entry["id"], entry["token"]) for entry in answer["completion_probabilities"]]
+    assert (answer["content"], reported) == ("  a\n  b\n", [(0, ""), (1, "  a"), (2, "\n  b\n"), (3, "")])
+    within = llamacpp_api.within(likely, 5)
+    assert "".join(item.text for item in within) == "".join(texts)[:5]
 
 
 @pytest.mark.parametrize("name", json_fields.NEUTRAL)
@@ -289,7 +382,8 @@ def test_unsupported_options_are_accepted_only_with_their_neutral_value(name: st
 
 def test_min_p_and_typical_p_matter_only_with_a_temperature():
     assert infill(min_p=0.05) == infill()
-    assert infill(min_p=0, temperature=0.5) == infill(temperature=0.5)
+    assert infill(min_p=0.05, temperature=1e-40) == replace(infill(), temperature=1e-40), "which is greedy"
+    assert infill(min_p=0, temperature=0.5, seed=1) == infill(temperature=0.5, seed=1)
     with pytest.raises(InputError, match=r"min_p is 0\.05: expected 0"):
         infill(min_p=0.05, temperature=0.5)
 
@@ -355,7 +449,7 @@ def test_both_names_of_a_field_are_accepted_and_the_apis_own_wins():
 
 
 def test_best_of_is_accepted_up_to_n():
-    assert openai(prompt="a", n=2, best_of=2) == openai(prompt="a", n=2)
+    assert openai(prompt="a", n=2, best_of=2, seed=1) == openai(prompt="a", n=2, seed=1)
     with pytest.raises(InputError, match="best_of is 3: expected n"):
         openai(prompt="a", n=2, best_of=3)
 
@@ -366,6 +460,13 @@ def test_only_requested_fields_are_returned_and_unknown_ones_ignored():
         "timings/prompt_n": 3,
         "content": "x",
     }
+
+
+def test_an_answer_that_the_model_could_not_compute_is_the_servers_error_and_says_what_to_do():
+    code, message = status_and_message(InvalidLogits(7, math.nan))
+    assert (code, json_fields.error_json(code, message)["error"]["type"]) == (500, "server_error")
+    assert "logit for token 7 is nan" in message
+    assert "speclsp models verify" in message
 
 
 def test_any_text_can_be_sent():

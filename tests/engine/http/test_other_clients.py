@@ -21,11 +21,15 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.engine.engine_process import events
 from support.engine.tcp_engine import TcpEngine
 from support.waiting import wait_until
 
 from speclsp.lsp.backend.infill_codec import parse_piece, request_body, route
 from speclsp.lsp.backend.types import FimRequest
+from speclsp.weights import cards
 
 PEERS = Path(__file__).parent / "peers"
 EMPTY = "e3b0c442"  # first digits of sha256("")
@@ -77,9 +81,10 @@ RECORDED = recorded()
 
 
 def send(engine: TcpEngine, request: dict[str, Any]) -> httpx.Response:
-    """Sends the request exactly as recorded."""
+    """Sends the request exactly as recorded, the body in the bytes of JSON.stringify and serde_json."""
     headers = {name: value.replace("{token}", engine.token) for name, value in request["headers"].items()}
-    body = json.dumps(request["body"]).encode() if "body" in request else None
+    written = json.dumps(request["body"], ensure_ascii=False, separators=(",", ":")) if "body" in request else None
+    body = None if written is None else written.encode()
     with httpx.Client(base_url=engine.url, timeout=30) as client:
         client.headers.clear()
         return client.request(request["method"], request["path"], headers=headers, content=body)
@@ -170,6 +175,21 @@ def by_zed(request: dict[str, Any], reply: httpx.Response) -> None:
     assert answer["id"] and len(request["body"]["stop"]) <= 4
 
 
+def by_vscode(request: dict[str, Any], reply: httpx.Response) -> None:
+    """Reads lines that begin with `data: `. The first choice with a finish reason ends the completion."""
+    text, reason = "", None
+    for line in reply.text.split("\n"):
+        if line.strip() == "data: [DONE]" or not line.startswith("data: "):
+            assert line in ("", "data: [DONE]"), "VS Code skips any other line"
+            continue
+        event = json.loads(line.removeprefix("data: "))
+        assert "error" not in event
+        for choice in event["choices"]:
+            assert choice["index"] == 0 and reason is None
+            text, reason = text + (choice["text"] or ""), choice["finish_reason"]
+    assert (text, reason) == (expected_text(request), "stop")
+
+
 def by_continue(read: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any], httpx.Response], None]:
     """Reads lines that begin with `data:` up to [DONE]; each of them must be JSON."""
 
@@ -229,6 +249,12 @@ CHECKS: dict[tuple[str, str], Callable[[dict[str, Any], httpx.Response], None]] 
     ("twinny", "lmstudio provider"): by_twinny(choice),
     ("twinny", "no limit"): by_twinny(content),
     ("Zed", "open_ai_compatible_api"): by_zed,
+    ("VS Code", "one line"): by_vscode,
+    ("VS Code", "one line, Electron"): by_vscode,
+    ("VS Code", "several lines"): by_vscode,
+    ("VS Code", "after acceptance"): by_vscode,
+    ("VS Code", "next alternative"): by_vscode,
+    ("VS Code", "end of a file"): by_vscode,
 }
 
 
@@ -272,6 +298,27 @@ def test_a_filled_in_template_is_read_as_a_template_by_a_real_model(tiny: TcpEng
         assert "<|" not in reply.text
 
 
+@pytest.mark.parametrize("name", [name for client, name in CHECKS if client == "VS Code"])
+def test_vs_code_s_ghost_text_is_filled_in_by_a_real_model_before_its_suffix(tiny: TcpEngine, name: str):
+    """As /infill fills in the same text. A line is one line: VS Code sends its end as a stop."""
+    request = RECORDED["VS Code", name]
+    body = request["body"]
+    streamed = [json.loads(line[6:]) for line in send(tiny, request).text.split("\n") if line.startswith("data: {")]
+    text = "".join(choice["text"] for event in streamed for choice in event["choices"])
+    assert text and "<|" not in text
+    assert not any(stop in text for stop in body["stop"])
+    if not body["temperature"]:
+        same = tiny.post(
+            "/infill",
+            prompt=body["prompt"],
+            input_suffix=body["suffix"],
+            n_predict=body["max_tokens"],
+            stop=body["stop"],
+            top_k=40,
+        )
+        assert text == same.json()["content"]
+
+
 # ── the openai client ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -309,6 +356,25 @@ def test_the_openai_client_streams_several_completions_and_the_counts(client: op
     assert texts == {0: expected, 1: expected + ":2"}
     assert reasons == {0: "stop", 1: "stop"}
     assert (usage.prompt_tokens, usage.completion_tokens) == (3, 2 * len(expected) + 2)
+
+
+@pytest.mark.parametrize("temperature", [0, 0.9])
+@pytest.mark.parametrize("suffix", [None, "\n"])
+def test_n_completions_are_n_choices_and_the_first_is_the_one_that_a_single_request_gets(
+    tiny: TcpEngine, temperature: float, suffix: str | None
+):
+    request = {"prompt": CODE, "suffix": suffix, "max_tokens": 6, "temperature": temperature, "seed": 5}
+    single = tiny.post("/v1/completions", **request).json()["choices"]
+    choices = tiny.post("/v1/completions", **request, n=4).json()["choices"]
+    assert [choice["index"] for choice in choices] == [0, 1, 2, 3]
+    assert choices[0] == single[0]
+    assert len({choice["text"] for choice in choices}) > 1, "the others are drawn, each with a seed of its own"
+    lines = tiny.post("/v1/completions", **request, n=4, stream=True).text.split("\n")
+    streamed = dict.fromkeys(range(4), "")
+    for line in lines:
+        for choice in json.loads(line[6:])["choices"] if line.startswith("data: {") else ():
+            streamed[choice["index"]] += choice["text"]
+    assert list(streamed.values()) == [choice["text"] for choice in choices]
 
 
 def test_the_openai_client_stops_at_a_text_and_can_echo_the_prompt(client: openai.OpenAI):
@@ -374,6 +440,95 @@ def test_llama_cpp_s_n_probs_give_the_same_probabilities(tiny: TcpEngine):
         assert len(entry["top_logprobs"]) == 2
 
 
+# Fields that ask for figures or for another form of the answer, with values for each.
+FIGURES: dict[str, dict[str, list[Any]]] = {
+    "/completion": {
+        "n_probs": [1, 20],
+        "round_logprobs": [True],
+        "n_branches": [1, 8],
+        "stream": [True],
+        "response_fields": [["content", "completion_probabilities", "timings/prompt_n"]],
+        "timings_per_token": [True],
+        "return_tokens": [True],
+        "return_progress": [True],
+        "post_sampling_probs": [False],
+        "verbose": [True],
+        "cache_prompt": [False],
+    },
+    "/v1/completions": {
+        "logprobs": [0, 1, 20],
+        "stream": [True],
+        "stream_options": [{"include_usage": True}],
+        "echo": [True],
+        "user": ["me"],
+        "model": ["other"],
+        "verbose": [True],
+        "timings_per_token": [True],
+    },
+}
+FIGURES["/infill"] = FIGURES["/completion"]
+LINES = [CODE, "def add(a, b):\n    retu", "x = [1,", 'name = "é', ""]
+SETTINGS = [{}, {"temperature": 0.9, "seed": 7}, {"stop": ["\n"]}, {"ignore_eos": True}, {"temperature": 1e-9}]
+
+
+def text_and_tokens(reply: httpx.Response, prompt: str) -> tuple[str, str | None]:
+    """An answer's text without an echoed prompt, and the joined texts of the tokens it has figures for, if any."""
+    streamed = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
+    text, tokens = "", None
+    for part in streamed or [reply.json()]:
+        choices = part.get("choices", [part])
+        for choice in choices:
+            text += choice.get("text") or choice.get("content") or ""
+            likely = (choice.get("logprobs") or {}).get("tokens")
+            entries = choice.get("completion_probabilities")
+            likely = [entry["token"] for entry in entries] if entries is not None else likely
+            if likely is not None:
+                tokens = (tokens or "") + "".join(likely)
+    return text.removeprefix(prompt), tokens
+
+
+@pytest.mark.parametrize("path", FIGURES)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_no_request_for_figures_changes_the_text(tiny: TcpEngine, path: str, data: st.DataObject):
+    line, setting = data.draw(st.sampled_from(LINES)), data.draw(st.sampled_from(SETTINGS))
+    names = data.draw(st.lists(st.sampled_from(sorted(FIGURES[path])), min_size=1, max_size=4, unique=True))
+    figures = {name: data.draw(st.sampled_from(FIGURES[path][name])) for name in names}
+    if "logprobs" in figures:
+        figures.pop("echo", None)  # refused together
+    body = {"prompt": line, "max_tokens": 10} | setting
+    plain, _ = text_and_tokens(tiny.post(path, **body), "")
+    reply = tiny.post(path, **body, **figures)
+    assert reply.status_code == 200, reply.text
+    text, tokens = text_and_tokens(reply, line if figures.get("echo") else "")
+    assert text == plain
+    if "n_probs" in figures or "logprobs" in figures:
+        assert tokens == text
+
+
+def test_log_probabilities_are_finite_numbers_where_few_tokens_spell_the_typed_text(tiny: TcpEngine):
+    for path, name in (("/completion", "n_probs"), ("/v1/completions", "logprobs")):
+        answer = tiny.post(path, prompt="def add(a, b):\n    retu", max_tokens=3, **{name: 20}).text
+        assert not {"Infinity", "NaN"} & set(re.findall(r"\w+", answer))
+
+
+def test_sampling_without_a_seed_differs_from_request_to_request_and_its_seed_repeats_it(tiny: TcpEngine):
+    body = {"prompt": CODE, "n_predict": 12, "temperature": 1.5}
+    answers = [tiny.post("/completion", **body).json() for _ in range(6)]
+    assert len({answer["content"] for answer in answers}) > 1
+    for answer in answers:
+        again = tiny.post("/completion", **body, seed=answer["generation_settings"]["seed"]).json()
+        assert again["content"] == answer["content"]
+
+
+@pytest.mark.parametrize("sampling", ["coupled", "rejection"])
+def test_a_tiny_temperature_gives_the_greedy_text(tiny: TcpEngine, sampling: str):
+    greedy = tiny.post("/completion", prompt=CODE, n_predict=10).json()["content"]
+    for temperature in (1e-40, 1e-310, 9e-6):
+        body = {"prompt": CODE, "n_predict": 10, "temperature": temperature, "top_p": 1e-310, "sampling": sampling}
+        assert tiny.post("/completion", **body).json()["content"] == greedy
+
+
 @pytest.mark.parametrize(
     "request_",
     [
@@ -436,10 +591,51 @@ def test_props_and_slots_have_llama_cpp_s_shapes_and_contain_no_text(engine: Tcp
     props, slots = engine.http.get("/props").json(), engine.http.get("/slots").json()
     settings = props["default_generation_settings"]
     assert (settings["n_ctx"], settings["params"]["n_predict"]) == (2048, 64)
-    assert (props["total_slots"], props["model_alias"], props["chat_template"]) == (1, "echo", "")
+    assert (props["total_slots"], props["model_alias"]) == (1, "echo")
+    untrue = {"model_path", "chat_template", "bos_token", "eos_token"}  # none has a value here
+    assert not untrue & props.keys()
     assert isinstance(props["build_info"], str)
     assert [(slot["id"], slot["is_processing"]) for slot in slots] == [(0, False)]
     assert "SECRET" not in json.dumps([props, slots])
+
+
+def test_the_context_lengths_are_those_of_the_model_and_of_the_settings(tiny: TcpEngine, engine: TcpEngine):
+    (model,) = tiny.http.get("/v1/models").json()["data"]
+    assert (model["max_model_len"], model["meta"]["n_ctx"]) == (2048, 2048)
+    assert model["meta"]["n_ctx_train"] == cards.load("tiny").context_tokens != 2048
+    (echo,) = engine.http.get("/v1/models").json()["data"]
+    assert "n_ctx_train" not in echo["meta"], "nothing was trained"
+
+
+LONG = "def add(a, b):\n    return a + b\n\n\n"
+
+
+@pytest.mark.parametrize("times", [400, 20_000])
+def test_a_prompt_that_does_not_fit_is_reported_as_truncated_by_each_api(tiny: TcpEngine, times: int):
+    """Of 20,000 functions, most are left out before any token is counted."""
+    text, few = LONG * times, {"n_predict": 2}
+    answers = [
+        tiny.post("/completion", prompt=text, **few),
+        tiny.post("/completion", prompt=text, response_fields=["truncated", "tokens_evaluated"], **few),
+        tiny.post("/infill", input_prefix=text, prompt="x = ", **few),
+        tiny.post("/infill", input_suffix=text, prompt="x = ", **few),
+        tiny.post("/infill", input_extra=[{"filename": "a.py", "text": text}], prompt="x = ", **few),
+        tiny.post("/v1/completions", prompt=text, max_tokens=2),
+        tiny.post("/v1/completions", prompt="x = ", suffix=text, max_tokens=2),
+    ]
+    assert [answer.json().get("truncated") for answer in answers] == [True] * 7
+    assert answers[1].json()["tokens_evaluated"] < 2048
+    assert "truncated" not in tiny.post("/v1/completions", prompt=LONG, max_tokens=2).json()
+    assert tiny.post("/completion", prompt=LONG, n_predict=2).json()["truncated"] is False
+
+
+def test_tokens_that_were_left_out_are_counted_only_where_they_were_made(tiny: TcpEngine):
+    body = {"prompt": "x = ", "n_predict": 2, "stream": True}
+    for times, counted in ((1, 0), (400, True), (20_000, None)):
+        reply = tiny.post("/infill", input_prefix=LONG * times, **body)
+        start = next(event["start"] for event in events(reply) if "start" in event)
+        left_out = start.get("left_out_tokens")
+        assert left_out == counted if counted is not True else left_out > 0
 
 
 def test_health_without_a_token_returns_no_more_than_llama_cpp(engine: TcpEngine):

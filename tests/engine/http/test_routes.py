@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import socket
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +209,7 @@ from speclsp.engine.api import Piece
 from speclsp.engine.api import Result
 class Alone:
     pair, target, draft, device = "big", "big (int8)", "small", "cpu"
+    def truncate(self, request): return request
     def complete(self, request, cancel): return Answer()
 class Answer:
     result = Result(text="abc", tokens=[1], stop_type="eos", draft_only=True)
@@ -239,6 +242,7 @@ from speclsp.engine.api import Piece
 from speclsp.engine.api import Result
 class Coder:
     pair, target, draft, device = "coder", "coder", "", "cpu"
+    def truncate(self, request): return request
     def complete(self, request, cancel): return Answer(request, cancel)
 class Answer:
     def __init__(self, request, cancel): self.request, self.cancel, self.result = request, cancel, Result()
@@ -351,6 +355,62 @@ def test_a_body_over_16_mib_is_refused_and_one_just_below_is_read(engine: Engine
     assert engine.http.post("/infill", content=b'{"prompt": "' + b"x" * (15 * 2**20) + b'"}').status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/infill", "/completion", "/v1/completions", "/verify", "/leave"])
+@pytest.mark.parametrize("coding", ["gzip", "GZIP", "deflate", "br", "zstd", "identity, gzip", "x" * 500, "\x01"])
+def test_a_compressed_body_is_refused_by_its_header(engine: EngineProcess, path: str, coding: str):
+    reply = engine.http.post(path, content=gzip.compress(b"{}"), headers={"content-encoding": coding})
+    error = reply.json()["error"]
+    assert (reply.status_code, error["code"], error["type"]) == (415, 415, "invalid_request_error")
+    assert reply.headers["accept-encoding"] == "identity"
+    assert error["message"].startswith("Content-Encoding is ")
+    assert error["message"].endswith("send the body without compression.")
+    assert len(error["message"]) < 200
+    assert engine.infill()["content"] == ANSWER, "on the same connection"
+
+
+@pytest.mark.parametrize("coding", ["identity", "Identity", ""])
+def test_a_body_without_compression_may_say_so(engine: EngineProcess, coding: str):
+    reply = engine.http.post("/infill", json=ABC, headers={"content-encoding": coding})
+    assert reply.json()["content"] == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/x-www-form-urlencoded", b"prompt=abc"),
+        ("multipart/form-data", b'--x\r\nContent-Disposition: form-data; name="prompt"\r\n\r\nabc\r\n--x--\r\n'),
+        ("application/cbor", b"\xa1\x66prompt\x63abc"),
+        ("text/plain", b"abc"),
+    ],
+)
+def test_a_body_of_another_type_is_refused_by_its_header_unless_it_is_json_all_the_same(
+    engine: EngineProcess, kind: str, body: bytes
+):
+    for path in ("/infill", "/completion", "/v1/completions"):
+        reply = engine.http.post(path, content=body, headers={"content-type": f"{kind}; boundary=x"})
+        assert reply.status_code == 415
+        assert reply.json()["error"]["message"].startswith(f'Content-Type is "{kind}", and the body is not JSON (')
+    reply = engine.http.post("/infill", content=json.dumps(ABC), headers={"content-type": kind})
+    assert reply.json()["content"] == ANSWER, "curl -d names a form"
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "application/vnd.x+json", "TEXT/JSON"])
+def test_a_json_body_that_is_none_is_refused_for_its_text(engine: EngineProcess, kind: str):
+    assert engine.http.post("/infill", content=b"{", headers={"content-type": kind}).status_code == 400
+
+
+@pytest.mark.parametrize("expected", ["100-continue", "something else"])
+def test_an_expectation_is_met_or_ignored(engine: EngineProcess, expected: str):
+    body = json.dumps(ABC).encode()
+    lines = ["POST /infill HTTP/1.1", "Host: x", f"Expect: {expected}", f"Content-Length: {len(body)}"]
+    with connected(engine) as connection:
+        connection.sendall("\r\n".join([*lines, "Connection: close", "", ""]).encode())
+        if expected == "100-continue":
+            assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(body)
+        assert ANSWER.encode() in received_until_closed(connection)
+
+
 def test_wrong_addresses_and_methods_get_the_same_kind_of_error(engine: EngineProcess):
     assert engine.http.post("/nowhere", json={}).json()["error"]["code"] == 404
     reply = engine.http.get("/infill")
@@ -364,6 +424,80 @@ def test_lone_surrogates_go_in_and_come_out(engine: EngineProcess):
     assert content == engine.infill(input_prefix="\udfff\ud800", prompt="", input_suffix="😀")["content"]
     refused = engine.http.post("/infill", content=b'{"prompt": "", "sampling": "\\ud800"}')
     assert refused.json()["error"]["message"].startswith('sampling is "\\ud800"')
+
+
+# Half-closed connections
+
+
+@contextmanager
+def connected(engine: EngineProcess) -> Iterator[socket.socket]:
+    """A connection to the engine's Unix socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(30)
+        connection.connect(str(engine.socket))
+        yield connection
+
+
+def request_bytes(path: str = "/infill", *, version: str = "1.1", **fields: Any) -> bytes:
+    """The bytes of a POST of ABC."""
+    body = json.dumps(ABC | fields).encode()
+    return f"POST {path} HTTP/{version}\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def received_until_closed(connection: socket.socket) -> bytes:
+    received = b""
+    while more := connection.recv(65536):
+        received += more
+    return received
+
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, end of file is taken for a disconnect")
+
+
+@on_linux
+@pytest.mark.parametrize("fields", [{}, {"stream": True}, {"n_predict": 0}])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_client_that_has_ended_its_side_is_answered(slow: EngineProcess, version: str, fields: dict[str, Any]):
+    with connected(slow) as connection:
+        connection.sendall(request_bytes(version=version, **fields))
+        connection.shutdown(socket.SHUT_WR)
+        received = received_until_closed(connection)
+    assert received.startswith(b"HTTP/1.1 200 OK")
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert b'"stop":true' in received
+
+
+@on_linux
+def test_requests_without_a_body_and_pipelined_ones_are_answered_too(engine: EngineProcess):
+    for path, found in (("/health", b'"status":"ok"'), ("/v1/models", b'"echo"'), ("/nowhere", b"does not exist")):
+        with connected(engine) as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            connection.shutdown(socket.SHUT_WR)
+            assert found in received_until_closed(connection)
+    with connected(engine) as connection:
+        connection.sendall(2 * request_bytes() + request_bytes()[:40])
+        connection.shutdown(socket.SHUT_WR)
+        assert received_until_closed(connection).count(ANSWER.encode()) == 2
+
+
+@on_linux
+def test_a_half_closed_client_that_goes_away_stops_the_work(crawling: EngineProcess):
+    cancelled = crawling.metric('cancelled_total{why="closed"}')
+    with connected(crawling) as connection:
+        connection.sendall(request_bytes())
+        connection.shutdown(socket.SHUT_WR)
+        wait_until(lambda: crawling.busy() == (1, 0))
+    wait_until(lambda: crawling.metric('cancelled_total{why="closed"}') == cancelled + 1)
+    wait_until(lambda: crawling.busy() == (0, 0))
+
+
+def test_an_incomplete_request_and_a_lease_end_with_the_clients_side(engine: EngineProcess):
+    for sent in (request_bytes()[:-1], b"GET /lease HTTP/1.1\r\nHost: x\r\n\r\n"):
+        with connected(engine) as connection:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            received_until_closed(connection)
+    wait_until(lambda: engine.http.get("/health").json()["clients"] == 0)
 
 
 # Cancellation and order

@@ -9,6 +9,7 @@ import os
 import socket
 import stat
 import struct
+import sys
 import tempfile
 import threading
 import time
@@ -389,6 +390,91 @@ def test_a_slow_answer_keeps_its_connection(monkeypatch: pytest.MonkeyPatch, app
         time.sleep(1.5)  # longer than any limit
         app.go.set()
         assert status(future.result()) == 200
+
+
+# Half-closed connections
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, end of file is taken for a disconnect")
+CANCELLED = 'speclsp_cancelled_total{why="closed"} '
+SLOW_ROUND_MS = 300
+
+
+@pytest.fixture(scope="module")
+def crawling() -> Iterator[TcpEngine]:
+    """A round takes SLOW_ROUND_MS."""
+    with (
+        tempfile.TemporaryDirectory(prefix="spec-") as directory,
+        closing(TcpEngine(Path(directory), "--set", f"echo.round_ms={SLOW_ROUND_MS}")) as engine,
+    ):
+        yield engine
+
+
+@contextmanager
+def asked(engine: TcpEngine, version: str, **fields: object) -> Iterator[socket.socket]:
+    """A connection with a completion under way."""
+    body = json.dumps({"prompt": "abc", **fields}).encode()
+    lines = [f"POST /infill HTTP/{version}", HERE, KEY, f"Content-Length: {len(body)}", "", ""]
+    head = "\r\n".join(lines).format(port=engine.port, token=engine.token)
+    with socket.create_connection(("127.0.0.1", engine.port), timeout=PATIENCE_S) as connection:
+        connection.sendall(head.encode() + body)
+        wait_until(lambda: running_requests(engine) == 1)
+        yield connection
+
+
+def running_requests(engine: TcpEngine) -> int:
+    return metric(engine, "speclsp_running_requests ")
+
+
+def metric(engine: TcpEngine, name: str) -> int:
+    lines = engine.http.get("/metrics").text.splitlines()
+    return sum(int(float(line.removeprefix(name))) for line in lines if line.startswith(name))
+
+
+@on_linux
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_client_that_has_ended_its_side_is_answered(crawling: TcpEngine, version: str, stream: bool):
+    with asked(crawling, version, stream=stream, n_predict=4) as connection:
+        connection.shutdown(socket.SHUT_WR)
+        received = hear(connection)
+    *interim, final = received.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"|").split(b"|")
+    assert interim == ([] if version == "1.0" else [b""]), "a client of HTTP/1.0 does not know it"
+    assert final.startswith(b"HTTP/1.1 200 OK")
+    assert b'"stop":true' in final
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("half_closed_before", [False, True])
+def test_a_client_that_is_gone_ends_its_request(crawling: TcpEngine, stream: bool, half_closed_before: bool):
+    """Also in the middle of a streamed answer, and before the first token of one that is not."""
+    cancelled = metric(crawling, CANCELLED)
+    with asked(crawling, "1.1", stream=stream, n_predict=60) as connection:
+        if half_closed_before:
+            connection.shutdown(socket.SHUT_WR)
+        if stream:
+            assert connection.recv(65536)
+    wait_until(lambda: running_requests(crawling) == 0)
+    assert metric(crawling, CANCELLED) == cancelled + 1, "and it did not come to its own end"
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "reason"),
+    [
+        (["Transfer-Encoding: gzip, chunked"], 501, "Only Transfer-Encoding: chunked is supported"),
+        (["Transfer-Encoding: chunked", "Transfer-Encoding: chunked"], 501, "multiple Transfer-Encoding headers"),
+        (["Content-Length: 1", "Content-Length: 2"], 400, "conflicting Content-Length headers"),
+        (["Content-Length: -1"], 400, "bad Content-Length"),
+        (["SECRET\x01: 1"], 400, "illegal header line"),
+    ],
+)
+def test_a_malformed_request_gets_the_reason_and_nothing_of_its_bytes(
+    engine: TcpEngine, lines: list[str], code: int, reason: str
+):
+    reply = say(engine.port, POST, "Host: localhost", *lines)
+    head, _, body = reply.partition(b"\r\n\r\n")
+    assert (status(reply), json.loads(body)["error"]["code"]) == (code, code)
+    assert json.loads(body)["error"]["message"] == f"the request is not valid HTTP/1.1 ({reason})."
+    assert b"connection: close" in head.lower()
 
 
 @pytest.mark.promise(29)

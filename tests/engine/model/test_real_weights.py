@@ -58,6 +58,30 @@ def test_sampling_with_a_seed_is_the_same_with_and_without_speculation(engine: C
         assert complete_once(engine, sampled).tokens == complete_once(engine, replace(sampled, speculate=False)).tokens
 
 
+@pytest.mark.parametrize("figures", [{"logprobs": 0}, {"logprobs": 5}, {"round_logprobs": True}, {"branches": 4}])
+def test_no_figure_changes_the_answer(engine: CompletionEngine, figures: dict[str, int]):
+    for request in holes(HOLES)[:3]:
+        plain = complete_once(engine, replace(request, max_tokens=12))
+        reporting = complete_once(engine, replace(request, max_tokens=12, **figures))
+        assert (reporting.tokens, reporting.text) == (plain.tokens, plain.text)
+        if "logprobs" in figures:
+            assert "".join(likely.text for likely in reporting.likely) == plain.text
+
+
+@pytest.mark.parametrize("sampling", ["coupled", "rejection"])
+def test_a_tiny_temperature_is_greedy(engine: CompletionEngine, sampling: str):
+    request = replace(holes(HOLES)[0], max_tokens=12)
+    tiny = replace(request, temperature=1e-40, top_p=1e-310, sampling=sampling)
+    assert complete_once(engine, tiny).tokens == complete_once(engine, request).tokens
+
+
+def test_a_text_of_rare_characters_is_never_cut_within_one(engine: CompletionEngine):
+    line = 'letters = "𝒜𝒷𝒸𝒹𝑒𝒻𝑔'  # four bytes and up to four tokens each
+    for max_tokens in range(1, 9):
+        result = complete_once(engine, Request(raw_prompt=line, max_tokens=max_tokens))
+        assert "\N{REPLACEMENT CHARACTER}" not in result.text
+
+
 def test_the_model_completes_an_addition(engine: CompletionEngine):
     result = complete_once(
         engine, Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n", max_tokens=8)

@@ -79,6 +79,7 @@ NEVER_LOADED = "def load(progress, with_draft=True): progress(0.25, 'fetching we
 NEVER_DONE = """
 class Deaf:  # a round that cancel cannot reach
     pair = target = 'deaf'; draft = device = ''; result = Result()
+    def truncate(self, request): return request
     def complete(self, request, cancel): return self
     def __iter__(self): time.sleep(600); yield
 def load(progress, with_draft=True): return Deaf()
@@ -250,6 +251,7 @@ def test_the_state_file_describes_the_engine_and_only_its_user_can_read_it():
         "version": __version__,
         "pair": "echo",
         "settings": {"model": "echo", "engine.threads": 2},
+        "start_flags": ["--set", "model=echo", "--set", "engine.threads=2"],
     }
     modes = {path.name: stat.S_IMODE(path.lstat().st_mode) for path in config.runtime_dir().iterdir()}
     assert modes == {"engine.json": 0o600, "engine.lock": 0o600, "engine.sock": 0o600}
@@ -345,6 +347,90 @@ def test_a_killed_engine_is_replaced_with_its_socket_and_state():
     assert second is not None
     assert second.pid != first.pid
     assert ask("GET", "/health")["pid"] == second.pid
+
+
+def start_by_hand(*flags: str) -> int:
+    """Start the engine as a user does, with a port; returns the port."""
+    command = [sys.executable, "-m", "speclsp", "engine", "--detach", "--model", "echo", "--port", "0", *flags]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return int(re.search(r"http://127.0.0.1:(\d+)", ended.stdout)[1])  # type: ignore[index]
+
+
+def kill_engine() -> EngineEndpoint:
+    """Kill the running engine, as an editor does when it hangs; returns what it left."""
+    running = endpoint.find()
+    assert running is not None
+    assert control.end_hung(running)
+    wait_for_its_end()
+    return running
+
+
+def test_a_killed_engine_is_started_again_with_its_port_and_its_settings():
+    """Whoever starts it: an editor knows nothing of the port."""
+    port = start_by_hand("--set", "engine.idle_unload_minutes=7")
+    killed = kill_engine()
+    again = launch.start(ECHO)
+    assert again is not None
+    assert (again.pid != killed.pid, again.start_flags) == (True, killed.start_flags)
+    assert "engine.idle_unload_minutes=7.0" in again.start_flags
+    over_tcp = EngineEndpoint(pid=0, port=port, token=tcp_guard.token())
+    assert control.ask(over_tcp, "POST", "/infill", ABC)["content"] == ANSWER
+
+
+def test_an_engine_that_served_until_it_is_stopped_does_so_again_after_it_was_killed():
+    words = [sys.executable, "-m", "speclsp", "engine", "--model", "echo", "--set", "engine.shutdown_delay_seconds=0"]
+    service = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    wait_until(lambda: control.alive() is not None, 60)
+    service.kill()
+    service.wait()
+    again = launch.start(ECHO)
+    assert again is not None
+    with lease() as client:
+        client.next()
+    wait_until(lambda: ask("GET", "/health")["clients"] == 0)
+    time.sleep(0.2)
+    assert ask("GET", "/health")["pid"] == again.pid, "it needs no client"
+    assert control.stop()
+
+
+def test_an_engine_that_ends_itself_because_a_step_hangs_leaves_its_flags():
+    impatient = "from speclsp.engine.scheduling import watchdog\nwatchdog.TICK_S, watchdog.FLOOR_S = 0.05, 0.2\n"
+    strange(impatient + NEVER_DONE)
+    running = endpoint.find()
+    assert running is not None
+    wait_until(lambda: ask("GET", "/health")["status"] == "ok", 60)
+    answer = control.ask(running, "POST", "/infill", ABC)
+    assert "hangs" in answer["error"]["message"]
+    wait_for_its_end()
+    assert control.alive() is None
+    assert endpoint.read() == running
+    assert running.start_flags
+
+
+def test_an_engine_whose_port_is_taken_by_now_is_started_without_it():
+    port = start_by_hand()
+    kill_engine()
+    with socket.create_server(("127.0.0.1", port)):
+        again = launch.start(ECHO)
+        assert again is not None
+        assert "--port" not in again.start_flags
+        assert ask("GET", "/health")["pid"] == again.pid
+
+
+def test_an_engine_that_was_stopped_or_has_other_settings_gives_no_flags_to_the_next():
+    start_by_hand()
+    assert control.stop()
+    wait_for_its_end()
+    plain = launch.start(ECHO)
+    assert plain is not None
+    assert "--port" not in plain.start_flags
+    kill_engine()
+    start_by_hand()
+    kill_engine()
+    other = launch.start(Config(model="echo", engine=EngineConfig(threads=2)))
+    assert other is not None
+    assert "--port" not in other.start_flags
 
 
 @pytest.mark.promise(22)

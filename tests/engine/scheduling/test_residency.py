@@ -484,6 +484,14 @@ def test_a_machine_smaller_than_the_reserve_still_runs_the_model(world: World):
     assert residency.memory == "small cache"
 
 
+def test_the_buffers_of_reading_are_released_once_the_model_is_loaded(world: World):
+    residency = world.new_residency()
+    trims: list[str] = []
+    world.trim = lambda: trims.append(residency.state)
+    residency.maintain()
+    assert residency.state == "ok" and trims, "malloc would keep them"
+
+
 def test_a_device_failure_while_unloading_is_an_error_and_is_retried(world: World):
     residency = world.new_residency()
     residency.maintain()

@@ -13,7 +13,7 @@ from support.waiting import wait_until
 from speclsp.engine.api import Request
 from speclsp.engine.scheduling.scheduled_job import DoneEvent, ErrorEvent, Event, alternatives
 from speclsp.engine.scheduling.scheduler import Scheduler
-from speclsp.errors import InputError, WeightsError
+from speclsp.errors import InputError, InvalidLogits, WeightsError
 from speclsp.observability.metrics import Metrics
 
 
@@ -88,6 +88,18 @@ def test_a_failed_request_fails_alone(
     assert str(wait_for_end(submit(scheduler, "b")).error) == "too long"
     talker.error = None
     assert wait_for_end(submit(scheduler, "c")).results[0].text == "c"
+
+
+def test_a_model_that_computes_nan_is_logged_and_the_next_request_is_run(
+    scheduler: Scheduler, talker: ScriptedCompleter, caplog: pytest.LogCaptureFixture
+):
+    talker.error = InvalidLogits(7, float("nan"))
+    end = wait_for_end(submit(scheduler, "broken"))
+    assert isinstance(end, ErrorEvent)
+    assert str(end.error) == str(talker.error)
+    assert "a request failed: the highest logit for token 7 is nan" in caplog.text
+    talker.error = None
+    assert isinstance(wait_for_end(submit(scheduler, "next")), DoneEvent)
 
 
 def test_the_newest_waiting_request_is_next(scheduler: Scheduler, talker: ScriptedCompleter):

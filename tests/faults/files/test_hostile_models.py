@@ -299,7 +299,7 @@ def highest_mib(root: Path, folder: Path) -> tuple[str, int]:
     """The output of a process that completes with the model in `folder`, and its peak memory."""
     source = root / "app.py"
     source.write_text("def add(a, b):\n    return ")
-    words = [sys.executable, "-m", "speclsp", "complete", f"{source}:2:12", "--model", str(folder)]
+    words = [sys.executable, "-m", "speclsp", "complete", f"{source}:2:12", "--own-engine", "--model", str(folder)]
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, timeout=120, check=True, cwd=ROOT
     )

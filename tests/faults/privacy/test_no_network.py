@@ -37,8 +37,8 @@ def test_the_command_line_works_without_a_network(promise: Measured, tmp_path: P
     file.write_text(SOURCE)
     place = f"{file}:5:12"
     commands = [
-        ["complete", place, "--model", "tiny", "--json"],
-        ["complete", place, "--model", "tiny", "--no-speculation"],
+        ["complete", place, "--model", "tiny", "--own-engine", "--json"],
+        ["complete", place, "--model", "tiny", "--no-speculation"],  # starts the shared engine
         ["models", "list"],
         ["models", "verify", "tiny"],
         ["doctor", "--model", "tiny"],

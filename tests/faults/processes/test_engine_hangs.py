@@ -23,6 +23,7 @@ from speclsp import config
 from speclsp.config import Config
 from speclsp.daemon import control, endpoint, launch
 from speclsp.daemon.endpoint import EngineEndpoint
+from speclsp.engine.http import tcp_guard
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
@@ -112,6 +113,24 @@ def test_engines_that_hang_are_replaced_for_all_their_editors_at_once(trouble: T
             f" deadline of 500; found out after {found_s:.1f} s and another there {back_s:.1f} s later; 0 popups",
             holds=found_s <= 0.5 + PROBE_S + 1 and back_s <= 3,
         )
+
+
+def test_the_engine_that_replaces_a_hung_one_serves_on_its_port_again(isolated: Path):
+    """The user has started it with a port; the editor that replaces it knows nothing of that."""
+    command = [sys.executable, "-m", "speclsp", "engine", "start", "--model", "echo", "--port", "0"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=60)
+    hung = endpoint.find()
+    assert hung is not None
+    port = int(hung.start_flags[hung.start_flags.index("--port") + 1])
+    with editors(1, "--set", "engine.shutdown_delay_seconds=0") as (editor,):
+        assert engine_of(editor) == hung.pid
+        os.kill(hung.pid, signal.SIGSTOP)
+        assert editor.items(Page(editor, SOURCE).ask(CURSOR), timeout_s=PATIENCE_S) == []
+        assert gone_within(hung.pid, PATIENCE_S)
+        assert has_another(editor, hung.pid)
+        over_tcp = EngineEndpoint(pid=0, port=port, token=tcp_guard.token())
+        assert control.ask(over_tcp, "GET", "/status")["pid"] == engine_of(editor)
+        assert control.stop()
 
 
 @pytest.mark.promise(19)

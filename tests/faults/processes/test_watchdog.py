@@ -43,6 +43,9 @@ class Steps:
     draft = device = ""
     step_ms, passes = {step_ms}, 0
 
+    def truncate(self, request):
+        return request
+
     def complete(self, request, cancel):
         return Completion(self, request.prefix + request.line_prefix)
 

@@ -278,7 +278,7 @@ def test_the_explanation_names_the_producer_and_never_the_text(editor: Editor):
 
 
 def test_switched_off_there_is_no_edit_and_explain_says_so():
-    with server("--set", "nextEdit.enabled=false") as editor:
+    with server("--set", "next_edit.enabled=false") as editor:
         begin(editor)
         until_recording(editor)
         page, cursor = two_changes(editor)

@@ -1,7 +1,8 @@
 """Language server with scripted suggestions, for screens that a model does not make: `item_server.py ITEMS lsp`.
 
-ITEMS is a JSON file, read again at each request: {line with ‸ at the cursor: {"text", "over"}}. `text` replaces the
-`over` that follows the cursor. Positions count UTF-16 units, so lines with letters beyond the BMP are not supported.
+ITEMS is a JSON file, read again at each request: {line with ‸ at the cursor: {"text", "left", "over"}}. `text` replaces
+the `left` before the cursor and the `over` that follows it. Positions count UTF-16 units, so lines with letters beyond
+the BMP are not supported.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ def matching(items: dict[str, dict[str, str]], line: str, at: dict[str, int]) ->
     item = items.get(line[: at["character"]] + CURSOR + line[at["character"] :].rstrip("\r"))
     if item is None:
         return []
+    start = {"line": at["line"], "character": at["character"] - len(item.get("left", ""))}
     end = {"line": at["line"], "character": at["character"] + len(item.get("over", ""))}
-    return [{"insertText": item["text"], "range": {"start": at, "end": end}}]
+    return [{"insertText": item["text"], "range": {"start": start, "end": end}}]
 
 
 def read() -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
 from speclsp.config import Config, parse
@@ -45,6 +45,38 @@ class ScriptedBackend:
             self.streamed[number] += char
             yield StreamPiece(text=char, tokens=1, source="ngram", drafted=2, accepted=1)
         yield StreamPiece(cost=CompletionCost(stop_type="eos", prompt_tokens=7, cached_tokens=3))
+
+
+class TokenBackend(ScriptedBackend):
+    """A backend whose model writes `document` on, one character per token and round, as the own engine reports it.
+
+    The forced tokens of a request come first, as one round. `logprobs` are those of the document's lines, by number;
+    without one, a token is certain.
+    """
+
+    def __init__(self, document: str, logprobs: Mapping[int, float] | None = None, round_s: float = 0.0) -> None:
+        super().__init__(round_s=round_s)
+        self.document, self.logprobs = document, logprobs or {}
+        self.stop_after: int | None = None  # tokens after which the engine's deadline has passed
+
+    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
+        number, before = len(self.requests), request.prefix + request.line_prefix
+        self.requests.append(request)
+        self.streamed.append("")
+        text = self.document[len(before) :] if self.document.startswith(before) else "?"
+        if request.begin:
+            begin = "".join(map(chr, request.begin))
+            assert text.startswith(begin), "the model's own tokens"
+            certain = ((1, 0.0),) * len(begin)
+            yield StreamPiece(text=begin, tokens=len(begin), ids=request.begin, logprobs=certain)
+        most = request.max_tokens if self.stop_after is None else min(request.max_tokens, self.stop_after)
+        for end in range(len(request.begin), min(len(text), most)):
+            await asyncio.sleep(self.round_s)
+            self.streamed[number] += text[end]
+            logprob = self.logprobs.get((before + text[:end]).count("\n"), 0.0)
+            yield StreamPiece(text=text[end], tokens=1, ids=(ord(text[end]),), logprobs=((1, logprob),))
+        stop = "eos" if len(text) <= most else "limit" if self.stop_after is None else "deadline"
+        yield StreamPiece(cost=CompletionCost(stop_type=stop, prompt_tokens=7, cached_tokens=3))
 
 
 def at(text: str, cursor: int | None = None, version: int = 1, uri: str = URI, language: str = "python") -> Snapshot:

@@ -204,13 +204,13 @@ def test_in_a_pipe_stdout_is_the_suggestion_and_nothing_else(run: Run, source: P
     cursor = text.index("return a") + len("return ")
     source.write_text(text[:cursor] + text[cursor + 1 :])
     expected = echo(text[:cursor], text[cursor + 1 :])
-    assert run("complete", f"{source}:2:12", "--model", "echo") == (0, expected + "\n", "")
+    assert run("complete", f"{source}:2:12", "--model", "echo", "--own-engine") == (0, expected + "\n", "")
 
 
 def test_columns_count_characters_whatever_their_width(run: Run, tmp_path: Path):
     path = tmp_path / "wide.txt"
     path.write_text("日本 🐍 = \nend\n", encoding="utf-8")
-    code, out, _ = run("complete", f"{path}:1:8", "--model", "echo")
+    code, out, _ = run("complete", f"{path}:1:8", "--model", "echo", "--own-engine")
     assert (code, out) == (0, echo("日本 🐍 = ", "\nend\n") + "\n")
 
 
@@ -218,20 +218,20 @@ def test_columns_count_characters_whatever_their_width(run: Run, tmp_path: Path)
 def test_other_line_ends_count_as_one_and_reach_the_model_as_newlines(run: Run, tmp_path: Path, newline: str):
     path = tmp_path / "dos.txt"
     path.write_bytes(newline.join(["one", "two ", "three"]).encode())
-    code, out, _ = run("complete", f"{path}:2:5", "--model", "echo")
+    code, out, _ = run("complete", f"{path}:2:5", "--model", "echo", "--own-engine")
     assert (code, out) == (0, echo("one\ntwo ", "\nthree") + "\n")
 
 
 def test_a_file_name_may_contain_a_colon(run: Run, tmp_path: Path):
     path = tmp_path / "a:1.txt"
     path.write_text("x = ")
-    assert run("complete", f"{path}:1:5", "--model", "echo")[0] == 0
+    assert run("complete", f"{path}:1:5", "--model", "echo", "--own-engine")[0] == 0
 
 
 def test_json_has_the_numbers(run: Run, tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("x = ")
-    code, out, err = run("complete", f"{path}:1:5", "--model", "echo", "--json", "--no-speculation")
+    code, out, err = run("complete", f"{path}:1:5", "--model", "echo", "--own-engine", "--json", "--no-speculation")
     report = json.loads(out)
     assert (code, err, out.count("\n")) == (0, "", 1)
     assert report["suggestion"] == echo("x = ", "")
@@ -243,7 +243,7 @@ def test_json_has_the_numbers(run: Run, tmp_path: Path):
 def test_the_longest_suggestion_can_be_set(run: Run, tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("x = ")
-    _, out, _ = run("complete", f"{path}:1:5", "--model", "echo", "--json", "--max-tokens", "4")
+    _, out, _ = run("complete", f"{path}:1:5", "--model", "echo", "--own-engine", "--json", "--max-tokens", "4")
     assert (json.loads(out)["new_tokens"], json.loads(out)["stop_type"]) == (4, "limit")
 
 
@@ -277,7 +277,7 @@ def test_the_text_of_a_pipe_is_completed_at_its_end_or_at_a_position(run: Run, m
     text = "def add(a, b):\n    return \n"
     for words, cursor in (((), len(text)), (("--at", "2:12"), len(text) - 1)):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        code, out, err = run("complete", "-", "--language", "python", "--model", "echo", *words)
+        code, out, err = run("complete", "-", "--language", "python", "--model", "echo", "--own-engine", *words)
         assert (code, out, err) == (0, echo(text[:cursor], text[cursor:]) + "\n", "")
 
 
@@ -345,17 +345,12 @@ def test_installed_weights_are_found_and_verified_without_a_download(run: Run):
     assert run("models", "pull", "tiny")[:2] == (0, "tiny is ready\n")
 
 
-def test_without_a_name_the_settings_choose_the_pair_and_auto_prints_its_reason(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-):
+def test_without_a_name_the_settings_choose_the_pair(run: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # a hub that does not answer
     assert run("models", "path", "--set", "model=tiny")[0] == 0
     code, out, err = run("models", "path", "--set", "device=cpu")
     assert (code, out) == (1, "")
     assert err == (
-        "speclsp: qwen2.5-coder-0.5b-instruct, because there is no GPU and the speed of this CPU was not measured. "
-        "Its weights were not trained for fill-in-the-middle; base weights were, and `speclsp setup` downloads them "
-        "where the hub answers.\n"
         "speclsp: qwen2.5-coder-0.5b-instruct is not on this machine: "
         "`speclsp models pull qwen2.5-coder-0.5b-instruct` fetches it.\n"
     )
@@ -365,7 +360,7 @@ def test_offline_and_without_weights_there_is_one_clear_error(run: Run, source: 
     offline = ("--set", "engine.offline=true")
     for words in (
         ("models", "pull", "qwen2.5-coder-0.5b-instruct", *offline),
-        ("complete", f"{source}:2:13", "--model", "qwen2.5-coder-0.5b-instruct", *offline),
+        ("complete", f"{source}:2:13", "--model", "qwen2.5-coder-0.5b-instruct", "--own-engine", *offline),
     ):
         code, out, err = run(*words)
         assert (code, out) == (2, "")
@@ -410,8 +405,10 @@ def test_an_altered_or_truncated_file_is_detected_and_named(run: Run, fetched: P
 
 
 def test_the_tiny_pair_completes_and_reports_its_accepted_drafts(run: Run, source: Path):
-    report = json.loads(run("complete", f"{source}:2:13", "--model", "tiny", "--json")[1])
-    plain = json.loads(run("complete", f"{source}:2:13", "--model", "tiny", "--json", "--no-speculation")[1])
+    report = json.loads(run("complete", f"{source}:2:13", "--model", "tiny", "--own-engine", "--json")[1])
+    plain = json.loads(
+        run("complete", f"{source}:2:13", "--model", "tiny", "--own-engine", "--json", "--no-speculation")[1]
+    )
     assert (report["pair"], report["draft"]) == ("tiny", "tiny/draft (fp32)")
     assert report["suggestion"] == plain["suggestion"]
     assert plain["drafted_tokens"] == 0
@@ -475,8 +472,8 @@ def test_the_engine_receives_settings_socket_and_parent(run: Run, monkeypatch: p
         (config.Config(model="echo"), isolated / "x.sock", 7),
         (config.Config(echo=config.EchoConfig(round_ms=5)), "", None),
         (config.Config(), "::1", 8012),
-        (config.Config(), None, "", None),
-        (config.Config(model="echo"), None, "", 0),
+        (config.Config(), None, "", None, False),
+        (config.Config(model="echo"), None, "", 0, False),
     ]
 
 
@@ -517,7 +514,7 @@ def test_the_command_imports_no_model_library_before_it_needs_one():
 def test_an_interrupt_ends_the_command_at_once_and_silently(tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("x = ")
-    words = [*COMMAND, "complete", f"{path}:1:5", "--model", "echo", "--set", "echo.round_ms=5000"]
+    words = [*COMMAND, "complete", f"{path}:1:5", "--model", "echo", "--own-engine", "--set", "echo.round_ms=5000"]
     listens = partial(
         signal.signal, signal.SIGINT, signal.SIG_DFL
     )  # CI may run us in the background, where SIGINT is ignored
@@ -555,7 +552,7 @@ def on_terminal(words: list[str], environment: dict[str, str]) -> str:
 def test_on_a_terminal_the_suggestion_is_highlighted_in_its_place(tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("before\nx = \nafter\n")
-    words = [*COMMAND, "complete", f"{path}:2:5", "--model", "echo"]
+    words = [*COMMAND, "complete", f"{path}:2:5", "--model", "echo", "--own-engine"]
     output = on_terminal(words, {"TERM": "xterm-256color", "COLUMNS": "80"})
     answer = echo("before\nx = ", "\nafter\n")
     last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output).split("before")[-1]

@@ -16,6 +16,7 @@ from speclsp.cli.first_run.doctor import FAIL, OK, TODO, WARN, DoctorCheck
 from speclsp.config.schema import EngineConfig
 from speclsp.daemon import control
 from speclsp.engine.model.int8 import native
+from speclsp.errors import SpeclspError
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +116,56 @@ def test_a_check_is_skipped_without_its_packages(monkeypatch: pytest.MonkeyPatch
         doctor, "package", lambda name: DoctorCheck(name=name, status=FAIL, found="not installed", fix="pip")
     )
     assert "device" not in by_name(list(doctor.checks({"model": "echo"})))
+
+
+STEPS = {  # {function: the lines that an exception in it leaves out, or takes the place of}
+    "python": {"python"},
+    "package": {"torch", "transformers", "bitsandbytes", "tree-sitter", "pygls"},
+    "of_settings": {"settings"},
+    "writable": {"cache", "logs"},
+    "shared_engine": {"shared"},
+    "grammars": {"grammars"},
+    "device": {"device"},
+    "of_model": {"model", "engine", "completion", "speed"},
+    "completion": {"engine", "completion", "speed"},
+    "known_completion": {"completion"},
+    "measured_speed": {"speed"},
+}
+
+
+@pytest.mark.parametrize("function", STEPS)
+@pytest.mark.parametrize(
+    "error", [OSError(5, "Input/output error"), ImportError("libgomp.so.1: cannot open"), ValueError()]
+)
+def test_an_exception_in_one_check_ends_no_other(
+    function: str, error: Exception, echoed: list[DoctorCheck], monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: object) -> DoctorCheck:
+        raise error
+
+    monkeypatch.setattr(doctor, "device", lambda config: DoctorCheck(name="device", status=OK, found="fast"))
+    monkeypatch.setattr(doctor, function, fail)
+    report = by_name(list(doctor.checks({"model": "echo"})))
+    unaffected = {check.name for check in echoed} - STEPS[function]
+    if function == "package":  # without its packages, no model is checked
+        unaffected -= {"grammars", "device", "model", "engine", "completion", "speed"}
+    assert unaffected <= {name for name, check in report.items() if check.status == OK}
+    failed = [check for check in report.values() if check.status == FAIL]
+    assert failed and all(check.fix and "\n" not in check.found for check in failed)
+    assert all(check.found.startswith(f"{type(error).__name__} at test_doctor.py:") for check in failed)
+    assert {check.name for check in failed} <= STEPS[function]
+
+
+def test_without_a_home_directory_every_check_still_runs(monkeypatch: pytest.MonkeyPatch):
+    def no_home(kind: str) -> Path:
+        raise SpeclspError("this user has no home directory: set HOME to a directory of yours.")
+
+    monkeypatch.setattr(config.directories, "users_dir", no_home)
+    monkeypatch.setattr(doctor, "device", lambda config: DoctorCheck(name="device", status=OK, found="fast"))
+    report = by_name(list(doctor.checks({"model": "echo"})))
+    assert {report[name].status for name in ("settings", "cache", "logs")} == {FAIL}
+    assert "set HOME" in report["settings"].found
+    assert {report[name].status for name in ("grammars", "device", "model", "engine", "completion")} == {OK}
 
 
 def test_invalid_settings_fail_and_the_other_checks_continue():

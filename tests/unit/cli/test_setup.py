@@ -1,7 +1,8 @@
-"""`speclsp setup`: a model that fits, its download, a test, the settings; and every way in which that can fail."""
+"""`speclsp setup`: a model that fits and the reason for it, its download, a test, the settings; and every failure."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -14,12 +15,17 @@ from support.weights.wheel_index import Shop, open_shop
 
 from speclsp import config
 from speclsp.cli import entry
-from speclsp.cli.first_run import prompt_trial, setup
+from speclsp.cli.first_run import doctor, prompt_trial, setup
 from speclsp.cli.models import sizes
+from speclsp.daemon import control
+from speclsp.engine.loading import prompt_choice
 from speclsp.weights import auto_choice, cards, locations, removal, store
 
 pytestmark = pytest.mark.slow  # each runs the whole command
 
+ROOT = Path(__file__).parents[3]
+REASON = "because a test chose it"  # the model that `auto` chose
+HEALTH = {"pid": 7, "version": "0.1.0", "status": "ok", "pair": "tiny", "socket": "/s", "log": "/l", "reason": REASON}
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -49,20 +55,44 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return opened
 
 
+def refuse_trial(engine: object, bar: object) -> None:
+    raise AssertionError("the prompt orders are compared, although the order is known")
+
+
 def test_a_built_in_model_is_tested_and_written_into_the_settings_once(run: Run, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(prompt_trial, "PLACES", 1)
-    monkeypatch.setattr(prompt_trial, "LEAST_PLACES", 1)
+    monkeypatch.setattr(prompt_trial, "measure", refuse_trial)
     code, out, err = run("--model", "tiny")
     assert (code, err) == (0, "")
     assert "Model:   tiny (" in out and "Download: nothing" in out
-    assert "is completed with" in out and "Prompt:  order " in out
+    assert "is completed with" in out
+    assert "Prompt:  order lines, token healing on; not measured (`speclsp tune` measures it)" in out
     assert "tiny" in config.config_path().read_text()
     assert "No known editor is on PATH" in out
     before = config.config_path().read_bytes()
     code, out, _ = run()
     assert code == 0 and "Settings: unchanged" in out
-    assert "Prompt:  order " in out and "(measured before)" in out
     assert config.config_path().read_bytes() == before
+
+
+def test_the_order_of_a_model_in_a_directory_is_measured_once_with_progress(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    directory = tmp_path / "tuned"
+    shutil.copytree(ROOT / "models" / "tiny" / "target", directory)
+    monkeypatch.setattr(prompt_trial, "PLACES", 2)
+    monkeypatch.setattr(prompt_trial, "LEAST_PLACES", 1)
+    code, out, err = run("--model", str(directory))
+    assert code == 0 and "Prompt:  order " in out and "not measured" not in out
+    assert err.startswith("comparing prompt orders:   0%\n"), "in a pipe too: it takes minutes"
+    monkeypatch.setattr(prompt_trial, "measure", refuse_trial)
+    code, out, err = run("--model", str(directory))
+    assert (code, err) == (0, "") and "(measured before)" in out
+
+
+@pytest.mark.parametrize("name", [name for name in cards.names() if cards.load(name).fim.prefix])
+def test_every_model_definition_with_markers_states_their_order(name: str):
+    assert re.search(r"(?m)^order = \"(psm|spm)\"$", (cards.models_root() / f"{name}.toml").read_text())
+    assert prompt_choice.is_stated(cards.load(name))
 
 
 def test_the_default_choice_is_downloaded_and_leaves_the_settings_alone(run: Run, shop: Shop):
@@ -135,7 +165,6 @@ def test_a_read_only_home_is_named(run: Run, shop: Shop, monkeypatch: pytest.Mon
 
 
 def test_settings_that_cannot_be_written_cost_nothing_else(run: Run, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(prompt_trial, "PLACES", 1)
     config.config_path().parent.mkdir(parents=True)
     config.config_path().mkdir()
     code, _, err = run("--model", "tiny")
@@ -161,3 +190,44 @@ def test_the_lines_of_the_editors_on_this_machine_are_printed(run: Run, shop: Sh
     assert "[language-server.speclsp]" in out
     assert "codium --install-extension speclsp.vsix" in out
     assert "Emacs" not in out and "Zed" not in out
+
+
+# ── the reason for the model that `auto` chose ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def auto(monkeypatch: pytest.MonkeyPatch, isolated: Path) -> None:
+    """`auto` chooses `tiny`, with a reason."""
+    monkeypatch.setattr(auto_choice, "auto", lambda config, ask_hub=False: (cards.load("tiny"), f"tiny, {REASON}."))
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert entry.main([*words]) == 0
+    captured = capsys.readouterr()
+    return captured.out + captured.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("models", "path"), ("models", "verify"), ("models", "pull"), ("models", "list"), ("demo", "--repeats", "1")],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("auto")
+def test_a_command_about_something_else_does_not_print_the_reason_for_the_model(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+):
+    assert REASON not in printed(capsys, *words)
+
+
+def test_the_status_of_an_engine_does_not_print_the_reason_for_the_model():
+    assert REASON not in control.in_words(HEALTH)
+
+
+@pytest.mark.usefixtures("auto")
+def test_doctor_and_setup_print_the_reason_for_the_model_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(doctor, "completion", lambda config, card: iter(()))
+    assert printed(capsys, "doctor").count(REASON) == 1
+    monkeypatch.setattr(setup, "test_completion", lambda config, card: None)
+    assert printed(capsys, "setup", "--yes").count(REASON) == 1

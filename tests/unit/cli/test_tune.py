@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -178,7 +179,7 @@ def test_on_a_busy_machine_no_setting_is_written(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(tune.complete, "open_engine", lambda *_: (Ready(), ""))
-    monkeypatch.setattr(prompt_trial, "remember", lambda engine, bar, save: "the default order")
+    monkeypatch.setattr(prompt_trial, "remember", lambda engine, bar: "the default order")
     monkeypatch.setattr(tune, "measure", lambda engine, holes, bar: with_times(40, 30, 28, 27, 20, 17, 22))
     assert tune.main(Config(model="tiny"), project) == 0
     config.config_path().unlink()
@@ -254,6 +255,27 @@ def test_all_ways_give_the_same_text_and_each_follows_its_settings(tiny: Complet
         assert max((p.drafted for p in pieces if p.source == "model"), default=0) <= measurement.way.model_gamma
 
 
+def test_a_dry_run_says_what_would_be_measured_and_written_and_loads_no_model(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(complete, "open_engine", lambda *_: pytest.fail("a model was loaded"))
+    path = config.config_path()
+    path.parent.mkdir(parents=True)
+    path.write_text('model = "tiny"  # mine\n[engine]\nmax_draft_tokens = 5\n')
+    before = path.read_bytes()
+    assert entry.main(["tune", str(project), "--dry-run"]) == 0
+    output = capsys.readouterr().out
+    assert re.search(rf"positions +[1-9]\d*, in the source files of {re.escape(str(project))}\n", output)
+    for way in tune.ways(True):
+        assert way.name in output
+    assert "engine.max_draft_tokens (now 5)" in output and f", in {path}\n" in output
+    assert "Nothing was loaded, measured or written" in output
+    assert path.read_bytes() == before and not prompt_choice.path().exists()
+    assert entry.main(["tune", str(project), "--dry-run", "--set", "engine.draft=false"]) == 0
+    output = capsys.readouterr().out
+    assert "draft model" not in output and "engine.max_model_draft_tokens" not in output
+
+
 @pytest.mark.slow
 def test_the_command_prints_its_table_and_adds_its_choice_to_the_users_file(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -266,13 +288,9 @@ def test_the_command_prints_its_table_and_adds_its_choice_to_the_users_file(
     path = config.config_path()
     path.parent.mkdir(parents=True)
     path.write_text('model = "tiny"  # mine\n')
-    assert entry.main(["tune", str(project), "--dry-run"]) == 0
-    output = capsys.readouterr().out
-    assert "Not written (--dry-run): engine.speculative_decoding = " in output
-    assert path.read_text() == 'model = "tiny"  # mine\n'
-    assert "prompt: order " in output and not prompt_choice.path().exists()
     assert entry.main(["tune", str(project)]) == 0
     output = capsys.readouterr().out
+    assert "prompt: order " in output
     assert prompt_choice.recorded(cards.load("tiny")) is not None
     assert "a pass of the target" in output
     assert "* " in output

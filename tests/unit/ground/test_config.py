@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -54,6 +55,7 @@ def test_good_settings_take_effect_beside_bad_ones():
     ("written", "meant"),
     [
         ("engine.maxDraftTokens", "engine.max_draft_tokens"),
+        ("nextEdit.enabled", "next_edit.enabled"),
         ("engin.max_draft_tokens", "engine.max_draft_tokens"),
         ("completion.max_token", "completion.max_tokens"),
         ("timeoutMs", "completion.timeout_ms"),
@@ -64,6 +66,10 @@ def test_good_settings_take_effect_beside_bad_ones():
 def test_an_unknown_setting_is_named_with_the_nearest_known_one(written: str, meant: str):
     key = written.removeprefix("speclsp.")
     assert problems({written: 1}) == [f'unknown setting "{key}": did you mean "{meant}"?']
+
+
+def test_every_name_is_in_snake_case():
+    assert [key for key in config.KNOWN if not re.fullmatch(r"([a-z0-9_]+\.)?[a-z0-9_]+", key)] == []
 
 
 def test_an_unknown_setting_like_no_other_is_still_named():

@@ -353,6 +353,18 @@ def test_the_page_is_one_file_with_every_plot_and_table(capsys: pytest.CaptureFi
         assert words in text
 
 
+def test_without_matplotlib_only_the_page_is_missing_and_the_message_names_the_extra(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    some_weeks()
+    assert run(capsys)[0] == run(capsys, "--json")[0] == 0
+    page = tmp_path / "page.html"
+    code, out, err = run(capsys, "--page", str(page))
+    assert (code, out, page.exists()) == (2, "", False)
+    assert err.count("\n") == 1 and "matplotlib, which is not installed" in err and "'.[plots]'" in err
+
+
 def test_the_page_works_with_very_few_counts(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     week = usage_db.week_of(date.today())
     usage_db.write(settings.stats_path(), [(week, "python", "tiny", "outcome.inside_word", 1)])

@@ -31,12 +31,15 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "weights.gguf": {"errors", "process_resources"},
     "weights.untrusted": {"private_files"},
     "engine.api": set(),
+    "engine.truncation": {"engine.api"},
     "engine.model": {"errors"},
     "engine.model.int8": {"engine.model", "errors", "process_resources"},
     "engine.model.cuda": {"engine.model", "weights", "errors"},
     "engine.training": {"errors", "private_files"},
     "engine.scheduling": {"engine.api", "observability", "errors", "process_resources"},
-    "engine.decoding": {"engine.api", "engine.model", "engine.model.cuda", "weights", "config", "errors"},
+    "engine.decoding": {
+        *("engine.api", "engine.truncation", "engine.model", "engine.model.cuda", "weights", "config", "errors"),
+    },
     "engine.loading": {
         *("engine.api", "engine.decoding", "engine.scheduling", "weights", "weights.untrusted"),
         *("engine.model", "engine.model.int8", "engine.model.cuda"),
@@ -75,7 +78,10 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "pygls": {"lsp.server.app", "lsp.server.server", "lsp.protocol.language_server"},
     "tree_sitter": {"lsp.syntax.tree", "lsp.syntax.parser"},
     "httpx": {"lsp.backend.engine_http", "lsp.backend.remote.remote_http"},
-    "starlette": {"engine.http.routes", "engine.http.responses", "engine.http.leases", "engine.process.server_process"},
+    "starlette": {
+        *("engine.http.routes", "engine.http.route_context", "engine.http.responses", "engine.http.leases"),
+        "engine.process.server_process",
+    },
     "uvicorn": {"engine.http.tcp_guard", "engine.process.server_process"},
     "keyring": {"config.api_keys"},
     "transformers": {"engine.loading.checkpoint"},

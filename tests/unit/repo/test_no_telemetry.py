@@ -53,6 +53,7 @@ RUNNERS = {  # module -> the program it runs that can open a connection
 HOSTS = {
     "127.0.0.1": "a port of this machine",
     "engine": "the Host header on a Unix socket",
+    "huggingface.co": "the hub, for missing weights, where HF_ENDPOINT names no other",
     "git-lfs": "how a file begins that stands for another",
     "download.pytorch.org": "index of PyTorch's CPU builds: an argument for pip, after the user clicked Install",
     "{host}": "the address where this engine listens, printed for its starter",

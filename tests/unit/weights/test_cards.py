@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.source_tree import ROOT
 
 from speclsp.errors import UnknownPair
 from speclsp.weights import adapters, auto_choice, cards
@@ -84,6 +85,24 @@ def test_a_draft_is_of_the_same_family_much_smaller_and_quantized(name: str) -> 
         draft = cards.load(card.draft.name)
         assert (draft.family, draft.fim, draft.draft) == (card.family, card.fim, None)
         assert draft.target == card.draft
+
+
+MODELS_PAGE = (ROOT / "docs/models.md").read_text("utf-8")
+ROWS = {row[0].strip("` "): row for line in MODELS_PAGE.splitlines() if len(row := line.strip("|").split(" | ")) == 7}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("echo", "tiny")])
+def test_the_table_of_models_has_the_sizes_of_each_card(name: str) -> None:
+    card = cards.load(name)
+    weights = [card.target, *([card.draft] if card.draft else [])]
+    sizes = [sum(file.bytes for file in of.files) if of.format == "gguf" else 2 * of.parameters for of in weights]
+    gb = sum(sizes) / 1e9
+    _, download, int8, bf16, nf4, _, licence = ROWS[name]
+    needed_mib = [card.needed_mib("cpu", 0, "int8"), card.memory_mib["bf16"], card.memory_mib["nf4"]]
+    assert [int8, bf16, nf4] == [f"{mib / 1024:.1f}" for mib in needed_mib]
+    assert licence.strip() == card.licence
+    if all(sizes):  # the size of a file on the hub may be unknown
+        assert download == (f"{gb:.1f} GB" if gb < 10 else f"{gb:.0f} GB")
 
 
 def test_the_promised_pairs_have_cards() -> None:

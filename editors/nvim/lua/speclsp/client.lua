@@ -210,14 +210,25 @@ function M.config()
     end,
     flags = { debounce_text_changes = 0 },
     before_init = function(params)
+      if options.now.ui ~= "builtin" then -- that one cannot draw a line with less indentation
+        local announced = { experimental = { speclsp = { outdent = true } } }
+        params.capabilities = vim.tbl_deep_extend("force", params.capabilities or {}, announced)
+      end
       if next(options.now.settings) then
         params.initializationOptions =
           vim.tbl_deep_extend("force", params.initializationOptions or {}, options.now.settings)
+      end
+      if options.now.ui == "own" then -- Neovim's own client cannot repeat a request without hiding its suggestion
+        local ours = { experimental = { speclsp = { suggestionGrew = true } } }
+        params.capabilities = vim.tbl_deep_extend("force", params.capabilities, ours)
       end
     end,
     handlers = {
       ["speclsp/status"] = function(_, status, context)
         require("speclsp.status").receive(context.client_id, status)
+      end,
+      ["speclsp/suggestionGrew"] = function(_, place, context)
+        require("speclsp.suggest").grew(context.client_id, place)
       end,
     },
   }

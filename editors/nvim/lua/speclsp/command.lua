@@ -1,5 +1,6 @@
 --- `:Speclsp WORD ...`: subcommands and their completion.
 local api = vim.api
+local float = require("speclsp.float")
 local lsp_client = require("speclsp.client")
 local notify = require("speclsp.notify")
 local options = require("speclsp.options")
@@ -31,11 +32,13 @@ local function terminal(...)
   vim.cmd.startinsert()
 end
 
+local LABEL_COLUMNS = 12
+
 --- The status as rows of label and text.
+---@param buf integer
 ---@param status? speclsp.Status
 ---@param here? table reply to speclsp/here
-local function status_lines(status, here)
-  local buf = api.nvim_get_current_buf()
+local function status_lines(buf, status, here)
   local off = require("speclsp.enabled").off_reason(buf) or lsp_client.exclusion_reason(buf)
   local lines = { { "here", off and "off: " .. off or "on" } }
   if here and not here.on then
@@ -58,7 +61,6 @@ local function status_lines(status, here)
   end
   add("message", status.message)
   add("model", status.pair)
-  add("reason", status.pair_reason)
   add("target", status.target)
   add("draft", status.draft)
   add("device", status.device)
@@ -82,12 +84,14 @@ local function show_status()
     return
   end
   local function show(here)
-    local chunks = { { "speclsp\n", "Title" } }
-    for _, row in ipairs(status_lines(require("speclsp.status").of(server.id), here)) do
-      vim.list_extend(chunks, { { ("  %-11s"):format(row[1]), "Label" }, { row[2] .. "\n" } })
+    if not api.nvim_buf_is_valid(buf) then
+      return
     end
-    chunks[#chunks][1] = chunks[#chunks][1]:sub(1, -2)
-    api.nvim_echo(chunks, false, {})
+    local rows = status_lines(buf, require("speclsp.status").of(server.id), here)
+    for _, row in ipairs(rows) do
+      row[1] = row[1] .. (" "):rep(LABEL_COLUMNS - #row[1])
+    end
+    float.show("speclsp", rows, LABEL_COLUMNS)
   end
   local params = { textDocument = { uri = vim.uri_from_bufnr(buf) } }
   local sent = lsp_client.request(server, "speclsp/here", params, function(err, here)
@@ -125,8 +129,10 @@ local function explain()
       if not text then
         return notify.say("the server does not know how to explain: :Speclsp restart", vim.log.levels.WARN)
       end
-      local first, rest = text:match("^([^\n]*)(.*)$")
-      api.nvim_echo({ { first, "Title" }, { rest } }, false, {})
+      local rows = vim.tbl_map(function(line)
+        return { "", line }
+      end, vim.split(text, "\n", { plain = true, trimempty = true }))
+      float.show("speclsp explain", rows, LABEL_COLUMNS - 1) -- the server indents the labels by 2
     end)
   end, api.nvim_get_current_buf())
 end

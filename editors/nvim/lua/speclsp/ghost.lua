@@ -62,6 +62,22 @@ local function draw_line(buf, row, col, rest, width, hint)
   end
 end
 
+--- Draw a line that takes back indentation: over the present line, at its later place.
+---@param buf integer
+---@param row integer
+---@param col integer
+---@param rest speclsp.Rest
+---@param line string
+---@param hint? [string, string]
+local function draw_outdented(buf, row, col, rest, line, hint)
+  local outdent = assert(rest.outdent)
+  local code, code_end = M.expanded(outdent.blanks .. line:sub(outdent.bytes + 1, col), 0)
+  local text, text_end = M.expanded(rest.add, code_end)
+  local blank = (" "):rep(vim.fn.strdisplaywidth(line) - text_end)
+  local chunks = { { code, "Normal" }, { text, "SpeclspSuggestion" }, { blank, "Normal" }, hint }
+  mark(buf, row, 0, { virt_text = chunks, virt_text_pos = "overlay" })
+end
+
 --- Draw several lines. Text right of the cursor that stays is shown at its later place, after the last line.
 local function draw_lines(buf, row, col, rest, line, width, hint)
   local right = line:sub(col + 1)
@@ -123,7 +139,9 @@ function M.show(buf, row, col, rest, count, latency)
   local line = api.nvim_buf_get_lines(buf, row, row + 1, false)[1] or ""
   local width = vim.fn.strdisplaywidth(line:sub(1, col))
   local hint = count and { " " .. count, "SpeclspHint" } or nil
-  if rest.add:find("\n", 1, true) then
+  if rest.outdent then
+    draw_outdented(buf, row, col, rest, line, hint)
+  elseif rest.add:find("\n", 1, true) then
     draw_lines(buf, row, col, rest, line, width, hint)
     M.make_room(buf, select(2, rest.add:gsub("\n", "")))
   else

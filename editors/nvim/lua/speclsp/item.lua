@@ -25,6 +25,11 @@ local M = {}
 ---@field over string text right of the cursor that it replaces
 ---@field parts? speclsp.Part[] `add` split around the characters of `over`; nil when `add` does not contain all of them
 ---@field typed integer bytes of the suggestion that are left of the cursor
+---@field outdent? speclsp.Outdent
+
+---@class speclsp.Outdent Less indentation for the cursor's line
+---@field bytes integer of the present indentation
+---@field blanks string the indentation that replaces it
 
 --- Converts a column in the server's encoding to bytes.
 ---@param line string
@@ -130,6 +135,23 @@ function M.weave(add, over)
   return parts
 end
 
+--- The part of `text` after `typed`, the line left of the cursor. A text with less indentation than the line, as
+--- `else:`, fits too, and takes the surplus back.
+---@param text string
+---@param typed string
+---@return string? add nil when `text` does not go on from `typed`
+---@return speclsp.Outdent? outdent
+local function after(text, typed)
+  if vim.startswith(text, typed) then
+    return text:sub(#typed + 1), nil
+  end
+  local present, blanks = typed:match("^[ \t]*"), text:match("^[ \t]*")
+  local code = typed:sub(#present + 1)
+  if #blanks < #present and vim.startswith(text:sub(#blanks + 1), code) then
+    return text:sub(#blanks + #code + 1), { bytes = #present, blanks = blanks }
+  end
+end
+
 --- The rest of a suggestion at a cursor; nil when it does not fit the line, or when nothing remains.
 ---@param suggestion speclsp.Suggestion
 ---@param line string
@@ -141,20 +163,20 @@ function M.rest(suggestion, line, row, col)
   if row ~= suggestion.row or col < #head or #line - #tail < col then
     return nil
   end
-  local typed = line:sub(#head + 1, col)
-  if
-    line:sub(1, #head) ~= head
-    or line:sub(#line - #tail + 1) ~= tail
-    or not vim.startswith(suggestion.text, typed)
-  then
+  if line:sub(1, #head) ~= head or line:sub(#line - #tail + 1) ~= tail then
     return nil
   end
-  local add, over = suggestion.text:sub(#typed + 1), line:sub(col + 1, #line - #tail)
+  local typed = line:sub(#head + 1, col)
+  local add, outdent = after(suggestion.text, typed)
+  if not add or outdent and head ~= "" then
+    return nil
+  end
+  local over = line:sub(col + 1, #line - #tail)
   local parts = M.weave(add, over)
   if add == "" or add == over or not (parts or over == suggestion.replaced) then
     return nil
   end
-  return { add = add, over = over, parts = parts, typed = #typed }
+  return { add = add, over = over, parts = parts, typed = #typed, outdent = outdent }
 end
 
 --- The beginning of the replaced text that goes when only the first `bytes` bytes of `add` are inserted.

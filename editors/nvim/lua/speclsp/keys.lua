@@ -100,12 +100,15 @@ local function bindings(of_edit)
   return list
 end
 
---- The mapping of a key in a buffer (`buf`), or its global mapping.
+--- The mapping of a key in a buffer (`buf`), or its global mapping. nil for a buffer that was wiped.
 ---@param key string
 ---@param buf? integer
 ---@param mode? "i"|"n" "i" unless given
 function M.mapped(key, buf, mode)
   mode = mode or "i"
+  if buf and not api.nvim_buf_is_valid(buf) then
+    return nil
+  end
   local maps = buf and api.nvim_buf_get_keymap(buf, mode) or api.nvim_get_keymap(mode)
   for _, map in ipairs(maps) do
     if map.lhsraw == raw(key) or map.lhsrawalt == raw(key) then

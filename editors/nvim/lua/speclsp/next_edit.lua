@@ -77,7 +77,7 @@ function M.off_reason(buf)
   elseif not status then
     return "no server has reported its state"
   elseif not status.next_edit then
-    return "nextEdit.enabled is off"
+    return "next_edit.enabled is off"
   elseif sidekick_shows(buf) then
     return "sidekick.nvim shows them"
   end

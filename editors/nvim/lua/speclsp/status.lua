@@ -23,7 +23,7 @@ local notify = require("speclsp.notify")
 ---@field memory? string "full", or the part that was freed
 ---@field trigger? "automatic"|"manual" the setting completion.trigger
 ---@field show_latency? boolean the setting completion.show_latency
----@field next_edit? boolean the setting nextEdit.enabled
+---@field next_edit? boolean the setting next_edit.enabled
 ---@field problems string[]
 ---@field log? string path of the server's log, "" when it writes none
 

@@ -3,6 +3,7 @@
 ---     a key       redraws the rest of the suggestion, or removes it, before the screen is redrawn
 ---     a request   cancels the previous one, and is sent once for each text and cursor position
 ---     an answer   counts only while text, cursor and mode are those of its request
+---     growth      repeats the request of the suggestion on the screen, which stays there until the answer
 ---
 --- There is one cursor, so there is one suggestion and one request.
 local api = vim.api
@@ -120,6 +121,16 @@ local function read(place, result, client, first)
   return suggestions
 end
 
+--- The document, its version and the position of a request.
+---@param client vim.lsp.Client
+---@param place speclsp.Place
+local function request_params(client, place)
+  return {
+    textDocument = { uri = vim.uri_from_bufnr(place.buf), version = vim.lsp.util.buf_versions[place.buf] },
+    position = { line = place.row, character = item.column_of(line_at(place), place.col, client.offset_encoding) },
+  }
+end
+
 --- Send a request for the cursor position.
 ---@param client vim.lsp.Client
 ---@param kind integer
@@ -131,19 +142,18 @@ local function ask(client, kind, step, on_empty)
   request.client = client
   lsp_client.sync_text(client, request.buf)
   pending, last_place = request, request
-  local column = item.column_of(line_at(request), request.col, client.offset_encoding)
-  local params = {
-    textDocument = { uri = vim.uri_from_bufnr(request.buf), version = vim.lsp.util.buf_versions[request.buf] },
-    position = { line = request.row, character = column },
-    context = { triggerKind = kind },
-  }
+  local params = request_params(client, request)
+  params.context = { triggerKind = kind }
   request.id = lsp_client.request(client, "textDocument/inlineCompletion", params, function(err, result)
     if pending ~= request then
       return -- a newer request was sent, or this one was cancelled
     end
     pending = nil
+    if err or not same(request, cursor_place()) then -- first: the buffer may have been wiped
+      return
+    end
     local state = enabled.state(request.buf, kind == INVOKED)
-    if err or state == "shut" or not same(request, cursor_place()) then
+    if state == "shut" then
       return
     end
     local first = step and current and current.suggestions[current.index] or nil
@@ -159,6 +169,21 @@ local function ask(client, kind, step, on_empty)
       redraw()
     end
   end, request.buf)
+end
+
+--- The server has further lines of the suggestion that it sent for `place`: request it again if it is on the screen.
+---@param client_id integer
+---@param place { textDocument: { uri: string, version: integer }, position: lsp.Position }
+function M.grew(client_id, place)
+  local now = M.shown()
+  if not now or now.manual or now.client.id ~= client_id or pending then
+    return
+  end
+  local here = cursor_place()
+  local params = request_params(now.client, here)
+  if vim.deep_equal({ params.textDocument, params.position }, { place.textDocument, place.position }) then
+    ask(now.client, AUTOMATIC)
+  end
 end
 
 --- Redraw and request, after any event that may have changed text, cursor or mode.

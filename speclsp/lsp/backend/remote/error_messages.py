@@ -13,6 +13,8 @@ from email.utils import parsedate_to_datetime
 from itertools import groupby
 from urllib.parse import urlsplit
 
+from speclsp.errors import shortened
+
 LONGEST_ERROR_CHARACTERS = 2000  # of a server's error text, before it is shortened
 QUOTED_CHARACTERS = 12  # characters in a row that are also in the request: from this number on, a quotation
 LONGEST_WAIT_S = 86_400.0  # a longer Retry-After is taken for a mistake
@@ -59,7 +61,7 @@ def server_error_text(body: bytes) -> str:
         answer = json.loads(body)
         error = answer.get("error", answer.get("message", answer.get("detail"))) if isinstance(answer, dict) else None
         text = error.get("message") if isinstance(error, dict) else error
-        return text if isinstance(text, str) else json.dumps(text)[:300] if text else ""
+        return text if isinstance(text, str) else shortened(json.dumps(text), 300) if text else ""
     return ""
 
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from speclsp.config import Config, api_keys
-from speclsp.errors import EngineError, SpeclspError
+from speclsp.errors import LONGEST_MESSAGE, EngineError, SpeclspError, shortened
 from speclsp.lsp.backend.engine_http import InvalidResponse, ResponseTimeout, is_loopback_url
 from speclsp.lsp.backend.remote import detection, edit_requests, error_messages, request_styles
 from speclsp.lsp.backend.remote.circuit_breaker import CircuitBreaker
@@ -29,7 +29,6 @@ from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece
 
 KEYRING_S = 20.0  # time limit: the system may ask the user to unlock the keyring
 KEYRING_PROMPT_S = 2.0  # a longer access means that the user was prompted: the keyring is not read a second time
-LONGEST_MESSAGE = 1000  # characters of a text in the status
 REQUEST_ERRORS = (400, 413, 422)  # HTTP statuses that concern one request, not the server
 EDIT_ERRORS = (400, 404, 405, 422, 501)  # of a next edit: the server takes no such request
 T = TypeVar("T")
@@ -216,7 +215,7 @@ class RemoteBackend:
 
     def _set_status(self, **changes: str) -> None:
         # a server can put anything into these texts
-        safe = {name: error_messages.visible(text)[:LONGEST_MESSAGE] for name, text in changes.items()}
+        safe = {name: shortened(error_messages.visible(text), LONGEST_MESSAGE) for name, text in changes.items()}
         status = replace(self.status, **safe)  # type: ignore[arg-type]
         if status != self.status:
             self.status = status

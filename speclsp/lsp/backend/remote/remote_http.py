@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from speclsp import __version__
-from speclsp.errors import EngineError
+from speclsp.errors import EngineError, shortened
 from speclsp.lsp.backend.engine_http import (
     ConnectionLost,
     EventParser,
@@ -168,7 +168,7 @@ class RemoteHttp:
         """`text` in one short line, without the key, and without quotations of the request."""
         text = error_messages.visible(" ".join(text[: error_messages.LONGEST_ERROR_CHARACTERS].split()))
         text = text.replace(self._key, "***") if self._key else text
-        return error_messages.without_quotes(text, request)[:300]
+        return shortened(error_messages.without_quotes(text, request), 300)
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

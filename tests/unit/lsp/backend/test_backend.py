@@ -123,7 +123,7 @@ ROUND = {"content": ODD, "tokens": [1, 2], "stop": False, "round": {"source": "n
 def test_rounds_become_pieces_and_the_last_one_carries_the_cost(isolated: Path):
     async def work() -> None:
         pieces, server = await ask(lambda *_: [head() + sse(ROUND, LAST)], isolated / "s")
-        assert pieces[0] == StreamPiece(text=ODD, tokens=2, source="ngram", drafted=4, accepted=1)
+        assert pieces[0] == StreamPiece(text=ODD, tokens=2, source="ngram", drafted=4, accepted=1, ids=(1, 2))
         assert pieces[1].cost == CompletionCost(
             stop_type="eos",
             prompt_tokens=8,

@@ -49,10 +49,11 @@ def test_a_fetched_pair_has_no_download_size():
 )
 def test_the_memory_size_is_that_of_the_number_format_to_load(here: MachineFacts, number_format: str):
     card = cards.load("qwen2.5-coder-7b")
-    margin_mib = 0 if here.device == "cpu" else cards.MARGIN_MIB
-    assert needed_mib(card, here, Config()) == card.memory_mib[number_format] + margin_mib
+    process_mib = cards.PROCESS_MIB if here.device == "cpu" else 0
+    extra_mib = process_mib or cards.MARGIN_MIB
+    assert needed_mib(card, here, Config()) == card.memory_mib[number_format] + extra_mib
     forced, _ = parse({"engine.quantization": "bf16"})
-    assert needed_mib(card, here, forced) == card.memory_mib["bf16"]
+    assert needed_mib(card, here, forced) == card.memory_mib["bf16"] + process_mib
 
 
 def test_a_pair_that_does_not_fit_names_the_needed_and_the_free_memory():
@@ -68,7 +69,7 @@ def test_a_large_pair_without_a_gpu_fits_with_a_warning_that_it_is_slow():
 
 
 def test_the_memory_of_the_pair_in_use_counts_as_free(monkeypatch: pytest.MonkeyPatch):
-    need_mib = cards.load("qwen2.5-coder-3b").memory_mib["int8"]
+    need_mib = cards.load("qwen2.5-coder-3b").needed_mib("cpu", 0, "int8")
     monkeypatch.setattr(model_pairs, "machine", lambda device: MachineFacts("cpu", need_mib - 10))
     monkeypatch.setattr(store, "path", lambda *_, **__: None)
 

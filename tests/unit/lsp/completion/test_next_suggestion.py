@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, at, captured
+from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, TokenBackend, at, captured
 
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.completion import next_suggestion
-from speclsp.lsp.completion.job import CompletionInput
+from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
 from speclsp.lsp.completion.session import Session
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion
@@ -251,3 +251,222 @@ def test_every_beginning_of_accepting_is_on_track_and_no_other_text_is(
     assert preparation.still_on_track(then)
     assert not preparation.still_on_track(replace(then, text=then.text + "!"))
     assert not preparation.still_on_track(replace(here, text=before + "?" + after, cursor=len(before) + 1))
+
+
+# ── further lines that join a first line ─────────────────────────────────────────────────────────────────────────────
+
+LINES = ("append(1)", "items.pop()", "items.sort()")
+JOINED = "\n".join(LINES)
+DOCUMENT = f"{TEXT}{JOINED}\n\n\nother"
+
+
+def continued(scripted: ScriptedSession) -> list[str]:
+    """The forced first tokens of the requests that continued a first line."""
+    return ["".join(map(chr, request.begin)) for request in scripted.backend.requests if request.begin]
+
+
+def grown(scripted: ScriptedSession) -> list[CompletionRequest]:
+    """The requests whose answers have grown, in the order of their reports."""
+    requests: list[CompletionRequest] = []
+    scripted.session.on_grown = requests.append
+    return requests
+
+
+async def under_way(scripted: ScriptedSession, characters: int) -> None:
+    """Wait until the first line is shown, and its stream is continued by so many characters."""
+    assert await scripted.texts(at(TEXT)) == [FIRST]
+    await until(lambda: len(scripted.backend.streamed) == 2 and len(scripted.backend.streamed[1]) >= characters)
+
+
+def test_sure_lines_join_the_first_line_and_the_prompt_is_not_prefilled_again() -> None:
+    async def work(scripted: ScriptedSession) -> None:
+        reports = grown(scripted)
+        assert await scripted.texts(at(TEXT, version=7)) == [FIRST], "the first line does not wait"
+        await until(lambda: reports)
+        assert [report.input.snapshot for report in reports] == [at(TEXT, version=7)]
+        assert await scripted.texts(at(TEXT, version=7)) == [JOINED]
+
+    scripted = ScriptedSession(TokenBackend(DOCUMENT))
+    run(scripted, work)
+    first, further = scripted.backend.requests
+    assert replace(further, begin=(), idle=False, max_tokens=0, deadline_ms=0, previous="") == replace(
+        first, max_tokens=0, deadline_ms=0, previous=""
+    ), "the engine has its prompt in the cache"
+    assert further.idle and continued(scripted) == [FIRST + "\n"]
+    assert scripted.metrics.total("joined_total") == 1 and scripted.traces[-1].reused
+
+
+def test_accepting_the_first_line_after_lines_have_joined_it_offers_them_without_new_work() -> None:
+    async def work(scripted: ScriptedSession) -> None:
+        await prepared(scripted)
+        scripted.session.document_changed(URI, captured(ACCEPTED))
+        assert await scripted.texts(at(ACCEPTED)) == ["\n" + "\n".join(LINES[1:])]
+        assert len(scripted.backend.requests) == 2 and scripted.traces[-1].prepared
+
+    run(ScriptedSession(TokenBackend(DOCUMENT)), work)
+
+
+@pytest.mark.parametrize("characters", [0, 5, 14])
+def test_accepting_the_first_line_while_lines_are_under_way_adopts_their_stream(characters: int) -> None:
+    async def work(scripted: ScriptedSession) -> None:
+        reports = grown(scripted)
+        await under_way(scripted, characters)
+        scripted.session.document_changed(URI, captured(ACCEPTED))
+        assert await scripted.texts(at(ACCEPTED)) == ["\n" + LINES[1]]
+        assert len(scripted.backend.requests) == 2 and scripted.traces[-1].adopted and reports == []
+
+    run(ScriptedSession(TokenBackend(DOCUMENT, round_s=0.003)), work)
+
+
+def test_lines_that_are_not_sure_enough_do_not_join_but_the_next_line_is_ready() -> None:
+    async def work(scripted: ScriptedSession) -> None:
+        reports = grown(scripted)
+        await prepared(scripted)
+        assert reports == [] and await scripted.texts(at(TEXT)) == [FIRST]
+        scripted.session.document_changed(URI, captured(ACCEPTED))
+        assert await scripted.texts(at(ACCEPTED)) == ["\n" + LINES[1]], "judged as a first line"
+        assert len(scripted.backend.requests) == 2 and scripted.traces[-1].prepared
+
+    logprobs = {1: -0.62 / len(FIRST), 2: -0.9 / len(LINES[1]), 3: -2.0}
+    scripted = ScriptedSession(TokenBackend(DOCUMENT, logprobs), **{"completion.min_confidence": 0.5})
+    run(scripted, work)
+    assert scripted.metrics.total("joined_total") == 0
+
+
+def test_the_forced_tokens_keep_the_log_probabilities_that_they_had() -> None:
+    """The engine reports forced tokens as certain: an unsure first line must not become sure."""
+
+    async def work(scripted: ScriptedSession) -> None:
+        await prepared(scripted)
+        assert await scripted.texts(at(TEXT)) == [FIRST]
+
+    logprobs = {1: -0.75 / len(FIRST), 2: -0.3 / len(LINES[1]), 3: -9.0}  # together below 0.6, each of them above
+    run(ScriptedSession(TokenBackend(DOCUMENT, logprobs), **{"completion.min_confidence": 0.62}), work)
+
+
+@given(
+    st.lists(st.sampled_from(("a()", "if b:", "    c()", "d = [", "]", "", "items.append(1)")), max_size=6),
+    st.lists(st.floats(-2.0, 0.0), min_size=7, max_size=7),
+    st.sampled_from((TEXT, "def f():\n    x = ", "# ", "")),
+    st.sampled_from(("medium", "high")),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_first_line_is_the_beginning_of_the_joined_text_and_no_other_document_gets_it(
+    further: list[str], line_logprobs: list[float], text: str, eagerness: str
+) -> None:
+    document = text + "\n".join(["append(1)", *further, "", "", "end"])
+    first_number = text.count("\n")
+    logprobs = {first_number + number: logprob / 10 for number, logprob in enumerate(line_logprobs)}
+
+    async def work(scripted: ScriptedSession) -> None:
+        reports = grown(scripted)
+        first = await scripted.texts(at(text))
+        await until(lambda: not busy(scripted))
+        again = await scripted.texts(at(text))
+        assert len(first) == len(again)
+        if first:
+            assert again[0].startswith(first[0]) and again[0][len(first[0]) :][:1] in ("", "\n")
+            assert (again != first) == bool(reports), "each longer text is reported, and nothing else"
+        for other in (text + "?", "\n" + text, text[:-1]):
+            cached = scripted.session.cache.lookup(at(other), 1)
+            assert cached is None or other == text, "stored for another document"
+
+    run(ScriptedSession(TokenBackend(document, logprobs), **{"completion.eagerness": eagerness}), work)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(["x", "ax", "append(2", "\n", ""]), st.booleans(), st.integers(1, 10))
+def test_an_edit_that_disagrees_stops_the_further_lines_within_a_round(
+    typed: str, elsewhere: bool, characters: int
+) -> None:
+    text = ("# \n" if elsewhere or not typed else "") + TEXT + typed
+
+    async def work(scripted: ScriptedSession) -> None:
+        reports = grown(scripted)
+        await under_way(scripted, characters)
+        scripted.session.document_changed(URI, captured(text))
+        streamed_characters = len(scripted.backend.streamed[1])
+        await asyncio.sleep(0.02)
+        assert len(scripted.backend.streamed[1]) <= streamed_characters + 1, "the engine was stopped"
+        assert reports == [] and scripted.session.cache.lookup(at(ACCEPTED), 1) is None
+        assert scripted.session.cache.lookup(at(TEXT), 1) == ((Suggestion(FIRST, len(TEXT), len(TEXT)),), "")
+
+    run(ScriptedSession(TokenBackend(DOCUMENT, round_s=0.002)), work)
+
+
+def test_a_newer_request_at_another_place_stops_the_further_lines_within_a_round() -> None:
+    async def work(scripted: ScriptedSession) -> None:
+        reports = grown(scripted)
+        await under_way(scripted, 3)
+        newer = asyncio.create_task(scripted.texts(at(TEXT, cursor=len("items = ["))))
+        await until(lambda: len(scripted.backend.requests) == 3)
+        assert len(scripted.backend.streamed[1]) < len(DOCUMENT) - len(ACCEPTED) - 1
+        streamed_characters = len(scripted.backend.streamed[1])
+        await newer
+        await asyncio.sleep(0.02)
+        assert len(scripted.backend.streamed[1]) <= streamed_characters + 1 and reports == []
+
+    run(ScriptedSession(TokenBackend(DOCUMENT, round_s=0.005)), work)
+
+
+def test_a_suggestion_that_is_typed_through_grows_where_the_user_is() -> None:
+    async def work(scripted: ScriptedSession) -> None:
+        reports = grown(scripted)
+        await under_way(scripted, 1)
+        scripted.session.document_changed(URI, captured(TEXT + "app", version=2))
+        assert await scripted.texts(at(TEXT + "app", version=2)) == ["end(1)"]
+        await until(lambda: reports)
+        assert [report.input.snapshot for report in reports] == [at(TEXT + "app", version=2)], "the newest request"
+        assert await scripted.texts(at(TEXT + "app", version=2)) == [JOINED[3:]]
+
+    scripted = ScriptedSession(TokenBackend(DOCUMENT, round_s=0.003))
+    run(scripted, work)
+    assert continued(scripted) == [FIRST + "\n"]
+
+
+def test_at_the_deadline_only_whole_lines_have_joined() -> None:
+    async def work(scripted: ScriptedSession) -> None:
+        scripted.backend.stop_after = len(LINES[0]) + 1 + len(LINES[1]) + 1 + 7
+        await prepared(scripted)
+        assert await scripted.texts(at(TEXT)) == ["\n".join(LINES[:2])]
+
+    run(ScriptedSession(TokenBackend(DOCUMENT)), work)
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"completion.eagerness": "low"}, Status(state="ready")),
+        ({"completion.prefetch_next": False}, Status(state="ready")),
+        ({"completion.multiline": "never"}, Status(state="ready")),
+        ({"completion.trigger": "manual"}, Status(state="ready")),
+        ({}, Status(state="asleep")),
+        ({}, Status(state="ready", remote="models.example")),
+        ({}, Status(state="ready", memory="no draft")),
+        ({}, Status(state="loading", draft_only=True)),
+    ],
+)
+def test_nothing_joins_where_no_further_lines_are_wanted_or_the_engine_has_better_things_to_do(
+    options: dict[str, object], status: Status
+) -> None:
+    async def work(scripted: ScriptedSession) -> None:
+        scripted.backend.status = status
+        assert await scripted.texts(at(TEXT)) == [FIRST]
+        await asyncio.sleep(0.06)
+
+    scripted = ScriptedSession(TokenBackend(DOCUMENT), **options)
+    run(scripted, work)
+    assert continued(scripted) == []
+
+
+def test_tokens_of_another_model_are_never_continued() -> None:
+    async def work(scripted: ScriptedSession) -> None:
+        answer = asyncio.create_task(scripted.texts(at(TEXT)))
+        await until(lambda: scripted.backend.streamed and scripted.backend.streamed[0])
+        scripted.session.discard_answers()  # the model has changed
+        assert await answer == [FIRST]
+        await until(lambda: len(scripted.backend.requests) == 2)
+
+    scripted = ScriptedSession(TokenBackend(DOCUMENT, round_s=0.002))
+    run(scripted, work)
+    assert continued(scripted) == [] and idle(scripted) == [ACCEPTED]

@@ -78,4 +78,4 @@ def test_ghost_text_waits_for_no_grammar_and_for_no_setting():
     assert not desk.precedes(2, 6), "the grammar is loaded by the first request for an edit"
     desk.warm_up()
     desk.activity = None
-    assert not desk.precedes(2, 6), "nextEdit.enabled is off"
+    assert not desk.precedes(2, 6), "next_edit.enabled is off"

@@ -1,0 +1,47 @@
+"""Completions without an editor: positions, the engine that answers, and the answer. Import names from here."""
+
+from speclsp.cli.complete.answers import (
+    CompletionPoint,
+    PrintedAnswer,
+    about,
+    answer,
+    cleaned,
+    draft_marks,
+    marks_of,
+    prepare,
+    show,
+)
+from speclsp.cli.complete.own_model import choose_card, draw, fetch, needed, open_engine
+from speclsp.cli.complete.positions import (
+    at_mark,
+    at_position,
+    from_pipe,
+    offset,
+    read_text,
+    see_that_it_may_be_shown,
+    snapshot_of,
+)
+
+__all__ = [
+    "CompletionPoint",
+    "PrintedAnswer",
+    "about",
+    "answer",
+    "at_mark",
+    "at_position",
+    "choose_card",
+    "cleaned",
+    "draft_marks",
+    "draw",
+    "fetch",
+    "from_pipe",
+    "marks_of",
+    "needed",
+    "offset",
+    "open_engine",
+    "prepare",
+    "read_text",
+    "see_that_it_may_be_shown",
+    "show",
+    "snapshot_of",
+]

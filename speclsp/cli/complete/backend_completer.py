@@ -1,0 +1,214 @@
+"""The engine that answers `speclsp complete`: a running one, a shared one that is started, a remote server, or its own.
+
+    --own-engine                         an engine in this process, for tests
+    remote.url                           that server; with remote.fallback, the local engine while it is unavailable
+    engine.socket, or the default        the engine there, or the shared one; it is started, and stays for other clients
+    engine.shared = false                an engine in this process
+
+A shared engine that other clients use with other settings is left alone: then this process loads the model too.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from speclsp.cli.complete.own_model import needed, open_engine
+from speclsp.config import Config, RemoteConfig
+from speclsp.engine.api import Completer, Piece, Request, Result
+from speclsp.errors import EngineError, WeightsError
+from speclsp.lsp.backend.blocking import BlockingBackend, Unavailable, ready
+from speclsp.lsp.backend.types import FimRequest, Status, StreamPiece
+
+if TYPE_CHECKING:
+    from speclsp.cli.terminal import ProgressLine
+
+DEADLINE_MS = 300_000  # nobody is typing: the model may have to be loaded first
+UNKNOWN_TOKEN = -1  # a backend reports how many tokens a piece has, and not always which
+CLIENT = "speclsp complete"  # among the clients of `speclsp engine status`
+DOWNLOAD = ("fetching", "checking", "converting")  # first words of the engine's message about the weights
+IN_USE = "the shared engine serves other clients with other settings, so this command loads a model of its own."
+
+
+def open_completer(
+    config: Config, own_engine: bool, stack: ExitStack, bar: ProgressLine, note: Callable[[str], object]
+) -> Completer:
+    """The completer for these settings; `stack` closes it. `note` gets a sentence when it is not the usual one.
+
+    Raises SpeclspError.
+    """
+    if own_engine:
+        return open_engine(config, bar)[0]
+    if config.remote.url:
+        try:
+            return connect(config, stack, bar)
+        except Unavailable as error:
+            problem = without_retry(str(error))
+        if not config.remote.fallback:
+            raise EngineError(problem)
+        note(f"{problem} The model on this machine is asked.")
+        config = replace(config, remote=RemoteConfig())
+        refuse_download(config)
+    if config.engine.shared or config.engine.socket:
+        try:
+            return connect(config, stack, bar)
+        except Unavailable as error:
+            if error.state != "waiting":
+                raise EngineError(without_retry(str(error))) from None
+            note(IN_USE)
+    return open_engine(config, bar)[0]
+
+
+def without_retry(message: str) -> str:
+    """A backend's message without its next try, which belongs to a process that stays."""
+    return message.partition(" Next try at")[0].partition(" To try again:")[0]
+
+
+def connect(config: Config, stack: ExitStack, bar: ProgressLine) -> Completer:
+    """A completer for the server or the engine of the settings. Raises Unavailable."""
+    from speclsp.lsp.backend.remote import backend_choice
+
+    # a fallback is decided in `open_completer`, one attempt after the other
+    once = replace(config, remote=replace(config.remote, fallback=False))
+    url = config.remote.url
+    connect_once = partial(backend_choice.connect, once, log=lambda line: None, client=CLIENT, own_url=url)
+    return BackendCompleter(stack.enter_context(ready(connect_once, partial(draw_status, bar))))
+
+
+def draw_status(bar: ProgressLine, status: Status) -> None:
+    """Draw the progress of an engine that starts: a download also where no terminal is."""
+    step, _, sizes = status.message.partition(": ")
+    if step.startswith(DOWNLOAD):
+        bar.show(step, status.progress or 0.0, sizes)
+    else:
+        bar.step(status.progress or 0.0, status.message)
+
+
+def refuse_download(config: Config) -> None:
+    """Raise WeightsError if the local engine would have to download its model: `remote.url` names another one."""
+    from speclsp.cli.models import sizes
+    from speclsp.daemon import control
+    from speclsp.weights import auto_choice, cards, store, store_messages
+
+    if config.model == "echo" or control.alive() is not None:
+        return
+    if config.model == "auto":
+        machine = sizes.measure_machine(config)
+        card, _ = auto_choice.choose_by_settings(config, machine.memory_mib, machine.device, lambda: False)
+    else:
+        card = cards.load(config.model)
+    for weights in needed(config, card):
+        if not store.is_here(weights, config.models_dir):
+            raise WeightsError(store_messages.not_here(weights))
+
+
+class BackendCompleter:
+    """A Completer whose completions another process makes."""
+
+    step_ms = 0.0
+    passes = 0
+    context_tokens = trained_tokens = 0  # unknown
+
+    def __init__(self, backend: BlockingBackend) -> None:
+        self._backend = backend
+
+    @property
+    def pair(self) -> str:
+        return self._backend.status.pair
+
+    @property
+    def target(self) -> str:
+        return self._backend.status.target
+
+    @property
+    def draft(self) -> str:
+        return self._backend.status.draft
+
+    @property
+    def device(self) -> str:
+        return self._backend.status.device
+
+    def truncate(self, request: Request) -> Request:
+        """The request itself: the other process truncates it."""
+        return request
+
+    def complete(self, request: Request, cancel: threading.Event) -> BackendCompletion:
+        """Start a completion; it is sent when its first piece is read."""
+        return BackendCompletion(self._backend, request, cancel)
+
+
+class BackendCompletion:
+    """A completion whose pieces come from a backend; `result` is kept up to date."""
+
+    def __init__(self, backend: BlockingBackend, request: Request, cancel: threading.Event) -> None:
+        self._backend, self._request, self._cancel = backend, request, cancel
+        self._began_s = self._first_s = 0.0  # time.perf_counter()
+        self.result = Result()
+
+    def __iter__(self) -> Iterator[Piece]:
+        self._began_s = time.perf_counter()
+        pieces = self._backend.pieces(fim_request(self._request))
+        try:
+            for piece in pieces:
+                if self._cancel.is_set():
+                    return
+                yield self._count(piece)
+        finally:
+            pieces.close()
+
+    def _count(self, piece: StreamPiece) -> Piece:
+        """Add a piece to the result. Times that the server does not report are measured here."""
+        result, now_s = self.result, time.perf_counter()
+        tokens = piece.ids or (UNKNOWN_TOKEN,) * piece.tokens
+        if piece.start is not None:
+            result.prompt_tokens, result.cached_tokens = piece.start.prompt_tokens, piece.start.cached_tokens
+            result.left_out_tokens, result.prompt_ms = piece.start.left_out_tokens, piece.start.prompt_ms
+        if tokens and not result.tokens:
+            self._first_s, result.ttft_ms = now_s, (now_s - self._began_s) * 1e3
+        result.text += piece.text
+        result.tokens += tokens
+        result.decode_ms += piece.ms
+        result.rounds += bool(tokens) or bool(piece.ms)
+        result.drafted += piece.drafted
+        result.accepted += piece.accepted
+        if piece.drafted:
+            counts = result.by_source.setdefault(piece.source, {"drafted": 0, "accepted": 0})
+            counts["drafted"] += piece.drafted
+            counts["accepted"] += piece.accepted
+        if piece.cost is not None:
+            result.stop_type, result.draft_only = piece.cost.stop_type, piece.cost.draft_only
+            result.prompt_tokens = piece.cost.prompt_tokens or result.prompt_tokens
+            result.ttft_ms = piece.cost.ttft_ms or result.ttft_ms
+            if not result.decode_ms and self._first_s:
+                result.decode_ms = (now_s - self._first_s) * 1e3
+        return Piece(
+            text=piece.text,
+            tokens=tokens,
+            source=piece.source,
+            drafted=piece.drafted,
+            accepted=piece.accepted,
+            ms=piece.ms,
+            accepted_chars=piece.accepted_chars,
+        )
+
+
+def fim_request(request: Request) -> FimRequest:
+    """The request as a backend takes it."""
+    return FimRequest(
+        prefix=request.prefix,
+        line_prefix=request.line_prefix,
+        suffix=request.suffix,
+        path=request.filename,
+        extra=tuple((extra.filename, extra.text) for extra in request.extra),
+        max_tokens=request.max_tokens,
+        deadline_ms=DEADLINE_MS,
+        temperature=request.temperature,
+        session=f"complete-{os.getpid()}",
+        speculate=request.speculate,
+    )

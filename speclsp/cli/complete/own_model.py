@@ -1,0 +1,75 @@
+"""The model of a command that completes: its choice, its weights on the disk, and an engine in this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from speclsp.config import Config
+from speclsp.engine.api import Completer
+
+if TYPE_CHECKING:
+    from speclsp.cli.terminal import ProgressLine
+    from speclsp.weights.cards import Card, Weights
+    from speclsp.weights.store import Progress
+
+
+def needed(config: Config, card: Card) -> list[Weights]:
+    """The weights that a completion with `card` uses."""
+    draft = card.draft if config.engine.draft else None
+    return [card.target] if draft is None else [card.target, draft]
+
+
+def fetch(config: Config, card: Card, bar: ProgressLine, repair: bool = False) -> None:
+    """Fetch missing weights and show size, rate and time left. `repair` hashes the weights that are here.
+
+    Raises WeightsError.
+    """
+    from speclsp.weights import store
+
+    for weights in needed(config, card):
+        store.ensure(
+            weights,
+            models_dir=config.models_dir,
+            offline=config.engine.offline,
+            progress=lambda step: draw(bar, step),
+            repair=repair,
+        )
+
+
+STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}
+
+
+def draw(bar: ProgressLine, step: Progress) -> None:
+    """Draw one step of fetching, checking or converting weights."""
+    if step.total_bytes:
+        bar.bytes(step.done_bytes, step.total_bytes, f"{STAGES.get(step.stage, step.stage)} {step.detail}")
+    else:
+        bar.show(step.detail, 0.0, "")
+
+
+def choose_card(config: Config, ask_hub: bool = False, measure_again: bool = False) -> tuple[Card, str]:
+    """The pair of these settings, and the reason. For "auto", the CPU's speed is measured if it is not known yet.
+
+    `ask_hub`: see `auto_choice.auto`; `measure_again`: measure a known speed, too.
+    """
+    from speclsp.weights import auto_choice
+
+    if config.model == "auto":
+        from speclsp.engine.loading import cpu_speed
+
+        cpu_speed.measure_if_needed(config, measure_again)
+    return auto_choice.auto(config, ask_hub)
+
+
+def open_engine(config: Config, bar: ProgressLine, card: Card | None = None) -> tuple[Completer, str]:
+    """An engine in this process, and the reason for its pair. Fetches missing weights. Raises SpeclspError."""
+    if config.model == "echo":
+        from speclsp.engine.decoding.echo import EchoCompleter
+
+        return EchoCompleter(config), "no model"
+    chosen, why = (card, "") if card else choose_card(config)
+    fetch(config, chosen, bar)
+    bar.step(0.0, "starting torch")
+    from speclsp.engine.loading import loading
+
+    return loading.load(config, chosen, bar.step), why

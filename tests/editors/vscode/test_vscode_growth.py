@@ -1,0 +1,87 @@
+"""Lines that join a first line in a real VS Code, with the real server and an engine that writes a text on.
+
+VS Code draws the first line until the answer with the further ones, and every request is an automatic one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+from support.editors.code_server import ROOT
+from support.editors.vscode_screen import OBSERVE, Studio, Window, same
+from support.lsp import scripted_engine
+
+BODY = "def f(items):\n    total = 0\n    count = 1\n    total += count\n    return total\n\n\nother = 1\n"
+TYPED, FIRST = BODY[: BODY.index(" = 0")], " = 0"
+JOINED = "\n".join([FIRST, "    count = 1", "    total += count", "    return total"])
+AUTOMATIC = 2
+ROUND_S = 0.02  # of a token of the engine: the further lines take a second
+
+
+@pytest.fixture
+def window(studio: Studio) -> Iterator[Window]:
+    """A window whose engine writes BODY on."""
+    root = studio.server.root
+    (root / "script.json").write_text(json.dumps({"document": BODY, "round_s": ROUND_S}))
+    program = root / "scripted"
+    tap = shlex.join([sys.executable, str(ROOT / "tests/support/editors/lsp_tap.py")])
+    words = shlex.join([sys.executable, scripted_engine.__file__, str(root / "script.json")])
+    path = shlex.quote(os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+    command = f'{tap} "{studio.server.logs}/$$.jsonl" {words} "$@" --set next_edit.enabled=false'
+    program.write_text(f"#!/bin/sh\nPYTHONPATH={path} exec {command}\n")
+    program.chmod(0o755)
+    studio.server.settings({"speclsp.server.command": str(program)})
+    with studio.window(studio.folder()) as window:
+        window.says("ready")
+        yield window
+
+
+def begin(window: Window) -> None:
+    """Type the last letter of TYPED, and record every state of the editor from there on."""
+    window.show("a.py", TYPED[:-1])
+    window.page.evaluate(OBSERVE)
+    window.type(TYPED[-1])
+    window.sees(lambda screen: screen.ghost, "the first line")
+
+
+def states(window: Window) -> list[str]:
+    """The grey texts that the editor showed since the whole letter was typed, without repetitions."""
+    observed = window.page.evaluate("() => window.observed()")["states"]
+    typed = [state["ghost"] for state in observed if state["typed"].rstrip() == TYPED]
+    return [after for before, after in pairwise(["", *typed]) if after != before]
+
+
+def test_further_lines_join_the_first_one_without_a_blink_and_tab_takes_all(window: Window) -> None:
+    begin(window)
+    screen = window.sees(lambda screen: screen.ghost == JOINED, "the further lines")
+    window.shot("growth-joined")
+    assert same(screen.whole, BODY.split("\n")[:5])
+    between = states(window)
+    assert (between[0], between[-1]) == (FIRST, JOINED)
+    assert all(FIRST in ghost.split("\n") for ghost in between), "the first line was never away"
+    window.press("Tab")
+    window.sees(lambda screen: same(screen.document[:5], BODY.split("\n")[:5]), "all of it")
+    kinds = {question.context["triggerKind"] for question in window.wire.replay()[1]}
+    assert kinds == {AUTOMATIC}, "the repeated request was not made by the user"
+
+
+def test_nothing_comes_back_that_was_hidden_before_the_further_lines(window: Window) -> None:
+    begin(window)
+    window.press("Escape")
+    window.sees(lambda screen: not screen.ghost, "nothing")
+    time.sleep(3.0)
+    assert states(window) == [FIRST, ""]
+
+
+def test_tab_before_the_further_lines_takes_the_first_one(window: Window) -> None:
+    begin(window)
+    window.press("Tab")
+    window.sees(lambda screen: same(screen.document, BODY.split("\n")[:2]), "one line")
+    window.sees(lambda screen: "count = 1" in screen.ghost, "the next line")

@@ -1,0 +1,290 @@
+"""Engine that answers `speclsp complete`: the running one, a shared one that stays, a remote server, or its own."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from support.engine.engine_process import EngineProcess
+from support.lsp.faulty_http_server import FaultyServer, refuses
+from support.waiting import wait_until
+
+from speclsp.cli import entry, terminal
+from speclsp.cli.complete import backend_completer
+from speclsp.daemon import control, endpoint, http_client
+from speclsp.lsp.backend import blocking
+from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
+from speclsp.weights import locations
+
+SOURCE = "def add(a, b):\n    return \n\n\nprint(add(1, 2))\n"
+VARYING = (  # times, and what a round drafted: it may go past the end of the suggestion
+    *("ttft_ms", "prompt_ms", "decode_ms", "rounds", "drafted_tokens", "accepted_tokens", "by_source"),
+    *("new_tokens", "stop_type"),
+)
+NOWHERE = "http://127.0.0.1:9"
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Runs `speclsp complete` at the hole of SOURCE: (exit code, stdout, stderr)."""
+    path = tmp_path / "add.py"
+    path.write_text(SOURCE)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = entry.main(["complete", f"{path}:2:12", *words])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@contextmanager
+def lease() -> Iterator[None]:
+    """Another client of the shared engine."""
+    engine = control.alive()
+    assert engine is not None
+    with http_client.request(engine, "GET", "/lease?client=other&pid=1", timeout_s=20) as response:
+        response.readline()
+        yield
+
+
+def running_pid() -> int:
+    """The process of the shared engine; 0 without one."""
+    engine = control.alive()
+    return engine.pid if engine is not None else 0
+
+
+# ── the shared engine ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--model", "echo"),
+        ("--model", "tiny"),
+        ("--model", "tiny", "--no-speculation"),
+        ("--model", "tiny", "--set", "completion.temperature=0.8"),
+    ],
+    ids=" ".join,
+)
+def test_the_shared_engine_and_an_own_one_print_the_same(run: Run, words: tuple[str, ...]):
+    own, shared = (json.loads(run(*words, "--json", *flag)[1]) for flag in (["--own-engine"], []))
+    assert own["new_tokens"] and shared["new_tokens"]
+    assert list(own) == list(shared), "the same fields in the same order"
+    assert [type(value) for value in own.values()] == [type(value) for value in shared.values()]
+    same = [name for name in own if name not in VARYING]
+    assert {name: own[name] for name in same} == {name: shared[name] for name in same}
+    assert run(*words) == run(*words, "--own-engine")
+    if "--no-speculation" in words:
+        assert (shared["drafted_tokens"], shared["speculation"]) == (0, False)
+
+
+def test_the_engine_that_it_starts_stays_and_answers_the_next_command(run: Run):
+    assert running_pid() == 0
+    first = run("--model", "echo")
+    pid = running_pid()
+    assert pid and first[0] == 0
+    assert run("--model", "echo") == first
+    assert run("--no-speculation")[0] == 0, "the default model = auto suits any running engine"
+    assert running_pid() == pid
+
+
+def test_with_an_own_engine_no_shared_one_is_started_or_asked(run: Run):
+    assert run("--model", "echo", "--own-engine")[0] == 0
+    assert not endpoint.is_locked() and not endpoint.state_path().exists()
+    assert run("--model", "echo", "--set", "engine.shared=false")[0] == 0
+    assert not endpoint.is_locked() and not endpoint.state_path().exists()
+
+
+def test_an_engine_that_others_use_with_other_settings_is_left_alone(run: Run):
+    assert run("--model", "echo")[0] == 0
+    pid = running_pid()
+    with lease():
+        code, out, err = run("--model", "tiny")
+        assert (code, err) == (0, f"speclsp: {backend_completer.IN_USE}\n")
+        assert out == run("--model", "tiny", "--own-engine")[1]
+    assert running_pid() == pid
+    assert run("--model", "echo", "--set", "echo.round_ms=1")[::2] == (0, ""), "nobody uses it: it is replaced"
+    assert running_pid() not in (0, pid)
+
+
+def test_an_engine_that_cannot_serve_gives_its_error_in_one_line(run: Run):
+    code, out, err = run("--model", "qwen2.5-coder-0.5b-instruct", "--set", "engine.offline=true")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "qwen2.5-coder-0.5b-instruct is not on this machine: offline is set" in err
+
+
+def test_the_engine_on_engine_socket_is_asked(run: Run, isolated: Path):
+    socket = isolated / "run" / "mine.sock"
+    words = ("--model", "echo", "--set", f"engine.socket={socket}")
+    code, out, err = run(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1) and "unset engine.socket" in err
+    engine = EngineProcess(socket).wait()
+    try:
+        assert run(*words) == run("--model", "echo", "--own-engine")
+    finally:
+        engine.close()
+    assert not endpoint.is_locked()
+
+
+def test_an_interrupt_cancels_the_request_silently_and_the_engine_stays(tmp_path: Path):
+    path = tmp_path / "x.txt"
+    path.write_text("x = ")
+    words = ["complete", f"{path}:1:5", "--model", "echo", "--set", "echo.round_ms=60000"]
+    listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "speclsp", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=listens,
+    )
+    wait_until(lambda: (control.status() or {}).get("leases"))
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
+    assert running_pid()
+
+
+# ── a remote server ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_remote_url_is_honoured_and_nothing_local_is_started_or_downloaded(run: Run):
+    with FaultyServer() as server:
+        remote = ("--set", f"remote.url={server.url}")
+        assert run(*remote) == (0, "a + b\n", "")
+        report = json.loads(run(*remote, "--json")[1])
+        assert len(server.completions()) == 2
+    assert (report["suggestion"], report["device"], report["stop_type"]) == ("a + b", server.url[7:], "eos")
+    assert report["new_tokens"] == 3 and report["decode_ms"] >= 0 and report["ttft_ms"] > 0
+    assert not endpoint.is_locked() and not locations.store_root(None).exists()
+
+
+def test_a_remote_server_that_cannot_be_used_is_the_error_and_nothing_is_downloaded(run: Run):
+    code, out, err = run("--set", f"remote.url={NOWHERE}")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"speclsp: remote.url = '{NOWHERE}' cannot be used: nothing listens at")
+    assert "Next try" not in err
+    assert not endpoint.is_locked() and not locations.store_root(None).exists()
+
+
+def test_a_refused_request_is_the_error(run: Run):
+    with FaultyServer() as server:
+        server.always = refuses(500, "out of order")
+        code, out, err = run("--set", f"remote.url={server.url}")
+    assert (code, out, err.count("\n")) == (2, "", 1) and "out of order" in err
+
+
+def test_with_fallback_the_local_model_answers_and_the_problem_is_said(run: Run):
+    code, out, err = run("--model", "echo", "--set", f"remote.url={NOWHERE}", "--set", "remote.fallback=true")
+    assert (code, out) == run("--model", "echo", "--own-engine")[:2]
+    assert err.count("\n") == 1 and "cannot be used" in err and "The model on this machine is asked." in err
+
+
+@pytest.mark.parametrize("model", ["auto", "qwen2.5-coder-0.5b-instruct"])
+def test_with_fallback_a_model_that_is_not_here_is_not_downloaded(run: Run, model: str):
+    words = ("--model", model, "--device", "cpu", "--set", f"remote.url={NOWHERE}", "--set", "remote.fallback=true")
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert "is not on this machine: `speclsp models pull qwen2.5-coder-0.5b-instruct` downloads it." in err
+    assert not endpoint.is_locked() and not locations.store_root(None).exists()
+
+
+# ── states of a backend ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ScriptedBackend:
+    """A backend that goes through `states`, one at each turn of the event loop."""
+
+    reads_ahead = kept_while_off = True
+
+    def __init__(self, states: list[Status], on_status: OnStatus) -> None:
+        self.status, self.states, self.on_status, self.closed = states[0], states[1:], on_status, False
+
+    def start(self) -> None:
+        import asyncio
+
+        self.task = asyncio.create_task(self.live())
+
+    async def live(self) -> None:
+        import asyncio
+
+        for status in self.states:
+            await asyncio.sleep(0)
+            self.status = status
+            self.on_status(status)
+
+    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
+        yield StreamPiece(text="x", tokens=1)
+        raise AssertionError("read past the piece that was wanted")
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def end(self) -> None:
+        pass
+
+
+LOADING = Status(state="loading", message="loading the model", progress=0.5)
+
+
+def scripted(*states: Status) -> tuple[list[ScriptedBackend], Callable[[OnStatus], Backend]]:
+    """A list that gets the backend, and the function that makes it."""
+    made: list[ScriptedBackend] = []
+
+    def connect(on_status: OnStatus) -> Backend:
+        made.append(ScriptedBackend(list(states), on_status))
+        return made[0]
+
+    return made, connect
+
+
+def test_a_draft_model_that_answers_alone_is_waited_out():
+    alone = replace(LOADING, draft_only=True)
+    seen: list[Status] = []
+    made, connect = scripted(Status(state="starting"), alone, Status(state="ready"))
+    with blocking.ready(connect, seen.append) as backend:
+        assert backend.status.state == "ready"
+    assert made[0].closed and "ready" not in [status.state for status in seen]
+
+
+@pytest.mark.parametrize("state", blocking.UNAVAILABLE)
+def test_a_backend_that_cannot_serve_is_closed_and_its_message_raised(state: str):
+    made, connect = scripted(LOADING, Status(state=state, message="no memory"))
+    with (
+        pytest.raises(blocking.Unavailable, match="no memory") as caught,
+        blocking.ready(connect, lambda status: None),
+    ):
+        raise AssertionError("it is not ready")
+    assert made[0].closed and caught.value.state == state
+
+
+def test_a_reader_that_stops_early_cancels_the_stream():
+    made, connect = scripted(Status(state="ready"))
+    with blocking.ready(connect, lambda status: None) as backend:
+        pieces = backend.pieces(FimRequest())
+        assert next(pieces).text == "x"
+        pieces.close()
+    assert made[0].closed
+
+
+def test_a_download_by_the_engine_shows_progress_in_a_pipe_and_loading_does_not():
+    stream = io.StringIO()
+    bar = terminal.ProgressLine(stream)
+    backend_completer.draw_status(bar, LOADING)
+    for done in (0, 200, 400):
+        message = f"fetching a-model from the hub: {done} of 400 MB"
+        backend_completer.draw_status(bar, replace(LOADING, message=message, progress=done / 800))
+    bar.close()
+    assert stream.getvalue().splitlines()[0] == "fetching a-model from the hub: 0 of 400 MB"
+    assert len(stream.getvalue().splitlines()) < 4 and "loading" not in stream.getvalue()

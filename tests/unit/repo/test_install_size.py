@@ -1,0 +1,110 @@
+"""Sizes that the pages state: dependencies, the build of PyTorch, and resident memory."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from speclsp.weights import cards
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+GRAMMARS = re.compile(r"tree-sitter-[\w-]+")  # loaded by name: speclsp/lsp/syntax/grammars.py
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "editors").glob("*/*.md")]
+PAGES += [*(ROOT / "editors/nvim").rglob("*.lua"), *(ROOT / "editors/nvim/doc").glob("*.txt")]
+INSTALL = re.compile(r"[^\n`]*\b(?:uv tool|uv pip|pipx|pip) install\b[^\n`]*")
+RESULTS = [*(ROOT / "benchmarks/results").glob("memory-*.json")]
+MOST_DIFFERENCE = 0.05  # relative difference of the stated and the measured memory
+
+
+def imported() -> set[str]:
+    """The top-level modules that the package imports."""
+    found: set[str] = set()
+    for file in (ROOT / "speclsp").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                found.add(node.module.partition(".")[0])
+    return found
+
+
+def test_every_dependency_is_imported_by_the_package_and_none_is_for_plots_only():
+    names = {Requirement(text).name for text in PROJECT["dependencies"]}
+    modules: dict[str, set[str]] = {}
+    for module, distributions in metadata.packages_distributions().items():
+        for name in distributions:
+            modules.setdefault(name.lower().replace("_", "-"), set()).add(module)
+    used = imported()
+    unused = {name for name in names if not modules.get(name.lower().replace("_", "-"), {name}) & used}
+    assert {name for name in unused if not GRAMMARS.fullmatch(name)} == set()
+    assert "matplotlib" not in names and {"torch", "transformers", "bitsandbytes"} <= names
+
+
+def install_lines() -> Iterator[tuple[str, str]]:
+    """Each command of a page that installs speclsp, with the page's name."""
+    for page in PAGES:
+        for match in INSTALL.finditer(page.read_text(encoding="utf-8")):
+            line = match[0].strip()
+            if re.search(r"install .*(?:\s\.(?=[\s\"']|$)|speclsp\b(?!\[)|CHECKOUT)", line):
+                yield page.name, line
+
+
+def test_every_documented_install_command_gets_the_cpu_build_where_there_is_no_gpu():
+    lines = list(install_lines())
+    assert len(lines) > 5
+    assert [line for line in lines if "--torch-backend=auto" not in line[1] and CPU_INDEX not in line[1]] == []
+
+
+def test_make_gets_the_cpu_build_where_there_is_no_gpu():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(rf"TORCH +:= .*/proc/driver/nvidia/version.*{re.escape(CPU_INDEX)}", makefile)
+    installs = re.findall(r"^PIP +:= .* install .*$", makefile, re.MULTILINE)
+    assert installs and all("$(TORCH)" in line for line in installs)
+
+
+# ── memory ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def stated_gib(name: str) -> str:
+    """The resident memory of a model on a CPU, as the pages state it."""
+    return f"{cards.load(name).needed_mib('cpu', 0, 'int8') / 1024:.1f}"
+
+
+@pytest.mark.parametrize("file", RESULTS, ids=lambda file: file.stem)
+def test_the_stated_memory_is_the_measured_one(file: Path):
+    result = json.loads(file.read_text(encoding="utf-8"))
+    needed_mib = cards.load(result["pair"]).needed_mib("cpu", 0, "int8")
+    assert abs(needed_mib / result["used_mib"] - 1) <= MOST_DIFFERENCE
+    assert result["loaded_mib"] <= result["used_mib"]
+
+
+def test_the_pages_state_the_memory_of_the_model_definitions():
+    readme, models, engine = (
+        (ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/models.md", "docs/engine.md")
+    )
+    small, medium, large = (f"qwen2.5-coder-{size}" for size in ("0.5b-instruct", "1.5b-instruct", "7b"))
+    for title, name in (("0.5B", small), ("1.5B", medium), ("7B", large)):
+        assert re.search(rf"^\| Qwen2.5-Coder {title} \| [^|]+ \| {stated_gib(name)} GiB \|", readme, re.MULTILINE)
+    assert f"share one process of {stated_gib(small)} GiB" in readme
+    rows = dict(re.findall(r"^\| `([\w.-]+)` \| [^|]+ \| ([\d.]+) \|", models, re.MULTILINE))
+    assert rows == {name: stated_gib(name) for name in cards.names() if name not in ("tiny", "echo")}
+    used_mib = json.loads((ROOT / f"benchmarks/results/memory-{small}.json").read_text(encoding="utf-8"))["used_mib"]
+    assert f"| {used_mib} |" in engine and f"memory    {used_mib} MiB" in engine
+    assert f"| 0.5 GB | {stated_gib(small)} GiB | ends of lines" in models
+    assert stated_gib("qwen2.5-coder-1.5b-q8_0") == stated_gib(medium), "one figure for both in the table of machines"
+    assert f"with draft model | {stated_gib(medium)} GiB |" in models
