@@ -118,15 +118,18 @@ def nearest_existing(path: Path) -> Path:
 
 def is_reachable(directory: Path) -> bool:
     """True if this user may read what is in our `directory`, or make it."""
-    return os.access(directory, os.R_OK | os.X_OK) or is_writable(directory)
+    return os.access(directory, os.R_OK) or is_writable(directory)
 
 
 def is_writable(directory: Path) -> bool:
     """True if this user may make files in our `directory`, or make it.
 
     Root may write everywhere. Its files in another user's directory would lock that user out, so the owner decides.
+    A file in the way of the directory is no question of permission: the error that names it follows.
     """
-    return os.access(nearest_existing(directory), os.W_OK | os.X_OK) and foreign_owner(directory) is None
+    existing = nearest_existing(directory)
+    allowed = not existing.is_dir() or os.access(existing, os.W_OK | os.X_OK)
+    return allowed and foreign_owner(directory) is None
 
 
 def foreign_owner(directory: Path) -> int | None:

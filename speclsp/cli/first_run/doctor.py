@@ -150,11 +150,10 @@ def places() -> Iterator[DoctorCheck]:
         directory, unused = settings.runtime_path(), settings.unused_runtime_dir()
         spare_bytes = settings.SOCKET_PATH_BYTES - len(os.fsencode(directory / "lsp-1234567-99.sock"))
         status = OK if spare_bytes >= 0 else WARN
-        fix = (
-            ""
-            if spare_bytes >= 0
-            else "set XDG_RUNTIME_DIR to a shorter path; until then sockets go to a temporary directory"
-        )
+        shorter = "set XDG_RUNTIME_DIR to a shorter path; until then sockets go to a temporary directory"
+        fix = "" if spare_bytes >= 0 else shorter
+        if not os.access(settings.nearest_existing(directory), os.W_OK):
+            raise SpeclspError(f"{directory} cannot be made or written")
         found = f"{directory}; {unused}" if unused else str(directory)
         yield DoctorCheck(name="runtime", status=status, found=found, fix=fix)
     except SpeclspError as error:

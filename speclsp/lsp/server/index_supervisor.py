@@ -282,7 +282,7 @@ class IndexedFolder:
 
     def _serve(self, messages: queue.SimpleQueue[bytes | None]) -> None:
         """Start the worker and write its messages, in a thread: a disk that hangs must not block the event loop."""
-        directory = settings.index_dir()
+        directory = settings.index_dir().parent
         try:
             if not Path(f"{self.path}/").is_dir():
                 return
