@@ -11,8 +11,8 @@ from benchmarks.report.markdown_tables import interval, table
 from benchmarks.report.page import Section
 
 HEAD = ("model", "through", "single line: exact", "pass@1", "n", "several lines: exact", "pass@1", "n")
-ORDER = ("engine bf16", "engine int8", "product bf16", "product int8")
-THROUGH = {"engine": "raw engine, standard prompt", "product": "product"}
+ORDER = ("engine bf16", "engine int8", "product bf16", "product int8", "joined bf16", "joined int8")
+THROUGH = {"engine": "raw engine, standard prompt", "product": "product", "joined": "product, with joined lines"}
 KINDS = ("single", "multi")
 
 

@@ -22,7 +22,7 @@ from benchmarks.speed.holes import MODULES, source
 from speclsp.errors import EngineError
 
 PROMPTS, PREFIX_CHARACTERS, SUFFIX_CHARACTERS, NEW_TOKENS = 8, 6000, 2000, 32
-LOAD_S, ANSWER_S = 300.0, 120.0
+LOAD_S, ANSWER_S = 600.0, 600.0
 
 
 def status(engine: EngineProcess) -> str:

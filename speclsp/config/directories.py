@@ -55,10 +55,10 @@ def first_directory(kind: str, suits: Callable[[Path], bool]) -> Path:
         directory: Path = getattr(platformdirs, f"user_{kind}_path")(APP, appauthor=False)
     except RuntimeError as error:  # a container's user without a name
         raise SpeclspError("this user has no home directory: set HOME to a directory of yours.") from error
-    if sys.platform in ("win32", "darwin") or (directory.is_absolute() and suits(directory.parent)):
+    if sys.platform in ("win32", "darwin") or (directory.is_absolute() and suits(directory)):
         return directory
-    defaults = [home / BELOW_HOME[kind] for home in homes()]
-    return next((base / APP for base in defaults if suits(base)), directory.absolute())
+    defaults = [home / BELOW_HOME[kind] / APP for home in homes()]
+    return next(filter(suits, defaults), directory.absolute())
 
 
 def homes() -> Iterator[Path]:
@@ -116,32 +116,38 @@ def nearest_existing(path: Path) -> Path:
     return path if exists or path == path.parent else nearest_existing(path.parent)
 
 
-def is_reachable(path: Path) -> bool:
-    """True if this user may read what is in `path`, or make `path`."""
-    return os.access(path, os.R_OK | os.X_OK) or is_writable(path)
+def is_reachable(directory: Path) -> bool:
+    """True if this user may read what is in our `directory`, or make it."""
+    return os.access(directory, os.R_OK | os.X_OK) or is_writable(directory)
 
 
-def is_writable(path: Path) -> bool:
-    """True if this user may make files in `path`, or make `path` itself.
+def is_writable(directory: Path) -> bool:
+    """True if this user may make files in our `directory`, or make it.
 
     Root may write everywhere. Its files in another user's directory would lock that user out, so the owner decides.
     """
-    existing = nearest_existing(path)
-    return os.access(existing, os.W_OK | os.X_OK) and not is_foreign_to_root(existing)
+    return os.access(nearest_existing(directory), os.W_OK | os.X_OK) and foreign_owner(directory) is None
 
 
-def is_foreign_to_root(existing: Path) -> bool:
-    """True for root in a directory of another user."""
-    return hasattr(os, "getuid") and os.getuid() == 0 != existing.stat().st_uid
+def foreign_owner(directory: Path) -> int | None:
+    """For root: the uid of the user who owns both our `directory` and the one above it; None if root owns one.
+
+    A container's root has its own home, into which another user's directory may be mounted: that is no foreign one.
+    """
+    if not hasattr(os, "getuid") or os.getuid() != 0:
+        return None
+    owners = [nearest_existing(path).stat().st_uid for path in (directory, directory.parent)]
+    return None if 0 in owners else owners[0]
 
 
 def foreign_problem(kind: str) -> str:
     """The sentence for root that is about to write into another user's cache or configuration; "" otherwise."""
-    existing = nearest_existing(users_dir(kind).parent)
-    if not is_foreign_to_root(existing):
+    directory = users_dir(kind)
+    owner = foreign_owner(directory)
+    if owner is None:
         return ""
     return (
-        f"{existing} belongs to another user (uid {existing.stat().st_uid}), whom files of root would lock out: "
+        f"{nearest_existing(directory)} belongs to another user (uid {owner}), whom files of root would lock out: "
         f"run this command as that user, or set {VARIABLES[kind]} to a directory of your own."
     )
 

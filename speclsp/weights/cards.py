@@ -105,7 +105,7 @@ class Fim:
     def markers(self) -> tuple[str, ...]:
         """The markers there are, each once."""
         texts = (self.prefix, self.suffix, self.middle, self.pad, self.repo, self.file_sep, self.eot, self.bos)
-        return tuple(dict.fromkeys(text for text in texts if text))
+        return tuple(dict.fromkeys(filter(None, texts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,33 +134,29 @@ class Card:
     def needed_mib(self, device: str, free_mib: int, quantization: str) -> int:
         """Memory in the number format that would be loaded; 0 without a figure. On a GPU, "auto" falls back to nf4.
 
-        On a CPU this is the resident memory of the engine's process.
-        On a CPU, "auto" is int8 here. The engine may choose int4, which needs less: it knows the files and the path.
+        On a CPU this is the resident memory of the process, and "auto" is int8. An engine that chooses int4 needs less.
         """
-        process_mib = PROCESS_MIB if device == "cpu" else 0
+        formats, extra_mib = (["int8"], PROCESS_MIB) if device == "cpu" else (["bf16", "nf4"], MARGIN_MIB)
         if quantization == "auto":
-            formats, extra_mib = (["int8"], process_mib) if device == "cpu" else (["bf16", "nf4"], MARGIN_MIB)
             sizes = [self.memory_mib[name] + extra_mib for name in formats if name in self.memory_mib]
             return next((size for size in sizes if size <= free_mib), min(sizes, default=0))
-        doubled = 2 if quantization == "fp32" else 1
         if quantization == "int4" and "int4" not in self.memory_mib:
             quantization = "int8"  # the file has no 4-bit blocks
-        model_mib = doubled * self.memory_mib.get("bf16" if quantization == "fp32" else quantization, 0)
-        return model_mib + process_mib if model_mib else 0
+        is_double = quantization == "fp32"
+        model_mib = (1 + is_double) * self.memory_mib.get("bf16" if is_double else quantization, 0)
+        return model_mib + PROCESS_MIB if model_mib and device == "cpu" else model_mib
 
 
 def models_root() -> Path:
     """The directory of the cards: models/ of a checkout, speclsp/models in an installed wheel."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "models"
-    return installed if installed.is_dir() else package.parent / "models"
+    installed = Path(__file__).resolve().parents[1] / "models"
+    return installed if installed.is_dir() else installed.parents[1] / "models"
 
 
 def names() -> list[str]:
     """Every pair that has a card, smallest target first, then by name."""
-    return sorted(
-        (path.stem for path in models_root().glob("*.toml")), key=lambda name: (load(name).target.parameters, name)
-    )
+    stems = (path.stem for path in models_root().glob("*.toml"))
+    return sorted(stems, key=lambda name: (load(name).target.parameters, name))
 
 
 def load(name: str) -> Card:

@@ -3,6 +3,7 @@
     engine    <prefix> prompt <suffix> suffix <middle>, greedy, as models are evaluated; the text unchanged
     product   an editor: a document with an empty line in place of the removed lines, the cursor on it; the product's
               own parse, prompt order, token healing and postprocessing decide the suggestion
+    joined    the product, some time later: the lines that have joined a first line by their value, at "medium"
 
 Generations are cached under everything that decides their tokens, so a stopped run continues where it was.
 """
@@ -30,17 +31,20 @@ from benchmarks.quality.scoring.scores import PARSE_MS
 from speclsp.config import Config
 from speclsp.engine.api import Request
 from speclsp.errors import EngineError
+from speclsp.lsp.completion.confidence import COSTS, curve_of, token_spans
+from speclsp.lsp.completion.gate import apply_gate, evaluate
+from speclsp.lsp.completion.pipeline import joins
 from speclsp.lsp.context import build
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan as postprocess
-from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
 from speclsp.lsp.syntax.parser import SyntaxParser
 
 if TYPE_CHECKING:
     from speclsp.engine.decoding.completion import CompletionEngine
 
-ENGINE, PRODUCT = "engine", "product"
-THROUGH = (ENGINE, PRODUCT)
+ENGINE, PRODUCT, JOINED = "engine", "product", "joined"
+THROUGH = (ENGINE, PRODUCT, JOINED)
 MAX_TOKENS = {SINGLE: 64, "multi": 256}  # of the raw engine; 64 is the published limit for single lines
 WORKSPACE, FILE = "file:///workspace", "file:///workspace/solution.py"
 
@@ -148,6 +152,8 @@ class Column:
         part = read_text(generation, reader)
         assert part is not None  # otherwise it would have been generated again
         suggestion = reader.to_suggestion(part.text, complete=part.whole)
+        if self.through == JOINED and isinstance(reader, SuggestionPlan) and isinstance(suggestion, Suggestion):
+            suggestion = self.joined(suggestion, reader, request, order)
         if isinstance(suggestion, NoSuggestion):
             row = Completed(task_id=task.task_id, text="", program="", exact=False, reason=suggestion.reason.value)
             return replace(row, tokens=part.tokens)
@@ -160,6 +166,21 @@ class Column:
             exact=scoring.is_exact(task, kind, text),
             tokens=part.tokens,
         )
+
+    def joined(self, shown: Suggestion, plan: SuggestionPlan, request: Request, order: str) -> Suggestion:
+        """`shown` with the further lines that join it, if there are any."""
+        curve = curve_of(self.engine.pair)
+        if not plan.further_tokens or curve is None:
+            return shown
+        plan = plan.with_further_lines()
+        generation = self.generation(replace(request, max_tokens=plan.max_tokens), plan, order)
+        part = read_text(generation, plan)
+        assert part is not None  # otherwise it would have been generated again
+        tokens = token_spans(list(zip(map(len, generation.texts), generation.logprobs, strict=False)))
+        decision = evaluate(part.text, tokens, 0, curve, COSTS["medium"])
+        longer = plan.to_suggestion(part.text, complete=part.whole)
+        longer = apply_gate(longer, plan, part.text, decision, [])
+        return longer if isinstance(longer, Suggestion) and joins(longer, shown) else shown
 
     def generation(self, request: Request, reader: Reader, order: str) -> Generation:
         """From the cache, or generated now."""

@@ -1,6 +1,6 @@
 """HumanEval-Infilling: exact match and pass@1 of the model through the raw engine and through the product.
 
-    python -m benchmarks humaneval-infilling [--model M] [--kind single|multi] [--through engine|product]
+    python -m benchmarks humaneval-infilling [--model M] [--kind single|multi] [--through engine|product|joined]
                                              [--weights int8|int4|bf16] [--limit N]
 
 A public yardstick beside the published figures of the models (published.py), and an end-to-end check of the engine: a
@@ -142,7 +142,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pairs.add_arguments(parser)
     for flag, choices, about in (
         ("kind", KINDS, "length of the removed text (default: both)"),
-        ("through", THROUGH, "raw engine with the standard prompt, or the product (default: both)"),
+        ("through", THROUGH, "raw engine with the standard prompt, the product, or with joined lines (default: all)"),
         ("weights", WEIGHTS, "number format of the model (default: int8)"),
     ):
         parser.add_argument(f"--{flag}", choices=choices, action="append", help=f"{about}; can be given again")

@@ -15,6 +15,7 @@ export interface InstallMethod {
 
 const PYTHONS = ["python3", "python3.14", "python3.13", "python3.12", "python3.11", "python3.10", "python"];
 const CPU_INDEX = "https://download.pytorch.org/whl/cpu"; // builds of PyTorch without CUDA
+const PIPX_WITH_PIP = ["env", "PIPX_DEFAULT_BACKEND=pip"]; // with uv, an extra index hides the package index
 const NVIDIA_DRIVER = "/proc/driver/nvidia/version";
 const NEW_ENOUGH = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))";
 
@@ -58,7 +59,7 @@ export async function findInstallMethod(
     return { name: "uv", steps: install("--torch-backend=auto"), fallbacks };
   }
   const pipx = await locate("pipx", ".local/bin");
-  if (pipx) return { name: "pipx", steps: [[pipx, "install", "--force", ...pipArgs, server]] };
+  if (pipx) return { name: "pipx", steps: [[...PIPX_WITH_PIP, pipx, "install", "--force", ...pipArgs, server]] };
   for (const name of PYTHONS) {
     const python = await locate(name);
     if (!python || !(await isSupported(python))) continue;

@@ -107,7 +107,7 @@ test("a machine without a GPU gets PyTorch's CPU build, and uv is asked to choos
   assert.deepEqual(withGpu?.fallbacks?.map((steps) => steps.flat().join(" ")), [plain]);
   const index = "--extra-index-url https://download.pytorch.org/whl/cpu --retries 1";
   const pipx = await findInstallMethod(machine, source, only("/usr/bin/pipx"), yes, no);
-  assert.ok(pipx?.steps[0]?.includes(`--pip-args=${index}`));
+  assert.ok(pipx?.steps[0]?.includes(`--pip-args=${index}`) && pipx.steps[0].includes("PIPX_DEFAULT_BACKEND=pip"));
   const pip = await findInstallMethod(machine, source, only("/usr/bin/python3"), yes, no);
   assert.ok(pip?.steps[1]?.join(" ").includes(index));
   const cuda = await findInstallMethod(machine, source, only("/usr/bin/python3"), yes, yes);

@@ -17,9 +17,11 @@ Every command accepts `--help`. Errors are one line on stderr.
 |---|---|
 | 0 | success |
 | 1 | the command ran, and its answer is no (a check failed, nothing was there) |
-| 2 | wrong arguments, settings or input; the line says how to correct them |
+| 2 | wrong arguments, settings or input, or an stdout that takes no output; the line says how to correct it |
 | 70 | a bug in speclsp; `SPECLSP_TRACEBACK=1` shows where |
 | 130, 141 | interrupted with Ctrl-C; the reading end of the pipe was closed |
+
+A closed stdout or stderr discards what is written. An escape replaces a character that the terminal's encoding lacks.
 """
 
 

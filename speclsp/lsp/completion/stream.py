@@ -176,6 +176,7 @@ class Stream:
     def _add(self, piece: StreamPiece) -> None:
         if self._repeated_ids > 0:  # in rounds of their own; their log-probabilities are not reported again
             self._repeated_ids -= len(piece.ids)
+            self.start = self.start or piece.start
             return
         self.token_spans += token_spans(piece.logprobs, self.token_spans[-1].end if self.token_spans else 0)
         self.text += piece.text

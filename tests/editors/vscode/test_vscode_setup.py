@@ -201,6 +201,7 @@ def test_the_first_run_without_speclsp_installs_it_and_ends_with_a_suggestion(
         ]
         window.list_notifications()
         window.page.click(".notifications-center .monaco-button:has-text('Install')")
+        window.says("speclsp: installing")
         until(
             lambda: "ready" in window.status() or "error" in window.status(),
             "installed, started, loaded",

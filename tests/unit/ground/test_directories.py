@@ -67,6 +67,24 @@ def test_root_writes_in_its_own_directories_only_and_others_where_the_mode_allow
         assert directories.is_writable(Path("/srv/cache")) == (owner == 0 if uid == 0 else writable)
 
 
+def test_a_directory_that_is_mounted_into_roots_own_home_is_not_foreign(foreign: Path, monkeypatch: pytest.MonkeyPatch):
+    mounted = foreign / ".cache" / "speclsp"
+    owners = {foreign / ".cache": 0, mounted: OTHER_UID}
+    for directory in owners:
+        directory.mkdir()
+    owned = Path.stat
+
+    def stat_of(path: Path, **how: bool) -> os.stat_result:
+        status = list(owned(path, **how))
+        status[stat.ST_UID] = owners.get(path, status[stat.ST_UID])
+        return os.stat_result(status)
+
+    monkeypatch.setattr(Path, "stat", stat_of)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(foreign / ".cache"))
+    assert config.cache_dir() == mounted and config.index_dir() == mounted / "index"
+    assert config.foreign_problem("cache") == ""
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("value", ["relative", "./relative", "../x", "~/cache"])
 def test_a_relative_path_in_a_variable_never_counts(
@@ -159,14 +177,19 @@ def test_what_is_written_unasked_goes_to_roots_own_home(foreign: Path, isolated:
 
 
 def test_settings_and_models_of_the_user_are_read_where_they_are(foreign: Path, isolated: Path):
+    assert config.config_path() == foreign / ".config/speclsp/config.toml", "the user has none"
+    assert config.cache_dir() == foreign / ".cache/speclsp"
+    assert config.foreign_problem("config") == config.foreign_problem("cache") == ""
+    for name in ("con", "cac"):
+        (isolated / name / "speclsp").mkdir()
     assert config.config_path() == isolated / "con/speclsp/config.toml"
     assert config.cache_dir() == isolated / "cac/speclsp"
 
 
 def test_root_writes_neither_settings_nor_keys_nor_models_of_another_user(foreign: Path, isolated: Path):
     weights = cards.load("qwen2.5-coder-0.5b-instruct").target
-    directory = config.cache_dir() / "models" / weights.name
-    directory.mkdir(parents=True)
+    (isolated / "con" / "speclsp").mkdir()
+    (isolated / "cac" / "speclsp" / "models" / weights.name).mkdir(parents=True)
     before = sorted(isolated.rglob("*"))
     for write in (
         lambda: toml_edit.change(config.config_path(), {"model": "echo"}),

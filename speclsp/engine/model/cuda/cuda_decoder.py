@@ -130,6 +130,12 @@ class CudaDecoder(CachedModel):
         self.keys[:, target, :, :tokens] = self.keys[:, source, :, :tokens]
         self.values[:, target, :, :tokens] = self.values[:, source, :, :tokens]
 
+    @torch.inference_mode()
+    def free_slot(self, slot: int) -> None:
+        """Zero the slot, whose memory stays: attention multiplies what is beyond a text by 0, and NaN would remain."""
+        for part in (self.keys, self.values):
+            part[:, slot].zero_()
+
     @torch.no_grad()
     def set_slot_count(self, slots: int) -> None:
         layers, old_slots, *rest = self.keys.shape

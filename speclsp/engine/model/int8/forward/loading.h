@@ -56,10 +56,11 @@ VEC static void pack(Model *m, int32_t chunk) {
         for (int32_t k = 0; k < l->steps; k++) offset[k * 32] = 0;
         if (row < 0) continue;
         const uint16_t *w = (const uint16_t *)p->weight + (size_t)row * p->in;
-        floats most = zeros();
+        floats most = zeros(), check = zeros(); /* check: NaN if a weight is not finite, as in zero_or_nan */
         for (int32_t i = 0; i < p->in; i += 16) {
             const floats v = as_floats(shift_left(widen(load_shorts(w + i)), 16));
             most = max(most, absolute(v));
+            check = mul_add(v, zeros(), check);
         }
         float scale = highest(most) / 127.0f;
         if (!(scale > 1e-12f)) scale = 1e-12f;
@@ -77,7 +78,7 @@ VEC static void pack(Model *m, int32_t chunk) {
             }
             offset[k * 32] = -128 * total_int(sum);
         }
-        l->scale[place] = scale;
+        l->scale[place] = scale + sum_of(check);
     }
 }
 

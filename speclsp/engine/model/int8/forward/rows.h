@@ -12,8 +12,16 @@ VEC static void normalize(float *y, const float *x, const float *weight, int32_t
         store(y + i, mul(mul(load(x + i), inverse), load(weight + i)));
 }
 
-/* int8 with one scale: the largest magnitude becomes 127. `to` is the address of the first of the n numbers in its tile;
- * `flip` (128 or 0) is exclusive-ored onto each byte: VPDPBUSD takes unsigned activations, 128 more than the signed ones. */
+/* 0 if all n numbers are finite, else NaN: integers and the attention's weights would hide an infinity or NaN. */
+VEC static float zero_or_nan(const float *x, int32_t n) {
+    floats sum = zeros();
+    for (int32_t i = 0; i < n; i += 16) sum = mul_add(load(x + i), zeros(), sum);
+    return sum_of(sum);
+}
+
+/* int8 with one scale: the largest magnitude becomes 127. The scale is NaN if a number is not finite, and then so are the
+ * products. `to` is the address of the first of the n numbers in its tile; `flip` (128 or 0) is exclusive-ored onto each
+ * byte: VPDPBUSD takes unsigned activations, 128 more than the signed ones. */
 VEC static float quantize(int8_t *to, const float *x, int32_t n, int32_t padded, char flip) {
     floats most = zeros();
     for (int32_t i = 0; i < n; i += 16) most = max(most, absolute(load(x + i)));
@@ -25,7 +33,7 @@ VEC static float quantize(int8_t *to, const float *x, int32_t n, int32_t padded,
         store_bytes(to + i / 64 * 1024 + i % 64, to_bytes(q), flip);
     }
     for (int32_t i = n; i < padded; i += 16) memset(to + i / 64 * 1024 + i % 64, 0, 16);
-    return top / 127.0f;
+    return top / 127.0f + zero_or_nan(x, n);
 }
 
 /* The start of a row of quantized activations, for a linear of `in` inputs. */
@@ -87,6 +95,8 @@ VEC static void one_rotated(Model *m, int32_t row) {
         if (norm) normalize(qkv + i * d, qkv + i * d, norm, d, s->eps);
         rotate(qkv + i * d, cos, sin, d / 2);
     }
+    const float check = zero_or_nan(qkv, m->now->linear[QKV].out);
+    if (check != 0.0f) m->x[(size_t)row * s->hidden] = check; /* NaN scores would have no weight */
     const floats scale = all(s->attention_scale);
     uint16_t *q = m->q + (size_t)row * s->heads * d;
     for (int32_t i = 0; i < s->heads * d; i += 16)

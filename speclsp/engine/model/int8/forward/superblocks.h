@@ -1,9 +1,10 @@
 /* Superblocks of Q4_K and Q6_K (ggml), 256 weights of a row, and the blocks made from them. */
 #pragma once
 
-/* IEEE half precision -> float. */
+/* IEEE half precision -> float; an infinity is NaN, as no weight may be one. */
 static float half_to_float(const uint8_t *at) {
     const uint32_t half = at[0] | (uint32_t)at[1] << 8, exponent = half >> 10 & 31, fraction = half & 0x3ff;
+    if (exponent == 31) return __builtin_nanf("");
     float value = exponent ? (float)(1024 + fraction) : (float)fraction;
     for (uint32_t e = exponent ? exponent : 1; e < 25; e++) value *= 0.5f;
     for (uint32_t e = 25; e < exponent; e++) value *= 2.0f;
@@ -51,6 +52,7 @@ static float q6k_weight(const Q6k *s, int32_t i) { return s->d * (float)s->step[
 static void set_q4k(void *blocks, size_t index, int32_t o, const uint8_t *superblock) {
     const Q4k read = read_q4k(superblock), *s = &read;
     Block *block = (Block *)blocks + index;
+    if (s->d != s->d || s->d_base != s->d_base) { block->scale[o] = __builtin_nanf(""); return; }
     float most = 1e-12f;
     int32_t steps = 1;
     for (int32_t i = 0; i < BLOCK_INPUTS; i++) {
