@@ -9,8 +9,10 @@ PAIR   ?= auto
 BIN    := .venv/bin
 BENCH  := $(BIN)/python -m benchmarks
 # Without an NVIDIA driver, PyTorch is the CPU build of its own index: 0.7 GB on disk instead of several. An index that
-# cannot be reached is a warning, and pip takes the build of the package index.
-TORCH  := $(if $(wildcard /proc/driver/nvidia/version),,--extra-index-url https://download.pytorch.org/whl/cpu --retries 1)
+# cannot be reached is a warning, and pip takes the build of the package index. PIP_ variables that name an index or
+# links decide themselves.
+OWN_INDEX := $(PIP_INDEX_URL)$(PIP_EXTRA_INDEX_URL)$(PIP_FIND_LINKS)
+TORCH  := $(if $(wildcard /proc/driver/nvidia/version)$(OWN_INDEX),,--extra-index-url https://download.pytorch.org/whl/cpu --retries 1)
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt $(TORCH)
 TEST_PAIR := qwen2.5-coder-0.5b-instruct
 LARGE_PAIR := qwen2.5-coder-1.5b-instruct
