@@ -321,16 +321,15 @@ ENGINE = {"state": "ready", "message": "", "pair": "p", "target": "t", "draft": 
 
 
 def test_colour_is_used_on_a_terminal_and_can_be_turned_off():
-    code = (
-        "import sys; from speclsp.cli import entry; sys.stdout.isatty = lambda: True; sys.exit(entry.main(['explain']))"
-    )
+    code = "import pty, sys; sys.exit(pty.spawn([sys.executable, '-m', 'speclsp', 'explain']) >> 8)"
     with Editor() as editor:
         editor.begin(**ROOT)
         until_left(editor, asked=False)
         for no_colour, coloured in (("", True), ("1", False)):
             env = os.environ | {"NO_COLOR": no_colour, "TERM": "xterm"}
+            command = [sys.executable, "-c", code]
             completed = subprocess.run(
-                [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+                command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
             )
             assert ("\x1b[" in completed.stdout) is coloured
 

@@ -218,3 +218,5 @@ def test_an_engines_address_is_complete_or_absent_when_it_is_killed_at_start(iso
             assert json.loads(state.read_text())["pid"], "half of it is never there"
     with Editor() as editor:
         use(editor)
+        # A killed engine of a terminal starts again as it was: until it is stopped.
+        subprocess.run([sys.executable, "-m", "speclsp", "engine", "stop"], check=True, stdout=subprocess.DEVNULL)

@@ -111,9 +111,8 @@ def test_the_tiny_model_is_measured_with_every_style_and_loads_with_the_choice(m
         assert list(scores) == STYLES and {len(lines) for lines in scores.values()} == {2}
         monkeypatch.setattr(prompt_trial, "PLACES", 40)
         monkeypatch.setattr(prompt_trial, "measure", lambda engine, bar: recorded_scores(won=12, lost=1, both=3))
-        prompt_trial.remember(engine, bar, save=False)
-        assert engine.prompter.style == PromptStyle("spm") and prompt_choice.recorded(TINY) is None
         sentence = prompt_trial.remember(engine, bar)
+        assert engine.prompter.style == PromptStyle("spm")
     assert "15 of 40 lines exact; the model definition's own style restores 4" in sentence
     next_start = loading.prepare(settings, TINY, lambda *_: None)
     assert next_start.prompter.style == PromptStyle("spm")
