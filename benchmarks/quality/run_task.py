@@ -36,8 +36,9 @@ from benchmarks.quality.llama_vscode.server import LlamaServer
 from benchmarks.quality.scoring.scores import PARSE_MS, Judged, judge
 from benchmarks.quality.tasks.tasks import Task
 from benchmarks.quality.variants import Variant
+from speclsp.cli import complete
 from speclsp.config import Config, cache_dir
-from speclsp.engine.api import Extra, Request
+from speclsp.engine.api import Request
 from speclsp.engine.decoding.vocabulary import TextStream
 from speclsp.errors import EngineError
 from speclsp.lsp.context import build, similar_code
@@ -167,13 +168,8 @@ class TaskRunner:
         context = build.build(snapshot, tree, config.context, task.root.as_uri(), others, sources=sources)
         context_ms = (perf_counter() - began_s) * 1e3
         index.close()
-        request = Request(
-            prefix=context.prefix,
-            line_prefix=context.line_prefix,
-            suffix=context.suffix,
-            filename=context.path,
-            extra=tuple(Extra(filename=chunk.path, text=chunk.text) for chunk in context.extra),
-            max_tokens=plan.max_tokens,
+        request = replace(
+            complete.engine_request(context, plan.max_tokens),
             temperature=config.completion.temperature,
             speculate=variant.speculate and config.engine.speculative_decoding,
             heal=variant.heal,

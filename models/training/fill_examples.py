@@ -22,8 +22,9 @@ from pathlib import Path, PurePosixPath
 from benchmarks.quality import run_task
 from benchmarks.quality.tasks import tasks as cursors
 from benchmarks.quality.tasks.code_only import mask
+from speclsp.cli import complete
 from speclsp.config import Config, ContextConfig
-from speclsp.engine.api import Extra, Request
+from speclsp.engine.api import Request
 from speclsp.lsp.context import build
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.index.reader import IndexReader
@@ -157,14 +158,7 @@ def request_of(
         with_index.hidden_rule = lambda other: other == path  # it holds the answer
     sources = CrossFileSources(index=with_index, patience_ms=run_task.PATIENCE_MS)
     context = build.build(snapshot, tree, config.context, root.as_uri(), open_files, sources=sources)
-    return Request(
-        prefix=context.prefix,
-        line_prefix=context.line_prefix,
-        suffix=context.suffix,
-        filename=context.path,
-        extra=tuple(Extra(filename=chunk.path, text=chunk.text) for chunk in context.extra),
-        max_tokens=plan.max_tokens,
-    )
+    return complete.engine_request(context, plan.max_tokens)
 
 
 def has_name_of_other_files(cut: Cut, request: Request) -> bool:

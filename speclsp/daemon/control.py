@@ -76,12 +76,13 @@ def status() -> dict[str, Any] | None:
 def in_words(status: Mapping[str, Any]) -> str:
     """`status` for a person."""
     state, log = str(status["status"]), status["log"]
+    its_log = f"; its log is {log}" if log else ""
     if state == "starting":
-        return f"an engine is starting or shutting down{f'; its log is {log}' if log else ''}"
+        return f"an engine is starting or shutting down{its_log}"
     if state == "silent":
         return (
             f"process {status['pid']} (model {status['pair']}) holds the engine's lock and does not answer; "
-            f"`speclsp engine stop` ends it{f'; its log is {log}' if log else ''}"
+            f"`speclsp engine stop` ends it{its_log}"
         )
     error = status.get("error")
     message = str(error.get("message")) if isinstance(error, dict) else str(status.get("message") or "")

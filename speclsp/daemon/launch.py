@@ -39,10 +39,10 @@ def start(settings: Config) -> EngineEndpoint | None:
     if not handed:
         os.close(lock)  # Windows cannot hand it on: the engine takes it
     try:
-        for flags in (killed_engines_flags(settings), engine_flags(rooted(settings))):
-            ended = None if flags is None else run_starter(flags, handed, nowhere)
-            if ended is not None and not ended.returncode:
-                return endpoint.find()
+        flags = killed_engines_flags(settings)
+        if flags and not run_starter(flags, handed, nowhere).returncode:
+            return endpoint.find()
+        ended = run_starter(engine_flags(rooted(settings)), handed, nowhere)
     except subprocess.TimeoutExpired as error:
         raise EngineError(f"the engine did not listen within {START_WAIT_S:.0f} s{log_phrase()}.") from error
     except OSError as error:
@@ -50,7 +50,8 @@ def start(settings: Config) -> EngineEndpoint | None:
     finally:
         for handle in handed:
             os.close(handle)  # the engine has it, or nobody
-    assert ended is not None
+    if not ended.returncode:
+        return endpoint.find()
     lines = [line for line in ended.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     message = shortened(lines[-1].removeprefix("speclsp: "), LONGEST_MESSAGE) if lines else ""
     raise EngineError(message or f"the engine ended with exit code {ended.returncode}{log_phrase()}.")
@@ -74,14 +75,13 @@ def run_starter(flags: Sequence[str], handed: tuple[int, ...], nowhere: Path) ->
     )
 
 
-def killed_engines_flags(settings: Config) -> tuple[str, ...] | None:
-    """The flags of the last engine, if it was killed and suits `settings`; None otherwise. The lock is ours.
+def killed_engines_flags(settings: Config) -> tuple[str, ...]:
+    """The flags of the last engine, if it was killed and suits `settings`; none otherwise. The lock is ours.
 
     An engine that ends in order removes its engine.json. These flags can fail, where its port is taken by now.
     """
     killed = endpoint.read()
-    suits = killed is not None and killed.start_flags and not endpoint.differences(killed, settings)
-    return killed.start_flags if killed is not None and suits else None
+    return killed.start_flags if killed is not None and not endpoint.differences(killed, settings) else ()
 
 
 def log_path() -> Path:

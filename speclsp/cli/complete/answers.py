@@ -2,7 +2,7 @@
 
     FILE:LINE:COL ─► Snapshot ─► context ─► a Completer ─► postprocess ─► PrintedAnswer
 
-`speclsp complete`, `demo`, `tune` and `doctor` share it. The Completer is an engine in this process (own_engine.py), or
+`speclsp complete`, `demo`, `tune` and `doctor` share it. The Completer is an engine in this process (own_model.py), or
 a backend of the language server behind the same interface (backend_completer.py).
 """
 
@@ -19,6 +19,7 @@ from speclsp.engine.api import Completer, Extra, Piece, Request, Result
 from speclsp.lsp.documents.document import Snapshot
 
 if TYPE_CHECKING:
+    from speclsp.lsp.context.build import Context
     from speclsp.lsp.postprocess.plan import NoSuggestion, SuggestionPlan
     from speclsp.lsp.reasons import Reason
 
@@ -62,19 +63,26 @@ def prepare(snapshot: Snapshot, config: Config, speculate: bool = True) -> Compl
     if isinstance(plan, postprocess.NoSuggestion):
         return plan
     context = build.build(snapshot, tree, config.context, root=Path.cwd().as_uri())
-    request = Request(
-        prefix=context.prefix,
-        line_prefix=context.line_prefix,
-        suffix=context.suffix,
-        filename=context.path,
-        extra=tuple(Extra(filename=chunk.path, text=chunk.text) for chunk in context.extra),
-        max_tokens=plan.max_tokens,
+    request = replace(
+        engine_request(context, plan.max_tokens),
         temperature=config.completion.temperature,
         top_p=llamacpp_api.TOP_P,
         top_k=llamacpp_api.TOP_K,
         speculate=speculate and config.engine.speculative_decoding,
     )
     return CompletionPoint(snapshot=snapshot, request=request, plan=plan)
+
+
+def engine_request(context: Context, max_tokens: int) -> Request:
+    """A greedy request for the text of `context`."""
+    return Request(
+        prefix=context.prefix,
+        line_prefix=context.line_prefix,
+        suffix=context.suffix,
+        filename=context.path,
+        extra=tuple(Extra(filename=chunk.path, text=chunk.text) for chunk in context.extra),
+        max_tokens=max_tokens,
+    )
 
 
 def about(completer: Completer) -> dict[str, object]:

@@ -23,8 +23,9 @@ from speclsp.cli.complete.own_model import needed, open_engine
 from speclsp.config import Config, RemoteConfig
 from speclsp.engine.api import Completer, Piece, Request, Result
 from speclsp.errors import EngineError, WeightsError
-from speclsp.lsp.backend.blocking import BlockingBackend, Unavailable, ready
+from speclsp.lsp.backend.blocking import BlockingBackend, Unavailable, ready, without_retry
 from speclsp.lsp.backend.types import FimRequest, Status, StreamPiece
+from speclsp.lsp.completion.trace import count_drafted
 
 if TYPE_CHECKING:
     from speclsp.cli.terminal import ProgressLine
@@ -63,11 +64,6 @@ def open_completer(
                 raise EngineError(without_retry(str(error))) from None
             note(IN_USE)
     return open_engine(config, bar)[0]
-
-
-def without_retry(message: str) -> str:
-    """A backend's message without its next try, which belongs to a process that stays."""
-    return message.partition(" Next try at")[0].partition(" To try again:")[0]
 
 
 def connect(config: Config, stack: ExitStack, bar: ProgressLine) -> Completer:
@@ -177,10 +173,7 @@ class BackendCompletion:
         result.rounds += bool(tokens) or bool(piece.ms)
         result.drafted += piece.drafted
         result.accepted += piece.accepted
-        if piece.drafted:
-            counts = result.by_source.setdefault(piece.source, {"drafted": 0, "accepted": 0})
-            counts["drafted"] += piece.drafted
-            counts["accepted"] += piece.accepted
+        count_drafted(result.by_source, piece)
         if piece.cost is not None:
             result.stop_type, result.draft_only = piece.cost.stop_type, piece.cost.draft_only
             result.prompt_tokens = piece.cost.prompt_tokens or result.prompt_tokens

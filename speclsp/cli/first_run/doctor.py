@@ -154,8 +154,8 @@ def places() -> Iterator[DoctorCheck]:
         fix = "" if spare_bytes >= 0 else shorter
         if not os.access(settings.nearest_existing(directory), os.W_OK):
             raise SpeclspError(f"{directory} cannot be made or written")
-        found = f"{directory}; {unused}" if unused else str(directory)
-        yield DoctorCheck(name="runtime", status=status, found=found, fix=fix)
+        summary = f"{directory}; {unused}" if unused else str(directory)
+        yield DoctorCheck(name="runtime", status=status, found=summary, fix=fix)
     except SpeclspError as error:
         yield DoctorCheck(
             name="runtime", status=FAIL, found=str(error), fix="set XDG_RUNTIME_DIR to a directory of your own"

@@ -16,6 +16,7 @@ def remote(config: Config) -> DoctorCheck:
     """Check the server at remote.url: its type, and its time for a few tokens."""
     import asyncio
 
+    from speclsp.lsp.backend.blocking import without_retry
     from speclsp.lsp.backend.remote.remote import RemoteBackend
     from speclsp.lsp.backend.types import FimRequest, Status
 
@@ -45,10 +46,10 @@ def remote(config: Config) -> DoctorCheck:
                 fix = "choose a smaller model or a nearer server" if slow else ""
                 summary += f", first text after {round(first_ms)} ms, complete after {took_ms} ms"
                 return DoctorCheck(name="remote", status=WARN if slow else OK, found=summary, fix=fix, facts=facts)
-            summary = status.message.partition(" Next try at")[0]  # there is none: we leave
+            summary = without_retry(status.message)
             return DoctorCheck(name="remote", status=FAIL, found=summary, fix="follow the message", facts=facts)
         except SpeclspError as error:
-            summary = server.status.message.partition(" Next try at")[0] or str(error)
+            summary = without_retry(server.status.message) or str(error)
             return DoctorCheck(name="remote", status=FAIL, found=summary, fix="follow the message")
         finally:
             await server.close()

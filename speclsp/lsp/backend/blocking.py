@@ -20,6 +20,11 @@ READY = ("ready", "asleep")  # not `Status.usable`: while a target loads, its dr
 UNAVAILABLE = ("error", "stopped", "waiting")
 
 
+def without_retry(message: str) -> str:
+    """A backend's message without its next try, which belongs to a process that stays."""
+    return message.partition(" Next try at")[0].partition(" To try again:")[0]
+
+
 class Unavailable(EngineError):
     """The backend cannot serve; the message is that of its Status."""
 

@@ -203,7 +203,7 @@ def test_root_writes_neither_settings_nor_keys_nor_models_of_another_user(foreig
 
 
 def test_a_directory_that_nobody_may_enter_counts_as_no_directory(isolated: Path, monkeypatch: pytest.MonkeyPatch):
-    """As XDG_CACHE_HOME=/root/.cache after `su`: it exists, and this user may not even see that."""
+    """As root's XDG_CACHE_HOME after `su`: it exists, and this user may not even see that."""
     monkeypatch.setenv("HOME", str(isolated / "home"))
     closed, real, access = isolated / "closed", Path.stat, os.access
     (closed / "cache").mkdir(parents=True)

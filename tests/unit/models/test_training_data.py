@@ -16,6 +16,7 @@ from benchmarks.quality.edits import hunks, made_of
 from benchmarks.quality.tasks import packages as corpus
 from models.training import data, edit_examples, fill_examples, function_examples, releases
 from models.training.edit_examples import EditCase
+from speclsp.engine.api import Extra
 from speclsp.lsp.next_edit.edit_prompt import expected_answer
 
 OLD_NAME, NEW_NAME = "fetch_value(key)", "fetch_value(key, default)"
@@ -217,7 +218,7 @@ def test_the_answer_of_a_fill_in_begins_with_the_half_typed_word_which_has_no_we
 
 def test_an_example_needs_another_file_if_its_answer_has_a_name_that_only_that_file_shows():
     def needs(answer: str, line: str = "    return ", suffix: str = "") -> bool:
-        extra = (fill_examples.Extra(filename="p/other.py", text="def fetch_value(key): ..."),)
+        extra = (Extra(filename="p/other.py", text="def fetch_value(key): ..."),)
         request = fill_examples.Request(prefix="import os\n", line_prefix=line, suffix=suffix, extra=extra)
         return fill_examples.has_name_of_other_files(fill_examples.Cut("end", "", 0, answer, True), request)
 
