@@ -15,15 +15,11 @@ from support.editors.vscode_screen import Studio, Window, lines, same
 @pytest.fixture(scope="module")
 def window(studio: Studio) -> Iterator[Window]:
     """A window whose server has scripted suggestions."""
-    root = studio.server.root
-    (root / "items.json").write_text("{}")
-    program = root / "scripted"
-    words = [sys.executable, item_server.__file__, str(root / "items.json")]
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-    program.chmod(0o755)
-    studio.server.settings({"speclsp.server.command": str(program)})
-    with studio.window(studio.folder()) as window:
-        window.says("ready")
+    items = studio.server.root / "items.json"
+    items.write_text("{}")
+    with studio.window_with_program(
+        f'exec {shlex.join([sys.executable, item_server.__file__, str(items)])} "$@"'
+    ) as window:
         yield window
 
 

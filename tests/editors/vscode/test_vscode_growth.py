@@ -28,18 +28,13 @@ ROUND_S = 0.02  # of a token of the engine: the further lines take a second
 @pytest.fixture
 def window(studio: Studio) -> Iterator[Window]:
     """A window whose engine writes BODY on."""
-    root = studio.server.root
-    (root / "script.json").write_text(json.dumps({"document": BODY, "round_s": ROUND_S}))
-    program = root / "scripted"
+    answers = studio.server.root / "script.json"
+    answers.write_text(json.dumps({"document": BODY, "round_s": ROUND_S}))
     tap = shlex.join([sys.executable, str(ROOT / "tests/support/editors/lsp_tap.py")])
-    words = shlex.join([sys.executable, scripted_engine.__file__, str(root / "script.json")])
+    words = shlex.join([sys.executable, scripted_engine.__file__, str(answers)])
     path = shlex.quote(os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
     command = f'{tap} "{studio.server.logs}/$$.jsonl" {words} "$@" --set next_edit.enabled=false'
-    program.write_text(f"#!/bin/sh\nPYTHONPATH={path} exec {command}\n")
-    program.chmod(0o755)
-    studio.server.settings({"speclsp.server.command": str(program)})
-    with studio.window(studio.folder()) as window:
-        window.says("ready")
+    with studio.window_with_program(f"PYTHONPATH={path} exec {command}") as window:
         yield window
 
 

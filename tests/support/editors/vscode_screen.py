@@ -168,6 +168,17 @@ class Studio:
         context = self.context if scale == 1 and self.context else self.browser.new_context(device_scale_factor=scale)
         return Window(self.server, context, folder, file, size)
 
+    @contextmanager
+    def window_with_program(self, script: str) -> Iterator[Window]:
+        """A window whose extension runs this shell script as speclsp, once its status is "ready"."""
+        program = self.server.root / "scripted"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        self.server.settings({"speclsp.server.command": str(program)})
+        with self.window(self.folder()) as window:
+            window.says("ready")
+            yield window
+
 
 class Window:
     """One browser window with an open folder, and a file of it where one is named."""
