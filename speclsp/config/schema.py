@@ -88,7 +88,7 @@ class EngineConfig:
         choice_meanings=(
             "Pick a format that suits the device.",
             "Integers of 8 bits.",
-            "The 4-bit blocks of a Q4_K file, else integers of 8 bits: less memory.",
+            "Integers of 4 bits, of 6 where more are needed: less memory.",
             "Brain floating point of 16 bits.",
             "Floating point of 32 bits.",
             "Normal float of 4 bits.",

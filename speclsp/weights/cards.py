@@ -32,7 +32,7 @@ QUANTIZATIONS = ("bf16", "int8", "nf4")
 DIRECTORY_PARTS = {"bf16": 2**20, "int8": 2**21, "nf4": 2**21}  # bytes of bf16 files in a MiB of memory
 EDIT_FORMATS = ("", "window", "sweep")  # speclsp/lsp/next_edit/edit_prompt.py
 EDIT_SEPARATOR = "<|file_sep|>"  # a token that both formats need
-MEMORY_FORMATS = (*QUANTIZATIONS, "int4")  # the last where the file has 4-bit blocks that a CPU computes with
+MEMORY_FORMATS = (*QUANTIZATIONS, "int4")  # the last on a CPU, where the model was judged in it
 DIRECTORY = (
     "A model's directory contains config.json, tokenizer.json and *.safetensors: restore them, or choose "
     "another model (`speclsp models list`)."
@@ -141,7 +141,7 @@ class Card:
             sizes = [self.memory_mib[name] + extra_mib for name in formats if name in self.memory_mib]
             return next((size for size in sizes if size <= free_mib), min(sizes, default=0))
         if quantization == "int4" and "int4" not in self.memory_mib:
-            quantization = "int8"  # the file has no 4-bit blocks
+            quantization = "int8"  # an upper bound
         is_double = quantization == "fp32"
         model_mib = (1 + is_double) * self.memory_mib.get("bf16" if is_double else quantization, 0)
         return model_mib + PROCESS_MIB if model_mib and device == "cpu" else model_mib

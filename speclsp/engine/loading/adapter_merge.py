@@ -2,7 +2,7 @@
 
 The sum is computed in float32 and rounded to the type of W, as if the merged weights had been published. Quantization
 comes afterwards. So the model is an ordinary one with other weights: its rows stay independent of each other, and
-speculation stays lossless. A linear that is adapted has no superblocks any more: with int4 it is int8.
+speculation stays lossless. A linear that is adapted has no superblocks any more: int4 rounds the merged weights.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def read_decoder(
 
     Args:
         number_format: "fp32" | "bf16" | "int8" | "int4" | "nf4" for the linears; norms and embedding stay as they are.
-            "int4" is int8 where the files have no superblocks, and where forward.c does not run.
+            "int4" is int8 where forward.c does not run, and on paths without coded weights.
         vocab: entries of the tokenizer; rows of the head beyond it are padding.
         rows: ROWS for a target, 1 for a draft.
         dtype: of activations and KV; None: float32 on a CPU, bfloat16 elsewhere.
@@ -128,10 +128,10 @@ def read_native(
     shape: ModelShape,
     context_tokens: int,
     progress: Progress,
-    keep_blocks: bool,
+    four_bits: bool,
     lora: Lora | None,
 ) -> CachedModel:
-    """The int8 decoder of forward.c; `keep_blocks`: superblocks are not widened."""
+    """The int8 decoder of forward.c; `four_bits`: int4 where the path has it."""
     with open_tensors(directory, lora) as get:
         return native.build(
             shape,
@@ -140,8 +140,8 @@ def read_native(
             get,
             context_tokens=context_tokens,
             threads=torch.get_num_threads(),
-            keep_blocks=keep_blocks,
-            progress=lambda done: progress(done, f"loading {directory.name} ({'int4' if keep_blocks else 'int8'})"),
+            four_bits=four_bits,
+            progress=lambda done: progress(done, f"loading {directory.name} ({'int4' if four_bits else 'int8'})"),
         )
 
 

@@ -25,7 +25,7 @@ from speclsp.engine.decoding.fused_round import FusedRound, warm_up
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
-from speclsp.engine.loading import adapter_choice, prompt_choice, stored_blocks
+from speclsp.engine.loading import adapter_choice, prompt_choice
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint import (
     check_same_tokenizer,
@@ -257,8 +257,6 @@ def prepare(config: Config, card: Card, progress: Progress, with_draft: bool = T
         draft_dir = None
     models = [(card.target, target_dir), *([(draft, draft_dir)] if draft and draft_dir else [])]
     loras, note = adapter_choice.choose(config.engine.adapter, models_dir, models)
-    if plan.number_format == "int4" and loras[0] is not None:
-        check_memory(card, "int8", device, plan.draft)  # adapted linears are int8
     return LoadedParts(
         config=config,
         card=card,
@@ -292,30 +290,31 @@ def pick_device(wanted: str) -> str:
     return "cuda" if wanted == "auto" and available else "cpu" if wanted == "auto" else wanted
 
 
-def pick_format(wanted: str, device: str, parameters: int, blocks: bool = False) -> str:
+def pick_format(wanted: str, device: str, parameters: int, judged: bool = False) -> str:
     """The number format of the target's linears: "fp32" | "bf16" | "int8" | "int4" | "nf4".
 
-    "auto" is "int4" on paths that multiply the file's own numbers: faster than int8 at every width. Elsewhere rounds
-    of 8 to 16 rows are slower with it (docs/engine.md).
+    "auto" is "int4" for models whose answers were judged in it, on paths where its rounds are faster (docs/engine.md).
 
     Args:
-        blocks: the files have 4-bit blocks. Without them, and on paths that widen them, "int4" is "int8".
+        judged: the model's card has a memory figure for int4.
 
     Raises:
         WeightsError: that format does not run on that device.
     """
     if wanted in ("int8", "int4") and device != "cpu":
         raise WeightsError(f'engine.quantization = "{wanted}" runs on a CPU only: set "bf16", "nf4" or "auto".')
-    blocks = blocks and native.best_path() in native.BLOCK_BITS
+    path = native.best_path()
+    if wanted == "int4" and path not in native.CODED_PATHS:
+        return "int8"
     if wanted != "auto":
-        return "int8" if wanted == "int4" and not blocks else wanted
+        return wanted
     if device != "cpu":
         return "bf16"
     if 0 < parameters < SMALL_PARAMETERS:
         return "fp32"
-    if blocks and native.best_path() in native.FILE_PRODUCTS:
+    if judged and path in native.FASTER_IN_4_BITS:
         return "int4"
-    return "int8" if native.best_path() or int8_is_exact() else quicker_float()
+    return "int8" if path or int8_is_exact() else quicker_float()
 
 
 def pick_draft_format(wanted: str, parameters: int, device: str) -> str:
@@ -350,7 +349,7 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
         OutOfMemory: it does not fit.
     """
     wanted, context_tokens = config.engine.quantization, config.engine.context_tokens
-    number_format = pick_format(wanted, device, card.target.parameters, stored_blocks.has_blocks(target_dir))
+    number_format = pick_format(wanted, device, card.target.parameters, "int4" in card.memory_mib)
     if device == "cpu":
         check_memory(card, number_format, device, with_draft=draft_dir is not None)
         return MemoryPlan(

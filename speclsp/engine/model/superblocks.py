@@ -77,11 +77,12 @@ class WeightMatrix(NamedTuple):
 
     tensor: Tensor
     kind: BlockKind | None = None
+    bits: int = 8  # that forward.c rounds floats to: 8, 6 or 4; see coded.h
 
     @property
     def source(self) -> int:
-        """The number of the kind in forward.c; 0: floats."""
-        return self.kind.source if self.kind else 0
+        """The number of the kind, or of the bits, in forward.c."""
+        return self.kind.source if self.kind else CODED_SOURCES.get(self.bits, 0)
 
     def first(self, rows: int) -> WeightMatrix:
         """The first rows."""
@@ -91,6 +92,7 @@ class WeightMatrix(NamedTuple):
 Q4K = BlockKind("Q4_K", ".q4k", 144, 1, q4k_weights)
 Q6K = BlockKind("Q6_K", ".q6k", 210, 2, q6k_weights)
 KINDS = (Q4K, Q6K)
+CODED_SOURCES = {4: 3, 6: 4}  # numbers in forward.c, by bits
 
 
 def weight_name(name: str) -> str:

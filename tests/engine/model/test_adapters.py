@@ -7,7 +7,6 @@ import re
 import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,6 @@ from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.loading import adapter_choice, checkpoint, loading
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.model.int8 import native
-from speclsp.errors import OutOfMemory
 from speclsp.weights import adapters, cards, model_directory
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -67,7 +65,7 @@ def test_a_merged_model_equals_the_model_of_merged_weights(
     assert not torch.equal(with_adapter, logits(TARGET, number_format))
 
 
-def test_with_4_bit_blocks_only_the_adapted_linears_become_int8(tmp_path: Path):
+def test_with_4_bit_blocks_only_the_adapted_linears_are_rounded_again(tmp_path: Path):
     base, merged = tmp_path / "base", tmp_path / "merged"
     save_random_q4k_m(base)
     tensors = small_adapters.matrices(base, ("model.layers.0.self_attn.o_proj", "model.layers.1.mlp.up_proj"))
@@ -76,21 +74,6 @@ def test_with_4_bit_blocks_only_the_adapted_linears_become_int8(tmp_path: Path):
     lora = fitted(base, tensors, tmp_path / "a.safetensors")
     assert torch.equal(logits(base, "int4", lora), logits(merged, "int4"))
     assert not torch.equal(logits(base, "int4", lora), logits(base, "int8", lora)), "the others stay 4 bits"
-
-
-def test_with_4_bit_blocks_an_adapted_model_needs_the_memory_of_int8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    small_adapters.write(tmp_path)
-    card = replace(CARD, memory_mib={"int8": 3000, "int4": 2000})
-    monkeypatch.setattr(loading, "pick_format", lambda *where: "int4")
-    monkeypatch.setattr(loading.DeviceMemory, "free_mib", lambda self: 2500)
-
-    def prepare(adapter: str) -> loading.LoadedParts:
-        config = Config(models_dir=str(tmp_path), engine=EngineConfig(adapter=adapter))
-        return loading.prepare(config, card, lambda fraction, message: None)
-
-    assert prepare("none").plan.number_format == "int4"
-    with pytest.raises(OutOfMemory):
-        prepare("auto")
 
 
 # ── decoding ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -80,8 +80,10 @@ IDS = torch.randint(0, 1000, (400,), generator=torch.Generator().manual_seed(2))
 NATIVE = list(native.paths())  # the instruction sets this machine can use
 
 
-def native_decoder(directory: Path, path: str, vocab: int, threads: int = 2) -> native.NativeDecoder:
-    """The int8 decoder of forward.c, on the given instruction set."""
+def native_decoder(
+    directory: Path, path: str, vocab: int, threads: int = 2, four_bits: bool = False
+) -> native.NativeDecoder:
+    """The decoder of forward.c, on the given instruction set."""
     config = checkpoint.read_config(directory)
     with checkpoint.open_tensors(directory) as get:
         return native.build(
@@ -92,6 +94,7 @@ def native_decoder(directory: Path, path: str, vocab: int, threads: int = 2) -> 
             context_tokens=512,
             threads=threads,
             path=path,
+            four_bits=four_bits,
         )
 
 

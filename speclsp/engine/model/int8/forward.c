@@ -48,7 +48,8 @@
 #include "forward/threads.h"
 #include "forward/rows.h"
 #include "forward/attention.h"
-#include "forward/linears.h"     /* with products/int8.h */
+#include "forward/coded.h"
+#include "forward/linears.h"     /* with products/int8.h and products/coded.h */
 #include "forward/superblocks.h" /* with products/file_numbers_avx2.h */
 #include "forward/pass.h"
 #include "forward/paths.h"
@@ -69,11 +70,10 @@ void speclsp_free(Model *m) {
         for (int32_t k = 0; k < LINEARS; k++) linear_free(m, &m->layer[i].linear[k]);
         free(m->layer[i].norm_attention), free(m->layer[i].norm_mlp), free(m->layer[i].norm_q), free(m->layer[i].norm_k);
     }
-    linear_free(m, &m->head);
+    linear_free(m, &m->head), linear_free(m, &m->embedded);
     const int32_t rows = (s->rows + 2 * ROWS - 1) / (2 * ROWS) * 2 * ROWS, attention = s->heads * s->head_dim;
     const int32_t qkv = (attention + 2 * s->kv_heads * s->head_dim + 31) / 32 * 32;
-    int32_t widest = s->inner > s->hidden ? s->inner : s->hidden;
-    widest = ((widest > attention ? widest : attention) + 63) / 64 * 64;
+    const int32_t widest = m->widest;
     unmap(m->x, (size_t)rows * s->hidden * 4), unmap(m->h, (size_t)rows * s->hidden * 4);
     unmap(m->qkv, (size_t)rows * (qkv > 32 ? qkv : 32) * 4), unmap(m->attended, (size_t)rows * attention * 4);
     unmap(m->act, (size_t)rows * s->inner * 4), unmap(m->quantized, (size_t)rows * widest);
@@ -84,6 +84,7 @@ void speclsp_free(Model *m) {
     unmap(m->scores, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
     unmap(m->weights, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
     unmap(m->sums, (size_t)m->threads * (s->rows + 2 * ROWS) * 32 * 4);
+    unmap(m->decoded, (size_t)m->threads * 32 * widest);
     pthread_mutex_destroy(&m->lock), pthread_cond_destroy(&m->woken);
     free(m->norm), free(m->layer), free(m);
 }

@@ -43,15 +43,19 @@ SETTINGS = {  # values of engine.cpu_path
     "neon-dotprod": "NEON dotprod",
     "neon": "NEON",
 }
-FILE_PRODUCTS = ("AVX2",)  # paths that multiply the numbers of the file; the others make int8 from them
+FILE_PRODUCTS = ("AVX2",)  # paths that multiply the numbers of blocks; the others make int8 from them
 # bits of an int8 weight; an output has 32 more for each 256 inputs, with AMX only once
 INT8_BITS = {path: 8.0 if path == "AMX" else 8.125 for path in PATHS}
 # bits of a weight in forward.c's blocks; AMX's tiles multiply int8, and elsewhere Q6_K takes as long as int8, or longer
 BLOCK_BITS = {path: {Q4K: 4.875} for path in PATHS if path != "AMX"} | {"AVX2": {Q4K: 4.75, Q6K: 6.625}}
+CODED_PATHS = tuple(path for path in PATHS if path != "AMX")  # paths that compute with coded weights
+FASTER_IN_4_BITS = tuple(path for path in CODED_PATHS if not path.startswith("NEON"))  # measured; NEON was not
+CODED_BITS = {4: 4.625, 6: 6.625}  # of a weight, with its group's step and base
+MLP_BITS, OTHER_BITS = 4, 6  # of "int4"; attention, head and embedding lose more than they weigh
 QKV, OUT, UP, DOWN = range(4)
 NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K = range(4)
 PARTS = ("qkv", "out", "up", "down", "head", "attention", "rows")  # of a pass, timed separately
-LAST = -1  # the "layer" of the head and the last norm
+LAST, EMBEDDING = -1, -2  # the "layer" of the head and the last norm, and of the embedding
 _forced = ""  # of PATHS: see `use`
 
 
@@ -166,7 +170,7 @@ class NativeDecoder(CachedModel):
         shape: ModelShape,
         layers: int,
         inner: int,
-        embedding: WeightMatrix,  # [vocab or more, hidden]
+        embedding: WeightMatrix | None,  # [vocab or more, hidden]; None: `set_linear` sets it, or it is the head
         *,
         context_tokens: int,
         threads: int,
@@ -187,9 +191,13 @@ class NativeDecoder(CachedModel):
         self.weight_bytes = 0  # that one pass reads
         angle = torch.outer(torch.arange(self.positions, dtype=torch.float32), shape.inv_freq.float().cpu())
         self._cos, self._sin = angle.cos() * shape.rope_scale, angle.sin() * shape.rope_scale  # [positions, D/2]
-        # a copy: a view would keep the whole file mapped, half a GiB of the 0.5B that is not read again
-        stored = torch.uint8 if embedding.kind else torch.bfloat16
-        self._embedding = embedding.tensor[: shape.vocab].to(stored, copy=True).contiguous()
+        self._embedding: Tensor | None = None
+        self.embedding_bytes = 0  # of its own, outside the head
+        if embedding is not None:
+            # a copy: a view would keep the whole file mapped, half a GiB of the 0.5B that is not read again
+            stored = torch.uint8 if embedding.kind else torch.bfloat16
+            self._embedding = embedding.tensor[: shape.vocab].to(stored, copy=True).contiguous()
+            self.embedding_bytes = self._embedding.numel() * self._embedding.element_size()
         c_shape = CShape(
             layers=layers,
             hidden=shape.hidden,
@@ -200,28 +208,39 @@ class NativeDecoder(CachedModel):
             vocab=shape.vocab,
             positions=self.positions,
             rows=MOST_ROWS,
-            embedding=embedding.source,
+            embedding=0 if embedding is None else embedding.source,
             eps=shape.eps,
             attention_scale=shape.attention_scale or shape.head_dim**-0.5,
         )
         self._model = loaded.speclsp_new(
-            ctypes.byref(c_shape), address(self._embedding), address(self._cos), address(self._sin), threads, number
+            ctypes.byref(c_shape),
+            None if self._embedding is None else address(self._embedding),
+            address(self._cos),
+            address(self._sin),
+            threads,
+            number,
         )
         if not self._model:
             raise MemoryError("no memory for the forward pass's buffers")
 
     def set_linear(self, layer: int, which: int, weights: WeightMatrix, bias: Tensor | None) -> None:
-        """Pack a linear's weights, [out, in]; layer LAST is the head. Floats are quantized to int8."""
+        """Pack a linear's weights, [out, in]; `layer` may be LAST or EMBEDDING. Floats get `weights.bits`."""
         kind = weights.kind
         rows = (weights.tensor if kind else weights.tensor.to(torch.bfloat16)).contiguous()
         out, width = rows.shape
+        bits = CODED_BITS.get(weights.bits, INT8_BITS[self.path])
         if kind:
-            width, self.number_format = kind.width(rows), "int4"
-        if layer == LAST:
+            width, bits = kind.width(rows), BLOCK_BITS[self.path][kind]
+        if kind or weights.bits == MLP_BITS:
+            self.number_format = "int4"
+        if layer == EMBEDDING:
+            self.embedding_bytes = int(out * width * bits / 8)
+        elif layer == LAST:
             self.head_weights += out * width
         else:
             self.layer_weights += out * width
-        self.weight_bytes += int(out * width * (BLOCK_BITS[self.path][kind] if kind else INT8_BITS[self.path]) / 8)
+        if layer != EMBEDDING:
+            self.weight_bytes += int(out * width * bits / 8)
         float_bias = None if bias is None else bias.float().contiguous()
         bias_at = None if float_bias is None else address(float_bias)
         if self._library.speclsp_linear(self._model, layer, which, address(rows), bias_at, out, width, weights.source):
@@ -284,7 +303,7 @@ class NativeDecoder(CachedModel):
     @property
     def weight_mib(self) -> float:
         """Memory of the linears' weights and the embedding in MiB."""
-        return (self.weight_bytes + self._embedding.numel() * self._embedding.element_size()) / 2**20
+        return (self.weight_bytes + self.embedding_bytes) / 2**20
 
     @property
     def kv_mib(self) -> float:
@@ -330,16 +349,19 @@ def build(
     context_tokens: int,
     threads: int,
     path: str = "",
-    keep_blocks: bool = True,
+    four_bits: bool = False,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> NativeDecoder:
     """Read a Llama- or Qwen-shaped model's weights by their published names.
 
     Args:
         read: a tensor by name; with `optional=True`, None when there is none.
-        keep_blocks: keep superblocks that `read` has as NAME.q4k and NAME.q6k; false: widen them to int8.
+        four_bits: keep superblocks that `read` has as NAME.q4k and NAME.q6k, and round other weights to MLP_BITS or
+            OTHER_BITS; false: int8.
     """
-    kinds = BLOCK_BITS.get(path or best_path(), {}) if keep_blocks else {}
+    path = path or best_path()
+    kinds = BLOCK_BITS.get(path, {}) if four_bits else {}
+    coded = four_bits and path in CODED_PATHS
 
     def get(name: str) -> Tensor:
         tensor = read(name)
@@ -349,17 +371,27 @@ def build(
     def optional(name: str) -> Tensor | None:
         return read(name, optional=True)
 
-    def weights(names: list[str]) -> WeightMatrix:
+    def weights(names: list[str], bits: int) -> WeightMatrix:
         """Several linears as one: superblocks if all of them are stored as one kind that is kept."""
         for kind in kinds:
             blocks = [block for name in names if (block := optional(kind.name(name))) is not None]
             if len(blocks) == len(names):
                 return WeightMatrix(torch.cat(blocks), kind)
-        return WeightMatrix(torch.cat([get(f"{name}.weight") for name in names]))
+        if any(optional(Q6K.name(name)) is not None for name in names):
+            bits = OTHER_BITS  # the file gives them more bits, too
+        floats = torch.cat([get(f"{name}.weight") for name in names])
+        return WeightMatrix(floats, bits=bits if coded and floats.shape[1] % 32 == 0 else 8)
 
-    embedding = weights(["model.embed_tokens"])
+    embedding = weights(["model.embed_tokens"], OTHER_BITS)
+    tied = all(optional(name) is None for name in (*(kind.name("lm_head") for kind in KINDS), "lm_head.weight"))
     decoder = NativeDecoder(
-        shape, config_layers, inner, embedding, context_tokens=context_tokens, threads=threads, path=path
+        shape,
+        config_layers,
+        inner,
+        None if embedding.bits == OTHER_BITS else embedding,
+        context_tokens=context_tokens,
+        threads=threads,
+        path=path,
     )
     for number in range(config_layers):
         at = f"model.layers.{number}"
@@ -370,15 +402,18 @@ def build(
             (DOWN, [f"{at}.mlp.down_proj"]),
         ):
             biases = [bias for name in names if (bias := optional(f"{name}.bias")) is not None]
-            decoder.set_linear(number, which, weights(names), torch.cat(biases) if biases else None)
+            bits = MLP_BITS if which in (UP, DOWN) else OTHER_BITS
+            decoder.set_linear(number, which, weights(names, bits), torch.cat(biases) if biases else None)
         decoder.set_norm(number, NORM_ATTENTION, get(f"{at}.input_layernorm.weight"))
         decoder.set_norm(number, NORM_MLP, get(f"{at}.post_attention_layernorm.weight"))
         for which, name in ((NORM_Q, "q_norm"), (NORM_K, "k_norm")):
             if (own := optional(f"{at}.self_attn.{name}.weight")) is not None:
                 decoder.set_norm(number, which, own)
         progress((number + 1) / config_layers)
-    tied = all(optional(name) is None for name in (*(kind.name("lm_head") for kind in KINDS), "lm_head.weight"))
-    decoder.set_linear(LAST, 0, (embedding if tied else weights(["lm_head"])).first(shape.vocab), None)
+    head = embedding if tied else weights(["lm_head"], OTHER_BITS)
+    decoder.set_linear(LAST, 0, head.first(shape.vocab), None)
+    if embedding.bits == OTHER_BITS and not tied:
+        decoder.set_linear(EMBEDDING, 0, embedding.first(shape.vocab), None)
     decoder.set_norm(LAST, 0, get("model.norm.weight"))
     return decoder
 

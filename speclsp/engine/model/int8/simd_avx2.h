@@ -41,6 +41,7 @@ SI2(either, _mm256_or_si256)
 SI2(mul_halves, _mm256_mullo_epi16) /* on 32 numbers of 16 bits, modulo 2^16 */
 SI2(add_halves, _mm256_add_epi16)
 SI2(sub_halves, _mm256_sub_epi16)
+SI2(sub_bytes, _mm256_sub_epi8) /* modulo 2^8 */
 
 N floats zeros(void) { return (floats){_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 N ints zero_ints(void) { return (ints){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
@@ -58,6 +59,11 @@ N void store_ints(void *p, ints x) { _mm256_storeu_si256(p, x.a), _mm256_storeu_
 N ints widen_bytes(const void *p) { /* unsigned 8 bits -> 32 */
     const __m128i x = _mm_loadu_si128(p);
     return (ints){_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128(x, 8))};
+}
+N ints repeat_bytes(const void *p) { /* 16 bytes -> each in all four bytes of a number */
+    const __m256i x = _mm256_broadcastsi128_si256(_mm_loadu_si128(p));
+    const __m256i first = _mm256_setr_epi32(0, 0x01010101, 0x02020202, 0x03030303, 0x04040404, 0x05050505, 0x06060606, 0x07070707);
+    return (ints){_mm256_shuffle_epi8(x, first), _mm256_shuffle_epi8(x, _mm256_add_epi8(first, _mm256_set1_epi8(8)))};
 }
 N floats as_floats(ints x) { return (floats){_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
 N ints as_ints(floats x) { return (ints){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }

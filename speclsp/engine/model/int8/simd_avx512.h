@@ -56,6 +56,11 @@ typedef __m128i bytes;
 #define sub_halves(x, y) _mm512_sub_epi16(x, y)
 #define shift_halves_right(x, n) _mm512_srli_epi16(x, n) /* zeros come in */
 #define widen_bytes(p) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p))) /* unsigned 8 bits -> 32 */
+#define sub_bytes(x, y) _mm512_sub_epi8(x, y) /* modulo 2^8 */
+#define repeat_bytes(p) /* 16 bytes -> each in all four bytes of a number */ \
+    _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(p))), _mm512_set_epi32( \
+        0x0f0f0f0f, 0x0e0e0e0e, 0x0d0d0d0d, 0x0c0c0c0c, 0x0b0b0b0b, 0x0a0a0a0a, 0x09090909, 0x08080808, \
+        0x07070707, 0x06060606, 0x05050505, 0x04040404, 0x03030303, 0x02020202, 0x01010101, 0))
 #define store_ints(p, x) _mm512_storeu_si512(p, x)
 #define shift_left(x, n) _mm512_slli_epi32(x, n)
 #define shift_right(x, n) _mm512_srli_epi32(x, n)

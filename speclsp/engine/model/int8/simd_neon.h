@@ -65,6 +65,17 @@ N ints widen_bytes(const void *p) { /* unsigned 8 bits -> 32 */
     return (ints){{vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(low))), vreinterpretq_s32_u32(vmovl_high_u16(low)),
                    vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(high))), vreinterpretq_s32_u32(vmovl_high_u16(high))}};
 }
+N ints sub_bytes(ints x, ints y) { /* modulo 2^8 */
+    EACH x.v[i] = vreinterpretq_s32_s8(vsubq_s8(vreinterpretq_s8_s32(x.v[i]), vreinterpretq_s8_s32(y.v[i])));
+    return x;
+}
+N ints repeat_bytes(const void *p) { /* 16 bytes -> each in all four bytes of a number */
+    const uint8x16_t x = vld1q_u8(p);
+    const uint32x4_t first = {0, 0x01010101, 0x02020202, 0x03030303};
+    ints z;
+    EACH z.v[i] = vreinterpretq_s32_u8(vqtbl1q_u8(x, vaddq_u8(vreinterpretq_u8_u32(first), vdupq_n_u8((uint8_t)(i * 4)))));
+    return z;
+}
 N shorts load_shorts(const void *p) { return (shorts){{vld1q_u16(p), vld1q_u16((const uint16_t *)p + 8)}}; }
 N void store_shorts(void *p, shorts x) { vst1q_u16(p, x.v[0]), vst1q_u16((uint16_t *)p + 8, x.v[1]); }
 N void store_bytes(void *p, bytes x, char flip) { vst1q_s8(p, veorq_s8(x, vdupq_n_s8((int8_t)flip))); }

@@ -13,7 +13,7 @@ Model *speclsp_new(const Shape *shape, const void *embedding, const float *cos, 
     const int32_t rows = (s->rows + 2 * ROWS - 1) / (2 * ROWS) * 2 * ROWS;
     const int32_t attention = s->heads * s->head_dim, qkv = (attention + 2 * s->kv_heads * s->head_dim + 31) / 32 * 32;
     int32_t widest = s->inner > s->hidden ? s->inner : s->hidden;
-    widest = ((widest > attention ? widest : attention) + 63) / 64 * 64;
+    m->widest = widest = ((widest > attention ? widest : attention) + 63) / 64 * 64;
     m->layer = calloc((size_t)s->layers, sizeof *m->layer);
     m->x = zeroed((size_t)rows * s->hidden * 4);
     m->h = zeroed((size_t)rows * s->hidden * 4);
@@ -28,9 +28,10 @@ Model *speclsp_new(const Shape *shape, const void *embedding, const float *cos, 
     m->scores = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
     m->weights = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
     m->sums = zeroed((size_t)m->threads * (s->rows + 2 * ROWS) * 32 * 4);
+    m->decoded = zeroed((size_t)m->threads * 32 * widest);
     atomic_store(&m->names, 1);
     pthread_mutex_init(&m->lock, NULL), pthread_cond_init(&m->woken, NULL);
-    if (!m->layer || !m->x || !m->h || !m->qkv || !m->attended || !m->act || !m->quantized || (m->widen_row && !m->wide) || !m->row_scale || !m->row_sums || !m->scores || !m->q || !m->weights || !m->sums) return NULL;
+    if (!m->layer || !m->x || !m->h || !m->qkv || !m->attended || !m->act || !m->quantized || (m->widen_row && !m->wide) || !m->row_scale || !m->row_sums || !m->scores || !m->q || !m->weights || !m->sums || !m->decoded) return NULL;
     for (int32_t i = 1; i < m->threads; i++)
         if (pthread_create(&m->crew[i], NULL, work, m)) { m->threads = i; break; }
     return m;
@@ -42,6 +43,19 @@ static int32_t published_row(const Packing *p, int32_t place) {
     if (!p->interleave) return place < p->out ? place : -1;
     const int32_t row = place / 32 * 16 + place % 16;
     return row < p->out / 2 ? place / 16 % 2 * (p->out / 2) + row : -1;
+}
+
+/* The scale of a row of n weights in int8. `check`: 0, or NaN if a weight is not finite, as in zero_or_nan. */
+VEC static float int8_scale(const uint16_t *w, int32_t n, float *check) {
+    floats most = zeros(), sum = zeros();
+    for (int32_t i = 0; i < n; i += 16) {
+        const floats v = from_bf16(w + i);
+        most = max(most, absolute(v));
+        sum = mul_add(v, zeros(), sum);
+    }
+    *check = sum_of(sum);
+    const float scale = highest(most) / 127.0f;
+    return scale > 1e-12f ? scale : 1e-12f;
 }
 
 /* Quantize and pack 32 outputs: bfloat16 rows -> int8 with one scale each. */
@@ -56,20 +70,13 @@ VEC static void pack(Model *m, int32_t chunk) {
         for (int32_t k = 0; k < l->steps; k++) offset[k * 32] = 0;
         if (row < 0) continue;
         const uint16_t *w = (const uint16_t *)p->weight + (size_t)row * p->in;
-        floats most = zeros(), check = zeros(); /* check: NaN if a weight is not finite, as in zero_or_nan */
-        for (int32_t i = 0; i < p->in; i += 16) {
-            const floats v = as_floats(shift_left(widen(load_shorts(w + i)), 16));
-            most = max(most, absolute(v));
-            check = mul_add(v, zeros(), check);
-        }
-        float scale = highest(most) / 127.0f;
-        if (!(scale > 1e-12f)) scale = 1e-12f;
+        float check;
+        const float scale = int8_scale(w, p->in, &check);
         const floats by = all(scale);
         for (int32_t k = 0; k < l->steps; k++) {
             ints sum = zero_ints();
             for (int32_t i = k * m->scale_inputs; i < least((k + 1) * m->scale_inputs, p->in); i += 16) {
-                const floats v = as_floats(shift_left(widen(load_shorts(w + i)), 16));
-                const ints q = to_ints(divide(v, by));
+                const ints q = to_ints(divide(from_bf16(w + i), by));
                 sum = add_ints(sum, q);
                 int32_t four[4];
                 store_bytes((int8_t *)four, to_bytes(q), 0);
@@ -78,7 +85,7 @@ VEC static void pack(Model *m, int32_t chunk) {
             }
             offset[k * 32] = -128 * total_int(sum);
         }
-        l->scale[place] = scale + sum_of(check);
+        l->scale[place] = scale + check;
     }
 }
 
@@ -91,6 +98,30 @@ static void pack_blocks(Model *m, int32_t chunk) {
         const uint8_t *from = (const uint8_t *)p->weight + (size_t)(row < 0 ? 0 : row) * steps * bytes;
         for (int32_t k = 0; k < steps && row >= 0; k++)
             m->format[p->to->source].set_output(p->to->blocks, (size_t)chunk * steps + k, o, from + k * bytes);
+    }
+}
+
+/* Round 32 outputs of bfloat16 rows to coded weights; see coded.h. */
+VEC static void pack_coded(Model *m, int32_t chunk) {
+    const Packing *p = m->packing;
+    const Linear *l = p->to;
+    const int32_t bits = l->source == CODED4_WEIGHTS ? 4 : 6;
+    uint8_t *blocks = (uint8_t *)l->blocks + (size_t)chunk * coded_bytes(l->in, bits);
+    for (int32_t o = 0; o < 32; o++) {
+        const int32_t place = chunk * 32 + o, row = published_row(p, place);
+        int32_t *offset = l->offset + (size_t)chunk * l->steps * 32 + o;
+        l->scale[place] = 0.0f;
+        for (int32_t k = 0; k < l->steps; k++) offset[k * 32] = 0;
+        if (row < 0) continue;
+        const uint16_t *w = (const uint16_t *)p->weight + (size_t)row * p->in;
+        float check;
+        const float scale = int8_scale(w, p->in, &check);
+        for (int32_t i = 0; i < p->in; i += 32) {
+            const CodedGroup group = code(w + i, scale, bits);
+            set_coded(blocks, l->in, o, i, &group, bits);
+            for (int32_t u = 0; u < 32; u++) offset[i / BLOCK_INPUTS * 32] -= 128 * (group.step * group.q[u] - group.base);
+        }
+        l->scale[place] = scale + check;
     }
 }
 
@@ -112,8 +143,8 @@ static int32_t allocate(const Model *m, Linear *l, const Packing *p, const float
     return 0;
 }
 
-/* Set the weights of a layer's linear (layer -1: the head), [out][in]: `source` (BF16_WEIGHTS, ...): `in` is a multiple of 16
- * for bfloat16, of 256 for superblocks. 0: done; 1: no memory; 2: the path has no blocks for that source. */
+/* Set the weights of a layer's linear, of the HEAD or of the EMBEDDING, [out][in]: `source` (BF16_WEIGHTS, ...): `in` is a multiple of 16
+ * for bfloat16, of 32 for coded weights, of 256 for superblocks. 0: done; 1: no memory; 2: the path has no blocks for that source. */
 int32_t speclsp_linear(Model *m, int32_t layer, int32_t which, const void *weight, const float *bias, int32_t out, int32_t in,
                        int32_t source) {
     if (source && !m->format[source].multiply) return 2;
@@ -122,7 +153,7 @@ int32_t speclsp_linear(Model *m, int32_t layer, int32_t which, const void *weigh
     l->source = source;
     if (allocate(m, l, &p, bias)) return 1;
     m->packing = &p;
-    run(m, source ? pack_blocks : pack, l->out / 32);
+    run(m, is_coded(source) ? pack_coded : source ? pack_blocks : pack, l->out / 32);
     return 0;
 }
 

@@ -12,6 +12,7 @@
 #define SPINS 20000      /* polls of the ticket before a worker sleeps: about 0.3 ms */
 
 enum { QKV, OUT, UP, DOWN, LINEARS };
+enum { HEAD = -1, EMBEDDING = -2 }; /* in place of a layer's number */
 #if defined(ARM64)
 enum { USE_NEON = 1, USE_DOTPROD = 2, USE_AMX = 3 /* never */ };
 #elif defined(NARROW)
@@ -28,7 +29,8 @@ enum { HEAD_MS = LINEARS, ATTENTION_MS, ROWS_MS, PARTS }; /* indices of a pass's
 #define GROUPS (BLOCK_INPUTS / 32)
 #define Q4K_BYTES 144    /* of a superblock in the file */
 #define Q6K_BYTES 210
-enum { BF16_WEIGHTS, Q4K_WEIGHTS, Q6K_WEIGHTS, SOURCES }; /* as the weights of a linear or of the embedding arrive */
+/* The weights of a linear or of the embedding as they arrive: coded ones as bfloat16, which coded.h rounds. */
+enum { BF16_WEIGHTS, Q4K_WEIGHTS, Q6K_WEIGHTS, CODED4_WEIGHTS, CODED6_WEIGHTS, SOURCES };
 
 /* 4-bit weights of 32 outputs and 32 inputs. `nibbles`: [2][4][16 outputs][2] of 16 bits; such 16 bits hold, from the low
  * end, inputs c, c+1, c+4, c+5 of 8 inputs, c being 0 for the first 16 bits of an output and 2 for the second. */
@@ -49,7 +51,7 @@ typedef struct {
 
 typedef struct {
     int8_t *packed;
-    void *blocks;      /* [out/32][in/256] of the path's own type for `source`; NULL: the weights are int8, in `packed` */
+    void *blocks;      /* [out/32][in/256] of the path's own type for `source`, or coded weights; NULL: int8, in `packed` */
     float *scale;      /* [out] */
     float *bias;       /* [out] or NULL */
     int32_t *offset;   /* [out/32][steps][32] -128 x the sum of an output's weights: VPDPBUSD takes unsigned activations */
@@ -82,16 +84,16 @@ typedef void (*Job)(Model *, int32_t chunk);
 typedef struct {
     Job multiply;
     void (*set_output)(void *blocks, size_t index, int32_t o, const uint8_t *superblock);
-    size_t bytes; /* of 32 outputs and 256 inputs */
+    size_t bytes; /* of 32 outputs and 256 inputs; 0: the path does not have the source */
     void (*sum_groups)(int16_t *sums, const int8_t *row); /* of 256 activations, [2 * GROUPS] at most; NULL: it needs no sums */
 } BlockFormat;
 
 struct Model {
     Shape shape;
     Layer *layer;
-    Linear head;
+    Linear head, embedded; /* embedded: the embedding, read by rows; without outputs where it has no such weights */
     float *norm;
-    const uint8_t *embedding;     /* [vocab][hidden], of the shape's source; owned by the caller */
+    const uint8_t *embedding;     /* [vocab][hidden], of the shape's source; owned by the caller. NULL: `embedded`, or the head */
     float *cos, *sin;             /* [positions][D/2], owned by the caller */
     int32_t path, threads;
     char flip, block_flip;        /* see quantize; of linears of blocks */
@@ -117,6 +119,8 @@ struct Model {
     float *scores;                /* [threads][QUERIES][positions] */
     uint16_t *weights;            /* the same in bfloat16 */
     int32_t *sums;                /* [threads][rows][32] */
+    int8_t *decoded;              /* [threads][32 x widest], int8 weights of 32 outputs in the layout of `packed` */
+    int32_t widest;               /* inputs of a linear */
     /* the thread pool */
     pthread_t crew[MAX_THREADS];
     _Atomic uint64_t ticket;      /* epoch:24 | chunks:20 | next:20 */
@@ -149,10 +153,10 @@ static void unmap(void *at, size_t bytes) {
 }
 
 static size_t packed_bytes(const Linear *l) { return (size_t)l->out * l->in; }
-static size_t blocks_bytes(const Model *m, const Linear *l) { return (size_t)l->out / 32 * (l->in / BLOCK_INPUTS) * m->format[l->source].bytes; }
+static size_t blocks_bytes(const Model *m, const Linear *l) { return (size_t)l->out / 32 * (l->in / 32) * (m->format[l->source].bytes / GROUPS); }
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 
 static Linear *linear_at(Model *m, int32_t layer, int32_t which) {
-    return layer < 0 ? &m->head : &m->layer[layer].linear[which];
+    return layer == HEAD ? &m->head : layer == EMBEDDING ? &m->embedded : &m->layer[layer].linear[which];
 }

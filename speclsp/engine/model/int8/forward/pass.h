@@ -23,10 +23,23 @@ static void embed_q6k(float *to, const uint8_t *from, int32_t n) {
     }
 }
 
+/* The embedding of a token from int8 or coded weights: its own, or those of the head. */
+static void embed_from_linear(const Model *m, float *to, int32_t id) {
+    const Linear *l = m->embedded.out ? &m->embedded : &m->head;
+    for (int32_t i = 0; i < m->shape.hidden; i++) {
+        const size_t packed = (size_t)(id / 32) * 32 * l->in + i / 64 * 2048 + id % 32 / 16 * 1024 + i % 64 / 4 * 64 + id % 16 * 4 + i % 4;
+        to[i] = l->scale[id] * (float)(l->packed ? l->packed[packed] : coded_weight(l, id, i));
+    }
+}
+
 static void embed(Model *m, const int32_t *ids) {
     const int32_t n = m->shape.hidden;
     for (int32_t row = 0; row < m->t; row++) {
         float *to = m->x + (size_t)row * n;
+        if (!m->embedding) {
+            embed_from_linear(m, to, ids[row]);
+            continue;
+        }
         const size_t blocks = (size_t)ids[row] * (n / BLOCK_INPUTS); /* before this row */
         if (m->shape.embedding == Q4K_WEIGHTS) {
             embed_q4k(to, m->embedding + blocks * Q4K_BYTES, n);

@@ -80,3 +80,4 @@ VEC INLINE void multiply_file_numbers(Model *m, int32_t chunk, const size_t byte
 
 #include "q4k_avx2.h"
 #include "q6k_avx2.h"
+#include "coded_avx2.h"

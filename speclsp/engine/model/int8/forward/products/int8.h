@@ -250,6 +250,7 @@ TARGET static void BLOCKWISE(Model *m, int32_t chunk) {
     }
 }
 
+#include "coded.h"
 #endif
 
 /* Multiply-adds a second of one thread with everything in registers: no pass is faster. */
