@@ -83,7 +83,7 @@ void speclsp_free(Model *m) {
     unmap(m->q, (size_t)rows * attention * 2);
     unmap(m->scores, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
     unmap(m->weights, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
-    unmap(m->sums, (size_t)m->threads * (s->rows + 2 * ROWS) * 32 * 4);
+    unmap(m->sums, (size_t)m->threads * SUM_BLOCKS * (s->rows + 2 * ROWS) * 32 * 4);
     pthread_mutex_destroy(&m->lock), pthread_cond_destroy(&m->woken);
     free(m->norm), free(m->layer), free(m);
 }

@@ -27,7 +27,7 @@ Model *speclsp_new(const Shape *shape, const void *embedding, const float *cos, 
     m->q = zeroed((size_t)rows * attention * 2);
     m->scores = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
     m->weights = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
-    m->sums = zeroed((size_t)m->threads * (s->rows + 2 * ROWS) * 32 * 4);
+    m->sums = zeroed((size_t)m->threads * SUM_BLOCKS * (s->rows + 2 * ROWS) * 32 * 4);
     atomic_store(&m->names, 1);
     pthread_mutex_init(&m->lock, NULL), pthread_cond_init(&m->woken, NULL);
     if (!m->layer || !m->x || !m->h || !m->qkv || !m->attended || !m->act || !m->quantized || (m->widen_row && !m->wide) || !m->row_scale || !m->row_sums || !m->scores || !m->q || !m->weights || !m->sums) return NULL;

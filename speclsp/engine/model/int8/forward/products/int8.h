@@ -10,6 +10,8 @@
 #define STREAM JOIN(MULTIPLY, _stream)
 #define ADD_SCALED JOIN(MULTIPLY, _add_scaled)
 #define SUM_STEPS JOIN(MULTIPLY, _sum_steps)
+#define ADD_STEP JOIN(MULTIPLY, _add_step)
+#define ALL_ROWS JOIN(MULTIPLY, _all_rows)
 #define PEAK JOIN(MULTIPLY, _peak)
 #define BLOCKWISE JOIN(MULTIPLY, _blocks)
 #define UNPACK JOIN(MULTIPLY, _unpack)
@@ -52,21 +54,20 @@ TARGET static inline __attribute__((always_inline)) void STREAM(
         }
 }
 
-/* n rows of one tile by 16 * BLOCKS outputs, with weights from the cache. `ahead`: bytes between the weights in use and
- * those to fetch into the cache; 0 (a constant as well): fetch none. */
+/* n rows of one tile by 16 * BLOCKS outputs, with weights from the cache. `ahead` (NULL: a constant as well): memory to fetch
+ * into the cache, a line for each four inputs. */
 TARGET static inline __attribute__((always_inline)) void DOTS(
     ints (*result)[MOST], const int8_t *a, const int8_t *weights, const int32_t *offset, int32_t in, const int32_t n,
-    const int32_t ahead) {
+    const int8_t *ahead) {
     ints sums[BLOCKS][MOST];
     for (int32_t b = 0; b < BLOCKS; b++)
         for (int32_t i = 0; i < n; i++) sums[b][i] = first_sums(offset + b * 16);
     for (int32_t k = 0; k < in; k += 64, a += 1024, weights += 2048)
+#pragma GCC unroll 2
         for (int32_t u = 0; u < 16; u++) {
             ints w[BLOCKS];
-            for (int32_t b = 0; b < BLOCKS; b++) {
-                w[b] = load_ints(weights + b * 1024 + u * 64);
-                if (ahead) fetch(weights + ahead + b * 1024 + u * 64);
-            }
+            for (int32_t b = 0; b < BLOCKS; b++) w[b] = load_ints(weights + b * 1024 + u * 64);
+            if (ahead) fetch(ahead + k * 16 + u * 64);
 #pragma GCC unroll 12
             for (int32_t i = 0; i < n; i++) {
                 int32_t four;
@@ -87,51 +88,96 @@ TARGET static inline __attribute__((always_inline)) void ADD_SCALED(
         sums[i] = mul_add(to_floats(products[i]), all(row_scale[i * stride]), sums[i]);
 }
 
-/* n rows of one tile by 32 outputs, with all inputs. `stream`: by STREAM; else by DOTS, with `ahead`. n, `stream` and whether
- * `ahead` is zero are compile-time constants. */
+/* n rows of one tile by 32 outputs, with all inputs and weights from memory. n is a compile-time constant. */
 TARGET static inline __attribute__((always_inline)) void SUM_STEPS(
     floats sums[2][MOST], const int8_t *a, const int8_t *weights, const Linear *l, const int32_t *offset, const float *row_scale,
-    const int32_t n, const int32_t stream, const int32_t ahead) {
+    const int32_t n) {
     for (int32_t b = 0; b < 2; b++)
         for (int32_t i = 0; i < n; i++) sums[b][i] = zeros();
     for (int32_t k = 0; k < l->steps; k++, a += BLOCK_INPUTS / 64 * 1024, weights += 32 * BLOCK_INPUTS, offset += 32) {
         const int32_t in = least(BLOCK_INPUTS, l->in - k * BLOCK_INPUTS);
         ints products[2][MOST];
-        if (stream) {
-            fetch(offset + 32), fetch(offset + 48);
-            STREAM(products, a, weights, offset, in, n);
-        } else
-            for (int32_t part = 0; part < 2; part += BLOCKS)
-                DOTS(products + part, a, weights + part * 1024, offset + part * 16, in, n, ahead);
+        fetch(offset + 32), fetch(offset + 48);
+        STREAM(products, a, weights, offset, in, n);
         for (int32_t b = 0; b < 2; b++) ADD_SCALED(sums[b], products[b], row_scale + k, l->steps, n);
     }
 }
 
-/* The first rows of a block wait for its weights; the next rows find them in the cache and fetch those of the block after. */
+/* Add the products of n rows of one tile, 32 outputs and the inputs of one step to `sums` [row][32]; the first step stores
+ * them. `ahead`: memory to fetch, a line for each four inputs. n and whether `ahead` is NULL are compile-time constants. */
+TARGET static inline __attribute__((always_inline)) void ADD_STEP(
+    float *sums, const int8_t *a, const int8_t *weights, const int32_t *offset, int32_t in, const float *row_scale,
+    int32_t stride, int32_t first, const int32_t n, const int8_t *ahead) {
+    for (int32_t part = 0; part < 2; part += BLOCKS) {
+        ints products[BLOCKS][MOST];
+        DOTS(products, a, weights + part * 1024, offset + part * 16, in, n, part ? NULL : ahead);
+        for (int32_t b = 0; b < BLOCKS; b++)
+#pragma GCC unroll 12
+            for (int32_t i = 0; i < n; i++) {
+                float *sum = sums + i * 32 + (part + b) * 16;
+                store(sum, mul_add(to_floats(products[b][i]), all(row_scale[i * stride]), first ? zeros() : load(sum)));
+            }
+    }
+}
+
+/* All rows by the blocks from `block` to `end`, at most SUM_BLOCKS. The weights of a step, 8 KiB, stay in the first-level cache
+ * for all rows. The rows' activations of `together` steps stay in the second-level cache for all blocks. The first two groups
+ * of rows fetch the weights of the next step, or all groups do if they are many: misses that come together are waited for. */
+TARGET static void ALL_ROWS(Model *m, int32_t block, int32_t end) {
+    const Linear *l = m->linear;
+    const int32_t steps = l->steps, bytes = 32 * l->in, stride = (m->shape.rows + 2 * ROWS) * 32;
+    const int32_t together = m->t * l->in <= CACHED_BYTES ? steps : CACHED_STEPS, turns = least(steps, 8);
+    float *const sums = (float *)m->sums + (size_t)thread_name * SUM_BLOCKS * stride; /* [block][row][32] */
+    for (int32_t from = 0; from < steps; from += together)
+        for (int32_t b = block; b < end; b++) {
+            const floats left = load(l->scale + b * 32), right = load(l->scale + b * 32 + 16);
+            const int32_t to = least(from + together, steps);
+            for (int32_t k = from; k < to; k++) {
+                const int32_t in = least(BLOCK_INPUTS, l->in - k * BLOCK_INPUTS), last = k + 1 == steps;
+                const int8_t *weights = l->packed + (size_t)b * bytes + k * 32 * BLOCK_INPUTS;
+                const int32_t *offset = l->offset + ((size_t)b * steps + k) * 32;
+                const int8_t *next = k + 1 < to ? weights + 32 * in : weights + bytes - (k - from) * 32 * BLOCK_INPUTS;
+                for (int32_t row = 0, count; row < m->t; row += count) {
+                    const int32_t rest = least(m->t - row, ROWS - row % ROWS); /* in this tile */
+                    count = rest <= MOST ? rest : MOST == 12 ? 8 : MOST;
+                    const int8_t *a = tile_row(m, row, l->in) + k * (BLOCK_INPUTS / 64) * 1024;
+                    const float *row_scale = m->row_scale + row * steps + k;
+                    float *sum = sums + (b - block) * stride + row * 32;
+                    const int8_t *ahead = m->t >= SPREAD_ROWS ? NULL : row == 0 ? next : row == count ? next + 16 * in : NULL;
+                    if (m->t >= SPREAD_ROWS)
+                        for (int32_t line = row * 128 / m->t; line < (row + count) * 128 / m->t; line++) fetch_near(next + line * 64);
+                    for (int32_t i = row + k + turns - steps; i >= row && i < row + count; i += turns) fetch_target(m, b, i);
+#define CASE(n) if (count <= (n)) { \
+        if (ahead) ADD_STEP(sum, a, weights, offset, in, row_scale, steps, !k, n, ahead); \
+        else ADD_STEP(sum, a, weights, offset, in, row_scale, steps, !k, n, NULL); }
+                    EACH_COUNT
+#undef CASE
+                    for (int32_t i = 0; last && i < count; i++)
+                        finish(m, b, row + i, mul(load(sum + i * 32), left), mul(load(sum + i * 32 + 16), right));
+                }
+            }
+        }
+}
+
+/* An int8 linear. As many rows as fit one pass read the weights as a stream. */
 TARGET static void MULTIPLY(Model *m, int32_t chunk) {
     const Linear *l = m->linear;
-    const int32_t end = chunk_end(m, chunk), bytes = 32 * l->in;
+    const int32_t end = chunk_end(m, chunk);
     for (int32_t block = chunk * m->span; block < end; block++) {
-        const int8_t *weights = l->packed + (size_t)block * bytes;
+        if (m->t > MOST) {
+            ALL_ROWS(m, block, least(block + SUM_BLOCKS, end));
+            block += SUM_BLOCKS - 1;
+            continue;
+        }
+        const int8_t *weights = l->packed + (size_t)block * 32 * l->in;
         const int32_t *offset = l->offset + (size_t)block * l->steps * 32;
         const float *scale = l->scale + block * 32;
-        for (int32_t row = 0, count, first = 0; row < m->t; row += count) {
-            const int32_t rest = least(m->t - row, ROWS - row % ROWS); /* in this tile */
-            count = rest <= MOST ? rest : MOST == 12 ? 8 : MOST;
-            const int32_t ahead = row == first && block + 1 < end ? bytes : 0;
-            if (!row) first = count;
-            floats sums[2][MOST];
-            const int8_t *a = tile_row(m, row, l->in);
-            const float *row_scale = m->row_scale + row * l->steps;
-#define CASE(n) if (count <= (n)) { \
-        if (!row) SUM_STEPS(sums, a, weights, l, offset, row_scale, n, 1, 0); \
-        else if (ahead) SUM_STEPS(sums, a, weights, l, offset, row_scale, n, 0, ahead); \
-        else SUM_STEPS(sums, a, weights, l, offset, row_scale, n, 0, 0); }
-            EACH_COUNT
+        floats sums[2][MOST];
+#define CASE(n) if (m->t <= (n)) SUM_STEPS(sums, m->quantized, weights, l, offset, m->row_scale, n);
+        EACH_COUNT
 #undef CASE
-            for (int32_t i = 0; i < count; i++)
-                finish(m, block, row + i, mul(sums[0][i], load(scale)), mul(sums[1][i], load(scale + 16)));
-        }
+        for (int32_t row = 0; row < m->t; row++)
+            finish(m, block, row, mul(sums[0][row], load(scale)), mul(sums[1][row], load(scale + 16)));
     }
 }
 
@@ -199,7 +245,7 @@ TARGET static inline __attribute__((always_inline)) void ROWS_BY_BLOCK(
     int32_t count, const int32_t n) {
     for (int32_t part = 0; part < 2; part += BLOCKS) {
         ints products[BLOCKS][MOST];
-        DOTS(products, a, weights + part * 1024, block->offset + part * 16, BLOCK_INPUTS, n, 0);
+        DOTS(products, a, weights + part * 1024, block->offset + part * 16, BLOCK_INPUTS, n, NULL);
         for (int32_t b = 0; b < BLOCKS; b++)
             ADD_PRODUCTS(sums, products[b], block, part + b, row_scale, stride, count, n);
     }
@@ -282,6 +328,8 @@ TARGET static double PEAK(double seconds) {
 #undef STREAM
 #undef ADD_SCALED
 #undef SUM_STEPS
+#undef ADD_STEP
+#undef ALL_ROWS
 #undef MULTIPLY
 #undef TARGET
 #undef INT8_ONLY
