@@ -20,6 +20,7 @@ typedef __m128i bytes;
 
 #define VEC __attribute__((target("avx2,fma")))
 #define FEW 4 /* queries in attention at a time: 8 accumulators */
+#define SIDE 1 /* registers of keys or values at a time */
 
 #define N VEC static inline __attribute__((unused))
 #define PS2(name, f) N floats name(floats x, floats y) { return (floats){f(x.a, y.a), f(x.b, y.b)}; }

@@ -8,6 +8,7 @@
 #define AMX \
     __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,amx-tile,amx-int8,amx-bf16")))
 #define FEW 8 /* queries in attention at a time: 8 or 16 accumulators */
+#define SIDE 2 /* registers of keys or values at a time */
 
 typedef __m512 floats;
 typedef __m512i ints;
