@@ -13,6 +13,7 @@
 #define WIDE_ROWS 4      /* from this number of rows on, AVX2 widens weights and activations once; see products/wide_avx2.h */
 #define WIDE_MOST 6      /* rows that are multiplied together then */
 #define AHEAD 8192       /* bytes between the weights in use and those to fetch: 0.2 us of reading */
+#define AHEAD_OF_ROWS 12288 /* the same where more rows than fit one pass use the weights */
 #define SPINS 20000      /* polls of the ticket before a worker sleeps: about 0.3 ms */
 
 enum { QKV, OUT, UP, DOWN, LINEARS };

@@ -19,6 +19,7 @@
 #define FEW_BY_BLOCK JOIN(MULTIPLY, _few_by_block)
 #define ROWS_BY_BLOCK JOIN(MULTIPLY, _rows_by_block)
 #define STORE_BLOCK JOIN(MULTIPLY, _store_block)
+#define GROUP_ROWS (MOST == 12 ? 8 : MOST) /* of more rows than fit one pass; 16 rows are two groups of 8 */
 #define FEW_ROWS (MOST < 4 ? 2 : MOST > 6 ? 8 : 4) /* whose sums fit the registers beside an unpacked group */
 
 /* CASE for the numbers of rows that DOTS is compiled for */
@@ -139,13 +140,14 @@ TARGET static void ALL_ROWS(Model *m, int32_t block, int32_t end) {
                 const int8_t *next = k + 1 < to ? weights + 32 * in : weights + bytes - (k - from) * 32 * BLOCK_INPUTS;
                 for (int32_t row = 0, count; row < m->t; row += count) {
                     const int32_t rest = least(m->t - row, ROWS - row % ROWS); /* in this tile */
-                    count = rest <= MOST ? rest : MOST == 12 ? 8 : MOST;
+                    count = rest <= MOST ? rest : GROUP_ROWS;
                     const int8_t *a = tile_row(m, row, l->in) + k * (BLOCK_INPUTS / 64) * 1024;
                     const float *row_scale = m->row_scale + row * steps + k;
                     float *sum = sums + (b - block) * stride + row * 32;
-                    const int8_t *ahead = m->t >= SPREAD_ROWS ? NULL : row == 0 ? next : row == count ? next + 16 * in : NULL;
+                    const int8_t *ahead = NULL;
                     if (m->t >= SPREAD_ROWS)
                         for (int32_t line = row * 128 / m->t; line < (row + count) * 128 / m->t; line++) fetch_near(next + line * 64);
+                    else if (row < 2 * GROUP_ROWS) ahead = weights + AHEAD_OF_ROWS + (row ? 16 * in : 0);
                     for (int32_t i = row + k + turns - steps; i >= row && i < row + count; i += turns) fetch_target(m, b, i);
 #define CASE(n) if (count <= (n)) { \
         if (ahead) ADD_STEP(sum, a, weights, offset, in, row_scale, steps, !k, n, ahead); \
@@ -321,6 +323,7 @@ TARGET static double PEAK(double seconds) {
 #undef ROWS_BY_BLOCK
 #undef STORE_BLOCK
 #undef FEW_ROWS
+#undef GROUP_ROWS
 #undef EACH_COUNT
 #undef JOIN_
 #undef JOIN
