@@ -73,7 +73,8 @@ void speclsp_free(Model *m) {
     linear_free(m, &m->head), linear_free(m, &m->embedded);
     const int32_t rows = (s->rows + 2 * ROWS - 1) / (2 * ROWS) * 2 * ROWS, attention = s->heads * s->head_dim;
     const int32_t qkv = (attention + 2 * s->kv_heads * s->head_dim + 31) / 32 * 32;
-    const int32_t widest = m->widest;
+    int32_t widest = s->inner > s->hidden ? s->inner : s->hidden;
+    widest = ((widest > attention ? widest : attention) + 63) / 64 * 64;
     unmap(m->x, (size_t)rows * s->hidden * 4), unmap(m->h, (size_t)rows * s->hidden * 4);
     unmap(m->qkv, (size_t)rows * (qkv > 32 ? qkv : 32) * 4), unmap(m->attended, (size_t)rows * attention * 4);
     unmap(m->act, (size_t)rows * s->inner * 4), unmap(m->quantized, (size_t)rows * widest);
@@ -83,8 +84,7 @@ void speclsp_free(Model *m) {
     unmap(m->q, (size_t)rows * attention * 2);
     unmap(m->scores, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
     unmap(m->weights, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
-    unmap(m->sums, (size_t)m->threads * (s->rows + 2 * ROWS) * 32 * 4);
-    unmap(m->decoded, (size_t)m->threads * 32 * widest);
+    unmap(m->sums, (size_t)m->threads * SUM_BLOCKS * (s->rows + 2 * ROWS) * 32 * 4);
     pthread_mutex_destroy(&m->lock), pthread_cond_destroy(&m->woken);
     free(m->norm), free(m->layer), free(m);
 }

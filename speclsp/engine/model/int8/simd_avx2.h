@@ -14,10 +14,13 @@ typedef __m128i bytes;
 #define pause_briefly() _mm_pause()
 /* into the second-level cache: the first has too few places for misses */
 #define fetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
+#define fetch_near(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+#define fetch_to_write(p) __asm__ volatile("prefetchw %0" : : "m"(*(const char *)(p)))
 #define first_sums(offset) load_ints(offset) /* see Linear */
 
 #define VEC __attribute__((target("avx2,fma")))
 #define FEW 4 /* queries in attention at a time: 8 accumulators */
+#define SIDE 1 /* registers of keys or values at a time */
 
 #define N VEC static inline __attribute__((unused))
 #define PS2(name, f) N floats name(floats x, floats y) { return (floats){f(x.a, y.a), f(x.b, y.b)}; }

@@ -8,6 +8,7 @@
 #define AMX \
     __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,amx-tile,amx-int8,amx-bf16")))
 #define FEW 8 /* queries in attention at a time: 8 or 16 accumulators */
+#define SIDE 2 /* registers of keys or values at a time */
 
 typedef __m512 floats;
 typedef __m512i ints;
@@ -19,6 +20,8 @@ typedef __m128i bytes;
 #define pause_briefly() _mm_pause()
 /* into the second-level cache: the first has too few places for misses */
 #define fetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
+#define fetch_near(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+#define fetch_to_write(p) __asm__ volatile("prefetchw %0" : : "m"(*(const char *)(p)))
 #define first_sums(offset) load_ints(offset) /* see Linear */
 
 #define zeros() _mm512_setzero_ps()

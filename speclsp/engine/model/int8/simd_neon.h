@@ -14,9 +14,12 @@ typedef int32_t mask; /* the number of lanes from the first on */
 
 #define VEC
 #define FEW 4 /* queries in attention at a time: 16 accumulators */
+#define SIDE 1 /* registers of keys or values at a time */
 #define ACTIVATION_FLIP 0 /* SDOT multiplies signed activations */
 #define pause_briefly() __asm__ volatile("yield")
 #define fetch(p) __builtin_prefetch((const char *)(p))
+#define fetch_near(p) __builtin_prefetch((const char *)(p))
+#define fetch_to_write(p) __builtin_prefetch((const char *)(p), 1)
 #define first_sums(offset) ((void)(offset), zero_ints()) /* see Linear */
 
 #define N static inline __attribute__((unused, always_inline))

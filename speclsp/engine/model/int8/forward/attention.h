@@ -153,53 +153,68 @@ AMX static void attend_amx(Model *m, int32_t chunk) {
 
 VEC static floats low_half(ints pairs) { return as_floats(shift_left(pairs, 16)); }
 VEC static floats high_half(ints pairs) { return as_floats(both(pairs, all_int((int32_t)0xffff0000))); }
-/* In float32: keys and values are widened once for all queries. */
+/* In float32: keys and values are widened once for all queries. SIDE registers of keys, or of values, share a broadcast query
+ * or weight. */
 VEC static void attend_vectors(Model *m, int32_t chunk) {
     const int32_t d = m->shape.head_dim;
     Attention at = attention_of(m, chunk);
-    float q[MOST_HEAD_DIM][QUERIES], wide[MOST_HEAD_DIM * 16]; /* wide: of 16 keys [D][16], of 32 values [32][16] */
+    float q[MOST_HEAD_DIM][QUERIES], wide[SIDE][MOST_HEAD_DIM * 16]; /* wide: of 16 keys [D][16], of 32 values [32][16] */
     for (int32_t i = 0; i < QUERIES; i++)
         for (int32_t c = 0; c < d; c++) {
             const uint32_t bits = (uint32_t)at.q[i][c] << 16;
             memcpy(&q[c][i], &bits, 4);
         }
-    for (int32_t key = 0; key < at.seen; key += 16) {
-        for (int32_t c = 0; c < d / 2; c++) {
-            const ints pairs = load_ints(at.keys + (size_t)key * d + c * 32);
-            store(wide + c * 32, low_half(pairs));
-            store(wide + c * 32 + 16, high_half(pairs));
-        }
-        for (int32_t few = 0; few < at.real; few += FEW) {
-            floats sum[FEW];
-            for (int32_t i = 0; i < FEW; i++) sum[i] = zeros();
-            for (int32_t c = 0; c < d; c++) {
-                const floats k = load(wide + c * 16);
-                for (int32_t i = 0; i < FEW; i++) sum[i] = mul_add(all(q[c][few + i]), k, sum[i]);
+    for (int32_t key = 0; key < at.seen; key += 16 * SIDE) { /* the cache holds whole blocks of 32 */
+        for (int32_t side = 0; side < SIDE; side++)
+            for (int32_t c = 0; c < d / 2; c++) {
+                const ints pairs = load_ints(at.keys + (size_t)(key + side * 16) * d + c * 32);
+                store(wide[side] + c * 32, low_half(pairs));
+                store(wide[side] + c * 32 + 16, high_half(pairs));
             }
-            for (int32_t i = 0; i < FEW; i++) store(at.scores + (size_t)(few + i) * at.stride + key, sum[i]);
+        for (int32_t few = 0; few < at.real; few += FEW) {
+            floats sum[FEW][SIDE], k[SIDE];
+            for (int32_t i = 0; i < FEW; i++)
+                for (int32_t side = 0; side < SIDE; side++) sum[i][side] = zeros();
+            for (int32_t c = 0; c < d; c++) {
+                for (int32_t side = 0; side < SIDE; side++) k[side] = load(wide[side] + c * 16);
+                for (int32_t i = 0; i < FEW; i++) {
+                    const floats x = all(q[c][few + i]);
+                    for (int32_t side = 0; side < SIDE; side++) sum[i][side] = mul_add(x, k[side], sum[i][side]);
+                }
+            }
+            for (int32_t i = 0; i < FEW; i++)
+                for (int32_t side = 0; side < SIDE; side++)
+                    store(at.scores + (size_t)(few + i) * at.stride + key + side * 16, sum[i][side]);
         }
     }
     soften(&at);
-    for (int32_t c = 0; c < d; c += 16) {
-        float sums[QUERIES][16] = {{0}};
+    for (int32_t c = 0; c < d; c += 16 * SIDE) {
+        float sums[QUERIES][SIDE][16] = {{{0}}};
         for (int32_t key = 0; key < at.seen; key += 32) {
-            for (int32_t u = 0; u < 16; u++) {
-                const ints pairs = load_ints(at.values + (size_t)key * d + c / 16 * 512 + u * 32);
-                store(wide + u * 32, low_half(pairs));
-                store(wide + u * 32 + 16, high_half(pairs));
-            }
+            for (int32_t side = 0; side < SIDE; side++)
+                for (int32_t u = 0; u < 16; u++) {
+                    const ints pairs = load_ints(at.values + (size_t)key * d + (c / 16 + side) * 512 + u * 32);
+                    store(wide[side] + u * 32, low_half(pairs));
+                    store(wide[side] + u * 32 + 16, high_half(pairs));
+                }
             for (int32_t few = 0; few < at.real; few += FEW) {
                 const float *weights = at.scores + (size_t)few * at.stride + key;
-                floats sum[FEW];
-                for (int32_t i = 0; i < FEW; i++) sum[i] = load(sums[few + i]);
+                floats sum[FEW][SIDE], v[SIDE];
+                for (int32_t i = 0; i < FEW; i++)
+                    for (int32_t side = 0; side < SIDE; side++) sum[i][side] = load(sums[few + i][side]);
                 for (int32_t u = 0; u < 32; u++) {
-                    const floats v = load(wide + u * 16);
-                    for (int32_t i = 0; i < FEW; i++) sum[i] = mul_add(all(weights[(size_t)i * at.stride + u]), v, sum[i]);
+                    for (int32_t side = 0; side < SIDE; side++) v[side] = load(wide[side] + u * 16);
+                    for (int32_t i = 0; i < FEW; i++) {
+                        const floats x = all(weights[(size_t)i * at.stride + u]);
+                        for (int32_t side = 0; side < SIDE; side++) sum[i][side] = mul_add(x, v[side], sum[i][side]);
+                    }
                 }
-                for (int32_t i = 0; i < FEW; i++) store(sums[few + i], sum[i]);
+                for (int32_t i = 0; i < FEW; i++)
+                    for (int32_t side = 0; side < SIDE; side++) store(sums[few + i][side], sum[i][side]);
             }
         }
-        for (int32_t i = 0; i < at.real; i++) scale_out(&at, i, c, load(sums[i]));
+        for (int32_t i = 0; i < at.real; i++)
+            for (int32_t side = 0; side < SIDE; side++) scale_out(&at, i, c + side * 16, load(sums[i][side]));
     }
 }
 

@@ -33,6 +33,13 @@ VEC static void finish(Model *m, int32_t chunk, int32_t row, floats left, floats
     }
 }
 
+/* Fetch what `finish` will write, for one row. */
+static inline void fetch_target(const Model *m, int32_t chunk, int32_t row) {
+    const float *to = m->target + (size_t)row * m->target_width + chunk * (m->mode == GATED ? 16 : 32);
+    fetch_to_write(to);
+    if (m->mode != GATED) fetch_to_write(to + 16);
+}
+
 #ifdef AVX512
 /* Integer sums [16] of one row and 16 outputs -> floats, where a row has one scale. */
 VEC static floats scaled(Model *m, ints sums, int32_t output, int32_t row) {

@@ -13,7 +13,7 @@ Model *speclsp_new(const Shape *shape, const void *embedding, const float *cos, 
     const int32_t rows = (s->rows + 2 * ROWS - 1) / (2 * ROWS) * 2 * ROWS;
     const int32_t attention = s->heads * s->head_dim, qkv = (attention + 2 * s->kv_heads * s->head_dim + 31) / 32 * 32;
     int32_t widest = s->inner > s->hidden ? s->inner : s->hidden;
-    m->widest = widest = ((widest > attention ? widest : attention) + 63) / 64 * 64;
+    widest = ((widest > attention ? widest : attention) + 63) / 64 * 64;
     m->layer = calloc((size_t)s->layers, sizeof *m->layer);
     m->x = zeroed((size_t)rows * s->hidden * 4);
     m->h = zeroed((size_t)rows * s->hidden * 4);
@@ -27,11 +27,10 @@ Model *speclsp_new(const Shape *shape, const void *embedding, const float *cos, 
     m->q = zeroed((size_t)rows * attention * 2);
     m->scores = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
     m->weights = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
-    m->sums = zeroed((size_t)m->threads * (s->rows + 2 * ROWS) * 32 * 4);
-    m->decoded = zeroed((size_t)m->threads * 32 * widest);
+    m->sums = zeroed((size_t)m->threads * SUM_BLOCKS * (s->rows + 2 * ROWS) * 32 * 4);
     atomic_store(&m->names, 1);
     pthread_mutex_init(&m->lock, NULL), pthread_cond_init(&m->woken, NULL);
-    if (!m->layer || !m->x || !m->h || !m->qkv || !m->attended || !m->act || !m->quantized || (m->widen_row && !m->wide) || !m->row_scale || !m->row_sums || !m->scores || !m->q || !m->weights || !m->sums || !m->decoded) return NULL;
+    if (!m->layer || !m->x || !m->h || !m->qkv || !m->attended || !m->act || !m->quantized || (m->widen_row && !m->wide) || !m->row_scale || !m->row_sums || !m->scores || !m->q || !m->weights || !m->sums) return NULL;
     for (int32_t i = 1; i < m->threads; i++)
         if (pthread_create(&m->crew[i], NULL, work, m)) { m->threads = i; break; }
     return m;

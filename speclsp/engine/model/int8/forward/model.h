@@ -5,10 +5,15 @@
 #define QUERIES 16       /* processed together in attention */
 #define MOST_HEAD_DIM 128
 #define STEPS 16         /* of 64 inputs: these weights stay in the first-level cache while all rows are multiplied */
+#define SUM_BLOCKS 4     /* of 32 outputs, whose sums a thread keeps while many rows are multiplied */
+#define CACHED_BYTES (384 << 10) /* of activations: at most this much stays in the second-level cache */
+#define CACHED_STEPS 4   /* of 256 inputs: of 320 rows, 320 KiB */
+#define SPREAD_ROWS 64   /* from this number of rows on, all of them fetch the next weights */
 #define ROWS 16          /* in an AMX tile */
 #define WIDE_ROWS 4      /* from this number of rows on, AVX2 widens weights and activations once; see products/wide_avx2.h */
 #define WIDE_MOST 6      /* rows that are multiplied together then */
 #define AHEAD 8192       /* bytes between the weights in use and those to fetch: 0.2 us of reading */
+#define AHEAD_OF_ROWS 12288 /* the same where more rows than fit one pass use the weights */
 #define SPINS 20000      /* polls of the ticket before a worker sleeps: about 0.3 ms */
 
 enum { QKV, OUT, UP, DOWN, LINEARS };
@@ -119,8 +124,6 @@ struct Model {
     float *scores;                /* [threads][QUERIES][positions] */
     uint16_t *weights;            /* the same in bfloat16 */
     int32_t *sums;                /* [threads][rows][32] */
-    int8_t *decoded;              /* [threads][32 x widest], int8 weights of 32 outputs in the layout of `packed` */
-    int32_t widest;               /* inputs of a linear */
     /* the thread pool */
     pthread_t crew[MAX_THREADS];
     _Atomic uint64_t ticket;      /* epoch:24 | chunks:20 | next:20 */

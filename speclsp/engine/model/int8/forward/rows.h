@@ -12,20 +12,36 @@ VEC static void normalize(float *y, const float *x, const float *weight, int32_t
         store(y + i, mul(mul(load(x + i), inverse), load(weight + i)));
 }
 
-/* 0 if all n numbers are finite, else NaN: integers and the attention's weights would hide an infinity or NaN. */
-VEC static float zero_or_nan(const float *x, int32_t n) {
-    floats sum = zeros();
-    for (int32_t i = 0; i < n; i += 16) sum = mul_add(load(x + i), zeros(), sum);
-    return sum_of(sum);
+#define CHAINS 4 /* of dependent operations: one alone would wait for each result */
+
+/* 0 if all n numbers are finite, else NaN: integers and the attention's weights would hide an infinity or NaN. `*most`: the
+ * largest magnitude. */
+VEC static inline float zero_or_nan(const float *x, int32_t n, float *most) {
+    floats sum[CHAINS], top[CHAINS];
+    for (int32_t u = 0; u < CHAINS; u++) sum[u] = top[u] = zeros();
+    int32_t i = 0;
+    for (; i + CHAINS * 16 <= n; i += CHAINS * 16)
+        for (int32_t u = 0; u < CHAINS; u++) {
+            const floats v = load(x + i + u * 16);
+            sum[u] = mul_add(v, zeros(), sum[u]);
+            top[u] = max(top[u], absolute(v));
+        }
+    for (; i < n; i += 16) {
+        const floats v = load(x + i);
+        sum[0] = mul_add(v, zeros(), sum[0]);
+        top[0] = max(top[0], absolute(v));
+    }
+    for (int32_t u = 1; u < CHAINS; u++) sum[0] = add(sum[0], sum[u]), top[0] = max(top[0], top[u]);
+    *most = highest(top[0]);
+    return sum_of(sum[0]);
 }
 
 /* int8 with one scale: the largest magnitude becomes 127. The scale is NaN if a number is not finite, and then so are the
  * products. `to` is the address of the first of the n numbers in its tile; `flip` (128 or 0) is exclusive-ored onto each
  * byte: VPDPBUSD takes unsigned activations, 128 more than the signed ones. */
 VEC static float quantize(int8_t *to, const float *x, int32_t n, int32_t padded, char flip) {
-    floats most = zeros();
-    for (int32_t i = 0; i < n; i += 16) most = max(most, absolute(load(x + i)));
-    float top = highest(most);
+    float top;
+    const float check = zero_or_nan(x, n, &top);
     if (!(top > 1e-10f)) top = 1e-10f;
     const floats by = all(127.0f / top);
     for (int32_t i = 0; i < n; i += 16) {
@@ -33,7 +49,7 @@ VEC static float quantize(int8_t *to, const float *x, int32_t n, int32_t padded,
         store_bytes(to + i / 64 * 1024 + i % 64, to_bytes(q), flip);
     }
     for (int32_t i = n; i < padded; i += 16) memset(to + i / 64 * 1024 + i % 64, 0, 16);
-    return top / 127.0f + zero_or_nan(x, n);
+    return top / 127.0f + check;
 }
 
 /* The start of a row of quantized activations, for a linear of `in` inputs. */
@@ -95,7 +111,8 @@ VEC static void one_rotated(Model *m, int32_t row) {
         if (norm) normalize(qkv + i * d, qkv + i * d, norm, d, s->eps);
         rotate(qkv + i * d, cos, sin, d / 2);
     }
-    const float check = zero_or_nan(qkv, m->now->linear[QKV].out);
+    float most;
+    const float check = zero_or_nan(qkv, m->now->linear[QKV].out, &most);
     if (check != 0.0f) m->x[(size_t)row * s->hidden] = check; /* NaN scores would have no weight */
     const floats scale = all(s->attention_scale);
     uint16_t *q = m->q + (size_t)row * s->heads * d;

@@ -10,6 +10,12 @@
 #define STREAM JOIN(MULTIPLY, _stream)
 #define ADD_SCALED JOIN(MULTIPLY, _add_scaled)
 #define SUM_STEPS JOIN(MULTIPLY, _sum_steps)
+#define ADD_STEP JOIN(MULTIPLY, _add_step)
+#define ALL_ROWS JOIN(MULTIPLY, _all_rows)
+#define DECODE JOIN(MULTIPLY, _decode)
+#define SUM_CODED JOIN(MULTIPLY, _sum_coded)
+#define DECODE_STEP JOIN(MULTIPLY, _decode_step)
+#define CODED JOIN(MULTIPLY, _coded)
 #define PEAK JOIN(MULTIPLY, _peak)
 #define BLOCKWISE JOIN(MULTIPLY, _blocks)
 #define UNPACK JOIN(MULTIPLY, _unpack)
@@ -17,6 +23,7 @@
 #define FEW_BY_BLOCK JOIN(MULTIPLY, _few_by_block)
 #define ROWS_BY_BLOCK JOIN(MULTIPLY, _rows_by_block)
 #define STORE_BLOCK JOIN(MULTIPLY, _store_block)
+#define GROUP_ROWS (MOST == 12 ? 8 : MOST) /* of more rows than fit one pass; 16 rows are two groups of 8 */
 #define FEW_ROWS (MOST < 4 ? 2 : MOST > 6 ? 8 : 4) /* whose sums fit the registers beside an unpacked group */
 
 /* CASE for the numbers of rows that DOTS is compiled for */
@@ -52,21 +59,20 @@ TARGET static inline __attribute__((always_inline)) void STREAM(
         }
 }
 
-/* n rows of one tile by 16 * BLOCKS outputs, with weights from the cache. `ahead`: bytes between the weights in use and
- * those to fetch into the cache; 0 (a constant as well): fetch none. */
+/* n rows of one tile by 16 * BLOCKS outputs, with weights from the cache. `ahead` (NULL: a constant as well): memory to fetch
+ * into the cache, a line for each four inputs. */
 TARGET static inline __attribute__((always_inline)) void DOTS(
     ints (*result)[MOST], const int8_t *a, const int8_t *weights, const int32_t *offset, int32_t in, const int32_t n,
-    const int32_t ahead) {
+    const int8_t *ahead) {
     ints sums[BLOCKS][MOST];
     for (int32_t b = 0; b < BLOCKS; b++)
         for (int32_t i = 0; i < n; i++) sums[b][i] = first_sums(offset + b * 16);
     for (int32_t k = 0; k < in; k += 64, a += 1024, weights += 2048)
+#pragma GCC unroll 2
         for (int32_t u = 0; u < 16; u++) {
             ints w[BLOCKS];
-            for (int32_t b = 0; b < BLOCKS; b++) {
-                w[b] = load_ints(weights + b * 1024 + u * 64);
-                if (ahead) fetch(weights + ahead + b * 1024 + u * 64);
-            }
+            for (int32_t b = 0; b < BLOCKS; b++) w[b] = load_ints(weights + b * 1024 + u * 64);
+            if (ahead) fetch(ahead + k * 16 + u * 64);
 #pragma GCC unroll 12
             for (int32_t i = 0; i < n; i++) {
                 int32_t four;
@@ -87,51 +93,111 @@ TARGET static inline __attribute__((always_inline)) void ADD_SCALED(
         sums[i] = mul_add(to_floats(products[i]), all(row_scale[i * stride]), sums[i]);
 }
 
-/* n rows of one tile by 32 outputs, with all inputs. `stream`: by STREAM; else by DOTS, with `ahead`. n, `stream` and whether
- * `ahead` is zero are compile-time constants. */
+/* n rows of one tile by 32 outputs, with all inputs and weights from memory. n is a compile-time constant. */
 TARGET static inline __attribute__((always_inline)) void SUM_STEPS(
     floats sums[2][MOST], const int8_t *a, const int8_t *weights, const Linear *l, const int32_t *offset, const float *row_scale,
-    const int32_t n, const int32_t stream, const int32_t ahead) {
+    const int32_t n) {
     for (int32_t b = 0; b < 2; b++)
         for (int32_t i = 0; i < n; i++) sums[b][i] = zeros();
     for (int32_t k = 0; k < l->steps; k++, a += BLOCK_INPUTS / 64 * 1024, weights += 32 * BLOCK_INPUTS, offset += 32) {
         const int32_t in = least(BLOCK_INPUTS, l->in - k * BLOCK_INPUTS);
         ints products[2][MOST];
-        if (stream) {
-            fetch(offset + 32), fetch(offset + 48);
-            STREAM(products, a, weights, offset, in, n);
-        } else
-            for (int32_t part = 0; part < 2; part += BLOCKS)
-                DOTS(products + part, a, weights + part * 1024, offset + part * 16, in, n, ahead);
+        fetch(offset + 32), fetch(offset + 48);
+        STREAM(products, a, weights, offset, in, n);
         for (int32_t b = 0; b < 2; b++) ADD_SCALED(sums[b], products[b], row_scale + k, l->steps, n);
     }
 }
 
-/* The first rows of a block wait for its weights; the next rows find them in the cache and fetch those of the block after. */
+/* Add the products of n rows of one tile, 32 outputs and the inputs of one step to `sums` [row][32]; the first step stores
+ * them. `ahead`: memory to fetch, a line for each four inputs. n and whether `ahead` is NULL are compile-time constants. */
+TARGET static inline __attribute__((always_inline)) void ADD_STEP(
+    float *sums, const int8_t *a, const int8_t *weights, const int32_t *offset, int32_t in, const float *row_scale,
+    int32_t stride, int32_t first, const int32_t n, const int8_t *ahead) {
+    for (int32_t part = 0; part < 2; part += BLOCKS) {
+        ints products[BLOCKS][MOST];
+        DOTS(products, a, weights + part * 1024, offset + part * 16, in, n, part ? NULL : ahead);
+        for (int32_t b = 0; b < BLOCKS; b++)
+#pragma GCC unroll 12
+            for (int32_t i = 0; i < n; i++) {
+                float *sum = sums + i * 32 + (part + b) * 16;
+                store(sum, mul_add(to_floats(products[b][i]), all(row_scale[i * stride]), first ? zeros() : load(sum)));
+            }
+    }
+}
+
+#ifndef INT8_ONLY
+#include "coded.h"
+#endif
+
+/* All rows by the blocks from `block` to `end`, at most SUM_BLOCKS. The weights of a step, 8 KiB, stay in the first-level cache
+ * for all rows. The rows' activations of `together` steps stay in the second-level cache for all blocks. The first two groups
+ * of rows fetch the weights of the next step, or all groups do if they are many: misses that come together are waited for.
+ * `bits`: 8, or of coded weights, whose steps are decoded one at a time. */
+TARGET static void ALL_ROWS(Model *m, int32_t block, int32_t end, int32_t bits) {
+    const Linear *l = m->linear;
+    const int32_t steps = l->steps, bytes = bits == 8 ? 32 * l->in : coded_bytes(l->in, bits), stride = (m->shape.rows + 2 * ROWS) * 32;
+    const int32_t together = m->t * l->in <= CACHED_BYTES ? steps : CACHED_STEPS, turns = least(steps, 8);
+    const int32_t step_bytes = bits == 8 ? 32 * BLOCK_INPUTS : coded_bytes(BLOCK_INPUTS, bits);
+    const int32_t lines = step_bytes / 64; /* of the cache */
+    const int8_t *const stored = bits == 8 ? l->packed : l->blocks;
+    float *const sums = (float *)m->sums + (size_t)thread_name * SUM_BLOCKS * stride; /* [block][row][32] */
+#ifndef INT8_ONLY
+    int8_t decoded[32 * BLOCK_INPUTS] __attribute__((aligned(64)));
+#endif
+    for (int32_t from = 0; from < steps; from += together)
+        for (int32_t b = block; b < end; b++) {
+            const floats left = load(l->scale + b * 32), right = load(l->scale + b * 32 + 16);
+            const int32_t to = least(from + together, steps);
+            for (int32_t k = from; k < to; k++) {
+                const int32_t in = least(BLOCK_INPUTS, l->in - k * BLOCK_INPUTS), last = k + 1 == steps;
+                const int8_t *const source = stored + (size_t)b * bytes + k * step_bytes, *weights = source;
+                const int32_t *offset = l->offset + ((size_t)b * steps + k) * 32;
+                const int8_t *next = source + (k + 1 < to ? step_bytes : bytes - (k - from) * step_bytes);
+#ifndef INT8_ONLY
+                if (bits != 8) weights = DECODE_STEP(decoded, (const uint8_t *)source, in / 32, bits);
+#endif
+                for (int32_t row = 0, count; row < m->t; row += count) {
+                    const int32_t rest = least(m->t - row, ROWS - row % ROWS); /* in this tile */
+                    count = rest <= MOST ? rest : GROUP_ROWS;
+                    const int8_t *a = tile_row(m, row, l->in) + k * (BLOCK_INPUTS / 64) * 1024;
+                    const float *row_scale = m->row_scale + row * steps + k;
+                    float *sum = sums + (b - block) * stride + row * 32;
+                    const int8_t *ahead = NULL;
+                    if (m->t >= SPREAD_ROWS)
+                        for (int32_t line = row * lines / m->t; line < (row + count) * lines / m->t; line++) fetch_near(next + line * 64);
+                    else if (row < 2 * GROUP_ROWS) ahead = source + AHEAD_OF_ROWS + (row ? 16 * in : 0);
+                    for (int32_t i = row + k + turns - steps; i >= row && i < row + count; i += turns) fetch_target(m, b, i);
+#define CASE(n) if (count <= (n)) { \
+        if (ahead) ADD_STEP(sum, a, weights, offset, in, row_scale, steps, !k, n, ahead); \
+        else ADD_STEP(sum, a, weights, offset, in, row_scale, steps, !k, n, NULL); }
+                    EACH_COUNT
+#undef CASE
+                    for (int32_t i = 0; last && i < count; i++)
+                        finish(m, b, row + i, mul(load(sum + i * 32), left), mul(load(sum + i * 32 + 16), right));
+                }
+            }
+        }
+}
+
+/* An int8 linear. As many rows as fit one pass read the weights as a stream. */
 TARGET static void MULTIPLY(Model *m, int32_t chunk) {
     const Linear *l = m->linear;
-    const int32_t end = chunk_end(m, chunk), bytes = 32 * l->in;
+    const int32_t end = chunk_end(m, chunk);
     for (int32_t block = chunk * m->span; block < end; block++) {
-        const int8_t *weights = l->packed + (size_t)block * bytes;
+        if (m->t > MOST) {
+            ALL_ROWS(m, block, least(block + SUM_BLOCKS, end), 8);
+            block += SUM_BLOCKS - 1;
+            continue;
+        }
+        const int8_t *weights = l->packed + (size_t)block * 32 * l->in;
         const int32_t *offset = l->offset + (size_t)block * l->steps * 32;
         const float *scale = l->scale + block * 32;
-        for (int32_t row = 0, count, first = 0; row < m->t; row += count) {
-            const int32_t rest = least(m->t - row, ROWS - row % ROWS); /* in this tile */
-            count = rest <= MOST ? rest : MOST == 12 ? 8 : MOST;
-            const int32_t ahead = row == first && block + 1 < end ? bytes : 0;
-            if (!row) first = count;
-            floats sums[2][MOST];
-            const int8_t *a = tile_row(m, row, l->in);
-            const float *row_scale = m->row_scale + row * l->steps;
-#define CASE(n) if (count <= (n)) { \
-        if (!row) SUM_STEPS(sums, a, weights, l, offset, row_scale, n, 1, 0); \
-        else if (ahead) SUM_STEPS(sums, a, weights, l, offset, row_scale, n, 0, ahead); \
-        else SUM_STEPS(sums, a, weights, l, offset, row_scale, n, 0, 0); }
-            EACH_COUNT
+        floats sums[2][MOST];
+#define CASE(n) if (m->t <= (n)) SUM_STEPS(sums, m->quantized, weights, l, offset, m->row_scale, n);
+        EACH_COUNT
 #undef CASE
-            for (int32_t i = 0; i < count; i++)
-                finish(m, block, row + i, mul(sums[0][i], load(scale)), mul(sums[1][i], load(scale + 16)));
-        }
+        for (int32_t row = 0; row < m->t; row++)
+            finish(m, block, row, mul(sums[0][row], load(scale)), mul(sums[1][row], load(scale + 16)));
     }
 }
 
@@ -199,7 +265,7 @@ TARGET static inline __attribute__((always_inline)) void ROWS_BY_BLOCK(
     int32_t count, const int32_t n) {
     for (int32_t part = 0; part < 2; part += BLOCKS) {
         ints products[BLOCKS][MOST];
-        DOTS(products, a, weights + part * 1024, block->offset + part * 16, BLOCK_INPUTS, n, 0);
+        DOTS(products, a, weights + part * 1024, block->offset + part * 16, BLOCK_INPUTS, n, NULL);
         for (int32_t b = 0; b < BLOCKS; b++)
             ADD_PRODUCTS(sums, products[b], block, part + b, row_scale, stride, count, n);
     }
@@ -250,7 +316,30 @@ TARGET static void BLOCKWISE(Model *m, int32_t chunk) {
     }
 }
 
-#include "coded.h"
+/* A linear of coded weights. `bits` is a compile-time constant. */
+TARGET static inline __attribute__((always_inline)) void CODED(Model *m, int32_t chunk, const int32_t bits) {
+    const Linear *l = m->linear;
+    const int32_t end = chunk_end(m, chunk);
+    for (int32_t block = chunk * m->span; block < end; block++) {
+        if (m->t > MOST) {
+            ALL_ROWS(m, block, least(block + SUM_BLOCKS, end), bits);
+            block += SUM_BLOCKS - 1;
+            continue;
+        }
+        const uint8_t *coded = (const uint8_t *)l->blocks + (size_t)block * coded_bytes(l->in, bits);
+        const int32_t *offset = l->offset + (size_t)block * l->steps * 32;
+        const float *scale = l->scale + block * 32;
+        floats sums[2][MOST];
+#define CASE(n) if (m->t <= (n)) SUM_CODED(sums, m->quantized, coded, l, offset, m->row_scale, n, bits);
+        EACH_COUNT
+#undef CASE
+        for (int32_t row = 0; row < m->t; row++)
+            finish(m, block, row, mul(sums[0][row], load(scale)), mul(sums[1][row], load(scale + 16)));
+    }
+}
+
+TARGET static void JOIN(MULTIPLY, _coded4)(Model *m, int32_t chunk) { CODED(m, chunk, 4); }
+TARGET static void JOIN(MULTIPLY, _coded6)(Model *m, int32_t chunk) { CODED(m, chunk, 6); }
 #endif
 
 /* Multiply-adds a second of one thread with everything in registers: no pass is faster. */
@@ -276,6 +365,7 @@ TARGET static double PEAK(double seconds) {
 #undef ROWS_BY_BLOCK
 #undef STORE_BLOCK
 #undef FEW_ROWS
+#undef GROUP_ROWS
 #undef EACH_COUNT
 #undef JOIN_
 #undef JOIN
@@ -283,6 +373,12 @@ TARGET static double PEAK(double seconds) {
 #undef STREAM
 #undef ADD_SCALED
 #undef SUM_STEPS
+#undef ADD_STEP
+#undef DECODE
+#undef SUM_CODED
+#undef DECODE_STEP
+#undef CODED
+#undef ALL_ROWS
 #undef MULTIPLY
 #undef TARGET
 #undef INT8_ONLY
