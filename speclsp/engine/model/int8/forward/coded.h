@@ -7,7 +7,7 @@
  *     high[groups][2][16 outputs][4 bytes], the upper two of 6 bits: byte i holds inputs i, i + 4, i + 8 and i + 12 of 16. */
 #pragma once
 
-typedef struct { int32_t step, base; uint8_t q[32]; } CodedGroup;
+typedef struct { int32_t step, base, sum; uint8_t q[32]; } CodedGroup; /* sum: of the 32 weights */
 
 static int is_coded(int32_t source) { return source == CODED4_WEIGHTS || source == CODED6_WEIGHTS; }
 
@@ -29,9 +29,16 @@ static void set_coded(void *blocks, int32_t in, int32_t o, int32_t i, const Code
     const int32_t g = i % BLOCK_INPUTS / 32;
     uint8_t *low = half + groups * 32 + g * 256 + o % 16 * 4, *high = half + groups * 288 + g * 128 + o % 16 * 4;
     half[g * 16 + o % 16] = (uint8_t)group->step, half[(groups + g) * 16 + o % 16] = (uint8_t)group->base;
-    for (int32_t u = 0; u < 32; u++) {
-        low[u / 8 * 64 + u % 4] |= (uint8_t)((group->q[u] & 15) << u % 8 / 4 * 4);
-        if (bits == 6) high[u / 16 * 64 + u % 4] |= (uint8_t)(group->q[u] >> 4 << u % 16 / 4 * 2);
+    uint32_t fours[8]; /* q of four inputs */
+    memcpy(fours, group->q, sizeof fours);
+    for (int32_t j = 0; j < 4; j++) {
+        const uint32_t both_fours = (fours[2 * j] & 0x0f0f0f0f) | (fours[2 * j + 1] & 0x0f0f0f0f) << 4;
+        memcpy(low + j * 64, &both_fours, 4);
+    }
+    for (int32_t j = 0; bits == 6 && j < 2; j++) {
+        uint32_t upper = 0;
+        for (int32_t u = 0; u < 4; u++) upper |= (fours[4 * j + u] >> 4 & 0x03030303) << 2 * u;
+        memcpy(high + j * 64, &upper, 4);
     }
 }
 
@@ -76,6 +83,7 @@ VEC static CodedGroup code(const uint16_t *w, float scale, int32_t bits) {
             const float sum = total(error);
             if (!(sum < least_error)) continue;
             least_error = sum, best.step = step, best.base = base;
+            best.sum = step * total_int(add_ints(q[0], q[1])) - 32 * base;
             for (int32_t i = 0; i < 2; i++) store_bytes((int8_t *)best.q + i * 16, to_bytes(q[i]), 0);
         }
     }

@@ -118,7 +118,7 @@ VEC static void pack_coded(Model *m, int32_t chunk) {
         for (int32_t i = 0; i < p->in; i += 32) {
             const CodedGroup group = code(w + i, scale, bits);
             set_coded(blocks, l->in, o, i, &group, bits);
-            for (int32_t u = 0; u < 32; u++) offset[i / BLOCK_INPUTS * 32] -= 128 * (group.step * group.q[u] - group.base);
+            offset[i / BLOCK_INPUTS * 32] -= 128 * group.sum;
         }
         l->scale[place] = scale + check;
     }
