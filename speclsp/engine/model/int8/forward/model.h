@@ -9,6 +9,7 @@
 #define WIDE_ROWS 4      /* from this number of rows on, AVX2 widens weights and activations once; see products/wide_avx2.h */
 #define WIDE_MOST 6      /* rows that are multiplied together then */
 #define AHEAD 8192       /* bytes between the weights in use and those to fetch: 0.2 us of reading */
+#define STATES 3         /* hidden states of a row that a draft head reads */
 #define SPINS 20000      /* polls of the ticket before a worker sleeps: about 0.3 ms */
 
 enum { QKV, OUT, UP, DOWN, LINEARS };
@@ -111,7 +112,8 @@ struct Model {
     int32_t now_index;
     const Linear *linear;
     const float *source, *norm_now;
-    float *target;
+    float *target, *states;       /* states: see speclsp_keep_states */
+    int32_t source_width, state_after[STATES];
     int32_t target_width, mode, span; /* span: blocks of 32 outputs in a chunk; for the matrix product's last step */
     const Packing *packing;       /* while loading */
     float *scores;                /* [threads][QUERIES][positions] */
