@@ -58,6 +58,7 @@ class CompletionEngine:
     costs: Costs
     fused: FusedRound | None = None  # both models on one GPU
     head: StateHead | None = None
+    head_problem: str = ""  # why a head cannot be used
     policy: MeasuredPolicy = field(init=False)
     running: WeakSet[RunningCompletion] = field(init=False, default_factory=WeakSet)
 
@@ -146,6 +147,7 @@ class CompletionEngine:
     def restore_draft(self, decoder: CachedModel, costs: Costs, fused: FusedRound | None = None) -> None:
         """Use a draft model again, for completions that start from now on; `costs` are newly measured."""
         self.draft_decoder, self.fused = decoder, fused
+        costs.head_ms = self.costs.head_ms
         self.costs = self.policy.costs = costs
 
     def ngram_drafter(self, prompt: Prompt) -> Drafter:

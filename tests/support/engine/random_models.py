@@ -119,4 +119,4 @@ def random_layer(decoder: native.NativeDecoder, seed: int = 0) -> HeadLayer:
 def random_head(decoder: native.NativeDecoder, seed: int = 0) -> DraftHead:
     """A draft head of random weights, attached to the decoder; its vocabulary is every third token."""
     layer = random_layer(decoder, seed)
-    return DraftHead(decoder, HeadWeights(tensors_of(layer), layers_of(decoder), layer.target.vocabulary))
+    return DraftHead(decoder, HeadWeights(tensors_of(layer), layers_of(decoder.layers), layer.target.vocabulary))

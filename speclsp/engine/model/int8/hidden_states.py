@@ -10,9 +10,8 @@ from speclsp.engine.model.int8.native import MOST_ROWS, NativeDecoder
 STATES = 3  # of a position
 
 
-def layers_of(decoder: NativeDecoder) -> tuple[int, int, int]:
-    """The layers after which the states are taken: a sixth, a half and all of them."""
-    layers = decoder.layers
+def layers_of(layers: int) -> tuple[int, int, int]:
+    """The numbers of layers after which a model's states are taken: a sixth, a half and all of them."""
     return max(1, layers // 6), max(1, layers // 2), layers
 
 
@@ -38,7 +37,7 @@ class StateRecorder:
     def __init__(self, decoder: NativeDecoder) -> None:
         self.decoder, self.parts = decoder, list[Tensor]()
         decoder.attach(self)
-        self.states = HiddenStates(decoder, layers_of(decoder))
+        self.states = HiddenStates(decoder, layers_of(decoder.layers))
 
     def close(self) -> None:
         """Detach it."""
