@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 
 from models.training.data import MODEL, OUT
 from models.training.head_features import WORK, files, metadata, texts_of
@@ -37,7 +38,7 @@ VOCABULARY = 8192
 INNER = 2432
 HELD_OUT_EVERY = 50  # steps
 HELD_OUT_TEXTS = 40
-COUNTED_TOKENS = 4_000_000
+COMPARED = 1000  # tokens
 
 
 def main(arguments: list[str]) -> int:
@@ -113,11 +114,12 @@ def new_head(
     config = checkpoint.read_config(directory)
     shape = checkpoint.read_shape(config, config.vocab_size)
     with checkpoint.open_tensors(directory, lora) as get:
-        if get("lm_head.weight", optional=True) is not None:
+        embedding, teacher = get("model.embed_tokens.weight").bfloat16(), get("lm_head.weight", optional=True)
+        teacher = embedding if teacher is None else teacher.bfloat16()  # a GGUF has them apart, each rounded
+        if float(F.cosine_similarity(*(part[:COMPARED].float() for part in (embedding, teacher))).mean()) < 0.9:
             raise InputError(f"{directory.name} has a head of its own (lm_head): a draft head reads the embedding's.")
         target = HeadTarget(
-            get("model.embed_tokens.weight").bfloat16(), get("model.norm.weight"), shape.inv_freq, shape.rope_scale,
-            vocabulary,
+            embedding, get("model.norm.weight"), shape.inv_freq, shape.rope_scale, vocabulary, teacher
         )  # fmt: skip
     sizes = HeadShape(
         hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim, inner=inner,

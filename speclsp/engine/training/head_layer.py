@@ -42,6 +42,7 @@ class HeadTarget:
     inv_freq: Tensor  # [head_dim / 2]
     rope_scale: float
     vocabulary: Tensor  # [V] ids
+    teacher: Tensor  # [tokens, hidden], the target's own head; the embedding where they are one matrix
 
 
 class HeadLayer(nn.Module):
@@ -132,12 +133,12 @@ class HeadLayer(nn.Module):
 
 
 def losses(
-    head: HeadLayer, rows: Tensor, ids: Tensor, states: Tensor, at: Tensor, steps: int
+    head: HeadLayer, rows: tuple[Tensor, Tensor], ids: Tensor, states: Tensor, at: Tensor, steps: int
 ) -> tuple[Tensor, list[float]]:
     """The loss of chains at positions `at`, and for each step the share of guesses that are the target's first choice.
 
     Args:
-        rows: the embeddings of the head's vocabulary, [V, hidden] float32.
+        rows: the rows of the head's vocabulary in the embedding and in the target's own head, [V, hidden] float32.
         states: [T, STATES * hidden], of each token's own position; the last one of a position is the target's output.
     """
     before = torch.cat([torch.zeros(1, states.shape[1]), states[:-1]])
@@ -145,8 +146,8 @@ def losses(
     for step, own in enumerate(head.chain(ids, before, at, steps)):
         with torch.no_grad():
             last = F.rms_norm(states[at + step, -hidden:], (hidden,), head.target.norm.float(), head.shape.eps)
-            teacher = (last @ rows.T).softmax(dim=-1)
-        logits = head.norm(own, "norm_last") @ rows.T
+            teacher = (last @ rows[1].T).softmax(dim=-1)
+        logits = head.norm(own, "norm_last") @ rows[0].T
         loss = loss + DISCOUNT**step * F.cross_entropy(logits, teacher)
         agreed.append(float((logits.argmax(-1) == teacher.argmax(-1)).float().mean()))
     return loss, agreed

@@ -56,7 +56,8 @@ class HeadTraining:
     ) -> None:  # fmt: skip
         self.head, self.texts, self.state, self.plan = head, texts, state, dict(plan)
         self.steps, self.budget_s, self.seed, self.peak_rate, self.clock = steps, budget_s, seed, peak_rate, clock
-        self.rows = head.target.embedding[head.target.vocabulary].float()
+        target = head.target
+        self.rows = target.embedding[target.vocabulary].float(), target.teacher[target.vocabulary].float()
         self.tensors = dict(head.weight.items())
         self.optimizer = torch.optim.AdamW(
             list(self.tensors.values()), lr=peak_rate, betas=(0.9, 0.95), weight_decay=0.01

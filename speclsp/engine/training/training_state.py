@@ -23,7 +23,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's, by the names of torch
 
 
 class Training(Protocol):
-    """What is kept: the tensors that learn, by name, their optimizer, and the number of steps."""
+    """A training in memory: the tensors that learn, by name, their optimizer, and the number of steps."""
 
     step_count: int
 

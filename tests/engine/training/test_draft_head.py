@@ -23,7 +23,7 @@ from speclsp.engine.training import head_export
 from speclsp.engine.training.head_layer import HeadLayer, HeadShape, HeadTarget
 from speclsp.engine.training.head_learning import HeadTraining, Text, acceptance
 from speclsp.errors import InputError, WeightsError
-from speclsp.weights import cards, heads
+from speclsp.weights import cards
 
 VOCAB, HIDDEN = 96, 32
 TINY = cards.models_root() / "tiny" / "target"
@@ -32,9 +32,10 @@ needs_library = pytest.mark.skipif(not NATIVE, reason="heads run in forward.c")
 
 def layer(seed: int = 0) -> HeadLayer:
     dice = torch.Generator().manual_seed(7)
+    embedding = torch.randn(VOCAB, HIDDEN, generator=dice).bfloat16()
     target = HeadTarget(
-        torch.randn(VOCAB, HIDDEN, generator=dice).bfloat16(), torch.ones(HIDDEN), torch.ones(4) * 0.3, 1.0,
-        torch.arange(0, VOCAB),
+        embedding, torch.ones(HIDDEN), torch.ones(4) * 0.3, 1.0,
+        torch.arange(0, VOCAB), embedding,
     )  # fmt: skip
     return HeadLayer(HeadShape(hidden=HIDDEN, heads=4, kv_heads=2, head_dim=8, inner=64, eps=1e-6), target, seed)
 
@@ -184,7 +185,7 @@ def test_a_head_that_does_not_fit_costs_one_sentence(
     without = equipped(engine, tmp_path)
     assert without.head is None
     assert without.head_problem.startswith(str(path)) and problem in without.head_problem
-    assert without.head_problem.endswith(heads.WITHOUT)
+    assert without.head_problem.endswith(head_choice.WITHOUT)
     assert completed(without) == completed(engine)
 
 

@@ -108,7 +108,9 @@ def random_layer(decoder: native.NativeDecoder, seed: int = 0) -> HeadLayer:
     """The layer of `random_head`, as autograd computes it."""
     shape = decoder.shape
     vocabulary = torch.arange(0, shape.vocab, 3)[: shape.vocab // 96 * 32]
-    target = HeadTarget(decoder.embedding, torch.ones(shape.hidden), shape.inv_freq, shape.rope_scale, vocabulary)
+    target = HeadTarget(
+        decoder.embedding, torch.ones(shape.hidden), shape.inv_freq, shape.rope_scale, vocabulary, decoder.embedding
+    )
     sizes = HeadShape(
         hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
         inner=2 * shape.hidden, eps=shape.eps,

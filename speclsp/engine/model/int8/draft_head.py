@@ -87,8 +87,14 @@ class DraftHead:
         self.result = torch.zeros(2, target.shape.hidden)
         self.logits = torch.zeros(len(self.common))
         self.end = 0  # position after the last guess
-        target.attach(self)
-        self.states = HiddenStates(target, weights.layers)
+        self.layers = weights.layers
+        self.open()
+
+    def open(self) -> None:
+        """Attach it to its model, in place of another reader; the model's cache is emptied."""
+        self.target.attach(self)
+        self.filled, self.kept = {}, {}
+        self.states = HiddenStates(self.target, self.layers)
 
     def close(self) -> None:
         """Detach it; the model's cache is emptied."""
