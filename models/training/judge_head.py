@@ -22,8 +22,9 @@ from typing import Any
 from benchmarks import pairs, results_file
 from models.training import releases
 from models.training.data import MODEL, OUT
-from models.training.head_features import ANSWER_TOKENS, prompt_of
+from models.training.head_features import prompt_of
 from models.training.train import read_rows
+from speclsp.cli.first_run.draft_tuning.draft_examples import ANSWER_TOKENS
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.completion import CompletionEngine

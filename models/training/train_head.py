@@ -20,25 +20,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 
 from models.training.data import MODEL, OUT
-from models.training.head_features import WORK, files, metadata, texts_of
+from models.training.head_features import WORK
 from models.training.train import read_rows, write_log
+from speclsp.cli.first_run.draft_tuning.draft_training import INNER, VOCABULARY, new_head
 from speclsp.engine.decoding.vocabulary import Vocabulary
 from speclsp.engine.loading import adapter_choice, checkpoint, head_choice
-from speclsp.engine.model.int8.hidden_states import layers_of
-from speclsp.engine.training import head_export, head_learning
-from speclsp.engine.training.head_layer import HeadLayer, HeadShape, HeadTarget
+from speclsp.engine.training import head_export, head_learning, head_texts
 from speclsp.engine.training.head_learning import HeadTraining, Text
 from speclsp.errors import EngineError, InputError, SpeclspError
 from speclsp.weights import cards, store
 
-VOCABULARY = 8192
-INNER = 2432
 HELD_OUT_EVERY = 50  # steps
 HELD_OUT_TEXTS = 40
-COMPARED = 1000  # tokens
 
 
 def main(arguments: list[str]) -> int:
@@ -107,27 +102,6 @@ def train(options: argparse.Namespace) -> int:
     return 0 if is_done else 3
 
 
-def new_head(
-    directory: Path, lora: Any, vocabulary: torch.Tensor, inner: int, seed: int
-) -> tuple[HeadLayer, tuple[int, int, int]]:
-    """An untrained head for the model in a directory, and the layers it reads. Raises InputError, WeightsError."""
-    config = checkpoint.read_config(directory)
-    shape = checkpoint.read_shape(config, config.vocab_size)
-    with checkpoint.open_tensors(directory, lora) as get:
-        embedding, teacher = get("model.embed_tokens.weight").bfloat16(), get("lm_head.weight", optional=True)
-        teacher = embedding if teacher is None else teacher.bfloat16()  # a GGUF has them apart, each rounded
-        if float(F.cosine_similarity(*(part[:COMPARED].float() for part in (embedding, teacher))).mean()) < 0.9:
-            raise InputError(f"{directory.name} has a head of its own (lm_head): a draft head reads the embedding's.")
-        target = HeadTarget(
-            embedding, get("model.norm.weight"), shape.inv_freq, shape.rope_scale, vocabulary, teacher
-        )  # fmt: skip
-    sizes = HeadShape(
-        hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim, inner=inner,
-        eps=shape.eps,
-    )  # fmt: skip
-    return HeadLayer(sizes, target, seed), layers_of(config.num_hidden_layers)
-
-
 def common_tokens(rows: list[dict[str, Any]], count: int) -> torch.Tensor:
     """The most common tokens of the examples to learn from, [count] ids. Each package has the same weight."""
     weights: Counter[int] = Counter()
@@ -143,14 +117,14 @@ def common_tokens(rows: list[dict[str, Any]], count: int) -> torch.Tensor:
 
 def read_texts(folders: list[Path]) -> tuple[list[Text], list[Text], dict[str, str]]:
     """(texts to learn from, held-out texts, the facts of the first file). Raises InputError."""
-    listed = [path for folder in folders for path in files(folder)]
+    listed = [path for folder in folders for path in head_texts.files(folder)]
     if not listed:
         raise InputError(f"{folders[0]} has no features: `python -m models.training.head_features` makes them.")
     parts: dict[bool, list[Text]] = {True: [], False: []}
     for path in listed:
-        for row, states in texts_of(path):
-            parts[row["split"] == "train"].append(Text(row["ids"], states, row["prompt"]))
-    return parts[True], parts[False], metadata(listed[0])
+        for text, row in head_texts.read(path):
+            parts[row["split"] == "train"].append(text)
+    return parts[True], parts[False], head_texts.facts_of(listed[0])
 
 
 def cut_log(log: Path, step: int) -> None:

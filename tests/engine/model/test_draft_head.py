@@ -152,7 +152,7 @@ def test_the_prompt_s_tokens_join_the_vocabulary(head: DraftHead):
 def test_it_computes_what_its_training_computes(decoder: NativeDecoder, head: DraftHead):
     """Up to the rounding of weights and activations to int8."""
     got = cold(head, IDS[:60])
-    head.close()
+    decoder.detach()
     recorder = StateRecorder(decoder)
     decoder.forward(IDS[:59])
     ids, states = recorder.text()

@@ -126,8 +126,7 @@ def equipped(engine: CompletionEngine, root: Path) -> CompletionEngine:
 
 def replace_engine(engine: CompletionEngine) -> CompletionEngine:
     if isinstance(engine.target_decoder, NativeDecoder) and engine.target_decoder.reader is not None:
-        engine.target_decoder.keep_states(None, (0, 0, 0))
-        engine.target_decoder.attach(None)
+        engine.target_decoder.detach()
     return CompletionEngine(
         card=engine.card, config=engine.config, device=engine.device, target_decoder=engine.target_decoder,
         draft_decoder=None, target_format="int8", prompter=engine.prompter, costs=replace(engine.costs),

@@ -1,4 +1,4 @@
-"""Conditions of a tuning: a draft model, weights on disk, one process at a time, the lowest priority, and signals."""
+"""Conditions of a tuning: a local model, weights on disk, one process at a time, the lowest priority, and signals."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from speclsp.errors import InputError, WeightsError
 if TYPE_CHECKING:
     from types import FrameType
 
-    from speclsp.weights.cards import Card, Weights
+    from speclsp.weights.cards import Card
 
 
-def tunable_card(settings: Config) -> Card:
-    """The model whose draft is tuned. Raises InputError or WeightsError where there is none, or none can be used."""
+def tunable_card(settings: Config) -> tuple[Card, Path]:
+    """The model whose head is tuned, and its weights. Raises InputError or WeightsError where there is none."""
     from speclsp.weights import store, store_messages
 
     if settings.remote.url:
@@ -32,39 +32,13 @@ def tunable_card(settings: Config) -> Card:
         )
     if settings.model == "echo":
         raise InputError('model = "echo" has no draft to tune; name another (`speclsp models list`).')
-    if not (settings.engine.draft and settings.engine.speculative_decoding):
-        raise InputError(
-            "engine.draft or engine.speculative_decoding is off, so a tuned draft would not be used: turn both on."
-        )
-    if settings.engine.adapter != "auto":
-        raise InputError(
-            f'engine.adapter = {settings.engine.adapter!r}, so a tuned draft would not be used: set it to "auto".'
-        )
+    if not settings.engine.speculative_decoding:
+        raise InputError("engine.speculative_decoding is off, so a tuned draft would not be used: turn it on.")
     card, _ = complete.choose_card(settings)
-    if card.draft is None:
-        raise InputError(
-            f"{card.name} drafts with n-grams only, so there is no draft to tune; choose a model with a draft model, "
-            "as in --model qwen2.5-coder-1.5b-instruct (`speclsp models list` shows all)."
-        )
-    for weights in card.weights():
-        if store.path(weights, settings.models_dir) is None:
-            raise WeightsError(store_messages.not_here(weights))
-    return card
-
-
-def directory_of(weights: Weights, settings: Config) -> Path:
-    """The directory of weights that are here."""
-    from speclsp.weights import store
-
-    directory = store.path(weights, settings.models_dir)
-    assert directory is not None  # tunable_card
-    return directory
-
-
-def draft_of(card: Card) -> Weights:
-    """The draft's weights."""
-    assert card.draft is not None  # tunable_card
-    return card.draft
+    directory = store.path(card.target, settings.models_dir)
+    if directory is None:
+        raise WeightsError(store_messages.not_here(card.target))
+    return card, directory
 
 
 def run_idle() -> None:

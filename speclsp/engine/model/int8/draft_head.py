@@ -96,11 +96,6 @@ class DraftHead:
         self.filled, self.kept = {}, {}
         self.states = HiddenStates(self.target, self.layers)
 
-    def close(self) -> None:
-        """Detach it; the model's cache is emptied."""
-        self.states.close()
-        self.target.attach(None)
-
     def rows_of(self, tokens: Tensor) -> Tensor:
         """The embeddings of tokens, [T, hidden] bfloat16; the model's head has the same."""
         tensor, kind = self.embedding

@@ -16,16 +16,11 @@ def layers_of(layers: int) -> tuple[int, int, int]:
 
 
 class HiddenStates:
-    """The states of the last pass. The decoder writes them from now on, until `close`."""
+    """The states of the last pass. The decoder writes them until its reader is detached."""
 
     def __init__(self, decoder: NativeDecoder, layers: tuple[int, int, int]) -> None:
-        self.decoder = decoder
         self.rows = torch.zeros(MOST_ROWS, STATES * decoder.shape.hidden)  # [row of the pass, STATES * hidden]
         decoder.keep_states(self.rows, layers)
-
-    def close(self) -> None:
-        """End it: the decoder copies nothing any more."""
-        self.decoder.keep_states(None, (0, 0, 0))
 
 
 class StateRecorder:
@@ -41,8 +36,7 @@ class StateRecorder:
 
     def close(self) -> None:
         """Detach it."""
-        self.states.close()
-        self.decoder.attach(None)
+        self.decoder.detach()
 
     def text(self) -> tuple[list[int], Tensor]:
         """The tokens that the cache holds, and their states, [T, STATES * hidden] bfloat16."""

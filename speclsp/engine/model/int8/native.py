@@ -234,11 +234,15 @@ class NativeDecoder(CachedModel):
     def free_slot(self, slot: int) -> None:
         self._kv.pop(slot, None)
 
-    def attach(self, reader: StateReader | None) -> None:
-        """Give the cache one more layer for a reader, or take it away. Between completions; it empties every slot."""
-        layers = self.layers + (reader is not None)
-        self._kv_shape = (layers, *self._kv_shape[1:])
-        self.reader = reader
+    def attach(self, reader: StateReader) -> None:
+        """Give the cache a layer for a reader, in place of another. Between completions; it empties every slot."""
+        self.detach()
+        self._kv_shape, self.reader = (self.layers + 1, *self._kv_shape[1:]), reader
+
+    def detach(self) -> None:
+        """Take the reader away, if there is one; nothing is copied any more."""
+        self._kv_shape, self.reader = (self.layers, *self._kv_shape[1:]), None
+        self.keep_states(None, (0, 0, 0))
         self.empty()
 
     def keep_states(self, rows: Tensor | None, after: tuple[int, int, int]) -> None:
