@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 STATES = 3
+FIRST_SCALE = 0.3  # of the logits: those of random states would be as sure as the target's, and all wrong
 DISCOUNT = 0.8  # of the loss of each step after the first: its guess is verified less often
 
 
@@ -63,7 +64,7 @@ class HeadLayer(nn.Module):
         values["fuse"][:, -hidden:] += torch.eye(hidden)
         values["qkv_bias"] = torch.zeros(queries + 2 * keys)
         norms = ("norm_embedding", "norm_state", "norm_attention", "norm_mlp")
-        values |= {name: torch.ones(hidden) for name in norms} | {"norm_last": target.norm.float().clone()}
+        values |= {name: torch.ones(hidden) for name in norms} | {"norm_last": target.norm.float() * FIRST_SCALE}
         self.weight = nn.ParameterDict({name: nn.Parameter(value) for name, value in values.items()})
 
     def norm(self, x: Tensor, name: str) -> Tensor:

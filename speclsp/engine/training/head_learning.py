@@ -28,7 +28,6 @@ MOST_TOKENS = 384  # of a text: the last ones
 STEP_TEXTS = 6
 SAVE_EVERY_S = 60.0
 PEAK_RATE = 1.5e-3
-WARM_UP_STEPS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,7 @@ class HeadTraining:
         if not torch.isfinite(torch.tensor([loss, norm])).all():
             raise Diverged(f"step {self.step_count + 1} has a loss of {loss:.3g}: lower the learning rate.")
         for group in self.optimizer.param_groups:
-            group["lr"] = rate_at(self.progress, self.step_count, self.peak_rate, WARM_UP_STEPS)
+            group["lr"] = rate_at(self.progress, self.step_count, self.peak_rate)
         self.optimizer.step()
         self.step_count += 1
         return loss, [sum(column) / len(column) for column in zip(*shares, strict=True)]
