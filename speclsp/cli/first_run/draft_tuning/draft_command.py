@@ -16,24 +16,26 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from speclsp import private_files
 from speclsp.cli import terminal
-from speclsp.cli.first_run.draft_tuning import draft_examples
-from speclsp.cli.first_run.draft_tuning.tuning_conditions import alone, run_idle, stoppable, tunable_card
-from speclsp.cli.first_run.draft_tuning.tuning_files import TuningFiles
+from speclsp.cli.first_run.draft_tuning import draft_examples, draft_judge, draft_training
+from speclsp.cli.first_run.draft_tuning.draft_judge import JudgedHead, Judgement
+from speclsp.cli.first_run.draft_tuning.tuning_files import TuningFiles, alone, run_idle, stoppable, tunable_card
 from speclsp.config import Config
+from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.decoding.policy import MeasuredPolicy
+from speclsp.engine.loading import adapter_choice, head_choice, loading
+from speclsp.engine.loading.adapter_merge import Lora
+from speclsp.engine.loading.head_choice import HeadUse
+from speclsp.engine.model.int8.draft_head import DraftHead, HeadWeights
+from speclsp.engine.model.int8.hidden_states import StateRecorder, layers_of
+from speclsp.engine.model.int8.native import NativeDecoder
+from speclsp.engine.training import head_export, head_texts
+from speclsp.engine.training.head_learning import PEAK_RATE, HeadTraining, Text
 from speclsp.errors import InputError
-
-if TYPE_CHECKING:
-    from speclsp.cli.first_run.draft_tuning.draft_judge import Judgement
-    from speclsp.engine.decoding.completion import CompletionEngine
-    from speclsp.engine.loading.head_choice import HeadUse
-    from speclsp.engine.model.int8.draft_head import DraftHead, HeadWeights
-    from speclsp.engine.model.int8.native import NativeDecoder
-    from speclsp.engine.training.head_learning import HeadTraining, Text
-    from speclsp.weights.cards import Card
+from speclsp.weights.cards import Card
 
 KEPT, NOT_KEPT, STOPPED = 0, 1, 130  # exit codes
 MINUTES = 10.0  # by default
@@ -60,6 +62,7 @@ class Tuning:
     engine: CompletionEngine
     target: NativeDecoder
     use: HeadUse
+    lora: Lora | None
     trained: HeadWeights | None  # the head that the model has
     limit_s: float
     began_s: float
@@ -87,9 +90,6 @@ class Tuning:
         Raises:
             SpeclspError, Stopped.
         """
-        from speclsp.engine.model.int8.hidden_states import StateRecorder
-        from speclsp.engine.training import head_texts
-
         stored = [pair for path in head_texts.files(self.files.work) for pair in self.read(path)]
         if not {own["path"] for _, own in stored} <= set(paths):  # a file is gone, or no model may read it any more
             self.files.clear()
@@ -126,8 +126,6 @@ class Tuning:
 
     def read(self, path: Path) -> list[tuple[Text, dict[str, Any]]]:
         """The texts of an earlier run. Raises InputError: they are of another tuning."""
-        from speclsp.engine.training import head_texts
-
         facts = head_texts.facts_of(path)
         if differing := [key for key, value in self.plan.items() if facts.get(key) != value]:
             raise InputError(
@@ -138,18 +136,12 @@ class Tuning:
 
     def write(self, texts: list[tuple[Text, dict[str, Any]]]) -> list[tuple[Text, dict[str, Any]]]:
         """Store texts, and return them. Raises WeightsError."""
-        from speclsp.engine.training import head_texts
-
         if texts:
             head_texts.write(self.files.work, texts, self.plan, 0o600)
         return texts
 
     def train(self, texts: list[Text], directory: Path) -> DraftHead:
         """Train the head, up to its share of the time, and attach it. Raises SpeclspError, Stopped."""
-        from speclsp.engine.loading import head_choice
-        from speclsp.engine.model.int8.hidden_states import layers_of
-        from speclsp.engine.training import head_export
-
         self.bar.step(0.0, "preparing the head")
         training = self.training(texts, directory)
 
@@ -170,19 +162,12 @@ class Tuning:
 
     def training(self, texts: list[Text], directory: Path) -> HeadTraining:
         """The training, at its state on disk. Raises SpeclspError."""
-        from speclsp.cli.first_run.draft_tuning import draft_training
-        from speclsp.engine.loading import adapter_choice
-        from speclsp.engine.training.head_learning import PEAK_RATE, HeadTraining
-
-        loras, _ = adapter_choice.choose(
-            self.settings.engine.adapter, self.settings.models_dir, [(self.card.target, directory)]
-        )
         trained = self.trained
         if trained is None:
             vocabulary = draft_training.common_tokens((text.ids for text in texts), self.target.shape.vocab)
-            head, _ = draft_training.new_head(directory, loras[0], vocabulary, draft_training.INNER, SEED)
+            head, _ = draft_training.new_head(directory, self.lora, vocabulary, draft_training.INNER, SEED)
         else:
-            head, _ = draft_training.new_head(directory, loras[0], trained.vocabulary, trained.inner, SEED)
+            head, _ = draft_training.new_head(directory, self.lora, trained.vocabulary, trained.inner, SEED)
             draft_training.start_from(head, trained)
         return HeadTraining(
             head, texts, self.files.state, self.plan, budget_s=(TRAINING_END - ANSWERS_END) * self.limit_s, seed=SEED,
@@ -191,30 +176,21 @@ class Tuning:
 
     def judge(self, paths: list[str], tuned: DraftHead) -> Judgement:
         """Judge the head at places of `paths`. Raises SpeclspError, Stopped."""
-        from speclsp.cli.first_run.draft_tuning import draft_judge
-        from speclsp.cli.first_run.draft_tuning.draft_judge import JudgedHead
-        from speclsp.engine.decoding.policy import MeasuredPolicy
-        from speclsp.engine.model.int8.draft_head import DraftHead
-
-        engine, count = self.engine, 0
+        engine = self.engine
         before = None if self.trained is None else DraftHead(self.target, self.trained)
-        engine.costs.head_ms = tuned.measure() if before is None else before.measure()
+        tuned.open()
+        engine.costs.head_ms = tuned.measure()
         judged = [
             JudgedHead(head, MeasuredPolicy(replace(engine.costs), engine.config.max_draft_tokens))
             for head in (before, tuned)
         ]
 
-        def show(places: int) -> None:
-            nonlocal count
-            count = places
+        def stop(places: int) -> bool:
             self.bar.step(places / draft_judge.MOST_PLACES, "completing in held-out files")
+            return places >= draft_judge.LEAST_PLACES and self.is_over(1.0)
 
-        judgement = draft_judge.judge(
-            engine, self.target, (judged[0], judged[1]),
-            draft_examples.requests(self.directory, paths, self.settings, SEED),
-            lambda: self.cancel.is_set() or (count >= draft_judge.LEAST_PLACES and self.is_over(1.0)),
-            self.cancel, show,
-        )  # fmt: skip
+        places = draft_examples.requests(self.directory, paths, self.settings, SEED)
+        judgement = draft_judge.judge(engine, self.target, (judged[0], judged[1]), places, stop, self.cancel)
         if self.cancel.is_set():
             raise Stopped
         return judgement
@@ -253,9 +229,6 @@ def started(
     clock: Clock, cancel: threading.Event, bar: terminal.ProgressLine,
 ) -> Tuning:  # fmt: skip
     """The model in memory, without its head. Raises SpeclspError."""
-    from speclsp.engine.loading import adapter_choice, head_choice, loading
-    from speclsp.engine.model.int8.native import NativeDecoder
-
     began_s = clock()
     own = replace(settings, engine=replace(settings.engine, offline=True, draft=False))
     engine = loading.load(own, card, bar.step)
@@ -269,7 +242,7 @@ def started(
     engine.head = None
     target.detach()
     return Tuning(
-        settings, directory, card, files, engine, target, use, trained, limit_s, began_s, clock, cancel, bar
+        settings, directory, card, files, engine, target, use, loras[0], trained, limit_s, began_s, clock, cancel, bar
     )  # fmt: skip
 
 
@@ -297,8 +270,6 @@ def remove(model: str) -> int:
 
 def lines_of(facts: dict[str, Any], files: TuningFiles) -> list[str]:
     """The verdict for a person."""
-    from speclsp.cli.first_run.draft_tuning import draft_judge
-
     head = f"{facts['model']}: its draft head learned {facts['answers']} answers in {facts['steps']} steps"
     lines = [f"{head} and was judged at {facts['places']} places in {facts['files']} held-out files.", ""]
     if facts["places"] < draft_judge.LEAST_PLACES:

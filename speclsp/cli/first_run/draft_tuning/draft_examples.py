@@ -9,28 +9,27 @@ The head must guess what the target writes, and not what the file has: so the fi
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from speclsp.cli import complete
 from speclsp.cli.first_run import tune
 from speclsp.cli.first_run.draft_tuning.tuning_files import digest
 from speclsp.config import Config
 from speclsp.engine.api import Request
+from speclsp.engine.decoding.accept import Sampler, Sampling
+from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.decoding.drafters import NGramDrafter
+from speclsp.engine.decoding.generate import Limits, generate
+from speclsp.engine.model.int8.hidden_states import StateRecorder
+from speclsp.engine.training.head_learning import Text
 from speclsp.errors import InputError
 from speclsp.lsp.index import scan
 from speclsp.lsp.index.scan import WorkspaceScan
 from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
 from speclsp.lsp.visibility import eligibility
-
-if TYPE_CHECKING:
-    import threading
-
-    from speclsp.engine.decoding.completion import CompletionEngine
-    from speclsp.engine.model.int8.hidden_states import StateRecorder
-    from speclsp.engine.training.head_learning import Text
 
 ANSWER_TOKENS = 48
 PROMPT_TOKENS = 192, 64  # before and after the cursor: a shorter prompt than the product's costs less to learn
@@ -105,11 +104,6 @@ def with_short_prompts(config: Config) -> Config:
 
 def answered(engine: CompletionEngine, recorder: StateRecorder, prompt: Sequence[int], cancel: threading.Event) -> Text:
     """The target's greedy answer after a prompt, and the states of all tokens but the last; shorter if cancelled."""
-    from speclsp.engine.decoding.accept import Sampler, Sampling
-    from speclsp.engine.decoding.drafters import NGramDrafter
-    from speclsp.engine.decoding.generate import Limits, generate
-    from speclsp.engine.training.head_learning import Text
-
     limits = Limits(max_tokens=ANSWER_TOKENS, stop_tokens=engine.prompter.stop_tokens)
     engine.target_decoder.forget()
     arguments = (engine.policy, prompt, limits, Sampler(Sampling()), cancel)

@@ -13,17 +13,15 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from speclsp.cli import measure as rounds
 from speclsp.engine.api import Piece, Request
+from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.decoding.policy import MeasuredPolicy
+from speclsp.engine.model.int8.draft_head import DraftHead
+from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.errors import EngineError
-
-if TYPE_CHECKING:
-    from speclsp.engine.decoding.completion import CompletionEngine
-    from speclsp.engine.decoding.policy import MeasuredPolicy
-    from speclsp.engine.model.int8.draft_head import DraftHead
-    from speclsp.engine.model.int8.native import NativeDecoder
 
 MOST_PLACES, LEAST_PLACES = 64, 8
 LEAST_GAIN = 1.02  # of tokens per millisecond; below it a head is not worth its file
@@ -96,18 +94,17 @@ def judge(
     target: NativeDecoder,
     heads: tuple[JudgedHead, JudgedHead],
     requests: Iterator[tuple[str, Request]],
-    stop: Callable[[], bool],
+    stop: Callable[[int], bool],
     cancel: threading.Event,
-    show: Callable[[int], None] = lambda places: None,
 ) -> Judgement:
-    """Judge (the head before tuning, the head after it) at each place until `stop` answers True.
+    """Judge (the head before tuning, the head after it) at each place until `stop`, of their number, answers True.
 
     Raises:
         EngineError: a text differs. Speculation never changes it, so this is an error of the engine.
     """
     judgement = Judgement()
     for number, (path, request) in enumerate(requests):
-        if number == MOST_PLACES or stop():
+        if number == MOST_PLACES or stop(number):
             break
         runs: dict[int, rounds.Run] = {}
         for turn in (0, 1) if number % 2 == 0 else (1, 0):
@@ -123,26 +120,22 @@ def judge(
                 "kept. `speclsp verify` checks your last suggestions; please report this."
             )
         judgement.places.append(JudgedPlace(path, runs[0].rounds, runs[1].rounds))
-        show(len(judgement.places))
     return judgement
 
 
-def kind_of(piece: Piece) -> tuple[str, int]:
-    """The kind of a round: its drafter and its number of guesses."""
-    return piece.source, piece.drafted
-
-
 def usual_times(pieces: Iterable[Piece]) -> dict[tuple[str, int], float]:
-    """The median milliseconds of each kind of round."""
+    """The median milliseconds of a round, by its drafter and its number of guesses."""
     times: dict[tuple[str, int], list[float]] = {}
     for piece in pieces:
-        times.setdefault(kind_of(piece), []).append(piece.ms)
+        times.setdefault((piece.source, piece.drafted), []).append(piece.ms)
     return {kind: median(values) for kind, values in times.items()}
 
 
 def cost(pieces: Sequence[Piece], usual_ms: dict[tuple[str, int], float]) -> tuple[float, float]:
     """(tokens, milliseconds) of a completion's rounds."""
-    return float(sum(len(piece.tokens) for piece in pieces)), sum(usual_ms[kind_of(piece)] for piece in pieces)
+    return float(sum(len(piece.tokens) for piece in pieces)), sum(
+        usual_ms[piece.source, piece.drafted] for piece in pieces
+    )
 
 
 def ratio(rates: Sequence[tuple[float, float, float, float]]) -> float:

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speclsp.engine.loading import checkpoint
+from speclsp.engine.model.int8.draft_head import HeadWeights
+from speclsp.engine.model.int8.hidden_states import layers_of
+from speclsp.engine.training.head_layer import HeadLayer, HeadShape, HeadTarget
 from speclsp.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from speclsp.engine.model.int8.draft_head import HeadWeights
-    from speclsp.engine.training.head_layer import HeadLayer
 
 VOCABULARY = 8192  # tokens; 94 % of unseen code with those of the prompt
 INNER = 2432  # width of the MLP: 12.4 M weights for the 0.5B
@@ -25,10 +26,6 @@ def new_head(
 ) -> tuple[HeadLayer, tuple[int, int, int]]:
     """An untrained head for the model in a directory, and the layers it reads. Raises InputError, WeightsError."""
     from torch.nn import functional as F
-
-    from speclsp.engine.loading import checkpoint
-    from speclsp.engine.model.int8.hidden_states import layers_of
-    from speclsp.engine.training.head_layer import HeadLayer, HeadShape, HeadTarget
 
     config = checkpoint.read_config(directory)
     inner = max(inner, -(-3 * config.hidden_size // 128) * 32)  # forward.c's rows hold three hidden states

@@ -1,4 +1,4 @@
-"""Files of one tuning: texts with hidden states, training state, and the head that is kept.
+"""Files and conditions of one tuning: a local model, one process at a time, the lowest priority, and signals.
 
     <state>/draft-tuning/<model>/features-00000.safetensors, ...   texts to learn from; they hold code
                                  state.safetensors                 the training
@@ -10,12 +10,26 @@ verdict.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import re
 import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from speclsp import config
-from speclsp.errors import InputError
+from speclsp.cli import complete
+from speclsp.config import Config
+from speclsp.errors import InputError, WeightsError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from speclsp.weights.cards import Card
 
 
 class TuningFiles:
@@ -48,3 +62,65 @@ class TuningFiles:
 def digest(text: str) -> str:
     """SHA-256 of a text, which orders files the same way on every machine."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def tunable_card(settings: Config) -> tuple[Card, Path]:
+    """The model whose head is tuned, and its weights. Raises InputError or WeightsError where there is none."""
+    from speclsp.weights import store, store_messages
+
+    if settings.remote.url:
+        raise InputError(
+            f"remote.url = {settings.remote.url!r} is set, so a server completes and its draft cannot be tuned here: "
+            'add --set remote.url="" to tune the local model.'
+        )
+    if settings.model == "echo":
+        raise InputError('model = "echo" has no draft to tune; name another (`speclsp models list`).')
+    if not settings.engine.speculative_decoding:
+        raise InputError("engine.speculative_decoding is off, so a tuned draft would not be used: turn it on.")
+    card, _ = complete.choose_card(settings)
+    directory = store.path(card.target, settings.models_dir)
+    if directory is None:
+        raise WeightsError(store_messages.not_here(card.target))
+    return card, directory
+
+
+def run_idle() -> None:
+    """Give this process the lowest priority, of the processor and, where the system has one, of the disk."""
+    import psutil
+
+    if hasattr(os, "nice"):
+        os.nice(19)
+    with contextlib.suppress(AttributeError, OSError, psutil.Error):
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+
+
+@contextlib.contextmanager
+def alone(files: TuningFiles) -> Iterator[None]:
+    """Hold the lock of this tuning. Raises InputError: another process holds it."""
+    from filelock import FileLock, Timeout
+
+    files.lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with FileLock(files.lock, timeout=0):
+            yield
+    except Timeout:
+        raise InputError("another `speclsp tune --draft` runs for this model: wait for its end, or stop it.") from None
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[threading.Event]:
+    """An event that the first SIGINT or SIGTERM sets; the second one ends the process as usual."""
+    cancel = threading.Event()
+    former: dict[int, Any] = {}
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        cancel.set()
+        signal.signal(number, former[number])
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        former[number] = signal.signal(number, on_signal)
+    try:
+        yield cancel
+    finally:
+        for which, handler in former.items():
+            signal.signal(which, handler)
