@@ -21,7 +21,7 @@ from typing import Any
 from speclsp import private_files
 from speclsp.cli import terminal
 from speclsp.cli.first_run.draft_tuning import draft_examples, draft_judge, draft_training
-from speclsp.cli.first_run.draft_tuning.draft_judge import JudgedHead, Judgement
+from speclsp.cli.first_run.draft_tuning.draft_judge import Judgement
 from speclsp.cli.first_run.draft_tuning.tuning_files import TuningFiles, alone, run_idle, stoppable, tunable_card
 from speclsp.config import Config
 from speclsp.engine.decoding.completion import CompletionEngine
@@ -108,9 +108,8 @@ class Tuning:
                 if count >= MOST_TEXTS or self.is_over(1.0) or (count >= LEAST_TEXTS and self.is_over(ANSWERS_END)):
                     break
                 self.bar.step(count / MOST_TEXTS, f"{count} answers of the target")
-                text = draft_examples.answered(
-                    self.engine, recorder, self.engine.prompter.build(request).ids, self.cancel
-                )
+                prompt = self.engine.prompter.build(request).ids
+                text = draft_examples.answered(self.engine, recorder, prompt, self.cancel)
                 if len(text.ids) > text.prompt and not self.cancel.is_set():
                     spent_s = round(self.clock() - self.began_s, 1)
                     new.append((text, {"path": path, "place": number, "spent_s": spent_s}))
@@ -148,10 +147,10 @@ class Tuning:
         def report(line: dict[str, Any]) -> None:
             self.bar.step(training.progress, f"step {line['step']}, agrees {line['agreed'][0]:.0%}")
 
-        at_least = max(1, training.step_count)
+        least = max(1, training.step_count)
         training.run(
-            lambda: self.cancel.is_set() or (training.step_count >= at_least and self.is_over(TRAINING_END)), report
-        )
+            lambda: self.cancel.is_set() or (training.step_count >= least and self.is_over(TRAINING_END)), report
+        )  # its state is saved before `Stopped` is raised
         self.steps = training.step_count
         if self.cancel.is_set():
             raise Stopped
@@ -180,29 +179,23 @@ class Tuning:
         before = None if self.trained is None else DraftHead(self.target, self.trained)
         tuned.open()
         engine.costs.head_ms = tuned.measure()
-        judged = [
-            JudgedHead(head, MeasuredPolicy(replace(engine.costs), engine.config.max_draft_tokens))
-            for head in (before, tuned)
-        ]
+        policies = [MeasuredPolicy(replace(engine.costs), engine.config.max_draft_tokens) for _ in range(2)]
 
         def stop(places: int) -> bool:
             self.bar.step(places / draft_judge.MOST_PLACES, "completing in held-out files")
             return places >= draft_judge.LEAST_PLACES and self.is_over(1.0)
 
         places = draft_examples.requests(self.directory, paths, self.settings, SEED)
-        judgement = draft_judge.judge(engine, self.target, (judged[0], judged[1]), places, stop, self.cancel)
+        judgement = draft_judge.judge(
+            engine, self.target, ((before, policies[0]), (tuned, policies[1])), places, stop, self.cancel
+        )
         if self.cancel.is_set():
             raise Stopped
         return judgement
 
 
 def main(
-    settings: Config,
-    directory: Path,
-    minutes: float,
-    *,
-    as_json: bool = False,
-    clock: Clock = time.monotonic,
+    settings: Config, directory: Path, minutes: float, *, as_json: bool = False, clock: Clock = time.monotonic
 ) -> int:
     """Tune and judge, and print the verdict. Raises SpeclspError."""
     if not 0 < minutes <= 24 * 60:
@@ -263,8 +256,10 @@ def remove(model: str) -> int:
     """Delete the tuned head of a model, and the files of an unfinished tuning."""
     files = TuningFiles(model)
     with alone(files):
-        removed = files.remove()
-    print(f"Deleted {' and '.join(removed)} of {model}." if removed else f"{model} has no tuned draft.")
+        removed = files.head.exists() or files.work.exists()
+        files.head.unlink(missing_ok=True)
+        files.clear()
+    print(f"Deleted the head of {model} and its texts." if removed else f"{model} has no tuned draft.")
     return KEPT if removed else NOT_KEPT
 
 

@@ -8,6 +8,7 @@ The head must guess what the target writes, and not what the file has: so the fi
 
 from __future__ import annotations
 
+import hashlib
 import random
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,6 @@ from pathlib import Path
 
 from speclsp.cli import complete
 from speclsp.cli.first_run import tune
-from speclsp.cli.first_run.draft_tuning.tuning_files import digest
 from speclsp.config import Config
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.accept import Sampler, Sampling
@@ -64,7 +64,7 @@ def own_files(directory: Path, config: Config) -> tuple[list[str], list[str]]:
             f"{directory} has {len(paths)} files of code that a model may read, and a head needs {LEAST_FILES}: "
             "name a larger directory."
         )
-    paths.sort(key=digest)
+    paths.sort(key=lambda path: hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest())
     held_out = len(paths) // HELD_OUT_SHARE
     return paths[held_out:], paths[:held_out]
 

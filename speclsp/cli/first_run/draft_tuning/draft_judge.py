@@ -28,12 +28,9 @@ LEAST_GAIN = 1.02  # of tokens per millisecond; below it a head is not worth its
 RESAMPLES = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedHead:
-    """A head, or None: n-grams alone; with a policy of its own, which learns from place to place."""
-
-    head: DraftHead | None
-    policy: MeasuredPolicy
+BEFORE, AFTER = 0, 2  # positions of the tokens in Rates
+Rates = tuple[float, float, float, float]  # tokens and ms before, tokens and ms after
+JudgedHead = tuple[DraftHead | None, MeasuredPolicy]  # None: n-grams alone; the policy learns from place to place
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +48,8 @@ class Judgement:
 
     places: list[JudgedPlace] = field(default_factory=list)
 
-    def rates(self) -> list[tuple[float, float, float, float]]:
-        """For each place (tokens, ms) before, and (tokens, ms) after."""
+    def rates(self) -> list[Rates]:
+        """The rates of each place."""
         usual_ms = usual_times(piece for place in self.places for side in (place.before, place.after) for piece in side)
         return [(*cost(place.before, usual_ms), *cost(place.after, usual_ms)) for place in self.places]
 
@@ -80,9 +77,9 @@ class Judgement:
             side: {
                 "head_acceptance": round(rounds.drafting(pieces, "head").alpha, 4),
                 "tokens_per_round": round(sum(len(piece.tokens) for piece in pieces) / max(len(pieces), 1), 3),
-                "ms_per_token": ms_per_token(self.rates(), side),
+                "ms_per_token": round(ms_per_token(self.rates(), at), 2),
             }
-            for side in ("before", "after")
+            for side, at in (("before", BEFORE), ("after", AFTER))
             for pieces in [[piece for place in self.places for piece in getattr(place, side)]]
         }
         gain, interval = round(self.gain(), 4), [round(end, 4) for end in self.interval()]
@@ -108,8 +105,8 @@ def judge(
             break
         runs: dict[int, rounds.Run] = {}
         for turn in (0, 1) if number % 2 == 0 else (1, 0):
-            head = heads[turn].head
-            engine.head, engine.policy = head, heads[turn].policy
+            head, engine.policy = heads[turn]
+            engine.head = head
             head.open() if head is not None else target.detach()
             runs[turn] = rounds.run(engine, request, cancel)
             if cancel.is_set():
@@ -131,21 +128,16 @@ def usual_times(pieces: Iterable[Piece]) -> dict[tuple[str, int], float]:
     return {kind: median(values) for kind, values in times.items()}
 
 
-def cost(pieces: Sequence[Piece], usual_ms: dict[tuple[str, int], float]) -> tuple[float, float]:
+def cost(pieces: Sequence[Piece], usual_ms: dict[tuple[str, int], float]) -> tuple[int, float]:
     """(tokens, milliseconds) of a completion's rounds."""
-    return float(sum(len(piece.tokens) for piece in pieces)), sum(
-        usual_ms[piece.source, piece.drafted] for piece in pieces
-    )
+    return sum(len(p.tokens) for p in pieces), sum(usual_ms[p.source, p.drafted] for p in pieces)
 
 
-def ratio(rates: Sequence[tuple[float, float, float, float]]) -> float:
+def ms_per_token(rates: Sequence[Rates], at: int) -> float:
+    """Milliseconds of a token over all places; `at`: BEFORE or AFTER."""
+    return sum(rate[at + 1] for rate in rates) / max(sum(rate[at] for rate in rates), 1.0)
+
+
+def ratio(rates: Sequence[Rates]) -> float:
     """Tokens per millisecond after tuning over those before."""
-    totals: list[float] = [sum(column) for column in zip(*rates, strict=True)]
-    before_tokens, before_ms, after_tokens, after_ms = totals
-    return (after_tokens / max(after_ms, 1e-9)) / max(before_tokens / max(before_ms, 1e-9), 1e-9)
-
-
-def ms_per_token(rates: Sequence[tuple[float, float, float, float]], side: str) -> float:
-    """Milliseconds of a token over all places; `side`: "before" or "after"."""
-    at = 0 if side == "before" else 2
-    return round(sum(rate[at + 1] for rate in rates) / max(sum(rate[at] for rate in rates), 1.0), 2)
+    return ms_per_token(rates, BEFORE) / max(ms_per_token(rates, AFTER), 1e-9)

@@ -11,7 +11,6 @@ verdict.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shutil
@@ -19,17 +18,14 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from speclsp import config
 from speclsp.cli import complete
 from speclsp.config import Config
 from speclsp.errors import InputError, WeightsError
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from speclsp.weights.cards import Card
+from speclsp.weights import store, store_messages
+from speclsp.weights.cards import Card
 
 
 class TuningFiles:
@@ -46,28 +42,13 @@ class TuningFiles:
         self.lock = root / "draft-tuning" / f"{model}.lock"
         self.head = root / "heads" / f"{self.name}.safetensors"
 
-    def clear(self) -> bool:
-        """Delete texts, state and candidate. True if there were any."""
-        known = self.work.exists()
+    def clear(self) -> None:
+        """Delete texts, state and candidate."""
         shutil.rmtree(self.work, ignore_errors=True)
-        return known
-
-    def remove(self) -> list[str]:
-        """Delete everything. Returns nouns for the parts that existed."""
-        removed = ["the head"] if self.head.exists() else []
-        self.head.unlink(missing_ok=True)
-        return removed + (["its texts and training state"] if self.clear() else [])
-
-
-def digest(text: str) -> str:
-    """SHA-256 of a text, which orders files the same way on every machine."""
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def tunable_card(settings: Config) -> tuple[Card, Path]:
     """The model whose head is tuned, and its weights. Raises InputError or WeightsError where there is none."""
-    from speclsp.weights import store, store_messages
-
     if settings.remote.url:
         raise InputError(
             f"remote.url = {settings.remote.url!r} is set, so a server completes and its draft cannot be tuned here: "
@@ -113,7 +94,7 @@ def stoppable() -> Iterator[threading.Event]:
     cancel = threading.Event()
     former: dict[int, Any] = {}
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: object) -> None:
         cancel.set()
         signal.signal(number, former[number])
 
