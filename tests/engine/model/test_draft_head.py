@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.engine import superblock_models
 from support.engine.random_models import IDS, NATIVE, native_decoder, random_head, random_layer, save_seven_heads
 
 from speclsp.config import Config, EngineConfig
@@ -19,7 +20,7 @@ from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import HeadDrafter
 from speclsp.engine.loading import loading
 from speclsp.engine.model.int8 import native
-from speclsp.engine.model.int8.draft_head import KEPT_ROWS, PASS_ROWS, DraftHead
+from speclsp.engine.model.int8.draft_head import KEPT_ROWS, STEP_ROWS, DraftHead
 from speclsp.engine.model.int8.hidden_states import StateRecorder
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import MOST_SLOTS, Cancelled
@@ -68,7 +69,7 @@ def test_a_head_changes_no_logits_of_its_target(decoder: NativeDecoder, head: Dr
         decoder.keep_states(head.states.rows, (1, 1, 3))
 
 
-@pytest.mark.parametrize("split", [1, 2, 7, 16, KEPT_ROWS, KEPT_ROWS + 1, PASS_ROWS + 37])
+@pytest.mark.parametrize("split", [1, 2, 7, 16, KEPT_ROWS, KEPT_ROWS + 1, STEP_ROWS + 37])
 def test_guesses_do_not_depend_on_the_passes_of_the_text(head: DraftHead, split: int):
     ids = IDS[:150]
     expected = cold(head, ids)
@@ -125,6 +126,15 @@ def twin(head: DraftHead) -> DraftHead:
         return random_head(native_decoder(Path(directory), head.target.path, 1000))
 
 
+def test_the_widest_pass_has_room_for_the_token_before_it(head: DraftHead):
+    ids = [*IDS[:40], *IDS[: native.MOST_ROWS + 1]]
+    expected = cold(head, ids)
+    head.target.rewind(20)
+    assert head.lacks(20)
+    head.target.forward(ids[20:-1])
+    assert torch.equal(guesses(head, ids), expected)
+
+
 def test_a_cancelled_pass_leaves_the_guesses_of_the_text_before_it(head: DraftHead):
     ids, cancel = IDS[:100], Cancel()
     expected = cold(head, ids)
@@ -166,6 +176,20 @@ def test_it_computes_what_its_training_computes(decoder: NativeDecoder, head: Dr
     common = got[:, : expected.shape[1]]
     assert (common - expected).norm() / expected.norm() < 0.12
     assert torch.equal(common.argmax(-1), expected.argmax(-1))
+
+
+@pytest.mark.parametrize("path", NATIVE)
+def test_a_head_reads_the_states_and_the_embedding_of_a_model_in_superblocks(path: str, tmp_path: Path):
+    superblock_models.save_random_q4k_m(tmp_path)
+    decoder = native_decoder(tmp_path, path, 1000)
+    head = random_head(decoder)
+    expected = cold(head, IDS[:90])
+    decoder.forget()
+    decoder.forward(IDS[:70]), decoder.forward(IDS[70:89])
+    assert torch.equal(guesses(head, IDS[:90]), expected)
+    kind = decoder.embedding_kind
+    if kind is not None:
+        assert torch.equal(head.rows_of(torch.tensor([3, 7])), kind.dequantize(decoder.embedding[[3, 7]]))
 
 
 # ── the text ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -108,9 +108,10 @@ def random_layer(decoder: native.NativeDecoder, seed: int = 0) -> HeadLayer:
     """The layer of `random_head`, as autograd computes it."""
     shape = decoder.shape
     vocabulary = torch.arange(0, shape.vocab, 3)[: shape.vocab // 96 * 32]
-    target = HeadTarget(
-        decoder.embedding, torch.ones(shape.hidden), shape.inv_freq, shape.rope_scale, vocabulary, decoder.embedding
-    )
+    kind, embedding = decoder.embedding_kind, decoder.embedding
+    embedding = kind.dequantize(embedding) if kind else embedding
+    norm = torch.ones(shape.hidden)
+    target = HeadTarget(embedding, norm, shape.inv_freq, shape.rope_scale, vocabulary, embedding)
     sizes = HeadShape(
         hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
         inner=2 * shape.hidden, eps=shape.eps,

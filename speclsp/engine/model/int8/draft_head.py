@@ -45,7 +45,7 @@ NORMS = {
     "norm_mlp": (LAYER, NORM_MLP),
     "norm_last": (LAST, 0),
 }
-PASS_ROWS = 64  # of the head; its input is three times as wide as a row of the model
+STEP_ROWS = 64  # of the head; its input is three times as wide as a row of the model
 KEPT_ROWS = 64  # states of a slot that wait for the next guess
 
 
@@ -145,7 +145,7 @@ class DraftHead:
         first, kept = self.kept[slot]
         at = min(self.filled[slot], len(ids) - guess)
         while at < len(ids):
-            part = ids[at : at + PASS_ROWS]
+            part = ids[at : at + STEP_ROWS]
             self.run(slot, part, kept[at - 1 - first :], False, at, guess and at + len(part) == len(ids))
             at += len(part)
         self.filled[slot] = len(ids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from speclsp.engine.model.int8.native import MOST_ROWS, NativeDecoder
+from speclsp.engine.model.int8.native import PASS_ROWS, NativeDecoder
 
 STATES = 3  # of a position
 
@@ -19,7 +19,7 @@ class HiddenStates:
     """The states of the last pass. The decoder writes them until its reader is detached."""
 
     def __init__(self, decoder: NativeDecoder, layers: tuple[int, int, int]) -> None:
-        self.rows = torch.zeros(MOST_ROWS, STATES * decoder.shape.hidden)  # [row of the pass, STATES * hidden]
+        self.rows = torch.zeros(PASS_ROWS, STATES * decoder.shape.hidden)  # [row of the pass, STATES * hidden]
         decoder.keep_states(self.rows, layers)
 
 

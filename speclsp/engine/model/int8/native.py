@@ -24,7 +24,8 @@ from speclsp.errors import WeightsError
 
 PREFILL_TOKENS = 320  # in one step; within it, `cancel` is checked several times per layer
 MOST_UNBROKEN_ROWS = 24  # of a pass that ignores `cancel`: 50 ms of the 0.5B on two cores without AMX
-MOST_ROWS = PREFILL_TOKENS + MOST_GAMMA + 2  # the last step of prefill and the first round share a pass; a head's row
+MOST_ROWS = PREFILL_TOKENS + MOST_GAMMA + 1  # the last step of prefill and the first round share a pass
+PASS_ROWS = MOST_ROWS + 1  # with the token before them, whose state a reader lacks
 PATHS = {  # fastest first: the library, and the least value of its speclsp_path
     "AMX": ("_forward.so", 3),
     "AVX-512 BF16": ("_forward.so", 2),  # VNNI as well
@@ -151,7 +152,7 @@ class NativeDecoder(CachedModel):
         self.embedding_kind = embedding.kind
         c_shape = CShape(
             layers=layers, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
-            inner=inner, vocab=shape.vocab, positions=self.positions, rows=MOST_ROWS, embedding=embedding.source,
+            inner=inner, vocab=shape.vocab, positions=self.positions, rows=PASS_ROWS, embedding=embedding.source,
             eps=shape.eps, attention_scale=shape.attention_scale or shape.head_dim**-0.5,
         )  # fmt: skip
         self._model = loaded.speclsp_new(
