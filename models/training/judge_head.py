@@ -70,22 +70,23 @@ def main(arguments: list[str]) -> int:
 
 def measure(engine: CompletionEngine, head: DraftHead) -> None:
     """Measure passes and guesses in turns. The fastest of each counts: other programs may run now."""
-    times: dict[int, list[float]] = {}
-    context = list(range(1, 257))
+    target, context = engine.target_decoder, list(range(1, 257))
+    widths = [rows for rows in engine.costs.verify_ms if rows < len(context)]
+    times: dict[int, list[float]] = {rows: [] for rows in widths}
+    guesses = []
+    target.forget()
+    target.catch_up(context)
     for _ in range(TURNS):
-        for rows in (*(rows for rows in engine.costs.verify_ms if rows < len(context)), 0):
-            engine.target_decoder.forget()
-            engine.target_decoder.catch_up(context)
+        for rows in widths:
+            target.rewind(len(context))
             began_s = perf_counter()
-            if rows:
-                engine.target_decoder.forward(context[:rows])
-            else:
-                times.setdefault(0, []).append(head.measure(1))
-                continue
-            times.setdefault(rows, []).append((perf_counter() - began_s) * 1e3)
-    engine.costs.head_ms = min(times.pop(0))
+            target.forward(context[:rows])
+            times[rows].append((perf_counter() - began_s) * 1e3)
+        target.rewind(len(context))
+        guesses.append(head.measure(1))
+    engine.costs.head_ms = min(guesses)
     engine.costs.verify_ms = {rows: min(of_rows) for rows, of_rows in times.items()}
-    engine.target_decoder.forget()
+    target.forget()
 
 
 def judged(engine: CompletionEngine, rows: list[dict[str, Any]]) -> dict[str, Any]:

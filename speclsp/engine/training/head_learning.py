@@ -53,7 +53,8 @@ class HeadTraining:
         *, steps: int = 0, budget_s: float = 0.0, seed: int = 0, peak_rate: float = PEAK_RATE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self.head, self.texts, self.state, self.plan = head, texts, state, dict(plan)
+        self.head, self.state, self.plan = head, state, dict(plan)
+        self.texts = [text for text in texts if len(text.states) >= STEPS]
         self.steps, self.budget_s, self.seed, self.peak_rate, self.clock = steps, budget_s, seed, peak_rate, clock
         target = head.target
         self.rows = target.embedding[target.vocabulary].float(), target.teacher[target.vocabulary].float()
@@ -145,7 +146,7 @@ def chosen_positions(text: Text, dice: random.Random) -> tuple[Tensor, Tensor, T
     answer, prompt = list(range(first, last + 1)), list(range(min(8, first), min(first, last + 1)))
     at = answer[:POSITIONS]
     at += dice.sample(prompt, min(len(prompt), POSITIONS - len(at)))
-    return ids, states, torch.tensor(sorted(at))
+    return ids, states, torch.tensor(sorted(at) or [last])
 
 
 @torch.no_grad()
@@ -157,9 +158,9 @@ def acceptance(head: HeadLayer, texts: Iterable[Text]) -> list[float]:
     counts, places = torch.zeros(GUESSES), 0
     for text in texts:
         ids, total = torch.tensor(text.ids), len(text.ids)
-        at = torch.arange(text.prompt, min(len(text.states), total - GUESSES))
+        at = torch.tensor(range(text.prompt, min(len(text.states), total - GUESSES)), dtype=torch.int64)
         if not len(at):
-            continue
+            continue  # the answer is too short for a chain
         vocabulary = torch.unique(torch.cat([head.target.vocabulary, ids[: text.prompt]]))
         rows = head.target.embedding[vocabulary].float()
         before = torch.zeros(total, text.states.shape[1])

@@ -88,6 +88,20 @@ def test_it_learns_to_guess_the_target_s_tokens(tmp_path: Path):
     assert after == sorted(after, reverse=True), "a guess counts after right ones only"
 
 
+def test_short_prompts_and_answers_are_learned_and_counted(tmp_path: Path):
+    """Of any length: no chain begins after the last position that it can learn from."""
+    whole = texts(1)[0]
+    short = [
+        Text(whole.ids[:n], whole.states[: n - cut], prompt)
+        for n in range(1, 9)
+        for cut in (0, 1)
+        for prompt in range(n)
+    ]
+    one = HeadTraining(layer(), short, tmp_path / "state", {}, steps=8)
+    one.run(lambda: False)
+    assert one.step_count == 8 and all(share == 0 or 0 < share <= 1 for share in acceptance(one.head, short))
+
+
 # ── the file ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
