@@ -102,11 +102,7 @@ class Training:
         self.state, self.log = work / "state.safetensors", work / "log.jsonl"
         facts = training_state.restore(learner, self.state)
         if facts and facts["plan"] != asdict(plan):
-            differing = [key for key, value in asdict(plan).items() if facts["plan"].get(key) != value]
-            raise InputError(
-                f"the state in {work} belongs to another training ({', '.join(differing)} differ): choose another "
-                "--work folder, or remove this one."
-            )
+            raise training_state.other_plan(self.state, facts["plan"], asdict(plan))
         self.trained_s = float(facts.get("trained_s", 0.0))
         if not facts:
             training_state.save(learner, self.state, self.facts())  # says at once that the disk takes it

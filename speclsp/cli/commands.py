@@ -285,7 +285,7 @@ def run_doctor(options: argparse.Namespace) -> int:
 def run_tune(options: argparse.Namespace) -> int:
     """Measure and write config.toml, unless --dry-run; exit code 1 when the machine was too busy to measure.
 
-    With --draft: tune the draft model; exit code 1 when it does not pay, 130 when it was stopped.
+    With --draft: tune the draft head; exit code 1 when it does not pay, 130 when it was stopped.
     """
     settings = config.load(flags(options))
     if options.draft:
@@ -299,7 +299,7 @@ def run_tune(options: argparse.Namespace) -> int:
 
 
 def run_tune_draft(options: argparse.Namespace, settings: Config) -> int:
-    """Tune the draft model, or delete its adapter."""
+    """Tune the draft head, or delete it."""
     if options.dry_run:
         raise ConfigError("--dry-run", "given", "no --draft on the same command line")
     from speclsp.cli.first_run.draft_tuning import draft_command

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +20,9 @@ from speclsp import config
 from speclsp.errors import SpeclspError, WeightsError, nearest
 from speclsp.weights import cards, model_directory
 from speclsp.weights.cards import EDIT_FORMATS, EDIT_SEPARATOR, Card, CardError, CardTable, Weights
-from speclsp.weights.untrusted import safetensors_header, untrusted_files
+from speclsp.weights.untrusted import tensor_file, untrusted_files
 from speclsp.weights.untrusted.safetensors_header import StoredTensor
+from speclsp.weights.untrusted.tensor_file import SHA256, TensorFile
 from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 FORMAT = "speclsp-lora-1"
@@ -68,19 +68,14 @@ class AdapterCard:
             return False
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterFile:
-    """A file whose header, names and shapes agree. `content` holds the tensors' bytes from `body` on."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterFile(TensorFile):
+    """A file whose header, names and shapes agree."""
 
     name: str
-    path: Path
-    sha256: str
     weights_sha256: str
     rank: int
     scale: float
-    tensors: Mapping[str, StoredTensor]
-    content: bytes
-    body: int
     drafts_for: str = ""  # as the card's
     jobs: tuple[str, ...] = ()  # this and the next two: as its card has them, or its metadata if it has no card
     edit_format: str = ""
@@ -105,11 +100,6 @@ class AdapterFile:
     def error(self, problem: str) -> AdapterError:
         """`problem` continues a sentence that begins with the file."""
         return AdapterError(f"{self.path} {problem}. {WITHOUT}")
-
-    def bytes_of(self, name: str) -> bytes:
-        """A tensor's bytes."""
-        stored = self.tensors[name]
-        return self.content[self.body + stored.start : self.body + stored.end]
 
 
 # ── cards ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -236,39 +226,25 @@ def read(card: AdapterCard) -> AdapterFile:
 def read_file(path: Path, sha256: str = "") -> AdapterFile:
     """A checked file; `sha256`: its expected sum, if it has a card. Raises AdapterError."""
     try:
-        content = untrusted_files.read_plain(path, MOST_BYTES)
-        digest = hashlib.sha256(content).hexdigest()
-        body = 8 + safetensors_header.header_bytes(content[:64], len(content))
-        tensors, metadata = safetensors_header.parse(content[8:body], len(content))
-        if sha256 and digest != sha256:
-            raise Unreadable(f"was altered: its sha256 is {digest}, and its card says {sha256}")
+        stored = tensor_file.read(path, MOST_BYTES)
+        metadata = stored.metadata
+        if sha256 and stored.sha256 != sha256:
+            raise Unreadable(f"was altered: its sha256 is {stored.sha256}, and its card says {sha256}")
         file = AdapterFile(
+            path, stored.sha256, stored.tensors, metadata, stored.content, stored.body,
             name=metadata.get("name") or path.stem,
-            path=path,
-            sha256=digest,
-            weights_sha256=checked(metadata, "weights_sha256", r"[0-9a-f]{64}", "64 hexadecimal digits"),
-            rank=int(checked(metadata, "rank", r"[1-9]\d{0,3}", f"a number from 1 to {MOST_RANK}")),
-            scale=float(checked(metadata, "scale", r"-?\d+(\.\d+)?([eE][+-]?\d+)?", "a number")),
-            tensors=tensors,
-            content=content,
-            body=body,
+            weights_sha256=stored.checked("weights_sha256", SHA256, "64 hexadecimal digits"),
+            rank=int(stored.checked("rank", r"[1-9]\d{0,3}", f"a number from 1 to {MOST_RANK}")),
+            scale=float(stored.checked("scale", r"-?\d+(\.\d+)?([eE][+-]?\d+)?", "a number")),
             drafts_for=metadata.get("drafts_for", ""),
             jobs=tuple(job for job in JOBS if job in metadata.get("jobs", "").split(",")),
             edit_format=edits if (edits := metadata.get("edit_format", "")) in EDIT_FORMATS else "",
-        )
-        checked(metadata, "format", re.escape(FORMAT), repr(FORMAT))
+        )  # fmt: skip
+        stored.checked("format", re.escape(FORMAT), repr(FORMAT))
     except Unreadable as error:
         raise AdapterError(f"{path} {error}. {WITHOUT}") from None
     check(file)
     return file
-
-
-def checked(metadata: Mapping[str, str], key: str, pattern: str, wanted: str) -> str:
-    """A value of the metadata. Raises Unreadable."""
-    value = metadata.get(key, "")
-    if not re.fullmatch(pattern, value):
-        raise Unreadable(f"has {key} = {value[:80]!r} in its metadata: expected {wanted}")
-    return value
 
 
 def check(file: AdapterFile) -> None:

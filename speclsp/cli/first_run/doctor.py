@@ -317,6 +317,8 @@ def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
     about, seconds = complete.about(completer), time.monotonic() - began_s
     loaded = f"{about['target']} on {about['device']} loaded in {seconds:.1f} s"
     yield DoctorCheck(name="engine", status=OK, found=loaded, facts=about)
+    if problem := getattr(completer, "head_problem", ""):
+        yield DoctorCheck(name="head", status=WARN, found=problem, fix="follow the message")
     if card is not None and card.draft is not None and about["draft"]:
         yield DoctorCheck(name="tokenizer", status=OK, found=f"{card.target.name} and {card.draft.name} share it")
     if card is not None:

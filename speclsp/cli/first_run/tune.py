@@ -72,7 +72,7 @@ class TuneCandidate:
 
     def request(self, request: Request) -> Request:
         """The request as it would be decoded."""
-        return replace(request, speculate=self.speculation, sources=() if self.draft else ("reuse", "ngram"))
+        return replace(request, speculate=self.speculation, sources=() if self.draft else ("reuse", "ngram", "head"))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -19,7 +19,15 @@ from speclsp.config import EngineConfig
 from speclsp.engine.api import Piece, Request, Result
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.branches import BranchReporter, RecordingSampler
-from speclsp.engine.decoding.drafters import Drafter, ModelDrafter, NGramDrafter, ReuseDrafter, WindowDrafter
+from speclsp.engine.decoding.drafters import (
+    Drafter,
+    HeadDrafter,
+    ModelDrafter,
+    NGramDrafter,
+    ReuseDrafter,
+    StateHead,
+    WindowDrafter,
+)
 from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound
 from speclsp.engine.decoding.generate import PAUSE, Limits, Observer, PositionLogprobs, PrefillStats, Round, generate
 from speclsp.engine.decoding.policy import MOST_MODEL_GAMMA, Costs, FixedPolicy, MeasuredPolicy
@@ -49,6 +57,8 @@ class CompletionEngine:
     prompter: Prompter
     costs: Costs
     fused: FusedRound | None = None  # both models on one GPU
+    head: StateHead | None = None
+    head_problem: str = ""  # why a head cannot be used
     policy: MeasuredPolicy = field(init=False)
     running: WeakSet[RunningCompletion] = field(init=False, default_factory=WeakSet)
 
@@ -132,11 +142,12 @@ class CompletionEngine:
         """Release the draft model, between rounds: running completions continue without it."""
         self.draft_decoder = self.fused = None
         for completion in self.running:
-            completion.drafters[:] = [drafter for drafter in completion.drafters if drafter.free]
+            completion.drafters[:] = [drafter for drafter in completion.drafters if drafter.source != "model"]
 
     def restore_draft(self, decoder: CachedModel, costs: Costs, fused: FusedRound | None = None) -> None:
         """Use a draft model again, for completions that start from now on; `costs` are newly measured."""
         self.draft_decoder, self.fused = decoder, fused
+        costs.head_ms = self.costs.head_ms
         self.costs = self.policy.costs = costs
 
     def ngram_drafter(self, prompt: Prompt) -> Drafter:
@@ -160,6 +171,8 @@ class CompletionEngine:
             drafters.append(WindowDrafter(prompt.window, start=len(prompt.ids)))
         drafters.append(self.ngram_drafter(prompt))
         stop = self.prompter.stop_tokens
+        if self.head is not None:
+            drafters.append(HeadDrafter(self.head, prompt.ids, stop))
         needs_logits = request.logprobs is not None or bool(request.branches)
         if self.fused is not None and not needs_logits:  # a fused round brings no logits to the host
             healing = Healing(prompt.heal, self.prompter.vocabulary)

@@ -1,4 +1,4 @@
-"""Sources of draft tokens: an earlier suggestion, a window to repeat, n-grams of the visible text, the draft model.
+"""Sources of draft tokens: an earlier suggestion, a window to repeat, n-grams of the text, a draft head, a draft model.
 
 A drafter is anything with `propose`. A wrong guess costs time and never changes the text. `pick` tells a drafter that
 has logits how to choose from them: with the target's constraint and noise, so that guesses agree with its choices.
@@ -37,15 +37,29 @@ class Guess(NamedTuple):
 class Drafter(Protocol):
     """Guesses the next tokens."""
 
-    source: str  # "reuse" | "window" | "ngram" | "model"
-    free: bool  # True if `propose` takes negligible time
+    source: str  # "reuse" | "window" | "ngram" | "head" | "model"
+    is_free: bool  # True if `propose` takes negligible time
+
+    def missing(self, ids: Sequence[int]) -> float:
+        """The number of `ids` that it computes before its first guess; infinite if it cannot guess now."""
+        ...
 
     def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
         """Up to `k` guesses after `ids`."""
         ...
 
 
-class ReuseDrafter:
+class FreeDrafter:
+    """A drafter that looks tokens up."""
+
+    is_free = True
+
+    def missing(self, ids: Sequence[int]) -> float:
+        """Nothing is computed."""
+        return 0
+
+
+class ReuseDrafter(FreeDrafter):
     """Guesses that an earlier suggestion, which the user typed into or past, continues as it did.
 
     Args:
@@ -54,7 +68,6 @@ class ReuseDrafter:
     """
 
     source = "reuse"
-    free = True
     MATCH_TOKENS = 3  # after the two texts diverged, the last 1 to 3 tokens locate the position again
     TYPED_TOKENS = 8  # strength of a match at its beginning: the user typed the suggestion's own first characters
 
@@ -72,7 +85,7 @@ class ReuseDrafter:
         return Guess([])
 
 
-class WindowDrafter:
+class WindowDrafter(FreeDrafter):
     """Guesses that the completion repeats a window of text, as the answer of an edit model does.
 
     A pointer stands in the window behind the last token that the completion repeated. After a token that differs, the
@@ -85,7 +98,6 @@ class WindowDrafter:
     """
 
     source = "window"
-    free = True
     WHOLE_TOKENS = 64  # strength before any difference: all of the window is a likely continuation
     MATCH_TOKENS = 16  # the longest match that is looked for
     SURE_TOKENS = 3  # a match of that length is not taken back: the next ones are not before it
@@ -125,7 +137,7 @@ class WindowDrafter:
         return best_at, best
 
 
-class NGramDrafter:
+class NGramDrafter(FreeDrafter):
     """Guesses that the last few tokens are followed by the same text as at their last occurrence.
 
     The longest match wins, the newest among equals (prompt lookup: ENGINE.md A, 2.4 tokens per round on code).
@@ -135,7 +147,6 @@ class NGramDrafter:
     """
 
     source = "ngram"
-    free = True
     LENGTHS = (32, 24, 16, 12, *range(8, 0, -1))  # of a match, the longest first
 
     def __init__(self, elsewhere: Sequence[int] = ()) -> None:
@@ -151,15 +162,124 @@ class NGramDrafter:
         return Guess([])
 
 
-class ModelDrafter:
-    """The draft model, a small model of the target's family; one token per step.
+class ComputingDrafter:
+    """A drafter that computes logits, one token per step: `first` and `then`.
 
-    It stops early, before a position where its most likely token has a probability below `p_min`. That test reads the
-    distribution and not the token drawn from it, so rejection sampling stays exact.
+    It stops early, before a position where its most likely token has a probability below `p_min`, or where all guesses
+    up to it have one below `least_reach`. These tests read the distribution and not the token drawn from it, so
+    rejection sampling stays exact.
     """
 
+    source = ""
+    is_free = False
+    p_min, least_reach = 0.0, 0.0
+    stop: frozenset[int] = frozenset()
+
+    def missing(self, ids: Sequence[int]) -> float:
+        """See Drafter."""
+        raise NotImplementedError
+
+    def first(self, ids: Sequence[int]) -> Tensor:
+        """The logits after `ids`, [vocab]. Raises Cancelled."""
+        raise NotImplementedError
+
+    def then(self, token: int) -> Tensor:
+        """The logits after `token`, which follows the tokens of the last call."""
+        raise NotImplementedError
+
+    def confidence(self, logits: Tensor) -> float:
+        """The probability of the most likely token."""
+        return math.exp(float(logits.max() - logits.logsumexp(dim=-1)))
+
+    def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
+        if k <= 0 or self.missing(ids) == math.inf:
+            return Guess([])
+        try:
+            logits = self.first(ids)
+        except Cancelled:  # `generate` sees the cancellation too, after this round
+            return Guess([])
+        drafted: list[int] = []
+        rows: list[Tensor] = []
+        reach = 1.0
+        while True:
+            if self.p_min or self.least_reach:
+                p = self.confidence(logits)
+                reach *= p
+                if (drafted and p < self.p_min) or reach < self.least_reach:
+                    break
+            try:
+                last, q = pick(logits, drafted)
+            except InvalidLogits:  # a draft model without an answer costs time, never the completion
+                break
+            drafted.append(last)
+            if q is not None:
+                rows.append(q)
+            if last in self.stop or len(drafted) == k:
+                break
+            logits = self.then(last)
+        return Guess(drafted, q=torch.stack(rows) if rows else None)
+
+
+class StateHead(Protocol):
+    """A head that guesses from the target's hidden states: int8/draft_head.py."""
+
+    vocab: int  # the number of the target's logits
+
+    def ready(self, ids: Sequence[int]) -> bool:
+        """True if it can guess after `ids`, all but the last of which the target holds."""
+        ...
+
+    def vocabulary(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Its tokens with those of `ids`, [V], in the order of the logits; and the embeddings of the added ones."""
+        ...
+
+    def first(self, ids: Sequence[int], added: Tensor) -> Tensor:
+        """The logits after `ids`, [V]. `added`: as `vocabulary` returned it."""
+        ...
+
+    def then(self, token: int, added: Tensor) -> Tensor:
+        """The logits after `token`, which follows the tokens of the last call."""
+        ...
+
+
+class HeadDrafter(ComputingDrafter):
+    """A head that reads the target's hidden states. A token outside its vocabulary is not drafted.
+
+    Args:
+        prompt: its tokens are added to the head's own.
+    """
+
+    source = "head"
+    least_reach = 0.15  # a row of a pass costs about a tenth of a token's time
+
+    def __init__(self, head: StateHead, prompt: Sequence[int], stop: frozenset[int] = frozenset()) -> None:
+        self.head, self.stop = head, stop
+        self.tokens, self.added = head.vocabulary(prompt)
+        self.logits = torch.full((head.vocab,), -torch.inf)
+        self.own = self.logits  # of its vocabulary
+
+    def missing(self, ids: Sequence[int]) -> float:
+        return 0 if self.head.ready(ids) else math.inf
+
+    def first(self, ids: Sequence[int]) -> Tensor:
+        return self.whole(self.head.first(ids, self.added))
+
+    def then(self, token: int) -> Tensor:
+        return self.whole(self.head.then(token, self.added))
+
+    def whole(self, own: Tensor) -> Tensor:
+        """Logits of the head's vocabulary among those of the target's, whose others are -inf. One tensor for all."""
+        self.own = own
+        return self.logits.index_copy_(0, self.tokens, own)
+
+    def confidence(self, logits: Tensor) -> float:
+        return super().confidence(self.own)
+
+
+class ModelDrafter(ComputingDrafter):
+    """The draft model, a small model of the target's family."""
+
     source = "model"
-    free = False
 
     def __init__(
         self,
@@ -171,18 +291,21 @@ class ModelDrafter:
         self.decoder, self.stop, self.p_min, self.cancel = decoder, stop, p_min, cancel
         self.cache_slot = decoder.reserve()
 
-    def missing(self, ids: Sequence[int]) -> int:
-        """The number of `ids` that are not in its cache."""
-        return len(ids) - self.cache_slot.shared_prefix(ids)
+    def missing(self, ids: Sequence[int]) -> float:
+        """The number of `ids` that are not in its cache, beyond those that a draft pass takes with the newest."""
+        return max(0, len(ids) - self.cache_slot.shared_prefix(ids) - CATCH_UP_TOKENS)
 
     def first(self, ids: Sequence[int]) -> Tensor:
-        """The logits after `ids`, [vocab]. The one or two tokens that the last round added go in with the newest.
+        """The one or two tokens that the last round added go in with the newest.
 
         Raises:
             Cancelled: while the draft computed many missing tokens.
         """
         self.catch_up(ids, CATCH_UP_TOKENS - 1)
         return self.decoder.forward(ids[len(self.decoder.ids) :])[-1]
+
+    def then(self, token: int) -> Tensor:
+        return self.decoder.forward([token])[-1]
 
     def catch_up(self, ids: Sequence[int], leave: int) -> None:
         """Hold a prefix of `ids[:-1]` that lacks at most `leave` tokens; all of it if prefill is needed.
@@ -195,30 +318,6 @@ class ModelDrafter:
         if len(known) - len(self.decoder.ids) > leave:
             while len(self.decoder.ids) < len(known):
                 self.decoder.step(known, self.cancel)
-
-    def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
-        if k <= 0:
-            return Guess([])
-        try:
-            logits = self.first(ids)
-        except Cancelled:  # `generate` sees the cancellation too, after this round
-            return Guess([])
-        drafted: list[int] = []
-        rows: list[Tensor] = []
-        while True:
-            if drafted and self.p_min and float(logits.max() - logits.logsumexp(dim=-1)) < math.log(self.p_min):
-                break
-            try:
-                last, q = pick(logits, drafted)
-            except InvalidLogits:  # a draft model without an answer costs time, never the completion
-                break
-            drafted.append(last)
-            if q is not None:
-                rows.append(q)
-            if last in self.stop or len(drafted) == k:
-                break
-            logits = self.decoder.forward([last])[-1]
-        return Guess(drafted, q=torch.stack(rows) if rows else None)
 
 
 def find_last(text: Sequence[int], key: Sequence[int]) -> int:

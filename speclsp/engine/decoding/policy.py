@@ -8,20 +8,22 @@ that a source which stopped paying is tried again later.
 
 Guesses from the text differ: after accepted ones the match is longer, and the next is accepted more often (0.37 after
 one matching token, 0.92 after eight). So their α is kept by the length of the match, and 1 + α1 + α1·α2 + … replaces
-τ. A guess counts only if the suggestion is still wanted there: the editor stops most suggestions after a line or a
-block. An earlier suggestion ended where it was wanted, and a window is repeated to its end, so guesses from these need
-no such discount. γ has no other limit than the rows of a pass: a long match gets a long draft.
+τ. A draft head has an α for each depth. A guess counts only if the suggestion is still wanted there: the editor stops
+most suggestions after a line or a block. An earlier suggestion ended where it was wanted, and a window is repeated to
+its end, so guesses from these need no such discount. γ has no other limit than the rows of a pass: a long match gets a
+long draft.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
 
-from speclsp.engine.decoding.drafters import CATCH_UP_TOKENS, Drafter, Guess, ModelDrafter, Pick
+from speclsp.engine.decoding.drafters import Drafter, Guess, Pick
 from speclsp.engine.model.decoder import PREFILL_TOKENS, ROWS
 from speclsp.engine.model.kv_cache import MOST_GAMMA, CachedModel
 
@@ -36,8 +38,12 @@ PRIORS = {  # acceptance before any observation, by source and strength of the m
     # up to 8: 72 FIM tasks, 2880 tokens, the 0.5B; then that bench
     "ngram": {1: 0.37, 2: 0.47, 3: 0.6, 4: 0.72, 5: 0.8, 6: 0.85, 8: 0.92, 12: 0.93, 16: 0.97, 32: 0.98},
     "model": {0: 0.8},
+    "head": {0: 0.5, 1: 0.5, 2: 0.5, 3: 0.5},  # by depth: a guess, before any measurement
 }
-SHOWN = {"reuse", "window"}  # sources that end where the completion is expected to end
+MARGINS = {"model": MODEL_MARGIN}
+LEAST_ALPHAS = {"model": LEAST_MODEL_ALPHA}
+# sources that end where the completion is expected to end; and the draft model, whose margin covers the rest
+SHOWN = {"reuse", "window", "model"}
 PRIOR_GUESSES = 4.0  # weight of the prior, in draft tokens
 MEMORY_GUESSES = 120.0  # guesses older than about the last 120 are forgotten
 
@@ -48,8 +54,21 @@ class Costs:
 
     verify_ms: dict[int, float]  # by rows
     draft_ms: float = 0.0  # one token of the draft model
+    head_ms: float = 0.0  # one token of the draft head
     draft_prefill_ms: float = 0.0  # of one prompt token, by the draft model
     prefill_ms: float = 0.0  # of one prompt token, by the target
+
+    def guess_ms(self, source: str) -> float:
+        """A guess of a source that computes."""
+        return self.head_ms if source == "head" else self.draft_ms
+
+    def learn_guess(self, source: str, ms: float) -> None:
+        """Move the time of a source's guess a quarter of the way to a new measurement."""
+        new_ms = self.guess_ms(source) + 0.25 * (ms - self.guess_ms(source))
+        if source == "head":
+            self.head_ms = new_ms
+        else:
+            self.draft_ms = new_ms
 
     def verify(self, rows: int) -> float:
         """A target pass of that many rows: interpolated between measured ones, or extrapolated beyond the last."""
@@ -134,50 +153,54 @@ class MeasuredPolicy:
         most = min(room, self.max_gamma)
         best_source, best, best_rate = "", Guess([]), 1.0 / self.costs.verify(1)
         for drafter in drafters:
-            if drafter.free and most > 0:
+            if drafter.is_free and most > 0:
                 offer = drafter.propose(ids, most, pick)
-                wanted, tokens = 1.0, 1.0  # probability that a guess is reached and wanted; expected tokens
-                goes_on = 1.0 if drafter.source in SHOWN else 1.0 - 1.0 / self.usual_tokens
-                for gamma in range(1, len(offer.tokens) + 1):
-                    wanted *= goes_on * self.acceptance(drafter.source, offer.strength + gamma - 1).alpha
-                    tokens += wanted
+                expected = self.expected(drafter.source, offer.strength, len(offer.tokens))
+                for gamma, tokens in enumerate(expected, 1):
                     rate = tokens / self.costs.verify(gamma + 1)
                     if rate > best_rate:
                         best_source, best, best_rate = drafter.source, offer._replace(tokens=offer.tokens[:gamma]), rate
         for drafter in drafters:
-            if not drafter.free and most > 0:
-                gamma = self.model_gamma(drafter, ids, room, best_rate)
-                if gamma:
-                    return drafter.source, self.propose_timed(drafter, ids, gamma, pick)
+            if not drafter.is_free and most > 0:
+                gamma = self.computed_gamma(drafter, ids, room, best_rate)
+                if gamma and (offer := self.propose_timed(drafter, ids, gamma, pick)).tokens:
+                    return drafter.source, offer
         return best_source, best
 
+    def expected(self, source: str, strength: int, most: int) -> Iterator[float]:
+        """The expected tokens of a round with 1, 2, ... `most` guesses."""
+        wanted, tokens = 1.0, 1.0  # probability that a guess is reached and wanted; expected tokens
+        goes_on = 1.0 if source in SHOWN else 1.0 - 1.0 / self.usual_tokens
+        for depth in range(most):
+            wanted *= goes_on * self.acceptance(source, strength + depth).alpha
+            tokens += wanted
+            yield tokens
+
     def propose_timed(self, drafter: Drafter, ids: Sequence[int], gamma: int, pick: Pick) -> Guess:
-        """Propose with a draft model and update its cost per token: contexts grow, and the machine is shared."""
-        warm = isinstance(drafter, ModelDrafter) and drafter.missing(ids) <= CATCH_UP_TOKENS
+        """Propose with a drafter that computes and update its cost: contexts grow, and the machine is shared."""
+        warm = not drafter.missing(ids)
         began_s = perf_counter()
         guess = drafter.propose(ids, gamma, pick)
         if warm and guess.tokens and guess.verified is None:
-            took_ms = (perf_counter() - began_s) * 1e3 / len(guess.tokens)
-            self.costs.draft_ms += 0.25 * (took_ms - self.costs.draft_ms)
+            self.costs.learn_guess(drafter.source, (perf_counter() - began_s) * 1e3 / len(guess.tokens))
         return guess
 
-    def model_gamma(self, drafter: Drafter, ids: Sequence[int], room: int, best_rate: float) -> int:
-        """The draft length for the draft model; 0 if it cannot beat `best_rate` tokens per ms.
+    def computed_gamma(self, drafter: Drafter, ids: Sequence[int], room: int, best_rate: float) -> int:
+        """The draft length for a drafter that computes; 0 if it cannot beat `best_rate` tokens per ms.
 
         Tokens missing from its cache must be computed first. That cost is spread over the rounds still expected, so a
         short completion with a cold draft cache is left to the free sources.
         """
-        alpha = self.acceptance(drafter.source, 0).alpha
-        if alpha < LEAST_MODEL_ALPHA or not isinstance(drafter, ModelDrafter):
+        source, missing = drafter.source, drafter.missing(ids)
+        if missing == math.inf or self.acceptance(source, 0).alpha < LEAST_ALPHAS.get(source, 0.0):
             return 0
-        missing = max(0, drafter.missing(ids) - CATCH_UP_TOKENS)
         left = min(room + 1, USUAL_TOKENS)
-        best_gamma, best_rate = 0, best_rate * MODEL_MARGIN
-        for gamma in range(1, min(room, self.max_gamma, self.max_model_gamma or MOST_MODEL_GAMMA) + 1):
-            yielded = tau(alpha, gamma)
-            rounds_left = max(1.0, left / yielded)
+        best_gamma, best_rate = 0, best_rate * MARGINS.get(source, 1.0)
+        most = min(room, self.max_gamma, self.max_model_gamma or MOST_MODEL_GAMMA)
+        for gamma, tokens in enumerate(self.expected(source, 0, most), 1):
+            rounds_left = max(1.0, left / tokens)
             catch_up_ms = missing * self.costs.draft_prefill_ms / rounds_left
-            rate = yielded / (gamma * self.costs.draft_ms + self.costs.verify(gamma + 1) + catch_up_ms)
+            rate = tokens / (gamma * self.costs.guess_ms(source) + self.costs.verify(gamma + 1) + catch_up_ms)
             if rate > best_rate:
                 best_gamma, best_rate = gamma, rate
         return best_gamma

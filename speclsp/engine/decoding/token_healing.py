@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from speclsp.engine.decoding.drafters import Drafter, Guess, Pick
+from speclsp.engine.decoding.drafters import Drafter, FreeDrafter, Guess, Pick
 from speclsp.engine.decoding.vocabulary import Vocabulary
 
 # Tokenizers of code join a word with a space or, in x.y, the sign before it; and signs with the space before them.
@@ -52,7 +52,7 @@ class Healing:
         return self.cache[done]
 
 
-class RespelledTokens:
+class RespelledTokens(FreeDrafter):
     """A drafter's guesses, except the first: it is found by text, because respelled tokens do not line up.
 
     Args:
@@ -62,8 +62,6 @@ class RespelledTokens:
         start: where the completion starts in `ids`.
         encode: text to tokens.
     """
-
-    free = True
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from speclsp.engine.decoding.fused_round import FusedRound, warm_up
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
-from speclsp.engine.loading import adapter_choice, prompt_choice
+from speclsp.engine.loading import adapter_choice, head_choice, prompt_choice
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint import (
     check_same_tokenizer,
@@ -145,7 +145,7 @@ class LoadedParts:
         progress(0.92, "measuring this machine")
         costs, fused = self.warm_up(target, draft)
         progress(1.0, "ready")
-        return CompletionEngine(
+        engine = CompletionEngine(
             card=self.card,
             config=self.config.engine,
             device=describe_device(self.device),
@@ -157,6 +157,8 @@ class LoadedParts:
             costs=costs,
             fused=fused,
         )
+        head_choice.equip(engine, self.target_dir, self.loras[0], self.config.models_dir)
+        return engine
 
     def warm_up(self, target: CachedModel, draft: CachedModel | None) -> tuple[Costs, FusedRound | None]:
         """Measure the passes on this machine; on a GPU, capture whole rounds."""
@@ -191,7 +193,7 @@ class LoadedParts:
             device=self.device,
             steps=tuple(steps),
             clear_caches=engine.empty,
-            note=self.note,
+            note=self.note or engine.head_problem,
             adapter=self.loras[0].file.use(self.card) if self.loras[0] else {},
         )
 

@@ -35,16 +35,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A prompt and its answer in tokens. `weights` has the weight of each of the answer's tokens in the loss.
-
-    `labels` has the tokens that are learned at the answer's positions, where they are not the answer's own: another
-    model's predictions.
-    """
+    """A prompt and its answer in tokens. `weights` has the weight of each of the answer's tokens in the loss."""
 
     prompt: Sequence[int]
     answer: Sequence[int]
     weights: Sequence[float]
-    labels: Sequence[int] = ()
 
     @property
     def tokens(self) -> int:
@@ -55,9 +50,9 @@ class Diverged(EngineError):
     """The loss or its gradient is not a number."""
 
 
-def rate_at(progress: float, step: int, peak: float, warm_up_steps: int = WARM_UP_STEPS) -> float:
+def rate_at(progress: float, step: int, peak: float) -> float:
     """The learning rate after `step` steps: linear warm-up, then linear decay over `progress` 0..1."""
-    return peak * min(1.0, (step + 1) / warm_up_steps) * max(LAST_RATE, 1.0 - progress)
+    return peak * min(1.0, (step + 1) / WARM_UP_STEPS) * max(LAST_RATE, 1.0 - progress)
 
 
 def loss_of(model: Any, example: Example) -> Tensor:
@@ -75,7 +70,7 @@ def losses_of(model: Any, examples: Sequence[Example]) -> Tensor:
             if weight > 0:
                 rows.append(row)
                 positions.append(len(example.prompt) - 1 + number)  # the logits there predict the token
-                labels.append((example.labels or example.answer)[number])
+                labels.append(example.answer[number])
                 weights.append(weight)
     hidden = model.model(input_ids=torch.tensor(padded, device=device), use_cache=False).last_hidden_state
     row_of, position_of, label_of = torch.tensor([rows, positions, labels], dtype=torch.int64, device=device)
@@ -97,10 +92,8 @@ class Learner:
         *,
         workers: int = 1,
         batch: int = 1,
-        warm_up_steps: int = WARM_UP_STEPS,
     ) -> None:
         self.model, self.peak_rate, self.workers, self.batch = model, peak_rate, workers, batch
-        self.warm_up_steps = warm_up_steps
         self.tensors = parameters(adapter)
         self.optimizer = torch.optim.AdamW(list(self.tensors.values()), lr=peak_rate, weight_decay=0.0)
         self.step_count = 0
@@ -127,7 +120,7 @@ class Learner:
                 f"so training stopped before it; lower the learning rate ({self.peak_rate:g}) or look at its examples."
             )
         for group in self.optimizer.param_groups:
-            group["lr"] = rate_at(progress, self.step_count, self.peak_rate, self.warm_up_steps)
+            group["lr"] = rate_at(progress, self.step_count, self.peak_rate)
         self.optimizer.step()
         self.step_count += 1
         return mean

@@ -9,20 +9,32 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
+from torch import nn
 
 from speclsp import private_files
-from speclsp.engine.training.learning import Learner
-from speclsp.errors import WeightsError
+from speclsp.errors import InputError, WeightsError
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's, by the names of torch
 
 
-def save(learner: Learner, path: Path, facts: Mapping[str, Any]) -> None:
+class Training(Protocol):
+    """A training in memory: the tensors that learn, by name, their optimizer, and the number of steps."""
+
+    step_count: int
+
+    @property
+    def tensors(self) -> Mapping[str, nn.Parameter]: ...
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer: ...
+
+
+def save(learner: Training, path: Path, facts: Mapping[str, Any]) -> None:
     """Write the state and `facts` (JSON) to `path`. Raises WeightsError; the file is then as it was."""
     tensors = {}
     for name, tensor in learner.tensors.items():
@@ -40,7 +52,7 @@ def save(learner: Learner, path: Path, facts: Mapping[str, Any]) -> None:
         ) from None
 
 
-def restore(learner: Learner, path: Path) -> dict[str, Any]:
+def restore(learner: Training, path: Path) -> dict[str, Any]:
     """Load a state into `learner`. Returns its facts; {} where there is no file.
 
     Raises:
@@ -68,3 +80,12 @@ def restore(learner: Learner, path: Path) -> dict[str, Any]:
                 learner.optimizer.state[tensor] = {"step": torch.tensor(float(step)), **moments}
     learner.step_count = step
     return facts
+
+
+def other_plan(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> InputError:
+    """The error of a state that belongs to a training with another plan."""
+    differing = [key for key, value in now.items() if before.get(key) != value]
+    return InputError(
+        f"the state in {path.parent} belongs to another training ({', '.join(differing)} differ): choose another "
+        "--work folder, or remove this one."
+    )

@@ -18,6 +18,7 @@ from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import (
     Drafter,
+    FreeDrafter,
     Guess,
     ModelDrafter,
     NGramDrafter,
@@ -250,9 +251,8 @@ def test_the_healed_text_continues_the_typed_word(engine: CompletionEngine):
     assert spelled == healed + result.text
 
 
-class Silent:
+class Silent(FreeDrafter):
     source = "ngram"
-    free = True
 
     def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
         return Guess([])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -121,6 +124,46 @@ def test_a_short_completion_does_not_pay_for_the_prefill_of_a_cold_draft():
     assert drafted(policy, Draft(behind=500), room=400) > 0
     assert drafted(policy, Draft(behind=0), room=3) > 0
     assert drafted(policy, Draft(behind=5000), room=400) == 0, "nor does a usual one, when the prompt is long"
+
+
+class Head(Draft):
+    """A draft head that only counts."""
+
+    source = "head"
+
+
+def test_a_head_s_guesses_are_weighed_by_their_own_cost_and_depth():
+    costs = Costs(verify_ms={1: 16.0, 64: 56.0}, draft_ms=60.0, head_ms=0.7)
+    policy = MeasuredPolicy(costs)
+    assert 0 < drafted(policy, Head()) <= 4
+    for _ in range(60):
+        policy.learn("head", 0, 3, 1)
+    assert policy.acceptance("head", 0).alpha > 0.9 and policy.acceptance("head", 1).alpha < 0.1
+    assert drafted(policy, Head()) == 1, "the second guess is never right"
+    assert drafted(MeasuredPolicy(replace(costs, head_ms=30.0)), Head()) == 0
+
+
+def test_a_head_that_cannot_guess_leaves_the_round_to_the_others():
+    policy = MeasuredPolicy(Costs(verify_ms=FLAT, head_ms=0.1))
+    assert drafted(policy, Head(behind=math.inf)) == 0
+    source, guess = policy.guess([guesses("ngram", 9, strength=1), Head(behind=math.inf)], [1, 2], 30, pick)
+    assert (source, len(guess.tokens) > 0) == ("ngram", True)
+    silent = Head()
+    silent.propose = lambda ids, k, pick: Guess([])  # type: ignore[method-assign]
+    assert policy.guess([guesses("ngram", 9, strength=1), silent], [1, 2], 30, pick)[0] == "ngram"
+
+
+def test_a_long_match_is_preferred_to_a_head():
+    policy = MeasuredPolicy(Costs(verify_ms={1: 16.0, 64: 56.0}, head_ms=0.7))
+    assert policy.guess([guesses("ngram", 16, strength=16), Head()], [1, 2], 30, pick)[0] == "ngram"
+    assert policy.guess([guesses("ngram", 16, strength=1), Head()], [1, 2], 30, pick)[0] == "head"
+
+
+def test_the_time_of_a_head_s_guess_follows_the_machine():
+    costs = Costs(verify_ms=FLAT, draft_ms=5.0, head_ms=0.7)
+    policy = MeasuredPolicy(costs)
+    drafted(policy, Head())
+    assert costs.head_ms < 0.7 and costs.draft_ms == 5.0
 
 
 def test_no_guess_is_longer_than_the_room_left():

@@ -21,7 +21,6 @@ from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.fused_round import FusedRound
 from speclsp.engine.http import llamacpp_api
 from speclsp.engine.loading import checkpoint, loading
-from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.errors import InvalidLogits
 from speclsp.weights import cards
 
@@ -70,7 +69,7 @@ OPTIONS = [{}, {"temperature": 0.9, "seed": 5}, {"ignore_eos": True, "heal": Fal
 def broken_weights(engine: CompletionEngine) -> Iterator[None]:
     """The target's embedding is NaN for a while."""
     decoder = engine.target_decoder
-    embedding = decoder._embedding if isinstance(decoder, NativeDecoder) else decoder.embedding
+    embedding = decoder.embedding
     intact = embedding.clone()
     with torch.inference_mode():
         embedding.fill_(torch.nan)

@@ -143,7 +143,7 @@ def test_an_embedding_of_such_groups_is_kept(path: str, bits: int, seven_heads: 
 def test_a_tied_head_is_the_embedding_too(path: str, seven_heads: Path):
     """The embedding has no memory of its own; its rows are those of the head."""
     decoder = native_decoder(seven_heads, path, 1000)
-    assert decoder._embedding is None and not decoder.embedding_bytes
+    assert decoder.embedding is None and not decoder.embedding_bytes
     int8 = native_decoder(seven_heads, path, 1000, four_bits=False)
     near, exact = decoder.forward(IDS[:64]), int8.forward(IDS[:64])
     assert (near - exact).norm() / exact.norm() < 0.2

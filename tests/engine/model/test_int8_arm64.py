@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 import torch
 from support.engine.arm64_calls import Recorder, emulated
-from support.engine.random_models import IDS, NATIVE, native_decoder, save_random
+from support.engine.random_models import IDS, NATIVE, native_decoder, save_random, save_seven_heads
 from support.engine.superblock_models import save_random_q4k_m
 
 from speclsp.engine.model.int8 import native
@@ -21,18 +21,21 @@ pytestmark = pytest.mark.skipif("AVX2" not in NATIVE, reason="the reference is t
 class Recording(NamedTuple):
     """The calls and logits of AVX2, and the logits of ARM64 so far."""
 
-    number_format: str
+    weights: str
     recorder: Recorder
     logits: torch.Tensor
     on_arm64: dict[str, torch.Tensor]
 
 
-@pytest.fixture(scope="module", params=["int8", "int4"])
+@pytest.fixture(scope="module", params=["int8", "blocks", "coded"])
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recording:
     """The calls and logits of AVX2: a prompt, rounds of several widths, and one token at a time."""
     directory = tmp_path_factory.mktemp("model")
-    if request.param == "int4":
+    vocab = 1000 if request.param == "coded" else 97
+    if request.param == "blocks":
         save_random_q4k_m(directory)
+    elif request.param == "coded":
+        save_seven_heads(directory, layers=2)
     else:
         sizes = {"hidden_size": 160, "num_attention_heads": 5, "num_key_value_heads": 1, "intermediate_size": 240}
         save_random("qwen3", directory, **sizes, head_dim=64, num_hidden_layers=2, vocab_size=97)
@@ -40,8 +43,8 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(native, "library", lambda name: recorder)
         patched.setitem(native.BLOCK_BITS, "AVX2", native.BLOCK_BITS["NEON"])  # ARM64 has no blocks of Q6_K
-        decoder = native_decoder(directory, "AVX2", 97)
-    ids, logits, start = [i % 97 for i in IDS], [], 0
+        decoder = native_decoder(directory, "AVX2", vocab, four_bits=request.param != "int8")
+    ids, logits, start = [i % vocab for i in IDS], [], 0
     for width in (70, 1, 2, 3, 5, 8, 13, 16, 24, 1):
         logits.append(decoder.forward(ids[start : start + width]))
         start += width
@@ -55,7 +58,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_arm64_gives_the_bits_of_avx2(path: str, processor: str, threads: int, recorded: Recording, tmp_path_factory):
     program = emulated(tmp_path_factory.getbasetemp(), processor)
     logits, expected = recorded.recorder.replayed(program, path, threads), recorded.logits
-    if recorded.number_format == "int8":
+    if recorded.weights != "blocks":
         assert torch.equal(logits, expected)
     assert (logits - expected).norm() / expected.norm() < 0.05
     assert torch.equal(recorded.on_arm64.setdefault("logits", logits), logits), "on both paths"

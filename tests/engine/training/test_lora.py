@@ -73,17 +73,6 @@ def test_the_loss_is_the_weighted_cross_entropy_of_the_answer():
     assert float(learning.loss_of(model, one).detach()) == pytest.approx(expected, rel=1e-5)
 
 
-def test_labels_take_the_place_of_the_answers_own_tokens():
-    model, one = tiny(), example(1)
-    relabelled = replace(one, labels=list(reversed(one.answer)))
-    logits = model(torch.tensor([[*one.prompt, *one.answer]])).logits[0, len(one.prompt) - 1 : -1]
-    losses = F.cross_entropy(logits, torch.tensor(relabelled.labels), reduction="none")
-    weights = torch.tensor(one.weights)
-    expected = float(((losses * weights).sum() / weights.sum()).detach())
-    assert float(learning.loss_of(model, relabelled).detach()) == pytest.approx(expected, rel=1e-5)
-    assert learning.loss_of(model, replace(one, labels=one.answer)) == learning.loss_of(model, one)
-
-
 def test_training_changes_the_adapter_only_and_merging_gives_the_same_model():
     one = learner()
     frozen = {name: weight.clone() for name, weight in one.model.named_parameters() if not weight.requires_grad}

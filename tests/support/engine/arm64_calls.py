@@ -22,8 +22,9 @@ PATHS = {"NEON": 1, "NEON dotprod": 2}
 
 
 def weight_bytes(out: int, width: int, source: int) -> int:
-    """Bytes of a weight in bfloat16 (source 0), or in superblocks."""
-    return out * width // SUPERBLOCK_WEIGHTS * KINDS[source - 1].bytes if source else out * width * 2
+    """Bytes of a weight in superblocks, or else in bfloat16."""
+    kind = next((kind for kind in KINDS if kind.source == source), None)
+    return out * width // SUPERBLOCK_WEIGHTS * kind.bytes if kind else out * width * 2
 
 
 class Recorder:
@@ -35,11 +36,12 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.library, name)
 
-    def speclsp_new(self, shape: Any, embedding: int, cos: int, sin: int, threads: int, path: int) -> Any:
+    def speclsp_new(self, shape: Any, embedding: int | None, cos: int, sin: int, threads: int, path: int) -> Any:
         of: native.CShape = shape._obj
         angles = of.positions * of.head_dim // 2 * 4
-        self.calls += bytes(of) + struct.pack("<i", of.positions)
-        self.calls += ctypes.string_at(embedding, weight_bytes(of.vocab, of.hidden, of.embedding))
+        self.calls += bytes(of) + struct.pack("<2i", of.positions, embedding is not None)
+        if embedding is not None:
+            self.calls += ctypes.string_at(embedding, weight_bytes(of.vocab, of.hidden, of.embedding))
         self.calls += ctypes.string_at(cos, angles) + ctypes.string_at(sin, angles)
         self.vocab = of.vocab
         return self.library.speclsp_new(shape, embedding, cos, sin, threads, path)

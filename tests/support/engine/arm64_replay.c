@@ -20,16 +20,16 @@ static void *got(size_t bytes) {
 
 static size_t weight_bytes(int32_t out, int32_t in, int32_t source) {
     const int32_t superblock = source == Q4K_WEIGHTS ? Q4K_BYTES : Q6K_BYTES;
-    return source ? (size_t)out * (in / BLOCK_INPUTS) * superblock : (size_t)out * in * 2;
+    return source == Q4K_WEIGHTS || source == Q6K_WEIGHTS ? (size_t)out * (in / BLOCK_INPUTS) * superblock : (size_t)out * in * 2;
 }
 
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     Shape shape;
-    int32_t stride, call;
+    int32_t stride, own, call;
     get(&shape, sizeof shape);
-    get(&stride, 4);
-    void *embedding = got(weight_bytes(shape.vocab, shape.hidden, shape.embedding));
+    get(&stride, 4), get(&own, 4);
+    void *embedding = own ? got(weight_bytes(shape.vocab, shape.hidden, shape.embedding)) : NULL;
     const size_t angles = (size_t)shape.positions * shape.head_dim / 2 * 4;
     float *cos = got(angles), *sin = got(angles);
     if (speclsp_path() < atoi(argv[1])) return 3;

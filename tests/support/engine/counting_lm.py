@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from speclsp.engine.decoding.drafters import Guess, Pick
+from speclsp.engine.decoding.drafters import FreeDrafter, Guess, Pick
 from speclsp.engine.model.kv_cache import CachedModel
 
 VOCAB = 64
@@ -36,11 +36,10 @@ class CountingLM(CachedModel):
         return logits
 
 
-class Script:
+class Script(FreeDrafter):
     """A drafter whose guesses come from a function."""
 
     source = "script"
-    free = True
 
     def __init__(self, propose) -> None:
         self.guesses = propose

@@ -9,7 +9,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from speclsp.engine.loading import checkpoint
 from speclsp.engine.model.int8 import native
+from speclsp.engine.model.int8.draft_head import DraftHead, HeadWeights
+from speclsp.engine.model.int8.hidden_states import layers_of
 from speclsp.engine.model.kv_cache import CachedModel
+from speclsp.engine.training.head_layer import HeadLayer, HeadShape, HeadTarget, tensors_of
 
 SMALL = {
     "hidden_size": 64,
@@ -102,3 +105,23 @@ def reference_of(decoder: CachedModel, ids: list[int]) -> torch.Tensor:
     """The logits of `ids` in one pass over an empty cache."""
     decoder.forget()
     return decoder.forward(ids)
+
+
+def random_layer(decoder: native.NativeDecoder, seed: int = 0) -> HeadLayer:
+    """The layer of `random_head`, as autograd computes it."""
+    shape = decoder.shape
+    vocabulary = torch.arange(0, shape.vocab, 3)[: shape.vocab // 96 * 32]
+    embedding = decoder.embedding_rows(range(shape.vocab)).to(torch.bfloat16)
+    norm = torch.ones(shape.hidden)
+    target = HeadTarget(embedding, norm, shape.inv_freq, shape.rope_scale, vocabulary, embedding)
+    sizes = HeadShape(
+        hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
+        inner=2 * shape.hidden, eps=shape.eps,
+    )  # fmt: skip
+    return HeadLayer(sizes, target, seed)
+
+
+def random_head(decoder: native.NativeDecoder, seed: int = 0) -> DraftHead:
+    """A draft head of random weights, attached to the decoder; its vocabulary is every third token."""
+    layer = random_layer(decoder, seed)
+    return DraftHead(decoder, HeadWeights(tensors_of(layer), layers_of(decoder.layers), layer.target.vocabulary))

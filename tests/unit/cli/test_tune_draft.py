@@ -9,34 +9,25 @@ import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
 
 from speclsp.cli import entry
-from speclsp.cli.first_run.draft_tuning import draft_command, draft_examples, draft_judge, tuning_files
-from speclsp.cli.first_run.draft_tuning.draft_judge import ALONE, PRODUCT, JudgedPlace, Judgement
-from speclsp.cli.first_run.draft_tuning.draft_training import DraftTraining, order
-from speclsp.cli.first_run.draft_tuning.tuning_files import TuningFiles, TuningPlan
+from speclsp.cli.first_run.draft_tuning import draft_command, draft_examples, draft_judge, draft_training
+from speclsp.cli.first_run.draft_tuning.draft_judge import JudgedPlace, Judgement
+from speclsp.cli.first_run.draft_tuning.tuning_files import TuningFiles
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Piece
-from speclsp.engine.loading import checkpoint, loading
-from speclsp.engine.training.learning import Example
-from speclsp.engine.training.lora import LoraShape
+from speclsp.engine.loading import loading
+from speclsp.engine.training import head_texts
 from speclsp.errors import InputError, WeightsError
-from speclsp.weights import adapters, cards
+from speclsp.weights import cards
 
 CODE = "def area(width, height):\n    total = width * height\n    return total\n\n\n"
-DRAFT = cards.models_root() / "tiny" / "draft"
-SHAPE = LoraShape(rank=2, scale=2.0, first_layer=1)
-PLAN = TuningPlan(
-    directory="/project", target="t", target_sha256="1", draft_sha256="2", rank=2, scale=2.0, first_layer=1,
-    peak_rate=1e-3, seed=0,
-)  # fmt: skip
+SETTINGS = Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1, quantization="int8"))
 
 
 class Ticks:
@@ -77,18 +68,18 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few and short places."""
     monkeypatch.setattr(draft_judge, "MOST_PLACES", 8)
     monkeypatch.setattr(draft_examples, "ANSWER_TOKENS", 6)
-    monkeypatch.setattr(draft_command, "MOST_EXAMPLES", 4)
+    monkeypatch.setattr(draft_command, "MOST_TEXTS", 4)
+    monkeypatch.setattr(draft_training, "INNER", 160)
 
 
 def tune(project: Path, minutes: float = 1.0) -> int:
-    settings = Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1))
-    return draft_command.main(settings, project, minutes, as_json=True, clock=Ticks())
+    return draft_command.main(SETTINGS, project, minutes, as_json=True, clock=Ticks())
 
 
 def verdict(monkeypatch: pytest.MonkeyPatch, gain: float) -> None:
     """The judge's figure at the places that it runs."""
-    monkeypatch.setattr(Judgement, "gain", lambda self, way=PRODUCT: gain)
-    monkeypatch.setattr(Judgement, "interval", lambda self, way=PRODUCT: (gain - 0.01, gain + 0.01))
+    monkeypatch.setattr(Judgement, "gain", lambda self: gain)
+    monkeypatch.setattr(Judgement, "interval", lambda self: (gain - 0.01, gain + 0.01))
 
 
 # ── the files ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -136,19 +127,6 @@ def test_places_are_the_same_for_the_same_seed_and_come_from_every_file(project:
 # ── the files of a tuning ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_half_written_example_is_dropped_and_the_others_stay(isolated: Path):
-    files = TuningFiles("tiny")
-    assert files.open(PLAN).rows == []
-    files.add({"path": "a.py", "place": 4, "spent_s": 2.5})
-    with files.examples.open("a") as file:
-        file.write('{"path": "b.py", "pla')
-    stored = files.open(PLAN)
-    assert (len(stored.rows), stored.next_place, stored.spent_s) == (1, 5, 2.5)
-    assert stat.S_IMODE(files.examples.stat().st_mode) == 0o600 and stat.S_IMODE(files.work.stat().st_mode) == 0o700
-    with pytest.raises(InputError, match="seed differ"):
-        files.open(tuning_files.TuningPlan(**{**tuning_files.asdict(PLAN), "seed": 1}))
-
-
 def test_a_model_that_is_a_path_never_leads_to_its_deletion(tmp_path: Path):
     for model in (str(tmp_path), "../x", "~/x"):
         with pytest.raises(InputError, match="not the name of a model definition"):
@@ -159,53 +137,20 @@ def test_a_model_that_is_a_path_never_leads_to_its_deletion(tmp_path: Path):
 # ── the training ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def examples() -> list[Example]:
-    draw = torch.Generator().manual_seed(1)
-    ids = torch.randint(0, 900, (5, 12), generator=draw).tolist()
-    return [Example(row[:1], row[1:], [0.3] * 5 + [1.0] * 6, row[:-1]) for row in ids]
-
-
-def training(state: Path, budget_s: float = 6.0) -> DraftTraining:
-    model = checkpoint.read_trainable(DRAFT, "cpu", torch.float32)
-    return DraftTraining(model, examples(), SHAPE, 1e-2, 0, budget_s, state, Ticks())
-
-
-def test_a_training_that_was_stopped_ends_with_the_same_bits(tmp_path: Path):
-    whole, part = training(tmp_path / "whole"), training(tmp_path / "part")
-    assert whole.run(lambda: False) and whole.learner.step_count == 6
-    assert not part.run(lambda: part.learner.step_count == 2)
-    again = training(tmp_path / "part")
-    assert again.learner.step_count == 2
-    assert again.run(lambda: False) and again.learner.step_count == 6
-    states = [load_file(tmp_path / name) for name in ("whole", "part")]  # AdamW's moments too
-    assert states[0].keys() == states[1].keys()
-    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
-    assert stat.S_IMODE((tmp_path / "part").stat().st_mode) == 0o600
-
-
-def test_the_draft_learns_the_targets_tokens(tmp_path: Path):
-    one = training(tmp_path / "state", budget_s=40.0)
-    before = fmean(one.learner.losses(examples()))
-    one.run(lambda: False)
-    assert fmean(one.learner.losses(examples())) < before - 0.5
-
-
-def test_a_loss_that_is_no_number_ends_the_training_before_its_step(tmp_path: Path):
-    one = training(tmp_path / "state")
-    next(iter(one.learner.tensors.values())).data[0, 0] = float("nan")
-    assert one.run(lambda: False) and one.diverged and one.learner.step_count == 0
-
-
-@given(st.integers(1, 30), st.integers(0, 5), st.integers(0, 5))
-def test_an_epoch_has_each_example_once(count: int, seed: int, epoch: int):
-    assert sorted(order(count, seed, epoch)) == list(range(count))
+@given(st.lists(st.lists(st.integers(0, 99), max_size=30), max_size=5))
+def test_a_new_vocabulary_has_the_common_tokens_and_a_number_that_the_kernels_take(texts: list[list[int]]):
+    tokens = draft_training.common_tokens(texts, 100, 64).tolist()
+    assert len(tokens) == len(set(tokens)) == 64 and tokens == sorted(tokens)
+    used = {token for text in texts for token in text}
+    assert used <= set(tokens) or set(tokens) <= used
+    assert len(draft_training.common_tokens(texts, 100)) == 96
 
 
 # ── the judge ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def pieces(accepted: int, ms: float = 10.0, rounds: int = 6) -> tuple[Piece, ...]:
-    piece = Piece(text="", tokens=(1,) * (accepted + 1), source="model", drafted=4, accepted=accepted, ms=ms)
+    piece = Piece(text="", tokens=(1,) * (accepted + 1), source="head", drafted=4, accepted=accepted, ms=ms)
     return (piece,) * rounds
 
 
@@ -213,11 +158,7 @@ def judgement(*accepted: tuple[int, int], after_ms: float = 10.0) -> Judgement:
     """Places with so many accepted guesses a round before and after tuning."""
     return Judgement(
         [
-            JudgedPlace(
-                f"f{number}.py",
-                {way: pieces(before) for way in (ALONE, PRODUCT)},
-                {way: pieces(after, after_ms) for way in (ALONE, PRODUCT)},
-            )
+            JudgedPlace(f"f{number}.py", pieces(before), pieces(after, after_ms))
             for number, (before, after) in enumerate(accepted)
         ]
     )
@@ -227,8 +168,8 @@ def test_a_draft_that_is_accepted_more_often_everywhere_pays():
     better = judgement(*[(2, 3)] * 10)
     assert better.gain() == pytest.approx(4 / 3) and better.interval()[0] > 1.3 and better.pays
     facts = better.facts()
-    assert facts["before"]["draft_alone"]["acceptance"] == pytest.approx(2 / 3, abs=1e-4)
-    assert facts["after"]["draft_alone"]["tokens_per_round"] == 4
+    assert facts["before"]["head_acceptance"] == pytest.approx(2 / 3, abs=1e-4)
+    assert facts["after"]["tokens_per_round"] == 4
     assert json.loads(json.dumps(facts)) == facts
 
 
@@ -248,103 +189,103 @@ def test_the_load_of_the_machine_does_not_decide():
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
-def test_an_adapter_that_pays_is_kept_for_the_draft_alone_and_can_be_deleted(
+def test_a_head_that_pays_is_kept_and_can_be_tuned_further_and_deleted(
     project: Path, quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     verdict(monkeypatch, 1.2)
     assert tune(project) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts["kept"] and facts["places"] == 8 and facts["examples"] == 4 and facts["steps"] > 0
+    assert facts["kept"] and facts["places"] == 8 and facts["answers"] == 4 and facts["steps"] > 0
+    assert facts["before"]["head_acceptance"] == 0, "the model had no head"
     files = TuningFiles("tiny")
-    assert not files.work.exists(), "examples hold code, and are deleted after the verdict"
-    card = adapters.read_card(files.card)
-    assert card.drafts_for == "tiny/target" and card.file.stat().st_size < adapters.MOST_BYTES
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (files.card, card.file)} == {0o600}
-    engine = loading.load(Config(model="tiny", engine=EngineConfig(context_tokens=512)), cards.load("tiny"))
-    assert f"adapter {files.name}" in engine.draft and "adapter" not in engine.target
+    assert not files.work.exists(), "texts hold code, and are deleted after the verdict"
+    assert stat.S_IMODE(files.head.stat().st_mode) == 0o600
+    settings = EngineConfig(context_tokens=512, threads=1, quantization="int8")
+    engine = loading.load(Config(model="tiny", engine=settings), cards.load("tiny"))
+    assert f"head {files.name}" in engine.target and engine.head_problem == ""
+    del engine
+    first = files.head.read_bytes()
+    assert tune(project) == 0 and files.head.read_bytes() != first
+    capsys.readouterr()
     assert entry.main(["tune", "--draft", "--remove", "--model", "tiny"]) == 0
-    assert "Deleted the adapter" in capsys.readouterr().out
-    assert not files.card.exists() and files.adapter_files() == []
+    assert "Deleted the head of tiny" in capsys.readouterr().out
+    assert not files.head.exists()
     assert entry.main(["tune", "--draft", "--remove", "--model", "tiny"]) == 1
 
 
-@pytest.mark.slow
-def test_an_adapter_that_does_not_pay_leaves_nothing_and_the_figures(
+def test_a_head_that_does_not_pay_leaves_nothing_and_the_figures(
     project: Path, quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     verdict(monkeypatch, 1.005)
-    settings = Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1))
-    assert draft_command.main(settings, project, 1.0, clock=Ticks()) == 1
+    assert draft_command.main(SETTINGS, project, 1.0, clock=Ticks()) == 1
     output = capsys.readouterr().out
     assert "Not kept: 1.005 x the tokens per millisecond (95 % interval 0.995 to 1.015)" in output
     assert "before tuning" in output and "after tuning" in output
     files = TuningFiles("tiny")
-    assert not files.work.exists() and not files.card.exists()
+    assert not files.work.exists() and not files.head.exists()
 
 
-@pytest.mark.slow
-def test_sigterm_stops_within_an_example_and_the_same_command_goes_on(
+def test_sigterm_stops_within_an_answer_and_the_same_command_goes_on(
     project: Path, quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     verdict(monkeypatch, 0.9)
-    example_at = draft_examples.example_at
+    answered, count = draft_examples.answered, 0
 
     def stop_at_the_third(*words: object) -> object:
-        if len(TuningFiles("tiny").examples.read_text().splitlines()) == 3:  # the plan and two examples
+        nonlocal count
+        count += 1
+        if count == 3:
             os.kill(os.getpid(), signal.SIGTERM)
-        return example_at(*words)  # type: ignore[arg-type]
+        return answered(*words)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(draft_examples, "example_at", stop_at_the_third)
+    monkeypatch.setattr(draft_examples, "answered", stop_at_the_third)
     assert tune(project) == 130
-    assert "Stopped after 2 examples and 0 steps" in capsys.readouterr().out
-    before = TuningFiles("tiny").examples.read_text().splitlines()
-    assert len(before) == 3
-    monkeypatch.setattr(draft_examples, "example_at", example_at)
-    taken: list[list[str]] = []
-    clear = TuningFiles.clear
-
-    def look(self: TuningFiles) -> bool:
-        taken.append(self.examples.read_text().splitlines())
-        return clear(self)
-
-    monkeypatch.setattr(TuningFiles, "clear", look)
+    assert "the same command goes on" in capsys.readouterr().out
+    (stored,) = head_texts.files(TuningFiles("tiny").work)
+    assert len(list(head_texts.read(stored))) == 2 and stat.S_IMODE(stored.stat().st_mode) == 0o600
     assert tune(project) == 1
-    assert taken[0][:3] == before and len(taken[0]) == 5
+    assert json.loads(capsys.readouterr().out)["answers"] == 4
+    assert count == 5, "the third place and one more"
 
 
-def test_a_full_disk_is_one_sentence_and_loses_no_example(project: Path, quick: None, monkeypatch: pytest.MonkeyPatch):
-    add = TuningFiles.add
+def test_a_full_disk_is_one_sentence(project: Path, quick: None, monkeypatch: pytest.MonkeyPatch):
+    def full(*words: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
 
-    def full_after_the_second(self: TuningFiles, row: dict[str, object]) -> None:
-        if int(row["place"]) == 2:  # type: ignore[call-overload]
-            raise tuning_files.not_written(self.examples, OSError(28, "No space left on device"))
-        add(self, row)
-
-    monkeypatch.setattr(TuningFiles, "add", full_after_the_second)
+    monkeypatch.setattr(head_texts.private_files, "replace", full)
     with pytest.raises(WeightsError, match=r"no space left on device.*goes on"):
         tune(project)
-    assert len(TuningFiles("tiny").examples.read_text().splitlines()) == 3
 
 
-@pytest.mark.slow
-def test_examples_of_a_file_that_is_ignored_now_are_deleted(
+def test_texts_of_a_file_that_is_ignored_now_are_deleted(
     project: Path, quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     def stop(*words: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    example_at = draft_examples.example_at
-    monkeypatch.setattr(draft_command, "MOST_EXAMPLES", 2)
     monkeypatch.setattr(draft_judge, "judge", stop)
     assert tune(project) == 130
     files = TuningFiles("tiny")
-    rows = tuning_files.read_lines(files.examples)[1:]
-    assert len(rows) == 2 and files.state.exists()
-    (project / ".gitignore").write_text(f"{rows[0]['path']}\n")
-    monkeypatch.setattr(draft_examples, "example_at", lambda *words: stop() or example_at(*words))
+    (stored,) = head_texts.files(files.work)
+    path = next(own["path"] for _, own in head_texts.read(stored))
+    assert files.state.exists()
+    (project / ".gitignore").write_text(f"{path}\n")
+    monkeypatch.setattr(draft_examples, "answered", stop)
+    with pytest.raises(AttributeError):  # `stop` answers nothing
+        tune(project)
+    assert head_texts.files(files.work) == [] and not files.state.exists()
+
+
+def test_texts_of_another_directory_are_not_mixed_in(
+    project: Path, quick: None, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+):
+    monkeypatch.setattr(draft_judge, "judge", lambda *words: os.kill(os.getpid(), signal.SIGTERM))
     assert tune(project) == 130
-    assert tuning_files.read_lines(files.examples)[1:] == [] and not files.state.exists()
+    other = tmp_path_factory.mktemp("other")
+    for path in project.glob("*.py"):
+        (other / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(InputError, match=r"directory differ; its directory is .*--remove"):
+        tune(other)
 
 
 def test_two_tunings_of_one_model_do_not_run_at_once(project: Path):
@@ -359,12 +300,11 @@ def command(*words: str) -> Callable[[Path], list[str]]:
 BAD = {
     "no directory": (lambda project: ["tune", "--draft", str(project / "x")], "no such directory"),
     "nothing to learn": (lambda project: ["tune", "--draft", str(project / "empty")], "has 0 files of code"),
-    "no draft": (command("--model", "qwen2.5-coder-0.5b-instruct"), "n-grams only, so there is no draft to tune"),
     "echo": (command("--model", "echo"), "has no draft to tune"),
     "weights missing": (command("--model", "qwen2.5-coder-1.5b-instruct"), "is not on this machine"),
     "a server": (command("--model", "tiny", "--set", "remote.url=http://localhost:1"), "a server completes"),
-    "no adapters": (command("--model", "tiny", "--set", "engine.adapter=none"), 'set it to "auto"'),
-    "draft off": (command("--model", "tiny", "--set", "engine.draft=false"), "turn both on"),
+    "speculation off": (command("--model", "tiny", "--set", "engine.speculative_decoding=false"), "turn it on"),
+    "no states": (command("--model", "tiny", "--set", "engine.quantization=fp32"), "gives no hidden states"),
     "no time": (command("--model", "tiny", "--minutes", "0"), "--minutes 0 is not valid"),
     "NaN minutes": (command("--model", "tiny", "--minutes", "nan"), "--minutes nan is not valid"),
     "minutes alone": (lambda project: ["tune", str(project), "--minutes", "5"], "expected --draft"),

@@ -1,42 +1,38 @@
-"""Examples for a draft: places in a directory's own files, with the target's predictions there.
+"""Texts for a draft head: places in a directory's own files, with the target's answers there.
 
     scan, ignore files, secret files ─► files ─┬─► four fifths: learned  ─► place ─► prompt ─► the target's answer
                                                └─► one fifth: held out   ─► place ─► request for the judge
 
-An example has the target's greedy answer after the prompt, and the target's most likely token at each position of the
-prompt. A pass over the prompt is needed for the answer anyway, so those labels cost only the head. The draft must
-agree with the target, and not with the file: so the file's own next tokens are no labels.
+The head must guess what the target writes, and not what the file has: so the file's own next tokens are no labels.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from speclsp.cli import complete
-from speclsp.cli import measure as rounds
 from speclsp.cli.first_run import tune
-from speclsp.cli.first_run.draft_tuning.tuning_files import digest
 from speclsp.config import Config
 from speclsp.engine.api import Request
+from speclsp.engine.decoding.accept import Sampler, Sampling
+from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.decoding.drafters import NGramDrafter
+from speclsp.engine.decoding.generate import Limits, generate
+from speclsp.engine.model.int8.hidden_states import StateRecorder
+from speclsp.engine.training.head_learning import Text
 from speclsp.errors import InputError
 from speclsp.lsp.index import scan
 from speclsp.lsp.index.scan import WorkspaceScan
 from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
 from speclsp.lsp.visibility import eligibility
 
-if TYPE_CHECKING:
-    import threading
-
-    from speclsp.engine.decoding.completion import CompletionEngine
-    from speclsp.engine.training.learning import Example
-
 ANSWER_TOKENS = 48
 PROMPT_TOKENS = 192, 64  # before and after the cursor: a shorter prompt than the product's costs less to learn
-PROMPT_WEIGHT = 0.3  # in the loss, of a position in the prompt; a position of the answer has 1
 LEAST_FILES = 5
 SCAN_S = 30.0  # of processor time
 HELD_OUT_SHARE = 5  # one file in so many
@@ -65,10 +61,10 @@ def own_files(directory: Path, config: Config) -> tuple[list[str], list[str]]:
     ]
     if len(paths) < LEAST_FILES:
         raise InputError(
-            f"{directory} has {len(paths)} files of code that a model may read, and a draft needs {LEAST_FILES}: "
+            f"{directory} has {len(paths)} files of code that a model may read, and a head needs {LEAST_FILES}: "
             "name a larger directory."
         )
-    paths.sort(key=digest)
+    paths.sort(key=lambda path: hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest())
     held_out = len(paths) // HELD_OUT_SHARE
     return paths[held_out:], paths[:held_out]
 
@@ -101,26 +97,16 @@ def requests(directory: Path, paths: list[str], config: Config, seed: int) -> It
 
 
 def with_short_prompts(config: Config) -> Config:
-    """The settings with the prompts of examples."""
+    """The settings with the prompts that are learned."""
     before, after = PROMPT_TOKENS
     return replace(config, context=replace(config.context, prefix_tokens=before, suffix_tokens=after))
 
 
-def example_at(engine: CompletionEngine, request: Request, cancel: threading.Event) -> Example | None:
-    """The target's predictions for the prompt and its answer; None for no answer, or after a cancellation."""
-    from speclsp.engine.training.learning import Example
-
-    prompt, target = engine.prompter.build(request).ids, engine.target_decoder
-    target.acquire_slot(prompt)
-    target.rewind(0)
-    predicted: list[int] = []
-    for start in range(0, len(prompt), target.prefill_tokens):
-        if cancel.is_set():
-            return None
-        predicted += target.forward(prompt[start : start + target.prefill_tokens]).argmax(dim=-1).tolist()
-    answer = list(rounds.run(engine, request, cancel).result.tokens)
-    if not answer or cancel.is_set():
-        return None
-    labels = [*predicted[:-1], *answer]
-    weights = [PROMPT_WEIGHT] * (len(prompt) - 1) + [1.0] * len(answer)
-    return Example(prompt[:1], [*prompt[1:], *answer], weights, labels)
+def answered(engine: CompletionEngine, recorder: StateRecorder, prompt: Sequence[int], cancel: threading.Event) -> Text:
+    """The target's greedy answer after a prompt, and the states of all tokens but the last; shorter if cancelled."""
+    limits = Limits(max_tokens=ANSWER_TOKENS, stop_tokens=engine.prompter.stop_tokens)
+    engine.target_decoder.forget()
+    arguments = (engine.policy, prompt, limits, Sampler(Sampling()), cancel)
+    answer = [token for step in generate(engine.target_decoder, [NGramDrafter()], *arguments) for token in step.tokens]
+    ids, states = recorder.text()
+    return Text([*prompt, *answer][: len(ids) + 1], states, len(prompt))

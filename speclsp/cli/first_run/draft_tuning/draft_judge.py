@@ -1,55 +1,45 @@
-"""Judge of a tuned draft: the draft before and after tuning, in turns, at places of held-out files.
+"""Judge of a tuned draft head: decoding with the head before tuning, or with none, and after it, at held-out places.
 
-    place ─┬─► the draft alone, ALONE_GAMMA guesses a round         ─► acceptance, tokens a round
-           └─► the product's own decoding, n-grams and draft model  ─► tokens per millisecond ─► verdict
+    place ─► the product's decoding, n-grams and head, before and after in turns ─► tokens per millisecond ─► verdict
 
-A round counts as long as the median round with the same drafter and number of guesses, of both drafts: their passes
-are the same work, because an adapter is merged when it loads. So the load of the machine cannot decide. The interval
-is a paired bootstrap over the places.
+A round counts as long as the median round with the same drafter and number of guesses, of both heads: their passes are
+the same work. So the load of the machine cannot decide. The interval is a paired bootstrap over the places.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from speclsp.cli import measure as rounds
 from speclsp.engine.api import Piece, Request
+from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.decoding.policy import MeasuredPolicy
+from speclsp.engine.model.int8.draft_head import DraftHead
+from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.errors import EngineError
 
-if TYPE_CHECKING:
-    from speclsp.engine.decoding.completion import CompletionEngine
-    from speclsp.engine.decoding.fused_round import FusedRound
-    from speclsp.engine.decoding.policy import MeasuredPolicy
-    from speclsp.engine.model.kv_cache import CachedModel
-
-ALONE_GAMMA = 4
 MOST_PLACES, LEAST_PLACES = 64, 8
-LEAST_GAIN = 1.02  # of tokens per millisecond; below it an adapter is not worth its file
+LEAST_GAIN = 1.02  # of tokens per millisecond; below it a head is not worth its file
 RESAMPLES = 2000
-ALONE, PRODUCT = "draft alone", "as decoded"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedDraft:
-    """A draft model that an engine can use, with a policy of its own, which learns from place to place."""
-
-    decoder: CachedModel
-    policy: MeasuredPolicy
-    fused: FusedRound | None = None
+BEFORE, AFTER = 0, 2  # positions of the tokens in Rates
+Rates = tuple[float, float, float, float]  # tokens and ms before, tokens and ms after
+JudgedHead = tuple[DraftHead | None, MeasuredPolicy]  # None: n-grams alone; the policy learns from place to place
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedPlace:
-    """The rounds at one place, by way of decoding: of the draft before tuning, and after it."""
+    """The rounds at one place, before tuning and after it."""
 
     path: str
-    before: Mapping[str, Sequence[Piece]]
-    after: Mapping[str, Sequence[Piece]]
+    before: Sequence[Piece]
+    after: Sequence[Piece]
 
 
 @dataclass(slots=True)
@@ -58,27 +48,18 @@ class Judgement:
 
     places: list[JudgedPlace] = field(default_factory=list)
 
-    @property
-    def files(self) -> int:
-        return len({place.path for place in self.places})
+    def rates(self) -> list[Rates]:
+        """The rates of each place."""
+        usual_ms = usual_times(piece for place in self.places for side in (place.before, place.after) for piece in side)
+        return [(*cost(place.before, usual_ms), *cost(place.after, usual_ms)) for place in self.places]
 
-    def drafting(self, side: str, way: str = ALONE) -> rounds.Drafting:
-        """Counts of the draft model's rounds; `side`: "before" or "after"."""
-        return rounds.drafting((piece for place in self.places for piece in getattr(place, side)[way]), "model")
-
-    def rates(self, way: str) -> list[tuple[float, float, float, float]]:
-        """For each place (tokens, ms) before, and (tokens, ms) after."""
-        sides = [side for place in self.places for side in (place.before, place.after)]
-        usual_ms = usual_times(piece for side in sides for piece in side[way])
-        return [(*cost(place.before[way], usual_ms), *cost(place.after[way], usual_ms)) for place in self.places]
-
-    def gain(self, way: str = PRODUCT) -> float:
+    def gain(self) -> float:
         """Tokens per millisecond after tuning over those before."""
-        return ratio(self.rates(way))
+        return ratio(self.rates())
 
-    def interval(self, way: str = PRODUCT) -> tuple[float, float]:
+    def interval(self) -> tuple[float, float]:
         """The 95 % interval of the gain: places drawn with replacement, the same draws on every machine."""
-        rates, draw = self.rates(way), random.Random(0)
+        rates, draw = self.rates(), random.Random(0)
         gains = sorted(ratio(draw.choices(rates, k=len(rates))) for _ in range(RESAMPLES))
         return rounds.quantile(gains, 0.025), rounds.quantile(gains, 0.975)
 
@@ -89,103 +70,74 @@ class Judgement:
 
     def facts(self) -> dict[str, Any]:
         """The figures as JSON."""
+        files = len({place.path for place in self.places})
         if not self.places:
             return {"places": 0, "files": 0}
-        sides = {}
-        for side in ("before", "after"):
-            alone, decoded = self.drafting(side), self.drafting(side, PRODUCT)
-            alone_ms, decoded_ms = (ms_per_token(self.rates(way), side) for way in (ALONE, PRODUCT))
-            sides[side] = {
-                "draft_alone": {
-                    "acceptance": round(alone.alpha, 4), "judged_tokens": alone.judged, "rounds": alone.rounds,
-                    "tokens_per_round": round(alone.tokens_per_round, 3), "ms_per_token": alone_ms,
-                },
-                "as_decoded": {
-                    "draft_rounds": decoded.rounds, "acceptance": round(decoded.alpha, 4),
-                    "ms_per_token": decoded_ms,
-                },
-            }  # fmt: skip
-        gains = {
-            name: {"gain": round(self.gain(way), 4), "interval": [round(end, 4) for end in self.interval(way)]}
-            for name, way in (("draft_alone", ALONE), ("as_decoded", PRODUCT))
+        sides = {
+            side: {
+                "head_acceptance": round(rounds.drafting(pieces, "head").alpha, 4),
+                "tokens_per_round": round(sum(len(piece.tokens) for piece in pieces) / max(len(pieces), 1), 3),
+                "ms_per_token": round(ms_per_token(self.rates(), at), 2),
+            }
+            for side, at in (("before", BEFORE), ("after", AFTER))
+            for pieces in [[piece for place in self.places for piece in getattr(place, side)]]
         }
-        return {"places": len(self.places), "files": self.files, **sides, "tokens_per_ms": gains, "pays": self.pays}
+        gain, interval = round(self.gain(), 4), [round(end, 4) for end in self.interval()]
+        return {"places": len(self.places), "files": files, **sides, "gain": gain, "interval": interval}
 
 
 def judge(
     engine: CompletionEngine,
-    drafts: tuple[JudgedDraft, JudgedDraft],
+    target: NativeDecoder,
+    heads: tuple[JudgedHead, JudgedHead],
     requests: Iterator[tuple[str, Request]],
-    stop: Callable[[], bool],
+    stop: Callable[[int], bool],
     cancel: threading.Event,
-    show: Callable[[int], None] = lambda places: None,
 ) -> Judgement:
-    """Judge (the draft before tuning, the draft after it) at each place until `stop` answers True.
+    """Judge (the head before tuning, the head after it) at each place until `stop`, of their number, answers True.
 
     Raises:
         EngineError: a text differs. Speculation never changes it, so this is an error of the engine.
     """
     judgement = Judgement()
     for number, (path, request) in enumerate(requests):
-        if number == MOST_PLACES or stop():
+        if number == MOST_PLACES or stop(number):
             break
-        turns = (0, 1) if number % 2 == 0 else (1, 0)
-        runs: list[dict[str, rounds.Run]] = [{}, {}]
-        for way in (ALONE, PRODUCT):
-            for turn in turns:
-                runs[turn][way] = run_with(engine, drafts[turn], request, way, cancel)
-                if cancel.is_set():
-                    return judgement
-        texts = {run.result.text for side in runs for run in side.values()}
-        if len(texts) > 1:
+        runs: dict[int, rounds.Run] = {}
+        for turn in (0, 1) if number % 2 == 0 else (1, 0):
+            head, engine.policy = heads[turn]
+            engine.head = head
+            head.open() if head is not None else target.detach()
+            runs[turn] = rounds.run(engine, request, cancel)
+            if cancel.is_set():
+                return judgement
+        if runs[0].result.text != runs[1].result.text:
             raise EngineError(
-                f"{path} was completed with {len(texts)} different texts, and speculation must not change any: the "
-                "adapter is not kept. `speclsp verify` checks your last suggestions; please report this."
+                f"{path} was completed with two different texts, and speculation must not change any: the head is not "
+                "kept. `speclsp verify` checks your last suggestions; please report this."
             )
-        before, after = ({way: run.rounds for way, run in side.items()} for side in runs)
-        judgement.places.append(JudgedPlace(path, before, after))
-        show(len(judgement.places))
+        judgement.places.append(JudgedPlace(path, runs[0].rounds, runs[1].rounds))
     return judgement
 
 
-def run_with(
-    engine: CompletionEngine, draft: JudgedDraft, request: Request, way: str, cancel: threading.Event
-) -> rounds.Run:
-    """One completion with this draft. The first run of a way reads the prompt, which is no part of its rounds."""
-    engine.draft_decoder, engine.fused, engine.policy = draft.decoder, draft.fused, draft.policy
-    alone = replace(request, sources=("model",), gamma=ALONE_GAMMA)
-    if way == ALONE:
-        rounds.run(engine, replace(alone, max_tokens=2), cancel)  # the draft reads the prompt too
-        return rounds.run(engine, alone, cancel)
-    return rounds.run(engine, request, cancel)
-
-
-def kind_of(piece: Piece) -> tuple[str, int]:
-    """The kind of a round: its drafter and its number of guesses."""
-    return piece.source, piece.drafted
-
-
 def usual_times(pieces: Iterable[Piece]) -> dict[tuple[str, int], float]:
-    """The median milliseconds of each kind of round."""
+    """The median milliseconds of a round, by its drafter and its number of guesses."""
     times: dict[tuple[str, int], list[float]] = {}
     for piece in pieces:
-        times.setdefault(kind_of(piece), []).append(piece.ms)
+        times.setdefault((piece.source, piece.drafted), []).append(piece.ms)
     return {kind: median(values) for kind, values in times.items()}
 
 
-def cost(pieces: Sequence[Piece], usual_ms: dict[tuple[str, int], float]) -> tuple[float, float]:
+def cost(pieces: Sequence[Piece], usual_ms: dict[tuple[str, int], float]) -> tuple[int, float]:
     """(tokens, milliseconds) of a completion's rounds."""
-    return float(sum(len(piece.tokens) for piece in pieces)), sum(usual_ms[kind_of(piece)] for piece in pieces)
+    return sum(len(p.tokens) for p in pieces), sum(usual_ms[p.source, p.drafted] for p in pieces)
 
 
-def ratio(rates: Sequence[tuple[float, float, float, float]]) -> float:
+def ms_per_token(rates: Sequence[Rates], at: int) -> float:
+    """Milliseconds of a token over all places; `at`: BEFORE or AFTER."""
+    return sum(rate[at + 1] for rate in rates) / max(sum(rate[at] for rate in rates), 1.0)
+
+
+def ratio(rates: Sequence[Rates]) -> float:
     """Tokens per millisecond after tuning over those before."""
-    totals: list[float] = [sum(column) for column in zip(*rates, strict=True)]
-    before_tokens, before_ms, after_tokens, after_ms = totals
-    return (after_tokens / max(after_ms, 1e-9)) / max(before_tokens / max(before_ms, 1e-9), 1e-9)
-
-
-def ms_per_token(rates: Sequence[tuple[float, float, float, float]], side: str) -> float:
-    """Milliseconds of a token over all places; `side`: "before" or "after"."""
-    at = 0 if side == "before" else 2
-    return round(sum(rate[at + 1] for rate in rates) / max(sum(rate[at] for rate in rates), 1.0), 2)
+    return ms_per_token(rates, BEFORE) / max(ms_per_token(rates, AFTER), 1e-9)

@@ -10,21 +10,22 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_void_p
-from pathlib import Path
+from ctypes import c_double, c_int32
 
 import torch
 from torch import Tensor
 
 from speclsp.engine.model.decoder import ModelShape
+from speclsp.engine.model.int8.library import CShape, library
 from speclsp.engine.model.kv_archive import KvArchive
-from speclsp.engine.model.kv_cache import MOST_GAMMA, MOST_SLOTS, SLOTS, CachedModel, Cancelled
+from speclsp.engine.model.kv_cache import MOST_GAMMA, MOST_SLOTS, SLOTS, CachedModel, Cancelled, StateReader
 from speclsp.engine.model.superblocks import KINDS, Q4K, Q6K, WeightMatrix
 from speclsp.errors import WeightsError
 
 PREFILL_TOKENS = 320  # in one step; within it, `cancel` is checked several times per layer
 MOST_UNBROKEN_ROWS = 24  # of a pass that ignores `cancel`: 50 ms of the 0.5B on two cores without AMX
 MOST_ROWS = PREFILL_TOKENS + MOST_GAMMA + 1  # the last step of prefill and the first round share a pass
+PASS_ROWS = MOST_ROWS + 1  # with the token before them, whose state a reader lacks
 PATHS = {  # fastest first: the library, and the least value of its speclsp_path
     "AMX": ("_forward.so", 3),
     "AVX-512 BF16": ("_forward.so", 2),  # VNNI as well
@@ -57,50 +58,6 @@ NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K = range(4)
 PARTS = ("qkv", "out", "up", "down", "head", "attention", "rows")  # of a pass, timed separately
 LAST, EMBEDDING = -1, -2  # the "layer" of the head and the last norm, and of the embedding
 _forced = ""  # of PATHS: see `use`
-
-
-class CShape(Structure):
-    """The struct Shape of forward.c."""
-
-    _fields_ = [
-        *(
-            (name, c_int32)
-            for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inner", "vocab", "positions", "rows")
-        ),
-        ("embedding", c_int32),
-        ("eps", c_float),
-        ("attention_scale", c_float),
-    ]
-
-
-@functools.cache
-def library(name: str) -> ctypes.CDLL | None:
-    """A library compiled from forward.c, loaded; None if the package was built without it."""
-    file = Path(__file__).parent / name
-    if not file.is_file():
-        return None
-    try:
-        loaded = ctypes.CDLL(str(file))
-    except OSError:
-        return None
-    signatures: dict[str, tuple[object, list[object]]] = {
-        "path": (c_int32, []),
-        "new": (c_void_p, [POINTER(CShape), c_void_p, c_void_p, c_void_p, c_int32, c_int32]),
-        "linear": (c_int32, [c_void_p, c_int32, c_int32, c_void_p, c_void_p, c_int32, c_int32, c_int32]),
-        "norm": (c_int32, [c_void_p, c_int32, c_int32, c_void_p, c_int32]),
-        "forward": (
-            c_int32,
-            [c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_void_p, c_int32, c_void_p, c_int32, c_void_p],
-        ),
-        "read_weights": (None, [c_void_p, c_int32]),
-        "peak": (c_double, [c_int32, c_int32, c_int32, c_double]),
-        "profile": (None, [c_void_p, POINTER(c_double)]),
-        "free": (None, [c_void_p]),
-    }
-    for short, (result, arguments) in signatures.items():
-        function = getattr(loaded, f"speclsp_{short}")
-        function.restype, function.argtypes = result, arguments
-    return loaded
 
 
 @functools.cache
@@ -191,34 +148,22 @@ class NativeDecoder(CachedModel):
         self.weight_bytes = 0  # that one pass reads
         angle = torch.outer(torch.arange(self.positions, dtype=torch.float32), shape.inv_freq.float().cpu())
         self._cos, self._sin = angle.cos() * shape.rope_scale, angle.sin() * shape.rope_scale  # [positions, D/2]
-        self._embedding: Tensor | None = None
+        self.embedding: Tensor | None = None
         self.embedding_bytes = 0  # of its own, outside the head
         if embedding is not None:
             # a copy: a view would keep the whole file mapped, half a GiB of the 0.5B that is not read again
             stored = torch.uint8 if embedding.kind else torch.bfloat16
-            self._embedding = embedding.tensor[: shape.vocab].to(stored, copy=True).contiguous()
-            self.embedding_bytes = self._embedding.numel() * self._embedding.element_size()
+            self.embedding = embedding.tensor[: shape.vocab].to(stored, copy=True).contiguous()
+            self.embedding_bytes = self.embedding.numel() * self.embedding.element_size()
         c_shape = CShape(
-            layers=layers,
-            hidden=shape.hidden,
-            heads=shape.heads,
-            kv_heads=shape.kv_heads,
-            head_dim=shape.head_dim,
-            inner=inner,
-            vocab=shape.vocab,
-            positions=self.positions,
-            rows=MOST_ROWS,
+            layers=layers, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
+            inner=inner, vocab=shape.vocab, positions=self.positions, rows=PASS_ROWS,
             embedding=0 if embedding is None else embedding.source,
-            eps=shape.eps,
-            attention_scale=shape.attention_scale or shape.head_dim**-0.5,
-        )
+            eps=shape.eps, attention_scale=shape.attention_scale or shape.head_dim**-0.5,
+        )  # fmt: skip
+        own = None if self.embedding is None else address(self.embedding)
         self._model = loaded.speclsp_new(
-            ctypes.byref(c_shape),
-            None if self._embedding is None else address(self._embedding),
-            address(self._cos),
-            address(self._sin),
-            threads,
-            number,
+            ctypes.byref(c_shape), own, address(self._cos), address(self._sin), threads, number
         )
         if not self._model:
             raise MemoryError("no memory for the forward pass's buffers")
@@ -245,6 +190,16 @@ class NativeDecoder(CachedModel):
         bias_at = None if float_bias is None else address(float_bias)
         if self._library.speclsp_linear(self._model, layer, which, address(rows), bias_at, out, width, weights.source):
             raise MemoryError(f"no memory for {out * width / 2**20:.0f} Mi weights")
+
+    def embedding_rows(self, ids: Sequence[int]) -> Tensor:
+        """The embeddings of tokens, [T, hidden] float32."""
+        rows = torch.empty(len(ids), self.shape.hidden)
+        self._library.speclsp_embed(self._model, (c_int32 * len(ids))(*ids), len(ids), address(rows))
+        return rows
+
+    def share_embedding(self, target: NativeDecoder) -> None:
+        """Read the embedding of `target`, which must outlive this decoder."""
+        self._library.speclsp_share_embedding(self._model, target._model)
 
     def set_norm(self, layer: int, which: int, weight: Tensor) -> None:
         """Copy a norm's weights, [n]; layer LAST is the last norm."""
@@ -273,19 +228,28 @@ class NativeDecoder(CachedModel):
         self._pass(new, 0, cancel)
 
     def copy(self, source: int, target: int, tokens: int) -> None:
+        self.complete_entries(source)
         self.restore_slot(target, self.kv(source), tokens)
 
     def save_slot(self, slot: int, tokens: int) -> tuple[Tensor, Tensor]:
+        self.complete_entries(slot)
         keys, values = (part[:, :, : whole_blocks(tokens)].clone() for part in self.kv(slot))
         return keys, values
 
     def restore_slot(self, slot: int, kv: tuple[Tensor, Tensor], tokens: int) -> None:
+        if self.reader is not None:
+            self.reader.restored(slot, tokens)
         rows = whole_blocks(tokens)
         for from_, to in zip(kv, self.kv(slot), strict=True):
             to[:, :, :rows] = from_[:, :, :rows]
 
+    def complete_entries(self, slot: int) -> None:
+        """Let a reader compute its missing entries of a slot, before its cache is copied."""
+        if self.reader is not None:
+            self.reader.fill(slot)
+
     def kv(self, slot: int) -> tuple[Tensor, Tensor]:
-        """A slot's keys and values, [layers, J, positions, D] bfloat16, in the block layout of forward.c."""
+        """A slot's keys and values, [layers, J, positions, D] bfloat16, in forward.c's layout; a head's comes last."""
         if slot not in self._kv:
             keys, values = (torch.zeros(self._kv_shape, dtype=torch.bfloat16) for _ in range(2))
             self._kv[slot] = keys, values
@@ -294,11 +258,31 @@ class NativeDecoder(CachedModel):
     def free_slot(self, slot: int) -> None:
         self._kv.pop(slot, None)
 
+    def attach(self, reader: StateReader) -> None:
+        """Give the cache a layer for a reader, in place of another. Between completions; it empties every slot."""
+        self.detach()
+        self._kv_shape, self.reader = (self.layers + 1, *self._kv_shape[1:]), reader
+
+    def detach(self) -> None:
+        """Take the reader away, if there is one; nothing is copied any more."""
+        self._kv_shape, self.reader = (self.layers, *self._kv_shape[1:]), None
+        self.keep_states(None, (0, 0, 0))
+        self.empty()
+
+    def keep_states(self, rows: Tensor | None, after: tuple[int, int, int]) -> None:
+        """Copy the hidden states after those numbers of layers, [row, 3 * hidden], in every pass from now on."""
+        self._library.speclsp_keep_states(self._model, None if rows is None else address(rows), *after)
+
     def set_context_tokens(self, tokens: int) -> None:
         super().set_context_tokens(tokens)
         self.positions = positions_for(tokens)
         layers, kv_heads, _, width = self._kv_shape
         self._kv_shape = (layers, kv_heads, self.positions, width)
+
+    @property
+    def layers(self) -> int:
+        """The number of layers, without a reader's."""
+        return self._kv_shape[0] - (self.reader is not None)
 
     @property
     def weight_mib(self) -> float:
@@ -327,7 +311,8 @@ class NativeDecoder(CachedModel):
         start, t = len(self.ids), len(new)
         if start + t > self.context_tokens:
             raise ValueError(f"{start + t} tokens do not fit a KV cache of {self.context_tokens}")
-        ids = (c_int32 * t)(*new)
+        again = int(self.reader is not None and self.reader.lacks(start))  # the state before the new tokens
+        ids, t, start = (c_int32 * (t + again))(*self.ids[start - again :], *new), t + again, start - again
         keys, values = self.kv(self.slot)
         c_flag = getattr(cancel, "c_flag", None)  # of api.Cancel
         flag = None if c_flag is None else ctypes.byref(c_flag)
@@ -337,6 +322,8 @@ class NativeDecoder(CachedModel):
         if stopped:
             raise Cancelled
         self.ids.extend(new)
+        if self.reader is not None:
+            self.reader.passed(t, again)
         return logits
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from speclsp import process_resources
-from speclsp.engine.model.int8.native import PATHS, library
+from speclsp.engine.model.int8.library import library
+from speclsp.engine.model.int8.native import PATHS
 
 READ_BYTES, INT8_PRODUCTS, ATTENTION_PRODUCTS = range(3)  # as in peaks.h
 NEEDED_MIB = 512 + 32  # peaks.h reads 512 MiB; the rest is for what the process allocates beside them

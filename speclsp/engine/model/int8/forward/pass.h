@@ -32,87 +32,134 @@ static void embed_from_linear(const Model *m, float *to, int32_t id) {
     }
 }
 
-static void embed(Model *m, const int32_t *ids) {
-    const int32_t n = m->shape.hidden;
-    for (int32_t row = 0; row < m->t; row++) {
-        float *to = m->x + (size_t)row * n;
-        if (!m->embedding) {
-            embed_from_linear(m, to, ids[row]);
-            continue;
-        }
+/* The embeddings of t tokens, [t][hidden]. */
+void speclsp_embed(const Model *m, const int32_t *ids, int32_t t, float *to) {
+    const int32_t n = m->shape.hidden, kind = m->shape.embedding;
+    for (int32_t row = 0; row < t; row++, to += n) {
         const size_t blocks = (size_t)ids[row] * (n / BLOCK_INPUTS); /* before this row */
-        if (m->shape.embedding == Q4K_WEIGHTS) {
-            embed_q4k(to, m->embedding + blocks * Q4K_BYTES, n);
-            continue;
-        }
-        if (m->shape.embedding == Q6K_WEIGHTS) {
-            embed_q6k(to, m->embedding + blocks * Q6K_BYTES, n);
-            continue;
-        }
-        const uint16_t *from = (const uint16_t *)m->embedding + (size_t)ids[row] * n;
-        for (int32_t i = 0; i < n; i++) {
-            const uint32_t bits = (uint32_t)from[i] << 16;
-            memcpy(to + i, &bits, 4);
+        if (!m->embedding) embed_from_linear(m, to, ids[row]);
+        else if (kind == Q4K_WEIGHTS) embed_q4k(to, m->embedding + blocks * Q4K_BYTES, n);
+        else if (kind == Q6K_WEIGHTS) embed_q6k(to, m->embedding + blocks * Q6K_BYTES, n);
+        else {
+            const uint16_t *from = (const uint16_t *)m->embedding + (size_t)ids[row] * n;
+            for (int32_t i = 0; i < n; i++) {
+                const uint32_t bits = (uint32_t)from[i] << 16;
+                memcpy(to + i, &bits, 4);
+            }
         }
     }
 }
 
-/* Append ids[0..t) at position `start` to the cache given by `keys` and `values` (kv_stride positions per head).
- * `logits` [wanted][vocab]: of the last `wanted` ids; wanted may be 0. `cancel` (may be NULL) is read three times a layer.
- * Returns 0: done; 1: cancelled, and the cache holds nothing new. */
-int32_t speclsp_forward(Model *m, const int32_t *ids, int32_t t, int32_t start, uint16_t *keys, uint16_t *values,
-                        int32_t kv_stride, float *logits, int32_t wanted, const volatile int32_t *cancel) {
-    const Shape *s = &m->shape;
+/* Let a draft head read the embedding of its target, which outlives it. */
+void speclsp_share_embedding(Model *m, const Model *target) { m->embedder = target; }
+
+/* Begin a pass of t rows at position `start` of the cache given by `keys` and `values` (kv_stride positions per head). */
+static void begin(Model *m, int32_t t, int32_t start, uint16_t *keys, uint16_t *values, int32_t kv_stride) {
     m->t = t, m->start = start, m->keys = keys, m->values = values, m->kv_stride = kv_stride;
     thread_name = 0;
     if (m->path == USE_AMX) tiles_on();
     lap(m, -1);
-    embed(m, ids);
+}
+
+/* y = l * norm(x), for the rows x of the pass. */
+static void normed_product(Model *m, const Linear *l, const float *norm, float *y, int32_t width, int32_t mode, int32_t part) {
+    m->linear = l, m->norm_now = norm;
+    rows(m, some_normed);
+    lap(m, ROWS_MS);
+    multiply(m, l, y, width, mode);
+    lap(m, part);
+}
+
+/* y = l * source, for rows of n numbers. */
+static void product(Model *m, const Linear *l, const float *source, int32_t n, float *y, int32_t width, int32_t mode, int32_t part) {
+    m->linear = l, m->source = source, m->source_width = n;
+    rows(m, some_quantized);
+    lap(m, ROWS_MS);
+    multiply(m, l, y, width, mode);
+    lap(m, part);
+}
+
+/* Layer i of the rows x. Returns 1 if `cancel` (may be NULL), which is read three times, was set. */
+static int32_t one_layer(Model *m, int32_t i, const volatile int32_t *cancel) {
+    const Shape *s = &m->shape;
+    const Layer *layer = m->now = &m->layer[i];
+    m->now_index = i;
+    if (cancel && *cancel) return 1;
+    normed_product(m, &layer->linear[QKV], layer->norm_attention, m->qkv, layer->linear[QKV].out, PLAIN, QKV);
+    rows(m, some_rotated);
+    lap(m, ROWS_MS);
+    run(m, m->attend, s->kv_heads * ((m->t * (s->heads / s->kv_heads) + QUERIES - 1) / QUERIES));
+    lap(m, ATTENTION_MS);
+    product(m, &layer->linear[OUT], m->attended, s->heads * s->head_dim, m->x, s->hidden, ADD, OUT);
+    if (cancel && *cancel) return 1;
+    normed_product(m, &layer->linear[UP], layer->norm_mlp, m->act, s->inner, GATED, UP);
+    if (cancel && *cancel) return 1;
+    product(m, &layer->linear[DOWN], m->act, s->inner, m->x, s->hidden, ADD, DOWN);
+    return 0;
+}
+
+/* The logits of the last `wanted` rows. */
+static void last_logits(Model *m, float *logits, int32_t wanted) {
+    float *x = m->x;
+    m->x += (size_t)(m->t - wanted) * m->shape.hidden, m->t = wanted;
+    normed_product(m, &m->head, m->norm, logits, m->shape.vocab, PLAIN, HEAD_MS);
+    m->x = x;
+}
+
+/* Copy the rows of every following pass after `low`, `middle` and `high` layers to [rows][STATES][hidden]; NULL: do not. */
+void speclsp_keep_states(Model *m, float *to, int32_t low, int32_t middle, int32_t high) {
+    m->states = to, m->state_after[0] = low, m->state_after[1] = middle, m->state_after[2] = high;
+}
+
+static void keep_states(Model *m, int32_t done) {
+    const size_t n = (size_t)m->shape.hidden;
+    for (size_t k = 0; m->states && k < STATES; k++)
+        for (size_t row = 0; m->state_after[k] == done && row < (size_t)m->t; row++)
+            memcpy(m->states + (row * STATES + k) * n, m->x + row * n, n * 4);
+}
+
+/* Append ids[0..t) at position `start` to the cache. `logits` [wanted][vocab]: of the last `wanted` ids; wanted may be 0.
+ * Returns 0: done; 1: cancelled, and the cache holds nothing new. */
+int32_t speclsp_forward(Model *m, const int32_t *ids, int32_t t, int32_t start, uint16_t *keys, uint16_t *values,
+                        int32_t kv_stride, float *logits, int32_t wanted, const volatile int32_t *cancel) {
+    begin(m, t, start, keys, values, kv_stride);
+    speclsp_embed(m->embedder, ids, t, m->x);
     lap(m, ROWS_MS);
     int32_t stopped = 0;
-    for (int32_t i = 0; i < s->layers; i++) {
-        if (cancel && *cancel) { stopped = 1; break; }
-        const Layer *layer = m->now = &m->layer[i];
-        m->now_index = i;
-        m->linear = &layer->linear[QKV], m->norm_now = layer->norm_attention;
-        rows(m, some_normed);
-        lap(m, ROWS_MS);
-        multiply(m, &layer->linear[QKV], m->qkv, layer->linear[QKV].out, PLAIN);
-        lap(m, QKV);
-        rows(m, some_rotated);
-        lap(m, ROWS_MS);
-        run(m, m->attend, s->kv_heads * ((t * (s->heads / s->kv_heads) + QUERIES - 1) / QUERIES));
-        lap(m, ATTENTION_MS);
-        m->linear = &layer->linear[OUT], m->source = m->attended;
-        rows(m, some_quantized);
-        lap(m, ROWS_MS);
-        multiply(m, &layer->linear[OUT], m->x, s->hidden, ADD);
-        lap(m, OUT);
-        if (cancel && *cancel) { stopped = 1; break; }
-        m->linear = &layer->linear[UP], m->norm_now = layer->norm_mlp;
-        rows(m, some_normed);
-        lap(m, ROWS_MS);
-        multiply(m, &layer->linear[UP], m->act, s->inner, GATED);
-        lap(m, UP);
-        if (cancel && *cancel) { stopped = 1; break; }
-        m->linear = &layer->linear[DOWN], m->source = m->act;
-        rows(m, some_quantized);
-        lap(m, ROWS_MS);
-        multiply(m, &layer->linear[DOWN], m->x, s->hidden, ADD);
-        lap(m, DOWN);
+    for (int32_t i = 0; i < m->shape.layers && !stopped; i++) {
+        stopped = one_layer(m, i, cancel);
+        keep_states(m, i + 1);
     }
-    if (!stopped && wanted) {
-        float *x = m->x;
-        m->x += (size_t)(t - wanted) * s->hidden, m->t = wanted;
-        m->linear = &m->head, m->norm_now = m->norm;
-        rows(m, some_normed);
-        lap(m, ROWS_MS);
-        multiply(m, &m->head, logits, s->vocab, PLAIN);
-        lap(m, HEAD_MS);
-        m->x = x;
-    }
+    if (!stopped && wanted) last_logits(m, logits, wanted);
     if (m->path == USE_AMX) tiles_off();
     return stopped;
+}
+
+/* A step of a draft head (draft_head.py). Layer 0 of its two is its own. Layer 1 has the products of its input: QKV of STATES
+ * hidden states, OUT of [normed embedding, normed state]; their norms are those of attention and MLP.
+ * Append ids[0..t) at position `start`, each with the state before it: `states` [t][STATES * hidden] of the target, or, `own`,
+ * [t][hidden] of this head. Returns the last id's: `result` [2][hidden], its state and the same normed; `logits` of the head's
+ * vocabulary; both NULL: only the cache is wanted. */
+void speclsp_draft(Model *m, const int32_t *ids, const float *states, int32_t own, int32_t t, int32_t start, uint16_t *keys,
+                   uint16_t *values, int32_t kv_stride, float *result, float *logits) {
+    const int32_t n = m->shape.hidden;
+    const Layer *input = &m->layer[1];
+    begin(m, t, start, keys, values, kv_stride);
+    speclsp_embed(m->embedder, ids, t, m->x);
+    if (!own) product(m, &input->linear[QKV], states, STATES * n, m->h, n, PLAIN, QKV), states = m->h;
+    for (int32_t row = 0; row < t; row++) {
+        float *pair = m->act + (size_t)row * 2 * n;
+        normalize(pair, m->x + (size_t)row * n, input->norm_attention, n, m->shape.eps);
+        normalize(pair + n, states + (size_t)row * n, input->norm_mlp, n, m->shape.eps);
+    }
+    product(m, &input->linear[OUT], m->act, 2 * n, m->x, n, PLAIN, OUT);
+    one_layer(m, 0, NULL);
+    if (logits) {
+        memcpy(result, m->x + (size_t)(t - 1) * n, (size_t)n * 4);
+        last_logits(m, logits, 1);
+        memcpy(result + n, m->h, (size_t)n * 4);
+    }
+    if (m->path == USE_AMX) tiles_off();
 }
 
 /* Milliseconds spent in each linear, the head, attention and row work since the last call, into ms[PARTS]. */

@@ -81,8 +81,7 @@ VEC static void one_normed(Model *m, int32_t row) {
 }
 
 VEC static void one_quantized(Model *m, int32_t row) {
-    const int32_t n = m->linear == &m->now->linear[OUT] ? m->shape.heads * m->shape.head_dim : m->shape.inner;
-    quantize_row(m, row, m->source + (size_t)row * n, n);
+    quantize_row(m, row, m->source + (size_t)row * m->source_width, m->source_width);
 }
 
 /* float32 -> bfloat16, round to nearest even; x is never NaN. */

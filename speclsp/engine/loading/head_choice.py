@@ -1,0 +1,210 @@
+"""Draft heads of models that are loaded: their files, found by what they belong to, checked, decoded and attached.
+
+    heads/*.safetensors in <state>, <models_dir> and models/ ─► the one for these weights, adapter and vocabulary
+
+A head reads the hidden states of a model, so it belongs to weights, to the adapter that is merged into them, and to
+the tokens of a vocabulary. Its metadata name all three by their sums. A head for other weights is left alone. One that
+cannot be used costs speed, never the completion. A tensor T is stored as
+
+T        int8 [rows, columns]       value = T * T.scale, float32 [rows]
+T        uint8 [rows, columns / 2]  value = (nibble - 8) * T.scale, float16 [rows, columns / 32]; low nibbles first
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from speclsp import config
+from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.decoding.vocabulary import Vocabulary
+from speclsp.engine.loading.adapter_merge import Lora
+from speclsp.engine.model.decoder import ModelShape
+from speclsp.engine.model.int8.draft_head import NORMS, DraftHead, HeadWeights
+from speclsp.engine.model.int8.hidden_states import STATES
+from speclsp.engine.model.int8.native import NativeDecoder
+from speclsp.engine.model.kv_cache import CachedModel
+from speclsp.engine.scheduling.device_memory import DeviceMemory
+from speclsp.errors import SpeclspError, WeightsError
+from speclsp.weights import adapters, cards
+from speclsp.weights.untrusted import tensor_file
+from speclsp.weights.untrusted.tensor_file import SHA256, TensorFile
+from speclsp.weights.untrusted.untrusted_files import Unreadable
+
+FORMAT = "speclsp-head-1"
+MOST_BYTES = 16 << 20
+WITHOUT = "The model runs without it: replace the file, or remove it."
+GROUP = 32  # weights of 4 bits that share a scale; outputs that forward.c multiplies together
+DTYPES = {"I8": "i1", "U8": "u1", "F16": "<f2", "F32": "<f4", "I32": "<i4"}
+NEEDED_MIB = 64  # its weights, and buffers
+
+
+class HeadError(WeightsError):
+    """A head that cannot be used; the model runs without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadUse:
+    """The model that a head is for."""
+
+    weights_sha256: str
+    adapter_sha256: str  # of the merged adapter's file; "": none
+    vocabulary_sha256: str
+
+    def metadata(self, name: str, layers: Sequence[int]) -> dict[str, str]:
+        """The metadata of a head's file."""
+        return {
+            "format": FORMAT, "name": name, "weights_sha256": self.weights_sha256,
+            "adapter_sha256": self.adapter_sha256, "vocabulary_sha256": self.vocabulary_sha256,
+            "layers": ",".join(map(str, layers)),
+        }  # fmt: skip
+
+
+def vocabulary_sum(spellings: Sequence[bytes]) -> str:
+    """The sum that names a vocabulary: the bytes of each token, in the order of the ids."""
+    lengths = ",".join(map(str, map(len, spellings)))
+    return hashlib.sha256(lengths.encode() + b"\n" + b"".join(spellings)).hexdigest()
+
+
+def error_of(file: TensorFile, problem: str) -> HeadError:
+    """`problem` continues a sentence that begins with the file."""
+    return HeadError(f"{file.path} {problem}. {WITHOUT}")
+
+
+def label(file: TensorFile) -> str:
+    """The name and the beginning of the sum."""
+    return f"{file.metadata.get('name') or file.path.stem} {file.sha256[:8]}"
+
+
+def read(path: Path) -> TensorFile:
+    """A file with checked metadata. Raises HeadError."""
+    try:
+        file = tensor_file.read(path, MOST_BYTES)
+        file.checked("format", re.escape(FORMAT), repr(FORMAT))
+        for key in ("weights_sha256", "vocabulary_sha256"):
+            file.checked(key, SHA256, "64 hexadecimal digits")
+        file.checked("adapter_sha256", f"({SHA256})?", "64 hexadecimal digits, or nothing")
+        file.checked("layers", r"\d{1,4},\d{1,4},\d{1,4}", "three numbers of layers")
+    except Unreadable as problem:
+        raise HeadError(f"{path} {problem}. {WITHOUT}") from None
+    return file
+
+
+def find(use: HeadUse, models_dir: str = "") -> tuple[TensorFile | None, str]:
+    """The head for a model, the user's own first; and why one cannot be used, or ""."""
+    problem = ""
+    for path in paths(models_dir):
+        try:
+            file = read(path)
+        except HeadError as unreadable:
+            problem = problem or str(unreadable)
+            continue
+        if file.metadata["weights_sha256"] != use.weights_sha256:
+            continue
+        if file.metadata["adapter_sha256"] != use.adapter_sha256:
+            problem = problem or str(error_of(file, "was trained for these weights with another adapter"))
+        elif file.metadata["vocabulary_sha256"] != use.vocabulary_sha256:
+            problem = problem or str(error_of(file, "was trained for another vocabulary than the tokenizer's"))
+        else:
+            return file, ""
+    return None, problem
+
+
+def paths(models_dir: str) -> list[Path]:
+    """The files of heads on this machine."""
+    roots = [*([Path(models_dir).expanduser()] if models_dir else []), cards.models_root()]
+    with suppress(SpeclspError):  # a user without a home directory trains none
+        roots.insert(0, config.state_dir())
+    return [path for root in roots for path in sorted((root / "heads").glob("*.safetensors"))]
+
+
+# ── use ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def use_of(directory: Path, lora: Lora | None, vocabulary: Vocabulary) -> HeadUse:
+    """The model in a directory, as a head's metadata name it. Raises AdapterError."""
+    adapter = lora.file.sha256 if lora is not None else ""
+    return HeadUse(adapters.sum_of_weights(directory), adapter, vocabulary_sum(vocabulary.bytes))
+
+
+def equip(engine: CompletionEngine, directory: Path, lora: Lora | None, models_dir: str) -> None:
+    """Give the engine the head of its target, or `head_problem`: why one cannot be used. Between completions."""
+    try:
+        use = use_of(directory, lora, engine.prompter.vocabulary)
+        file, engine.head_problem = find(use, models_dir)
+        if file is not None:
+            head = attach(engine.target_decoder, file)
+            engine.head, engine.costs.head_ms = head, head.measure()
+            engine.target_format += f", head {label(file)}"
+    except (HeadError, adapters.AdapterError) as error:
+        engine.head_problem = str(error)
+
+
+def attach(target: CachedModel, file: TensorFile) -> DraftHead:
+    """The head of a file, attached to its target. Raises HeadError."""
+    if not isinstance(target, NativeDecoder):
+        raise error_of(file, "is not used: only models in int8 or int4 on a CPU give hidden states")
+    if (free_mib := DeviceMemory("cpu").free_mib()) < NEEDED_MIB:
+        raise error_of(file, f"needs {NEEDED_MIB} MiB of memory, and {free_mib} MiB are free")
+    try:
+        return DraftHead(target, weights_of(file, target.shape, target.layers))
+    except MemoryError:
+        raise error_of(file, "does not fit into memory") from None
+
+
+def weights_of(file: TensorFile, shape: ModelShape, layers: int) -> HeadWeights:
+    """The tensors of a file, in floats, checked against the model's shape. Raises HeadError."""
+    width, queries, keys = shape.hidden, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    inner = file.tensors["up"].shape[0] // 2 if "up" in file.tensors and file.tensors["up"].shape else 0
+    if inner % GROUP or 4 * inner < 3 * width:
+        raise error_of(file, f"has an MLP of width {inner}: expected a multiple of {GROUP} above {3 * width // 4}")
+    sizes = {
+        "fuse": (width, STATES * width), "input": (width, 2 * width), "qkv": (queries + 2 * keys, width),
+        "out": (width, queries), "up": (2 * inner, width), "down": (width, inner),
+    }  # fmt: skip
+    tensors = {name: matrix(file, name, *size) for name, size in sizes.items()}
+    tensors |= {name: torch.from_numpy(stored(file, name, "F32", (width,))) for name in NORMS}
+    tensors["qkv_bias"] = torch.from_numpy(stored(file, "qkv_bias", "F32", (queries + 2 * keys,)))
+    for name, tensor in tensors.items():
+        if not bool(tensor.isfinite().all()):
+            raise error_of(file, f"holds numbers for {name!r} that are not finite")
+    first, second, third = map(int, file.metadata["layers"].split(","))
+    if not 0 < first < second < third <= layers:
+        raise error_of(file, f"reads the layers {first}, {second} and {third} of a model of {layers}")
+    count = math.prod(file.tensors["vocabulary"].shape) if "vocabulary" in file.tensors else 0
+    ids = stored(file, "vocabulary", "I32", (count,)).astype(np.int64)
+    if not count or count % GROUP or len(np.unique(ids)) != count or ids.min() < 0 or ids.max() >= shape.vocab:
+        raise error_of(file, f"has a vocabulary of {count} ids that does not fit the tokenizer's {shape.vocab} tokens")
+    return HeadWeights(tensors, (first, second, third), torch.from_numpy(ids))
+
+
+def matrix(file: TensorFile, name: str, rows: int, columns: int) -> Tensor:
+    """A linear's weights, [rows, columns]. Raises HeadError."""
+    if name in file.tensors and file.tensors[name].dtype == "U8":
+        packed = torch.from_numpy(stored(file, name, "U8", (rows, columns // 2)))
+        scale = torch.from_numpy(stored(file, f"{name}.scale", "F16", (rows, columns // GROUP))).float()
+        numbers = torch.stack([packed & 15, packed >> 4], dim=-1).view(rows, -1, GROUP).float() - 8
+        return (numbers * scale[..., None]).view(rows, columns)
+    values = torch.from_numpy(stored(file, name, "I8", (rows, columns))).float()
+    return values * torch.from_numpy(stored(file, f"{name}.scale", "F32", (rows,)))[:, None]
+
+
+def stored(file: TensorFile, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """A tensor of that number format and shape, copied. Raises HeadError."""
+    tensor = file.tensors.get(name)
+    if tensor is None or (tensor.dtype, tensor.shape) != (dtype, shape):
+        own = f"{tensor.dtype} {list(tensor.shape)}" if tensor else "nothing"
+        raise error_of(file, f"holds {own} as {name!r}, and the model expects {dtype} {list(shape)}")
+    values: NDArray[Any] = np.frombuffer(file.bytes_of(name), DTYPES[dtype]).reshape(shape).copy()
+    return values
