@@ -1,7 +1,7 @@
 """Reference tokens of a comparison: the greedy bf16 continuation of each prompt, by transformers in this environment.
 
 A narrower number format is faster and may choose other tokens. So the tables state beside each time how many of these
-tokens an engine repeats. The reference is not timed. Its tokens are kept in build/benchmarks for the next run.
+tokens an engine repeats. The reference is not timed. Its tokens are kept beside the peers for the next run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def bf16_way(model: str, directory: str, prompts: Sequence[tuple[list[int], int]
 
     `model`: the name of the weights in `directory`. Raises PeerError.
     """
-    file = results_file.RAW / f"peers-bf16-{model}.json"
+    file = peers_dir() / "bf16" / f"{model}.json"
     known: dict[str, list[int]] = json.loads(file.read_text()) if file.is_file() else {}
     runs = [(hole, kind, ids) for hole, (cold, typed) in enumerate(prompts) for kind, ids in both(cold, typed)]
     missing = [ids for _, _, ids in runs if key(ids, count) not in known]
@@ -32,7 +32,7 @@ def bf16_way(model: str, directory: str, prompts: Sequence[tuple[list[int], int]
         with PeerProcess("bf16 reference", driver, job, Path(sys.executable), log) as process:
             for ids in missing:
                 known[key(ids, count)] = process.ask(ids, count, "plain", cold=False)["tokens"]
-        results_file.write_raw(file.stem, known)
+        results_file.save(known, file)
     way = Way("bf16", "reference", {})
     for hole, kind, ids in runs:
         way.runs[kind].append({"hole": hole, "tokens": known[key(ids, count)]})

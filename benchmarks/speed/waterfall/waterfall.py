@@ -35,24 +35,24 @@ from speclsp.errors import InputError
 
 USUAL_MINUTES = 3.0
 STAGES = (  # a stage, and the stamp that ends it; each begins at the end of the one before
-    ("pipe and JSON of the edit", "change received"),
+    ("read the edit", "change received"),
     ("document sync", "change handled"),
-    ("request, dispatch, turn", "turn"),
-    ("incremental parse and plan", "parsed"),
+    ("dispatch", "turn"),
+    ("parse, plan", "parsed"),
     ("context", "context built"),
     ("request build", "posted"),
-    ("HTTP to the engine", "body read"),
+    ("HTTP to engine", "body read"),
     ("request parse", "submitted"),
     ("queue", "begun"),
-    ("tokens and healing", "tokens made"),
-    ("first pass: changed tokens and verify", "first round"),
+    ("tokens, healing", "tokens made"),
+    ("first pass", "first round"),
     ("further rounds", "last round"),
-    ("event to the language server", "stream ended"),
-    ("postprocess and filters", "answered"),
+    ("event back", "stream ended"),
+    ("postprocess, filters", "answered"),
     ("reply", "replied"),
-    ("pipe to the editor", "heard"),
+    ("write to the editor", "heard"),
 )
-COMPUTING = ("first pass: changed tokens and verify", "further rounds")
+COMPUTING = ("first pass", "further rounds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def figures_of(ways: Sequence[Mapping[str, Stamp]], traces: Sequence[Mapping[str
 
 def bench(settings: Config, minutes: float, hurried: bool) -> None:
     """Replay, print the table, write the JSON."""
-    plan = chosen(recordings(), minutes)
+    plan, load_average = chosen(recordings(), minutes), os.getloadavg()
     with terminal.progress() as bar, tempfile.TemporaryDirectory(prefix="speclsp-") as folder:
         pair = fetched(settings, bar)
         os.environ[timed_process.FOLDER] = folder
@@ -163,6 +163,7 @@ def bench(settings: Config, minutes: float, hurried: bool) -> None:
         "settings": changes(settings),
         "minutes": minutes,
         "hurried": hurried,
+        "load_average_before": load_average,
         "of_the_model": len(modelled),
     }
     figures |= figures_of(ways, ours)
@@ -173,6 +174,7 @@ def bench(settings: Config, minutes: float, hurried: bool) -> None:
 def show(figures: Mapping[str, Any]) -> None:
     """The table."""
     count, of_the_model = figures["requests"], figures["of_the_model"]
+    print(f"load average before: {figures['load_average_before'][0]:.1f}")
     print(f"{figures['pair']}: {count} requests through all stages, of {of_the_model} suggestions of the model")
     print(f"{'':42}{'p50 ms':>9}{'p95 ms':>9}{'mean ms':>9}{'processor p50':>15}")
     for name, row in figures["stages"].items():
