@@ -45,7 +45,7 @@ FORMATS = {  # (engine, mode) -> number format and kind of speculation
     ("transformers", "draft"): "bf16, draft model",
 }
 TIMES = (("cold", "total_ms"), ("cold", "first_ms"), ("warm", "total_ms"), ("warm", "first_ms"))
-SHORT_STAGE_MS = 1.5  # of the waterfall
+SHORT_STAGE_MS = 2.0  # of the waterfall
 EDITORS = {
     "nvim-0.12": "Neovim 0.12, our plugin",
     "nvim-0.11": "Neovim 0.11, our plugin",
