@@ -110,8 +110,9 @@ def type_all(
     bar: terminal.ProgressLine,
     workspace: Path | None,
     next_edits: bool = False,
+    patient: bool = False,
 ) -> list[Typed]:
-    """Replay one after the other, the other files of the same language open beside it."""
+    """Replay one after the other, the other files of the same language open beside it. `patient`: see `replay`."""
     results, whole_ms, done_ms = [], sum(limit_ms for _, limit_ms in plan), 0.0
     warm_up(server, plan[0][0], f"{ROOT if workspace is None else workspace.as_uri()}/warm-up")
     if workspace is not None:
@@ -124,9 +125,8 @@ def type_all(
         before = server.metrics()
         bar.step(done_ms / whole_ms, f"{recording.language}: {recording.path}")
         edit_requests: EditRequests = []
-        presses = replay(
-            server, recording, uri_of(recording, workspace), limit_ms, edit_requests if next_edits else None
-        )
+        requests = edit_requests if next_edits else None
+        presses = replay(server, recording, uri_of(recording, workspace), limit_ms, requests, patient)
         after = server.metrics()
         grown = {name: value - before.get(name, 0.0) for name, value in after.items() if "quantile=" not in name}
         results.append(Typed(recording.language, presses, grown, edit_requests))

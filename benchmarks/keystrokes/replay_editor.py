@@ -196,11 +196,17 @@ class Editor:
 
 
 def replay(
-    server: Server, recording: Recording, uri: str, limit_ms: float, edit_requests: EditRequests | None = None
+    server: Server,
+    recording: Recording,
+    uri: str,
+    limit_ms: float,
+    edit_requests: EditRequests | None = None,
+    patient: bool = False,
 ) -> list[Press]:
     """Type a recording, or its first `limit_ms`, in real time. The last key is left out, because nothing follows it.
 
-    `edit_requests`: next edits are requested too, and the requests appended to it.
+    `edit_requests`: next edits are requested too, and the requests appended to it. `patient`: no key is pressed before
+    the answer to the one before, so no request is cancelled.
     """
     editor = Editor(server, uri, recording.language, recording.start, edit_requests)
     keys, at, due_s, spent_ms = recording.keys, 0, perf_counter(), 0
@@ -216,6 +222,8 @@ def replay(
             at += skipped
         else:
             key, due_s, at = keys[at], next_s, at + 1
+            if patient and editor.newest is not None:
+                editor.answered(editor.newest, perf_counter() + ANSWER_S)
             let_pass(editor, due_s)
         if editor.newest is not None:
             editor.note(editor.newest)

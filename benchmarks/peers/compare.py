@@ -28,6 +28,7 @@ from typing import Any
 from benchmarks import pairs, results_file
 from benchmarks.peers.driver_process import DRIVERS, PeerError, PeerProcess, peer_dir, peers_dir, python_of
 from benchmarks.peers.figures import Way, against, facts, show
+from benchmarks.peers.reference import bf16_way
 from benchmarks.speed.holes import holes_and_rests
 from speclsp import config, process_resources
 from speclsp.config import Config
@@ -57,7 +58,7 @@ class Peer:
 
 PEERS = {
     "speclsp": Peer("speclsp_driver.py", "", 2.2, 900, shares_weights=True),
-    "openvino": Peer("openvino_driver.py", "{root}/models/{name}.int8", 1.3, 500),
+    "openvino": Peer("openvino_driver.py", "{root}/models/{name}", 1.3, 500),
     "vllm": Peer("vllm_driver.py", "", 2.1, 3400, own_process=True),
     "llama.cpp": Peer("llama_driver.py", "{root}/models/{name}", 1.2, 150),
     "ik_llama.cpp": Peer("ik_llama_driver.py", "{root}/models/{name}", 1.2, 150),
@@ -83,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--peers", metavar="NAMES", default=",".join(OTHERS), help=f"comma-separated, of {', '.join(OTHERS)}"
     )
+    parser.add_argument("--modes", metavar="NAMES", help="comma-separated modes of the peers (default: all)")
     parser.add_argument("--holes", metavar="N", type=int, help=f"prompts (default: {HOLES}; sweep: {TUNING_HOLES})")
     parser.add_argument("--tokens", metavar="N", type=int, default=32, help="new tokens of each run (default: 32)")
     parser.add_argument("--threads", metavar="N", type=int, help="for every engine (default: all cores)")
@@ -112,8 +114,9 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
     ours = [Way("speclsp", mode, best) for mode, best in chosen("speclsp", bench.card, {}).items()]
     theirs: list[Way] = []
     missing: dict[str, str] = {}
+    wanted = options.modes.split(",") if options.modes else None
     for name in names:
-        modes = chosen(name, bench.card, tuning)
+        modes = {mode: best for mode, best in chosen(name, bench.card, tuning).items() if not wanted or mode in wanted}
         if options.quick and len(modes) > 2:
             fastest = min((mode for mode in modes if mode != "plain"), key=lambda mode: tuned_ms(tuning, name, mode))
             modes = {"plain": modes["plain"], fastest: modes[fastest]}
@@ -124,6 +127,8 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
     started_load = os.getloadavg()
     if started_load[0] > QUIET_LOAD:
         say(f"other programs are running (load {started_load[0]:.1f}): they take part in every figure")
+    prompts, directory = [(hole.ids, hole.typed) for hole in holes], bench.model("speclsp", bench.card.target)
+    bf16 = bf16_way(bench.card.target.name, directory, prompts, options.tokens, bench.threads)
     groups = bench.run(ours, theirs, holes)
     if broken := next((way for way in ours if way.failed), None):
         raise PeerError(broken.failed)
@@ -139,7 +144,7 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
         "groups": groups,
         "not_measured": {name: why.replace(str(Path.home()), "~") for name, why in missing.items()},
         "against_the_best_peer": against(ours[-1], [way for way in theirs if not way.failed]),
-        "ways": {way.name: facts(way, ours[0], bench.stops) for way in (*ours, *theirs) if not way.failed},
+        "ways": {way.name: facts(way, ours[0], bf16, bench.stops) for way in (*ours, *theirs) if not way.failed},
     }
     chosen_format = "" if settings.engine.quantization == "auto" else settings.engine.quantization
     name = "-".join(part for part in (bench.card.name, chosen_format, options.name, results_file.cpu_kind()) if part)

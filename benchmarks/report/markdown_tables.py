@@ -21,24 +21,31 @@ FORMATS = {  # (engine, mode) -> number format and kind of speculation
     ("openvino", "plain"): "int8",
     ("openvino", "lookup"): "int8, prompt lookup",
     ("openvino", "draft"): "int8, draft model",
+    ("openvino", "plain int4"): "int4",
+    ("openvino", "lookup int4"): "int4, prompt lookup",
     ("vllm", "plain"): "bf16",
     ("vllm", "ngram"): "bf16, n-gram",
     ("vllm", "draft"): "bf16, draft model",
     ("llama.cpp", "plain"): "Q4_K_M",
     ("llama.cpp", "ngram"): "Q4_K_M, n-gram",
+    ("llama.cpp", "ngram-mod"): "Q4_K_M, ngram-mod",
     ("llama.cpp", "draft"): "Q4_K_M, draft model",
     ("llama.cpp", "plain q4_0"): "Q4_0",
     ("llama.cpp", "ngram q4_0"): "Q4_0, n-gram",
+    ("llama.cpp", "ngram-mod q4_0"): "Q4_0, ngram-mod",
+    ("llama.cpp", "plain iq4"): "IQ4_XS",
     ("llama.cpp", "plain q8"): "Q8_0",
     ("llama.cpp", "ngram q8"): "Q8_0, n-gram",
     ("ik_llama.cpp", "plain"): "Q4_K_M",
     ("ik_llama.cpp", "plain q4_0"): "Q4_0",
+    ("ik_llama.cpp", "plain iq4"): "IQ4_XS",
     ("ik_llama.cpp", "plain q8"): "Q8_0",
     ("transformers", "plain"): "bf16",
     ("transformers", "lookup"): "bf16, prompt lookup",
     ("transformers", "draft"): "bf16, draft model",
 }
 TIMES = (("cold", "total_ms"), ("cold", "first_ms"), ("warm", "total_ms"), ("warm", "first_ms"))
+SHORT_STAGE_MS = 2.0  # of the waterfall
 EDITORS = {
     "nvim-0.12": "Neovim 0.12, our plugin",
     "nvim-0.11": "Neovim 0.11, our plugin",
@@ -73,6 +80,7 @@ def tables(results: Results) -> dict[str, str]:
             if f"peers-{pair}-{kind}" in results
         },
         "typing": typing(results[f"keystrokes-{SMALL}"]),
+        **({"waterfall": waterfall(results[name])} if (name := f"waterfall-{SMALL}") in results else {}),
         "editors": editors(results[f"editors-{SMALL}"]),
         "speculation": speculation(results),
         "quality": quality(results),
@@ -88,8 +96,13 @@ def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
 
 
 def engines(data: Mapping[str, Any]) -> str:
-    """Median times of every engine and mode, then the ratio to the fastest other engine."""
-    head = ("engine", "mode", "cold: total, ms", "first token, ms", "next key: total, ms", "first token, ms")
+    """Median times of every engine and mode, then the ratio to the fastest other engine.
+
+    Beside them, where it was measured, the share of bf16's tokens that the engine repeats.
+    """
+    head = ["engine", "mode", "cold: total, ms", "first token, ms", "next key: total, ms", "first token, ms"]
+    kinds = ("cold", "warm") if all("agreement_bf16" in way for way in data["ways"].values()) else ()
+    head += [f"bf16's tokens, {'cold' if kind == 'cold' else 'next key'}" for kind in kinds]
     formats = dict(FORMATS)
     if data.get("quantization") == "int4":
         formats |= {("speclsp", "plain"): "int4, no speculation", ("speclsp", "speculative"): "int4, speculative"}
@@ -98,9 +111,11 @@ def engines(data: Mapping[str, Any]) -> str:
         for way in data["ways"].values():
             times = [f"{way[state][metric]['p50']:.0f}" for state, metric in TIMES]
             name = NAMES[way["peer"]]
-            yield (f"**{name}**" if way["mode"] == "speculative" else name, formats[way["peer"], way["mode"]], *times)
+            shares = [percent(way["agreement_bf16"][kind]["share"], 0) for kind in kinds]
+            name = f"**{name}**" if way["mode"] == "speculative" else name
+            yield (name, formats[way["peer"], way["mode"]], *times, *shares)
         ratios = (data["against_the_best_peer"][f"{state}_{metric}"]["ratio"] for state, metric in TIMES)
-        yield ("speclsp ÷ fastest other", "", *(f"**{ratio:.2f}**" for ratio in ratios))
+        yield ("speclsp ÷ fastest other", "", *(f"**{ratio:.2f}**" for ratio in ratios), *("" for _ in kinds))
 
     return table(head, rows())
 
@@ -130,6 +145,17 @@ def typing(data: Mapping[str, Any]) -> str:
         yield "wasted work: decoding steps a key for outdated requests", f"{stale:.2f}", str(data["keys"])
 
     return table(("measure", "result", "n"), rows())
+
+
+def waterfall(data: Mapping[str, Any]) -> str:
+    """Stages of one computed suggestion, from the key to the reply; the short ones are left out."""
+
+    def rows() -> Iterator[Sequence[str]]:
+        for name, row in data["stages"].items():
+            if row["p50_ms"] >= SHORT_STAGE_MS:
+                yield name, f"{row['p50_ms']:.1f}", f"{row['p95_ms']:.1f}"
+
+    return table(("stage", "median, ms", "p95"), rows())
 
 
 def editors(data: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """ik_llama.cpp through its Python package, which has no server: plain greedy decoding, one model for each mode.
 
 The package's own generate clears the cache and sorts in Python, so this loop calls the library itself. Its prefix cache
-is the last answer's: the part after the shared prefix is removed. Settings of a mode: `file` (which GGUF: q4_k_m, q4_0
-or q8_0), `repack` (rows interleaved while loading, the engine's fast form for CPUs).
+is the last answer's: the part after the shared prefix is removed. Settings of a mode: `file` (which GGUF: q4_k_m, q4_0,
+iq4_xs or q8_0), `repack` (rows interleaved while loading, the engine's fast form for CPUs).
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """llama.cpp's server, one for each mode, with requests over loopback, like an editor plugin's.
 
 Settings of a mode: `file` (which GGUF: q4_k_m, q4_0 or q8_0), `draft_file`, `flags` (of llama-server and its drafts).
+The job's `engine.cpu_path` replaces the CPU library by the one compiled for that path.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -38,7 +40,12 @@ def server(job: dict[str, Any], settings: dict[str, Any], port: int) -> subproce
         *settings.get("flags", []),
     ]
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr, preexec_fn=die_with_parent
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        stderr=sys.stderr,
+        env=os.environ | cpu_library(Path(job["peer"]), str(job["settings"].get("engine.cpu_path", "auto"))),
+        preexec_fn=die_with_parent,
     )
     until_s = time.monotonic() + START_S
     while time.monotonic() < until_s:
@@ -54,6 +61,16 @@ def server(job: dict[str, Any], settings: dict[str, Any], port: int) -> subproce
         time.sleep(0.2)
     process.kill()
     raise RuntimeError(f"llama-server did not answer within {START_S} s")
+
+
+def cpu_library(peer: Path, path: str) -> dict[str, str]:
+    """The environment in which llama-server computes with the instructions of `path`."""
+    if path == "auto":
+        return {}
+    library = next((peer / "paths" / path).rglob("libggml-cpu.so.0"), None)
+    if library is None:
+        raise RuntimeError(f"llama.cpp is not compiled for {path} here")
+    return {"LD_PRELOAD": str(library)}
 
 
 def free_port() -> int:

@@ -1,8 +1,8 @@
-"""OpenVINO GenAI on its int8 export: plain, prompt lookup, draft model. One pipeline for each mode.
+"""OpenVINO GenAI on its int8 and int4 exports: plain, prompt lookup, draft model. One pipeline for each mode.
 
-Settings of a mode: `backend` ("SDPA" takes the stateful pipeline instead of paged attention, which has no prefix
-cache between calls), `batched_tokens` (prompt tokens per pass), `properties` (of the CPU plugin), `generation`
-(GenerationConfig fields).
+Settings of a mode: `format` (which export: int8 or int4), `backend` ("SDPA" takes the stateful pipeline instead of
+paged attention, which has no prefix cache between calls), `batched_tokens` (prompt tokens per pass), `properties` (of
+the CPU plugin), `generation` (GenerationConfig fields).
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def pipeline(job: dict[str, Any], mode: str, settings: dict[str, Any]) -> genai.
         "PERFORMANCE_HINT": "LATENCY",
         **settings.get("properties", {}),
     }
+    number_format = settings.get("format", "int8")
     more: dict[str, Any] = {}
     if settings.get("backend", "PA") == "PA":
         scheduler = genai.SchedulerConfig()
@@ -51,8 +52,8 @@ def pipeline(job: dict[str, Any], mode: str, settings: dict[str, Any]) -> genai.
     if mode.startswith("lookup"):
         more["prompt_lookup"] = True
     if mode.startswith("draft"):
-        more["draft_model"] = genai.draft_model(job["draft"], "CPU", **properties)
-    return genai.LLMPipeline(job["model"], "CPU", **more, **properties)
+        more["draft_model"] = genai.draft_model(f"{job['draft']}.{number_format}", "CPU", **properties)
+    return genai.LLMPipeline(f"{job['model']}.{number_format}", "CPU", **more, **properties)
 
 
 def load(job: dict[str, Any]) -> Answer:

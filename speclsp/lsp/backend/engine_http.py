@@ -7,17 +7,19 @@ reply to `initialize`.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from speclsp.daemon import endpoint
 from speclsp.errors import LONGEST_MESSAGE, EngineError, shortened
+from speclsp.lsp.backend.unix_http import BROKEN, UnixHttp
 
 UNIX = getattr(socket, "AF_UNIX", None)
 SLACK_S = 2.0  # time after a request's deadline before its connection is closed
@@ -67,6 +69,7 @@ class EngineHttp:
     def __init__(self, url: str = "http://engine", socket: str | None = None, headers: Mapping[str, str] = {}) -> None:
         import httpx
 
+        self._unix = UnixHttp(socket) if socket else None
         limits = httpx.Limits(max_connections=None)
         no_authorities = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # no TLS here: loading the authorities takes 20 ms
         transport = httpx.AsyncHTTPTransport(uds=socket, limits=limits, verify=no_authorities) if socket else None
@@ -111,29 +114,52 @@ class EngineHttp:
 
         Close the iterator to cancel the request. Raises EngineError, also when the stream ends before the last event.
         """
+        content = json.dumps(body).encode()  # ASCII: a lone surrogate from an editor survives as an escape
+        post = self._post_over_unix if self._unix is not None else self._post_over_tcp
+        parser = EventParser()
+        async with aclosing(post(path, content, deadline_ms / 1000 + SLACK_S)) as chunks:
+            async for chunk in chunks:
+                for data in parser.feed(chunk):
+                    if data is None or data == b"[DONE]":
+                        continue
+                    event = parse_event(data)
+                    yield event
+                    if is_last(event):
+                        return
+        raise ConnectionLost("the answer is incomplete")
+
+    async def _post_over_unix(self, path: str, content: bytes, timeout_s: float) -> AsyncGenerator[bytes, None]:
+        """The body of the answer as it arrives. Raises EngineError."""
+        assert self._unix is not None
+        answer = None
+        try:
+            async with self._unix.post(path, content, timeout_s, SLACK_S) as answer:
+                await answer.read_head()
+                async with aclosing(answer.chunks()) as chunks:
+                    if answer.status != 200:
+                        raise EngineError(error_text(answer.status, b"".join([chunk async for chunk in chunks])))
+                    async for chunk in chunks:
+                        yield chunk
+        except (*BROKEN, asyncio.TimeoutError) as error:
+            if answer is not None and answer.timed_out:
+                raise ResponseTimeout(f"no answer within {timeout_s} s") from error
+            raise ConnectionLost(f"the connection was lost ({type(error).__name__})") from error
+
+    async def _post_over_tcp(self, path: str, content: bytes, timeout_s: float) -> AsyncGenerator[bytes, None]:
+        """The same over TCP."""
         import httpx
 
-        limit = httpx.Timeout(deadline_ms / 1000 + SLACK_S, connect=SLACK_S)
-        content = json.dumps(body).encode()  # ASCII: a lone surrogate from an editor survives as an escape
-        kind = {"content-type": "application/json"}
-        parser = EventParser()
+        limit, kind = httpx.Timeout(timeout_s, connect=SLACK_S), {"content-type": "application/json"}
         try:
             async with self._http.stream("POST", path, content=content, headers=kind, timeout=limit) as response:
                 if response.status_code != 200:
                     raise EngineError(error_text(response.status_code, await response.aread()))
                 async for chunk in response.aiter_bytes():
-                    for data in parser.feed(chunk):
-                        if data is None or data == b"[DONE]":
-                            continue
-                        event = parse_event(data)
-                        yield event
-                        if is_last(event):
-                            return
+                    yield chunk
         except httpx.ReadTimeout as error:
             raise ResponseTimeout(f"no answer within {limit.read} s") from error
         except httpx.HTTPError as error:
             raise ConnectionLost(f"the connection was lost ({type(error).__name__})") from error
-        raise ConnectionLost("the answer is incomplete")
 
     async def get_events(self, path: str) -> AsyncGenerator[dict[str, Any], None]:
         """GET an endless stream; the JSON of each server-sent event, errors included, and {} for a comment.
@@ -162,6 +188,8 @@ class EngineHttp:
             raise ConnectionLost(f"the connection was lost ({type(error).__name__})") from error
 
     async def close(self) -> None:
+        if self._unix is not None:
+            self._unix.close()
         await self._http.aclose()
 
 

@@ -74,6 +74,7 @@ class Stream:
         self.reader_snapshot = snapshot  # the reader's text: the origin, with the first `typed` of `text` typed
         self.plan: SuggestionPlan | None = plan  # None between the adoption and the new reader's plan
         self.reader: Reader | None = reader
+        self._prepared: SuggestionPlan | None = None  # the last plan that was prepared
         self.max_tokens = plan.max_tokens
         self.typed = ""
         self.text = ""
@@ -159,6 +160,7 @@ class Stream:
                         self._end(piece.cost.stop_type or "eos")
                     elif not self.stop:
                         self._check_end(stop_engine=False)
+                        self._prepare_plan()
                     if self.stop:
                         break
         except Exception as error:  # its reader decides how to handle it
@@ -166,6 +168,12 @@ class Stream:
             self._end(FAILED)
         finally:
             self._end(CLOSED)
+
+    def _prepare_plan(self) -> None:
+        """Prepare the reader's plan, once, between two rounds of the engine: its last round then costs less."""
+        if not self.stop and self.plan is not None and self.plan is not self._prepared:
+            self._prepared = self.plan
+            self.plan.prepare()
 
     def continue_from(self, earlier: Stream) -> None:
         """Begin with the text of `earlier`, whose tokens the engine is about to repeat, and with its reader's place."""

@@ -189,6 +189,16 @@ def test_the_sources_of_ik_llama_get_the_file_that_they_lack(tmp_path, monkeypat
     assert not (tmp_path / "fetching").exists()
 
 
+def test_llama_cpp_is_compiled_for_the_narrower_paths_that_the_cpu_can_run():
+    assert install.llama_paths(frozenset({"avx2"})) == {}
+    assert set(install.llama_paths(frozenset({"avx2", "avx512f"}))) == {"avx2"}
+    client = install.llama_paths(frozenset({"avx2", "avx_vnni"}))
+    assert client["avx-vnni"]["GGML_AVX_VNNI"] == "ON" and "GGML_AVX_VNNI" not in client["avx2"]
+    server = install.llama_paths(frozenset({"avx2", "avx512f", "avx512_vnni"}))
+    assert "-U__AVX512F__" in server["avx-vnni"]["CMAKE_CXX_FLAGS"]
+    assert all(not name.startswith("GGML_AVX512") for options in server.values() for name in options)
+
+
 def test_ik_llama_reads_the_files_of_llama_cpp_or_says_that_it_needs_them(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECLSP_PEERS_DIR", str(tmp_path))
     root, one = tmp_path / "ik_llama.cpp", replace(CARD.target, name="some-model")
@@ -289,6 +299,11 @@ def test_every_way_runs_on_every_hole_and_failures_are_reported(checkout, capsys
     assert all(len(way["warm"]) == 2 for way in runs.values())
     assert found["ways"]["speclsp speculative"]["agreement"]["all_equal"] == 2
     assert found["ways"]["fake plain"]["agreement"]["equal_tokens"] == [0, 0]
+    for kind in ("cold", "warm"):
+        of_bf16 = {name: way["agreement_bf16"][kind] for name, way in found["ways"].items()}
+        assert of_bf16["speclsp plain"]["of_tokens"] == of_bf16["fake plain"]["of_tokens"]
+        assert of_bf16["speclsp plain"]["equal_tokens"] == of_bf16["speclsp speculative"]["equal_tokens"]
+        assert of_bf16["speclsp plain"]["share"] > of_bf16["fake plain"]["share"] == 0.0
     assert "install-peers absent --model tiny" in found["not_measured"]["absent"]
     assert "made 0 of 6 tokens" in found["not_measured"]["fake sulks"]
     output = capsys.readouterr().out

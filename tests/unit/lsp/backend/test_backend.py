@@ -160,7 +160,7 @@ def test_an_event_stream_parses_the_same_for_every_split_into_chunks(cuts: list[
             yield Response()
 
     http = EngineHttp.__new__(EngineHttp)
-    http._http = Http()  # type: ignore[assignment]
+    http._unix, http._http = None, Http()  # type: ignore[assignment]
 
     async def work() -> None:
         texts = [piece.text async for piece in completion(http)]

@@ -20,6 +20,7 @@ from support.lsp.scripted_session import (
 
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.completion.job import Outcome
+from speclsp.lsp.postprocess.plan import SuggestionPlan
 
 
 def test_a_key_that_agrees_with_the_stream_adopts_it():
@@ -227,3 +228,19 @@ def test_a_stream_is_not_adopted_under_new_settings_or_for_a_text_changed_elsewh
     scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.005))
     run(scripted, work)
     assert len(scripted.backend.requests) == 3
+
+
+def test_a_plan_is_prepared_once_while_the_engine_still_generates(monkeypatch):
+    prepared: list[SuggestionPlan] = []
+    monkeypatch.setattr(SuggestionPlan, "prepare", lambda plan: prepared.append(plan))
+
+    async def work(scripted: ScriptedSession) -> None:
+        older = start_request(scripted, TEXT)
+        await streamed(scripted, 3)
+        assert len(prepared) == 1, "not at each round"
+        newer = asyncio.create_task(scripted.texts(at(TEXT + "app", version=2)))
+        assert await older == Outcome(reason="superseded")
+        assert await newer == ["end(1)"]
+        assert len(prepared) == 2, "the newer request has a plan of its own"
+
+    run(ScriptedSession(ScriptedBackend("append(1)", round_s=0.02)), work)

@@ -228,9 +228,8 @@ def generation(kind: str, truth: str, below: str, text: str, chance: random.Rand
 KINDS = ("truth", "cut", "and on", "doubled", "dropped", "repeated", "elsewhere", "fenced", "foreign")
 
 
-@settings(max_examples=150)
-@given(st.sampled_from(sorted(SOURCES)), st.sampled_from(KINDS), st.integers(0, 2**32), st.booleans())
-def test_no_shown_suggestion_breaks_the_syntax_of_a_real_file(language: str, kind: str, seed: int, kept: bool):
+def hole(language: str, kind: str, seed: int, kept: bool) -> tuple[Snapshot, str]:
+    """A real file with a hole in it, and a possible output of a model there; `kept`: the next lines exist already."""
     rng = random.Random(seed)
     text = source(rng.choice(SOURCES[language]))
     rows = [row for row in text.split("\n") if len(row.strip()) > 3]
@@ -238,14 +237,21 @@ def test_no_shown_suggestion_breaks_the_syntax_of_a_real_file(language: str, kin
     start = text.index(row) + rng.randrange(len(row) - len(row.lstrip()), len(row) - 1)
     end = text.index("\n", start)
     truth, below = text[start:end], text[end:][:400]
-    if not kept:  # the next lines do not exist yet either
+    if not kept:
         end = (text + "\n\n").index("\n\n", start)
-    text_with_hole = text[:start] + text[end:]
-    tree = PARSER.parse(language, text_with_hole, 10_000)
-    plan = postprocess.plan(Snapshot("file:///p/a", language, 1, text_with_hole, start), tree, CONFIG)
+    snapshot = Snapshot("file:///p/a", language, 1, text[:start] + text[end:], start)
+    return snapshot, generation(kind, truth, below, text, rng)
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(sorted(SOURCES)), st.sampled_from(KINDS), st.integers(0, 2**32), st.booleans())
+def test_no_shown_suggestion_breaks_the_syntax_of_a_real_file(language: str, kind: str, seed: int, kept: bool):
+    snapshot, output = hole(language, kind, seed, kept)
+    tree = PARSER.parse(language, snapshot.text, 10_000)
+    plan = postprocess.plan(snapshot, tree, CONFIG)
     if tree is None or isinstance(plan, NoSuggestion):
         return
-    suggestion = plan.to_suggestion(generation(kind, truth, below, text, rng))
+    suggestion = plan.to_suggestion(output)
     if isinstance(suggestion, NoSuggestion):
         assert kind != "truth" or suggestion.reason is not Reason.BREAKS
         return
@@ -255,3 +261,20 @@ def test_no_shown_suggestion_breaks_the_syntax_of_a_real_file(language: str, kin
     style, _step = lexical_rules.indent_style(plan.around.before + plan.around.after)
     indents = {line[:1] for line in suggestion.text.split("\n")[1:] if line[:1] in ("\t", " ")}
     assert not style or "*" in suggestion.text or indents <= {"\t" if style == "tabs" else " ", " "}
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(SOURCES)), st.sampled_from(KINDS), st.integers(0, 2**32), st.booleans())
+def test_a_plan_prepared_while_the_model_generates_makes_the_same_suggestion(
+    language: str, kind: str, seed: int, kept: bool
+):
+    snapshot, output = hole(language, kind, seed, kept)
+    tree = PARSER.parse(language, snapshot.text, 10_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postprocess, "_CHECK_MS", 10_000.0)  # a budget that ends decides what is checked
+        patch.setattr(postprocess, "_REPAIR_MS", 10_000.0)
+        at_once, prepared = (postprocess.plan(snapshot, tree, CONFIG) for _ in range(2))
+        if isinstance(at_once, NoSuggestion) or isinstance(prepared, NoSuggestion):
+            return
+        prepared.prepare()
+        assert prepared.to_suggestion(output) == at_once.to_suggestion(output)

@@ -1,0 +1,151 @@
+"""HTTP over a Unix socket: the body arrives whole however it is cut, and leaving the request closes its connection."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from speclsp.errors import EngineError
+from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, ResponseTimeout
+from speclsp.lsp.backend.unix_http import UnixHttp
+
+HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def chunked(*parts: bytes) -> bytes:
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts if part)
+
+
+@asynccontextmanager
+async def serving(path: Path, serve: Serve) -> AsyncIterator[str]:
+    path.unlink(missing_ok=True)
+    server = await asyncio.start_unix_server(serve, str(path))
+    try:
+        yield str(path)
+    finally:
+        server.close()
+
+
+def answering(*pieces: bytes) -> Serve:
+    """Read one request, then write each piece by itself and hang up."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.close()
+
+    return serve
+
+
+async def body_of(socket: str) -> bytes:
+    async with UnixHttp(socket).post("/infill", b"{}", 5.0, 5.0) as answer:
+        await answer.read_head()
+        return b"".join([chunk async for chunk in answer.chunks()])
+
+
+async def events_of(socket: str, deadline_ms: int = 5000) -> list[dict[str, object]]:
+    return [event async for event in EngineHttp(socket=socket).post_events("/infill", {}, deadline_ms, lambda _: False)]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(body=st.binary(min_size=1, max_size=40), cuts=st.lists(st.integers(0, 120), max_size=6), kind=st.integers(0, 2))
+def test_a_body_is_the_same_however_it_is_framed_and_cut(tmp_path, body, cuts, kind):
+    plain = b"HTTP/1.1 200 OK\r\n"
+    framed = (
+        HEAD + chunked(body[:7], body[7:]) + b"0\r\n\r\n",
+        plain + b"Content-Length: %d\r\n\r\n" % len(body) + body,
+        plain + b"\r\n" + body,
+    )[kind]
+    edges = [0, *sorted(min(cut, len(framed)) for cut in cuts), len(framed)]
+    pieces = [framed[low:high] for low, high in itertools.pairwise(edges)]
+
+    async def work() -> bytes:
+        async with serving(tmp_path / "s", answering(*pieces)) as socket:
+            return await body_of(socket)
+
+    assert asyncio.run(work()) == body
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"nonsense\r\n\r\n",
+        HEAD + b"zz\r\n",
+        HEAD + chunked(b"data: {}\n\n")[:-4],
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf",
+    ],
+)
+def test_a_broken_answer_is_a_lost_connection(tmp_path, answer):
+    async def work() -> None:
+        async with serving(tmp_path / "s", answering(answer)) as socket:
+            await events_of(socket)
+
+    with pytest.raises(ConnectionLost):
+        asyncio.run(work())
+
+
+def test_no_server_is_a_lost_connection_and_a_refusal_is_its_message(tmp_path):
+    refusal = b'{"error": {"message": "no such model"}}'
+    head = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: %d\r\n\r\n" % len(refusal)
+
+    async def refused() -> None:
+        async with serving(tmp_path / "s", answering(head + refusal)) as socket:
+            await events_of(socket)
+
+    with pytest.raises(ConnectionLost):
+        asyncio.run(events_of(str(tmp_path / "nobody")))
+    with pytest.raises(EngineError, match="no such model"):
+        asyncio.run(refused())
+
+
+def test_leaving_a_request_and_closing_the_client_both_hang_up(tmp_path):
+    async def work(leave: Callable[[UnixHttp], None]) -> bool:
+        hung_up = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(HEAD + chunked(b"data"))
+            while await reader.read(100):
+                pass
+            hung_up.set()
+            writer.close()
+
+        async with serving(tmp_path / "s", serve) as socket:
+            client = UnixHttp(socket)
+            async with client.post("/infill", b"", 5.0, 5.0) as answer:
+                await answer.read_head()
+                leave(client)
+            await asyncio.wait_for(hung_up.wait(), 10)
+        return True
+
+    assert asyncio.run(work(lambda client: None))
+    assert asyncio.run(work(UnixHttp.close))
+
+
+@pytest.mark.parametrize("begun", [b"", HEAD, b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_silence_ends_with_a_timeout(tmp_path, monkeypatch, begun):
+    monkeypatch.setattr("speclsp.lsp.backend.engine_http.SLACK_S", 0.2)
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(begun)
+        await reader.read()
+        writer.close()
+
+    async def work() -> None:
+        async with serving(tmp_path / "s", silent) as socket:
+            await events_of(socket, deadline_ms=0)
+
+    with pytest.raises(ResponseTimeout):
+        asyncio.run(work())
