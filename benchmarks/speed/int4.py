@@ -26,7 +26,7 @@ from speclsp.weights import cards, store
 
 ROUNDS = (1, 2, 4, 8, 12, 16, 24)
 PREFILL_TOKENS, ERROR_TOKENS = 512, 256
-FORMATS = ("int8", "int4")
+FORMATS = ("int8", "int5", "int4")
 
 
 def logits_error(logits: torch.Tensor, exact: torch.Tensor) -> dict[str, float]:

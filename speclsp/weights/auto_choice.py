@@ -10,7 +10,7 @@ On a CPU the hub is not asked while a model that suits is here: a start makes no
 The CPU's speed is measured once per machine and kept. A suggestion's time is predicted from it:
 
     a token of prefill   parameters / int8 multiply-adds a second
-    a decoding step      parameters / bytes read a second, one byte a parameter
+    a decoding step      parameters / bytes read a second, one byte a parameter; fewer in 4 bits
 
 Both count a model's embedding as a weight, which makes up for the difference between a kernel and the peak.
 """
@@ -47,23 +47,25 @@ class CpuSpeed:
     machine: str
     read_gb_s: float
     int8_g_s: float  # 10^9 multiply-adds a second
+    few_bits_bytes: float = 1.0  # that a step reads for a parameter of a model that runs in fewer than 8 bits
 
-    def suggestion_ms(self, parameters: int, new_tokens: int) -> float:
+    def suggestion_ms(self, card: Card, new_tokens: int) -> float:
         """Predicted time of a suggestion after `new_tokens` tokens that are not in the KV cache."""
+        parameters, read_bytes = card.target.parameters, self.few_bits_bytes if card.few_bits else 1.0
         prefill_ms = new_tokens * parameters / self.int8_g_s / 1e6
-        return prefill_ms + ANSWER_TOKENS / TOKENS_A_STEP * parameters / self.read_gb_s / 1e6
+        return prefill_ms + ANSWER_TOKENS / TOKENS_A_STEP * parameters * read_bytes / self.read_gb_s / 1e6
 
-    def usual_ms(self, parameters: int) -> float:
+    def usual_ms(self, card: Card) -> float:
         """Predicted time of a suggestion at the next key."""
-        return self.suggestion_ms(parameters, NEW_TOKENS)
+        return self.suggestion_ms(card, NEW_TOKENS)
 
-    def first_ms(self, parameters: int) -> float:
+    def first_ms(self, card: Card) -> float:
         """Predicted time of the first suggestion in a file."""
-        return self.suggestion_ms(parameters, FIRST_TOKENS)
+        return self.suggestion_ms(card, FIRST_TOKENS)
 
-    def suits(self, parameters: int, limit_ms: float) -> bool:
+    def suits(self, card: Card, limit_ms: float) -> bool:
         """True if the usual and the first suggestion of a model stay within their limits."""
-        return self.usual_ms(parameters) <= limit_ms and self.first_ms(parameters) <= FIRST_TO_USUAL * limit_ms
+        return self.usual_ms(card) <= limit_ms and self.first_ms(card) <= FIRST_TO_USUAL * limit_ms
 
 
 def machine_name(threads: int = 0) -> str:
@@ -162,11 +164,10 @@ class _Machine:
 
     def obstacle(self, card: Card, larger: bool) -> str:
         """The reason against a card, in part of a sentence; "" without one. The speed limit is for larger models."""
-        parameters = card.target.parameters
         if larger and not self.is_gpu and self.speed is None:
             return "the speed of this CPU was not measured"
-        if larger and not self.is_gpu and self.speed and not self.speed.suits(parameters, self.limit_ms):
-            return f"{card.name} would take {self.speed.usual_ms(parameters):.0f} ms"
+        if larger and not self.is_gpu and self.speed and not self.speed.suits(card, self.limit_ms):
+            return f"{card.name} would take {self.speed.usual_ms(card):.0f} ms"
         need_mib = card.memory_mib["bf16" if self.is_gpu else "int8"] + MARGIN_MIB
         return f"{card.name} needs {need_mib} MiB" if need_mib > self.free_mib else ""
 
@@ -177,7 +178,7 @@ class _Machine:
         if not self.is_gpu and self.speed is None:
             return f"{card.name}, because there is no GPU and the speed of this CPU was not measured."
         if larger and self.speed and not self.is_gpu:
-            predicted = f"{self.speed.usual_ms(card.target.parameters):.0f} ms predicted"
+            predicted = f"{self.speed.usual_ms(card):.0f} ms predicted"
             limit = f"whose usual suggestion takes at most {self.limit_ms} ms here"
             return f"{card.name}, the largest available {kind} model {limit} ({predicted}{note})."
         note = f" ({passed_over})" if passed_over else ""

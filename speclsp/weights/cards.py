@@ -32,7 +32,8 @@ QUANTIZATIONS = ("bf16", "int8", "nf4")
 DIRECTORY_PARTS = {"bf16": 2**20, "int8": 2**21, "nf4": 2**21}  # bytes of bf16 files in a MiB of memory
 EDIT_FORMATS = ("", "window", "sweep")  # speclsp/lsp/next_edit/edit_prompt.py
 EDIT_SEPARATOR = "<|file_sep|>"  # a token that both formats need
-MEMORY_FORMATS = (*QUANTIZATIONS, "int4")  # the last on a CPU, where the model was judged in it
+FEW_BITS = ("int5", "int4")  # on a CPU, if the model was judged in it
+MEMORY_FORMATS = (*QUANTIZATIONS, *FEW_BITS)
 DIRECTORY = (
     "A model's directory contains config.json, tokenizer.json and *.safetensors: restore them, or choose "
     "another model (`speclsp models list`)."
@@ -131,16 +132,21 @@ class Card:
         """The target's and, if there is one, the draft's."""
         return (self.target,) if self.draft is None else (self.target, self.draft)
 
+    @property
+    def few_bits(self) -> str:
+        """The number format of FEW_BITS that its answers were judged in; "": none."""
+        return next((name for name in FEW_BITS if name in self.memory_mib), "")
+
     def needed_mib(self, device: str, free_mib: int, quantization: str) -> int:
         """Memory in the number format that would be loaded; 0 without a figure. On a GPU, "auto" falls back to nf4.
 
-        On a CPU this is the resident memory of the process, and "auto" is int8. An engine that chooses int4 needs less.
+        On a CPU this is the resident memory of the process, and "auto" is int8; fewer bits need less.
         """
         formats, extra_mib = (["int8"], PROCESS_MIB) if device == "cpu" else (["bf16", "nf4"], MARGIN_MIB)
         if quantization == "auto":
             sizes = [self.memory_mib[name] + extra_mib for name in formats if name in self.memory_mib]
             return next((size for size in sizes if size <= free_mib), min(sizes, default=0))
-        if quantization == "int4" and "int4" not in self.memory_mib:
+        if quantization in FEW_BITS and quantization not in self.memory_mib:
             quantization = "int8"  # an upper bound
         is_double = quantization == "fp32"
         model_mib = (1 + is_double) * self.memory_mib.get("bf16" if is_double else quantization, 0)

@@ -78,6 +78,7 @@ def check_same_tokenizer(target: Tokenizer, draft: Tokenizer, card: Card) -> Non
 # ── the weights ──────────────────────────────────────────────────────────────────────────────────────────────
 
 NORM_IS_OFFSET = {"gemma"}  # RMSNorm weights are stored as w - 1
+INTEGERS = ("int8", "int5", "int4")
 KNOWN_TYPES = {"llama", "mistral", "qwen2", "qwen3", "gemma", "granite", "starcoder2"}
 
 
@@ -96,8 +97,8 @@ def read_decoder(
     """A decoder from a directory with config.json and *.safetensors.
 
     Args:
-        number_format: "fp32" | "bf16" | "int8" | "int4" | "nf4" for the linears; norms and embedding stay as they are.
-            "int4" is int8 where forward.c does not run, and on paths without coded weights.
+        number_format: "fp32" | "bf16" | "int8" | "int5" | "int4" | "nf4" for the linears; norms stay as they are.
+            "int5" and "int4" are int8 where forward.c does not run, and on paths without coded weights.
         vocab: entries of the tokenizer; rows of the head beyond it are padding.
         rows: ROWS for a target, 1 for a draft.
         dtype: of activations and KV; None: float32 on a CPU, bfloat16 elsewhere.
@@ -110,9 +111,9 @@ def read_decoder(
     config = read_config(directory)
     shape = read_shape(config, vocab)
     checkpoint_checks.check_tensors(directory, config, shape)
-    if number_format in ("int4", "int8") and native.supports(shape, getattr(config, "intermediate_size", 0)):
-        return read_native(directory, config, shape, context_tokens, progress, number_format == "int4", lora)
-    number_format = "int8" if number_format == "int4" else number_format
+    if number_format in INTEGERS and native.supports(shape, getattr(config, "intermediate_size", 0)):
+        return read_native(directory, config, shape, context_tokens, progress, number_format, lora)
+    number_format = "int8" if number_format in INTEGERS else number_format
     if number_format == "int8" and not int8_is_exact():  # with AVX2 only, forward.c is exact and oneDNN is not
         number_format = quicker_float()
     dtype = dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
@@ -128,10 +129,10 @@ def read_native(
     shape: ModelShape,
     context_tokens: int,
     progress: Progress,
-    four_bits: bool,
+    number_format: str,
     lora: Lora | None,
 ) -> CachedModel:
-    """The int8 decoder of forward.c; `four_bits`: int4 where the path has it."""
+    """The decoder of forward.c; `number_format`: one of INTEGERS."""
     with open_tensors(directory, lora) as get:
         return native.build(
             shape,
@@ -140,8 +141,8 @@ def read_native(
             get,
             context_tokens=context_tokens,
             threads=torch.get_num_threads(),
-            four_bits=four_bits,
-            progress=lambda done: progress(done, f"loading {directory.name} ({'int4' if four_bits else 'int8'})"),
+            mlp_bits=int(number_format[3:]),
+            progress=lambda done: progress(done, f"loading {directory.name} ({number_format})"),
         )
 
 

@@ -8,6 +8,8 @@ from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.peaks import measure_peaks
 from speclsp.weights import auto_choice
 
+FEW_BITS_BYTES = 0.74  # that a step reads for a parameter: 5 bits in the MLP, 6 elsewhere
+
 
 def measure_if_needed(config: Config, again: bool = False) -> None:
     """Measure and record the CPU's speed if "auto" chooses a model for it and this machine was not measured yet.
@@ -27,4 +29,5 @@ def measure_if_needed(config: Config, again: bool = False) -> None:
     except MemoryError:
         return  # too little memory for a larger model as well
     machine = auto_choice.machine_name(config.engine.threads)
-    auto_choice.record(auto_choice.CpuSpeed(machine, peaks.read_gb_s, peaks.int8_g_s))
+    few_bits_bytes = FEW_BITS_BYTES if path in native.FASTER_IN_FEW_BITS else 1.0
+    auto_choice.record(auto_choice.CpuSpeed(machine, peaks.read_gb_s, peaks.int8_g_s, few_bits_bytes))

@@ -28,6 +28,7 @@ from speclsp.engine.decoding.vocabulary import Vocabulary
 from speclsp.engine.loading import adapter_choice, head_choice, prompt_choice
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint import (
+    INTEGERS,
     check_same_tokenizer,
     read_config,
     read_decoder,
@@ -292,21 +293,21 @@ def pick_device(wanted: str) -> str:
     return "cuda" if wanted == "auto" and available else "cpu" if wanted == "auto" else wanted
 
 
-def pick_format(wanted: str, device: str, parameters: int, judged: bool = False) -> str:
-    """The number format of the target's linears: "fp32" | "bf16" | "int8" | "int4" | "nf4".
+def pick_format(wanted: str, device: str, parameters: int, judged: str = "") -> str:
+    """The number format of the target's linears: "fp32" | "bf16" | "int8" | "int5" | "int4" | "nf4".
 
-    "auto" is "int4" for models whose answers were judged in it, on paths where its rounds are faster (docs/engine.md).
+    "auto" is `judged` on paths where its rounds are faster than those of int8 (docs/engine.md).
 
     Args:
-        judged: the model's card has a memory figure for int4.
+        judged: "int5" or "int4", if the model's answers were judged in it: its card has the memory then.
 
     Raises:
         WeightsError: that format does not run on that device.
     """
-    if wanted in ("int8", "int4") and device != "cpu":
+    if wanted in INTEGERS and device != "cpu":
         raise WeightsError(f'engine.quantization = "{wanted}" runs on a CPU only: set "bf16", "nf4" or "auto".')
     path = native.best_path()
-    if wanted == "int4" and path not in native.CODED_PATHS:
+    if wanted in INTEGERS and path not in native.CODED_PATHS:
         return "int8"
     if wanted != "auto":
         return wanted
@@ -314,8 +315,8 @@ def pick_format(wanted: str, device: str, parameters: int, judged: bool = False)
         return "bf16"
     if 0 < parameters < SMALL_PARAMETERS:
         return "fp32"
-    if judged and path in native.FASTER_IN_4_BITS:
-        return "int4"
+    if judged and path in native.FASTER_IN_FEW_BITS:
+        return judged
     return "int8" if path or int8_is_exact() else quicker_float()
 
 
@@ -351,7 +352,7 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
         OutOfMemory: it does not fit.
     """
     wanted, context_tokens = config.engine.quantization, config.engine.context_tokens
-    number_format = pick_format(wanted, device, card.target.parameters, "int4" in card.memory_mib)
+    number_format = pick_format(wanted, device, card.target.parameters, card.few_bits)
     if device == "cpu":
         check_memory(card, number_format, device, with_draft=draft_dir is not None)
         return MemoryPlan(

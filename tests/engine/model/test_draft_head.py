@@ -181,7 +181,7 @@ def test_it_computes_what_its_training_computes(decoder: NativeDecoder, head: Dr
 @pytest.mark.parametrize("path", NATIVE)
 def test_a_head_reads_the_states_and_the_embedding_of_a_model_in_superblocks(path: str, tmp_path: Path):
     superblock_models.save_random_q4k_m(tmp_path)
-    decoder = native_decoder(tmp_path, path, 1000, four_bits=True)
+    decoder = native_decoder(tmp_path, path, 1000, mlp_bits=4)
     head = random_head(decoder)
     expected = cold(head, IDS[:90])
     decoder.forget()

@@ -20,7 +20,7 @@ from speclsp.errors import WeightsError
 
 PATHS = [path for path in NATIVE if path != "AMX"]
 CASES = [pytest.param(path, kind, id=f"{path}-{kind.title}") for path in PATHS for kind in native.BLOCK_BITS[path]]
-native_decoder = partial(random_models.native_decoder, four_bits=True)
+native_decoder = partial(random_models.native_decoder, mlp_bits=4)
 WIDTHS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 24, 33, 48]
 
 
@@ -45,7 +45,7 @@ def linear_alone(path: str, kind: BlockKind, model: Path, embedding: torch.Tenso
         context_tokens=512,
         threads=2,
         path=path,
-        four_bits=True,
+        mlp_bits=4,
     )
 
 

@@ -18,6 +18,9 @@ from speclsp.engine.model.int8 import native
 pytestmark = pytest.mark.skipif("AVX2" not in NATIVE, reason="the reference is the AVX2 path of x86-64")
 
 
+BITS = {"int8": 8, "blocks": 4, "coded": 5}
+
+
 class Recording(NamedTuple):
     """The calls and logits of AVX2, and the logits of ARM64 so far."""
 
@@ -27,7 +30,7 @@ class Recording(NamedTuple):
     on_arm64: dict[str, torch.Tensor]
 
 
-@pytest.fixture(scope="module", params=["int8", "blocks", "coded"])
+@pytest.fixture(scope="module", params=BITS)
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recording:
     """The calls and logits of AVX2: a prompt, rounds of several widths, and one token at a time."""
     directory = tmp_path_factory.mktemp("model")
@@ -43,7 +46,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(native, "library", lambda name: recorder)
         patched.setitem(native.BLOCK_BITS, "AVX2", native.BLOCK_BITS["NEON"])  # ARM64 has no blocks of Q6_K
-        decoder = native_decoder(directory, "AVX2", vocab, four_bits=request.param != "int8")
+        decoder = native_decoder(directory, "AVX2", vocab, mlp_bits=BITS[request.param])
     ids, logits, start = [i % vocab for i in IDS], [], 0
     for width in (70, 1, 2, 3, 5, 8, 13, 16, 24, 1):
         logits.append(decoder.forward(ids[start : start + width]))

@@ -83,9 +83,7 @@ IDS = torch.randint(0, 1000, (400,), generator=torch.Generator().manual_seed(2))
 NATIVE = list(native.paths())  # the instruction sets this machine can use
 
 
-def native_decoder(
-    directory: Path, path: str, vocab: int, threads: int = 2, four_bits: bool = False
-) -> native.NativeDecoder:
+def native_decoder(directory: Path, path: str, vocab: int, threads: int = 2, mlp_bits: int = 8) -> native.NativeDecoder:
     """The decoder of forward.c, on the given instruction set."""
     config = checkpoint.read_config(directory)
     with checkpoint.open_tensors(directory) as get:
@@ -97,7 +95,7 @@ def native_decoder(
             context_tokens=512,
             threads=threads,
             path=path,
-            four_bits=four_bits,
+            mlp_bits=mlp_bits,
         )
 
 

@@ -30,6 +30,8 @@ MACHINES = {
     "desktop, 8 cores, 60 GB/s": (CpuSpeed("c", 60.0, 1900.0), MIDDLE),
     "laptop, 4 cores, AVX2, 25 GB/s": (CpuSpeed("d", 25.0, 250.0), SMALL),
     "workstation, 32 cores, 250 GB/s": (CpuSpeed("e", 250.0, 9000.0), MIDDLE),
+    "desktop, 4 cores, 45 GB/s, int8": (CpuSpeed("f", 45.0, 800.0), SMALL),
+    "desktop, 4 cores, 45 GB/s, int4": (CpuSpeed("g", 45.0, 800.0, 0.66), MIDDLE),
 }
 
 
@@ -155,8 +157,9 @@ def test_a_file_that_a_person_has_edited_counts_as_none(content: str):
 
 def test_predictions_grow_with_the_model_and_the_prompt():
     speed = CpuSpeed("m", 20.0, 400.0)
-    assert speed.usual_ms(10**9) < speed.usual_ms(2 * 10**9)
-    assert speed.usual_ms(10**9) < speed.first_ms(10**9)
+    small, middle = auto_choice.load(SMALL), auto_choice.load(MIDDLE)
+    assert speed.usual_ms(small) < speed.usual_ms(middle)
+    assert speed.usual_ms(small) < speed.first_ms(small)
     assert Config().engine.auto_model_ms == 250
 
 

@@ -50,9 +50,9 @@ INT8_BITS = {path: 8.0 if path == "AMX" else 8.125 for path in PATHS}
 # bits of a weight in forward.c's blocks; AMX's tiles multiply int8, and elsewhere Q6_K takes as long as int8, or longer
 BLOCK_BITS = {path: {Q4K: 4.875} for path in PATHS if path != "AMX"} | {"AVX2": {Q4K: 4.75, Q6K: 6.625}}
 CODED_PATHS = tuple(path for path in PATHS if path != "AMX")  # paths that compute with coded weights
-FASTER_IN_4_BITS = tuple(path for path in CODED_PATHS if not path.startswith("NEON"))  # measured; NEON was not
-CODED_BITS = {4: 4.625, 6: 6.625}  # of a weight, with its group's step and base
-MLP_BITS, OTHER_BITS = 4, 6  # of "int4"; attention, head and embedding lose more than they weigh
+FASTER_IN_FEW_BITS = tuple(path for path in CODED_PATHS if not path.startswith("NEON"))  # measured; NEON was not
+CODED_BITS = {4: 4.625, 5: 5.625, 6: 6.625}  # of a weight, with its group's step and base
+OTHER_BITS = 6  # of attention, head and embedding with fewer bits in the MLP: they lose more than they weigh
 QKV, OUT, UP, DOWN = range(4)
 NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K = range(4)
 PARTS = ("qkv", "out", "up", "down", "head", "attention", "rows")  # of a pass, timed separately
@@ -120,7 +120,7 @@ class NativeDecoder(CachedModel):
 
     tail_tokens = PREFILL_TOKENS
     contended_step_tokens = PREFILL_TOKENS // 2  # 125 ms of the 0.5B on two cores; same cost per token as longer steps
-    number_format = "int8"  # "int4": some linears are in 4 bits
+    number_format = "int8"  # "int4", "int5": the MLP has that many bits
 
     def __init__(
         self,
@@ -176,8 +176,6 @@ class NativeDecoder(CachedModel):
         bits = CODED_BITS.get(weights.bits, INT8_BITS[self.path])
         if kind:
             width, bits = kind.width(rows), BLOCK_BITS[self.path][kind]
-        if kind or weights.bits == MLP_BITS:
-            self.number_format = "int4"
         if layer == EMBEDDING:
             self.embedding_bytes = int(out * width * bits / 8)
         elif layer == LAST:
@@ -336,19 +334,19 @@ def build(
     context_tokens: int,
     threads: int,
     path: str = "",
-    four_bits: bool = False,
+    mlp_bits: int = 8,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> NativeDecoder:
     """Read a Llama- or Qwen-shaped model's weights by their published names.
 
     Args:
         read: a tensor by name; with `optional=True`, None when there is none.
-        four_bits: keep superblocks that `read` has as NAME.q4k and NAME.q6k, and round other weights to MLP_BITS or
-            OTHER_BITS; false: int8.
+        mlp_bits: 8: int8. 4 or 5: keep superblocks that `read` has as NAME.q4k and NAME.q6k, and round the other
+            weights to so many bits in the MLP, and to OTHER_BITS elsewhere.
     """
     path = path or best_path()
-    kinds = BLOCK_BITS.get(path, {}) if four_bits else {}
-    coded = four_bits and path in CODED_PATHS
+    coded = mlp_bits < 8 and path in CODED_PATHS
+    kinds = BLOCK_BITS[path] if coded else {}
 
     def get(name: str) -> Tensor:
         tensor = read(name)
@@ -380,6 +378,8 @@ def build(
         threads=threads,
         path=path,
     )
+    if coded:
+        decoder.number_format = f"int{mlp_bits}"
     for number in range(config_layers):
         at = f"model.layers.{number}"
         for which, names in (
@@ -389,7 +389,7 @@ def build(
             (DOWN, [f"{at}.mlp.down_proj"]),
         ):
             biases = [bias for name in names if (bias := optional(f"{name}.bias")) is not None]
-            bits = MLP_BITS if which in (UP, DOWN) else OTHER_BITS
+            bits = mlp_bits if which in (UP, DOWN) else OTHER_BITS
             decoder.set_linear(number, which, weights(names, bits), torch.cat(biases) if biases else None)
         decoder.set_norm(number, NORM_ATTENTION, get(f"{at}.input_layernorm.weight"))
         decoder.set_norm(number, NORM_MLP, get(f"{at}.post_attention_layernorm.weight"))

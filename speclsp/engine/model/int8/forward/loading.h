@@ -104,7 +104,7 @@ static void pack_blocks(Model *m, int32_t chunk) {
 VEC static void pack_coded(Model *m, int32_t chunk) {
     const Packing *p = m->packing;
     const Linear *l = p->to;
-    const int32_t bits = l->source == CODED4_WEIGHTS ? 4 : 6;
+    const int32_t bits = bits_of(l);
     uint8_t *blocks = (uint8_t *)l->blocks + (size_t)chunk * coded_bytes(l->in, bits);
     for (int32_t o = 0; o < 32; o++) {
         const int32_t place = chunk * 32 + o, row = published_row(p, place);

@@ -339,6 +339,7 @@ TARGET static inline __attribute__((always_inline)) void CODED(Model *m, int32_t
 }
 
 TARGET static void JOIN(MULTIPLY, _coded4)(Model *m, int32_t chunk) { CODED(m, chunk, 4); }
+TARGET static void JOIN(MULTIPLY, _coded5)(Model *m, int32_t chunk) { CODED(m, chunk, 5); }
 TARGET static void JOIN(MULTIPLY, _coded6)(Model *m, int32_t chunk) { CODED(m, chunk, 6); }
 #endif
 
