@@ -2,9 +2,8 @@
 
     speclsp settings  =  the defaults below  <  config.toml  <  what the editor sends, or the flags
 
-A setting is written once, as a field with its default, meaning and limits. The checks, the nearest-name hints, the
-docs and the editors' settings pages are derived from it. A bad value never discards the good ones: `parse` keeps every
-valid setting and returns a sentence for each invalid one.
+A setting is written once, as a field with its default, meaning and limits. Checks, nearest-name hints, docs and the
+editors' settings pages are derived from it. `parse` keeps every valid setting, with a sentence for each invalid one.
 """
 
 from __future__ import annotations
@@ -88,8 +87,8 @@ class EngineConfig:
         choice_meanings=(
             "Pick a format that suits the device.",
             "Integers of 8 bits.",
-            "Integers of 5 bits, of 6 where more are needed: less memory.",
-            "Integers of 4 bits, of 6 where more are needed: the least memory.",
+            "Integers of 5 bits, and of 6 where more are needed.",
+            "Integers of 4 bits, and of 6 where more are needed.",
             "Brain floating point of 16 bits.",
             "Floating point of 32 bits.",
             "Normal float of 4 bits.",

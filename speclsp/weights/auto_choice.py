@@ -29,7 +29,7 @@ from pathlib import Path
 from speclsp import config as settings
 from speclsp import private_files, process_resources
 from speclsp.weights import hub, store
-from speclsp.weights.cards import MARGIN_MIB, WITHOUT_GPU, Card, Weights, load, names
+from speclsp.weights.cards import FEW_BITS, MARGIN_MIB, WITHOUT_GPU, Card, Weights, load, names
 
 FILE = "cpu-speed.json"
 MOST_BYTES = 4096
@@ -51,7 +51,7 @@ class CpuSpeed:
 
     def suggestion_ms(self, card: Card, new_tokens: int) -> float:
         """Predicted time of a suggestion after `new_tokens` tokens that are not in the KV cache."""
-        parameters, read_bytes = card.target.parameters, self.few_bits_bytes if card.few_bits else 1.0
+        parameters, read_bytes = card.target.parameters, self.few_bits_bytes if few_bits(card) else 1.0
         prefill_ms = new_tokens * parameters / self.int8_g_s / 1e6
         return prefill_ms + ANSWER_TOKENS / TOKENS_A_STEP * parameters * read_bytes / self.read_gb_s / 1e6
 
@@ -66,6 +66,11 @@ class CpuSpeed:
     def suits(self, card: Card, limit_ms: float) -> bool:
         """True if the usual and the first suggestion of a model stay within their limits."""
         return self.usual_ms(card) <= limit_ms and self.first_ms(card) <= FIRST_TO_USUAL * limit_ms
+
+
+def few_bits(card: Card) -> str:
+    """The number format of fewer than 8 bits that its answers were judged in; "": none."""
+    return next((name for name in FEW_BITS if name in card.memory_mib), "")
 
 
 def machine_name(threads: int = 0) -> str:

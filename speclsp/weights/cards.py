@@ -33,7 +33,6 @@ DIRECTORY_PARTS = {"bf16": 2**20, "int8": 2**21, "nf4": 2**21}  # bytes of bf16 
 EDIT_FORMATS = ("", "window", "sweep")  # speclsp/lsp/next_edit/edit_prompt.py
 EDIT_SEPARATOR = "<|file_sep|>"  # a token that both formats need
 FEW_BITS = ("int5", "int4")  # on a CPU, if the model was judged in it
-MEMORY_FORMATS = (*QUANTIZATIONS, *FEW_BITS)
 DIRECTORY = (
     "A model's directory contains config.json, tokenizer.json and *.safetensors: restore them, or choose "
     "another model (`speclsp models list`)."
@@ -131,11 +130,6 @@ class Card:
     def weights(self) -> tuple[Weights, ...]:
         """The target's and, if there is one, the draft's."""
         return (self.target,) if self.draft is None else (self.target, self.draft)
-
-    @property
-    def few_bits(self) -> str:
-        """The number format of FEW_BITS that its answers were judged in; "": none."""
-        return next((name for name in FEW_BITS if name in self.memory_mib), "")
 
     def needed_mib(self, device: str, free_mib: int, quantization: str) -> int:
         """Memory in the number format that would be loaded; 0 without a figure. On a GPU, "auto" falls back to nf4.
@@ -295,8 +289,8 @@ def _fim(table: CardTable) -> Fim:
 
 
 def _memory(table: CardTable) -> Mapping[str, int]:
-    sizes = {name: table.number(name) for name in MEMORY_FORMATS if name in table.values}
-    table.done(MEMORY_FORMATS)
+    sizes = {name: table.number(name) for name in (*QUANTIZATIONS, *FEW_BITS) if name in table.values}
+    table.done((*QUANTIZATIONS, *FEW_BITS))
     return MappingProxyType(sizes)
 
 

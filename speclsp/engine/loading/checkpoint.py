@@ -26,7 +26,7 @@ from speclsp.engine.model import superblocks
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
 from speclsp.engine.model.decoder import ROWS, Decoder, Layer, Linear, ModelShape, Norm
-from speclsp.engine.model.int8 import native
+from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
 from speclsp.errors import TokenizerMismatch, WeightsError
 from speclsp.weights.cards import Card
@@ -134,7 +134,7 @@ def read_native(
 ) -> CachedModel:
     """The decoder of forward.c; `number_format`: one of INTEGERS."""
     with open_tensors(directory, lora) as get:
-        return native.build(
+        return building.build(
             shape,
             config.num_hidden_layers,
             config.intermediate_size,

@@ -352,7 +352,7 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
         OutOfMemory: it does not fit.
     """
     wanted, context_tokens = config.engine.quantization, config.engine.context_tokens
-    number_format = pick_format(wanted, device, card.target.parameters, card.few_bits)
+    number_format = pick_format(wanted, device, card.target.parameters, auto_choice.few_bits(card))
     if device == "cpu":
         check_memory(card, number_format, device, with_draft=draft_dir is not None)
         return MemoryPlan(

@@ -13,7 +13,7 @@ from support.engine import random_models, superblock_models
 from support.engine.random_models import IDS, NATIVE
 
 from speclsp.engine.loading import checkpoint
-from speclsp.engine.model.int8 import native
+from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.superblocks import KINDS, Q4K, Q6K, BlockKind
 from speclsp.errors import WeightsError
@@ -37,7 +37,7 @@ def linear_alone(path: str, kind: BlockKind, model: Path, embedding: torch.Tenso
     tensors = {**dict(zip(names, (embedding, head), strict=True)), "model.norm.weight": torch.ones(512)}
     tensors |= dict.fromkeys(("model.embed_tokens.weight", "lm_head.weight"), torch.zeros(1000, 512))
     shape = checkpoint.read_shape(checkpoint.read_config(model), 1000)
-    return native.build(
+    return building.build(
         shape,
         0,
         768,

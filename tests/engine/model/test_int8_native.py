@@ -13,7 +13,7 @@ from support.engine.random_models import IDS, NATIVE, native_decoder, reference_
 from speclsp.config import schema
 from speclsp.engine.api import Cancel
 from speclsp.engine.loading import checkpoint
-from speclsp.engine.model.int8 import native
+from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.int8.peaks import ATTENTION_PRODUCTS, measure, measure_peaks
 from speclsp.engine.model.kv_cache import SLOTS, Cancelled
 from speclsp.errors import WeightsError
@@ -85,7 +85,7 @@ def test_a_weight_that_is_not_finite_is_never_hidden_by_integers(path: str, valu
             tensor.view(-1)[IDS[3] * 448 + 5 if name == TENSORS[0] else 5] = value  # the embedding of the fourth token
             return tensor
 
-        decoder = native.build(
+        decoder = building.build(
             checkpoint.read_shape(config, 1000), config.num_hidden_layers, config.intermediate_size, broken,
             context_tokens=512, threads=2, path=path,
         )  # fmt: skip
@@ -135,7 +135,7 @@ def test_a_large_activation_costs_only_its_own_256_their_bits(path: str, large: 
     weights[:, others] = head[:, others]
     tensors = {"model.embed_tokens.weight": embedding, "lm_head.weight": weights, "model.norm.weight": torch.ones(448)}
     shape = checkpoint.read_shape(checkpoint.read_config(wide), 1000)
-    decoder = native.build(
+    decoder = building.build(
         shape, 0, 1216, lambda name, optional=False: tensors.get(name), context_tokens=512, threads=2, path=path
     )
     x = embedding[IDS[:50]]

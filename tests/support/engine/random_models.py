@@ -8,7 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from speclsp.engine.loading import checkpoint
-from speclsp.engine.model.int8 import native
+from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.int8.draft_head import DraftHead, HeadWeights
 from speclsp.engine.model.int8.hidden_states import layers_of
 from speclsp.engine.model.kv_cache import CachedModel
@@ -87,7 +87,7 @@ def native_decoder(directory: Path, path: str, vocab: int, threads: int = 2, mlp
     """The decoder of forward.c, on the given instruction set."""
     config = checkpoint.read_config(directory)
     with checkpoint.open_tensors(directory) as get:
-        return native.build(
+        return building.build(
             checkpoint.read_shape(config, vocab),
             config.num_hidden_layers,
             config.intermediate_size,

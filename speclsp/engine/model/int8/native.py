@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ctypes import c_double, c_int32
 
 import torch
@@ -19,7 +19,7 @@ from speclsp.engine.model.decoder import ModelShape
 from speclsp.engine.model.int8.library import CShape, library
 from speclsp.engine.model.kv_archive import KvArchive
 from speclsp.engine.model.kv_cache import MOST_GAMMA, MOST_SLOTS, SLOTS, CachedModel, Cancelled, StateReader
-from speclsp.engine.model.superblocks import KINDS, Q4K, Q6K, WeightMatrix
+from speclsp.engine.model.superblocks import Q4K, Q6K, WeightMatrix
 from speclsp.errors import WeightsError
 
 PREFILL_TOKENS = 320  # in one step; within it, `cancel` is checked several times per layer
@@ -52,7 +52,6 @@ BLOCK_BITS = {path: {Q4K: 4.875} for path in PATHS if path != "AMX"} | {"AVX2": 
 CODED_PATHS = tuple(path for path in PATHS if path != "AMX")  # paths that compute with coded weights
 FASTER_IN_FEW_BITS = tuple(path for path in CODED_PATHS if not path.startswith("NEON"))  # measured; NEON was not
 CODED_BITS = {4: 4.625, 5: 5.625, 6: 6.625}  # of a weight, with its group's step and base
-OTHER_BITS = 6  # of attention, head and embedding with fewer bits in the MLP: they lose more than they weigh
 QKV, OUT, UP, DOWN = range(4)
 NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K = range(4)
 PARTS = ("qkv", "out", "up", "down", "head", "attention", "rows")  # of a pass, timed separately
@@ -323,86 +322,6 @@ class NativeDecoder(CachedModel):
         if self.reader is not None:
             self.reader.passed(t, again)
         return logits
-
-
-def build(
-    shape: ModelShape,
-    config_layers: int,
-    inner: int,
-    read: Callable[..., Tensor | None],
-    *,
-    context_tokens: int,
-    threads: int,
-    path: str = "",
-    mlp_bits: int = 8,
-    progress: Callable[[float], None] = lambda fraction: None,
-) -> NativeDecoder:
-    """Read a Llama- or Qwen-shaped model's weights by their published names.
-
-    Args:
-        read: a tensor by name; with `optional=True`, None when there is none.
-        mlp_bits: 8: int8. 4 or 5: keep superblocks that `read` has as NAME.q4k and NAME.q6k, and round the other
-            weights to so many bits in the MLP, and to OTHER_BITS elsewhere.
-    """
-    path = path or best_path()
-    coded = mlp_bits < 8 and path in CODED_PATHS
-    kinds = BLOCK_BITS[path] if coded else {}
-
-    def get(name: str) -> Tensor:
-        tensor = read(name)
-        assert tensor is not None  # without `optional`, `read` raises
-        return tensor
-
-    def optional(name: str) -> Tensor | None:
-        return read(name, optional=True)
-
-    def weights(names: list[str], bits: int) -> WeightMatrix:
-        """Several linears as one: superblocks if all of them are stored as one kind that is kept."""
-        for kind in kinds:
-            blocks = [block for name in names if (block := optional(kind.name(name))) is not None]
-            if len(blocks) == len(names):
-                return WeightMatrix(torch.cat(blocks), kind)
-        if any(optional(Q6K.name(name)) is not None for name in names):
-            bits = OTHER_BITS  # the file gives them more bits, too
-        floats = torch.cat([get(f"{name}.weight") for name in names])
-        return WeightMatrix(floats, bits=bits if coded and floats.shape[1] % 32 == 0 else 8)
-
-    embedding = weights(["model.embed_tokens"], OTHER_BITS)
-    tied = all(optional(name) is None for name in (*(kind.name("lm_head") for kind in KINDS), "lm_head.weight"))
-    decoder = NativeDecoder(
-        shape,
-        config_layers,
-        inner,
-        None if embedding.bits == OTHER_BITS else embedding,
-        context_tokens=context_tokens,
-        threads=threads,
-        path=path,
-    )
-    if coded:
-        decoder.number_format = f"int{mlp_bits}"
-    for number in range(config_layers):
-        at = f"model.layers.{number}"
-        for which, names in (
-            (QKV, [f"{at}.self_attn.{p}_proj" for p in "qkv"]),
-            (OUT, [f"{at}.self_attn.o_proj"]),
-            (UP, [f"{at}.mlp.gate_proj", f"{at}.mlp.up_proj"]),
-            (DOWN, [f"{at}.mlp.down_proj"]),
-        ):
-            biases = [bias for name in names if (bias := optional(f"{name}.bias")) is not None]
-            bits = mlp_bits if which in (UP, DOWN) else OTHER_BITS
-            decoder.set_linear(number, which, weights(names, bits), torch.cat(biases) if biases else None)
-        decoder.set_norm(number, NORM_ATTENTION, get(f"{at}.input_layernorm.weight"))
-        decoder.set_norm(number, NORM_MLP, get(f"{at}.post_attention_layernorm.weight"))
-        for which, name in ((NORM_Q, "q_norm"), (NORM_K, "k_norm")):
-            if (own := optional(f"{at}.self_attn.{name}.weight")) is not None:
-                decoder.set_norm(number, which, own)
-        progress((number + 1) / config_layers)
-    head = embedding if tied else weights(["lm_head"], OTHER_BITS)
-    decoder.set_linear(LAST, 0, head.first(shape.vocab), None)
-    if embedding.bits == OTHER_BITS and not tied:
-        decoder.set_linear(EMBEDDING, 0, embedding.first(shape.vocab), None)
-    decoder.set_norm(LAST, 0, get("model.norm.weight"))
-    return decoder
 
 
 def whole_blocks(tokens: int) -> int:

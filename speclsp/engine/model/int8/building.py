@@ -1,0 +1,127 @@
+"""Builds a NativeDecoder from the tensors of a Llama- or Qwen-shaped model, in int8 or with fewer bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from speclsp.engine.model.decoder import ModelShape
+from speclsp.engine.model.int8 import native
+from speclsp.engine.model.int8.native import (
+    BLOCK_BITS,
+    CODED_PATHS,
+    DOWN,
+    EMBEDDING,
+    LAST,
+    NORM_ATTENTION,
+    NORM_K,
+    NORM_MLP,
+    NORM_Q,
+    OUT,
+    QKV,
+    UP,
+    NativeDecoder,
+)
+from speclsp.engine.model.superblocks import KINDS, Q6K, WeightMatrix
+
+OTHER_BITS = 6  # of attention, head and embedding with fewer bits in the MLP: they lose more than they weigh
+
+
+@dataclass(frozen=True, slots=True)
+class WeightReader:
+    """Tensors of a model by their published names, in the formats of a path.
+
+    Args:
+        read: a tensor by name; with `optional=True`, None when there is none.
+        mlp_bits: 8: int8. 4 or 5: superblocks, NAME.q4k and NAME.q6k, are kept, and the other weights rounded to so
+            many bits in the MLP, and to OTHER_BITS elsewhere.
+    """
+
+    read: Callable[..., Tensor | None]
+    path: str
+    mlp_bits: int
+
+    @property
+    def coded(self) -> bool:
+        """True if weights have fewer than 8 bits."""
+        return self.mlp_bits < 8 and self.path in CODED_PATHS
+
+    def get(self, name: str) -> Tensor:
+        """A tensor that the model must have."""
+        tensor = self.read(name)
+        assert tensor is not None  # without `optional`, `read` raises
+        return tensor
+
+    def optional(self, name: str) -> Tensor | None:
+        """A tensor, or None."""
+        return self.read(name, optional=True)
+
+    def weights(self, names: list[str], bits: int = OTHER_BITS) -> WeightMatrix:
+        """Several linears as one: superblocks if all of them are stored as one kind that is kept."""
+        for kind in BLOCK_BITS[self.path] if self.coded else {}:
+            blocks = [block for name in names if (block := self.optional(kind.name(name))) is not None]
+            if len(blocks) == len(names):
+                return WeightMatrix(torch.cat(blocks), kind)
+        if any(self.optional(Q6K.name(name)) is not None for name in names):
+            bits = OTHER_BITS  # the file gives them more bits, too
+        floats = torch.cat([self.get(f"{name}.weight") for name in names])
+        return WeightMatrix(floats, bits=bits if self.coded and floats.shape[1] % 32 == 0 else 8)
+
+    def bias(self, names: list[str]) -> Tensor | None:
+        """The biases of several linears as one."""
+        biases = [bias for name in names if (bias := self.optional(f"{name}.bias")) is not None]
+        return torch.cat(biases) if biases else None
+
+    def set_layer(self, decoder: NativeDecoder, number: int) -> None:
+        """Set the weights of a layer."""
+        at = f"model.layers.{number}"
+        for which, names in (
+            (QKV, [f"{at}.self_attn.{p}_proj" for p in "qkv"]),
+            (OUT, [f"{at}.self_attn.o_proj"]),
+            (UP, [f"{at}.mlp.gate_proj", f"{at}.mlp.up_proj"]),
+            (DOWN, [f"{at}.mlp.down_proj"]),
+        ):
+            bits = self.mlp_bits if which in (UP, DOWN) else OTHER_BITS
+            decoder.set_linear(number, which, self.weights(names, bits), self.bias(names))
+        decoder.set_norm(number, NORM_ATTENTION, self.get(f"{at}.input_layernorm.weight"))
+        decoder.set_norm(number, NORM_MLP, self.get(f"{at}.post_attention_layernorm.weight"))
+        for which, name in ((NORM_Q, "q_norm"), (NORM_K, "k_norm")):
+            if (own := self.optional(f"{at}.self_attn.{name}.weight")) is not None:
+                decoder.set_norm(number, which, own)
+
+
+def build(
+    shape: ModelShape,
+    layers: int,
+    inner: int,
+    read: Callable[..., Tensor | None],
+    *,
+    context_tokens: int,
+    threads: int,
+    path: str = "",
+    mlp_bits: int = 8,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> NativeDecoder:
+    """A decoder with the weights that `read` gives; for `read` and `mlp_bits` see WeightReader."""
+    reader = WeightReader(read, path or native.best_path(), mlp_bits)
+    embedding = reader.weights(["model.embed_tokens"])
+    coded = embedding.bits == OTHER_BITS
+    names = (*(kind.name("lm_head") for kind in KINDS), "lm_head.weight")
+    tied = all(reader.optional(name) is None for name in names)
+    own = None if coded else embedding
+    decoder = NativeDecoder(
+        shape, layers, inner, own, context_tokens=context_tokens, threads=threads, path=reader.path
+    )  # fmt: skip
+    if reader.coded:
+        decoder.number_format = f"int{mlp_bits}"
+    for number in range(layers):
+        reader.set_layer(decoder, number)
+        progress((number + 1) / layers)
+    decoder.set_linear(LAST, 0, (embedding if tied else reader.weights(["lm_head"])).first(shape.vocab), None)
+    if coded and not tied:
+        decoder.set_linear(EMBEDDING, 0, embedding.first(shape.vocab), None)
+    decoder.set_norm(LAST, 0, reader.get("model.norm.weight"))
+    return decoder
