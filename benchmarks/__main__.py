@@ -59,11 +59,8 @@ BENCHMARKS = {
     "sizing": Benchmark("capacity.sizing", "GPUs for a team: typing traces simulated on shared servers"),
     "draft-length": Benchmark("speed.draft_length", "recorded answers replayed against policies of the draft length"),
     "floor": Benchmark("speed.floor", "rounds of the CPU engine against the time its weight reads alone take"),
-    "four-bits": Benchmark(
-        "speed.four_bits", "a copy of a model with MLP weights of 4 bits, for `humaneval-infilling`"
-    ),
     "memory": Benchmark("speed.resident_memory", "resident memory of the engine's process, as the docs state it"),
-    "int4": Benchmark("speed.int4", "4-bit weights beside int8: times, memory and error of the logits"),
+    "int4": Benchmark("speed.int4", "fewer bits beside int8: times, memory and error of the logits"),
     "gpu": Benchmark("speed.gpu.gpu", "a GPU's limit, rounds, equal tokens and tests, and transformers beside them"),
     "gpu-trace": Benchmark("speed.gpu.trace", "recording of the draft's acceptance, which `gpu` replays"),
     "editor-latency": Benchmark("editor.latency", "time from a key to ghost text in Neovim and VS Code"),

@@ -1,9 +1,9 @@
-"""The superblocks of a file beside int8: a model's speed, memory and error in both formats, in one run.
+"""Fewer bits beside int8: a model's speed, memory and error in each format, in one run.
 
     python -m benchmarks int4 qwen2.5-coder-1.5b-instruct [--path avx2]
 
-The model must be converted from a Q4_K file. Passes of both formats take turns over a cache of 600 tokens, so a machine
-that slows down slows both alike. The error is that of the logits against float32 arithmetic on the file's values.
+Passes of the formats take turns over a cache of 600 tokens, so a machine
+that slows down slows all alike. The error is that of the logits against float32 arithmetic on the file's values.
 Writes benchmarks/results/int4-<model>-<path>.json.
 """
 
@@ -85,9 +85,10 @@ def bench(pair: str, turns: int, path: str) -> bool:
     models.clear()
     exact = read_decoder(directory, "bf16", "cpu", ERROR_TOKENS + 64, vocab).forward(ids[:ERROR_TOKENS])
     errors = {name: logits_error(logits[name], exact) for name in FORMATS}
-    for kind in ms["int8"]:
-        old, new = ms["int8"][kind], ms["int4"][kind]
-        print(f"{kind:18} int8 {old:8.2f} ms, int4 {new:8.2f} ms, {old / new:.2f} x as fast")
+    share = {name: {kind: round(ms[name][kind] / ms["int8"][kind], 3) for kind in ms[name]} for name in FORMATS[1:]}
+    for kind, old in ms["int8"].items():
+        times = ", ".join(f"{name} {ms[name][kind]:.2f} ({share[name][kind]:.2f} x)" for name in share)
+        print(f"{kind:18} int8 {old:8.2f} ms, {times}")
     print(f"memory {memory} MiB, read in a step {read} MiB, logits {errors}")
     figures = {
         "model": card.target.name,
@@ -95,7 +96,7 @@ def bench(pair: str, turns: int, path: str) -> bool:
         "threads": threads,
         "turns": turns,
         "ms": ms,
-        "speed": {kind: round(ms["int8"][kind] / ms["int4"][kind], 3) for kind in ms["int8"]},
+        "share_of_int8": share,
         "weights_mib": memory,
         "read_mib": read,
         "logits_error": errors,

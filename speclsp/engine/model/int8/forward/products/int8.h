@@ -24,6 +24,7 @@
 #define ROWS_BY_BLOCK JOIN(MULTIPLY, _rows_by_block)
 #define STORE_BLOCK JOIN(MULTIPLY, _store_block)
 #define GROUP_ROWS (MOST == 12 ? 8 : MOST) /* of more rows than fit one pass; 16 rows are two groups of 8 */
+#define DECODED_ROWS (MOST > 8 ? 8 : MOST) /* from more rows on, coded weights are decoded into the cache */
 #define FEW_ROWS (MOST < 4 ? 2 : MOST > 6 ? 8 : 4) /* whose sums fit the registers beside an unpacked group */
 
 /* CASE for the numbers of rows that DOTS is compiled for */
@@ -321,7 +322,7 @@ TARGET static inline __attribute__((always_inline)) void CODED(Model *m, int32_t
     const Linear *l = m->linear;
     const int32_t end = chunk_end(m, chunk);
     for (int32_t block = chunk * m->span; block < end; block++) {
-        if (m->t > MOST) {
+        if (m->t > DECODED_ROWS) {
             ALL_ROWS(m, block, least(block + SUM_BLOCKS, end), bits);
             block += SUM_BLOCKS - 1;
             continue;
@@ -366,6 +367,7 @@ TARGET static double PEAK(double seconds) {
 #undef ROWS_BY_BLOCK
 #undef STORE_BLOCK
 #undef FEW_ROWS
+#undef DECODED_ROWS
 #undef GROUP_ROWS
 #undef EACH_COUNT
 #undef JOIN_
