@@ -8,7 +8,7 @@ from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.peaks import measure_peaks
 from speclsp.weights import auto_choice
 
-FEW_BITS_BYTES = 0.74  # that a step reads for a parameter: 5 bits in the MLP, 6 elsewhere
+FEW_BITS_BYTES = 0.67  # that a step reads for a parameter in int4, beside int8 (benchmarks/speed/int4.py)
 
 
 def measure_if_needed(config: Config, again: bool = False) -> None:
