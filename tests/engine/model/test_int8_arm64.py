@@ -38,7 +38,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if request.param == "blocks":
         save_random_q4k_m(directory)
     elif request.param == "coded":
-        save_seven_heads(directory, layers=2)
+        save_seven_heads(directory, layers=1)
     else:
         sizes = {"hidden_size": 160, "num_attention_heads": 5, "num_key_value_heads": 1, "intermediate_size": 240}
         save_random("qwen3", directory, **sizes, head_dim=64, num_hidden_layers=2, vocab_size=97)
