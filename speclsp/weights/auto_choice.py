@@ -69,7 +69,7 @@ class CpuSpeed:
 
 
 def few_bits(card: Card) -> str:
-    """The number format of fewer than 8 bits that its answers were judged in; "": none."""
+    """The number format of fewer than 8 bits that its card has a memory figure for; "": none."""
     return next((name for name in FEW_BITS if name in card.memory_mib), "")
 
 

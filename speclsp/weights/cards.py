@@ -32,7 +32,7 @@ QUANTIZATIONS = ("bf16", "int8", "nf4")
 DIRECTORY_PARTS = {"bf16": 2**20, "int8": 2**21, "nf4": 2**21}  # bytes of bf16 files in a MiB of memory
 EDIT_FORMATS = ("", "window", "sweep")  # speclsp/lsp/next_edit/edit_prompt.py
 EDIT_SEPARATOR = "<|file_sep|>"  # a token that both formats need
-FEW_BITS = ("int5", "int4")  # on a CPU, if the model was judged in it
+FEW_BITS = ("int5", "int4")  # on a CPU; a card has one of them where "auto" may choose it
 DIRECTORY = (
     "A model's directory contains config.json, tokenizer.json and *.safetensors: restore them, or choose "
     "another model (`speclsp models list`)."

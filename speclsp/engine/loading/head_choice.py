@@ -140,6 +140,8 @@ def use_of(directory: Path, lora: Lora | None, vocabulary: Vocabulary) -> HeadUs
 
 def equip(engine: CompletionEngine, directory: Path, lora: Lora | None, models_dir: str) -> None:
     """Give the engine the head of its target, or `head_problem`: why one cannot be used. Between completions."""
+    if not paths(models_dir):
+        return  # the sums that a head is found by take time
     try:
         use = use_of(directory, lora, engine.prompter.vocabulary)
         file, engine.head_problem = find(use, models_dir)

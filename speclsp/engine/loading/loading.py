@@ -299,7 +299,7 @@ def pick_format(wanted: str, device: str, parameters: int, judged: str = "") -> 
     "auto" is `judged` on paths where its rounds are faster than those of int8 (docs/engine.md).
 
     Args:
-        judged: "int5" or "int4", if the model's answers were judged in it: its card has the memory then.
+        judged: "int5" or "int4", the format that the model's card has a memory figure for; "": none.
 
     Raises:
         WeightsError: that format does not run on that device.

@@ -71,9 +71,14 @@ def write(tensors: Mapping[str, Tensor], facts: AdapterFacts, path: Path, mode: 
             f"adapter {facts.name} has {len(data)} bytes; the most are {MOST_BYTES}: "
             "train fewer layers or a lower rank."
         )
+    store(data, path, mode)
+    return len(data)
+
+
+def store(data: bytes, path: Path, mode: int) -> None:
+    """Replace a file in one step, in a folder that is made. Raises WeightsError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         private_files.replace(path, data, mode=mode, sync=True)
     except OSError as error:
         raise WeightsError(f"{path} cannot be written ({private_files.reason(error)}).") from None
-    return len(data)

@@ -12,8 +12,7 @@ import torch
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from speclsp import private_files
-from speclsp.engine.training.adapter_export import quantized
+from speclsp.engine.training.adapter_export import quantized, store
 from speclsp.errors import WeightsError
 
 MOST_BYTES = 16 << 20
@@ -59,9 +58,5 @@ def write(tensors: Mapping[str, Tensor], vocabulary: Tensor, metadata: Mapping[s
     data = to_bytes({name: tensor.contiguous() for name, tensor in stored.items()}, dict(metadata))
     if len(data) > MOST_BYTES:
         raise WeightsError(f"the head has {len(data)} bytes; the most are {MOST_BYTES}: choose a smaller --inner.")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        private_files.replace(path, data, mode=mode, sync=True)
-    except OSError as error:
-        raise WeightsError(f"{path} cannot be written ({private_files.reason(error)}).") from None
+    store(data, path, mode)
     return len(data)

@@ -50,7 +50,8 @@ INT8_BITS = {path: 8.0 if path == "AMX" else 8.125 for path in PATHS}
 # bits of a weight in forward.c's blocks; AMX's tiles multiply int8, and elsewhere Q6_K takes as long as int8, or longer
 BLOCK_BITS = {path: {Q4K: 4.875} for path in PATHS if path != "AMX"} | {"AVX2": {Q4K: 4.75, Q6K: 6.625}}
 CODED_PATHS = tuple(path for path in PATHS if path != "AMX")  # paths that compute with coded weights
-FASTER_IN_FEW_BITS = tuple(path for path in CODED_PATHS if not path.startswith("NEON"))  # measured; NEON was not
+# steps of 1 to 4 rows are faster with fewer bits (docs/engine.md); on ARM64 that was not measured
+FASTER_IN_FEW_BITS = tuple(path for path in CODED_PATHS if not path.startswith("NEON"))
 CODED_BITS = {4: 4.625, 5: 5.625, 6: 6.625}  # of a weight, with its group's step and base
 QKV, OUT, UP, DOWN = range(4)
 NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K = range(4)
@@ -175,14 +176,13 @@ class NativeDecoder(CachedModel):
         bits = CODED_BITS.get(weights.bits, INT8_BITS[self.path])
         if kind:
             width, bits = kind.width(rows), BLOCK_BITS[self.path][kind]
+        size = int(out * width * bits / 8)
         if layer == EMBEDDING:
-            self.embedding_bytes = int(out * width * bits / 8)
-        elif layer == LAST:
-            self.head_weights += out * width
+            self.embedding_bytes = size
         else:
-            self.layer_weights += out * width
-        if layer != EMBEDDING:
-            self.weight_bytes += int(out * width * bits / 8)
+            self.weight_bytes += size
+            self.head_weights += out * width if layer == LAST else 0
+            self.layer_weights += out * width if layer != LAST else 0
         float_bias = None if bias is None else bias.float().contiguous()
         bias_at = None if float_bias is None else address(float_bias)
         if self._library.speclsp_linear(self._model, layer, which, address(rows), bias_at, out, width, weights.source):

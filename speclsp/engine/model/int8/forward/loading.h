@@ -57,33 +57,50 @@ VEC static float int8_scale(const uint16_t *w, int32_t n, float *check) {
     return scale > 1e-12f ? scale : 1e-12f;
 }
 
-/* Quantize and pack 32 outputs: bfloat16 rows -> int8 with one scale each. */
+/* Store a row of n bfloat16 weights as output o (0 to 31) of a block, in int8. */
+VEC static void set_int8_row(const Model *m, const Linear *l, int32_t block, int32_t o, const uint16_t *w, int32_t n, float scale) {
+    int8_t *to = l->packed + (size_t)block * 32 * l->in;
+    int32_t *offset = l->offset + (size_t)block * l->steps * 32 + o;
+    const floats by = all(scale);
+    for (int32_t k = 0; k < l->steps; k++) {
+        ints sum = zero_ints();
+        for (int32_t i = k * m->scale_inputs; i < least((k + 1) * m->scale_inputs, n); i += 16) {
+            const ints q = to_ints(divide(from_bf16(w + i), by));
+            sum = add_ints(sum, q);
+            int32_t four[4];
+            store_bytes((int8_t *)four, to_bytes(q), 0);
+            int8_t *at = to + (size_t)(i / 64) * 2048 + o / 16 * 1024 + o % 16 * 4;
+            for (int32_t u = 0; u < 4; u++) memcpy(at + (i % 64 / 4 + u) * 64, &four[u], 4);
+        }
+        offset[k * 32] = -128 * total_int(sum);
+    }
+}
+
+/* The same in coded weights; see coded.h. */
+VEC static void set_coded_row(const Model *m, const Linear *l, int32_t block, int32_t o, const uint16_t *w, int32_t n, float scale) {
+    const int32_t bits = bits_of(l);
+    uint8_t *to = (uint8_t *)l->blocks + (size_t)block * coded_bytes(l->in, bits);
+    int32_t *offset = l->offset + (size_t)block * l->steps * 32 + o;
+    for (int32_t i = 0; i < n; i += 32) {
+        const CodedGroup group = code(w + i, scale, bits);
+        set_coded(to, l->in, o, i, &group, bits);
+        offset[i / m->scale_inputs * 32] -= 128 * group.sum;
+    }
+}
+
+/* Round and pack 32 outputs: bfloat16 rows -> int8 or coded weights with one scale each. */
 VEC static void pack(Model *m, int32_t chunk) {
     const Packing *p = m->packing;
     const Linear *l = p->to;
-    int8_t *to = l->packed + (size_t)chunk * 32 * l->in;
     for (int32_t o = 0; o < 32; o++) {
         const int32_t place = chunk * 32 + o, row = published_row(p, place);
-        int32_t *offset = l->offset + (size_t)chunk * l->steps * 32 + o;
         l->scale[place] = 0.0f;
-        for (int32_t k = 0; k < l->steps; k++) offset[k * 32] = 0;
+        for (int32_t k = 0; k < l->steps; k++) l->offset[((size_t)chunk * l->steps + k) * 32 + o] = 0;
         if (row < 0) continue;
         const uint16_t *w = (const uint16_t *)p->weight + (size_t)row * p->in;
         float check;
         const float scale = int8_scale(w, p->in, &check);
-        const floats by = all(scale);
-        for (int32_t k = 0; k < l->steps; k++) {
-            ints sum = zero_ints();
-            for (int32_t i = k * m->scale_inputs; i < least((k + 1) * m->scale_inputs, p->in); i += 16) {
-                const ints q = to_ints(divide(from_bf16(w + i), by));
-                sum = add_ints(sum, q);
-                int32_t four[4];
-                store_bytes((int8_t *)four, to_bytes(q), 0);
-                int8_t *block = to + (size_t)(i / 64) * 2048 + o / 16 * 1024 + o % 16 * 4;
-                for (int32_t u = 0; u < 4; u++) memcpy(block + (i % 64 / 4 + u) * 64, &four[u], 4);
-            }
-            offset[k * 32] = -128 * total_int(sum);
-        }
+        (l->source ? set_coded_row : set_int8_row)(m, l, chunk, o, w, p->in, scale);
         l->scale[place] = scale + check;
     }
 }
@@ -97,30 +114,6 @@ static void pack_blocks(Model *m, int32_t chunk) {
         const uint8_t *from = (const uint8_t *)p->weight + (size_t)(row < 0 ? 0 : row) * steps * bytes;
         for (int32_t k = 0; k < steps && row >= 0; k++)
             m->format[p->to->source].set_output(p->to->blocks, (size_t)chunk * steps + k, o, from + k * bytes);
-    }
-}
-
-/* Round 32 outputs of bfloat16 rows to coded weights; see coded.h. */
-VEC static void pack_coded(Model *m, int32_t chunk) {
-    const Packing *p = m->packing;
-    const Linear *l = p->to;
-    const int32_t bits = bits_of(l);
-    uint8_t *blocks = (uint8_t *)l->blocks + (size_t)chunk * coded_bytes(l->in, bits);
-    for (int32_t o = 0; o < 32; o++) {
-        const int32_t place = chunk * 32 + o, row = published_row(p, place);
-        int32_t *offset = l->offset + (size_t)chunk * l->steps * 32 + o;
-        l->scale[place] = 0.0f;
-        for (int32_t k = 0; k < l->steps; k++) offset[k * 32] = 0;
-        if (row < 0) continue;
-        const uint16_t *w = (const uint16_t *)p->weight + (size_t)row * p->in;
-        float check;
-        const float scale = int8_scale(w, p->in, &check);
-        for (int32_t i = 0; i < p->in; i += 32) {
-            const CodedGroup group = code(w + i, scale, bits);
-            set_coded(blocks, l->in, o, i, &group, bits);
-            offset[i / BLOCK_INPUTS * 32] -= 128 * group.sum;
-        }
-        l->scale[place] = scale + check;
     }
 }
 
@@ -152,7 +145,7 @@ int32_t speclsp_linear(Model *m, int32_t layer, int32_t which, const void *weigh
     l->source = source;
     if (allocate(m, l, &p, bias)) return 1;
     m->packing = &p;
-    run(m, is_coded(source) ? pack_coded : source ? pack_blocks : pack, l->out / 32);
+    run(m, !source || is_coded(source) ? pack : pack_blocks, l->out / 32);
     return 0;
 }
 

@@ -41,14 +41,7 @@ TARGET static inline __attribute__((always_inline)) void SUM_CODED(
                 for (int32_t line = 0; line < (bits + 1); line++) fetch(half + AHEAD + g * group_bytes(bits) + line * 64);
                 ints w[8];
                 DECODE(w, half, groups, g, bits);
-#pragma GCC unroll 8
-                for (int32_t u = 0; u < 8; u++)
-#pragma GCC unroll 12
-                    for (int32_t i = 0; i < n; i++) {
-                        int32_t four;
-                        memcpy(&four, a + g / 2 * 1024 + i * 64 + g % 2 * 32 + u * 4, 4);
-                        products[i] = DOT4(products[i], all_int(four), w[u]);
-                    }
+                ADD_GROUP(products, a, g, w, n);
             }
             ADD_SCALED(sums[b], products, row_scale + k, l->steps, n);
         }

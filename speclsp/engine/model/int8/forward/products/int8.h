@@ -2,7 +2,7 @@
  *     MULTIPLY  the function's name         TARGET  its target attribute
  *     DOT4      sums += four unsigned activations times four signed weights
  *     MOST      rows of a pass              BLOCKS  groups of 16 outputs of a pass, 1 or 2
- *     INT8_ONLY (may be undefined) without the products of 4-bit blocks
+ *     INT8_ONLY (may be undefined) without the products of 4-bit blocks and coded weights
  * MOST * BLOCKS sums, the weights and one activation fit the registers. */
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -15,7 +15,8 @@
 #define DECODE JOIN(MULTIPLY, _decode)
 #define SUM_CODED JOIN(MULTIPLY, _sum_coded)
 #define DECODE_STEP JOIN(MULTIPLY, _decode_step)
-#define CODED JOIN(MULTIPLY, _coded)
+#define ADD_GROUP JOIN(MULTIPLY, _add_group)
+#define LINEAR JOIN(MULTIPLY, _linear)
 #define PEAK JOIN(MULTIPLY, _peak)
 #define BLOCKWISE JOIN(MULTIPLY, _blocks)
 #define UNPACK JOIN(MULTIPLY, _unpack)
@@ -126,9 +127,21 @@ TARGET static inline __attribute__((always_inline)) void ADD_STEP(
     }
 }
 
-#ifndef INT8_ONLY
+/* Add the products of n rows by 16 outputs and the 32 inputs of group g, whose weights are unpacked: four inputs in each w. `a`:
+ * the first row's step. n is a compile-time constant. */
+TARGET static inline __attribute__((always_inline)) void ADD_GROUP(
+    ints *products, const int8_t *a, int32_t g, const ints w[8], const int32_t n) {
+#pragma GCC unroll 8
+    for (int32_t u = 0; u < 8; u++)
+#pragma GCC unroll 12
+        for (int32_t i = 0; i < n; i++) {
+            int32_t four;
+            memcpy(&four, a + g / 2 * 1024 + i * 64 + g % 2 * 32 + u * 4, 4);
+            products[i] = DOT4(products[i], all_int(four), w[u]);
+        }
+}
+
 #include "coded.h"
-#endif
 
 /* All rows by the blocks from `block` to `end`, at most SUM_BLOCKS. The weights of a step, 8 KiB, stay in the first-level cache
  * for all rows. The rows' activations of `together` steps stay in the second-level cache for all blocks. The first two groups
@@ -142,9 +155,7 @@ TARGET static void ALL_ROWS(Model *m, int32_t block, int32_t end, int32_t bits) 
     const int32_t lines = step_bytes / 64; /* of the cache */
     const int8_t *const stored = bits == 8 ? l->packed : l->blocks;
     float *const sums = (float *)m->sums + (size_t)thread_name * SUM_BLOCKS * stride; /* [block][row][32] */
-#ifndef INT8_ONLY
     int8_t decoded[32 * BLOCK_INPUTS] __attribute__((aligned(64)));
-#endif
     for (int32_t from = 0; from < steps; from += together)
         for (int32_t b = block; b < end; b++) {
             const floats left = load(l->scale + b * 32), right = load(l->scale + b * 32 + 16);
@@ -154,9 +165,7 @@ TARGET static void ALL_ROWS(Model *m, int32_t block, int32_t end, int32_t bits) 
                 const int8_t *const source = stored + (size_t)b * bytes + k * step_bytes, *weights = source;
                 const int32_t *offset = l->offset + ((size_t)b * steps + k) * 32;
                 const int8_t *next = source + (k + 1 < to ? step_bytes : bytes - (k - from) * step_bytes);
-#ifndef INT8_ONLY
                 if (bits != 8) weights = DECODE_STEP(decoded, (const uint8_t *)source, in / 32, bits);
-#endif
                 for (int32_t row = 0, count; row < m->t; row += count) {
                     const int32_t rest = least(m->t - row, ROWS - row % ROWS); /* in this tile */
                     count = rest <= MOST ? rest : GROUP_ROWS;
@@ -180,27 +189,32 @@ TARGET static void ALL_ROWS(Model *m, int32_t block, int32_t end, int32_t bits) 
         }
 }
 
-/* An int8 linear. As many rows as fit one pass read the weights as a stream. */
-TARGET static void MULTIPLY(Model *m, int32_t chunk) {
+/* A linear of int8 weights (`bits` 8) or of coded ones. Few rows read the weights as a stream. `bits` is a compile-time constant. */
+TARGET static inline __attribute__((always_inline)) void LINEAR(Model *m, int32_t chunk, const int32_t bits) {
     const Linear *l = m->linear;
-    const int32_t end = chunk_end(m, chunk);
+    const int32_t end = chunk_end(m, chunk), bytes = bits == 8 ? 32 * l->in : coded_bytes(l->in, bits);
+    const int8_t *const stored = bits == 8 ? l->packed : l->blocks;
     for (int32_t block = chunk * m->span; block < end; block++) {
-        if (m->t > MOST) {
-            ALL_ROWS(m, block, least(block + SUM_BLOCKS, end), 8);
+        if (m->t > (bits == 8 ? MOST : DECODED_ROWS)) {
+            ALL_ROWS(m, block, least(block + SUM_BLOCKS, end), bits);
             block += SUM_BLOCKS - 1;
             continue;
         }
-        const int8_t *weights = l->packed + (size_t)block * 32 * l->in;
+        const int8_t *weights = stored + (size_t)block * bytes;
         const int32_t *offset = l->offset + (size_t)block * l->steps * 32;
         const float *scale = l->scale + block * 32;
         floats sums[2][MOST];
-#define CASE(n) if (m->t <= (n)) SUM_STEPS(sums, m->quantized, weights, l, offset, m->row_scale, n);
+#define CASE(n) if (m->t <= (n)) { \
+        if (bits == 8) SUM_STEPS(sums, m->quantized, weights, l, offset, m->row_scale, n); \
+        else SUM_CODED(sums, m->quantized, (const uint8_t *)weights, l, offset, m->row_scale, n, bits); }
         EACH_COUNT
 #undef CASE
         for (int32_t row = 0; row < m->t; row++)
             finish(m, block, row, mul(sums[0][row], load(scale)), mul(sums[1][row], load(scale + 16)));
     }
 }
+
+TARGET static void MULTIPLY(Model *m, int32_t chunk) { LINEAR(m, chunk, 8); }
 
 #ifndef INT8_ONLY
 /* The int8 weights of 16 outputs (half 0 or 1) and the 32 inputs of group g, four inputs in each w. See Block. */
@@ -247,14 +261,7 @@ TARGET static inline __attribute__((always_inline)) void FEW_BY_BLOCK(
         for (int32_t g = 0; g < GROUPS; g++) {
             ints w[8];
             UNPACK(w, block, g, half);
-#pragma GCC unroll 8
-            for (int32_t u = 0; u < 8; u++)
-#pragma GCC unroll 12
-                for (int32_t i = 0; i < n; i++) {
-                    int32_t four;
-                    memcpy(&four, a + g / 2 * 1024 + i * 64 + g % 2 * 32 + u * 4, 4);
-                    products[i] = DOT4(products[i], all_int(four), w[u]);
-                }
+            ADD_GROUP(products, a, g, w, n);
         }
         ADD_PRODUCTS(sums, products, block, half, row_scale, stride, count, n);
     }
@@ -317,31 +324,9 @@ TARGET static void BLOCKWISE(Model *m, int32_t chunk) {
     }
 }
 
-/* A linear of coded weights. `bits` is a compile-time constant. */
-TARGET static inline __attribute__((always_inline)) void CODED(Model *m, int32_t chunk, const int32_t bits) {
-    const Linear *l = m->linear;
-    const int32_t end = chunk_end(m, chunk);
-    for (int32_t block = chunk * m->span; block < end; block++) {
-        if (m->t > DECODED_ROWS) {
-            ALL_ROWS(m, block, least(block + SUM_BLOCKS, end), bits);
-            block += SUM_BLOCKS - 1;
-            continue;
-        }
-        const uint8_t *coded = (const uint8_t *)l->blocks + (size_t)block * coded_bytes(l->in, bits);
-        const int32_t *offset = l->offset + (size_t)block * l->steps * 32;
-        const float *scale = l->scale + block * 32;
-        floats sums[2][MOST];
-#define CASE(n) if (m->t <= (n)) SUM_CODED(sums, m->quantized, coded, l, offset, m->row_scale, n, bits);
-        EACH_COUNT
-#undef CASE
-        for (int32_t row = 0; row < m->t; row++)
-            finish(m, block, row, mul(sums[0][row], load(scale)), mul(sums[1][row], load(scale + 16)));
-    }
-}
-
-TARGET static void JOIN(MULTIPLY, _coded4)(Model *m, int32_t chunk) { CODED(m, chunk, 4); }
-TARGET static void JOIN(MULTIPLY, _coded5)(Model *m, int32_t chunk) { CODED(m, chunk, 5); }
-TARGET static void JOIN(MULTIPLY, _coded6)(Model *m, int32_t chunk) { CODED(m, chunk, 6); }
+TARGET static void JOIN(MULTIPLY, _coded4)(Model *m, int32_t chunk) { LINEAR(m, chunk, 4); }
+TARGET static void JOIN(MULTIPLY, _coded5)(Model *m, int32_t chunk) { LINEAR(m, chunk, 5); }
+TARGET static void JOIN(MULTIPLY, _coded6)(Model *m, int32_t chunk) { LINEAR(m, chunk, 6); }
 #endif
 
 /* Multiply-adds a second of one thread with everything in registers: no pass is faster. */
@@ -380,7 +365,8 @@ TARGET static double PEAK(double seconds) {
 #undef DECODE
 #undef SUM_CODED
 #undef DECODE_STEP
-#undef CODED
+#undef ADD_GROUP
+#undef LINEAR
 #undef ALL_ROWS
 #undef MULTIPLY
 #undef TARGET
