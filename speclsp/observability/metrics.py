@@ -190,3 +190,8 @@ def line(name: str, labels: Labels, value: float) -> str:
 def escaped(text: str) -> str:
     """A label's value as Prometheus wants it."""
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def rounded(value: float | None, digits: int) -> float | None:
+    """A figure to show; None if there is none yet."""
+    return None if value is None else round(value, digits)

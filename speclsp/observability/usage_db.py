@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speclsp.errors import SpeclspError
-from speclsp.observability.metrics import BUCKETS_MS
+from speclsp.observability.metrics import BUCKETS_MS, rounded
 
 if TYPE_CHECKING:
     import sqlite3
@@ -357,7 +357,3 @@ def summed(rows: Iterable[Row]) -> Summary:
 def first_of(weeks: int, today: date) -> str:
     """The first of the last so many weeks, this one included."""
     return week_of(today - timedelta(weeks=weeks - 1))
-
-
-def rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from speclsp.errors import error_site
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace
 from speclsp.lsp.documents.document import Document
+from speclsp.lsp.documents.text_compare import common_ends
 from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.text_windows import normal_newlines
@@ -129,7 +130,7 @@ class RecentActivity:
 
     def _merge_edit(self, document: Document, first: int, removed: Sequence[str], inserted_lines: int) -> None:
         """Add a change to the pending edit, or commit that and start another one."""
-        head, tail = same_ends(removed, document.lines(first, first + inserted_lines))
+        head, tail = common_ends(removed, document.lines(first, first + inserted_lines))
         first, removed = first + head, removed[head : len(removed) - tail]
         inserted_lines -= head + tail
         if not removed and not inserted_lines:
@@ -215,7 +216,7 @@ def _extend(pending: PendingEdit, first: int, removed: Sequence[str], growth: in
 
 def trimmed(before: list[str], after: list[str]) -> tuple[str, str]:
     """Both texts without the lines that are equal at the start and at the end."""
-    head, tail = same_ends(before, after)
+    head, tail = common_ends(before, after)
     changed = (lines[head : len(lines) - tail] for lines in (before, after))
     older, newer = ("".join(line + "\n" for line in lines) for lines in changed)
     return older, newer
@@ -225,16 +226,6 @@ def whole_lines(text: str) -> list[str]:
     """Lines without their line ends; text after the last newline is a line unless it is empty."""
     lines = text.split("\n")
     return lines if lines[-1] else lines[:-1]
-
-
-def same_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    """Number of equal lines at the start and at the end of two pieces; no line counts twice."""
-    least, head, tail = min(len(before), len(after)), 0, 0
-    while head < least and before[head] == after[head]:
-        head += 1
-    while tail < least - head and before[-1 - tail] == after[-1 - tail]:
-        tail += 1
-    return head, tail
 
 
 def joined(older: Edit, newer: Edit) -> Edit | None:

@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from speclsp.lsp.documents.text_compare import common_ends
+
 
 @dataclass(frozen=True, slots=True)
 class AnswerHunk:
@@ -45,13 +47,6 @@ def first_hunk(window: Sequence[str], answer: str, ended: bool) -> AnswerHunk | 
     start = sum(len(line) + 1 for line in lines[:head])
     changed_end = start + max(same, len(new) - tail + (end == head))  # a new line's own end belongs to the change
     return AnswerHunk(head, end, tuple(lines[head:stop]), start + same, changed_end)
-
-
-def common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """The number of equal items at the start, and of the others at the end."""
-    least = min(len(old), len(new))
-    head = next((n for n in range(least) if old[n] != new[n]), least)
-    return head, next((n for n in range(least - head) if old[-1 - n] != new[-1 - n]), least - head)
 
 
 def _rejoined(window: Sequence[str], lines: Sequence[str], head: int) -> tuple[int, int] | None:

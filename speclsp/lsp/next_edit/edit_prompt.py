@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from speclsp.lsp.next_edit.edit_answer import common_ends
+from speclsp.lsp.documents.text_compare import common_ends
 
 # names of formats: a model's card declares the first two, the name of a remote model the last (remote/detection.py)
 WINDOW, SWEEP, ZETA2 = "window", "sweep", "zeta2"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from speclsp.errors import InputError
 from speclsp.lsp.documents.document import Document
+from speclsp.lsp.documents.text_compare import is_subsequence
 
 if TYPE_CHECKING:
     from speclsp.lsp.next_edit.offers import Offer
@@ -114,9 +115,3 @@ def is_ghost(document: Document, offer: Offer, cursor: int) -> bool:
     old = document.piece(offer.start, offer.end)
     here, there, end = (document.position(offset, "utf-32")["line"] for offset in (cursor, offer.start, offer.end))
     return here == there == end and offer.start >= cursor and is_subsequence(old, offer.text)
-
-
-def is_subsequence(old: str, new: str) -> bool:
-    """True if `new` holds the characters of `old` in their order."""
-    characters = iter(new)
-    return all(character in characters for character in old)

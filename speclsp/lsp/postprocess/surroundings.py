@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.documents.text_compare import is_subsequence
 from speclsp.lsp.postprocess import prose
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.grammars import grammar
@@ -236,7 +237,7 @@ def _choices(text: str, rest: str, around: Surroundings) -> Iterator[Choice]:
         yield text[:-2], 0  # it closes the bracket only to open another one before the rest
     for replaced in range(closers + 1):
         part = rest[:replaced]
-        if part and not (_is_subsequence(part, text) and _closes(text, outside, part)):  # VS Code needs the first
+        if part and not (is_subsequence(part, text) and _closes(text, outside, part)):  # VS Code needs the first
             break
         left = rest[replaced:]
         if part and text.endswith(";") and left.strip() and left.strip()[0] not in _CLOSERS:
@@ -246,7 +247,7 @@ def _choices(text: str, rest: str, around: Surroundings) -> Iterator[Choice]:
             own = left[0] if length == 1 and not (has_brackets and left[0] in _OPENER) else ""
             if own in _OWN_CLOSERS and text.count(_OWN_CLOSERS[own]) >= text.count(own):
                 continue  # the closer of a bracket in the text
-            if _is_repeated(text, left, length) and _is_subsequence(part, shorter) and _closes(shorter, outside, part):
+            if _is_repeated(text, left, length) and is_subsequence(part, shorter) and _closes(shorter, outside, part):
                 yield shorter, replaced
         yield text, replaced
     if has_brackets:
@@ -271,7 +272,7 @@ def _find_beginning(rest: str, text: str, characters: int) -> int:
 def _closes(text: str, outside: list[int], part: str) -> bool:
     """True if `text` itself closes the brackets that the closers in `part` of the rest close."""
     brackets = "".join(character for character in part if character in _OPENER)
-    return not brackets or _is_subsequence(brackets, "".join(text[at] for at in outside if at < len(text)))
+    return not brackets or is_subsequence(brackets, "".join(text[at] for at in outside if at < len(text)))
 
 
 def _is_repeated(text: str, rest: str, length: int) -> bool:
@@ -334,9 +335,3 @@ def trim(text: str, around: Surroundings) -> str:
     if is_mid_line and last.strip():
         return "\n".join([*(line.rstrip(" \t") for line in lines), last])
     return "\n".join(line.rstrip(" \t") for line in [*lines, last]).rstrip("\n")
-
-
-def _is_subsequence(part: str, text: str) -> bool:
-    """True if `text` holds the characters of `part` in this order."""
-    characters = iter(text)
-    return all(character in characters for character in part)

@@ -25,7 +25,7 @@ from speclsp.lsp.reasons import PASSING, meaning
 from speclsp.lsp.server.custom_requests import GIVEN_UP
 from speclsp.lsp.server.request_context import WorkspaceDocuments
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
-from speclsp.observability.metrics import Metrics
+from speclsp.observability.metrics import Metrics, rounded
 
 if TYPE_CHECKING:
     from speclsp.lsp.backend.types import Backend
@@ -279,8 +279,3 @@ def restart_settings(config: Config | None) -> object:
 def log_engine_output(line: str) -> None:
     """Log a line that the engine printed."""
     logging.getLogger("speclsp.engine").info("%s", line)
-
-
-def rounded(value: float | None, digits: int) -> float | None:
-    """A figure for the status; None if there is none yet."""
-    return None if value is None else round(value, digits)
