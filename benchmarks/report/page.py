@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.report import aims
 from benchmarks.report.aims import AIMS, NOT_MEASURED, Figures, Results, dig
-from speclsp.cli.html_page import document, picture, table
+from benchmarks.report.html_page import document, picture, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

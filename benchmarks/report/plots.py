@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from speclsp.cli.html_page import COLOURS, in_thousands, lines
+from benchmarks.report.html_page import COLOURS, in_thousands, lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,10 +17,9 @@ from pathlib import Path
 from benchmarks import results_file
 from benchmarks.keystrokes.economy import figures as economy_figures
 from benchmarks.quality.calibration import calibration
-from benchmarks.report import infilling_table, plots, quality_section
+from benchmarks.report import html_page, infilling_table, plots, quality_section
 from benchmarks.report.aims import AIMS, CPU_KINDS, LARGE, SMALL, Figures, Results, newest_gpu
 from benchmarks.report.page import MARKS, Plot, Section, page
-from speclsp.cli import html_page
 from speclsp.errors import SpeclspError
 
 PAIRS = (SMALL, LARGE)

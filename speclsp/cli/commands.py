@@ -70,13 +70,11 @@ def run_lsp(options: argparse.Namespace) -> int:
 
 def run_engine(options: argparse.Namespace) -> int:
     """Serve as this user's engine, or on a socket of its own; or report on the running engine, or end it."""
-    status = options.status or options.action == "status"
-    stop = options.stop or options.action == "stop"
-    if options.json and not status:
+    if options.json and options.action != "status":
         raise ConfigError("--json", "given", "`speclsp engine status --json`")
-    if stop:
+    if options.action == "stop":
         return stop_engine()
-    if status:
+    if options.action == "status":
         return show_engine(options.json)
     settings = config.load(flags(options))
     if options.watch_parent < 0 or (options.watch_parent and not options.socket):
@@ -93,7 +91,7 @@ def run_engine(options: argparse.Namespace) -> int:
         return server_process.main(settings, Path(options.socket), options.watch_parent or None)
     from speclsp.engine.process import daemonize, shared_engine
 
-    if options.detach or options.detached or options.action == "start":
+    if options.detached or options.action == "start":
         lock = None
         if options.lock_fd is not None:
             from speclsp.daemon import endpoint
@@ -225,11 +223,9 @@ def run_verify(options: argparse.Namespace) -> int:
     """Replay the last requests; exit code 1 when a text differs, 2 when there was nothing to compare."""
     from speclsp.cli import verify
 
-    if options.forget:
-        return verify.forget()
     if options.last < 1:
         raise ConfigError("--last", options.last, "a whole number, 1 or more")
-    return verify.main(config.load(flags(options)), options.last, options.json, options.recorded)
+    return verify.main(config.load(flags(options)), options.last, options.json)
 
 
 def run_demo(options: argparse.Namespace) -> int:
@@ -314,10 +310,10 @@ def run_tune_draft(options: argparse.Namespace, settings: Config) -> int:
 
 
 def run_stats(options: argparse.Namespace) -> int:
-    """Print tables or one JSON object, or write a page; exit code 1 when there is nothing for a page."""
+    """Print tables or one JSON object."""
     from speclsp.cli import stats
 
     if options.forget:
         return stats.forget()
     settings, _ = config.gather()  # an invalid line of config.toml changes nothing here
-    return stats.main(settings, options.weeks, options.json, Path(options.page) if options.page else None)
+    return stats.main(settings, options.weeks, options.json)

@@ -1,4 +1,4 @@
-"""`speclsp stats`: usage statistics as tables for a terminal or a pipe, and as a page of plots.
+"""`speclsp stats`: usage statistics as tables for a terminal or a pipe, or as JSON.
 
 The numbers are from observability/usage_db.py. Nothing is measured here and nothing leaves the machine.
 """
@@ -9,19 +9,12 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import date
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 from speclsp import config as settings
-from speclsp.cli import html_page, terminal
+from speclsp.cli import terminal
 from speclsp.errors import ConfigError
 from speclsp.observability import usage_db
 from speclsp.observability.usage_db import Figures, Summary
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Table = Sequence[Sequence[str]]  # rows of cells, the first one the head
 
@@ -37,11 +30,10 @@ MEANING = (
     "drafted tokens that the model accepted."
 )
 MOST_WEEKS = 5000
-MOST_LANGUAGES = 8  # in a plot; the tables have all
 
 
-def main(config: settings.Config, weeks: int, as_json: bool = False, page: Path | None = None) -> int:
-    """Show the last so many weeks; 0, or 1 when there is nothing to make a page of."""
+def main(config: settings.Config, weeks: int, as_json: bool = False) -> int:
+    """Show the last so many weeks."""
     if not 1 <= weeks <= MOST_WEEKS:
         raise ConfigError("--weeks", weeks, f"a whole number from 1 to {MOST_WEEKS}")
     path = settings.stats_path()
@@ -51,14 +43,9 @@ def main(config: settings.Config, weeks: int, as_json: bool = False, page: Path 
         print(json.dumps({"since": since, **summary.as_json()}))
     elif not summary.weeks:
         print(nothing(config, weeks, bool(usage_db.read(path))))
-        return 1 if page is not None else 0
-    elif page is None:
+    else:
         show(summary)
         print(f"\n{MEANING}\nCounted and stored on this machine in {path}; nothing is sent anywhere.")
-    if page is not None and summary.weeks:
-        page.write_text(as_html(summary), encoding="utf-8")
-        if not as_json:
-            print(f"wrote {page}")
     return 0
 
 
@@ -179,171 +166,3 @@ def draw_table(rows: Table) -> None:
     for row in rows[1:]:
         drawn.add_row(*row, style="bold" if row[0] == "all" else "")
     Console(highlight=False).print(drawn)
-
-
-# ── the page ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def as_html(summary: Summary) -> str:
-    """One page with all plots and tables, that needs no other file."""
-    body = []
-    for title, caption, make in PLOTS:
-        plot = partial(make, summary=summary)
-        body.append(
-            html_page.picture(title, caption, {theme: html_page.draw(plot, (11, 4), theme) for theme in html_page.INK})
-        )
-    groups = tables(summary)
-    body += [f"<h2>By {name}</h2>{html_page.table(rows)}" for name, rows in groups.items()]
-    first, last = min(summary.weeks), max(summary.weeks)
-    about = f"{first} to {last}. Counted on this machine by speclsp's language server; nothing is sent anywhere."
-    return html_page.document("speclsp: usage statistics", about, [*body, f"<p class='dim'>{MEANING}</p>"])
-
-
-def outcomes(figure: Figure, summary: Summary) -> None:
-    """Plot the outcomes of suggestions, by week and by language."""
-    by_week, by_language = figure.subplots(1, 2, width_ratios=(1.5, 1))
-    stacked(by_week, summary.weeks, OUTCOMES)
-    by_week.set_ylabel("suggestions shown")
-    by_week.set_title("By week")
-    rate = by_week.twinx()
-    rate.plot(
-        list(summary.weeks), [100 * (of.acceptance or 0) for of in summary.weeks.values()], color="#8a8a8a", marker="o"
-    )
-    rate.set_ylim(0, 105)
-    rate.grid(visible=False)
-    rate.set_ylabel("acceptance, %")
-    rate.spines["right"].set_visible(True)
-    languages = most_shown(summary)
-    values = [100 * (of.acceptance or 0) for of in languages.values()]
-    by_language.barh(list(languages), values, height=0.65, color="#009e73")
-    for row, (value, of) in enumerate(zip(values, languages.values(), strict=True)):
-        by_language.text(value, row, f" {value:.0f} % of {of['shown']}", va="center", fontsize=9)
-    by_language.invert_yaxis()
-    by_language.grid(visible=False, axis="y")
-    by_language.set_xlim(0, 130)
-    by_language.set_xlabel("accepted in full or in part, %")
-    by_language.set_title("By language")
-
-
-def characters(figure: Figure, summary: Summary) -> None:
-    """Plot accepted characters, beside those typed through a suggestion; and by language."""
-    by_week, by_language = figure.subplots(1, 2, width_ratios=(1.5, 1))
-    stacked(by_week, summary.weeks, {"accepted": ("accepted_characters",), "typed through": ("typed_characters",)})
-    by_week.set_ylabel("characters")
-    by_week.set_title("By week")
-    languages = {name: by_of_week(summary, name) for name in most_shown(summary)}
-    bottom = [0.0] * len(summary.weeks)
-    for name, of_weeks in languages.items():
-        values = [of["accepted_characters"] for of in of_weeks]
-        by_language.bar(list(summary.weeks), values, bottom=bottom, width=0.6, label=name)
-        bottom = [low + value for low, value in zip(bottom, values, strict=True)]
-    finish_weeks(by_language, summary.weeks)
-    by_language.set_ylabel("characters accepted")
-    by_language.set_title("By language")
-    by_language.legend(fontsize=8)
-
-
-def latency(figure: Figure, summary: Summary) -> None:
-    """Plot the time from request to suggestion, by week and by language."""
-    by_week, by_language = figure.subplots(1, 2, width_ratios=(1.5, 1))
-    for share, label in ((0.5, "p50"), (0.95, "p95")):
-        values = [of.latency_ms(share) for of in summary.weeks.values()]
-        points = [float("nan") if value is None else value for value in values]
-        by_week.plot(list(summary.weeks), points, marker="o", label=label)
-    finish_weeks(by_week, summary.weeks)
-    by_week.set_ylim(bottom=0)
-    by_week.set_ylabel("ms from request to suggestion")
-    by_week.set_title("By week")
-    by_week.legend(fontsize=9)
-    languages = most_shown(summary)
-    for row, of in enumerate(languages.values()):
-        middle, worst = of.latency_ms(0.5), of.latency_ms(0.95)
-        if middle is None or worst is None:
-            by_language.text(0, row, " none generated by the model", va="center", fontsize=9)
-            continue
-        by_language.barh(row, middle, height=0.65, color="#0072b2")
-        by_language.plot([middle, worst], [row, row], color=by_language.xaxis.label.get_color(), linewidth=1)
-        by_language.text(worst, row, f" {middle:.0f}, p95 {worst:.0f}", va="center", fontsize=9)
-    by_language.set_yticks(range(len(languages)), list(languages))
-    by_language.invert_yaxis()
-    by_language.grid(visible=False, axis="y")
-    by_language.margins(x=0.3)
-    by_language.set_xlabel("ms, p50, whisker to p95")
-    by_language.set_title("By language")
-
-
-def drafts(figure: Figure, summary: Summary) -> None:
-    """Plot the share of drafted tokens that the target accepted, for each drafter, by week and by language."""
-    by_week, by_language = figure.subplots(1, 2, width_ratios=(1.5, 1))
-    sources = list(summary.whole.drafts)
-    for source in sources:
-        shares = [of.drafts.get(source) for of in summary.weeks.values()]
-        points = [float("nan") if share is None else 100 * share[2] for share in shares]
-        by_week.plot(list(summary.weeks), points, marker="o", label=source)
-    finish_weeks(by_week, summary.weeks)
-    by_week.set_ylabel("drafted tokens accepted, %")
-    by_week.set_title("By week")
-    languages, height = most_shown(summary), 0.8 / max(1, len(sources))
-    for number, source in enumerate(sources):
-        shares = [of.drafts.get(source) for of in languages.values()]
-        rows = [row + (number - (len(sources) - 1) / 2) * height for row in range(len(languages))]
-        values = [0.0 if share is None else 100 * share[2] for share in shares]
-        by_language.barh(rows, values, height=height * 0.92, label=source)
-    by_language.set_yticks(range(len(languages)), list(languages))
-    by_language.invert_yaxis()
-    by_language.grid(visible=False, axis="y")
-    by_language.set_xlabel("drafted tokens accepted, %")
-    by_language.set_title("By language")
-    for axes, limit in ((by_week, by_week.set_ylim), (by_language, by_language.set_xlim)):
-        limit(0, 105)
-        if sources:
-            axes.legend(fontsize=8)
-
-
-class Plot(Protocol):
-    """Draws one of the plots."""
-
-    def __call__(self, figure: Figure, summary: Summary) -> None: ...
-
-
-PLOTS: Sequence[tuple[str, str, Plot]] = (
-    (
-        "Outcomes of suggestions",
-        "Bars: suggestions shown, by outcome. Line: share accepted in full or in part.",
-        outcomes,
-    ),
-    ("Characters saved", "Characters inserted by accepting, and characters typed through a suggestion.", characters),
-    ("Latency", "Suggestions generated by the model. Cached ones take a few milliseconds.", latency),
-    ("Acceptance of drafts", "Share of each drafter's tokens that the model accepted.", drafts),
-)
-
-
-def stacked(axes: Axes, weeks: Mapping[str, Figures], series: Mapping[str, Sequence[str]]) -> None:
-    """Draw a bar for each week; `series` maps a label to the counters that its part adds up."""
-    bottom = [0.0] * len(weeks)
-    for label, names in series.items():
-        values = [sum(of[name] for name in names) for of in weeks.values()]
-        axes.bar(list(weeks), values, bottom=bottom, width=0.6, label=label)
-        bottom = [low + value for low, value in zip(bottom, values, strict=True)]
-    finish_weeks(axes, weeks)
-    axes.margins(y=0.25)
-    axes.legend(fontsize=8, ncols=len(series), loc="upper left", handlelength=1.0, columnspacing=0.9)
-
-
-def finish_weeks(axes: Axes, weeks: Mapping[str, Figures]) -> None:
-    """Label the weeks on the x axis, as many as can be read."""
-    step = -(-len(weeks) // 12)
-    axes.set_xticks(range(0, len(weeks), step), [week.partition("-")[2] for week in list(weeks)[::step]])
-    axes.set_xlim(-0.7, len(weeks) - 0.3)
-    axes.grid(visible=False, axis="x")
-    axes.set_xlabel("week")
-
-
-def most_shown(summary: Summary) -> dict[str, Figures]:
-    """The MOST_LANGUAGES languages with the most suggestions."""
-    return dict(list(summary.languages.items())[:MOST_LANGUAGES])
-
-
-def by_of_week(summary: Summary, language: str) -> list[Figures]:
-    """A language's figures, week by week."""
-    return [summary.cells.get((week, language), Figures()) for week in summary.weeks]

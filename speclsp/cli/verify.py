@@ -1,8 +1,7 @@
 """`speclsp verify`: repeats the last requests plainly and speculatively, and compares the texts.
 
-The running engine keeps its last requests in memory and replays them itself (engine/http/replay.py). Requests that
-`engine.record_requests` wrote to disk are replayed by a model loaded here. A difference is exit code 1, with its
-position; with nothing to compare the exit code is 2, because that proves nothing.
+The running engine keeps its last requests in memory and replays them itself (engine/http/replay.py). A difference is
+exit code 1, with its position; with nothing to compare the exit code is 2, because that proves nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,7 +22,6 @@ from speclsp.cli import terminal
 from speclsp.config import Config
 from speclsp.daemon import control, endpoint, http_client
 from speclsp.daemon.endpoint import EngineEndpoint
-from speclsp.engine.api import Cancel, Completer, Request, Result
 from speclsp.engine.http.request_log import MAX_REQUESTS
 from speclsp.errors import EngineError
 
@@ -36,21 +33,17 @@ NAME_WIDTH = 30
 HEAD = ("when", "file", "tokens", "plain", "speculative", "", "accepted", "text and tokens")
 
 
-def main(settings: Config, last: int, as_json: bool = False, recorded: bool = False) -> int:
+def main(settings: Config, last: int, as_json: bool = False) -> int:
     """Replay and show; the exit code. Raises SpeclspError: there is nothing that could be replayed."""
-    if recorded:
-        lines, what = from_disk(settings, last), "recorded"
-    else:
-        running = engine(settings)
-        lines = from_engine(running, min(last, MAX_REQUESTS))
-        what = f"of process {running.pid}" if running.pid else "of the engine"
+    running = engine(settings)
+    what = f"of process {running.pid}" if running.pid else "of the engine"
     results: list[Line] = []
     colour = terminal.coloured(sys.stdout)
-    for line in lines:
+    for line in from_engine(running, min(last, MAX_REQUESTS)):
         results.append(line)
         if not as_json:
             if len(results) == 1:
-                print(f"\nReplay of the last requests {what}:\n" if not recorded else "")
+                print(f"\nReplay of the last requests {what}:\n")
                 print(terminal.paint(row(*HEAD), terminal.DIM, colour))
             print(shown(line, colour), flush=True)
     if as_json:
@@ -62,10 +55,7 @@ def main(settings: Config, last: int, as_json: bool = False, recorded: bool = Fa
         return DIFFERENT
     if not results and not as_json:
         sys.stderr.write(
-            "speclsp: no requests are recorded: set engine.record_requests = true in config.toml, and request a "
-            "completion in an editor first.\n"
-            if recorded
-            else "speclsp: this engine has completed no requests yet: request a completion in an editor first.\n"
+            "speclsp: this engine has completed no requests yet: request a completion in an editor first.\n"
         )
     return ALL_SAME if compared else NOT_SHOWN
 
@@ -86,15 +76,8 @@ def engine(settings: Config) -> EngineEndpoint:
             f"requests go to {host} (remote.url), whose results cannot be replayed here, and no engine runs on this "
             "machine."
         )
-    from speclsp.engine.http import recorder
-
     raise EngineError(
-        "no engine runs, and the requests of the previous one are gone: request a completion in an editor first. "
-        + (
-            "`speclsp verify --recorded` replays recorded requests."
-            if any(path.exists() for path in recorder.paths())
-            else "engine.record_requests = true records them for `speclsp verify --recorded`."
-        )
+        "no engine runs, and the requests of the previous one are gone: request a completion in an editor first."
     )
 
 
@@ -143,44 +126,6 @@ def complaint(body: bytes) -> str:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, LookupError, TypeError):
         return "the engine does not support /verify: it may be another version; `speclsp engine stop` ends it."
-
-
-# ── what was recorded ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def from_disk(settings: Config, last: int) -> Iterator[Line]:
-    """Replay the requests of engine.record_requests with the newest one's model, loaded here. Raises SpeclspError."""
-    from speclsp.engine.http import recorder, replay
-
-    kept = recorder.read(last)
-    if not kept:
-        return
-    if settings.model == "auto":
-        settings = replace(settings, model=kept[-1].made_by[0])
-    from speclsp.cli import complete
-
-    with terminal.progress() as bar:
-        completer, _ = complete.open_engine(settings, bar)
-    yield from replay.verify(kept, lambda request, needed: run(completer, request, needed), lambda: completer)
-
-
-def run(completer: Completer, request: Request, needed: int) -> Result:
-    """Run one completion until it ends or has `needed` tokens."""
-    cancel = Cancel()
-    completion = completer.complete(request, cancel)
-    for _piece in completion:
-        if len(completion.result.tokens) >= needed:
-            cancel.set()
-    return completion.result
-
-
-def forget() -> int:
-    """Delete all recorded requests."""
-    from speclsp.engine.http import recorder
-
-    size = recorder.delete_all()
-    print(f"{terminal.in_size(size)} of recorded requests deleted." if size else "No recorded requests.")
-    return 0
 
 
 # ── for a person ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,6 @@ from typing import Any
 
 from speclsp import private_files
 from speclsp.config.directories import APP, config_path
-from speclsp.config.old_names import renamed
 from speclsp.config.rules import allowed, brief, wanted
 from speclsp.config.schema import KEY, KNOWN, NO_KEY, SECTIONS, Config
 from speclsp.errors import ConfigError, SpeclspError, nearest
@@ -23,7 +22,7 @@ MOST_BYTES = 2**20  # of a config.toml
 # the server starts, because an editor may mix a repository's settings into what it sends later. A path as `model` too.
 THE_USERS_OWN = (
     *("remote.", "models_dir"),
-    *("engine.adapter", "engine.socket", "engine.offline", "engine.record_requests"),
+    *("engine.adapter", "engine.socket", "engine.offline"),
 )
 
 
@@ -63,10 +62,8 @@ def parse(
 
 
 def unknown(key: str) -> str:
-    """The error for a setting that does not exist, with its new name or the nearest one."""
+    """The error for a setting that does not exist, with the nearest name."""
     snake = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).replace("-", "_").lower()
-    if sentence := renamed(snake):
-        return sentence
     tails = [known for known in KNOWN if known.rpartition(".")[2] == snake.rpartition(".")[2]]
     near = snake if snake in KNOWN else next(iter(tails), None) or nearest(snake, KNOWN)
     hint = f'did you mean "{near}"?' if near else "`speclsp config list` shows all."

@@ -129,13 +129,6 @@ class EngineConfig:
         ),
     )
     offline: bool = setting(False, "Never download models.", group="Privacy")
-    record_requests: bool = setting(
-        False,
-        "Record recent requests on disk, with their text, for `speclsp verify --recorded`. `speclsp verify --forget` "
-        "deletes them.",
-        group="Privacy",
-        advanced=True,
-    )
 
     def __post_init__(self) -> None:
         check(self, "engine.")

@@ -59,7 +59,7 @@ def start(settings: Config) -> EngineEndpoint | None:
 
 def run_starter(flags: Sequence[str], handed: tuple[int, ...], nowhere: Path) -> subprocess.CompletedProcess[bytes]:
     """Run the process that starts the engine, until the engine listens. `handed`: the lock. Raises OSError."""
-    command = [sys.executable, "-m", "speclsp", "engine", "--detach"]
+    command = [sys.executable, "-m", "speclsp", "engine", "start"]
     for handle in handed:
         command += ["--lock-fd", str(handle)]
     return subprocess.run(

@@ -10,9 +10,8 @@ from functools import partial
 from speclsp import __version__
 from speclsp.cli import commands, config_command
 from speclsp.cli.arguments import shell_completion as completion
-from speclsp.cli.arguments.help_parser import HIDDEN, Actions, ArgumentParser, GroupedParser, RenamedFlag, Tree
+from speclsp.cli.arguments.help_parser import HIDDEN, Actions, ArgumentParser, GroupedParser, Tree
 from speclsp.cli.models import model_commands as models
-from speclsp.config.old_names import RENAMED_FLAGS
 
 DESCRIPTION = "local code completion for your editor"
 EPILOG = """\
@@ -54,8 +53,6 @@ def parser() -> GroupedParser:
 def _add_settings(command: ArgumentParser) -> None:
     """The options that change settings for one run."""
     command.add_argument("--model", metavar="NAME", help="Use this model (`speclsp models list` shows the names)")
-    for former in RENAMED_FLAGS:
-        command.add_argument(former, action=RenamedFlag, help=HIDDEN)
     command.add_argument("--device", metavar="DEVICE", help="Run the model on auto, cpu, cuda or cuda:N")
     _add_set(command)
 
@@ -171,7 +168,6 @@ def _add_stats(tree: Tree) -> None:
         "stats", commands.run_stats, "Show how many suggestions you accepted (counted on this machine only)"
     )
     stats.add_argument("--weeks", metavar="N", type=int, default=12, help="Show the last N weeks (default: 12)")
-    stats.add_argument("--page", metavar="FILE", help="Write an HTML page with plots to FILE; needs the extra `plots`")
     stats.add_argument("--forget", action="store_true", help="Delete all statistics")
     _add_json(stats)
 
@@ -217,8 +213,7 @@ def _add_engine(tree: Tree) -> None:
         "its state (exit code 1 if none answers). Default: run in the foreground",
     )  # fmt: skip
     mode.add_argument("--socket", metavar="PATH", help="Run a separate engine on this Unix socket (for testing)")
-    for flag in ("--foreground", "--detach", "--detached", "--status", "--stop"):  # the former names; launch.py
-        mode.add_argument(flag, action="store_true", help=HIDDEN)
+    mode.add_argument("--detached", action="store_true", help=HIDDEN)  # what `start` runs where fork is not enough
     engine.add_argument(
         "--port", metavar="N", type=int, help="Serve an HTTP API on this TCP port too (clients must send a token)"
     )
@@ -228,7 +223,7 @@ def _add_engine(tree: Tree) -> None:
     )
     engine.add_argument("--lock-fd", metavar="N", type=int, help=HIDDEN)  # engine.lock, locked by the starter
     engine.add_argument("--tell-fd", metavar="N", type=int, help=HIDDEN)  # a pipe to the starter
-    engine.add_argument("--keep-running", action="store_true", help=HIDDEN)  # with --detach: also without clients
+    engine.add_argument("--keep-running", action="store_true", help=HIDDEN)  # with start: also without clients
     _add_json(engine, "Print one JSON object; needs status")
     _add_settings(engine)
 
@@ -251,8 +246,6 @@ def _add_verify(tree: Tree) -> None:
         "verify", commands.run_verify, "Check that speculative decoding reproduced your last suggestions"
     )
     verify.add_argument("--last", metavar="N", type=int, default=32, help="Check N requests (default and most: 32)")
-    verify.add_argument("--recorded", action="store_true", help="Check the requests on disk (engine.record_requests)")
-    verify.add_argument("--forget", action="store_true", help="Delete the requests on disk (engine.record_requests)")
     _add_json(verify, "Print one JSON object without source text")
     _add_settings(verify)
 

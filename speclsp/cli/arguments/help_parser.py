@@ -11,21 +11,10 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from speclsp.cli.commands import USER_ERROR
-from speclsp.config.old_names import RENAMED_FLAGS
 
 NAME_COLUMNS = 12  # width of a command's name in the help
 HIDDEN = argparse.SUPPRESS
 Run = Callable[[argparse.Namespace], int]
-
-
-class RenamedFlag(argparse.Action):
-    """A former flag: an error that names the present one."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: object, values: object, option_string: str | None = None
-    ) -> None:
-        """End with the error."""
-        parser.error(f"{option_string} is now {RENAMED_FLAGS[option_string or '']}: rename it")
 
 
 class ArgumentParser(argparse.ArgumentParser):

@@ -1,7 +1,6 @@
-"""Log of recent requests: each request with the tokens that answered it, in memory and optionally on disk.
+"""Log of recent requests: each request with the tokens that answered it, in memory.
 
     a completion ends ─► DeliveredCompletion ─► RecentRequests (the last 32, bounded; gone with the process)
-                                            └──► engine.record_requests: a file as well (recorder.py)
 
 replay.py runs them again.
 """
@@ -96,13 +95,11 @@ class RecentRequests:
 Sink = Callable[[DeliveredCompletion], None]
 
 
-def log_results(*sinks: Sink) -> Callable[[Request, Result, Completer], None]:
-    """The callback for the engine's thread that passes each non-empty result to `sinks`."""
+def log_results(add: Sink) -> Callable[[Request, Result, Completer], None]:
+    """The callback for the engine's thread that passes each non-empty result to `add`."""
 
-    def add(request: Request, result: Result, completer: Completer) -> None:
+    def log_result(request: Request, result: Result, completer: Completer) -> None:
         if result.tokens:
-            entry = delivered(request, result, completer)
-            for sink in sinks:
-                sink(entry)
+            add(delivered(request, result, completer))
 
-    return add
+    return log_result

@@ -30,7 +30,6 @@ from speclsp import __version__
 from speclsp.config import Config
 from speclsp.daemon import platform
 from speclsp.engine.http import json_fields, leases, llamacpp_api, openai_api, replay
-from speclsp.engine.http.recorder import Recorder
 from speclsp.engine.http.request_log import MAX_REQUESTS, DeliveredCompletion, log_results
 from speclsp.engine.http.responses import (
     ErrorAnswers,
@@ -368,6 +367,5 @@ def application(context: RouteContext) -> Starlette:
         exception_handlers=dict.fromkeys((HTTPException, SpeclspError, ClientDisconnect), error_response),
     )
     app.state.engine = context
-    sinks = [context.recent.add, *([Recorder().add] if context.config.engine.record_requests else [])]
-    context.scheduler.on_result = log_results(*sinks)
+    context.scheduler.on_result = log_results(context.recent.add)
     return app

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import stat
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,14 +21,10 @@ from support.waiting import wait_until
 from speclsp import config
 from speclsp.cli import entry
 from speclsp.config import Config
-from speclsp.daemon import endpoint
-from speclsp.engine.api import Extra, Request, Result
+from speclsp.engine.api import Request, Result
 from speclsp.engine.decoding.echo import EchoCompleter
-from speclsp.engine.http import recorder as recording
-from speclsp.engine.http import replay, request_log
+from speclsp.engine.http import replay
 from speclsp.engine.http.request_log import MAX_REQUESTS, DeliveredCompletion, RecentRequests
-from speclsp.engine.loading import loading
-from speclsp.weights import cards
 
 HOLES = (
     ("class Stack:\n    def __init__(self):\n        self._items = []\n\n", "    def push(self, item):", "\n"),
@@ -224,15 +217,6 @@ def test_without_an_engine_or_without_requests_verify_fails_with_a_message(echo:
     )
 
 
-def test_without_an_engine_the_message_names_the_recorded_requests(capsys: Any):
-    recording.write(kept())
-    assert entry.main(["verify"]) == 2
-    assert "`speclsp verify --recorded` replays recorded requests" in capsys.readouterr().err
-    assert entry.main(["verify", "--forget"]) == 0
-    assert entry.main(["verify"]) == 2
-    assert "engine.record_requests = true" in capsys.readouterr().err
-
-
 def test_an_engine_that_ends_during_a_replay_is_reported_with_the_fix(tmp_path: Path, capsys: Any):
     with socket.socket(socket.AF_UNIX) as listening:
         path = tmp_path / "e.sock"
@@ -325,109 +309,8 @@ def test_on_a_gpu_speculation_must_equal_plain_and_a_difference_from_the_old_ans
     assert line["identical"] is False
 
 
-# ── on disk ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_nothing_is_written_to_disk_unless_the_user_asks(echo: EngineProcess):
+def test_nothing_is_written_to_disk(echo: EngineProcess):
     echo.infill(prompt=CANARY)
-    assert not [path for path in recording.paths() if path.exists()]
-
-
-def test_recorded_requests_are_replayed_after_their_engine_has_ended(tmp_path: Path, capsys: Any):
-    engine = EngineProcess(tmp_path / "e.sock", "--set", "engine.record_requests=true").wait()
-    try:
-        for letter in "abc":
-            engine.infill(prompt=letter + CANARY)
-        _, newer = recording.paths()
-        wait_until(lambda: newer.exists() and newer.read_text().count("\n") == 3)
-    finally:
-        engine.close()
-    assert stat.S_IMODE(newer.stat().st_mode) == 0o600
-    assert entry.main(["verify", "--recorded", "--json"]) == 0
-    output = capsys.readouterr().out
-    assert json.loads(output)["identical"] == 3 and CANARY not in output
-    assert entry.main(["verify", "--forget"]) == 0
-    assert not newer.exists()
-    assert entry.main(["verify", "--recorded"]) == 2
-    assert "no requests are recorded" in capsys.readouterr().err
-
-
-def test_recorded_requests_are_replayed_on_the_pair_that_answered_them(capsys: Any):
-    completer = loading.load(Config(model="tiny"), cards.load("tiny"))
-    request = Request(prefix=HOLES[0][0], line_prefix=HOLES[0][1], suffix="\n", max_tokens=12)
-    completion = completer.complete(request, threading.Event())
-    assert list(completion)
-    recording.write(request_log.delivered(request, completion.result, completer))
-    assert entry.main(["verify", "--recorded", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["identical"] == 1
-    smaller = ["--set", "engine.context_tokens=256", "--set", "engine.quantization=bf16"]
-    assert entry.main(["verify", "--recorded", "--json", *smaller]) == 2
-    assert replay.OTHER_MODEL in json.loads(capsys.readouterr().out)["skipped"]
-
-
-@law(st.text(), st.text(), st.lists(st.integers(0, 2**31), max_size=5))
-def test_a_recorded_request_is_read_back_unchanged(text: str, name: str, tokens: list[int]):
-    delivered = DeliveredCompletion(
-        request=Request(prefix=text, extra=(Extra(filename=name, text=text),), stop=(text,), raw_prompt=None),
-        tokens=tuple(tokens),
-        stop_type="eos",
-        prompt_tokens=3,
-        draft_only=False,
-        made_by=("a", "b", "c"),
-    )
-    recording.delete_all()
-    recording.write(delivered)
-    assert recording.read(5) == [delivered]
-
-
-def test_the_files_are_bounded_and_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(recording, "MAX_FILE_BYTES", 20_000)
-    for number in range(100):
-        recording.write(kept("x" * 1000, at_s=float(number)))
-        assert all(not path.exists() or path.stat().st_size <= 20_000 for path in recording.paths())
-    newest = recording.read(100)
-    assert [request.at_s for request in newest] == [float(number) for number in range(100 - len(newest), 100)]
-    assert len(newest) >= 12
-
-
-def test_a_line_cut_off_by_a_full_disk_is_skipped():
-    recording.write(kept())
-    _, newer = recording.paths()
-    with newer.open("ab") as file:
-        file.write(b'{"request": {"prefix": "abc')
-    assert len(recording.read(5)) == 1
-
-
-def test_a_link_or_a_file_open_to_others_is_refused_as_a_recording(tmp_path: Path):
-    _, newer = recording.paths()
-    newer.parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "elsewhere").touch()
-    newer.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match=os.strerror(40)):
-        recording.write(kept())
-    assert (tmp_path / "elsewhere").read_bytes() == b""
-    newer.unlink()
-    newer.touch(0o644)
-    newer.chmod(0o644)
-    with pytest.raises(Exception, match="open to others"):
-        recording.write(kept())
-
-
-def test_a_full_disk_ends_only_the_recording(monkeypatch: pytest.MonkeyPatch):
-    def full(one: DeliveredCompletion) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(recording, "write", full)
-    recorder = recording.Recorder()
-    began_s = time.perf_counter()
-    for _ in range(1000):
-        recorder.add(kept())
-    assert time.perf_counter() - began_s < 2
-
-
-def test_recording_is_a_setting_that_no_repository_can_turn_on():
-    _, problems = config.parse({"engine.record_requests": True}, fixed=config.THE_USERS_OWN)
-    assert problems, "taken from what an editor sent later"
-    assert "engine.record_requests" in endpoint.restart_settings(
-        replace(Config(), engine=config.EngineConfig(record_requests=True))
-    ), "an engine that records serves no window that did not ask for it"
+    assert len(verified(echo)) == 1
+    written = [path for path in config.state_dir().rglob("*") if path.is_file()]
+    assert not [path for path in written if CANARY.encode() in path.read_bytes()]

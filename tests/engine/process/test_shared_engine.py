@@ -73,7 +73,7 @@ from speclsp.engine.process import server_process as process
 from speclsp.engine.api import Result
 {body}
 process.model_loader = lambda config: load
-sys.exit(cli.main(["engine", "--detach", "--model", "tiny", "--set", "engine.shutdown_delay_seconds=0.05"]))
+sys.exit(cli.main(["engine", "start", "--model", "tiny", "--set", "engine.shutdown_delay_seconds=0.05"]))
 """
 NEVER_LOADED = "def load(progress, with_draft=True): progress(0.25, 'fetching weights'); time.sleep(600)"
 NEVER_DONE = """
@@ -306,7 +306,7 @@ def test_children_of_the_engine_do_not_inherit_its_lock():
 
 def test_the_engine_inherits_no_open_files_of_its_starter():
     reading, writing = os.pipe()
-    command = [sys.executable, "-m", "speclsp", "engine", "--detach", "--model", "echo"]
+    command = [sys.executable, "-m", "speclsp", "engine", "start", "--model", "echo"]
     assert subprocess.run(command, pass_fds=(writing,), check=False, timeout=60).returncode == 0
     os.close(writing)
     assert control.alive() is not None
@@ -351,7 +351,7 @@ def test_a_killed_engine_is_replaced_with_its_socket_and_state():
 
 def start_by_hand(*flags: str) -> int:
     """Start the engine as a user does, with a port; returns the port."""
-    command = [sys.executable, "-m", "speclsp", "engine", "--detach", "--model", "echo", "--port", "0", *flags]
+    command = [sys.executable, "-m", "speclsp", "engine", "start", "--model", "echo", "--port", "0", *flags]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
     return int(re.search(r"http://127.0.0.1:(\d+)", ended.stdout)[1])  # type: ignore[index]
@@ -702,9 +702,9 @@ def test_a_clients_name_is_a_short_line():
 
 
 def test_status_describes_the_engine_and_stop_reports_its_freed_memory(capsys: pytest.CaptureFixture[str]):
-    assert command(capsys, "--status") == (1, "no engine runs\n", "")
-    assert command(capsys, "--stop") == (1, "no engine runs\n", "")
-    assert command(capsys, "--status", "--json") == (1, '{"status": "none"}\n', "")
+    assert command(capsys, "status") == (1, "no engine runs\n", "")
+    assert command(capsys, "stop") == (1, "no engine runs\n", "")
+    assert command(capsys, "status", "--json") == (1, '{"status": "none"}\n', "")
     running = launch.start(ECHO)
     assert running is not None
     with lease("Neovim", pid=4711) as client:
@@ -768,16 +768,16 @@ def test_a_second_start_by_hand_names_the_running_engine_and_how_to_end_it(capsy
     assert running is not None
     runs = f"this user's engine already runs (process {running.pid}, model echo)"
     assert command(capsys, "--model", "echo") == (2, "", f"speclsp: {runs}: `speclsp engine stop` ends it.\n")
-    assert command(capsys, "--detach", "--model", "echo") == (0, f"{runs}\n", "")
-    code, out, err = command(capsys, "--detach", "--model", "tiny")
+    assert command(capsys, "start", "--model", "echo") == (0, f"{runs}\n", "")
+    code, out, err = command(capsys, "start", "--model", "tiny")
     assert (code, out) == (2, "")
     assert err == f'speclsp: {runs}, but model is "echo" there and "tiny" here. `speclsp engine stop` ends it.\n'
-    code, _, err = command(capsys, "--detach", "--model", "echo", "--port", "0")
+    code, _, err = command(capsys, "start", "--model", "echo", "--port", "0")
     assert (code, "--port 0 needs an engine that starts now" in err) == (2, True)
 
 
 def test_in_the_foreground_the_engine_runs_without_clients_until_it_is_stopped():
-    words = [sys.executable, "-m", "speclsp", "engine", "--foreground", "--model", "echo"]
+    words = [sys.executable, "-m", "speclsp", "engine", "--model", "echo"]
     words += ["--set", "engine.shutdown_delay_seconds=0"]
     service = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: control.alive() is not None, 60)
@@ -797,7 +797,7 @@ def test_in_the_foreground_the_engine_runs_without_clients_until_it_is_stopped()
 
 def test_an_additional_port_admits_clients_with_the_token():
     ended = subprocess.run(
-        [sys.executable, "-m", "speclsp", "engine", "--detach", "--model", "echo", "--port", "0"],
+        [sys.executable, "-m", "speclsp", "engine", "start", "--model", "echo", "--port", "0"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -903,7 +903,7 @@ def test_on_macos_the_engine_is_a_new_interpreter_that_inherits_the_lock_and_rep
         "-c",
         program,
         "engine",
-        "--detach",
+        "start",
         "--model",
         "echo",
         "--set",

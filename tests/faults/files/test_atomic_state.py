@@ -206,7 +206,7 @@ def test_an_engines_address_is_complete_or_absent_when_it_is_killed_at_start(iso
     """engine.json, its socket and its lock: the next engine starts and is found, whatever a killed one left."""
     rng = random.Random(7)
     state = isolated / "run" / "speclsp" / "engine.json"
-    words = [sys.executable, "-m", "speclsp", "engine", "--foreground", "--model", "echo"]
+    words = [sys.executable, "-m", "speclsp", "engine", "--model", "echo"]
     for _ in range(3):
         engine = subprocess.Popen(words, stderr=subprocess.DEVNULL)
         until = time.monotonic() + 30

@@ -49,7 +49,6 @@ def hostile(attacker: socket.socket, repository: Path) -> dict[str, Any]:
         "remote.ca_file": str(repository / "evil.pem"),
         "engine.socket": str(repository / "evil.sock"),
         "engine.offline": False,
-        "engine.record_requests": True,
         "models_dir": str(repository / "models"),
         "model": str(repository / "model"),
         "completion.disabled_globs": [],

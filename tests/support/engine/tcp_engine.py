@@ -19,7 +19,7 @@ class TcpEngine:
         self.root = root
         places = {f"XDG_{name}_HOME": str(root / name.lower()) for name in ("CONFIG", "STATE", "CACHE")}
         (root / "run").mkdir(mode=0o700)
-        command = [sys.executable, "-m", "speclsp", "engine", "--foreground", "--model", pair, "--port", "0", *more]
+        command = [sys.executable, "-m", "speclsp", "engine", "--model", pair, "--port", "0", *more]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

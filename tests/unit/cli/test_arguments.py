@@ -8,8 +8,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from speclsp.cli.arguments import cli_reference as reference
 from speclsp.cli.arguments import command_tree as tree
 from speclsp.cli.arguments.help_parser import HIDDEN
@@ -60,9 +58,3 @@ def test_the_reference_is_the_one_that_the_parser_gives(tmp_path: Path):
 def test_hidden_options_stay_out_of_the_reference():
     page = reference.as_markdown(tree.parser())
     assert "--lock-fd" not in page and "--detached" not in page and "start, stop, status" in page
-
-
-@pytest.mark.parametrize("words", [["engine", "status"], ["engine", "--status"], ["engine", "--json", "status"]])
-def test_the_former_flags_of_the_engine_still_parse(words: list[str]):
-    options = tree.parser().parse_args(words)
-    assert options.status or options.action == "status"

@@ -465,8 +465,8 @@ def test_the_engine_receives_settings_socket_and_parent(run: Run, monkeypatch: p
     monkeypatch.setattr(daemonize, "start_detached", lambda *given: calls.append(given) or 0)
     assert run("engine", "--model", "echo", "--socket", isolated / "x.sock", "--watch-parent", "7")[0] == 0
     assert run("engine", "--set", "echo.round_ms=5")[0] == 0
-    assert run("engine", "--foreground", "--port", "8012", "--host", "::1")[0] == 0
-    assert run("engine", "--detach")[0] == 0
+    assert run("engine", "--port", "8012", "--host", "::1")[0] == 0
+    assert run("engine", "start")[0] == 0
     assert run("engine", "--model", "echo", "start", "--port", "0")[0] == 0
     assert calls == [
         (config.Config(model="echo"), isolated / "x.sock", 7),
@@ -487,12 +487,10 @@ def test_the_engine_receives_settings_socket_and_parent(run: Run, monkeypatch: p
         (["--json"], "`speclsp engine status --json`"),
         (["stop", "--json"], "`speclsp engine status --json`"),
         (["--socket", "x", "--port", "8012"], "no --socket"),
-        (["--socket", "x", "--detach"], "not allowed with"),
-        (["--stop", "--status"], "not allowed with"),
-        (["stop", "--status"], "not allowed with"),
+        (["--socket", "x", "start"], "not allowed with"),
         (["--socket", "x", "start"], "not allowed with"),
         (["restart"], "invalid choice: 'restart' (choose from"),
-        (["--detach", "--lock-fd", "99"], "is not the lock"),
+        (["start", "--lock-fd", "99"], "is not the lock"),
     ],
 )
 def test_flags_that_contradict_each_other_are_refused_in_one_line(run: Run, words: list[str], says: str):

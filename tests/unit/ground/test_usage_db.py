@@ -263,12 +263,10 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     return code, captured.out, captured.err
 
 
-def test_without_counts_the_message_names_the_fix(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_without_counts_the_message_names_the_fix(capsys: pytest.CaptureFixture[str]):
     code, out, _ = run(capsys)
     assert (code, out.count("\n")) == (0, 1)
     assert "speclsp lsp" in out
-    assert run(capsys, "--page", str(tmp_path / "page.html"))[0] == 1
-    assert not (tmp_path / "page.html").exists()
     assert json.loads(run(capsys, "--json")[1])["all"]["shown"] == 0
     settings.config_path().parent.mkdir(parents=True, exist_ok=True)
     settings.config_path().write_text("[stats]\nenabled = false\n")
@@ -335,40 +333,9 @@ def test_json_contains_the_numbers_of_the_table(capsys: pytest.CaptureFixture[st
     assert 40 <= report["languages"]["python"]["latency_ms"]["p50"] <= 60
 
 
-def test_the_page_is_one_file_with_every_plot_and_table(capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    some_weeks()
-    page = tmp_path / "page.html"
-    assert run(capsys, "--page", str(page)) == (0, f"wrote {page}\n", "")
-    text = page.read_text()
-    assert text.count("data:image/png;base64,") == 8, "four plots, light and dark"
-    assert "http" not in text
-    for words in (
-        "Outcomes of suggestions",
-        "Characters saved",
-        "Latency",
-        "Acceptance of drafts",
-        "python",
-        "ngram",
-    ):
-        assert words in text
-
-
-def test_without_matplotlib_only_the_page_is_missing_and_the_message_names_the_extra(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    some_weeks()
-    assert run(capsys)[0] == run(capsys, "--json")[0] == 0
-    page = tmp_path / "page.html"
-    code, out, err = run(capsys, "--page", str(page))
-    assert (code, out, page.exists()) == (2, "", False)
-    assert err.count("\n") == 1 and "matplotlib, which is not installed" in err and "'.[plots]'" in err
-
-
-def test_the_page_works_with_very_few_counts(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_the_tables_work_with_very_few_counts(capsys: pytest.CaptureFixture[str]):
     week = usage_db.week_of(date.today())
     usage_db.write(settings.stats_path(), [(week, "python", "tiny", "outcome.inside_word", 1)])
-    assert run(capsys, "--page", str(tmp_path / "page.html"))[0] == 0
     assert run(capsys)[0] == 0
 
 

@@ -89,7 +89,6 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "tokenizers": {"engine.loading.checkpoint", "weights.gguf.convert"},
     "huggingface_hub": {"weights.hub"},
     "triton": {"engine.model.cuda.kernels"},
-    "matplotlib": {"cli.html_page"},
     "shtab": {"cli.arguments.shell_completion"},
     "tomlkit": {"config.toml_edit"},
     "pathspec": {"lsp.visibility.ignore_files"},

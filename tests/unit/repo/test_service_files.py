@@ -16,7 +16,7 @@ def check_serves(words: list[str]) -> None:
     assert words[0].endswith("/.local/bin/speclsp")
     options = entry.parser().parse_args(words[1:])
     assert options.run is commands.run_engine
-    assert options.foreground
+    assert options.action is None
 
 
 def test_systemds_unit_runs_in_the_foreground_and_is_not_restarted_after_a_user_error():

@@ -17,7 +17,7 @@ from benchmarks.keystrokes.economy.recording import Recording
 from benchmarks.quality.calibration import calibration, fit
 from benchmarks.quality.calibration.examples import Example
 from benchmarks.quality.calibration.features import FEATURES, NEVER_NEGATIVE, features, with_history
-from speclsp.cli import html_page
+from benchmarks.report import html_page
 from speclsp.errors import InputError
 from speclsp.lsp.completion import confidence
 

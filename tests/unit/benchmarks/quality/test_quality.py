@@ -17,9 +17,8 @@ from benchmarks.quality.infilling import prompt_orders
 from benchmarks.quality.run_task import TaskRunner
 from benchmarks.quality.tasks.tasks import Task
 from benchmarks.quality.variants import BASE, FULL
-from benchmarks.report import quality_section
+from benchmarks.report import html_page, quality_section
 from benchmarks.speed import number_formats
-from speclsp.cli import html_page
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Extra, Request
 from speclsp.engine.decoding.completion import CompletionEngine

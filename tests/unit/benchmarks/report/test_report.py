@@ -15,9 +15,8 @@ from support.source_tree import ROOT
 
 from benchmarks.__main__ import main
 from benchmarks.keystrokes import figures
-from benchmarks.report import aims, plots, report
+from benchmarks.report import aims, html_page, plots, report
 from benchmarks.report.aims import AIMS, NOT_MEASURED, PASS, SHORT, SMALL
-from speclsp.cli import html_page
 
 ABOUT = {
     "made_utc": "2026-11-21T10:00:00+00:00",

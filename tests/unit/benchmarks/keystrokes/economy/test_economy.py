@@ -16,7 +16,7 @@ from benchmarks.keystrokes.economy.policies import by_confidence, by_share, by_v
 from benchmarks.keystrokes.economy.recording import Recording
 from benchmarks.keystrokes.economy.replay import AFTER_ACCEPTING, EVERYWHERE, PAUSES, Counts, replay, replay_joined
 from benchmarks.quality.calibration.examples import examples
-from speclsp.cli import html_page
+from benchmarks.report import html_page
 from speclsp.lsp.completion.confidence import COSTS, NO_COST, Cost, Curve, lines, token_spans
 
 CURVE = Curve(first={"intercept": 2.0, "total": 2.0}, later={"intercept": 2.0, "total": 2.0}, expected=0.5)

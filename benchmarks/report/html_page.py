@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NO_MATPLOTLIB = (
-    "plots need matplotlib, which is not installed: install speclsp with its extra `plots`, as in "
-    "`uv tool install --torch-backend=auto '.[plots]'`."
-)
+NO_MATPLOTLIB = "plots need matplotlib, which is not installed: `make bench` installs it."
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a8a8a")  # told apart by (almost) all
 DOTS_PER_INCH = 110
 INK = {"light": ("#1f2328", "#ffffff", "#d0d7de"), "dark": ("#e6edf3", "#161b22", "#3d444d")}  # text, ground, grid
@@ -75,7 +72,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 def draw(make: Callable[[Figure], None], size: tuple[float, float], theme: str) -> bytes:
     """A PNG of the plot that `make` draws, for that theme. Deterministic: no date, no version in the file.
 
-    Raises InputError: matplotlib, of the extra `plots`, is not installed.
+    Raises InputError: matplotlib, of the extra `bench`, is not installed.
     """
     try:
         import matplotlib
