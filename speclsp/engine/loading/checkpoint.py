@@ -1,13 +1,12 @@
-"""Checkpoint reader: tokenizer, config, and weights in a given number format. Only entry point for transformers.
+"""Checkpoint reader: tokenizer, and weights in a given number format.
 
-transformers is used for the meaning of a config.json only. The forward pass is our own (decoder.py), so that rows are
+families.py reads config.json. The forward pass is our own (decoder.py), so that rows are
 independent and rewinding is free. Weights are safetensors, read one tensor at a time. This module opens no
 connection, and it never runs code that comes with a model.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,8 @@ from torch import Tensor
 
 from speclsp.engine.loading import checkpoint_checks
 from speclsp.engine.loading.adapter_merge import Lora
+from speclsp.engine.loading.checkpoint_checks import FIX, first_line
+from speclsp.engine.loading.families import ModelConfig, expected_tensors, read_config, read_raw, read_shape
 from speclsp.engine.loading.load_progress import Progress
 from speclsp.engine.loading.nf4_linear import linear_maker, quiet_imports
 from speclsp.engine.model import superblocks
@@ -42,11 +43,11 @@ def read_tokenizer(directory: Path) -> Tokenizer:
         data = untrusted_files.read_plain(file, untrusted_files.TOKENIZER_BYTES)
         tokenizer = Tokenizer.from_buffer(data)
     except untrusted_files.Unreadable as error:
-        raise WeightsError(f"{file} {error}. {checkpoint_checks.FIX}") from None
+        raise WeightsError(f"{file} {error}. {FIX}") from None
     except BaseException as error:  # tokenizers raises bare Exception, and a Rust panic is a BaseException
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise WeightsError(f"{file} cannot be read: {first_line(error)}. {checkpoint_checks.FIX}") from None
+        raise WeightsError(f"{file} cannot be read: {first_line(error)}. {FIX}") from None
     checkpoint_checks.check_tokenizer(tokenizer, read_raw(directory), file)
     tokenizer.encode_special_tokens = True
     return tokenizer
@@ -77,9 +78,7 @@ def check_same_tokenizer(target: Tokenizer, draft: Tokenizer, card: Card) -> Non
 
 # ── the weights ──────────────────────────────────────────────────────────────────────────────────────────────
 
-NORM_IS_OFFSET = {"gemma"}  # RMSNorm weights are stored as w - 1
 INTEGERS = ("int8", "int5", "int4")
-KNOWN_TYPES = {"llama", "mistral", "qwen2", "qwen3", "gemma", "granite", "starcoder2"}
 
 
 def read_decoder(
@@ -110,8 +109,8 @@ def read_decoder(
     """
     config = read_config(directory)
     shape = read_shape(config, vocab)
-    checkpoint_checks.check_tensors(directory, config, shape)
-    if number_format in INTEGERS and native.supports(shape, getattr(config, "intermediate_size", 0)):
+    checkpoint_checks.check_tensors(directory, expected_tensors(config, shape))
+    if number_format in INTEGERS and native.supports(shape, config.intermediate_size):
         return read_native(directory, config, shape, context_tokens, progress, number_format, lora)
     number_format = "int8" if number_format in INTEGERS else number_format
     if number_format == "int8" and not int8_is_exact():  # with AVX2 only, forward.c is exact and oneDNN is not
@@ -125,7 +124,7 @@ def read_decoder(
 
 def read_native(
     directory: Path,
-    config: Any,
+    config: ModelConfig,
     shape: ModelShape,
     context_tokens: int,
     progress: Progress,
@@ -179,11 +178,11 @@ def read_trainable(directory: Path, device: str, dtype: torch.dtype) -> Any:
     shape = read_shape(config, config.vocab_size)
     if not shape.gated:
         raise WeightsError(f"{directory.name} is a {config.model_type} model, and an adapter has no form for its MLP.")
-    checkpoint_checks.check_tensors(directory, config, shape)
+    checkpoint_checks.check_tensors(directory, expected_tensors(config, shape))
     with quiet_imports():
         from transformers import AutoModelForCausalLM
 
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=dtype)
+        model = AutoModelForCausalLM.from_config(config.for_transformers(), attn_implementation="sdpa", dtype=dtype)
     with open_tensors(directory) as get, torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(get(name))
@@ -202,7 +201,7 @@ class DecoderWeights(NamedTuple):
 
 def read_weights(
     directory: Path,
-    config: Any,
+    config: ModelConfig,
     shape: ModelShape,
     number_format: str,
     device: str,
@@ -213,7 +212,7 @@ def read_weights(
 ) -> DecoderWeights:
     """A model's weights by their published names, in `number_format`, on `device`."""
     make = linear_maker(number_format, device, rows)
-    offset = 1.0 if config.model_type in NORM_IS_OFFSET else 0.0
+    family = config.family
 
     def linear(names: list[str]) -> Linear:
         parts = [get(f"{name}.weight") for name in names]
@@ -226,19 +225,18 @@ def read_weights(
         if weight is None:
             return None
         bias = None if bias is None else bias.to(device, dtype)
-        return Norm(weight=(weight.float() + offset).to(device, dtype), bias=bias)
+        return Norm(weight=(weight.float() + family.norm_offset).to(device, dtype), bias=bias)
 
     def layer(number: int) -> Layer:
         progress(number / config.num_hidden_layers, f"loading {directory.name} ({number_format})")
         at = f"model.layers.{number}"
-        mlp = ["gate_proj", "up_proj"] if shape.gated else ["c_fc"]
         return Layer(
             norm_attention=required(norm(f"{at}.input_layernorm")),
             qkv=linear([f"{at}.self_attn.{x}_proj" for x in "qkv"]),
             out=linear([f"{at}.self_attn.o_proj"]),
             norm_mlp=required(norm(f"{at}.post_attention_layernorm")),
-            up=linear([f"{at}.mlp.{x}" for x in mlp]),
-            down=linear([f"{at}.mlp.{'down_proj' if shape.gated else 'c_proj'}"]),
+            up=linear([f"{at}.mlp.{x}" for x in family.up]),
+            down=linear([f"{at}.mlp.{family.down}"]),
             norm_q=norm(f"{at}.self_attn.q_norm", optional=True),
             norm_k=norm(f"{at}.self_attn.k_norm", optional=True),
         )
@@ -254,87 +252,6 @@ def read_weights(
         return DecoderWeights(shape, layers, embedding, required(norm("model.norm")), head)
 
 
-def read_config(directory: Path) -> Any:
-    """config.json as transformers understands it.
-
-    Raises:
-        WeightsError: unreadable, an unsupported model type, or it requires its own code.
-    """
-    raw = read_raw(directory)
-    if "auto_map" in raw:
-        raise WeightsError(f"{directory} contains model code (auto_map); speclsp never runs such code.")
-    kind = raw.get("model_type")
-    if not isinstance(kind, str) or kind not in KNOWN_TYPES:
-        raise WeightsError(f"{directory} is a {str(kind)[:40]!r} model; speclsp runs {', '.join(sorted(KNOWN_TYPES))}.")
-    with quiet_imports():
-        from transformers import AutoConfig
-
-        try:
-            return AutoConfig.for_model(**raw)
-        except Exception as error:  # each config class raises errors of its own
-            raise WeightsError(
-                f"{directory / 'config.json'} contradicts itself: {first_line(error)}. {checkpoint_checks.FIX}"
-            ) from None
-
-
-def read_raw(directory: Path) -> dict[str, Any]:
-    """config.json as a dictionary whose sizes are plausible. Raises WeightsError."""
-    file = directory / "config.json"
-    try:
-        raw = untrusted_files.read_json(file, untrusted_files.CONFIG_BYTES)
-    except untrusted_files.Unreadable as error:
-        raise WeightsError(f"{file} {error}. {checkpoint_checks.FIX}") from None
-    checkpoint_checks.check_numbers(raw, file)
-    return raw
-
-
-def read_shape(config: Any, vocab: int) -> ModelShape:
-    """The shape that decoder.py needs, from a transformers config."""
-    with quiet_imports():
-        from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
-    kind = rope.get("rope_type", "default")
-    if kind == "default":
-        theta = float(rope.get("rope_theta", getattr(config, "rope_theta", 10000.0)))
-        inv_freq, rope_scale = 1.0 / theta ** (torch.arange(0, head_dim, 2).float() / head_dim), 1.0
-    else:
-        try:
-            inv_freq, rope_scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
-        except Exception as error:  # each of them raises errors of its own
-            raise WeightsError(
-                f"config.json sets the position encoding {str(kind)[:40]!r} with parameters that are not valid "
-                f"({type(error).__name__}: {first_line(error)}). {checkpoint_checks.FIX}"
-            ) from None
-    activation = getattr(config, "hidden_act", "silu")
-    if config.model_type == "gemma":
-        activation = getattr(config, "hidden_activation", None) or "gelu_pytorch_tanh"
-    names = {"silu": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}
-    if activation not in names:
-        raise WeightsError(f"activation {activation!r} is not one of {', '.join(names)}.")
-    starcoder = config.model_type == "starcoder2"
-    return ModelShape(
-        vocab=min(vocab, config.vocab_size),
-        hidden=config.hidden_size,
-        heads=config.num_attention_heads,
-        kv_heads=config.num_key_value_heads,
-        head_dim=head_dim,
-        eps=config.norm_epsilon if starcoder else config.rms_norm_eps,
-        inv_freq=inv_freq,
-        rope_scale=float(rope_scale),
-        activation=names[activation],
-        gated=not starcoder,
-        layer_norm=starcoder,
-        embed_scale=math.sqrt(config.hidden_size)
-        if config.model_type == "gemma"
-        else getattr(config, "embedding_multiplier", 1.0),
-        residual_scale=getattr(config, "residual_multiplier", 1.0),
-        attention_scale=getattr(config, "attention_multiplier", 0.0),
-        logits_scale=1.0 / getattr(config, "logits_scaling", 1.0),
-    )
-
-
 @contextmanager
 def open_tensors(directory: Path, lora: Lora | None = None) -> Iterator[Any]:
     """Yield get(name, optional=False), which reads one tensor at a time from all *.safetensors of a directory.
@@ -344,15 +261,13 @@ def open_tensors(directory: Path, lora: Lora | None = None) -> Iterator[Any]:
     """
     files = sorted(directory.glob("*.safetensors"))
     if not files:
-        raise WeightsError(f"{directory} has no *.safetensors. {checkpoint_checks.FIX}")
+        raise WeightsError(f"{directory} has no *.safetensors. {FIX}")
     file_of: dict[str, Any] = {}  # by tensor name
     for file in files:
         try:
             handle: Any = safe_open(str(file), framework="pt")
         except (SafetensorError, OSError) as error:
-            raise WeightsError(
-                f"{file} is not a readable safetensors file ({first_line(error)}). {checkpoint_checks.FIX}"
-            ) from None
+            raise WeightsError(f"{file} is not a readable safetensors file ({first_line(error)}). {FIX}") from None
         file_of.update(dict.fromkeys(handle.keys(), handle))
 
     def get(name: str, optional: bool = False) -> Tensor | None:
@@ -364,7 +279,7 @@ def open_tensors(directory: Path, lora: Lora | None = None) -> Iterator[Any]:
                 return kind.dequantize(file_of[kind.name(name)].get_tensor(kind.name(name)))
         if optional:
             return None
-        raise WeightsError(f"{directory} has no tensor {name}. {checkpoint_checks.FIX}")
+        raise WeightsError(f"{directory} has no tensor {name}. {FIX}")
 
     def adapted(name: str, optional: bool = False) -> Tensor | None:
         if lora is None or not lora.adapts(name):
@@ -378,8 +293,3 @@ def required(value: Any) -> Any:
     """`value`, which is never None: a required tensor or norm. For the type checker."""
     assert value is not None
     return value
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message; its type's name if it has none."""
-    return (str(error).splitlines() or [type(error).__name__])[0]

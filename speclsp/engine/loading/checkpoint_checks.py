@@ -8,11 +8,10 @@ expected value.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speclsp.engine.model.decoder import ModelShape
 from speclsp.engine.model.superblocks import KINDS, SUPERBLOCK_WEIGHTS, BlockKind
 from speclsp.errors import WeightsError
 from speclsp.weights.untrusted import safetensors_header
@@ -38,6 +37,9 @@ FIX = (
     "The files do not belong together: copy the model's own files there, or download them again with "
     "`speclsp models pull`."
 )
+
+
+ExpectedTensor = tuple[str, tuple[int, ...], bool]  # name, shape, True if it may be missing
 
 
 def check_numbers(config: Mapping[str, Any], file: Path) -> None:
@@ -77,8 +79,8 @@ def check_tokenizer(tokenizer: Tokenizer, config: Mapping[str, Any], file: Path)
             )
 
 
-def check_tensors(directory: Path, config: Any, shape: ModelShape) -> None:
-    """Check that the files hold every tensor `config` requires, in its shape, as floats. Raises WeightsError."""
+def check_tensors(directory: Path, expected: Iterable[Sequence[ExpectedTensor]]) -> None:
+    """Check that the files hold every tensor that `expected` names, in its shape, as floats. Raises WeightsError."""
     stored: dict[str, StoredTensor] = {}
     files: dict[str, Path] = {}
     for file in sorted(directory.glob("*.safetensors")):
@@ -87,7 +89,7 @@ def check_tensors(directory: Path, config: Any, shape: ModelShape) -> None:
                 stored[name], files[name] = tensor, file
         except Unreadable as error:
             raise WeightsError(f"{file} {error}. {FIX}") from None
-    for group in expected_tensors(config, shape):
+    for group in expected:
         blocks = {
             name: kind
             for name, _, _ in group
@@ -125,34 +127,6 @@ def check_blocks(
         )
 
 
-ExpectedTensor = tuple[str, tuple[int, ...], bool]  # name, shape, True if it may be missing
-
-
-def expected_tensors(config: Any, shape: ModelShape) -> Iterator[list[ExpectedTensor]]:
-    """All tensors a model may have, in groups: of an optional group either all are present or none."""
-    hidden, inner, vocab = shape.hidden, config.intermediate_size, config.vocab_size
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    yield [("model.embed_tokens.weight", (vocab, hidden), False)]
-    yield [("lm_head.weight", (vocab, hidden), True)]
-    yield from norm("model.norm", hidden)
-    for layer in range(config.num_hidden_layers):
-        at = f"model.layers.{layer}"
-        yield from norm(f"{at}.input_layernorm", hidden)
-        yield from norm(f"{at}.post_attention_layernorm", hidden)
-        yield [(f"{at}.self_attn.q_norm.weight", (shape.head_dim,), True)]
-        yield [(f"{at}.self_attn.k_norm.weight", (shape.head_dim,), True)]
-        up = {"gate_proj": inner, "up_proj": inner} if shape.gated else {"c_fc": inner}
-        for linears, columns in (
-            ({"self_attn.q_proj": queries, "self_attn.k_proj": keys, "self_attn.v_proj": keys}, hidden),
-            ({"self_attn.o_proj": hidden}, queries),
-            ({f"mlp.{name}": rows for name, rows in up.items()}, hidden),
-            ({f"mlp.{'down_proj' if shape.gated else 'c_proj'}": hidden}, inner),
-        ):
-            yield [(f"{at}.{name}.weight", (rows, columns), False) for name, rows in linears.items()]
-            yield [(f"{at}.{name}.bias", (rows,), True) for name, rows in linears.items()]
-
-
-def norm(name: str, size: int) -> Iterator[list[ExpectedTensor]]:
-    """A norm's weight, and its optional bias."""
-    yield [(f"{name}.weight", (size,), False)]
-    yield [(f"{name}.bias", (size,), True)]
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message; its type's name if it has none."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

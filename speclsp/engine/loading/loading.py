@@ -30,12 +30,11 @@ from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint import (
     INTEGERS,
     check_same_tokenizer,
-    read_config,
     read_decoder,
-    read_shape,
     read_tokenizer,
 )
 from speclsp.engine.loading.draft_only import DraftOnlyEngine
+from speclsp.engine.loading.families import read_config, read_shape
 from speclsp.engine.loading.load_progress import Progress, share, weights_progress
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 from speclsp.engine.model.cuda import memory_plan

@@ -164,7 +164,7 @@ def long_number(folder: Path, canary: Path) -> str:
 def twice(folder: Path, canary: Path) -> str:
     file = folder / "config.json"
     instead(file, file.read_bytes().rstrip()[:-1] + b',"hidden_size": 99999,"hidden_size": 64}')
-    return "expected a|config.json expects"
+    return "contradicts itself: hidden_size 64 is not a multiple of 3 heads"
 
 
 def sized(**changes: object) -> Callable[[Path, Path], str]:

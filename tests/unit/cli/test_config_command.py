@@ -84,8 +84,6 @@ def test_set_creates_a_missing_file_and_path_prints_its_place(isolated: Path, ca
         (("set", "completion.max_tokens", "many"), "expected a whole number from 1 to 4096"),
         (("set", "completion.eagerness", "lo"), 'expected "low", "medium" or "high"'),
         (("set", "completion", "3"), "expected a table of settings"),
-        (("get", "pair"), '"pair" is now "model": rename it.'),
-        (("set", "backend.url", "http://a"), '"backend.url" is now "remote.url": rename it.'),
         (("set", "remote.key", "secret-1"), "`speclsp key set URL` stores it"),
     ],
 )

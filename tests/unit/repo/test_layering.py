@@ -84,7 +84,7 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     },
     "uvicorn": {"engine.http.tcp_guard", "engine.process.server_process"},
     "keyring": {"config.api_keys"},
-    "transformers": {"engine.loading.checkpoint"},
+    "transformers": {"engine.loading.checkpoint", "engine.loading.families"},
     "bitsandbytes": {"engine.loading.nf4_linear"},
     "tokenizers": {"engine.loading.checkpoint", "weights.gguf.convert"},
     "huggingface_hub": {"weights.hub"},

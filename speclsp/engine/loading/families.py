@@ -1,0 +1,263 @@
+"""Model families that speclsp runs: one record each, and the meaning of their config.json.
+
+    config.json ─► read_config: a ModelConfig, its sizes checked ─► read_shape: the ModelShape that the decoders need
+
+A family is a `model_type`. Its record names what differs from Llama; tests compare each with transformers.
+transformers itself is imported for unusual position encodings only: its import takes longer than a small model's load.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from speclsp.engine.loading.checkpoint_checks import FIX, ExpectedTensor, check_numbers, first_line
+from speclsp.engine.loading.nf4_linear import quiet_imports
+from speclsp.engine.model.decoder import ModelShape
+from speclsp.errors import WeightsError
+from speclsp.weights.untrusted import untrusted_files
+
+ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}  # a config's name: ours
+SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """The differences of a family from Llama."""
+
+    eps: tuple[str, float] = ("rms_norm_eps", 1e-6)  # setting, and its default
+    activation: tuple[str, str] = ("hidden_act", "silu")
+    head_dim: int = 0  # where config.json has none; 0: hidden / heads
+    gated: bool = True  # False: down(act(up)), in tensors c_fc and c_proj
+    layer_norm: bool = False  # with bias, in place of RMSNorm
+    norm_offset: float = 0.0  # added to the stored weights of norms
+    scales_embedding: bool = False  # by the root of its width
+    has_multipliers: bool = False  # of embedding, residuals, attention and logits
+
+    @property
+    def up(self) -> tuple[str, ...]:
+        """Names of the linears into the MLP."""
+        return ("gate_proj", "up_proj") if self.gated else ("c_fc",)
+
+    @property
+    def down(self) -> str:
+        """Name of the linear out of the MLP."""
+        return "down_proj" if self.gated else "c_proj"
+
+
+FAMILIES = {  # by model_type
+    "llama": Family(),
+    "mistral": Family(),
+    "qwen2": Family(),
+    "qwen3": Family(head_dim=128),
+    "gemma": Family(
+        activation=("hidden_activation", "gelu_pytorch_tanh"), head_dim=256, norm_offset=1.0, scales_embedding=True
+    ),
+    "granite": Family(has_multipliers=True),
+    "starcoder2": Family(
+        eps=("norm_epsilon", 1e-5), activation=("hidden_act", "gelu_pytorch_tanh"), gated=False, layer_norm=True
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """config.json: sizes as it names them, and its position encoding."""
+
+    directory: Path
+    raw: dict[str, Any] = field(repr=False)
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rope: dict[str, Any]  # rope_type, rope_theta, ...
+
+    @property
+    def family(self) -> Family:
+        """The record of its family."""
+        return FAMILIES[self.model_type]
+
+    def number(self, name: str, default: float) -> float:
+        """A setting that must be a positive number. Raises WeightsError."""
+        return positive(name, self.raw.get(name, default), self.directory)
+
+    def for_transformers(self) -> Any:
+        """The config as transformers understands it. Raises WeightsError."""
+        with quiet_imports():
+            from transformers import AutoConfig
+
+            try:
+                return AutoConfig.for_model(**self.raw)
+            except Exception as error:  # each config class raises errors of its own
+                raise contradiction(self.directory, first_line(error)) from None
+
+
+def read_config(directory: Path) -> ModelConfig:
+    """config.json of a model's directory.
+
+    Raises:
+        WeightsError: unreadable, an unsupported model type, it requires its own code, or a size that it lacks.
+    """
+    raw = read_raw(directory)
+    if "auto_map" in raw:
+        raise WeightsError(f"{directory} contains model code (auto_map); speclsp never runs such code.")
+    kind = raw.get("model_type")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise WeightsError(f"{directory} is a {str(kind)[:40]!r} model; speclsp runs {', '.join(sorted(FAMILIES))}.")
+    for name in SIZES:
+        if raw.get(name) is None:
+            raise contradiction(directory, f"it has no {name}")
+    hidden, heads = raw["hidden_size"], raw["num_attention_heads"]
+    head_dim = raw.get("head_dim") or FAMILIES[kind].head_dim
+    if not head_dim and hidden % heads:
+        raise contradiction(directory, f"hidden_size {hidden} is not a multiple of {heads} heads")
+    return ModelConfig(
+        directory=directory,
+        raw=raw,
+        model_type=kind,
+        **{name: raw[name] for name in SIZES},
+        num_key_value_heads=raw.get("num_key_value_heads") or heads,
+        head_dim=head_dim or hidden // heads,
+        rope=rope_of(raw, directory),
+    )
+
+
+def read_raw(directory: Path) -> dict[str, Any]:
+    """config.json as a dictionary whose sizes are plausible. Raises WeightsError."""
+    file = directory / "config.json"
+    try:
+        raw = untrusted_files.read_json(file, untrusted_files.CONFIG_BYTES)
+    except untrusted_files.Unreadable as error:
+        raise WeightsError(f"{file} {error}. {FIX}") from None
+    check_numbers(raw, file)
+    return raw
+
+
+def rope_of(raw: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """The position encoding's parameters, of either form: rope_parameters, or rope_scaling beside rope_theta."""
+    rope = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
+    if not isinstance(rope, dict):
+        raise contradiction(directory, f"its position encoding is {str(rope)[:40]!r}")
+    theta = positive("rope_theta", rope.get("rope_theta", raw.get("rope_theta") or 10_000.0), directory)
+    return {**rope, "rope_type": rope.get("rope_type", rope.get("type", "default")), "rope_theta": theta}
+
+
+def positive(name: str, value: object, directory: Path) -> float:
+    """A setting's value, if it is a positive number. Raises WeightsError."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not (math.isfinite(value) and value > 0):
+        raise contradiction(directory, f"{name} is {str(value)[:40]!r}, not a positive number")
+    return float(value)
+
+
+def contradiction(directory: Path, problem: str) -> WeightsError:
+    """The error for a config.json that describes no model."""
+    return WeightsError(f"{directory / 'config.json'} contradicts itself: {problem}. {FIX}")
+
+
+def read_shape(config: ModelConfig, vocab: int) -> ModelShape:
+    """The shape that the decoders need; `vocab`: entries of the tokenizer. Raises WeightsError."""
+    family = config.family
+    name, default = family.activation
+    activation = config.raw.get(name) or default
+    if activation not in ACTIVATIONS:
+        raise WeightsError(f"activation {str(activation)[:40]!r} is not one of {', '.join(ACTIVATIONS)}.")
+    inv_freq, rope_scale = rope_frequencies(config)
+
+    def multiplier(name: str, default: float = 1.0) -> float:
+        return config.number(name, 1.0) if family.has_multipliers else default
+
+    return ModelShape(
+        vocab=min(vocab, config.vocab_size),
+        hidden=config.hidden_size,
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        head_dim=config.head_dim,
+        eps=config.number(*family.eps),
+        inv_freq=inv_freq,
+        rope_scale=rope_scale,
+        activation=ACTIVATIONS[activation],
+        gated=family.gated,
+        layer_norm=family.layer_norm,
+        embed_scale=math.sqrt(config.hidden_size) if family.scales_embedding else multiplier("embedding_multiplier"),
+        residual_scale=multiplier("residual_multiplier"),
+        attention_scale=multiplier("attention_multiplier", 0.0),
+        logits_scale=1.0 / multiplier("logits_scaling"),
+    )
+
+
+def rope_frequencies(config: ModelConfig) -> tuple[Tensor, float]:
+    """The inverse frequencies [D/2] of the position encoding, and the scale of its sines. Raises WeightsError.
+
+    Formulas: arXiv 2104.09864; "linear" arXiv 2306.15595; "llama3" as Llama 3.1 was published.
+    """
+    rope = config.rope
+    plain = 1.0 / rope["rope_theta"] ** (torch.arange(0, config.head_dim, 2).float() / config.head_dim)
+    kind = rope["rope_type"]
+    try:
+        if kind == "default":
+            return plain, 1.0
+        if kind == "linear":
+            return plain / rope["factor"], 1.0
+        if kind == "llama3":
+            return llama3_frequencies(plain, rope), 1.0
+        with quiet_imports():
+            from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+        inv_freq, scale = ROPE_INIT_FUNCTIONS[kind](config.for_transformers(), torch.device("cpu"))
+        return inv_freq, float(scale)
+    except WeightsError:
+        raise
+    except Exception as error:  # parameters may be of any type, and each function raises errors of its own
+        raise WeightsError(
+            f"config.json sets the position encoding {str(kind)[:40]!r} with parameters that are not valid "
+            f"({type(error).__name__}: {first_line(error)}). {FIX}"
+        ) from None
+
+
+def llama3_frequencies(plain: Tensor, rope: dict[str, Any]) -> Tensor:
+    """Long waves are divided by `factor`, short ones stay, and those between are mixed."""
+    wave, original = 2 * math.pi / plain, rope["original_max_position_embeddings"]
+    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    share = (original / wave - low) / (high - low)  # of the plain frequency, between both
+    mixed = (1 - share) * plain / rope["factor"] + share * plain
+    scaled = torch.where(wave > original / low, plain / rope["factor"], plain)
+    return torch.where((wave >= original / high) & (wave <= original / low), mixed, scaled)
+
+
+def expected_tensors(config: ModelConfig, shape: ModelShape) -> Iterator[list[ExpectedTensor]]:
+    """All tensors a model may have, in groups: of an optional group either all are present or none."""
+    hidden, inner, vocab = shape.hidden, config.intermediate_size, config.vocab_size
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    yield [("model.embed_tokens.weight", (vocab, hidden), False)]
+    yield [("lm_head.weight", (vocab, hidden), True)]
+    yield from norm("model.norm", hidden)
+    for layer in range(config.num_hidden_layers):
+        at = f"model.layers.{layer}"
+        yield from norm(f"{at}.input_layernorm", hidden)
+        yield from norm(f"{at}.post_attention_layernorm", hidden)
+        yield [(f"{at}.self_attn.q_norm.weight", (shape.head_dim,), True)]
+        yield [(f"{at}.self_attn.k_norm.weight", (shape.head_dim,), True)]
+        for linears, columns in (
+            ({"self_attn.q_proj": queries, "self_attn.k_proj": keys, "self_attn.v_proj": keys}, hidden),
+            ({"self_attn.o_proj": hidden}, queries),
+            ({f"mlp.{name}": inner for name in config.family.up}, hidden),
+            ({f"mlp.{config.family.down}": hidden}, inner),
+        ):
+            yield [(f"{at}.{name}.weight", (rows, columns), False) for name, rows in linears.items()]
+            yield [(f"{at}.{name}.bias", (rows,), True) for name, rows in linears.items()]
+
+
+def norm(name: str, size: int) -> Iterator[list[ExpectedTensor]]:
+    """A norm's weight, and its optional bias."""
+    yield [(f"{name}.weight", (size,), False)]
+    yield [(f"{name}.bias", (size,), True)]

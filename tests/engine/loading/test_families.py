@@ -1,0 +1,101 @@
+"""A family's record gives a config.json the meaning that transformers gives it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.engine.random_models import FAMILIES, SMALL
+from transformers import AutoConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from speclsp.engine.loading import families
+from speclsp.errors import WeightsError
+
+# As publishers write them: with the older names of the position encoding, and without what the class supplies.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "llama 3.2": {
+        "model_type": "llama", "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "intermediate_size": 8192, "num_hidden_layers": 16, "vocab_size": 128256, "rms_norm_eps": 1e-05,
+        "rope_theta": 500000.0, "head_dim": 64, "hidden_act": "silu", "max_position_embeddings": 131072,
+        "rope_scaling": {
+            "factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+            "original_max_position_embeddings": 8192, "rope_type": "llama3",
+        },
+    },
+    "deepseek coder": SMALL | {
+        "model_type": "llama", "intermediate_size": 96, "rms_norm_eps": 1e-06, "rope_theta": 100000,
+        "rope_scaling": {"factor": 4.0, "type": "linear"},
+    },
+    "yarn": SMALL | {
+        "model_type": "qwen2", "intermediate_size": 96, "rope_theta": 1000000.0, "max_position_embeddings": 32768,
+        "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 8192, "type": "yarn"},
+    },
+    "one key head for each query head": {
+        "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 96, "vocab_size": 97,
+    },
+    "gemma, defaults": SMALL | {"model_type": "gemma", "intermediate_size": 96},
+    "qwen3, defaults": SMALL | {"model_type": "qwen3", "intermediate_size": 96, "rope_scaling": None},
+    "starcoder2, defaults": SMALL | {"model_type": "starcoder2", "intermediate_size": 96},
+    "granite, defaults": SMALL | {"model_type": "granite", "intermediate_size": 96},
+}  # fmt: skip
+RANDOM = {name: SMALL | {"model_type": name} | given for name, given in FAMILIES.items()}
+CONFIGS = PUBLISHED | RANDOM
+
+
+def read(directory: Path, raw: dict[str, Any]) -> families.ModelConfig:
+    (directory / "config.json").write_text(json.dumps(raw))
+    return families.read_config(directory)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_means_what_it_means_to_transformers(name: str, tmp_path: Path):
+    raw = CONFIGS[name]
+    config, theirs = read(tmp_path, raw), AutoConfig.for_model(**json.loads(json.dumps(raw)))
+    shape = families.read_shape(config, 10**6)
+    head_dim = getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
+    assert (shape.hidden, shape.heads, shape.kv_heads, shape.head_dim, shape.vocab) == (
+        theirs.hidden_size, theirs.num_attention_heads, theirs.num_key_value_heads, head_dim, theirs.vocab_size,
+    )  # fmt: skip
+    assert (config.num_hidden_layers, config.intermediate_size) == (theirs.num_hidden_layers, theirs.intermediate_size)
+    assert shape.eps == getattr(theirs, "rms_norm_eps", None) or theirs.norm_epsilon
+    kind = theirs.rope_parameters["rope_type"]
+    if kind == "default":
+        frequencies = 1.0 / theirs.rope_parameters["rope_theta"] ** (torch.arange(0, head_dim, 2).float() / head_dim)
+        scale = 1.0
+    else:
+        frequencies, scale = ROPE_INIT_FUNCTIONS[kind](theirs, torch.device("cpu"))
+    assert torch.equal(shape.inv_freq, frequencies)
+    assert shape.rope_scale == scale
+    multipliers = [getattr(theirs, f"{part}_multiplier", None) for part in ("embedding", "residual", "attention")]
+    if raw["model_type"] == "granite":
+        assert [shape.embed_scale, shape.residual_scale, shape.attention_scale] == multipliers
+        assert shape.logits_scale == 1.0 / theirs.logits_scaling
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"num_hidden_layers": None}, "contradicts itself: it has no num_hidden_layers"),
+        ({"hidden_size": 66}, "hidden_size 66 is not a multiple of 4 heads"),
+        ({"rope_parameters": "yarn"}, "its position encoding is 'yarn'"),
+        ({"rope_theta": 0.0}, "rope_theta = 0.0: expected a positive number"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "'linear' with parameters that are not valid"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": "4"}}, "'linear' with parameters that are not valid"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "'llama3' with parameters that are not valid"),
+        ({"rope_scaling": {"rope_type": ["x"]}}, "with parameters that are not valid|contradicts itself"),
+        ({"rope_scaling": {"rope_theta": "big"}}, "rope_theta is 'big', not a positive number"),
+        ({"hidden_act": "xielu"}, "activation 'xielu' is not one of silu, gelu, gelu_pytorch_tanh"),
+        ({"model_type": "granite", "residual_multiplier": 0}, "residual_multiplier is '0', not a positive number"),
+        ({"model_type": "granite", "logits_scaling": "8"}, "logits_scaling is '8', not a positive number"),
+    ],
+)
+def test_a_config_that_describes_no_model_is_refused_with_the_reason(
+    changes: dict[str, Any], says: str, tmp_path: Path
+):
+    with pytest.raises(WeightsError, match=says):
+        families.read_shape(read(tmp_path, PUBLISHED["one key head for each query head"] | changes), 97)
