@@ -141,6 +141,7 @@ def read_native(
             context_tokens=context_tokens,
             threads=torch.get_num_threads(),
             mlp_bits=int(number_format[3:]),
+            mlp=(config.family.up, config.family.down),
             progress=lambda done: progress(done, f"loading {directory.name} ({number_format})"),
         )
 
@@ -235,8 +236,8 @@ def read_weights(
             qkv=linear([f"{at}.self_attn.{x}_proj" for x in "qkv"]),
             out=linear([f"{at}.self_attn.o_proj"]),
             norm_mlp=required(norm(f"{at}.post_attention_layernorm")),
-            up=linear([f"{at}.mlp.{x}" for x in family.up]),
-            down=linear([f"{at}.mlp.{family.down}"]),
+            up=linear([f"{at}.{x}" for x in family.up]),
+            down=linear([f"{at}.{family.down}"]),
             norm_q=norm(f"{at}.self_attn.q_norm", optional=True),
             norm_k=norm(f"{at}.self_attn.k_norm", optional=True),
         )

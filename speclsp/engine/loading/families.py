@@ -24,7 +24,7 @@ from speclsp.errors import WeightsError
 from speclsp.weights.untrusted import untrusted_files
 
 ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}  # a config's name: ours
-SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,21 +34,16 @@ class Family:
     eps: tuple[str, float] = ("rms_norm_eps", 1e-6)  # setting, and its default
     activation: tuple[str, str] = ("hidden_act", "silu")
     head_dim: int = 0  # where config.json has none; 0: hidden / heads
-    gated: bool = True  # False: down(act(up)), in tensors c_fc and c_proj
+    inner: str = "intermediate_size"  # setting of the MLP's width
+    gated: bool = True  # False: down(act(up))
+    up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")  # linears into the MLP; one name: both are in it
+    down: str = "mlp.down_proj"
     layer_norm: bool = False  # with bias, in place of RMSNorm
     norm_offset: float = 0.0  # added to the stored weights of norms
     scales_embedding: bool = False  # by the root of its width
     has_multipliers: bool = False  # of embedding, residuals, attention and logits
-
-    @property
-    def up(self) -> tuple[str, ...]:
-        """Names of the linears into the MLP."""
-        return ("gate_proj", "up_proj") if self.gated else ("c_fc",)
-
-    @property
-    def down(self) -> str:
-        """Name of the linear out of the MLP."""
-        return "down_proj" if self.gated else "c_proj"
+    requires: tuple[tuple[str, object], ...] = ()  # settings, and the only value that the decoders compute
+    layer_types: frozenset[str] = frozenset()  # those that the decoders compute, where config.json lists them
 
 
 FAMILIES = {  # by model_type
@@ -60,8 +55,21 @@ FAMILIES = {  # by model_type
         activation=("hidden_activation", "gelu_pytorch_tanh"), head_dim=256, norm_offset=1.0, scales_embedding=True
     ),
     "granite": Family(has_multipliers=True),
+    "granitemoehybrid": Family(  # Granite 4, the dense models
+        inner="shared_intermediate_size",
+        up=("shared_mlp.input_linear",),
+        down="shared_mlp.output_linear",
+        has_multipliers=True,
+        requires=(("num_local_experts", 0), ("position_embedding_type", "rope")),
+        layer_types=frozenset(("attention", "full_attention")),
+    ),
     "starcoder2": Family(
-        eps=("norm_epsilon", 1e-5), activation=("hidden_act", "gelu_pytorch_tanh"), gated=False, layer_norm=True
+        eps=("norm_epsilon", 1e-5),
+        activation=("hidden_act", "gelu_pytorch_tanh"),
+        layer_norm=True,
+        gated=False,
+        up=("mlp.c_fc",),
+        down="mlp.c_proj",
     ),
 }
 
@@ -114,11 +122,13 @@ def read_config(directory: Path) -> ModelConfig:
     kind = raw.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise WeightsError(f"{directory} is a {str(kind)[:40]!r} model; speclsp runs {', '.join(sorted(FAMILIES))}.")
-    for name in SIZES:
+    family = FAMILIES[kind]
+    for name in (*SIZES, family.inner):
         if raw.get(name) is None:
             raise contradiction(directory, f"it has no {name}")
+    check_variant(raw, family, directory)
     hidden, heads = raw["hidden_size"], raw["num_attention_heads"]
-    head_dim = raw.get("head_dim") or FAMILIES[kind].head_dim
+    head_dim = raw.get("head_dim") or family.head_dim
     if not head_dim and hidden % heads:
         raise contradiction(directory, f"hidden_size {hidden} is not a multiple of {heads} heads")
     return ModelConfig(
@@ -126,6 +136,7 @@ def read_config(directory: Path) -> ModelConfig:
         raw=raw,
         model_type=kind,
         **{name: raw[name] for name in SIZES},
+        intermediate_size=raw[family.inner],
         num_key_value_heads=raw.get("num_key_value_heads") or heads,
         head_dim=head_dim or hidden // heads,
         rope=rope_of(raw, directory),
@@ -141,6 +152,19 @@ def read_raw(directory: Path) -> dict[str, Any]:
         raise WeightsError(f"{file} {error}. {FIX}") from None
     check_numbers(raw, file)
     return raw
+
+
+def check_variant(raw: dict[str, Any], family: Family, directory: Path) -> None:
+    """Raise WeightsError for a variant of a family that the decoders do not compute."""
+    for name, value in family.requires:
+        if raw.get(name) != value:
+            found = str(raw.get(name))[:40]
+            raise WeightsError(f"{directory} is a model with {name} = {found!r}; speclsp runs those with {value!r}.")
+    kinds = raw.get("layer_types")
+    if family.layer_types and not (
+        isinstance(kinds, list) and kinds and family.layer_types.issuperset(map(str, kinds))
+    ):
+        raise WeightsError(f"{directory} is a model with layers that are no attention; speclsp does not run them.")
 
 
 def rope_of(raw: dict[str, Any], directory: Path) -> dict[str, Any]:
@@ -236,7 +260,8 @@ def llama3_frequencies(plain: Tensor, rope: dict[str, Any]) -> Tensor:
 
 def expected_tensors(config: ModelConfig, shape: ModelShape) -> Iterator[list[ExpectedTensor]]:
     """All tensors a model may have, in groups: of an optional group either all are present or none."""
-    hidden, inner, vocab = shape.hidden, config.intermediate_size, config.vocab_size
+    family, hidden, inner, vocab = config.family, shape.hidden, config.intermediate_size, config.vocab_size
+    wide = 2 * inner if family.gated else inner
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     yield [("model.embed_tokens.weight", (vocab, hidden), False)]
     yield [("lm_head.weight", (vocab, hidden), True)]
@@ -250,8 +275,8 @@ def expected_tensors(config: ModelConfig, shape: ModelShape) -> Iterator[list[Ex
         for linears, columns in (
             ({"self_attn.q_proj": queries, "self_attn.k_proj": keys, "self_attn.v_proj": keys}, hidden),
             ({"self_attn.o_proj": hidden}, queries),
-            ({f"mlp.{name}": inner for name in config.family.up}, hidden),
-            ({f"mlp.{config.family.down}": hidden}, inner),
+            ({name: wide // len(family.up) for name in family.up}, hidden),
+            ({family.down: hidden}, inner),
         ):
             yield [(f"{at}.{name}.weight", (rows, columns), False) for name, rows in linears.items()]
             yield [(f"{at}.{name}.bias", (rows,), True) for name, rows in linears.items()]

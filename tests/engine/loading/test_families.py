@@ -45,6 +45,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 RANDOM = {name: SMALL | {"model_type": name} | given for name, given in FAMILIES.items()}
 CONFIGS = PUBLISHED | RANDOM
+HYBRID: dict[str, Any] = {"model_type": "granitemoehybrid"} | FAMILIES["granitemoehybrid"]
 
 
 def read(directory: Path, raw: dict[str, Any]) -> families.ModelConfig:
@@ -61,7 +62,8 @@ def test_a_config_means_what_it_means_to_transformers(name: str, tmp_path: Path)
     assert (shape.hidden, shape.heads, shape.kv_heads, shape.head_dim, shape.vocab) == (
         theirs.hidden_size, theirs.num_attention_heads, theirs.num_key_value_heads, head_dim, theirs.vocab_size,
     )  # fmt: skip
-    assert (config.num_hidden_layers, config.intermediate_size) == (theirs.num_hidden_layers, theirs.intermediate_size)
+    inner = getattr(theirs, config.family.inner)
+    assert (config.num_hidden_layers, config.intermediate_size) == (theirs.num_hidden_layers, inner)
     assert shape.eps == getattr(theirs, "rms_norm_eps", None) or theirs.norm_epsilon
     kind = theirs.rope_parameters["rope_type"]
     if kind == "default":
@@ -72,7 +74,7 @@ def test_a_config_means_what_it_means_to_transformers(name: str, tmp_path: Path)
     assert torch.equal(shape.inv_freq, frequencies)
     assert shape.rope_scale == scale
     multipliers = [getattr(theirs, f"{part}_multiplier", None) for part in ("embedding", "residual", "attention")]
-    if raw["model_type"] == "granite":
+    if config.family.has_multipliers:
         assert [shape.embed_scale, shape.residual_scale, shape.attention_scale] == multipliers
         assert shape.logits_scale == 1.0 / theirs.logits_scaling
 
@@ -90,6 +92,10 @@ def test_a_config_means_what_it_means_to_transformers(name: str, tmp_path: Path)
         ({"rope_scaling": {"rope_type": ["x"]}}, "with parameters that are not valid|contradicts itself"),
         ({"rope_scaling": {"rope_theta": "big"}}, "rope_theta is 'big', not a positive number"),
         ({"hidden_act": "xielu"}, "activation 'xielu' is not one of silu, gelu, gelu_pytorch_tanh"),
+        (HYBRID | {"num_local_experts": 8}, "num_local_experts = '8'; speclsp runs those with 0"),
+        (HYBRID | {"position_embedding_type": "nope"}, "position_embedding_type = 'nope'; speclsp runs"),
+        (HYBRID | {"layer_types": ["attention", "mamba"]}, "layers that are no attention"),
+        (HYBRID | {"layer_types": None}, "layers that are no attention"),
         ({"model_type": "granite", "residual_multiplier": 0}, "residual_multiplier is '0', not a positive number"),
         ({"model_type": "granite", "logits_scaling": "8"}, "logits_scaling is '8', not a positive number"),
     ],

@@ -14,9 +14,10 @@ from speclsp.engine.model.int8.hidden_states import layers_of
 from speclsp.engine.model.kv_cache import CachedModel
 from speclsp.engine.training.head_layer import HeadLayer, HeadShape, HeadTarget, tensors_of
 
+SMALL_LAYERS = 2
 SMALL = {
     "hidden_size": 64,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": SMALL_LAYERS,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "vocab_size": 97,
@@ -46,6 +47,17 @@ FAMILIES = {
     "gemma": {"intermediate_size": 96, "head_dim": 32, "hidden_activation": "gelu_pytorch_tanh"},
     "granite": {
         "intermediate_size": 96,
+        "embedding_multiplier": 12.0,
+        "residual_multiplier": 0.22,
+        "attention_multiplier": 0.015,
+        "logits_scaling": 8.0,
+    },
+    "granitemoehybrid": {
+        "shared_intermediate_size": 96,
+        "num_local_experts": 0,
+        "position_embedding_type": "rope",
+        "layer_types": ["full_attention"] * SMALL_LAYERS,
+        "mamba_n_heads": 4,
         "embedding_multiplier": 12.0,
         "residual_multiplier": 0.22,
         "attention_multiplier": 0.015,

@@ -27,6 +27,7 @@ from speclsp.engine.model.int8.native import (
 )
 from speclsp.engine.model.superblocks import KINDS, Q6K, WeightMatrix
 
+LLAMA_MLP = ("mlp.gate_proj", "mlp.up_proj"), "mlp.down_proj"
 OTHER_BITS = 6  # of attention, head and embedding with fewer bits in the MLP: they lose more than they weigh
 
 
@@ -38,11 +39,13 @@ class WeightReader:
         read: a tensor by name; with `optional=True`, None when there is none.
         mlp_bits: 8: int8. 4 or 5: superblocks, NAME.q4k and NAME.q6k, are kept, and the other weights rounded to so
             many bits in the MLP, and to OTHER_BITS elsewhere.
+        mlp: names of the linears into the MLP, gate first, and of the one out of it, in a layer.
     """
 
     read: Callable[..., Tensor | None]
     path: str
     mlp_bits: int
+    mlp: tuple[tuple[str, ...], str]
 
     @property
     def coded(self) -> bool:
@@ -81,8 +84,8 @@ class WeightReader:
         for which, names in (
             (QKV, [f"{at}.self_attn.{p}_proj" for p in "qkv"]),
             (OUT, [f"{at}.self_attn.o_proj"]),
-            (UP, [f"{at}.mlp.gate_proj", f"{at}.mlp.up_proj"]),
-            (DOWN, [f"{at}.mlp.down_proj"]),
+            (UP, [f"{at}.{name}" for name in self.mlp[0]]),
+            (DOWN, [f"{at}.{self.mlp[1]}"]),
         ):
             bits = self.mlp_bits if which in (UP, DOWN) else OTHER_BITS
             decoder.set_linear(number, which, self.weights(names, bits), self.bias(names))
@@ -103,10 +106,11 @@ def build(
     threads: int,
     path: str = "",
     mlp_bits: int = 8,
+    mlp: tuple[tuple[str, ...], str] = LLAMA_MLP,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> NativeDecoder:
-    """A decoder with the weights that `read` gives; for `read` and `mlp_bits` see WeightReader."""
-    reader = WeightReader(read, path or native.best_path(), mlp_bits)
+    """A decoder with the weights that `read` gives; for `read`, `mlp_bits` and `mlp` see WeightReader."""
+    reader = WeightReader(read, path or native.best_path(), mlp_bits, mlp)
     embedding = reader.weights(["model.embed_tokens"])
     coded = embedding.bits == OTHER_BITS
     names = (*(kind.name("lm_head") for kind in KINDS), "lm_head.weight")
