@@ -44,7 +44,10 @@ SLOW_FIRST = (
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order files by SLOW_FIRST when xdist distributes them."""
+    """Leave tests of the soak to `--soak`, and order files by SLOW_FIRST when xdist distributes them."""
+    if not config.getoption("--soak"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: next((i for i, top in enumerate(SLOW_FIRST) if item.nodeid.startswith(top)), 99))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.editors.nvim_keys import VERSIONS
+from support.editors.nvim_keys import NEWEST
 from support.editors.nvim_screen import Neovim
 from support.lsp import scripted_engine
 
@@ -31,7 +31,7 @@ require('speclsp').setup({{ cmd = {{ {command} }} }})
 """
 
 
-@pytest.fixture(params=VERSIONS)  # a new server for each test: it caches what has joined
+@pytest.fixture(params=NEWEST)  # a new server for each test: it caches what has joined
 def neovim(request: pytest.FixtureRequest, installed: Callable[[str], Path], tmp_path: Path) -> Iterator[Neovim]:
     home = tmp_path
     (home / "script.json").write_text(json.dumps({"document": BODY, "round_s": ROUND_S}))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from support.editors.nvim_keys import ACCEPT, BANK, LINE, NEXT, OURS, VERSIONS, WORD
+from support.editors.nvim_keys import ACCEPT, BANK, LINE, NEWEST, NEXT, OURS, WORD
 from support.editors.nvim_screen import Neovim
 from support.editors.nvim_session import NvimSession
 
@@ -21,7 +21,7 @@ ACTIONS = {WORD: "accept_word", LINE: "accept_line", NEXT: "next"}  # keys with 
 KEYS = st.lists(st.tuples(st.sampled_from([*TYPED, ACCEPT, ACCEPT, WORD, LINE]), st.booleans()), min_size=3, max_size=9)
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=NEWEST)
 def pair(
     request: pytest.FixtureRequest,
     installed: Callable[[str], Path],

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.editors.nvim_keys import ACCEPT, BANK, OURS, VERSIONS
+from support.editors.nvim_keys import ACCEPT, BANK, NEWEST, OURS, VERSIONS
 from support.editors.nvim_screen import PATIENCE_S
 from support.editors.nvim_session import NvimSession
 
@@ -29,7 +29,7 @@ end, { expr = true })
 PLACE = "Goreturn self."
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=NEWEST)
 def program(request: pytest.FixtureRequest, installed: Callable[[str], Path]) -> Path:
     return installed(request.param)
 
@@ -44,7 +44,7 @@ def home(isolated: Path) -> Path:
     return isolated / "n"
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=NEWEST)
 def settled(
     request: pytest.FixtureRequest,
     installed: Callable[[str], Path],

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 VERSIONS = ("nvim-0.11", "nvim-0.12")
+# Tests of processes and of long random work: the older version runs them in the soak, and its Lua specs everywhere.
+NEWEST = (pytest.param("nvim-0.11", marks=pytest.mark.soak), "nvim-0.12")
 
 
 OURS = "vim.opt.runtimepath:prepend(plugin)\nrequire('speclsp').setup({ cmd = cmd })"

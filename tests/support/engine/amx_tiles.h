@@ -1,5 +1,5 @@
-/* AMX's tile instructions in C, for processors without them. Included before forward.c. Integer sums are those of the
- * instructions; the products of bfloat16 may be rounded in another way. */
+/* AMX's tile instructions in C, and the conversion to bfloat16 in AVX-512, for processors without them. Included before
+ * forward.c. Integer sums are those of the instructions; the products of bfloat16 may be rounded in another way. */
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
@@ -43,11 +43,20 @@ static inline void tile_add_bf16(int sums, int a, int b) {
         }
 }
 
+/* Sixteen float32 -> bfloat16, to nearest even; every processor with AMX has an instruction for it. */
+__attribute__((target("avx512f,avx512bw"))) static inline __m256i to_bf16(__m512 x) {
+    const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+}
+
 #undef _tile_loadd
 #undef _tile_stored
 #undef _tile_zero
 #undef _tile_dpbssd
 #undef _tile_dpbf16ps
+#undef _mm512_cvtneps_pbh
+#define _mm512_cvtneps_pbh(x) to_bf16(x)
 #define _tile_loadd(to, from, stride) tile_load(to, from, stride)
 #define _tile_stored(from, to, stride) tile_store(from, to, stride)
 #define _tile_zero(to) memset(tile[to], 0, sizeof tile[to])
