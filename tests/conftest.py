@@ -30,6 +30,7 @@ hypothesis.settings.load_profile("ci")
 
 CACHE_VARIABLE = "SPECLSP_TESTS_USERS_CACHE"  # an xdist worker inherits the isolated XDG_CACHE_HOME of its controller
 USERS_CACHE = os.environ.setdefault(CACHE_VARIABLE, os.environ.get("XDG_CACHE_HOME", ""))
+SHARE_OF_EXAMPLES = 0.4  # of a law's, without --soak
 ENGINE_EXIT_S = 60.0  # for an engine whose last client has disconnected
 VARIABLES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
 # Parallel workers get whole files in this order: files that take minutes first, so no worker ends with one.
@@ -48,8 +49,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("--soak"):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
+        for item in items:
+            shorten(item)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: next((i for i, top in enumerate(SLOW_FIRST) if item.nodeid.startswith(top)), 99))
+
+
+def shorten(item: pytest.Item) -> None:
+    """Give a law a part of its examples; they are the same in each run, and the soak has all."""
+    law = getattr(item, "obj", None)
+    law = getattr(law, "__func__", law)
+    given = getattr(law, "_hypothesis_internal_use_settings", None)
+    if given is not None and not hasattr(law, "shortened"):
+        fewer = max(5, round(given.max_examples * SHARE_OF_EXAMPLES))
+        law._hypothesis_internal_use_settings = hypothesis.settings(given, max_examples=fewer)
+        law.shortened = True
 
 
 def isolate(root: Path) -> dict[str, str]:

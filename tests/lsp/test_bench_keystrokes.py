@@ -52,6 +52,7 @@ def test_every_answer_counted_as_fresh_is_for_the_text_on_screen():
     assert fresh > 0
 
 
+@pytest.mark.soak
 def test_each_key_has_its_trace_and_the_engine_counts_its_requests():
     recording = hurried(Recording.read(CHECKOUT / "benchmarks/keystrokes/recordings/python-listing.jsonl"), keys=60)
     with serving(config.load({"model": "tiny"})) as server:
@@ -76,6 +77,7 @@ def test_each_key_has_its_trace_and_the_engine_counts_its_requests():
     assert figures["engine"]["cancelled"] == 0 or figures["engine"]["cancel_to_stop_p99_ms"] > 0
 
 
+@pytest.mark.soak
 def test_a_next_edit_is_requested_once_the_text_has_settled():
     recording = record(SOURCE, language="python", seed=3, minutes=1, path="sums.py")
     keys = tuple(replace(key, wait_ms=400 if at % 5 == 0 else 30) for at, key in enumerate(recording.keys[:30]))
@@ -106,6 +108,7 @@ def test_the_command_prints_a_table_and_writes_its_figures(
     assert "<= 300 ms" in output and "how requests ended: shown" in output
 
 
+@pytest.mark.soak
 def test_in_a_workspace_only_its_own_files_are_typed_and_it_is_indexed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

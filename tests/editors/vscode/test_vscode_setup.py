@@ -99,6 +99,7 @@ def test_turning_suggestions_off_from_the_menu_hides_the_shown_one(window: Windo
     window.says("ready")
 
 
+@pytest.mark.soak
 def test_another_pair_can_be_chosen(window: Window) -> None:
     window.says("ready")
     window.command("speclsp: Select Model...")
@@ -110,6 +111,7 @@ def test_another_pair_can_be_chosen(window: Window) -> None:
     window.says("ready")
 
 
+@pytest.mark.soak
 def test_two_concurrent_windows_keep_their_suggestions_apart(studio: Studio, request: pytest.FixtureRequest) -> None:
     with (
         studio.window(studio.folder(a_py=FUNCTION), "a.py") as first,
@@ -182,6 +184,7 @@ def dependencies(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)  # pip and a compiler
 def test_the_first_run_without_speclsp_installs_it_and_ends_with_a_suggestion(
     fresh: Studio, request: pytest.FixtureRequest

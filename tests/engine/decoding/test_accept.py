@@ -17,7 +17,7 @@ from speclsp.engine.decoding.accept import Sampler, Sampling, agree, noise, nois
 from speclsp.errors import InvalidLogits
 
 VOCAB = 12
-DRAWS, SOAK_DRAWS = 50_000, 200_000
+DRAWS, SOAK_DRAWS = 20_000, 200_000
 LEAST_P_VALUE = 1e-4  # fixed seeds, so a failure is a bug and not chance
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine.counting_lm import Script
+from support.soak import in_soak
 
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request, Result
@@ -40,6 +41,9 @@ HOLES = [
     ("", "", ""),
     ("# naïve – 東京\n", "print(", ")\n"),
 ]
+
+
+GAMMAS = range(1, 17)
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +98,13 @@ def adversary(truth: Sequence[int], start: int, right: float, seed: int) -> Scri
     return Script(propose)
 
 
-@pytest.mark.parametrize("index", range(len(HOLES)))
-@pytest.mark.parametrize("gamma", [*range(1, 17)])
+@pytest.mark.parametrize(
+    ("gamma", "index"),
+    [
+        *((gamma, gamma % len(HOLES)) for gamma in GAMMAS),
+        *in_soak(*((gamma, hole) for gamma in GAMMAS for hole in range(len(HOLES)) if hole != gamma % len(HOLES))),
+    ],
+)
 def test_every_draft_length_and_drafter_gives_plain_decodings_tokens(engine: CompletionEngine, index: int, gamma: int):
     prompt = engine.prompter.build(hole(index))
     start = len(prompt.ids)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.soak import in_soak
 
 from speclsp.config import Config
 from speclsp.engine.api import Extra, Request
@@ -463,7 +464,7 @@ def test_a_keystroke_usually_adds_at_most_three_tokens_to_the_prompt(prompter: P
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", [MODULES[0], *in_soak(*MODULES[1:])])
 @pytest.mark.parametrize("order", ["psm", "spm"])
 def test_a_keystroke_adds_at_most_three_tokens_with_a_real_tokenizer(coder_0_5b: Path, module: str, order: str):
     card = cards.load("qwen2.5-coder-0.5b-instruct")

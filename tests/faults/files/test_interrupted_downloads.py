@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from promises import Measured
+from support.soak import in_soak
 from support.weights.faulty_hub import FIRST, PIECE, SECOND, FaultyHubRun, cache, model
 
 from speclsp.weights import hub as product
@@ -138,7 +139,7 @@ def give_up(house: FaultyHubRun, promise: Measured, kind: str) -> None:
 def test_after_a_kill_at_any_byte_the_next_pull_resumes_there(
     house: FaultyHubRun, promise: Measured, soak: bool
 ) -> None:
-    kills, again = (20 if soak else 6), 0
+    kills, again = (20 if soak else 3), 0
     killed: set[int] = set()
     for number in range(1, kills + 2):
         at = sizes(house) * number // (kills + 1)
@@ -173,7 +174,7 @@ def arrived() -> int:
 
 
 @pytest.mark.promise(24)
-@pytest.mark.parametrize("name", ["hubbed", "shelved"])
+@pytest.mark.parametrize("name", ["hubbed", *in_soak("shelved")])
 def test_after_a_kill_at_any_disk_step_the_next_pull_completes(
     house: FaultyHubRun, promise: Measured, soak: bool, name: str
 ) -> None:
@@ -182,7 +183,7 @@ def test_after_a_kill_at_any_disk_step_the_next_pull_completes(
     assert code == 0, output
     steps = house.steps()
     assert steps > 10
-    points = range(1, steps + 1) if soak else range(1, steps + 1, max(1, steps // 5))
+    points = range(1, steps + 1) if soak else range(1, steps + 1, max(1, steps // 3))
     for repairing in (False, True):
         for at in points:
             shutil.rmtree(cache() / name, ignore_errors=True)

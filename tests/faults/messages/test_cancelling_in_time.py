@@ -67,7 +67,7 @@ def took_ms(editor: Clocked, way: Way, times: int) -> list[float]:
 @pytest.mark.promise(9, 10)
 @pytest.mark.parametrize("pair", ["echo", "tiny"])
 def test_a_cancelled_request_is_answered_at_once(promise: Measured, soak: bool, pair: str):
-    times = 150 if soak else 20
+    times = 150 if soak else 10
     with Clocked(*SETTINGS[pair], pair=pair) as editor:
         editor.initialize({})
         editor.until("ready", timeout_s=60)
@@ -190,6 +190,7 @@ def test_prefill_of_an_abandoned_prompt_stops(promise: Measured, soak: bool, eng
     )
 
 
+@pytest.mark.soak
 @pytest.mark.real
 @pytest.mark.promise(9)
 def test_prefill_of_eight_thousand_tokens_is_cancelled_midway(

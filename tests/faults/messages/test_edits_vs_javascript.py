@@ -93,7 +93,7 @@ def test_random_edits_give_the_same_text_as_javascript_strings(encoding: str, no
 @pytest.mark.promise(14)
 @pytest.mark.parametrize("encoding", SHARES)
 def test_answers_use_the_text_after_random_edits_on_the_wire(encoding: str, node: Path, promise, soak: bool):
-    wanted = int((1_000_000 if soak else 20_000) * SHARES[encoding] * WIRE)
+    wanted = int((1_000_000 if soak else 6_000) * SHARES[encoding] * WIRE)
     counts = Counter[str]()
     open_questions: dict[int, tuple[int, Line]] = {}  # one per document: a newer one would supersede it
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.faults.message_fuzz import CONFIG, FIRST_ID, METHODS, VALUES, Account, every_method, mutated, strange
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
+from support.soak import in_soak
 
 BATCH = 50  # messages between two health requests
 BATCHES_AHEAD = 4  # health requests in flight before the first is awaited
@@ -59,7 +60,7 @@ class Stranger(Editor):
 
 @pytest.mark.promise(1, 7)
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *in_soak(2, 3)])
 def test_every_fuzzed_request_is_answered_once_and_nothing_else_is_sent(seed: int, soak: bool, promise):
     messages = 34_000 if soak else 3_334
     methods, account, longest_s, knocks = every_method(), Account(), 0.0, list[tuple[str, float]]()

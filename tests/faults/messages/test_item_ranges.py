@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
+from support.soak import in_soak
 
 INVOKED, AUTOMATIC = 1, 2
 ENDS = ("\n", "\r\n", "\r")
@@ -136,7 +137,7 @@ def fast() -> list[str]:
 
 
 @pytest.mark.promise(16)
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+@pytest.mark.parametrize("encoding", ["utf-16", *in_soak("utf-8", "utf-32")])
 def test_every_item_has_a_range_on_one_line_around_the_cursor(encoding: str, fast, promise, soak: bool):
     checker, rng = RangeChecker(), random.Random(encoding)
     with Editor(*fast) as editor:
@@ -154,7 +155,7 @@ def test_an_item_that_extends_the_selected_completion_has_its_range(fast, promis
     checker, rng = RangeChecker(), random.Random(16)
     with Editor(*fast) as editor:
         begun(editor, "utf-16")
-        for number in range(150 if soak else 20):
+        for number in range(150 if soak else 8):
             page = Page(editor, some_text(rng, 12), uri=f"file:///project/{number}.py")
             cursor = rng.choice(page.stops())
             line = [at for at in page.stops() if page.place(at)["line"] == page.place(cursor)["line"]]
@@ -176,7 +177,7 @@ def test_the_menu_item_has_a_range_that_contains_the_word_at_the_cursor(fast, pr
     checker, rng = RangeChecker(), random.Random(17)
     with Editor(*fast, "--set", "completion.show_in_menu=true") as editor:
         begun(editor, "utf-16")
-        for number in range(150 if soak else 20):
+        for number in range(150 if soak else 8):
             page = Page(editor, some_text(rng, 12), uri=f"file:///project/{number}.py")
             cursor = rng.choice(page.stops())
             params = {"textDocument": {"uri": page.uri}, "position": page.place(cursor)}
@@ -197,7 +198,7 @@ def test_a_notebook_item_has_a_range_inside_its_cell(fast, promise, soak: bool):
     checker, rng = RangeChecker(), random.Random(18)
     with Editor(*fast) as editor:
         begun(editor, "utf-16")
-        for number in range(60 if soak else 8):
+        for number in range(60 if soak else 4):
             cells = [Cell(editor, some_text(rng, rng.randrange(12)), f"{BOOK}#{number}-{cell}") for cell in range(4)]
             documents = [cell.document for cell in cells]
             book = {"uri": f"{BOOK}{number}", "notebookType": "jupyter-notebook", "version": 1}

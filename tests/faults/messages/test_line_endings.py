@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.lsp.editor_client import Editor, Page
+from support.soak import in_soak
 
 ENDS = {"LF": "\n", "CRLF": "\r\n", "CR": "\r"}
 LONE = {"LF": r"\r", "CRLF": r"(?<!\r)\n|\r(?!\n)", "CR": r"\n"}  # the line ends that such a file lacks
@@ -68,9 +69,9 @@ def places(page: Page, count: int) -> Iterator[int]:
 
 
 @pytest.mark.promise(15)
-@pytest.mark.parametrize("pair", ["echo", "tiny"])
+@pytest.mark.parametrize("pair", ["echo", *in_soak("tiny")])
 def test_copies_with_other_line_ends_get_the_same_suggestion_and_keep_their_line_ends(pair: str, promise, soak: bool):
-    count = (400 if soak else 40) if pair == "echo" else (30 if soak else 4)
+    count = (400 if soak else 20) if pair == "echo" else (30 if soak else 4)
     counts = Counter[str]()
     flags = [word for setting in SHORT_ANSWERS for word in ("--set", setting)]
     with Editor(*flags, *BLOCKS, *UNHURRIED, pair=pair) as editor:

@@ -14,6 +14,7 @@ import pytest
 from promises import Measured
 from support.lsp.editor_client import Editor, Page
 from support.lsp.faulty_http_server import Connection, FaultyServer, HttpRequest
+from support.soak import in_soak
 
 from speclsp.observability import logfile
 
@@ -58,7 +59,7 @@ def use(editor: Editor, name: str) -> None:
 
 
 @pytest.mark.promise(35)
-@pytest.mark.parametrize("pair", ["tiny", "echo"])
+@pytest.mark.parametrize("pair", ["echo", *in_soak("tiny")])
 def test_no_text_of_a_buffer_is_on_disk_or_in_a_process_s_arguments(promise: Measured, isolated: Path, pair: str):
     with Editor("--trace", pair=pair) as editor:
         editor.begin()

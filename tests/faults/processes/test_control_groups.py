@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.soak import in_soak
 from support.waiting import wait_until
 
 from speclsp import process_resources
@@ -145,6 +146,7 @@ def speclsp(groups: Groups) -> Speclsp:
 # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.soak
 def test_the_list_of_models_plans_with_the_limit_of_the_container(groups: Groups, speclsp: Speclsp):
     groups.with_memory(400)
     rows = {row["name"]: row for row in json.loads(speclsp("models", "list", "--json").stdout)["pairs"]}
@@ -152,6 +154,7 @@ def test_the_list_of_models_plans_with_the_limit_of_the_container(groups: Groups
         assert row["fits"] == ("yes" if row["memory_mib"] < 330 else "no memory"), (name, row["memory_mib"])
 
 
+@pytest.mark.soak
 def test_setup_names_the_limit_and_no_model_where_none_fits(groups: Groups, speclsp: Speclsp):
     groups.with_memory(400)
     ended = speclsp("setup", "--yes", "--model", "qwen2.5-coder-0.5b-instruct")
@@ -160,6 +163,7 @@ def test_setup_names_the_limit_and_no_model_where_none_fits(groups: Groups, spec
     assert "or set model" not in ended.stderr
 
 
+@pytest.mark.soak
 def test_setup_names_a_smaller_model_where_one_fits(groups: Groups, speclsp: Speclsp):
     groups.with_memory(1800)
     ended = speclsp("setup", "--yes", "--model", "qwen2.5-coder-7b-q8_0")
@@ -197,13 +201,14 @@ def test_page_cache_counts_as_free_and_is_given_back(groups: Groups, tmp_path: P
 # ── CPUs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("quota", "threads"), [(0.5, 1), (1.0, 1), (1.5, 1)])
+@pytest.mark.parametrize(("quota", "threads"), [(0.5, 1), *in_soak((1.0, 1), (1.5, 1))])
 def test_a_quota_of_fewer_than_two_cpus_means_one_thread(groups: Groups, quota: float, threads: int):
     groups.with_quota(quota)
     answer = groups.resources()
     assert answer["quota"] == quota and answer["threads"] == threads
 
 
+@pytest.mark.soak
 def test_a_quota_above_the_cpus_of_the_machine_changes_nothing(groups: Groups):
     unlimited = groups.run(sys.executable, "-c", RESOURCES)
     groups.with_quota(1000.0)

@@ -13,6 +13,7 @@ from promises import Measured
 from support.faults.broken_engines import Trouble
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
 from support.lsp.lsp_client import gone_within
+from support.soak import in_soak
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
@@ -102,7 +103,8 @@ LOOPS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.promise(6)
 @pytest.mark.parametrize(
-    ("loop", "whose"), [("as it loads", "shared"), ("at every question", "its own"), ("as it starts", "shared")]
+    ("loop", "whose"),
+    [("at every question", "its own"), *in_soak(("as it loads", "shared"), ("as it starts", "shared"))],
 )
 def test_a_crash_loop_ends_with_one_status_until_the_user_retries(
     loop: str, whose: str, trouble: Trouble, promise: Measured

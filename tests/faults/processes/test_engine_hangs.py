@@ -115,6 +115,7 @@ def test_engines_that_hang_are_replaced_for_all_their_editors_at_once(trouble: T
         )
 
 
+@pytest.mark.soak
 def test_the_engine_that_replaces_a_hung_one_serves_on_its_port_again(isolated: Path):
     """The user has started it with a port; the editor that replaces it knows nothing of that."""
     command = [sys.executable, "-m", "speclsp", "engine", "start", "--model", "echo", "--port", "0"]
@@ -171,6 +172,7 @@ def test_an_engine_survives_the_suspension_of_the_machine(trouble: Trouble):
         assert completes(first) and engine_of(first) == old
 
 
+@pytest.mark.soak
 @pytest.mark.promise(19)
 def test_an_engine_that_hangs_while_idle_is_replaced_too(soak: bool, trouble: Trouble, promise: Measured):
     silence_s = 15 if soak else 2

@@ -76,7 +76,7 @@ def completions(editor: Clocked, pages: list[Page], count: int) -> Iterator[int]
 
 @pytest.mark.promise(25)
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("pair", "short", "long"), [("echo", 1000, 100_000), ("tiny", 120, 4800)])
+@pytest.mark.parametrize(("pair", "short", "long"), [("echo", 500, 100_000), ("tiny", 60, 4800)])
 def test_completion_after_completion_neither_process_grows(
     promise: Measured, soak: bool, pair: str, short: int, long: int
 ):
@@ -105,7 +105,7 @@ def test_completion_after_completion_neither_process_grows(
 @pytest.mark.timeout(600)
 def test_keys_in_a_file_of_usual_size_leak_nothing(promise: Measured, soak: bool):
     """Each key is a change and a completion, and so a parse of the file."""
-    keys = 2500 if soak else 500
+    keys = 2500 if soak else 240
     with Clocked("--set", "completion.timeout_ms=60000") as editor:
         editor.begin()
         page, middle = Page(editor, LARGE, uri="file:///large.py"), LARGE.index("value + 1", len(LARGE) // 2)
@@ -134,7 +134,7 @@ def test_keys_in_a_file_of_usual_size_leak_nothing(promise: Measured, soak: bool
 @pytest.mark.timeout(600)
 def test_opened_and_closed_documents_leak_nothing(promise: Measured, soak: bool):
     """Each document is opened, completed and closed; every eighth is a notebook of three cells."""
-    count = 5000 if soak else 240
+    count = 5000 if soak else 120
     notebooks = {**CAPABILITIES, "notebookDocument": {"synchronization": {}}}
     with Clocked("--set", "completion.timeout_ms=60000") as editor:
         editor.begin(notebooks)

@@ -26,6 +26,7 @@ def body(tmp_path: Path) -> Body:
     )  # fmt: skip
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_body_is_recorded_once_and_a_live_run_equals_its_replay(body: Body):
     settings = config.load({"model": "tiny", **SETTINGS})
