@@ -20,7 +20,7 @@ QUICK := build/bench-quick
 QUALITY := full,each,without,plain,psm-standard,no-heal,llama.vscode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test coverage soak lint type vsix dist .test-model .test-editors bench bench-quick bench-quality gpu clean
+.PHONY: help demo check test coverage soak lint type vsix dist .test-model .test-editors .test-compiled bench bench-quick bench-quality gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ check: .venv/.installed-dev  ## lint, types and the unit tests that are not slow
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow' tests/unit
 
 test: .venv/.installed-dev  ## everything CI runs: lint, types, the model and the editors once, all tests (18 to 32 min on 2 cores)
-	@$(MAKE) --no-print-directory -j4 lint type build/speclsp.vsix .test-model .test-editors
+	@$(MAKE) --no-print-directory -j4 build/speclsp.vsix .test-model .test-editors .test-compiled lint type
 	@$(BIN)/python -m pytest -q $(XDIST)
 
 coverage: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## all tests, one after the other, with coverage
@@ -58,6 +58,10 @@ soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## the 
 
 .test-editors: .venv/.installed-dev
 	@$(BIN)/python tests/support/editors/install.py --all
+
+# Python files with rewritten assertions, once: each worker of an empty checkout would compile all of them.
+.test-compiled: .venv/.installed-dev
+	@$(BIN)/python -m pytest --collect-only -qq > /dev/null
 
 lint: .venv/.installed-dev  ## ruff: rules and formatting
 	@$(BIN)/ruff check .
