@@ -117,7 +117,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 # ── the same request decoded in several ways ──
 
-MODEL_GAMMA = 3  # guesses a round of the draft model alone: the best for 0.5B -> 1.5B on a CPU (ENGINE.md A)
+MODEL_GAMMA = 3  # guesses a round of the draft model alone: the best for 0.5B -> 1.5B on a CPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@
     truth     math.pi * r**2                      what the person wrote there
     suggested math.pi * r                         right 11 characters, saves 11, not exact
 
-The rule of postprocess.py for repetitions is not used here. tree-sitter checks twice whether the whole text parses: as
+The rule of postprocess/repetition.py is not used here. tree-sitter checks twice whether the whole text parses: as
 it is, and with the suggestion's open brackets completed, because people also leave brackets open.
 """
 
@@ -58,7 +58,7 @@ class Judged:
     names: int = 0  # in its code
     known: int = 0  # of these, that stand in the file or its package, belong to the language, or are the person's
     parsed: bool = False  # there is a grammar, so the next fields are defined
-    breaks: bool = False  # more makes no sense with it than without, both completed at their ends (parses.py)
+    breaks: bool = False  # with it more makes no sense, both completed at their ends: see syntax_check.py
     unparsed: bool = False  # the same of the texts as they are: an opened block without its end counts too
     repeats: bool = False  # its end repeats the text right of it or below
 

@@ -1,6 +1,6 @@
 """Fetches one named file of a package index with pip's own session, as a child process: nothing is built or installed.
 
-    python pip_file.py NAME FILENAME DESTINATION
+    python pip_download.py NAME FILENAME DESTINATION
 
 `pip download` asks a source distribution for its metadata, and that runs code of the package. This runs none: pip's
 settings (index, certificates, proxies, keyring) find and fetch the file, and its bytes are all that is looked at. It is

@@ -140,7 +140,7 @@ class WindowDrafter(FreeDrafter):
 class NGramDrafter(FreeDrafter):
     """Guesses that the last few tokens are followed by the same text as at their last occurrence.
 
-    The longest match wins, the newest among equals (prompt lookup: ENGINE.md A, 2.4 tokens per round on code).
+    The longest match wins, the newest among equals (prompt lookup, as in arXiv 2304.04487).
 
     Args:
         elsewhere: tokens of text that is not in the prompt, such as the rest of the buffer.

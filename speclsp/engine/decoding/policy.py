@@ -31,7 +31,7 @@ USUAL_TOKENS = 24  # few completions in an editor are longer, even if more is al
 MODEL_MARGIN = 1.15  # a model draft must be estimated to be that much faster: its estimate is the less certain one
 MOST_MODEL_GAMMA = 16  # each guess of a draft model costs a pass of its own
 LEAST_MODEL_ALPHA = 0.55  # below it a model draft loses time, even where the estimate says otherwise
-PRIORS = {  # acceptance before any observation, by source and strength of the match (ENGINE.md A)
+PRIORS = {  # acceptance before any observation, by source and strength of the match
     "reuse": {0: 0.6, 3: 0.85, 8: 0.93, 16: 0.97, 32: 0.99},  # draft-length bench, the 0.5B
     # a guess, before any measurement of a tuned model: the first difference costs at most the rest of one window
     "window": {0: 0.5, 1: 0.55, 2: 0.7, 3: 0.8, 5: 0.88, 8: 0.93, 16: 0.97, 32: 0.98, 64: 0.99},

@@ -247,7 +247,7 @@ def read_weights(
         embedding = required(get("model.embed_tokens.weight")).to(device)
         head_weight = get("lm_head.weight", optional=True)
         head_weight = embedding if head_weight is None else head_weight
-        # 4 bits cost a head more quality than time: the logits are the last thing to round (ENGINE.md B.0.6)
+        # 4 bits cost a head more quality than time: the logits are the last thing to round
         head_maker = linear_maker("int8" if device == "cpu" and int8_is_exact() else "bf16", device, rows)
         head = (head_maker if number_format == "nf4" else make)(head_weight[: shape.vocab], None)
         return DecoderWeights(shape, layers, embedding, required(norm("model.norm")), head)

@@ -2,8 +2,8 @@
 
 Int8 (W8A8): weights are quantized per output channel, activations per row (token), products summed in integers. An
 integer sum does not depend on its order, so a row's result is bit-identical for any other rows in the pass. Sixteen
-rows cost about as much as one, because the weights are read once (ENGINE.md A: 5.3 to 5.9 ms per 100 M
-parameters for 1 to 16 rows on two cores). Activations are float32 at input and output.
+rows cost about as much as one, because the weights are read once (5.3 to 5.9 ms per 100 M parameters for
+1 to 16 rows on two cores of a Xeon). Activations are float32 at input and output.
 """
 
 from __future__ import annotations

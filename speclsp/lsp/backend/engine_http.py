@@ -1,5 +1,5 @@
 """HTTP client of the local engine, and the server-sent events parser of all backends. The only importer of httpx
-besides remote/http.py.
+besides remote/remote_http.py.
 
 One connection pool, JSON, server-sent events. httpx is imported when a backend starts: by then the editor has its
 reply to `initialize`.

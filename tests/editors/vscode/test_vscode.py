@@ -138,8 +138,13 @@ def test_a_snooze_stops_automatic_suggestions_until_it_ends(window: Window) -> N
     window.show("snooze.py", FUNCTION)
     window.suggested(*BEGINNINGS)
     window.command("Snooze Suggestions...")
+    choices = ["For 10 minutes", "For this session"]
+    until(
+        lambda: [label.split(",")[0].split("  ")[-1] for label in window.picks()] == choices,
+        "the choices are listed",
+        else_=window.picks,
+    )
     window.shot("snooze")
-    assert [label.split(",")[0].split("  ")[-1] for label in window.picks()] == ["For 10 minutes", "For this session"]
     window.pick("For this session")
     window.says("snoozed for this session")
     window.sees(lambda screen: not screen.ghost, "the shown suggestion is gone")

@@ -36,7 +36,7 @@ from speclsp.engine.model.decoder import Layer, Linear, ModelShape, Norm, activa
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel, Cancelled
 
 TARGET_WIDTHS = (16,)  # rows of every target pass; verifying more rows takes several passes
-NF4_TARGET_WIDTHS = (8,)  # the most rows that bitsandbytes multiplies without unpacking the weights (ENGINE.md B 2a)
+NF4_TARGET_WIDTHS = (8,)  # the most rows that bitsandbytes multiplies without unpacking the weights
 DRAFT_WIDTHS = (1, 2, 4)  # a step; the first step of a round; the tokens that a plain round leaves to compute
 GROUP_MS = 4.0  # longest group of layers in prefill; two may be running when a cancellation comes
 
