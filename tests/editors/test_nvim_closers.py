@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -69,7 +68,7 @@ def test_a_line_with_less_indentation_is_drawn_where_it_will_stand(neovim: Neovi
 
 def open_line(neovim: Neovim, marked: str, item: dict[str, str]) -> None:
     """Types in the line `marked`, between two others, where `item` is suggested."""
-    Path(neovim.lua("return vim.env.HOME"), "items.json").write_text(json.dumps({marked: item}))
+    item_server.script(Path(neovim.lua("return vim.env.HOME"), "items.json"), {marked: item})
     left, _, right = marked.partition(item_server.CURSOR)
     neovim.keys("<C-\\><C-N>")
     neovim.until("vim.api.nvim_get_mode().mode == 'n'", "normal mode")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ def window(studio: Studio) -> Iterator[Window]:
 def test_closers_are_drawn_after_the_suggestion_and_stay_after_accepting(window: Window, name: str) -> None:
     marked, text, over = item_server.CLOSERS[name]
     left, _, right = marked.partition(item_server.CURSOR)
-    (window.server.root / "items.json").write_text(json.dumps({marked: {"text": text, "over": over}}))
+    item_server.script(window.server.root / "items.json", {marked: {"text": text, "over": over}})
     window.show(f"{name.replace(' ', '-')}.js", left[:-1] + right)
     window.press("Home", *["ArrowRight"] * (len(left) - 1))
     window.page.keyboard.insert_text(left[-1])  # without a closing bracket of VS Code's own
@@ -42,7 +41,7 @@ def test_closers_are_drawn_after_the_suggestion_and_stay_after_accepting(window:
 @pytest.mark.parametrize(("typed", "text"), [("        ", "    else:"), ("        el", "    else:"), ("        ", "}")])
 def test_a_line_with_less_indentation_is_shown_and_accepted(window: Window, typed: str, text: str) -> None:
     item = {"text": text, "left": typed}
-    (window.server.root / "items.json").write_text(json.dumps({typed + item_server.CURSOR: item}))
+    item_server.script(window.server.root / "items.json", {typed + item_server.CURSOR: item})
     window.show("outdent.txt", typed[:-1])
     window.press("End")
     window.page.keyboard.insert_text(typed[-1])

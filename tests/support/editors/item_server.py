@@ -35,6 +35,13 @@ STATUS = {"state": "ready", "pair": "scripted", "target": "", "draft": "", "devi
 STATUS |= {"progress": None, "last_latency_ms": None, "acceptance": None, "tokens_per_round": None, "problems": []}
 
 
+def script(file: Path, items: dict[str, dict[str, str]]) -> None:
+    """Set the scripted suggestions, in one step: the server may read them at any moment."""
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps(items), encoding="utf-8")
+    new.replace(file)
+
+
 def main(items: str, *_: str) -> None:
     texts: dict[str, str] = {}
     while (message := read()) is not None:
