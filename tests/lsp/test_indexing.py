@@ -233,7 +233,8 @@ def test_a_file_that_crashes_or_hangs_a_grammar_costs_only_itself(root: Path):
         try:
             folder.start("app.py")
             assert await settled(folder, lambda: folder.index.metadata("built") == "all")
-            assert (defined(folder.index, "first"), defined(folder.index, "last")) == (["store.py"], ["zoo.py"])
+            for name, path in (("first", "store.py"), ("last", "zoo.py")):
+                assert await settled(folder, lambda name=name, path=path: defined(folder.index, name) == [path])
             assert defined(folder.index, "never") == defined(folder.index, "ever") == []
             lay(root, {"crash.py": "def never(): ...\n\n", "zoo.py": "def late(): ...\n"})
             folder.files_changed(["crash.py", "zoo.py"], scan=False)

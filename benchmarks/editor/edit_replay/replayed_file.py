@@ -12,7 +12,7 @@ from benchmarks.quality import edits
 from speclsp.lsp.context.recent_activity import RecentActivity
 from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.next_edit.places import Place
-from speclsp.lsp.next_edit.producer import Declined, Producer, Proposal
+from speclsp.lsp.next_edit.producer import BUDGET_MS, Declined, Producer, Proposal
 from speclsp.lsp.next_edit.substitutions import Substitution
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 
@@ -30,13 +30,13 @@ class EditProducer(Protocol):
 class Rules:
     """The deterministic producer."""
 
-    def __init__(self, producer: Producer | None = None) -> None:
-        self._producer = producer or Producer()
+    def __init__(self, producer: Producer | None = None, budget_ms: float = BUDGET_MS) -> None:
+        self._producer, self._budget_ms = producer or Producer(), budget_ms
 
     def propose(self, document: Document, activity: RecentActivity, cursor: int, declined: Declined) -> Proposal | None:
         """The edit that would be shown, or None."""
         proposal = self._producer.propose(
-            document.text, document.language, document.uri, cursor, activity.recent(), declined
+            document.text, document.language, document.uri, cursor, activity.recent(), declined, self._budget_ms
         )
         return None if isinstance(proposal, str) else proposal
 

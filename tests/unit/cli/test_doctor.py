@@ -223,6 +223,7 @@ def test_the_tiny_pair_is_verified_loaded_and_timed():
     assert float(str(report["speed"].facts["ms_per_token"])) > 0
 
 
+@pytest.mark.soak
 @pytest.mark.real
 @pytest.mark.slow
 def test_the_real_pair_completes_the_known_hole(coder_0_5b: Path):

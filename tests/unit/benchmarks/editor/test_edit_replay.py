@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.editor.edit_replay import cursortab, edit_scores
 from benchmarks.editor.edit_replay.edit_counts import Count
 from benchmarks.editor.edit_replay.half_typed import cut_line
-from benchmarks.editor.edit_replay.replayed_file import rules
+from benchmarks.editor.edit_replay.replayed_file import Rules
 from benchmarks.editor.next_edit import replay
 from benchmarks.quality.edits import Hunk
 from speclsp.errors import InputError
@@ -56,12 +56,17 @@ def test_a_half_typed_line_ends_behind_its_cursor_as_the_old_line_does():
     assert typed.startswith("call(a,"[:column]) and typed.endswith(")") and 6 < column < len("call(a, b=1)")
 
 
+def patient() -> Rules:
+    """The rules with time enough on any machine."""
+    return Rules(budget_ms=10_000)
+
+
 def test_counts_of_languages_add_up():
     code = "".join(f"value_{n} = lib.read(open_file, {n})\n" for n in range(6))
     counts = {"python": Count(), "rust": Count()}
     for count in counts.values():
         spread = code.replace("\n", "\n\n")
-        list(replay("app.py", spread, spread.replace("open_file", "shared.file"), rules(), count))
+        list(replay("app.py", spread, spread.replace("open_file", "shared.file"), patient(), count))
     total = Count.sum(counts.values())
     assert total.states == 10 and total.shown == 2 * counts["rust"].shown > 0
     assert total.right == total.shown and total.undoing == 0
@@ -127,12 +132,12 @@ def test_the_history_of_a_scenario_is_made_before_the_edit_is_requested(checkout
     use, quiet = cursortab.scenarios(checkout)
     assert (use.lines, use.expected, quiet.expected) == (tuple(BUFFER), tuple(EXPECTED), ())
     assert len(use.history) == 2 and quiet.cursors == ((2, 0), (1, 2))
-    assert cursortab.answer(use, use.cursors[0], rules())[0] == EXPECTED
-    assert cursortab.answer(quiet, quiet.cursors[0], rules())[0] == BUFFER
+    assert cursortab.answer(use, use.cursors[0], patient())[0] == EXPECTED
+    assert cursortab.answer(quiet, quiet.cursors[0], patient())[0] == BUFFER
 
 
 def test_our_figures_are_scored_as_cursortab_scores_its_providers(checkout: Path):
-    figures = cursortab.ours(cursortab.scenarios(checkout), rules)
+    figures = cursortab.ours(cursortab.scenarios(checkout), patient)
     assert {key: figures[key] for key in ("score", "delta_chrf", "show_rate", "quiet_rate", "first_answer")} == {
         "score": 1.0,
         "delta_chrf": 100.0,

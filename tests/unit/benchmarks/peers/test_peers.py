@@ -311,6 +311,7 @@ def test_every_way_runs_on_every_hole_and_failures_are_reported(checkout, capsys
     assert "not measured: absent" in output
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_the_sweep_measures_every_candidate_and_the_comparison_uses_the_best(checkout):
     assert bench("--tune", "--peers", "fake") == 0

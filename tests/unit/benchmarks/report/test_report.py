@@ -252,6 +252,7 @@ def test_the_command_stores_the_duration_of_a_run_and_counts_the_aims(
     assert main(["report", "--results", str(tmp_path / "nowhere")]) == 2
 
 
+@pytest.mark.soak
 def test_the_page_can_be_made_of_the_results_in_the_repository(tmp_path: Path):
     written = report.write(ROOT / "benchmarks" / "results", tmp_path)
     shown = PageContent(written.read_text(encoding="utf-8")).text

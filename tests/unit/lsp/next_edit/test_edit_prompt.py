@@ -99,7 +99,7 @@ def test_no_text_of_the_user_becomes_a_marker_of_zeta2(edit: EditInput):
         "<<<<<<< CURRENT", "=======",
     ]  # fmt: skip
     if not FORMATS["zeta2"].holds_marker(edit.window):
-        window = prompt.rpartition("<<<<<<< CURRENT\n")[2].replace("<|user_cursor|>", "")
+        window = prompt.partition("\n<<<<<<< CURRENT\n")[2].replace("<|user_cursor|>", "")
         assert window.startswith(edit_prompt.expected_answer(edit.window) + "=======\n")
 
 
