@@ -15,6 +15,7 @@ import pytest
 from support.editors.nvim_keys import ACCEPT, BANK, NEWEST, OURS, VERSIONS
 from support.editors.nvim_screen import PATIENCE_S
 from support.editors.nvim_session import NvimSession
+from support.soak import in_soak
 
 STANDARD = "vim.opt.runtimepath:prepend(plugin)\nvim.lsp.config('speclsp', { cmd = cmd })\nvim.lsp.enable('speclsp')"
 BUILTIN = "vim.opt.runtimepath:prepend(plugin)\nrequire('speclsp').setup({ cmd = cmd, ui = 'builtin' })"
@@ -139,7 +140,7 @@ def test_two_neovims_share_an_engine_and_do_not_disturb_each_other(newest, home)
         accept(second)
 
 
-@pytest.mark.parametrize("how", ["quit", "killed"])
+@pytest.mark.parametrize("how", ["killed", *in_soak("quit")])
 def test_all_processes_end_with_neovim(newest, home, how):
     with NvimSession(newest, home, OURS, "--model", "tiny") as seat:
         begin(seat)
@@ -240,6 +241,7 @@ def test_the_status_line_follows_the_server(settled):
     settled.wait(lambda frame: re.search(r"speclsp \d+ ms", frame.row(len(frame.rows) - 2)), "the latency", since)
 
 
+@pytest.mark.soak
 @pytest.mark.real
 def test_the_real_model_suggests_and_is_accepted(newest, home, coder_0_5b):
     with NvimSession(newest, home, OURS, "--model", "qwen2.5-coder-0.5b-instruct") as seat:

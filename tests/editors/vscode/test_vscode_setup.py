@@ -74,6 +74,7 @@ def test_settings_take_effect_at_once_and_the_status_bar_names_the_pair(window: 
         assert window.suggested(*BEGINNINGS).items
 
 
+@pytest.mark.soak
 def test_turning_suggestions_off_from_the_menu_hides_the_shown_one(window: Window) -> None:
     window.says("ready")
     window.focus()

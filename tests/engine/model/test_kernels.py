@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.soak import in_soak
 
 from speclsp.engine.model.cuda import ops
 
@@ -42,7 +43,7 @@ else:
         )
         assert run.returncode == 0, run.stdout + run.stderr
 
-    @pytest.mark.parametrize("compute_capability", SHARED_KIB)
+    @pytest.mark.parametrize("compute_capability", [89, *in_soak(80, 90)])
     def test_the_kernels_compile_for_ampere_ada_and_hopper(
         compute_capability: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):

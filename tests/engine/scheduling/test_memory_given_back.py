@@ -393,6 +393,7 @@ def test_the_scheduler_unloads_an_idle_model_and_reloads_it_for_a_request():
         scheduler.thread.join(30)
 
 
+@pytest.mark.soak
 @pytest.mark.real
 def test_the_real_model_leaves_memory_and_comes_back_the_same(coder_0_5b: Path, record_property: Any):
     torch.set_num_threads(2)

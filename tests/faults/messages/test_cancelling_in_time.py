@@ -15,6 +15,7 @@ from promises import Measured
 from support.engine.engine_process import COMMAND, EngineProcess
 from support.faults.typing_storm import CANCELLED, Clocked, quantile, total
 from support.lsp.editor_client import Page
+from support.soak import in_soak
 from support.waiting import wait_until
 
 SOURCE = "def add(a, b):\n    return \n"
@@ -65,7 +66,7 @@ def took_ms(editor: Clocked, way: Way, times: int) -> list[float]:
 
 
 @pytest.mark.promise(9, 10)
-@pytest.mark.parametrize("pair", ["echo", "tiny"])
+@pytest.mark.parametrize("pair", ["echo", *in_soak("tiny")])
 def test_a_cancelled_request_is_answered_at_once(promise: Measured, soak: bool, pair: str):
     times = 150 if soak else 10
     with Clocked(*SETTINGS[pair], pair=pair) as editor:

@@ -92,6 +92,7 @@ def test_each_name_has_a_graph_of_its_own_even_after_the_work_before_it_is_freed
         captured_ms(graphs, "a", lambda: None, "cpu", 1)
 
 
+@pytest.mark.soak
 @given(st.integers(2, 6))
 def test_the_graph_of_each_work_is_kept_while_other_work_is_captured(works: int):
     """PyTorch refuses to add to a memory pool whose graphs are all freed; this recorder refuses if any is."""
