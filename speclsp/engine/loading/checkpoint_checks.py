@@ -25,6 +25,7 @@ MOST = {  # of each number; several times what the largest known models have
     "num_hidden_layers": 1 << 10,
     "hidden_size": 1 << 17,
     "intermediate_size": 1 << 20,
+    "shared_intermediate_size": 1 << 20,
     "num_attention_heads": 1 << 10,
     "num_key_value_heads": 1 << 10,
     "head_dim": 1 << 12,

@@ -131,6 +131,9 @@ def read_config(directory: Path) -> ModelConfig:
     head_dim = raw.get("head_dim") or family.head_dim
     if not head_dim and hidden % heads:
         raise contradiction(directory, f"hidden_size {hidden} is not a multiple of {heads} heads")
+    head_dim = head_dim or hidden // heads
+    if head_dim % 2:
+        raise contradiction(directory, f"heads of {head_dim} have no two halves to rotate")
     return ModelConfig(
         directory=directory,
         raw=raw,
@@ -138,7 +141,7 @@ def read_config(directory: Path) -> ModelConfig:
         **{name: raw[name] for name in SIZES},
         intermediate_size=raw[family.inner],
         num_key_value_heads=raw.get("num_key_value_heads") or heads,
-        head_dim=head_dim or hidden // heads,
+        head_dim=head_dim,
         rope=rope_of(raw, directory),
     )
 
@@ -193,7 +196,7 @@ def read_shape(config: ModelConfig, vocab: int) -> ModelShape:
     family = config.family
     name, default = family.activation
     activation = config.raw.get(name) or default
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise WeightsError(f"activation {str(activation)[:40]!r} is not one of {', '.join(ACTIVATIONS)}.")
     inv_freq, rope_scale = rope_frequencies(config)
 
