@@ -108,8 +108,13 @@ async def start(connect: Callable[[OnStatus], Backend], on_status: OnStatus) -> 
 
 
 def cancel(loop: asyncio.AbstractEventLoop, tasks: set[asyncio.Task[None]]) -> None:
-    """Cancel tasks of `loop` and wait for their end."""
+    """Cancel tasks of `loop` and wait for their end. A Ctrl-C that ends one is raised here, and printed nowhere."""
     for task in tasks:
         task.cancel()
-    if tasks:
-        loop.run_until_complete(asyncio.wait(tasks))
+    try:
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks))
+    finally:
+        for task in tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # one that nobody has read would be printed with its traceback

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import signal
@@ -276,6 +277,33 @@ def test_a_reader_that_stops_early_cancels_the_stream():
         assert next(pieces).text == "x"
         pieces.close()
     assert made[0].closed
+
+
+class InterruptedBackend(ScriptedBackend):
+    """A backend whose stream is being cancelled when Ctrl-C is pressed."""
+
+    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
+        import asyncio
+
+        yield StreamPiece(text="x", tokens=1)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+
+def test_an_interrupt_within_the_stream_is_raised_and_nothing_is_printed(caplog: pytest.LogCaptureFixture):
+    is_raised = False
+    try:
+        connect = partial(InterruptedBackend, [Status(state="ready")])
+        with blocking.ready(connect, lambda status: None) as backend:
+            pieces = backend.pieces(FimRequest())
+            assert next(pieces).text == "x"
+            pieces.close()
+    except KeyboardInterrupt:  # pytest.raises would keep the task alive
+        is_raised = True
+    gc.collect()  # asyncio reports an exception that nobody has read
+    assert is_raised and caplog.records == []
 
 
 def test_a_download_by_the_engine_shows_progress_in_a_pipe_and_loading_does_not():
