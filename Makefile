@@ -46,9 +46,9 @@ coverage: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## 
 
 # One test at a time, because their figures are times; then those whose figures are memory and counts, side by side.
 # Writes docs/reliability.md from the results. Then the lower bounds of pyproject.toml are installed and built.
-SOAK := $(BIN)/python -m pytest -m "promise or soak" --soak --durations=12
+SOAK := $(BIN)/python -m pytest -m "promise or soak or hypothesis" --soak --durations=12
 SIDE_BY_SIDE := tests/faults/processes/test_no_leaks.py tests/faults/messages/test_fuzzed_messages.py
-soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## the promise tests at full length (28 to 42 min on 2 cores)
+soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## promise tests, laws and long tests at full length (over 42 min on 2 cores)
 	@code=0; $(SOAK) $(SIDE_BY_SIDE:%=--ignore=%) || code=$$?; $(BIN)/python tests/promises.py; \
 	$(SOAK) -n 4 --dist worksteal $(SIDE_BY_SIDE) || code=$$?; $(BIN)/python tests/promises.py --part; \
 	$(BIN)/python tests/lower_bounds.py || code=$$?; exit $$code

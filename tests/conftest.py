@@ -61,7 +61,7 @@ def shorten(item: pytest.Item) -> None:
     law = getattr(law, "__func__", law)
     given = getattr(law, "_hypothesis_internal_use_settings", None)
     if given is not None and not hasattr(law, "shortened"):
-        fewer = max(5, round(given.max_examples * SHARE_OF_EXAMPLES))
+        fewer = min(given.max_examples, max(5, round(given.max_examples * SHARE_OF_EXAMPLES)))
         law._hypothesis_internal_use_settings = hypothesis.settings(given, max_examples=fewer)
         law.shortened = True
 

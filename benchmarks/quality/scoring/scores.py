@@ -58,7 +58,7 @@ class Judged:
     names: int = 0  # in its code
     known: int = 0  # of these, that stand in the file or its package, belong to the language, or are the person's
     parsed: bool = False  # there is a grammar, so the next fields are defined
-    breaks: bool = False  # with it more makes no sense, both completed at their ends: see syntax_check.py
+    breaks: bool = False  # it adds syntax errors, with both texts completed at their ends
     unparsed: bool = False  # the same of the texts as they are: an opened block without its end counts too
     repeats: bool = False  # its end repeats the text right of it or below
 

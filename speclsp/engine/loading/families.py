@@ -161,8 +161,8 @@ def check_variant(raw: dict[str, Any], family: Family, directory: Path) -> None:
     """Raise WeightsError for a variant of a family that the decoders do not compute."""
     for name, value in family.requires:
         if raw.get(name) != value:
-            found = str(raw.get(name))[:40]
-            raise WeightsError(f"{directory} is a model with {name} = {found!r}; speclsp runs those with {value!r}.")
+            actual = str(raw.get(name))[:40]
+            raise WeightsError(f"{directory} is a model with {name} = {actual!r}; speclsp runs those with {value!r}.")
     kinds = raw.get("layer_types")
     if family.layer_types and not (
         isinstance(kinds, list) and kinds and family.layer_types.issuperset(map(str, kinds))

@@ -64,7 +64,7 @@ def test_a_config_means_what_it_means_to_transformers(name: str, tmp_path: Path)
     )  # fmt: skip
     inner = getattr(theirs, config.family.inner)
     assert (config.num_hidden_layers, config.intermediate_size) == (theirs.num_hidden_layers, inner)
-    assert shape.eps == getattr(theirs, "rms_norm_eps", None) or theirs.norm_epsilon
+    assert shape.eps == getattr(theirs, config.family.eps[0])
     kind = theirs.rope_parameters["rope_type"]
     if kind == "default":
         frequencies = 1.0 / theirs.rope_parameters["rope_theta"] ** (torch.arange(0, head_dim, 2).float() / head_dim)
