@@ -343,7 +343,7 @@ def test_a_part_of_a_set_does_not_replace_the_result_of_the_whole(
 
 def test_set_takes_the_name_of_a_task_set_or_a_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["quality", "--model", "tiny", "--set", "fast"]) == 2
-    assert "quick or full" in capsys.readouterr().err
+    assert "quick, full, second" in capsys.readouterr().err
 
 
 def test_formats_runs_the_number_format_benchmark(monkeypatch: pytest.MonkeyPatch):
