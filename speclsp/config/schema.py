@@ -220,12 +220,10 @@ class ContextConfig:
         ("class", "similar"),
         "Kinds of snippets of other files that the model sees (docs/context.md).",
         advanced=True,
-        choices=("definition", "class", "similar", "edit"),
+        choices=("class", "similar"),
         choice_meanings=(
-            "Signatures of imports and of types named nearby.",
             "Members of base classes and of the receivers' classes.",
             "Code most like the code around the cursor.",
-            "Recent edits elsewhere.",
         ),
     )
     index_workspace: bool = setting(
