@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from speclsp.lsp.documents.document import Snapshot
 
 SUCCESS, FAILURE, USER_ERROR, BUG, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 130, 141  # exit codes
-NO_SERVER = (
-    "no language server is running: open a file in an editor with speclsp (`speclsp doctor` checks the installation)"
-)
 
 
 def complain(message: str, code: int) -> int:
@@ -199,24 +196,6 @@ def as_json(spot: str, answer: PrintedAnswer, about: Mapping[str, object], specu
         "prompt_ms": round(result.prompt_ms, 1),
         "decode_ms": round(result.decode_ms, 1),
     }
-
-
-def run_explain(options: argparse.Namespace) -> int:
-    """Explain the last suggestion; exit code 1 when no language server runs."""
-    from speclsp.observability import explanation
-
-    explanations = explanation.running()
-    chosen = explanations if options.all else explanations[:1]
-    if options.json:
-        print(json.dumps(chosen if options.all else (chosen or [{}])[0]))
-    elif not chosen:
-        print(NO_SERVER)
-    elif options.all:
-        print("\n".join(explanation.in_a_line(window) for window in chosen))
-    else:
-        colour = terminal.coloured(sys.stdout)
-        print(explanation.in_words(chosen[0], lambda text, style: terminal.paint(text, style, colour)))
-    return SUCCESS if explanations else FAILURE
 
 
 def run_verify(options: argparse.Namespace) -> int:

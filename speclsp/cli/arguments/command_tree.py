@@ -34,7 +34,6 @@ def parser() -> GroupedParser:
     _add_models(tree)
     _add_config(tree)
     _add_complete(tree)
-    _add_explain(tree)
     _add_stats(tree)
     _add_tune(tree)
     tree.group("Run")
@@ -153,14 +152,6 @@ def _add_complete(tree: Tree) -> None:
     )
     _add_json(complete)
     _add_settings(complete)
-
-
-def _add_explain(tree: Tree) -> None:
-    explain = tree.command(
-        "explain", commands.run_explain, "Show why the last suggestion appeared, or why there was none"
-    )
-    explain.add_argument("--all", action="store_true", help="Show one line for each editor window, most recent first")
-    _add_json(explain, "Print one JSON object; with --all, a list with one for each window")
 
 
 def _add_stats(tree: Tree) -> None:

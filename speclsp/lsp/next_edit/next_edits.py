@@ -1,4 +1,4 @@
-"""Next edits of one editor: the recent edits, the request's turn, the offer, and the outcome for `speclsp explain`.
+"""Next edits of one editor: the recent edits, the request's turn, the offer, and the outcome for speclsp/explain.
 
     request ─► deterministic producer ─► nothing? ─► model producer, if the model declares an edit format ─► offer
 

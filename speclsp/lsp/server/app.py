@@ -121,9 +121,8 @@ def compose(config: Config, problems: list[str], trace: bool = False) -> App:
     )
     server.on_config.append(functools.partial(config_changed, app))
     server.on_request_ended += [app.usage.request_ended, app.recorder.request_ended]
-    server.on_backend_change.append(app.recorder.schedule_write)
     server.on_status.append(app.progress.show)
-    server.on_exit += [app.usage.end, app.recorder.end, lambda: app.index.end() if app.index is not None else None]
+    server.on_exit += [app.usage.end, lambda: app.index.end() if app.index is not None else None]
     for method, handler, options in HANDLERS:
         register(method, handler, options)
     handlers.add_accept_command(app, wire.ACCEPT_COMMAND)
