@@ -128,13 +128,7 @@ def show_engine(as_json: bool) -> int:
 
 def run_complete(options: argparse.Namespace) -> int:
     """Print one suggestion: coloured on a terminal, bare text in a pipe, one object with --json."""
-    overrides = flags(options)
-    if options.max_tokens is not None:
-        overrides |= {
-            "completion.max_tokens": options.max_tokens,
-            "completion.max_tokens_single_line": options.max_tokens,
-        }
-    settings = config.load(overrides)
+    settings = config.load(flags(options))
     from speclsp.cli import complete
     from speclsp.cli.complete.backend_completer import open_completer
 
@@ -202,9 +196,7 @@ def run_verify(options: argparse.Namespace) -> int:
     """Replay the last requests; exit code 1 when a text differs, 2 when there was nothing to compare."""
     from speclsp.cli import verify
 
-    if options.last < 1:
-        raise ConfigError("--last", options.last, "a whole number, 1 or more")
-    return verify.main(config.load(flags(options)), options.last, options.json)
+    return verify.main(config.load(flags(options)), options.json)
 
 
 def run_demo(options: argparse.Namespace) -> int:

@@ -143,7 +143,6 @@ def _add_complete(tree: Tree) -> None:
     complete.add_argument(
         "--at", metavar="LINE:COL", default="", help="Put the cursor here in the text from stdin (default: its end)"
     )
-    complete.add_argument("--max-tokens", metavar="N", type=int, help="Limit the suggestion to N tokens")
     complete.add_argument(
         "--no-speculation", action="store_true", help="Decode without speculation; the text is the same"
     )
@@ -236,7 +235,6 @@ def _add_verify(tree: Tree) -> None:
     verify = tree.command(
         "verify", commands.run_verify, "Check that speculative decoding reproduced your last suggestions"
     )
-    verify.add_argument("--last", metavar="N", type=int, default=32, help="Check N requests (default and most: 32)")
     _add_json(verify, "Print one JSON object without source text")
     _add_settings(verify)
 
