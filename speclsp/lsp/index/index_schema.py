@@ -18,7 +18,7 @@ from pathlib import Path
 from speclsp import config as settings
 
 APPLICATION = 0x53504C58  # "SPLX"
-VERSION = 1  # of the tables and of what outline.py says: another one is made anew
+VERSION = 2  # of the tables and of what outline.py says: another one is made anew
 SUFFIX = ".sqlite"
 BESIDE = ("-wal", "-shm", "-journal", "-new")  # endings of the files that lie beside a database
 MOST_PAGES = 65_536  # 256 MiB
@@ -35,7 +35,7 @@ CREATE TABLE files(
 CREATE INDEX files_stem ON files(stem);
 CREATE TABLE symbols(
     file INTEGER NOT NULL, number INTEGER NOT NULL, line INTEGER NOT NULL, end_line INTEGER NOT NULL,
-    name TEXT NOT NULL, container TEXT NOT NULL, kind TEXT NOT NULL, signature TEXT NOT NULL, doc TEXT NOT NULL,
+    name TEXT NOT NULL, container TEXT NOT NULL, kind TEXT NOT NULL, signature TEXT NOT NULL,
     PRIMARY KEY(file, number)) WITHOUT ROWID;
 CREATE INDEX symbols_name ON symbols(name, file);
 CREATE TABLE imports(

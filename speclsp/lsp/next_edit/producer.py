@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from speclsp.lsp.context.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.members import members
 from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
+from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.substitutions import (
     ARGUMENT,
     LINES,

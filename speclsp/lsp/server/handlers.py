@@ -28,10 +28,10 @@ from speclsp.lsp.syntax.grammars import SUFFIXES
 
 if TYPE_CHECKING:
     from speclsp.lsp.completion.job import CompletionInput, CompletionRequest, Outcome
-    from speclsp.lsp.context.recent_activity import RecentActivity
     from speclsp.lsp.documents.document import Document, Snapshot
     from speclsp.lsp.next_edit.next_edits import NextEdits
     from speclsp.lsp.next_edit.offers import Offer
+    from speclsp.lsp.next_edit.recent_activity import RecentActivity
     from speclsp.lsp.server.index_supervisor import IndexSupervisor
 
 IGNORE_FILES = (".gitignore", ".ignore", ".aiexclude", ".cursorignore", ".continueignore")
@@ -50,9 +50,8 @@ class App:
     progress: ProgressBar
     start: Callable[[App], Coroutine[Any, Any, None]]  # starts the backend and the session
     index: IndexSupervisor | None = None  # created with the session
-    recent_activity: RecentActivity | None = None  # only while `context.sources` names "edit"
     next_edits: NextEdits | None = None  # created after the session
-    next_activity: RecentActivity | None = None  # its recent edits, only while `next_edit.enabled` is on
+    recent_activity: RecentActivity | None = None  # its recent edits, only while `next_edit.enabled` is on
 
     @property
     def documents(self) -> WorkspaceDocuments:
@@ -212,9 +211,8 @@ def did_focus(app: App, params: Any) -> None:
 def document_closed(app: App, uri: str) -> None:
     """A document or a cell was closed."""
     app.usage.closed(uri)
-    for activity in (app.recent_activity, app.next_activity):
-        if activity is not None:
-            activity.closed(uri)
+    if app.recent_activity is not None:
+        app.recent_activity.closed(uri)
     if app.next_edits is not None:
         app.next_edits.closed(uri)
     app.documents.closed(uri)
@@ -249,8 +247,6 @@ async def inline_completion(app: App, params: types.InlineCompletionParams) -> d
     request = completion_request(app, replace(at, snapshot=snapshot), position)
     wanted = server.config.completion.alternatives if by_hand else 1
     request = replace(request, wanted=wanted, by_hand=by_hand, automatic=not by_hand)
-    if app.recent_activity is not None:
-        app.recent_activity.cursor_moved(uri, at.line)
     outcome = await server.session.complete(request)
     if selected is None:
         listed = [items.inline_item(suggestion, snapshot, at.line, encoding) for suggestion in outcome.suggestions]

@@ -57,10 +57,7 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "lsp.visibility": {"lsp.reasons", "lsp.documents", "lsp.syntax", *BASE},
     "lsp.index": {"lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
     "lsp.context": {"lsp.index", "lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
-    "lsp.next_edit": {
-        *("lsp.reasons", "lsp.backend", "lsp.context", "lsp.documents", "lsp.syntax", "lsp.visibility"),
-        *BASE,
-    },
+    "lsp.next_edit": {"lsp.reasons", "lsp.backend", "lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
     "lsp.postprocess": {"lsp.reasons", "lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
     "lsp.backend": {"daemon", *BASE},
     "lsp.backend.remote": {"lsp.backend", "weights", *BASE},
