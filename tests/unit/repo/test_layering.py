@@ -2,7 +2,7 @@
 
     top      cli, __main__                                   may import everything
     sides    lsp/     |     engine/                          never import each other, never import cli
-    ground   config daemon observability weights errors private_files process_resources
+    ground   config daemon observability weights errors plain_text private_files process_resources
              never import a side; torch in functions only
 
 Every import counts: at module level, inside functions and under TYPE_CHECKING. `speclsp/engine/__init__.py` only sets
@@ -17,11 +17,12 @@ from collections.abc import Iterator, Mapping
 import pytest
 from support.source_tree import Import, all_imports, cycles, imports_of, modules, own_module, package_of
 
-GROUND = {"errors", "private_files", "process_resources", "config", "daemon", "observability", "weights"}
-BASE = {"errors", "private_files", "process_resources", "config"}
+BASE = {"errors", "plain_text", "private_files", "process_resources", "config"}
+GROUND = {"daemon", "observability", "weights", *BASE}
 TOP = {"cli", "__main__"}
 EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import directly
     "errors": set(),
+    "plain_text": set(),
     "private_files": {"errors"},
     "process_resources": set(),
     "config": {"errors", "private_files"},
@@ -38,7 +39,8 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "engine.training": {"errors", "private_files"},
     "engine.scheduling": {"engine.api", "observability", "errors", "process_resources"},
     "engine.decoding": {
-        *("engine.api", "engine.truncation", "engine.model", "engine.model.cuda", "weights", "config", "errors"),
+        *("engine.api", "engine.truncation", "engine.model", "engine.model.cuda"),
+        *("weights", "config", "errors", "plain_text"),
     },
     "engine.loading": {
         *("engine.api", "engine.decoding", "engine.scheduling", "weights", "weights.untrusted"),
