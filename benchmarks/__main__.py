@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import results_file
-from speclsp.cli.commands import USER_ERROR
+from speclsp.cli.command_line import USER_ERROR
 from speclsp.cli.entry import ArgumentParser, guarded
 
 OUTSIDE_A_CHECKOUT = (

@@ -262,19 +262,16 @@ def auto(config: settings.Config, ask_hub: bool = False) -> tuple[Card, str]:
     """
     if config.model != "auto":
         return load(config.model), "as asked"
-    device, free_mib = gpu(config.device)
-    if device == "cpu":
-        free_mib = process_resources.memory().free_mib
-    return choose_by_settings(config, free_mib, device, hub.is_reachable, ask_hub)
+    device = device_of(config.device)
+    return choose_by_settings(config, process_resources.free_mib(device), device, hub.is_reachable, ask_hub)
 
 
-def gpu(wanted: str) -> tuple[str, int]:
-    """The device and its free memory; torch is imported only where a GPU's driver is."""
+def device_of(wanted: str) -> str:
+    """The device for `device = wanted`: "cpu" or a GPU by torch's name, which is imported only with a GPU's driver."""
     if wanted == "cpu" or not (shutil.which("nvidia-smi") or Path("/dev/nvidiactl").exists()):
-        return "cpu", 0
+        return "cpu"
     import torch
 
     if not torch.cuda.is_available():
-        return "cpu", 0
-    device = wanted if wanted.startswith("cuda:") else "cuda"
-    return device, int(torch.cuda.mem_get_info(device)[0] >> 20)
+        return "cpu"
+    return wanted if wanted.startswith("cuda:") else "cuda"

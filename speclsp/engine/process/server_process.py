@@ -32,7 +32,7 @@ from speclsp.engine.http.leases import Leases
 from speclsp.engine.http.route_context import RouteContext
 from speclsp.engine.http.routes import application
 from speclsp.engine.process import parent_watch, unix_socket
-from speclsp.engine.process.unix_socket import OWN_DIRECTORY, UnixListener
+from speclsp.engine.process.unix_socket import UnixListener
 from speclsp.engine.scheduling.loaded_model import Load, LoadedModel
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import EngineError, SpeclspError
@@ -106,7 +106,7 @@ def main(config: Config, socket: str | Path, watch_parent: int | None = None) ->
 def remove_with_directory(listener: UnixListener) -> None:
     """Remove the socket and the directory that an editor made for it, as the editor may be killed before it does."""
     listener.remove()
-    if listener.path.parent.name.startswith(OWN_DIRECTORY):
+    if listener.path.parent.name.startswith(endpoint.SOCKET_DIRECTORY):
         with suppress(OSError):  # it has other content
             listener.path.parent.rmdir()
 

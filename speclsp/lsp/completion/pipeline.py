@@ -23,7 +23,6 @@ from speclsp.lsp.completion.answer_cache import AnswerCache
 from speclsp.lsp.completion.gate import ConfidenceGate
 from speclsp.lsp.completion.job import CompletionInput, CompletionJob, ContextState, FirstLine, Outcome
 from speclsp.lsp.completion.stream import LINGER_S, REMOTE_LINGER_S, Stream, Streams
-from speclsp.lsp.completion.trace import digest
 from speclsp.lsp.context import build
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.context.selection import Selections
@@ -35,6 +34,7 @@ from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.visibility.eligibility import why_not
 from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles
+from speclsp.plain_text import digest
 
 BACKEND_AWAY = (LOADING, ENGINE_AWAY, SERVER_AWAY)  # refusals under which a cached answer is still good
 CUT_SHORT = ("limit", "deadline")  # stop types of a completion that was ended early

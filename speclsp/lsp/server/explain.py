@@ -18,6 +18,7 @@ from speclsp import __version__
 from speclsp.errors import InputError
 from speclsp.lsp.reasons import CUTS, PASSING, meaning
 from speclsp.lsp.server.request_context import MAX_NEIGHBOURS, WorkspaceDocuments
+from speclsp.plain_text import digest
 
 if TYPE_CHECKING:
     from speclsp.lsp.backend.types import Status
@@ -79,7 +80,7 @@ class ExplainRecorder:
 
     def request_refused(self, uri: str, line: int, column: int, reason: str) -> None:
         """Keep the outcome of a request that was answered before it reached the session."""
-        from speclsp.lsp.completion.trace import RequestInfo, Trace, digest
+        from speclsp.lsp.completion.trace import RequestInfo, Trace
 
         now_ms = time.monotonic() * 1000
         trace = Trace(document=digest(uri), language="", version=0, characters=0, wanted=1, at_ms=now_ms)
