@@ -38,7 +38,7 @@ LEAST_JOINED = 8  # characters that must be the same for an edit to continue an 
 
 EDIT = "edit"  # a Chunk's source, and its name in `context.sources`
 
-log = logging.getLogger("speclsp.doing")
+log = logging.getLogger("speclsp.activity")
 
 
 @dataclass(slots=True)

@@ -224,9 +224,9 @@ class IndexReader:
         return "\n".join(text.split("\n")[max(start_line, 0) : end_line + 1 if end_line >= 0 else None])
 
     def metadata(self, key: str) -> str:
-        """A note of the writer: "built" is set once all files were looked at. "" if there is none."""
-        sql = "SELECT value FROM told WHERE key = ?"
-        rows = self._cache.get_list(("told", key), lambda: self._select(sql, (key,)))
+        """An entry of the writer: "built" is set after the first whole scan. "" if there is none."""
+        sql = "SELECT value FROM metadata WHERE key = ?"
+        rows = self._cache.get_list(("metadata", key), lambda: self._select(sql, (key,)))
         return str(rows[0][0]) if rows else ""
 
     def is_hidden(self, path: str) -> bool:
