@@ -20,13 +20,16 @@ QUICK := build/bench-quick
 QUALITY := full,each,without,plain,psm-standard,no-heal,llama.vscode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test coverage soak lint type vsix dist .test-model .test-editors .test-compiled bench bench-quick bench-quality gpu clean
+.PHONY: help demo docs check test coverage soak lint type vsix dist .test-model .test-editors .test-compiled bench bench-quick bench-quality gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.installed  ## fetch a model, complete code with it, and show that speculation changes the time and not the text
 	@$(BIN)/speclsp demo --model '$(PAIR)'
+
+docs: .venv/.installed  ## write the generated pages: settings, command line, the editors' settings
+	@$(BIN)/python docs/generate.py
 
 # Setup steps wait for the network and for npm, so they run side by side. Workers get whole files: a file's tests share
 # engines and editors. Tests wait more than they compute, so four workers keep two cores busy.

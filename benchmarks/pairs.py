@@ -1,4 +1,4 @@
-"""Model pairs of a benchmark: the flags that name them, their settings, and loading them in this process."""
+"""Models of a benchmark: the flags that name them, their settings, and loading them in this process."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(options: argparse.Namespace, fixed: Mapping[str, object] | None = None) -> list[Config]:
-    """The settings for each requested pair; `fixed` are those that the benchmark itself needs. Raises ConfigError."""
+    """The settings for each requested model; `fixed` are those that the benchmark itself needs. Raises ConfigError."""
     assignments = dict(config.from_words(words) for words in options.assignments)
-    pairs = [{"model": name} for name in options.pairs] or [{}]
-    return [config.load({**(fixed or {}), **assignments, **pair}) for pair in pairs]
+    models = [{"model": name} for name in options.pairs] or [{}]
+    return [config.load({**(fixed or {}), **assignments, **model}) for model in models]
 
 
 def engine(settings: Config) -> CompletionEngine:
-    """The pair of `settings`, fetched if it must be, warmed up. Raises SpeclspError."""
+    """The model of `settings`, fetched if it must be, warmed up. Raises SpeclspError."""
     card, _ = auto_choice.auto(settings)
     with terminal.progress() as bar:
         complete.fetch(settings, card, bar)

@@ -1,15 +1,31 @@
 """Errors for users: each message says what is wrong, the value, and the fix.
 
     SpeclspError
-    ├── ConfigError        a setting is unknown or has a value it cannot have
-    ├── UnknownPair        no models/*.toml card of that name
-    ├── WeightsError       weights are missing, altered, or cannot be fetched
-    ├── TokenizerMismatch  draft and target do not share a tokenizer
-    ├── OutOfMemory        the chosen models do not fit
-    ├── InputError         a file, position or request that cannot be completed
-    ├── InvalidLogits      a model's output from which no token can be chosen
-    └── EngineError        the engine did not start, or went away
+    ├── ConfigError              a setting is unknown or has a value it cannot have
+    │   └── BadSettings          one or more settings, at the start of a command
+    ├── UnknownPair              no card in models/ has that name
+    ├── CardError                a card contradicts itself or lacks a key
+    ├── WeightsError             weights are missing, altered, or cannot be fetched
+    │   ├── AdapterError         an adapter; the model runs without it
+    │   └── HeadError            a draft head; the model runs without it
+    ├── TokenizerMismatch        draft and target do not share a tokenizer
+    ├── OutOfMemory              the chosen models do not fit
+    ├── InputError               a file, position or request that cannot be completed
+    │   ├── BadField             an HTTP body has a field with an invalid value
+    │   └── NotJson              an HTTP body is no JSON
+    ├── InvalidLogits            no token can be chosen from a model's output
+    └── EngineError              the engine did not start, or is gone
+        ├── ConnectionLost       nothing answers, or the connection broke
+        ├── Diverged             a training's loss is not a number
+        ├── EngineHung           the engine listens and does not answer
+        ├── EngineReplaced       another engine has the lock
+        ├── HttpRefused          a server answered with an error
+        ├── InvalidResponse      a server does not speak the expected protocol
+        ├── ResponseTimeout      a server is connected and late
+        ├── SocketInUse          another engine listens at the path
+        └── Unavailable          the backend cannot serve
 
+A class that is not in this file is defined where it is raised. `tests/unit/ground/test_messages.py` compares the tree.
 The message is one line, fit for a terminal, a status bar or a log; no traceback is ever shown for one of these.
 """
 
@@ -30,18 +46,18 @@ class SpeclspError(Exception):
 class ConfigError(SpeclspError):
     """A setting that is unknown, or whose value is not one it can have."""
 
-    def __init__(self, key: str, found: object, wanted: str) -> None:
-        super().__init__(f"{key} = {found!r} is not valid: expected {wanted}.")
+    def __init__(self, key: str, value: object, wanted: str) -> None:
+        super().__init__(f"{key} = {value!r} is not valid: expected {wanted}.")
         self.key = key
 
 
 class UnknownPair(SpeclspError):
     """A pair was named that has no card."""
 
-    def __init__(self, found: str, known: Iterable[str]) -> None:
-        near = nearest(found, known)
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        near = nearest(name, known)
         hint = f"did you mean {near!r}? " if near else ""
-        super().__init__(f"unknown model {found!r}: {hint}`speclsp models list` shows all.")
+        super().__init__(f"unknown model {name!r}: {hint}`speclsp models list` shows all.")
 
 
 class WeightsError(SpeclspError):

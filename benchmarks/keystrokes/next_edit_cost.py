@@ -93,7 +93,7 @@ def main(options: argparse.Namespace) -> int:
     plan = chosen(recordings(), options.minutes)
     for settings in pairs.settings(options):
         with terminal.progress() as bar:
-            pair = fetched(settings, bar)
+            model_name = fetched(settings, bar)
         runs: dict[bool, list[Presses]] = {arm: [] for arm in ARMS}
         for number in range(options.runs):
             for arm in ARMS if number % 2 == 0 else ARMS[::-1]:  # neither arm is always the later one
@@ -101,6 +101,6 @@ def main(options: argparse.Namespace) -> int:
         figures = compared(runs[False], runs[True])
         for name, row in figures.items():
             print(f"{name}: " + "  ".join(f"{key} {value}" for key, value in row.items()))
-        summary = {"pair": pair, "minutes": options.minutes, "runs": options.runs, **figures}
-        print(f"wrote {results_file.write('next-edit-cost', summary, f'next-edit-cost-{pair}')}")
+        summary = {"pair": model_name, "minutes": options.minutes, "runs": options.runs, **figures}
+        print(f"wrote {results_file.write('next-edit-cost', summary, f'next-edit-cost-{model_name}')}")
     return 0

@@ -120,7 +120,7 @@ def figures_of(way: Way, runs: list[list[rounds.Run]], plain: list[list[rounds.R
         "tokens_per_guessing_round": round(guessed.tokens_per_round, 3),
         "tau_per_guessing_round": round(guessed.predicted, 3),
         "alpha": round(counts.alpha, 3),
-        "by_depth": [list(pair) for pair in counts.by_depth],
+        "by_depth": [list(drafted_and_accepted) for drafted_and_accepted in counts.by_depth],
     }
     if way.gamma:
         figures["tau_at_gamma"] = round(tau(counts.alpha, way.gamma), 3)

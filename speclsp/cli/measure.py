@@ -154,8 +154,8 @@ def compare(
 ) -> Comparison:
     """`repeats` runs of `request` in each way, each of at most `tokens` tokens from a cold prompt.
 
-    Where the pair has a draft model there is a third way: that model alone guesses, MODEL_GAMMA tokens a round, so that
-    its own acceptance is seen even where n-grams, which cost nothing, leave it no work.
+    Where the model has a draft there is a third way: the draft alone guesses, MODEL_GAMMA tokens a round. So its own
+    acceptance is measured even where n-grams, which cost nothing, leave it no work.
     """
     cold = replace(request, cache_prompt=False, max_tokens=tokens, deadline_ms=0, previous="", gamma=None)
     ways = {"plain": replace(cold, speculate=False), "speculative": cold}

@@ -149,7 +149,7 @@ class ProgressLine:
         self.live = self.stream.isatty()
         self.what = ""
         self.begun = self.drawn = 0.0  # time.monotonic() seconds
-        self.begun_at = self.told = 0.0  # progress at the start (a resumed fetch), and at the last drawing
+        self.begun_at = self.shown = 0.0  # progress at the start (a resumed fetch), and at the last drawing
         self.width = 0
         self.stays = True
 
@@ -182,7 +182,7 @@ class ProgressLine:
     def begin(self, what: str, done: float = 0.0) -> None:
         """Close the line of the last step and start one for `what`."""
         self.close()
-        self.what, self.begun, self.begun_at, self.told, self.drawn = what, time.monotonic(), done, -1.0, -1.0
+        self.what, self.begun, self.begun_at, self.shown, self.drawn = what, time.monotonic(), done, -1.0, -1.0
 
     def show(self, what: str, fraction: float, words: str) -> None:
         """Draw, unless it was drawn a moment ago."""
@@ -197,9 +197,9 @@ class ProgressLine:
                 line = f"{what} [{'#' * full}{'.' * (cells - full)}] {words}"[:columns]
                 write_stderr("\r" + line.ljust(self.width), self.stream)
                 self.width, self.drawn = len(line), now
-        elif self.told < 0 or (fraction - self.told > PLAIN_STEP - 1e-6 and (ended or now - self.drawn >= PLAIN_S)):
+        elif self.shown < 0 or (fraction - self.shown > PLAIN_STEP - 1e-6 and (ended or now - self.drawn >= PLAIN_S)):
             write_stderr(f"{what}: {words}\n" if words else f"{what}\n", self.stream)
-            self.told, self.drawn = fraction, now
+            self.shown, self.drawn = fraction, now
 
     def close(self) -> None:
         """End or wipe the line, so that what is printed next starts on its own."""

@@ -10,7 +10,7 @@ from speclsp.config.schema import Setting, by_group
 HEAD = """\
 # Configuration
 
-`python -m speclsp.config docs/configuration.md` generates this page from the settings' schema.
+`make docs` generates this page from the settings' schema.
 
 Settings come from three places, and the later place wins:
 

@@ -61,15 +61,15 @@ def allowed(value: object, default: object, rule: Rule) -> bool:
     return not rule.pattern or re.fullmatch(rule.pattern, value) is not None
 
 
-def wanted(default: object, rule: Rule, found: object = None) -> str:
-    """The valid values of a setting, in words; for a list, also the nearest valid word to a wrong one in `found`."""
+def wanted(default: object, rule: Rule, value: object = None) -> str:
+    """The valid values of a setting, in words; for a list, also the nearest valid word to a wrong one in `value`."""
     if rule.wanted:
         return rule.wanted
     if rule.choices:
         choices = " or ".join([", ".join(f'"{choice}"' for choice in rule.choices[:-1]), f'"{rule.choices[-1]}"'])
         if not isinstance(default, tuple):
             return choices
-        words = [word for word in found if isinstance(word, str)] if isinstance(found, tuple) else []
+        words = [word for word in value if isinstance(word, str)] if isinstance(value, tuple) else []
         odd = next((word for word in words if word not in rule.choices), "")
         near = nearest(odd[:60], rule.choices) if odd else None
         return f"a list of {choices}" + (f' (did you mean "{near}"?)' if near else "")

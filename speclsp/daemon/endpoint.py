@@ -73,7 +73,7 @@ def restart_settings(settings: Config) -> dict[str, object]:
 def differences(engine: EngineEndpoint, settings: Config, running_pair: str = "") -> list[str]:
     """The reasons why `engine` cannot serve these settings, each a phrase; [] when it can.
 
-    "auto" suits any pair. `running_pair`: the pair that the engine loaded, where it is known; its name suits as well.
+    "auto" suits any model. `running_pair`: the loaded model, where it is known; its name suits as well.
     """
     phrases = []
     if engine.version != __version__:

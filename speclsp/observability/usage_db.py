@@ -349,8 +349,8 @@ def summed(rows: Iterable[Row]) -> Summary:
         for figures in cuts:
             figures.counts[name] += count
     summary.weeks = dict(sorted(summary.weeks.items()))
-    summary.languages = dict(sorted(summary.languages.items(), key=lambda found: (-found[1]["shown"], found[0])))
-    summary.pairs = dict(sorted(summary.pairs.items(), key=lambda found: (-found[1]["shown"], found[0])))
+    summary.languages = dict(sorted(summary.languages.items(), key=lambda item: (-item[1]["shown"], item[0])))
+    summary.pairs = dict(sorted(summary.pairs.items(), key=lambda item: (-item[1]["shown"], item[0])))
     return summary
 
 

@@ -1,4 +1,4 @@
-"""Definitions of model pairs (cards): reads and checks models/*.toml.
+"""Model cards: reads and checks models/*.toml.
 
     models/<pair>.toml ─► load ─► Card: target, draft, fill-in-the-middle markers, stop tokens, licence, memory
 

@@ -82,7 +82,7 @@ def test_a_folder_is_indexed_and_updated_once_one_of_its_documents_is_open(root:
         (process,) = indexers(editor)
 
         page.type(0, "def typed(): ...\n")
-        assert becomes_true(lambda: defined(index, "typed") == ["app.py"]), "told when the typist pauses"
+        assert becomes_true(lambda: defined(index, "typed") == ["app.py"]), "sent when the typist pauses"
         lay(root, {"app.py": "def saved(): ...\n"})
         editor.notify("textDocument/didSave", {"textDocument": {"uri": (root / "app.py").as_uri()}})
         assert becomes_true(lambda: defined(index, "saved") == ["app.py"])
@@ -195,9 +195,9 @@ def test_an_idle_index_does_not_wake(root: Path):
 HOSTILE = """
 import os, re, signal
 from speclsp.lsp.index import worker as indexer
-from speclsp.lsp.index import writer as keeper
-keeper.HANG_CPU_S = 0.2
-read = keeper.outliner_of()
+from speclsp.lsp.index import writer
+writer.HANG_CPU_S = 0.2
+read = writer.outliner_of()
 
 def outliner(grammar, text, path):
     if path == "crash.py":
@@ -333,7 +333,7 @@ def test_of_two_windows_on_a_folder_one_scans_it_and_the_other_takes_over(root: 
             second.start("app.py")
             lay(root, {"new.py": "def new(): ...\n"})
             await asyncio.sleep(1)
-            assert defined(second.index, "new") == [], "nobody was told"
+            assert defined(second.index, "new") == [], "no editor reported it"
             second.files_changed(["new.py"], scan=False)
             assert await settled(second, lambda: defined(first.index, "new") == ["new.py"])
             lay(root, {"newer.py": "def newer(): ...\n"})
@@ -371,10 +371,10 @@ def test_every_scan_of_a_folder_starts_at_the_same_file():
     from speclsp.lsp.index import worker
 
     inbox, starts = queue.SimpleQueue[dict[str, object]](), list[str]()
-    for message in ({"scan": "elsewhere/b.py", "rules": 1}, {"changed": ["a.py"] * 300}, {"again": True}):
+    for message in ({"scan": "elsewhere/b.py", "rules": 1}, {"changed": ["a.py"] * 300}, {"rebuild": True}):
         inbox.put(message)
     writer = SimpleNamespace(steps=lambda near: starts.append(near) or iter(()))
-    worker.follow(writer, inbox, SimpleNamespace(ours=True), {"near": "here/a.py"})  # type: ignore[arg-type]
+    worker.process_messages(writer, inbox, SimpleNamespace(owned=True), {"near": "here/a.py"})  # type: ignore[arg-type]
     assert starts == ["here/a.py"] * 3
 
 

@@ -31,6 +31,12 @@ def pages(root: Path = ROOT) -> list[Path]:
     return [root / name for name in sorted(listing.stdout.splitlines()) if (root / name).is_file()]
 
 
+def code_block(page: str, language: str = "python") -> str:
+    """The only code block of a language in docs/PAGE, without its fences."""
+    (block,) = re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / "docs" / page).read_text("utf-8"), re.DOTALL | re.M)
+    return str(block)
+
+
 def without_code(text: str) -> str:
     """The page without fenced blocks, comments and inline code."""
     return INLINE_CODE.sub("Code", COMMENT.sub("", FENCE.sub("", text)))

@@ -1,4 +1,4 @@
-"""A llama.cpp server with a pair's own weights in 8 bits, with llama.vscode's own /infill requests: an unmodified peer.
+"""A llama.cpp server with a model's weights in 8 bits, with llama.vscode's own /infill requests: an unmodified peer.
 
     python -m benchmarks install-peers llama.cpp     installs it into the user's cache
 

@@ -10,7 +10,7 @@ from speclsp.cli.arguments.help_parser import HIDDEN, GroupedParser
 HEAD = """\
 # Command line
 
-`python -m speclsp.cli.arguments docs/cli.md` generates this page from the parser.
+`make docs` generates this page from the parser.
 Every command accepts `--help`. Errors are one line on stderr.
 
 | exit code | meaning |

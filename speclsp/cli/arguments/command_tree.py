@@ -1,6 +1,6 @@
 """Tree of commands and options: every name, default and help sentence of the `speclsp` command line.
 
-`python -m speclsp.cli.arguments docs/cli.md` writes the reference from this tree; a test compares the two.
+`make docs` writes the reference from this tree; a test compares the two.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def draw(bar: ProgressLine, step: Progress) -> None:
 
 
 def choose_card(config: Config, ask_hub: bool = False, measure_again: bool = False) -> tuple[Card, str]:
-    """The pair of these settings, and the reason. For "auto", the CPU's speed is measured if it is not known yet.
+    """The model of these settings, and the reason. For "auto", the CPU's speed is measured if it is not known yet.
 
     `ask_hub`: see `auto_choice.auto`; `measure_again`: measure a known speed, too.
     """

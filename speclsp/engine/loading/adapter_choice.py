@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from speclsp.config import Config
-from speclsp.engine.loading import families
+from speclsp.engine.loading import model_config
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.weights import adapters, store
 from speclsp.weights.adapters import AdapterError, AdapterFile
@@ -70,7 +70,7 @@ def fitted(file: AdapterFile, weights: Weights, directory: Path, drafts_for: str
     digest = adapters.sum_of_weights(directory)
     if digest != file.weights_sha256:
         raise file.error(f"belongs to weights with the sha256 {file.weights_sha256}, and {weights.name} has {digest}")
-    config = families.read_config(directory)
-    shape = families.read_shape(config, vocab=1)
-    sizes = {name: size for group in families.expected_tensors(config, shape) for name, size, _ in group}
+    config = model_config.read_config(directory)
+    shape = model_config.read_shape(config, vocab=1)
+    sizes = {name: size for group in model_config.expected_tensors(config, shape) for name, size, _ in group}
     return Lora(file, sizes, config.num_hidden_layers)

@@ -1,6 +1,6 @@
 """Checkpoint reader: tokenizer, and weights in a given number format.
 
-families.py reads config.json. The forward pass is our own (decoder.py), so that rows are
+model_config.py reads config.json. The forward pass is our own (decoder.py), so that rows are
 independent and rewinding is free. Weights are safetensors, read one tensor at a time. This module opens no
 connection, and it never runs code that comes with a model.
 """
@@ -20,8 +20,8 @@ from torch import Tensor
 from speclsp.engine.loading import checkpoint_checks
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint_checks import FIX, first_line
-from speclsp.engine.loading.families import ModelConfig, expected_tensors, read_config, read_raw, read_shape
 from speclsp.engine.loading.load_progress import Progress
+from speclsp.engine.loading.model_config import ModelConfig, expected_tensors, read_config, read_raw, read_shape
 from speclsp.engine.loading.nf4_linear import linear_maker, quiet_imports
 from speclsp.engine.model import superblocks
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float

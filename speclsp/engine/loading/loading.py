@@ -34,8 +34,8 @@ from speclsp.engine.loading.checkpoint import (
     read_tokenizer,
 )
 from speclsp.engine.loading.draft_only import DraftOnlyEngine
-from speclsp.engine.loading.families import read_config, read_shape
 from speclsp.engine.loading.load_progress import Progress, share, weights_progress
+from speclsp.engine.loading.model_config import read_config, read_shape
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 from speclsp.engine.model.cuda import memory_plan
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder

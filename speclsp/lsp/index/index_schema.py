@@ -18,9 +18,9 @@ from pathlib import Path
 from speclsp import config as settings
 
 APPLICATION = 0x53504C58  # "SPLX"
-VERSION = 2  # of the tables and of what outline.py says: another one is made anew
+VERSION = 2  # of the tables and of outline.py; an index of another version is rebuilt
 SUFFIX = ".sqlite"
-BESIDE = ("-wal", "-shm", "-journal", "-new")  # endings of the files that lie beside a database
+SIDE_FILES = ("-wal", "-shm", "-journal", "-new")  # endings of sqlite's files beside a database
 MOST_PAGES = 65_536  # 256 MiB
 BUSY_S = 120.0  # another window's process may write, and has the lowest priority too
 UNUSED_S = 30 * 24 * 3600.0
@@ -44,7 +44,7 @@ CREATE TABLE imports(
 CREATE TABLE leaves(leaf TEXT NOT NULL, file INTEGER NOT NULL, PRIMARY KEY(leaf, file)) WITHOUT ROWID;
 CREATE INDEX leaves_file ON leaves(file);
 CREATE TABLE roots(kind TEXT NOT NULL, name TEXT NOT NULL, path TEXT NOT NULL, PRIMARY KEY(kind, name, path));
-CREATE TABLE told(key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE metadata(key TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
 
@@ -55,22 +55,22 @@ def index_path(folder: str) -> Path:
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
-    """The database, made if there is none that is whole and ours. Raises OSError, sqlite3.Error."""
+    """The database; a missing, damaged or foreign one is replaced. Raises OSError, sqlite3.Error."""
     private_directory(path.parent)
-    _drop_what_is_no_file(path)
+    _remove_special_files(path)
     if path.exists():
         with suppress(sqlite3.Error):
             existing = _connect(path)
-            if _is_ours(existing):
+            if _is_intact(existing):
                 return existing
             existing.close()
-        throw_away(path)
+        remove_database(path)
     _create(path)
     return _connect(path)
 
 
 def _create(path: Path) -> None:
-    """Create an empty index in one step: a reader that saw half of its tables would have it built again."""
+    """Create an empty index in one step: a reader that saw half of its tables would request a rebuild."""
     new = path.with_name(path.name + "-new")
     new.unlink(missing_ok=True)
     os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -95,25 +95,25 @@ def open_to_read(path: Path) -> sqlite3.Connection | None:
         connection.execute("PRAGMA query_only = 1")
         connection.execute("PRAGMA cache_size = -4096")  # KiB
         connection.execute("PRAGMA mmap_size = 0")  # truncating a mapped file would end the language server: SIGBUS
-        ours = _has_our_marks(connection)
+        current = _is_current(connection)
     except sqlite3.Error:
         connection.close()
         raise
-    if not ours:
+    if not current:
         connection.close()
         raise sqlite3.DatabaseError("not an index of this version")
     return connection
 
 
-def throw_away(path: Path) -> None:
-    """Remove a database and what sqlite keeps beside it."""
-    for name in (path, *(path.with_name(path.name + ending) for ending in BESIDE)):
+def remove_database(path: Path) -> None:
+    """Remove a database and sqlite's files beside it."""
+    for name in (path, *(path.with_name(path.name + ending) for ending in SIDE_FILES)):
         with suppress(FileNotFoundError):
             name.unlink()
 
 
 def private_directory(path: Path) -> None:
-    """Make it, for this user alone. Raises OSError when it is a link or another user's."""
+    """Create a directory for this user alone. Raises OSError when it is a link or another user's."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     info = path.lstat()
     if not stat.S_ISDIR(info.st_mode) or (hasattr(os, "getuid") and info.st_uid != os.getuid()):
@@ -122,22 +122,22 @@ def private_directory(path: Path) -> None:
         path.chmod(0o700)
 
 
-def remove_old(directory: Path, mine: Path) -> None:
-    """Remove indexes that were not used for long, and the least recently used ones above the limit; never `mine`."""
+def remove_old(directory: Path, current: Path) -> None:
+    """Remove indexes that were not used for long, and the least recently used ones above the limit; never `current`."""
     databases = []
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             with suppress(OSError):
-                if entry.name.endswith(SUFFIX) and entry.name != mine.name:
-                    now = entry.stat(follow_symlinks=False)
-                    databases.append((now.st_mtime, now.st_size, directory / entry.name))
+                if entry.name.endswith(SUFFIX) and entry.name != current.name:
+                    info = entry.stat(follow_symlinks=False)
+                    databases.append((info.st_mtime, info.st_size, directory / entry.name))
     databases.sort(reverse=True)
     total_bytes, latest = 0, time.time()
     for used_s, size, path in databases:
         total_bytes += size
         if total_bytes > MOST_ALL_BYTES or latest - used_s > UNUSED_S:
             with suppress(OSError):
-                throw_away(path)
+                remove_database(path)
                 path.with_suffix(".lock").unlink(missing_ok=True)
                 path.with_suffix(".at").unlink(missing_ok=True)
 
@@ -146,7 +146,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = OFF")  # what a power cut breaks is made again
+        connection.execute("PRAGMA synchronous = OFF")  # a power cut may damage it; then it is rebuilt
         connection.execute("PRAGMA cache_size = -16384")  # KiB
         connection.execute(f"PRAGMA max_page_count = {MOST_PAGES}")
         connection.execute("PRAGMA wal_autocheckpoint = 1000")
@@ -159,21 +159,21 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _is_ours(connection: sqlite3.Connection) -> bool:
+def _is_intact(connection: sqlite3.Connection) -> bool:
     """True for an intact index of this version."""
     with closing(connection.execute("PRAGMA quick_check(1)")) as rows:
-        return _has_our_marks(connection) and rows.fetchone() == ("ok",)
+        return _is_current(connection) and rows.fetchone() == ("ok",)
 
 
-def _has_our_marks(connection: sqlite3.Connection) -> bool:
+def _is_current(connection: sqlite3.Connection) -> bool:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return (application, version) == (APPLICATION, VERSION)
 
 
-def _drop_what_is_no_file(path: Path) -> None:
-    """sqlite follows links: nothing but ordinary files of ours may lie where it writes."""
-    for name in (path, *(path.with_name(path.name + ending) for ending in BESIDE)):
+def _remove_special_files(path: Path) -> None:
+    """Remove links and special files where sqlite would write, since it follows links."""
+    for name in (path, *(path.with_name(path.name + ending) for ending in SIDE_FILES)):
         with suppress(FileNotFoundError):
             info = name.lstat()
             if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:

@@ -53,7 +53,7 @@ def _facts(name: str, text: str) -> Iterator[tuple[str, str, str]]:
             yield "cargo", crate[1], ""
     else:
         for pattern in (_COMMENT, _LAST_COMMA):  # JSON as people write it
-            text = pattern.sub(lambda found: found[1] or "", text)
+            text = pattern.sub(lambda match: match[1] or "", text)
         options = json.loads(text).get("compilerOptions", {})
         base = str(options.get("baseUrl", "."))
         for name, targets in list(options.get("paths", {}).items())[:_MOST_PATHS]:

@@ -222,9 +222,9 @@ class IndexReader:
         return text
 
     def metadata(self, key: str) -> str:
-        """A note of the writer: "built" is set once all files were looked at. "" if there is none."""
-        sql = "SELECT value FROM told WHERE key = ?"
-        rows = self._cache.get_list(("told", key), lambda: self._select(sql, (key,)))
+        """An entry of the writer: "built" is set after the first whole scan. "" if there is none."""
+        sql = "SELECT value FROM metadata WHERE key = ?"
+        rows = self._cache.get_list(("metadata", key), lambda: self._select(sql, (key,)))
         return str(rows[0][0]) if rows else ""
 
     def is_hidden(self, path: str) -> bool:

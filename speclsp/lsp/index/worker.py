@@ -1,12 +1,12 @@
 """Index worker process, `python -m speclsp.lsp.index.worker`: keeps the index of one workspace folder up to date.
 
-    server ──── lines of JSON on stdin ───►  walk the folder, outline what is new, write tables; then wait
-                {"root", "database", "near", "disabled_globs", "crashed", "rules"}     the first one
-                {"changed": [path, …]}  {"text": …, "path": …}  {"again": true}  {"scan": …, "rules": which}
+    server ──── lines of JSON on stdin ───►  scan the folder, outline what is new, write tables; then wait
+                {"root", "database", "near", "disabled_globs", "crashed", "rules"}     the first message
+                {"changed": [path, …]}  {"text": …, "path": …}  {"rebuild": true}  {"scan": …, "rules": number}
 
-It has the lowest priority and may be killed at any moment: a damaged database is built again. A grammar that
-crashes or hangs ends only this process. The file being parsed is recorded first, and the next worker skips it. The
-worker ends when its stdin does, and blocks while it has no work.
+The process has the lowest priority, and any signal may end it: a damaged database is rebuilt. A grammar that crashes or
+hangs ends only this process. The file being parsed is recorded first, and the next worker skips it. The worker ends
+when its stdin does, and blocks while it has no work.
 """
 
 from __future__ import annotations
@@ -23,114 +23,116 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from speclsp.lsp.index import index_schema
 from speclsp.lsp.index.writer import IndexWriter, Outliner
 
 MOST_MEMORY_BYTES = 2 << 30
-MOST_LINE_BYTES = 8 << 20  # of what the server says
-MOST_CHANGED = 200  # at once: more is a reason to look at all of it
+MOST_LINE_BYTES = 8 << 20  # of a message from the server
+MOST_CHANGED = 200  # files in one message; above it the whole folder is scanned
+
+Inbox: TypeAlias = "queue.SimpleQueue[dict[str, Any]]"
 
 
 def main(outliner: Outliner | None = None) -> NoReturn:
     """Execute the messages on stdin until it ends. Exit code 0: stdin ended; 3: no index is possible here."""
-    inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    inbox: Inbox = queue.SimpleQueue()
     first = parse_message(sys.stdin.buffer.readline(MOST_LINE_BYTES))
     if not first:
         os._exit(0)
-    humble()
-    threading.Thread(target=listen, args=(inbox,), name="stdin", daemon=True).start()
+    lower_priority()
+    threading.Thread(target=read_messages, args=(inbox,), name="stdin", daemon=True).start()
     try:
-        work(first, inbox, outliner)
+        maintain(first, inbox, outliner)
     except (OSError, sqlite3.Error) as error:  # a full disk, a cache that cannot be written
-        report(trouble=type(error).__name__)
-    os._exit(3)  # the thread that reads is not waited for
+        report(error=type(error).__name__)
+    os._exit(3)  # without a wait for the thread that reads
 
 
-def work(first: dict[str, Any], inbox: queue.SimpleQueue[dict[str, Any]], outliner: Outliner | None) -> None:
-    """Never returns but by an exception; the thread that reads stdin ends the process."""
+def maintain(first: dict[str, Any], inbox: Inbox, outliner: Outliner | None) -> None:
+    """Build the index, and rebuild it when it is damaged. Never returns; an exception ends it."""
     database = Path(first["database"])
     index_schema.private_directory(database.parent)
     index_schema.remove_old(database.parent, database)
-    turn = Turn(database.with_suffix(".lock"), inbox)
+    lock = ScanLock(database.with_suffix(".lock"), inbox)
     crashed = bool(first.get("crashed"))
     while True:
-        with IndexWriter(first["root"], database, first.get("disabled_globs", ()), None, outliner, guard) as keeper:
+        with IndexWriter(first["root"], database, first.get("disabled_globs", ()), None, outliner, guard) as writer:
             with contextlib.suppress(OSError):
-                os.utime(database)  # it is in use
-            if crashed and turn.ours:
-                keeper.blame()
+                os.utime(database)  # the time of its last use
+            if crashed and lock.owned:
+                writer.skip_suspect()
             crashed = False
             try:
-                follow(keeper, inbox, turn, first)
+                process_messages(writer, inbox, lock, first)
             except sqlite3.OperationalError:
                 raise
-            except sqlite3.DatabaseError:  # broken on the disk
+            except sqlite3.DatabaseError:  # damaged on the disk
                 pass
-        index_schema.throw_away(database)
+        index_schema.remove_database(database)
 
 
-def follow(keeper: IndexWriter, inbox: queue.SimpleQueue[dict[str, Any]], turn: Turn, first: dict[str, Any]) -> None:
-    """Do what comes, and in between bring all of it up to date, a file at a time. Returns to have it made anew."""
-    near, rules, looked = str(first.get("near", "")), first.get("rules", 0), False
-    scan: Iterator[None] | None = keeper.steps(near) if turn.ours else None
+def process_messages(writer: IndexWriter, inbox: Inbox, lock: ScanLock, first: dict[str, Any]) -> None:
+    """Execute messages, and in between scan the folder, a file at a time. Returns when the index must be rebuilt."""
+    near, rules, reported = str(first.get("near", "")), first.get("rules", 0), False
+    scan: Iterator[None] | None = writer.steps(near) if lock.owned else None
     began_s = time.monotonic()
     while True:
         if scan is not None and inbox.empty():
             try:
                 next(scan)
-                if not looked:
-                    looked = True
-                    report(looked=rules)
+                if not reported:
+                    reported = True
+                    report(scanned_rules=rules)
             except StopIteration:
                 scan = None
-                report(outlined=keeper.outlined, seconds=round(time.monotonic() - began_s, 3))
+                report(outlined=writer.outlined, seconds=round(time.monotonic() - began_s, 3))
             continue
-        message = inbox.get()  # without waking until there is one
+        message = inbox.get()  # blocks without waking
         changed = [path for path in message.get("changed", ()) if isinstance(path, str)]
-        if message.get("again"):
+        if message.get("rebuild"):
             return
         if "text" in message:
-            keeper.unsaved(str(message.get("path", "")), str(message["text"]))
-        if "disabled_globs" in message and message["disabled_globs"] != list(keeper.walk.disabled_globs):
-            keeper.walk.disabled_globs = tuple(message["disabled_globs"])
+            writer.write_unsaved(str(message.get("path", "")), str(message["text"]))
+        if "disabled_globs" in message and message["disabled_globs"] != list(writer.scan.disabled_globs):
+            writer.scan.disabled_globs = tuple(message["disabled_globs"])
             message["scan"] = ""
-        if "turn" in message or "scan" in message or len(changed) > MOST_CHANGED:
-            rules, looked = message.get("rules", rules), False
-            # From where it was first: else those that a budget leaves out would be others with each look.
-            scan, began_s = (keeper.steps(near) if turn.ours else scan), time.monotonic()
+        if "locked" in message or "scan" in message or len(changed) > MOST_CHANGED:
+            rules, reported = message.get("rules", rules), False
+            # Every scan starts near the same file: else the budget would leave out other files each time.
+            scan, began_s = (writer.steps(near) if lock.owned else scan), time.monotonic()
             continue
         for path in changed:
-            keeper.update(path)
+            writer.update(path)
 
 
-class Turn:
-    """Of the processes for two windows on one folder, one looks at all of it: whether it is this one."""
+class ScanLock:
+    """Lock file of one folder's scans: of the workers of several windows, only its owner scans the whole folder."""
 
-    def __init__(self, path: Path, inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
-        self.ours = True
+    def __init__(self, path: Path, inbox: Inbox) -> None:
+        self.owned = True
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
         try:
             import fcntl
-        except ImportError:  # Windows: both look
+        except ImportError:  # Windows: every worker scans
             return
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self.ours = False
-            threading.Thread(target=self._wait, args=(inbox,), name="turn", daemon=True).start()
+            self.owned = False
+            threading.Thread(target=self._wait, args=(inbox,), name="scan-lock", daemon=True).start()
 
-    def _wait(self, inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
+    def _wait(self, inbox: Inbox) -> None:
         import fcntl
 
         with contextlib.suppress(OSError):
-            fcntl.flock(self._handle, fcntl.LOCK_EX)  # until the other one has ended
-            self.ours = True
-            inbox.put({"turn": True})
+            fcntl.flock(self._handle, fcntl.LOCK_EX)  # until the other worker ends
+            self.owned = True
+            inbox.put({"locked": True})
 
 
-def listen(inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
+def read_messages(inbox: Inbox) -> None:
     """Put the server's messages into `inbox`. The end of stdin ends this process at once."""
     while line := sys.stdin.buffer.readline(MOST_LINE_BYTES):
         message = parse_message(line)
@@ -149,20 +151,20 @@ def parse_message(line: bytes) -> dict[str, Any]:
 
 
 def report(**facts: object) -> None:
-    """Numbers and names for the server's log; nothing of a file."""
+    """Print numbers and names for the server's log, nothing of a file."""
     with contextlib.suppress(OSError, ValueError):
         print(json.dumps(facts), flush=True)
 
 
-def humble() -> None:
-    """Nice 19, idle I/O class, and an address space of `MOST_MEMORY_BYTES`."""
-    for group in (lambda: os.nice(19), lambda: Path("/proc/self/autogroup").write_text("19"), idle_disk, limit_memory):
+def lower_priority() -> None:
+    """Set nice 19, the idle I/O class, and an address space of `MOST_MEMORY_BYTES`."""
+    for step in (lambda: os.nice(19), lambda: Path("/proc/self/autogroup").write_text("19"), idle_disk, limit_memory):
         with contextlib.suppress(Exception):  # no system has all of them
-            group()
+            step()
 
 
 def idle_disk() -> None:
-    """Linux's lowest class for the disk."""
+    """Set Linux's lowest class for the disk."""
     import ctypes
     import platform
 

@@ -32,7 +32,7 @@ MOST_EDITS = 8
 FORGET_AFTER_S = 3600.0
 LEAST_JOINED = 8  # characters that must be the same for an edit to continue an older one
 
-log = logging.getLogger("speclsp.doing")
+log = logging.getLogger("speclsp.activity")
 
 
 @dataclass(slots=True)

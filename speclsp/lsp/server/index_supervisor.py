@@ -261,7 +261,7 @@ class IndexedFolder:
         """The index is damaged. Every query notices that until the worker has rebuilt it."""
         if time.monotonic() - self._rebuilt_s >= REBUILD_S:
             self._rebuilt_s = time.monotonic()
-            self.send({"again": True})
+            self.send({"rebuild": True})
 
     def _run(self, crashed: bool) -> None:
         """Start the worker's thread."""
@@ -278,7 +278,7 @@ class IndexedFolder:
         self._scanned_s = time.monotonic()
         self._messages = queue.SimpleQueue()
         self._messages.put(as_line(job))
-        threading.Thread(target=self._serve, args=(self._messages,), name="index-words", daemon=True).start()
+        threading.Thread(target=self._serve, args=(self._messages,), name="index-messages", daemon=True).start()
 
     def _serve(self, messages: queue.SimpleQueue[bytes | None]) -> None:
         """Start the worker and write its messages, in a thread: a disk that hangs must not block the event loop."""
@@ -326,7 +326,7 @@ class IndexedFolder:
         """Read a scan's report. Other output of the worker is only logged."""
         with contextlib.suppress(ValueError, TypeError, LookupError):
             report = json.loads(line)
-            self._rules_scanned = int(report.get("looked", self._rules_scanned))
+            self._rules_scanned = int(report.get("scanned_rules", self._rules_scanned))
             self._rescan_s = max(RESCAN_S, RESCAN_SHARE * float(report["seconds"]))
 
     def _worker_ended(self, process: subprocess.Popen[bytes], code: int) -> None:

@@ -76,7 +76,7 @@ def needed_mib(card: Card, facts: MachineFacts, config: Config) -> int:
 async def edit_model(status: Status | None) -> EditModel | None:
     """The edit format of the loaded model; None without one, and while it is not loaded.
 
-    The engine reports the format of an adapter that it has merged. Otherwise the model's definition counts. A remote
+    The engine reports the format of an adapter that it has merged. Otherwise the model's card counts. A remote
     backend reports the format of the server's model.
     """
     if status is None or status.state != "ready":
@@ -89,9 +89,9 @@ async def edit_model(status: Status | None) -> EditModel | None:
     return EditModel(declared) if declared in FORMATS else None
 
 
-@lru_cache(maxsize=8)  # a directory's definition is made from its files each time
+@lru_cache(maxsize=8)  # a directory's card is made from its files each time
 def declared_edit_format(pair: str) -> str:
-    """The edit format of a pair's definition."""
+    """The edit format of a model's card."""
     return cards.edit_format(pair)
 
 

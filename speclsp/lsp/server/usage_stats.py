@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 REMEMBERED_WEEKS = 4  # older counts have next to no weight
 WEEK_S = 7 * 86400.0
 
-log = logging.getLogger("speclsp.counting")
+log = logging.getLogger("speclsp.stats")
 
 
 @contextmanager

@@ -108,10 +108,10 @@ _MAYBE = re.compile(
     r"|[Pp][Aa][Ss][Ss]|[Pp][Ww][Dd]|[Ss][Ee][Cc][Rr]|[Tt][Oo][Kk][Ee]|[Kk][Ee][Yy]|[Cc][Rr][Ee][Dd]|[Bb][Ee][Aa][Rr]"
 )
 _KNOWN = re.compile(
-    "|".join(f"(?P<m{n}>{one.head}(?P<b{n}>{one.body}{{{one.least},4000}}))" for n, one in enumerate(SHAPES))
+    "|".join(f"(?P<m{n}>{shape.head}(?P<b{n}>{shape.body}{{{shape.least},4000}}))" for n, shape in enumerate(SHAPES))
 )
 _TORN = re.compile(
-    "|".join(f"(?P<m{n}>{one.head}(?P<b{n}>{one.body}{{{_TORN_LEAST},4000}})\\Z)" for n, one in enumerate(SHAPES))
+    "|".join(f"(?P<m{n}>{shape.head}(?P<b{n}>{shape.body}{{{_TORN_LEAST},4000}})\\Z)" for n, shape in enumerate(SHAPES))
 )
 
 _LICENCE = re.compile(

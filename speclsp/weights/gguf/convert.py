@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from speclsp import process_resources
 from speclsp.errors import WeightsError
+from speclsp.model_families import FAMILIES, GGUF_OUTER_NAMES, Family, GgufForm
 from speclsp.weights.gguf.header import REPAIR, Header, Tensor, read_header
 
 if TYPE_CHECKING:
@@ -36,25 +37,8 @@ Q4_K = 12  # GGML's number of the kind
 SUFFIXES = {Q4_K: ".q4k", 14: ".q6k"}  # of tensors that keep their superblocks, by that number
 SLAB_ELEMENTS = 1 << 20  # dequantized at a time: 4 MiB of float32, small enough for the cache
 
-ARCHITECTURES = {"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
+CONVERTED = {name: family for name, family in FAMILIES.items() if family.gguf is not None}
 CONTROL, USER_DEFINED = 3, 4  # token types of the GGUF vocabulary; 1 is an ordinary token, 5 is padding without text
-
-BLOCK_NAMES = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-OUTER_NAMES = {
-    "token_embd.weight": "model.embed_tokens.weight",
-    "output_norm.weight": "model.norm.weight",
-    "output.weight": "lm_head.weight",
-}
 # Pre-tokenizer of each kind of byte-level BPE, which splits text before merging; by GGUF's `tokenizer.ggml.pre`.
 PRE_TOKENIZERS = {
     kind: r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
@@ -106,10 +90,11 @@ def convert(
 def model_config(header: Header, file: Path) -> dict[str, Any]:
     """config.json as Hugging Face writes it for this model."""
     settings = header.settings
-    family = settings.get("general.architecture")
-    if family not in ARCHITECTURES:
+    model_type = settings.get("general.architecture")
+    form = gguf_form(model_type)
+    if form is None:
         raise WeightsError(
-            f"{file} holds a {family!r} model; speclsp converts only {' and '.join(sorted(ARCHITECTURES))}. "
+            f"{file} holds a {model_type!r} model; speclsp converts only {' and '.join(sorted(CONVERTED))}. "
             "Use the model's safetensors files instead."
         )
     if "rope_freqs.weight" in header.tensors:
@@ -118,16 +103,16 @@ def model_config(header: Header, file: Path) -> dict[str, Any]:
         )
 
     def setting(name: str) -> Any:
-        if f"{family}.{name}" not in settings:
-            raise WeightsError(f"{file} lacks {family}.{name}; {REPAIR}")
-        return settings[f"{family}.{name}"]
+        if f"{model_type}.{name}" not in settings:
+            raise WeightsError(f"{file} lacks {model_type}.{name}; {REPAIR}")
+        return settings[f"{model_type}.{name}"]
 
     heads = int(setting("attention.head_count"))
     hidden = int(setting("embedding_length"))
     vocabulary = len(settings.get("tokenizer.ggml.tokens", ()))
-    config = {
-        "architectures": [ARCHITECTURES[family]],
-        "model_type": family,
+    return {
+        "architectures": [form.architecture],
+        "model_type": model_type,
         "vocab_size": header.tensors["token_embd.weight"].shape[0]
         if "token_embd.weight" in header.tensors
         else vocabulary,
@@ -135,11 +120,11 @@ def model_config(header: Header, file: Path) -> dict[str, Any]:
         "intermediate_size": int(setting("feed_forward_length")),
         "num_hidden_layers": int(setting("block_count")),
         "num_attention_heads": heads,
-        "num_key_value_heads": int(settings.get(f"{family}.attention.head_count_kv", heads)),
-        "head_dim": int(settings.get(f"{family}.attention.key_length", hidden // heads)),
+        "num_key_value_heads": int(settings.get(f"{model_type}.attention.head_count_kv", heads)),
+        "head_dim": int(settings.get(f"{model_type}.attention.key_length", hidden // heads)),
         "max_position_embeddings": int(setting("context_length")),
         "rms_norm_eps": _shortest(setting("attention.layer_norm_rms_epsilon")),
-        "rope_theta": _shortest(settings.get(f"{family}.rope.freq_base", 10000.0)),
+        "rope_theta": _shortest(settings.get(f"{model_type}.rope.freq_base", 10000.0)),
         "hidden_act": "silu",
         "attention_dropout": 0.0,
         "tie_word_embeddings": "output.weight" not in header.tensors,
@@ -147,10 +132,14 @@ def model_config(header: Header, file: Path) -> dict[str, Any]:
         "eos_token_id": settings.get("tokenizer.ggml.eos_token_id"),
         "torch_dtype": "bfloat16",
         "use_cache": True,
+        **dict(form.settings),
     }
-    if family == "qwen2":
-        config["use_sliding_window"] = False
-    return config
+
+
+def gguf_form(model_type: object) -> GgufForm | None:
+    """The form of a family in GGUF files; None for one that is not converted."""
+    family = CONVERTED.get(model_type) if isinstance(model_type, str) else None
+    return None if family is None else family.gguf
 
 
 def _shortest(stored: float) -> float:
@@ -171,7 +160,8 @@ def _write_weights(
     file: Path,
     progress: Callable[[int, int], None] | None,
 ) -> WrittenTensor:
-    named = sorted((published_name(tensor.name, file), tensor) for tensor in header.tensors.values())
+    family = FAMILIES[config["model_type"]]
+    named = sorted((published_name(tensor.name, family, file), tensor) for tensor in header.tensors.values())
     _check_complete([name for name, _ in named], config, file)
     index: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     total, keep = 0, _is_mostly_q4k(header)
@@ -271,13 +261,14 @@ def _ahead(pool: ThreadPoolExecutor, jobs: Iterator[Callable[[], memoryview]]) -
         yield future.result()
 
 
-def published_name(stored: str, file: Path) -> str:
-    """blk.0.attn_q.weight -> model.layers.0.self_attn.q_proj.weight; WeightsError for a name no known model has."""
-    if stored in OUTER_NAMES:
-        return OUTER_NAMES[stored]
+def published_name(stored: str, family: Family, file: Path) -> str:
+    """blk.0.attn_q.weight -> model.layers.0.self_attn.q_proj.weight; WeightsError for a name the family lacks."""
+    if stored in GGUF_OUTER_NAMES:
+        return GGUF_OUTER_NAMES[stored]
     match = re.fullmatch(r"blk\.(\d{1,4})\.(\w+)\.(weight|bias)", stored)
-    if match and match[2] in BLOCK_NAMES:
-        return f"model.layers.{int(match[1])}.{BLOCK_NAMES[match[2]]}.{match[3]}"
+    names = family.gguf_layer_names
+    if match and match[2] in names:
+        return f"model.layers.{int(match[1])}.{names[match[2]]}.{match[3]}"
     raise WeightsError(f"{file} holds a tensor {stored[:60]!r} that is not part of a qwen2 or llama model.")
 
 
@@ -285,19 +276,21 @@ def _check_complete(names: list[str], config: dict[str, Any], file: Path) -> Non
     layers = config["num_hidden_layers"]
     if layers > len(names):  # before a list is made of them
         raise WeightsError(f"{file} declares {layers} layers and contains {len(names)} tensors; {REPAIR}")
+    names = FAMILIES[config["model_type"]].gguf_layer_names.values()
     wanted = {"model.embed_tokens.weight", "model.norm.weight"}
     for layer in range(layers):
-        wanted |= {f"model.layers.{layer}.{name}.weight" for name in BLOCK_NAMES.values()}
+        wanted |= {f"model.layers.{layer}.{name}.weight" for name in names}
     missing = sorted(wanted - set(names))
     if missing:
         raise WeightsError(f"{file} lacks {len(missing)} tensors, {missing[0]} first; {REPAIR}")
 
 
 def _published_order(tensor: Tensor, rows: int, config: dict[str, Any]) -> NDArray[np.intp] | None:
-    """The stored row of each published row. GGUF interleaves the two rotary halves of llama's q and k."""
+    """The stored row of each published row. GGUF may interleave the rotary halves of q and k."""
     import numpy as np
 
-    if config["model_type"] != "llama" or tensor.name.split(".")[-2] not in ("attn_q", "attn_k"):
+    form = gguf_form(config["model_type"])
+    if form is None or not form.interleaves_rotary or tensor.name.split(".")[-2] not in ("attn_q", "attn_k"):
         return None
     if len(tensor.shape) == 1:
         raise WeightsError(f"{tensor.name}: speclsp does not convert a llama model with attention biases.")

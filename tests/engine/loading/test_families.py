@@ -12,7 +12,7 @@ from support.engine.random_models import FAMILIES, SMALL
 from transformers import AutoConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from speclsp.engine.loading import families
+from speclsp.engine.loading import model_config
 from speclsp.errors import WeightsError
 
 # As publishers write them: with the older names of the position encoding, and without what the class supplies.
@@ -48,16 +48,16 @@ CONFIGS = PUBLISHED | RANDOM
 HYBRID: dict[str, Any] = {"model_type": "granitemoehybrid"} | FAMILIES["granitemoehybrid"]
 
 
-def read(directory: Path, raw: dict[str, Any]) -> families.ModelConfig:
+def read(directory: Path, raw: dict[str, Any]) -> model_config.ModelConfig:
     (directory / "config.json").write_text(json.dumps(raw))
-    return families.read_config(directory)
+    return model_config.read_config(directory)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_config_means_what_it_means_to_transformers(name: str, tmp_path: Path):
     raw = CONFIGS[name]
     config, theirs = read(tmp_path, raw), AutoConfig.for_model(**json.loads(json.dumps(raw)))
-    shape = families.read_shape(config, 10**6)
+    shape = model_config.read_shape(config, 10**6)
     head_dim = getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
     assert (shape.hidden, shape.heads, shape.kv_heads, shape.head_dim, shape.vocab) == (
         theirs.hidden_size, theirs.num_attention_heads, theirs.num_key_value_heads, head_dim, theirs.vocab_size,
@@ -107,4 +107,4 @@ def test_a_config_that_describes_no_model_is_refused_with_the_reason(
     changes: dict[str, Any], says: str, tmp_path: Path
 ):
     with pytest.raises(WeightsError, match=says):
-        families.read_shape(read(tmp_path, PUBLISHED["one key head for each query head"] | changes), 97)
+        model_config.read_shape(read(tmp_path, PUBLISHED["one key head for each query head"] | changes), 97)

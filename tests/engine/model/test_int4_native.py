@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from support.engine import random_models, superblock_models
 from support.engine.random_models import IDS, NATIVE
 
-from speclsp.engine.loading import checkpoint, families
+from speclsp.engine.loading import checkpoint, model_config
 from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.superblocks import KINDS, Q4K, Q6K, BlockKind
@@ -36,7 +36,7 @@ def linear_alone(path: str, kind: BlockKind, model: Path, embedding: torch.Tenso
     names = kind.name("model.embed_tokens"), kind.name("lm_head")
     tensors = {**dict(zip(names, (embedding, head), strict=True)), "model.norm.weight": torch.ones(512)}
     tensors |= dict.fromkeys(("model.embed_tokens.weight", "lm_head.weight"), torch.zeros(1000, 512))
-    shape = families.read_shape(families.read_config(model), 1000)
+    shape = model_config.read_shape(model_config.read_config(model), 1000)
     return building.build(
         shape,
         0,

@@ -12,7 +12,7 @@ from support.engine.random_models import IDS, NATIVE, native_decoder, reference_
 
 from speclsp.config import schema
 from speclsp.engine.api import Cancel
-from speclsp.engine.loading import checkpoint, families
+from speclsp.engine.loading import checkpoint, model_config
 from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.int8.peaks import ATTENTION_PRODUCTS, measure, measure_peaks
 from speclsp.engine.model.kv_cache import SLOTS, Cancelled
@@ -74,7 +74,7 @@ TENSORS = [
 @pytest.mark.parametrize("name", TENSORS)
 def test_a_weight_that_is_not_finite_is_never_hidden_by_integers(path: str, value: float, name: str, wide: Path):
     """The logits have no finite maximum, in the pass that meets it and in later ones that attend to its tokens."""
-    config = families.read_config(wide)
+    config = model_config.read_config(wide)
     with checkpoint.open_tensors(wide) as read:
 
         def broken(wanted: str, optional: bool = False) -> torch.Tensor | None:
@@ -86,7 +86,7 @@ def test_a_weight_that_is_not_finite_is_never_hidden_by_integers(path: str, valu
             return tensor
 
         decoder = building.build(
-            families.read_shape(config, 1000), config.num_hidden_layers, config.intermediate_size, broken,
+            model_config.read_shape(config, 1000), config.num_hidden_layers, config.intermediate_size, broken,
             context_tokens=512, threads=2, path=path,
         )  # fmt: skip
     assert not decoder.forward(IDS[:20]).amax(dim=-1)[3:].isfinite().any()
@@ -134,7 +134,7 @@ def test_a_large_activation_costs_only_its_own_256_their_bits(path: str, large: 
     embedding[:, large], weights = 1000, torch.zeros(1000, 448)
     weights[:, others] = head[:, others]
     tensors = {"model.embed_tokens.weight": embedding, "lm_head.weight": weights, "model.norm.weight": torch.ones(448)}
-    shape = families.read_shape(families.read_config(wide), 1000)
+    shape = model_config.read_shape(model_config.read_config(wide), 1000)
     decoder = building.build(
         shape, 0, 1216, lambda name, optional=False: tensors.get(name), context_tokens=512, threads=2, path=path
     )

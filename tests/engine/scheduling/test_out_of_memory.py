@@ -281,7 +281,7 @@ def test_a_step_that_cannot_be_restored_is_tried_again_later(monkeypatch: pytest
 
 @pytest.fixture
 def scheduler() -> Iterator[Scheduler]:
-    running = Scheduler(ManagedModel.load, Metrics(), pair="tiny")
+    running = Scheduler(ManagedModel.load, Metrics(), "tiny")
     running.thread.start()
     wait_until(lambda: running.residency.state == "ok")
     yield running

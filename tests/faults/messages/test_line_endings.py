@@ -117,7 +117,7 @@ def test_a_suggestion_uses_the_most_frequent_line_end_of_a_mixed_file(promise, s
             others = [other for other in ENDS.values() if other != end]
             for number in blank if soak else blank[7:8]:
                 ends = [rng.choice(others) if rng.random() < 0.3 else end for _ in lines]
-                whole = ["".join(pair) for pair in zip(lines, ends, strict=True)]
+                whole = ["".join(parts) for parts in zip(lines, ends, strict=True)]
                 before, after = "".join(whole[: number + 1]) + "        ", end + "".join(whole[number + 1 :])
                 page = Page(editor, before + after, uri=f"file:///mixed/{most}/{number}/app.py")
                 for item in editor.items(page.ask(len(before)), timeout_s=60):

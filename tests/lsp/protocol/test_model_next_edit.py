@@ -1,4 +1,4 @@
-"""Next edits by a model in a real server: the tiny pair's target. Its definition or an adapter declares an edit format.
+"""Next edits by a model in a real server: the tiny target. Its card or an adapter declares an edit format.
 
 Its answers are nonsense, so these tests are about the way of a request, not about its edit.
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from speclsp.engine.loading import checkpoint, families
+from speclsp.engine.loading import checkpoint, model_config
 from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.int8.draft_head import DraftHead, HeadWeights
 from speclsp.engine.model.int8.hidden_states import layers_of
@@ -97,10 +97,10 @@ NATIVE = list(native.paths())  # the instruction sets this machine can use
 
 def native_decoder(directory: Path, path: str, vocab: int, threads: int = 2, mlp_bits: int = 8) -> native.NativeDecoder:
     """The decoder of forward.c, on the given instruction set."""
-    config = families.read_config(directory)
+    config = model_config.read_config(directory)
     with checkpoint.open_tensors(directory) as get:
         return building.build(
-            families.read_shape(config, vocab),
+            model_config.read_shape(config, vocab),
             config.num_hidden_layers,
             config.intermediate_size,
             get,

@@ -1,7 +1,7 @@
 """Typing at a fixed rate, and the invariants of every answer.
 
-The pair `echo` names the text it received, so checking an answer needs no record of the keys. A valid answer echoes its
-own request's text, or that text before its last characters, if those are the echo's first (typed through).
+The model `echo` names the text it received, so checking an answer needs no record of the keys. A valid answer echoes
+its own request's text, or that text before its last characters, if those are the echo's first (typed through).
 """
 
 from __future__ import annotations

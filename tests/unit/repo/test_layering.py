@@ -2,7 +2,7 @@
 
     top      cli, __main__                                   may import everything
     sides    lsp/     |     engine/                          never import each other, never import cli
-    ground   config daemon observability weights errors plain_text private_files process_resources
+    ground   config daemon observability weights errors plain_text private_files process_resources model_families
              never import a side; torch in functions only
 
 Every import counts: at module level, inside functions and under TYPE_CHECKING. `speclsp/engine/__init__.py` only sets
@@ -29,18 +29,19 @@ from support.source_tree import (
 )
 
 BASE = {"errors", "plain_text", "private_files", "process_resources", "config"}
-GROUND = {"daemon", "observability", "weights", *BASE}
+GROUND = {"daemon", "observability", "weights", "model_families", *BASE}
 TOP = {"cli", "__main__"}
 EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import directly
     "errors": set(),
     "plain_text": set(),
     "private_files": {"errors"},
     "process_resources": set(),
+    "model_families": set(),
     "config": {"errors", "private_files"},
     "daemon": BASE,
     "observability": BASE,
     "weights": {"weights.gguf", "weights.untrusted", *BASE},
-    "weights.gguf": {"errors", "process_resources"},
+    "weights.gguf": {"errors", "process_resources", "model_families"},
     "weights.untrusted": {"private_files"},
     "engine.api": set(),
     "engine.truncation": {"engine.api"},
@@ -56,7 +57,7 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "engine.loading": {
         *("engine.api", "engine.decoding", "engine.scheduling", "weights", "weights.untrusted"),
         *("engine.model", "engine.model.int8", "engine.model.cuda"),
-        *BASE,
+        *("model_families", *BASE),
     },
     "engine.http": {"engine.api", "engine.scheduling", "daemon", "observability", *BASE},
     "engine.process": {
@@ -94,7 +95,7 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     },
     "uvicorn": {"engine.http.tcp_guard", "engine.process.server_process"},
     "keyring": {"config.api_keys"},
-    "transformers": {"engine.loading.checkpoint", "engine.loading.families"},
+    "transformers": {"engine.loading.checkpoint", "engine.loading.model_config"},
     "bitsandbytes": {"engine.loading.nf4_linear"},
     "tokenizers": {"engine.loading.checkpoint", "weights.gguf.convert"},
     "huggingface_hub": {"weights.hub"},

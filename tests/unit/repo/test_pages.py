@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -72,6 +73,16 @@ def test_sentences_are_short(page: Path):
 def test_every_command_in_a_code_block_parses(page: Path):
     for arguments in commands(page.read_text("utf-8")):
         parse(arguments, name_of(page))
+
+
+def test_every_generated_page_is_up_to_date():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
+    assert spec is not None and spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert len(generate.PAGES) == 5
+    stale = [page for page, text in generate.PAGES.items() if (ROOT / page).read_text("utf-8") != text()]
+    assert stale == [], "run `make docs`"
 
 
 def parse(arguments: list[str], where: str) -> argparse.Namespace:

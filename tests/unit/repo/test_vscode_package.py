@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,18 +16,6 @@ GROUPS: list[dict[str, Any]] = PACKAGE["contributes"]["configuration"]
 SETTINGS: dict[str, dict[str, Any]] = {key: made for group in GROUPS for key, made in group["properties"].items()}
 SERVER = {f"speclsp.{known.key}": known for known in config.settings() if not known.key.startswith("echo.")}
 TASTE = ("speclsp.completion.", "speclsp.context.")
-
-
-def generate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("vscode_generate", HERE / "generate.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_package_json_and_the_readme_are_up_to_date():
-    assert generate().stale() == [], "run `python editors/vscode/generate.py`"
 
 
 def test_every_setting_of_the_server_is_declared_with_its_name_and_default():

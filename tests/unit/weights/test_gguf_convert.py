@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qw
 from transformers.utils import logging
 
 from speclsp.errors import WeightsError
+from speclsp.model_families import FAMILIES, GGUF_OUTER_NAMES
 from speclsp.weights.gguf import convert as gguf_convert
 from speclsp.weights.gguf.header import read_header
 
@@ -62,8 +63,8 @@ def interleaved(published: torch.Tensor, heads: int) -> np.ndarray:
 
 def stored_as(published: dict[str, torch.Tensor]) -> tiny_gguf.Tensors:
     """A transformers state dict under GGUF names and in GGUF's row order for llama."""
-    names = {there: here for here, there in gguf_convert.BLOCK_NAMES.items()}
-    outer = {there: here for here, there in gguf_convert.OUTER_NAMES.items()}
+    names = {there: here for here, there in FAMILIES["llama"].gguf_layer_names.items()}
+    outer = {there: here for here, there in GGUF_OUTER_NAMES.items()}
     stored = {}
     for name, values in published.items():
         if name in outer:
@@ -81,7 +82,7 @@ def stored_as(published: dict[str, torch.Tensor]) -> tiny_gguf.Tensors:
 
 def test_a_qwen2_model_computes_the_same_logits_as_its_source_weights(converted: Path) -> None:
     published = {
-        gguf_convert.published_name(name, converted): rounded(values)
+        gguf_convert.published_name(name, FAMILIES["qwen2"], converted): rounded(values)
         for name, values in tiny_gguf.random_tensors(biases=True).items()
     }
     source = Qwen2ForCausalLM(Qwen2Config(**SHAPE, tie_word_embeddings=False, rope_theta=10000.0))
@@ -113,7 +114,7 @@ def test_a_quantized_matrix_equals_ggufs_dequantization_rounded_once(tmp_path: P
     for name, values in tensors.items():
         if values.ndim == 2:
             values = gguf.dequantize(gguf.quantize(values, quantized), quantized)
-        assert torch.equal(loaded[gguf_convert.published_name(name, file)], rounded(values)), name
+        assert torch.equal(loaded[gguf_convert.published_name(name, FAMILIES["qwen2"], file)], rounded(values)), name
 
 
 @pytest.mark.parametrize("mostly", [True, False])

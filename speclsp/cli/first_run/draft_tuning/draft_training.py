@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speclsp.engine.loading import checkpoint, families
+from speclsp.engine.loading import checkpoint, model_config
 from speclsp.engine.model.int8.draft_head import HeadWeights
 from speclsp.engine.model.int8.hidden_states import layers_of
 from speclsp.engine.training.head_layer import HeadLayer, HeadShape, HeadTarget
@@ -27,9 +27,9 @@ def new_head(
     """An untrained head for the model in a directory, and the layers it reads. Raises InputError, WeightsError."""
     from torch.nn import functional as F
 
-    config = families.read_config(directory)
+    config = model_config.read_config(directory)
     inner = max(inner, -(-3 * config.hidden_size // 128) * 32)  # forward.c's rows hold three hidden states
-    shape = families.read_shape(config, config.vocab_size)
+    shape = model_config.read_shape(config, config.vocab_size)
     with checkpoint.open_tensors(directory, lora) as get:
         embedding, teacher = get("model.embed_tokens.weight").bfloat16(), get("lm_head.weight", optional=True)
         teacher = embedding if teacher is None else teacher.bfloat16()  # a GGUF has them apart, each rounded

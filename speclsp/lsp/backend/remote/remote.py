@@ -131,7 +131,7 @@ class RemoteBackend:
                 self._open_breaker(not_understood(error))
             else:
                 self._breaker.probe_succeeded()
-                pair, target = self.server.pair or self._config.model, self.server.model or self._url
+                pair, target = self.server.card_name or self._config.model, self.server.model or self._url
                 target = target.replace("\\", "/").rpartition("/")[2] if target.endswith(".gguf") else target
                 edit_format = self.server.edit_format
                 self._set_status(state="ready", message="", pair=pair, target=target, edit_format=edit_format)

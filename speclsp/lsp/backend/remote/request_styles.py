@@ -40,7 +40,7 @@ class RemoteServerType:
     kind: str = ""  # "vllm" | "sglang" | "llama.cpp" | "tgi" | "ollama" | "speclsp" | "": unknown
     style: str = TEMPLATE
     model: str = ""  # by the name that the server uses
-    pair: str = ""  # the card of the model, or its family
+    card_name: str = ""  # of the model, or its family's
     fim: Fim = field(default_factory=Fim)
     stop: tuple[str, ...] = ()  # strings that end a completion
     api: str = "v1"  # the path of its OpenAI API

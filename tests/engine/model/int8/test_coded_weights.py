@@ -13,7 +13,7 @@ from support.engine import random_models
 from support.engine.random_models import IDS, NATIVE
 from torch import Tensor
 
-from speclsp.engine.loading import families
+from speclsp.engine.loading import model_config
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.superblocks import WeightMatrix
@@ -38,7 +38,7 @@ def head_alone(
     model: Path, path: str, head: Tensor, bits: int, embedding: Tensor, embedding_bits: int = 0
 ) -> NativeDecoder:
     """A model without layers: embedding, norm of ones, head, INPUTS each. `embedding_bits` 0: bfloat16."""
-    shape = replace(families.read_shape(families.read_config(model), INPUTS), hidden=INPUTS)
+    shape = replace(model_config.read_shape(model_config.read_config(model), INPUTS), hidden=INPUTS)
     own = None if embedding_bits else WeightMatrix(embedding)
     decoder = NativeDecoder(shape, 0, 768, own, context_tokens=512, threads=2, path=path)
     decoder.set_linear(native.LAST, 0, WeightMatrix(head, bits=bits), None)

@@ -490,7 +490,7 @@ def test_a_starting_engine_is_waited_for_with_a_time_limit(
     run(work())
 
 
-# ── engines of another version or pair ────────────────────────────────────────────────────────────────────────────────
+# ── engines of another version or model ───────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_engine_of_another_version_is_ended_once_no_client_uses_it(world: World, isolated: Path):

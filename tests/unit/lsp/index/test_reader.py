@@ -282,7 +282,7 @@ def test_after_any_edits_the_index_equals_a_new_one(
                 file.rename(root / argument)
                 writer.update(argument)
             elif action == "unsaved":
-                writer.unsaved(path, argument)
+                writer.write_unsaved(path, argument)
                 continue
             elif action == "ignore":
                 lay(root, {".gitignore": f"{path}\n"})
@@ -303,7 +303,7 @@ def test_unsaved_text_is_indexed_until_the_next_update_of_the_file(root: Path, d
     with IndexWriter(str(root), database) as writer:
         writer.build()
         assert names(index.outline("a.py")) == ["a.py:saved"]
-        writer.unsaved("a.py", "def typed(): ...\n")
+        writer.write_unsaved("a.py", "def typed(): ...\n")
         assert names(index.outline("a.py")) == ["a.py:typed"]
         assert index.text("a.py") == "", "the lines are not those of the file"
         writer.update("a.py")
@@ -330,7 +330,7 @@ def test_a_lone_surrogate_breaks_neither_the_index_nor_its_process(root: Path, d
     assert [index.resolve_module(f"./{surrogate}", "a.js"), index.text(f"{surrogate}.js")] == [None, ""]
     assert index.symbols([surrogate]) == index.outline(f"{surrogate}.js") == index.counterparts(f"{surrogate}.js") == []
     with IndexWriter(str(root), database) as writer:
-        writer.unsaved("a.js", f"export function g(x = '{surrogate}') {{}}")
+        writer.write_unsaved("a.js", f"export function g(x = '{surrogate}') {{}}")
     assert names(index.symbols(["g"])) == ["a.js:g"] and not broken and index.package_roots("npm") == [("b", "b")]
 
 
@@ -384,7 +384,7 @@ def test_secret_ignored_foreign_linked_and_generated_files_are_not_in_the_index(
             "huge.py",
         ):
             writer.update(path)
-            writer.unsaved(path, secret)
+            writer.write_unsaved(path, secret)
     rows = everything(database)
     assert [row for row in rows if CANARY in row and "x.py" not in row] == []
     index = IndexReader(str(root), database)
@@ -442,8 +442,8 @@ def foreign(path: Path) -> None:
 def test_a_damaged_index_answers_nothing_and_is_rebuilt(root: Path, database: Path, damage: str):
     lay(root, {"a.py": "def f(): ...\n"})
     index = IndexReader.build(root, database)
-    for beside in index_schema.BESIDE:
-        database.with_name(database.name + beside).unlink(missing_ok=True)
+    for ending in index_schema.SIDE_FILES:
+        database.with_name(database.name + ending).unlink(missing_ok=True)
     DAMAGE[damage](database)
     called: list[bool] = []
     index.on_broken = lambda: called.append(True)

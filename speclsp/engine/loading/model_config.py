@@ -1,9 +1,8 @@
-"""Model families that speclsp runs: one record each, and the meaning of their config.json.
+"""Meaning of a model's config.json, by the record of its family (model_families.py).
 
     config.json ─► read_config: a ModelConfig, its sizes checked ─► read_shape: the ModelShape that the decoders need
 
-A family is a `model_type`. Its record names what differs from Llama; tests compare each with transformers.
-transformers itself is imported for unusual position encodings only: its import takes longer than a small model's load.
+transformers is imported for unusual position encodings only: its import takes longer than a small model's load.
 """
 
 from __future__ import annotations
@@ -21,57 +20,11 @@ from speclsp.engine.loading.checkpoint_checks import FIX, ExpectedTensor, check_
 from speclsp.engine.loading.nf4_linear import quiet_imports
 from speclsp.engine.model.decoder import ModelShape
 from speclsp.errors import WeightsError
+from speclsp.model_families import FAMILIES, Family
 from speclsp.weights.untrusted import untrusted_files
 
 ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}  # a config's name: ours
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """The differences of a family from Llama."""
-
-    eps: tuple[str, float] = ("rms_norm_eps", 1e-6)  # setting, and its default
-    activation: tuple[str, str] = ("hidden_act", "silu")
-    head_dim: int = 0  # where config.json has none; 0: hidden / heads
-    inner: str = "intermediate_size"  # setting of the MLP's width
-    gated: bool = True  # False: down(act(up))
-    up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")  # linears into the MLP; one name: both are in it
-    down: str = "mlp.down_proj"
-    layer_norm: bool = False  # with bias, in place of RMSNorm
-    norm_offset: float = 0.0  # added to the stored weights of norms
-    scales_embedding: bool = False  # by the root of its width
-    has_multipliers: bool = False  # of embedding, residuals, attention and logits
-    requires: tuple[tuple[str, object], ...] = ()  # settings, and the only value that the decoders compute
-    layer_types: frozenset[str] = frozenset()  # those that the decoders compute, where config.json lists them
-
-
-FAMILIES = {  # by model_type
-    "llama": Family(),
-    "mistral": Family(),
-    "qwen2": Family(),
-    "qwen3": Family(head_dim=128),
-    "gemma": Family(
-        activation=("hidden_activation", "gelu_pytorch_tanh"), head_dim=256, norm_offset=1.0, scales_embedding=True
-    ),
-    "granite": Family(has_multipliers=True),
-    "granitemoehybrid": Family(  # Granite 4, the dense models
-        inner="shared_intermediate_size",
-        up=("shared_mlp.input_linear",),
-        down="shared_mlp.output_linear",
-        has_multipliers=True,
-        requires=(("num_local_experts", 0), ("position_embedding_type", "rope")),
-        layer_types=frozenset(("attention", "full_attention")),
-    ),
-    "starcoder2": Family(
-        eps=("norm_epsilon", 1e-5),
-        activation=("hidden_act", "gelu_pytorch_tanh"),
-        layer_norm=True,
-        gated=False,
-        up=("mlp.c_fc",),
-        down="mlp.c_proj",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
