@@ -276,10 +276,10 @@ def _check_complete(names: list[str], config: dict[str, Any], file: Path) -> Non
     layers = config["num_hidden_layers"]
     if layers > len(names):  # before a list is made of them
         raise WeightsError(f"{file} declares {layers} layers and contains {len(names)} tensors; {REPAIR}")
-    names = FAMILIES[config["model_type"]].gguf_layer_names.values()
+    of_a_layer = FAMILIES[config["model_type"]].gguf_layer_names.values()
     wanted = {"model.embed_tokens.weight", "model.norm.weight"}
     for layer in range(layers):
-        wanted |= {f"model.layers.{layer}.{name}.weight" for name in names}
+        wanted |= {f"model.layers.{layer}.{name}.weight" for name in of_a_layer}
     missing = sorted(wanted - set(names))
     if missing:
         raise WeightsError(f"{file} lacks {len(missing)} tensors, {missing[0]} first; {REPAIR}")
