@@ -184,11 +184,11 @@ def long_functions(source: str, most_lines: int) -> Iterator[tuple[str, int]]:
 
 
 def entries_of(folder: Path) -> list[str]:
-    """What `ls` shows of a source folder: files and folders, without __init__.py, caches and build products."""
+    """Files and folders of a source folder, without Python's own __init__.py and __main__.py, caches and build products."""
     return sorted(
         path.name
         for path in folder.iterdir()
-        if path.name not in ("__init__.py", "__pycache__") and path.suffix not in (".so", ".pyc", ".new")
+        if path.name not in ("__init__.py", "__main__.py", "__pycache__") and path.suffix not in (".so", ".pyc", ".new")
     )
 
 
