@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import results_file
-from speclsp.cli.commands import USER_ERROR
+from speclsp.cli.command_line import USER_ERROR
 from speclsp.cli.entry import ArgumentParser, guarded
 
 OUTSIDE_A_CHECKOUT = (
@@ -39,7 +39,6 @@ BENCHMARKS = {
     "peers": Benchmark("peers.compare", "other engines with the same weights, prompts and lengths, in one run"),
     "scale": Benchmark("speed.scale", "milliseconds and memory against the length of prompt, document and output"),
     "quality": Benchmark("quality.quality", "suggestions against the original code, in code newer than the models"),
-    "edits": Benchmark("quality.edits", "effect of recent edits on suggestions, on consecutive releases"),
     "next-edit": Benchmark("editor.next_edit", "next edits against the edits made between consecutive releases"),
     "edit-times": Benchmark("editor.edit_times", "times of a model's next edits, with the right answers given"),
     "economy": Benchmark(

@@ -3,7 +3,7 @@
     CPUs      logical   the affinity mask, into which the kernel has already taken a cpuset
               cores     physical cores among them: hyperthreads of one core count once
               quota     the smallest CPU quota on the path of control groups, in CPUs; None without one
-    memory    free      the machine's free memory, or what the tightest control group leaves
+    memory    free      the machine's free memory, or what the tightest control group leaves; the driver's on a GPU
 
 A container, a systemd unit and a batch job limit a process by control groups (cgroups) of version 1 or 2. Limits are
 nested: each group on the path from the process's own group to the root of the mount applies. A container sees its own
@@ -108,6 +108,15 @@ def memory(root: Path = ROOT) -> Memory:
     machine = Memory(machine_free_mib(root))
     left = [memory for group, version in groups("memory", root) if (memory := group_memory(group, version))]
     return min([machine, *left], key=lambda memory: memory.free_mib)
+
+
+def free_mib(device: str) -> int:
+    """The memory that a program could allocate now on "cpu", with control groups, or on a GPU by torch's name."""
+    if device == "cpu":
+        return memory().free_mib
+    import torch
+
+    return int(torch.cuda.mem_get_info(device)[0] >> 20)  # the driver's figure, for all processes together
 
 
 def machine_free_mib(root: Path = ROOT) -> int:

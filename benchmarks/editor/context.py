@@ -27,7 +27,7 @@ from statistics import median, quantiles
 from benchmarks import results_file
 from benchmarks.editor.index import apart, lay
 from speclsp.config import ContextConfig
-from speclsp.lsp.context import build, definitions, similar_code
+from speclsp.lsp.context import build, class_members, similar_code
 from speclsp.lsp.context.chunk import Chunk
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.context.selection import Selections
@@ -79,7 +79,7 @@ class Editor:
         similar_code.FILE_WORDS.clear()
         similar_code.OWN_WORDS.clear()
         similar_code.words_of_line.cache_clear()
-        definitions.words_and_members.cache_clear()
+        class_members.words_and_members.cache_clear()
         gc.collect()
         gc.freeze()  # as the server does, once it is ready
         self.folder, self.root = folder, folder.as_uri()

@@ -31,8 +31,8 @@ from torch import Tensor
 
 import speclsp.engine  # noqa: F401 - before torch computes: it sets the OpenMP wait policy
 from benchmarks import pairs, results_file
+from benchmarks.editor.edit_replay.release_edits import PARTS, files_of, listed_packages
 from benchmarks.editor.edit_replay.replayed_file import ReplayedFile, rules, window_after
-from benchmarks.editor.next_edit import PARTS, files_of, listed_packages
 from benchmarks.editor.next_edit_model import Case, order_of, sample
 from benchmarks.quality import edits
 from benchmarks.quality.tasks import tasks as cursors

@@ -10,18 +10,15 @@
                  └─► the next difference begun: its first line is half typed, up to a place where people pause
     newer release, one difference made last ─► quiet: nothing is left to change, so no edit is right
 
-Packages whose name has a sha256 that begins with 0, 1, 2 or 3 are held out, and so are all of next_edit.toml: the gate
-was tuned on the others. The part `blind` is next_edit_blind.toml, chosen by name when the rules were finished. Top to
-bottom is not the order in which people work, so the rates hold for this test only. A change that was offered and not
-taken is not offered again before there is more evidence. Times are of the processor. Writes
-benchmarks/results/next-edit.json, of another producer than `rules` next-edit-PRODUCER.json, of the blind part
-next-edit-blind.json.
+edit_replay/release_edits.py has the packages and their parts. Top to bottom is not the order in which people work, so
+the rates hold for this test only. A change that was offered and not taken is not offered again before there is more
+evidence. Times are of the processor. Writes benchmarks/results/next-edit.json, of another producer than `rules`
+next-edit-PRODUCER.json, of the blind part next-edit-blind.json.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -30,39 +27,32 @@ from benchmarks import pairs, results_file
 from benchmarks.editor.edit_replay import cursortab, edit_scores
 from benchmarks.editor.edit_replay.edit_counts import Count
 from benchmarks.editor.edit_replay.half_typed import cut_line
-from benchmarks.editor.edit_replay.replayed_file import EditProducer, ReplayedFile, covering, rules, shift, writes
+from benchmarks.editor.edit_replay.release_edits import (
+    BLIND,
+    BLIND_LIST,
+    MORE,
+    MOST_QUIET,
+    MOST_STATES,
+    PARTS,
+    files_of,
+    lines_of,
+    listed_packages,
+    verdict,
+)
+from benchmarks.editor.edit_replay.replayed_file import EditProducer, ReplayedFile, rules, shift
 from benchmarks.quality import edits
 from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks import tasks as cursors
 from speclsp.cli import terminal
 from speclsp.lsp.next_edit.producer import PRODUCER, Proposal
 
-MORE = edits.LIST.with_name("next_edit.toml")  # packages that are held out, in the same form
-BLIND_LIST = edits.LIST.with_name("next_edit_blind.toml")
-HELD_OUT = "0123"  # first characters of the sha256 of a package's name
-PARTS = ("held-out", "tuning", "all")
-BLIND = "blind"
 PRODUCERS: Mapping[str, Callable[[], EditProducer]] = {PRODUCER: rules}
 MODEL = "model"  # see next_edit_model.py
-MOST_STATES = 40  # of one file
-MOST_QUIET = 8  # of one file
 MOST_HALF_TYPED = 4  # of one file
 MOST_PACKAGE_STATES = 500  # of one package: no further file is replayed then
 MOST_FILE_CHARACTERS = 150_000  # a larger file was generated, or bundled
 GROUPS = {"typescriptreact": "typescript", "javascriptreact": "javascript"}
 SEED = 7
-
-
-def verdict(proposal: Proposal, text: str, left: Sequence[edits.Hunk], done: Sequence[edits.Hunk]) -> tuple[bool, bool]:
-    """(right, exact) for an edit of `text`, from which the differences `left` lead to the newer release."""
-    place = proposal.place
-    first, end = lines_of(proposal, text)
-    old, lines = text[place.start : place.end].split("\n"), tuple(place.new.split("\n"))
-    while len(lines) > 1 and old and old[0] == lines[0]:  # a line that stays is not written
-        first, old, lines = first + 1, old[1:], lines[1:]
-    for hunk, start, stop in covering(left, done, first, end):
-        return writes(hunk, lines), hunk.lines == lines and (start, stop) == (first, end)
-    return False, False
 
 
 def replay(
@@ -151,12 +141,6 @@ def chrf_of(
     return 0.0
 
 
-def lines_of(proposal: Proposal, text: str) -> tuple[int, int]:
-    """The lines [first, end) that an edit replaces."""
-    place = proposal.place
-    return text.count("\n", 0, place.start), text.count("\n", 0, place.end) + 1
-
-
 def replayed(package: corpus.Package) -> Iterator[tuple[str, str, str]]:
     """The changed files in the package's languages, in an order without regard to their text."""
     wanted = {GROUPS.get(language, language) for language in package.languages}
@@ -170,22 +154,6 @@ def language_of(path: str, package: corpus.Package) -> str:
     suffix = PurePosixPath(path).suffix
     language = cursors.LANGUAGES[suffix]
     return "cpp" if suffix == ".h" and "cpp" in package.languages else GROUPS.get(language, language)
-
-
-def files_of(package: corpus.Package) -> Iterator[tuple[str, str, str]]:
-    """(path, older text, newer text) of each file that the release changed."""
-    older, newer = (edits.sources(root, package.folders) for root in (package.before_root, package.root))
-    yield from ((path, older[path], text) for path, text in newer.items() if older.get(path, text) != text)
-
-
-def is_held_out(package: str) -> bool:
-    """True if the gate was not tuned on this package."""
-    return hashlib.sha256(package.encode()).hexdigest()[0] in HELD_OUT
-
-
-def is_judge(package: corpus.Package, listed: Path) -> bool:
-    """True if a package may judge the gate."""
-    return listed == MORE or is_held_out(package.name)
 
 
 def table(columns: Mapping[str, Mapping[str, object]]) -> str:
@@ -221,24 +189,6 @@ def measured(options: argparse.Namespace) -> dict[str, dict[str, Count]]:
                 if states >= MOST_PACKAGE_STATES:
                     break
     return counts
-
-
-def part_of(package: corpus.Package, listed: Path) -> str:
-    """The part that a package of a list belongs to."""
-    if listed == BLIND_LIST:
-        return BLIND
-    return PARTS[0] if is_judge(package, listed) else PARTS[1]
-
-
-def listed_packages(
-    bar: terminal.ProgressLine, lists: Sequence[Path] = (edits.LIST, MORE)
-) -> list[tuple[corpus.Package, str]]:
-    """The packages of the lists, fetched, and the part that each belongs to."""
-    return [
-        (package, part_of(package, listed))
-        for listed in lists
-        for package in corpus.fetch(lambda done, total: bar.show("fetching", done / max(total, 1), ""), listed)
-    ]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -25,10 +25,17 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks import pairs, results_file
-from benchmarks.editor import next_edit
+from benchmarks.editor.edit_replay import release_edits
 from benchmarks.editor.edit_replay.edit_counts import rate
+from benchmarks.editor.edit_replay.release_edits import (
+    MORE,
+    MOST_QUIET,
+    MOST_STATES,
+    PARTS,
+    files_of,
+    is_held_out,
+)
 from benchmarks.editor.edit_replay.replayed_file import ReplayedFile, Rules, covering, writes
-from benchmarks.editor.next_edit import MORE, MOST_QUIET, MOST_STATES, PARTS, files_of, is_held_out
 from benchmarks.quality import edits
 from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks import tasks as cursors
@@ -196,7 +203,7 @@ async def row_of(case: Case, rules: Producer, model: ModelProducer) -> dict[str,
     edit = await model.propose(file.document, at, file.activity.recent(), lambda *_: "")
     row["ms"] = round((perf_counter() - started_s) * 1000, 1)
     if proposal is not None:
-        right, exact = next_edit.verdict(proposal, text, left, file.done)
+        right, exact = release_edits.verdict(proposal, text, left, file.done)
         agrees = not isinstance(edit, str) and applied(text, edit.proposal, edit.base) == applied(text, proposal)
         outcome = "agrees" if agrees else edit if isinstance(edit, str) else "another edit"
         return row | {"outcome": outcome, "right": right, "exact": exact}

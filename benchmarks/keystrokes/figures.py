@@ -207,7 +207,7 @@ def mean(values: Iterable[float]) -> float:
 
 def by_request(presses: Iterable[Press], traces: Iterable[Trace]) -> dict[int, Trace]:
     """The server's trace of each request. Requests of one document version end in the order they were sent."""
-    from speclsp.lsp.completion.trace import digest
+    from speclsp.plain_text import digest
 
     waiting: dict[tuple[str, int], deque[int]] = defaultdict(deque)
     for press in presses:

@@ -28,7 +28,7 @@ from typing import Any
 from benchmarks import pairs, results_file
 from benchmarks.peers.driver_process import DRIVERS, PeerError, PeerProcess, peer_dir, peers_dir, python_of
 from benchmarks.peers.figures import Way, against, facts, show
-from benchmarks.peers.reference import bf16_way
+from benchmarks.peers.reference import bf16_folder, bf16_way
 from benchmarks.speed.holes import holes_and_rests
 from speclsp import config, process_resources
 from speclsp.config import Config
@@ -127,7 +127,7 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
     started_load = os.getloadavg()
     if started_load[0] > QUIET_LOAD:
         say(f"other programs are running (load {started_load[0]:.1f}): they take part in every figure")
-    prompts, directory = [(hole.ids, hole.typed) for hole in holes], bench.model("speclsp", bench.card.target)
+    prompts, directory = [(hole.ids, hole.typed) for hole in holes], str(bf16_folder(bench.card.target))
     bf16 = bf16_way(bench.card.target.name, directory, prompts, options.tokens, bench.threads)
     groups = bench.run(ours, theirs, holes)
     if broken := next((way for way in ours if way.failed), None):
@@ -281,7 +281,7 @@ class Bench:
             return ""
         if PEERS[peer].models:
             return PEERS[peer].models.format(root=peer_dir(peer), name=one.name)
-        return str(store.path(one, self.models_dir))
+        return str(store.path(one, self.models_dir) if peer == "speclsp" else bf16_folder(one, self.models_dir))
 
     def mib(self, ways: Sequence[Way]) -> int:
         """Memory in MiB that a process with these ways is likely to need."""

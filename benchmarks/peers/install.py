@@ -3,7 +3,7 @@
     python -m benchmarks install-peers [PEER ...] [--model NAME ...] [--python PYTHON]
 
 Everything is in the user's cache, speclsp/peers (or $SPECLSP_PEERS_DIR), never in the checkout. All peers get the
-same source weights: the safetensors that speclsp itself reads, and for llama.cpp the GGUF they were converted from.
+same source weights: those that speclsp itself reads, in bf16, and for llama.cpp the GGUF they were converted from.
 Existing parts are kept. A peer that cannot be installed is reported and the others continue; the exit code is then 1.
 """
 
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.peers.driver_process import peer_dir
+from benchmarks.peers.reference import bf16_folder
 from speclsp import process_resources
 from speclsp.weights import cards, index_mirror, store
 from speclsp.weights.auto_choice import cpuinfo_field
@@ -124,7 +125,8 @@ def install(name: str, recipe: Recipe, python: str) -> None:
 
 
 def nothing(root: Path, one: Weights) -> None:
-    """The peer reads our safetensors."""
+    """The peer reads safetensors in bf16."""
+    bf16_folder(one)
 
 
 def fetch_tcmalloc(root: Path, one: Weights) -> None:
@@ -152,7 +154,7 @@ def export_openvino(root: Path, one: Weights) -> None:
         if folder.is_dir():
             continue
         shutil.rmtree(work, ignore_errors=True)
-        task = ["--task", "text-generation-with-past", "--weight-format", *words, "--model", str(store.path(one))]
+        task = ["--task", "text-generation-with-past", "--weight-format", *words, "--model", str(bf16_folder(one))]
         call([str(root / "venv/bin/optimum-cli"), "export", "openvino", *task, str(work)], **OFFLINE)
         work.rename(folder)
 

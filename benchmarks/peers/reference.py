@@ -1,4 +1,4 @@
-"""Reference tokens of a comparison: the greedy bf16 continuation of each prompt, by transformers in this environment.
+"""References of a comparison: a model's weights in bf16, and each prompt's greedy continuation by transformers.
 
 A narrower number format is faster and may choose other tokens. So the tables state beside each time how many of these
 tokens an engine repeats. The reference is not timed. Its tokens are kept beside the peers for the next run.
@@ -8,13 +8,45 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from safetensors import safe_open
+
 from benchmarks import results_file
 from benchmarks.peers.driver_process import DRIVERS, PeerProcess, peers_dir
 from benchmarks.peers.figures import Way
+from speclsp.engine.loading.checkpoint import open_tensors
+from speclsp.engine.model.superblocks import KINDS, weight_name
+from speclsp.weights import store
+from speclsp.weights.cards import Weights
+
+
+def bf16_folder(weights: Weights, models_dir: str = "") -> Path:
+    """The model as transformers reads it. That is our own folder, or one beside the peers if ours has superblocks."""
+    from safetensors.torch import save_file
+
+    ours = store.ensure(weights, models_dir=models_dir)
+    files = [safe_open(str(file), "pt") for file in sorted(ours.glob("*.safetensors"))]
+    names = [name for file in files for name in file.keys()]  # noqa: SIM118 - it is no mapping
+    blocks = {name for name in names if name.endswith(tuple(kind.suffix for kind in KINDS))}
+    if not blocks:
+        return ours
+    folder, work = peers_dir() / "weights" / weights.name, peers_dir() / "weights" / f"{weights.name}.making"
+    if not folder.is_dir():
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(ours, work, ignore=shutil.ignore_patterns("*.safetensors"))
+        with open_tensors(ours) as get:
+            published = [weight_name(name) if name in blocks else name for name in names]
+            save_file(
+                {name: get(name).contiguous() for name in published},
+                work / "model.safetensors",
+                metadata={"format": "pt"},
+            )
+        work.rename(folder)
+    return folder
 
 
 def bf16_way(model: str, directory: str, prompts: Sequence[tuple[list[int], int]], count: int, threads: int) -> Way:
@@ -22,7 +54,7 @@ def bf16_way(model: str, directory: str, prompts: Sequence[tuple[list[int], int]
 
     `model`: the name of the weights in `directory`. Raises PeerError.
     """
-    file = peers_dir() / "bf16" / f"{model}.json"
+    file = peers_dir() / "reference" / f"{model}.json"
     known: dict[str, list[int]] = json.loads(file.read_text()) if file.is_file() else {}
     runs = [(hole, kind, ids) for hole, (cold, typed) in enumerate(prompts) for kind, ids in both(cold, typed)]
     missing = [ids for _, _, ids in runs if key(ids, count) not in known]

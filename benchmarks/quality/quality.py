@@ -1,6 +1,6 @@
 """Quality of suggestions: the share a person would have written, on code newer than the models, one thing varied.
 
-    python -m benchmarks quality --model P [--set quick|full] [--variants base,full,each] [--tasks N] [--only cross]
+    python -m benchmarks quality --model P [--set quick|full|second] [--variants base,full] [--tasks N] [--only cross]
 
 Tasks are cursors in packages released in 2026 (tasks/tasks.py). The product's own pipeline completes them in every
 variant (run_task.py, variants.py), and each suggestion is scored against the code that stands there (scoring/). Every
@@ -37,7 +37,7 @@ from speclsp.cli import terminal
 from speclsp.config import Config, changes
 from speclsp.errors import InputError, SpeclspError
 
-SETS = ("quick", "full")
+SETS = tuple(cursors.SETS)
 USUAL = f"{BASE},{FULL}"
 WRITTEN = 3000  # characters of the person's text, stored beside the generated one
 Rows = dict[str, list[Row]]  # by variant
@@ -263,7 +263,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--formats", action="store_true", help="int8 beside bf16 instead: `python -m benchmarks formats`"
     )
-    parser.epilog = "--set quick or --set full is the task set (default: quick); --set KEY=VALUE is a setting."
+    parser.epilog = "--set quick, full or second is the task set (default: quick); --set KEY=VALUE is a setting."
 
 
 def main(options: argparse.Namespace) -> int:
@@ -271,7 +271,7 @@ def main(options: argparse.Namespace) -> int:
     named = [word for word in options.assignments if "=" not in word]
     options.assignments = [word for word in options.assignments if "=" in word]
     if unknown := [word for word in named if word not in SETS]:
-        raise InputError(f"--set {unknown[0]}: expected quick or full, or a setting as KEY=VALUE.")
+        raise InputError(f"--set {unknown[0]}: expected {', '.join(SETS)}, or a setting as KEY=VALUE.")
     if options.formats:
         return number_formats.main(options)
     for setting in pairs.settings(options):

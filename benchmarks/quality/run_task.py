@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -42,7 +41,6 @@ from speclsp.engine.api import Request
 from speclsp.engine.decoding.vocabulary import TextStream
 from speclsp.errors import EngineError
 from speclsp.lsp.context import build, similar_code
-from speclsp.lsp.context.chunk import Chunk, ChunkPlace
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.context.warm_up import IndexWarmUp
 from speclsp.lsp.documents.document import Snapshot
@@ -104,7 +102,6 @@ class TaskRunner:
         self.arithmetic = arithmetic(engine)
         self.model = model_key(engine, self.arithmetic, config.models_dir)
         self.new_generations = 0
-        self.recent_edits: Callable[[ChunkPlace], list[Chunk]] | None = None  # of the task's user (edits.py)
 
     def close(self) -> None:
         """Restore the engine's own prompter and end the server process."""
@@ -157,7 +154,7 @@ class TaskRunner:
         if isinstance(plan, NoSuggestion):
             return plan
         index = index_for(task)
-        sources = CrossFileSources(index=index, recent_edits=self.recent_edits, patience_ms=PATIENCE_MS)
+        sources = CrossFileSources(index=index, patience_ms=PATIENCE_MS)
         if variant.patience_ms is not None:
             index.budget.query_ms, sources = BUDGET_MS, replace(sources, patience_ms=variant.patience_ms)
             similar_code.FILE_WORDS.clear()

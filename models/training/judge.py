@@ -26,7 +26,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks import pairs
-from benchmarks.editor.next_edit import MORE, files_of, is_held_out
+from benchmarks.editor.edit_replay.release_edits import MORE, files_of, is_held_out
 from benchmarks.quality import edits
 from benchmarks.quality.scoring import bootstrap
 from benchmarks.quality.tasks import packages as corpus

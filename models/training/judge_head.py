@@ -84,7 +84,7 @@ def measure(engine: CompletionEngine, head: DraftHead) -> None:
             times[rows].append((perf_counter() - began_s) * 1e3)
         target.rewind(len(context))
         guesses.append(head.measure(1))
-    engine.costs.head_ms = min(guesses)
+    engine.costs.set_guess("head", min(guesses))
     engine.costs.verify_ms = {rows: min(of_rows) for rows, of_rows in times.items()}
     target.forget()
 
@@ -106,7 +106,7 @@ def judged(engine: CompletionEngine, rows: list[dict[str, Any]]) -> dict[str, An
     groups |= {name: [runs for language, runs in places if language == name] for name in languages}
     costs = engine.costs
     return {
-        "places": len(rows), "head_ms": round(costs.head_ms, 3),
+        "places": len(rows), "head_ms": round(costs.guess("head"), 3),
         "verify_ms": {str(rows): round(ms, 2) for rows, ms in costs.verify_ms.items()},
         "by_language": {
             name: {"places": len(of_group), **{way: figures([run[way] for run in of_group], costs) for way in WAYS}}
@@ -133,7 +133,7 @@ def figures(answers: list[list[Round]], costs: Costs) -> dict[str, Any]:
     """Tokens a round and ms a token, by measured costs."""
     rounds = [step for steps in answers for step in steps]
     tokens = sum(len(step.tokens) for step in rounds)
-    ms = sum(costs.verify(step.drafted + 1) + step.drafted * costs.head_ms * (step.source == "head") for step in rounds)
+    ms = sum(costs.verify(step.drafted + 1) + step.drafted * costs.guess(step.source) for step in rounds)
     sources = Counter(step.source or "plain" for step in rounds)
     accepted: Counter[str] = Counter()
     for step in rounds:

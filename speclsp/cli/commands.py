@@ -16,31 +16,13 @@ from typing import TYPE_CHECKING
 
 from speclsp import config
 from speclsp.cli import terminal
+from speclsp.cli.command_line import FAILURE, SUCCESS, complain, flags
 from speclsp.config import Config
 from speclsp.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from speclsp.cli.complete import PrintedAnswer
     from speclsp.lsp.documents.document import Snapshot
-
-SUCCESS, FAILURE, USER_ERROR, BUG, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 130, 141  # exit codes
-NO_SERVER = (
-    "no language server is running: open a file in an editor with speclsp (`speclsp doctor` checks the installation)"
-)
-
-
-def complain(message: str, code: int) -> int:
-    """Write one line on stderr; returns `code`."""
-    line = " ".join(message.splitlines())
-    terminal.write_stderr(f"speclsp: {line}\n")
-    return code
-
-
-def flags(options: argparse.Namespace) -> dict[str, object]:
-    """The settings of the command line, by dotted key; --model and --device win over --set."""
-    assigned = dict(config.from_words(words) for words in options.assignments)
-    named = {"model": getattr(options, "model", None), "device": getattr(options, "device", None)}
-    return assigned | {key: value for key, value in named.items() if value is not None}
 
 
 def check_settings(settings: Mapping[str, object]) -> None:
@@ -131,13 +113,7 @@ def show_engine(as_json: bool) -> int:
 
 def run_complete(options: argparse.Namespace) -> int:
     """Print one suggestion: coloured on a terminal, bare text in a pipe, one object with --json."""
-    overrides = flags(options)
-    if options.max_tokens is not None:
-        overrides |= {
-            "completion.max_tokens": options.max_tokens,
-            "completion.max_tokens_single_line": options.max_tokens,
-        }
-    settings = config.load(overrides)
+    settings = config.load(flags(options))
     from speclsp.cli import complete
     from speclsp.cli.complete.backend_completer import open_completer
 
@@ -201,31 +177,11 @@ def as_json(spot: str, answer: PrintedAnswer, about: Mapping[str, object], specu
     }
 
 
-def run_explain(options: argparse.Namespace) -> int:
-    """Explain the last suggestion; exit code 1 when no language server runs."""
-    from speclsp.observability import explanation
-
-    explanations = explanation.running()
-    chosen = explanations if options.all else explanations[:1]
-    if options.json:
-        print(json.dumps(chosen if options.all else (chosen or [{}])[0]))
-    elif not chosen:
-        print(NO_SERVER)
-    elif options.all:
-        print("\n".join(explanation.in_a_line(window) for window in chosen))
-    else:
-        colour = terminal.coloured(sys.stdout)
-        print(explanation.in_words(chosen[0], lambda text, style: terminal.paint(text, style, colour)))
-    return SUCCESS if explanations else FAILURE
-
-
 def run_verify(options: argparse.Namespace) -> int:
     """Replay the last requests; exit code 1 when a text differs, 2 when there was nothing to compare."""
     from speclsp.cli import verify
 
-    if options.last < 1:
-        raise ConfigError("--last", options.last, "a whole number, 1 or more")
-    return verify.main(config.load(flags(options)), options.last, options.json)
+    return verify.main(config.load(flags(options)), options.json)
 
 
 def run_demo(options: argparse.Namespace) -> int:

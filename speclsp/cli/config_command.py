@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any
 
 from speclsp import config
-from speclsp.cli.commands import FAILURE, SUCCESS, USER_ERROR, complain
+from speclsp.cli.command_line import FAILURE, SUCCESS, USER_ERROR, complain
 from speclsp.config import Setting, toml_edit
 
 FROM_FILE, FROM_DEFAULT = "config.toml", "default"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from speclsp.cli import terminal
 from speclsp.cli.arguments.command_tree import parser
 from speclsp.cli.arguments.help_parser import ArgumentParser
-from speclsp.cli.commands import BUG, CLOSED_PIPE, INTERRUPTED, SUCCESS, USER_ERROR, complain
+from speclsp.cli.command_line import BUG, CLOSED_PIPE, INTERRUPTED, SUCCESS, USER_ERROR, complain
 from speclsp.errors import LONGEST_MESSAGE, SpeclspError, shortened
 
 __all__ = ["ArgumentParser", "guarded", "main", "parser"]

@@ -33,13 +33,13 @@ NAME_WIDTH = 30
 HEAD = ("when", "file", "tokens", "plain", "speculative", "", "accepted", "text and tokens")
 
 
-def main(settings: Config, last: int, as_json: bool = False) -> int:
+def main(settings: Config, as_json: bool = False) -> int:
     """Replay and show; the exit code. Raises SpeclspError: there is nothing that could be replayed."""
     running = engine(settings)
     what = f"of process {running.pid}" if running.pid else "of the engine"
     results: list[Line] = []
     colour = terminal.coloured(sys.stdout)
-    for line in from_engine(running, min(last, MAX_REQUESTS)):
+    for line in from_engine(running):
         results.append(line)
         if not as_json:
             if len(results) == 1:
@@ -96,11 +96,11 @@ def own_engines() -> Iterator[EngineEndpoint]:
         yield candidate
 
 
-def from_engine(running: EngineEndpoint, last: int) -> Iterator[Line]:
+def from_engine(running: EngineEndpoint) -> Iterator[Line]:
     """The engine's replay, one line for each request, from POST /verify. Raises EngineError."""
     try:
         control.ask(running, "GET", "/health")  # an engine that hangs must not get the long timeout of one that loads
-        with http_client.request(running, "POST", "/verify", {"last": last}, timeout_s=SILENCE_S) as response:
+        with http_client.request(running, "POST", "/verify", {"last": MAX_REQUESTS}, timeout_s=SILENCE_S) as response:
             if response.status != 200:
                 raise EngineError(complaint(response.read(2**16)))
             for data in response:

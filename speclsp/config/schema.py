@@ -104,14 +104,6 @@ class EngineConfig:
     threads: int = setting(
         0, "Number of CPU threads. 0 is one for each usable physical core.", advanced=True, low=0, high=1024
     )
-    auto_model_ms: int = setting(
-        250,
-        'With `model = "auto"` on a CPU, the largest model is used whose usual suggestion takes at most so many '
-        "milliseconds. A first suggestion in a file may take six times as long.",
-        advanced=True,
-        low=10,
-        high=60_000,
-    )
     cpu_path: str = setting(
         "auto",
         "Processor instructions of the int8 engine. `auto` picks the fastest that the machine has.",
@@ -220,12 +212,10 @@ class ContextConfig:
         ("class", "similar"),
         "Kinds of snippets of other files that the model sees (docs/context.md).",
         advanced=True,
-        choices=("definition", "class", "similar", "edit"),
+        choices=("class", "similar"),
         choice_meanings=(
-            "Signatures of imports and of types named nearby.",
             "Members of base classes and of the receivers' classes.",
             "Code most like the code around the cursor.",
-            "Recent edits elsewhere.",
         ),
     )
     index_workspace: bool = setting(

@@ -14,8 +14,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import stat
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -42,6 +44,7 @@ LIGHT = (  # exceptions: a difference here is no reason for another engine; it k
     "engine.offline",
 )
 LONGEST_STATE_BYTES = 65_536
+SOCKET_DIRECTORY = "speclsp-"  # prefix of a temporary directory that was made for a socket alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +101,23 @@ def state_path() -> Path:
 def lock_path() -> Path:
     """engine.lock. Raises SpeclspError."""
     return config.runtime_path() / "engine.lock"
+
+
+def socket_path(name: str) -> Path:
+    """`name` in the runtime directory; in a fresh directory of ours where that path is too long for a socket."""
+    path = config.runtime_dir() / name
+    if len(os.fsencode(path)) <= config.SOCKET_PATH_BYTES:
+        return path
+    return Path(tempfile.mkdtemp(prefix=SOCKET_DIRECTORY)) / name  # 0700, and a name that cannot be guessed
+
+
+def remove_socket_directory(directory: Path) -> None:
+    """Remove a directory that `socket_path` made, and no other."""
+    temporary = Path(tempfile.gettempdir())
+    if directory.parent == temporary and directory.name.startswith(SOCKET_DIRECTORY) and not directory.is_symlink():
+        with contextlib.suppress(OSError):
+            if directory.stat().st_uid == os.getuid():
+                shutil.rmtree(directory, ignore_errors=True)
 
 
 def find() -> EngineEndpoint | None:

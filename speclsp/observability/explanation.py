@@ -1,123 +1,37 @@
-"""Explanations of the last suggestion, or of its absence: their files, and their text for a person.
-
-    explain-PID.json   in the runtime directory, mode 0600, replaced in one step: a server's last explanation, for
-                       `speclsp explain`; removed when the server ends, or by the next reader if it was killed
+"""Explanations of the last suggestion, or of its absence, as text for a person.
 
 docs/lsp-extensions.md (`speclsp/explain`) lists the fields: numbers, names and reasons, never a piece of a document.
-lsp/server/explain.py writes them.
+lsp/server/explain.py computes them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from speclsp import config, private_files
-from speclsp.errors import SpeclspError
-
 Record = Mapping[str, Any]
-Paint = Callable[[str, str], str]  # a text, and the terminal's style for it
 
-DIM, BOLD, GREEN, YELLOW = "2", "1", "32", "33"
-LONGEST_BYTES = 65_536
 LONGEST_NAME = 60
 FILES = 6  # of the context, one by one
 
 
-# ── the files ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def path_of(pid: int) -> Path:
-    """The file of process `pid`. Raises SpeclspError when the place of its directory is taken."""
-    return config.runtime_path() / f"explain-{pid}.json"
-
-
-def write(record: Record) -> None:
-    """Replace this process's file. Raises OSError, SpeclspError."""
-    path = config.runtime_dir() / path_of(os.getpid()).name
-    private_files.replace(path, json.dumps(record).encode("ascii"))
-
-
-def remove() -> None:
-    """Remove this process's file, when it ends."""
-    with contextlib.suppress(OSError, SpeclspError):
-        path_of(os.getpid()).unlink()
-
-
-def running() -> list[dict[str, Any]]:
-    """The explanation of every running language server, the last used first. Removes the files of dead ones."""
-    records, directory = [], config.runtime_path()
-    for path in directory.glob(".explain-*.json.*"):
-        if not is_being_written(path):
-            with contextlib.suppress(OSError):
-                path.unlink()
-    for path in directory.glob("explain-*.json"):
-        record = read(path)
-        if record is None or not is_alive(record):
-            with contextlib.suppress(OSError):
-                path.unlink()
-        else:
-            records.append(record)
-    return sorted(records, key=lambda record: (record.get("at_s") or 0, record.get("written_s") or 0), reverse=True)
-
-
-def read(path: Path) -> dict[str, Any] | None:
-    """One explanation; None for a missing or invalid file."""
-    with contextlib.suppress(OSError, ValueError, SpeclspError):
-        handle = os.open(path, os.O_RDONLY | private_files.NO_LINK_FLAGS)
-        with os.fdopen(handle, "rb") as file:
-            private_files.check_private(path, os.fstat(handle))
-            record = json.loads(file.read(LONGEST_BYTES))
-        return record if isinstance(record, dict) else None
-    return None
-
-
-def is_alive(record: Record) -> bool:
-    """True while the process that wrote it runs; a later process with the same id does not count."""
-    import psutil
-
-    try:
-        began_s, written_s = psutil.Process(int(record["pid"])).create_time(), float(record["written_s"])
-        return bool(began_s <= written_s + 1)
-    except (psutil.Error, LookupError, TypeError, ValueError):
-        return False
-
-
-def is_being_written(path: Path) -> bool:
-    """True while the server runs that began this file, which is to replace its old one."""
-    import psutil
-
-    pid = path.name.removeprefix(".explain-").partition(".")[0]
-    return not pid.isdecimal() or psutil.pid_exists(int(pid))
-
-
-# ── in words ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def in_words(record: Record, paint: Paint = lambda text, style: text) -> str:
+def in_words(record: Record) -> str:
     """An explanation for a person who reads for ten seconds."""
-    lines = [headline(record, paint)]
-    for name, words in rows(record):
-        lines += [f"  {paint(f'{name:<10}', DIM)} {words}"]
-    return "\n".join(lines)
+    return "\n".join([headline(record), *(f"  {name:<10} {words}" for name, words in rows(record))])
 
 
-def headline(record: Record, paint: Paint) -> str:
+def headline(record: Record) -> str:
     """The outcome, in one line."""
     who = clean(record.get("client") or "an editor")
     if not record.get("asked"):
-        return f"{paint('no requests yet', BOLD)} {paint(f'({who})', DIM)}"
-    when = paint(f"({who}, {ago(record)})", DIM)
+        return f"no requests yet ({who})"
+    when = f"({who}, {ago(record)})"
     if record["outcome"] == "shown":
         more = f", 1 of {record['suggestions']}" if record["suggestions"] > 1 else ""
-        return paint(f"suggested: {record['shown_characters']} characters{more}", GREEN) + " " + when
-    return paint(f"nothing shown: {record['meaning'] or record['outcome']}", YELLOW) + " " + when
+        return f"suggested: {record['shown_characters']} characters{more} {when}"
+    return f"nothing shown: {record['meaning'] or record['outcome']} {when}"
 
 
 def rows(record: Record) -> Iterator[tuple[str, str]]:
@@ -258,18 +172,6 @@ def context(record: Record) -> Iterator[tuple[str, str]]:
     out = [f"{record['not_shown'][side]} characters {side}" for side in ("above", "below") if record["not_shown"][side]]
     out += [f"{count} of other files ({why})" for why, count in record["left_out"].items()]
     yield "left out", ", ".join(out)
-
-
-def in_a_line(record: Record) -> str:
-    """One window of an editor, in a line."""
-    who = f"{clean(record.get('client') or 'an editor'):<20} {record.get('pid', 0):>7}"
-    if not record.get("asked"):
-        return f"{who}  no requests yet; the engine is {record['engine']['state']}"
-    what = (
-        f"{record['shown_characters']} characters" if record["outcome"] == "shown" else f"nothing: {record['outcome']}"
-    )
-    place = f"{clean(record['document'])}:{record['line']}"
-    return f"{who}  {what:<24} {record['ms']['total']:>6.0f} ms  {place}  {ago(record)}"
 
 
 def ago(record: Record) -> str:

@@ -35,7 +35,8 @@ FILE = "cpu-speed.json"
 MOST_BYTES = 4096
 NEW_TOKENS, FIRST_TOKENS = 24, 300  # of a prompt: at the next key, and at the first one in a file
 ANSWER_TOKENS, TOKENS_A_STEP = 12, 1.7  # of a usual suggestion; the latter measured with n-gram drafts
-FIRST_TO_USUAL = 6  # a first suggestion may take so many times the limit of a usual one: 1.5 s for 250 ms
+MAX_USUAL_MS = 250  # of a suggestion at the next key, on a CPU
+MAX_FIRST_MS = 1500  # of the first suggestion in a file
 
 Availability = Callable[[Weights], bool]
 
@@ -63,9 +64,9 @@ class CpuSpeed:
         """Predicted time of the first suggestion in a file."""
         return self.suggestion_ms(card, FIRST_TOKENS)
 
-    def suits(self, card: Card, limit_ms: float) -> bool:
+    def suits(self, card: Card) -> bool:
         """True if the usual and the first suggestion of a model stay within their limits."""
-        return self.usual_ms(card) <= limit_ms and self.first_ms(card) <= FIRST_TO_USUAL * limit_ms
+        return self.usual_ms(card) <= MAX_USUAL_MS and self.first_ms(card) <= MAX_FIRST_MS
 
 
 def few_bits(card: Card) -> str:
@@ -115,7 +116,6 @@ def choose(
     device: str,
     fetchable: Availability = lambda weights: True,
     speed: CpuSpeed | None = None,
-    limit_ms: int = 0,
     here: Availability = lambda weights: False,
 ) -> tuple[Card, str]:
     """The pair for `model = "auto"`, and why, in sentences for people.
@@ -124,10 +124,9 @@ def choose(
         free_mib: free memory of the device.
         fetchable: True when the weights are here or can be fetched.
         speed: of the CPU, where that is the device; None: not measured.
-        limit_ms: for a usual suggestion on a CPU.
         here: True when the weights need no download.
     """
-    machine = _Machine(free_mib, device, speed, limit_ms)
+    machine = _Machine(free_mib, device, speed)
     small = load(WITHOUT_GPU)
     cards = [card for name in names() if (card := load(name)).auto and machine.can_use(card, here)]
     cards.sort(key=lambda card: machine.preference(card, here), reverse=True)
@@ -152,7 +151,6 @@ class _Machine:
     free_mib: int
     device: str
     speed: CpuSpeed | None
-    limit_ms: int
 
     @property
     def is_gpu(self) -> bool:
@@ -171,7 +169,7 @@ class _Machine:
         """The reason against a card, in part of a sentence; "" without one. The speed limit is for larger models."""
         if larger and not self.is_gpu and self.speed is None:
             return "the speed of this CPU was not measured"
-        if larger and not self.is_gpu and self.speed and not self.speed.suits(card, self.limit_ms):
+        if larger and not self.is_gpu and self.speed and not self.speed.suits(card):
             return f"{card.name} would take {self.speed.usual_ms(card):.0f} ms"
         need_mib = card.memory_mib["bf16" if self.is_gpu else "int8"] + MARGIN_MIB
         return f"{card.name} needs {need_mib} MiB" if need_mib > self.free_mib else ""
@@ -184,7 +182,7 @@ class _Machine:
             return f"{card.name}, because there is no GPU and the speed of this CPU was not measured."
         if larger and self.speed and not self.is_gpu:
             predicted = f"{self.speed.usual_ms(card):.0f} ms predicted"
-            limit = f"whose usual suggestion takes at most {self.limit_ms} ms here"
+            limit = f"whose usual suggestion takes at most {MAX_USUAL_MS} ms here"
             return f"{card.name}, the largest available {kind} model {limit} ({predicted}{note})."
         note = f" ({passed_over})" if passed_over else ""
         if larger:
@@ -208,7 +206,7 @@ def _kind(card: Card, here: Availability) -> str:
 def choose_by_settings(
     config: settings.Config, free_mib: int, device: str, hub_answers: Callable[[], bool], ask_hub: bool = False
 ) -> tuple[Card, str]:
-    """`choose` with the weights on this machine, the recorded speed of its CPU and the limit of the settings.
+    """`choose` with the weights on this machine and the recorded speed of its CPU.
 
     `ask_hub`: also on a CPU with a model that suits. Elsewhere `hub_answers` is called only if it decides.
     """
@@ -221,7 +219,7 @@ def choose_by_settings(
 
     def choose_with(hub_answers: Callable[[], bool]) -> tuple[Card, str]:
         can = fetchable(config.models_dir, config.engine.offline, hub_answers)
-        return choose(free_mib, device, can, speed, config.engine.auto_model_ms, here)
+        return choose(free_mib, device, can, speed, here)
 
     if device == "cpu" and not ask_hub:
         card, why = choose_with(lambda: False)
@@ -264,19 +262,16 @@ def auto(config: settings.Config, ask_hub: bool = False) -> tuple[Card, str]:
     """
     if config.model != "auto":
         return load(config.model), "as asked"
-    device, free_mib = gpu(config.device)
-    if device == "cpu":
-        free_mib = process_resources.memory().free_mib
-    return choose_by_settings(config, free_mib, device, hub.is_reachable, ask_hub)
+    device = device_of(config.device)
+    return choose_by_settings(config, process_resources.free_mib(device), device, hub.is_reachable, ask_hub)
 
 
-def gpu(wanted: str) -> tuple[str, int]:
-    """The device and its free memory; torch is imported only where a GPU's driver is."""
+def device_of(wanted: str) -> str:
+    """The device for `device = wanted`: "cpu" or a GPU by torch's name, which is imported only with a GPU's driver."""
     if wanted == "cpu" or not (shutil.which("nvidia-smi") or Path("/dev/nvidiactl").exists()):
-        return "cpu", 0
+        return "cpu"
     import torch
 
     if not torch.cuda.is_available():
-        return "cpu", 0
-    device = wanted if wanted.startswith("cuda:") else "cuda"
-    return device, int(torch.cuda.mem_get_info(device)[0] >> 20)
+        return "cpu"
+    return wanted if wanted.startswith("cuda:") else "cuda"

@@ -19,8 +19,8 @@ from support.lsp.editor_client import CAPABILITIES, Editor, Page
 
 from speclsp import config
 from speclsp.lsp.completion.trace import Trace
+from speclsp.lsp.documents.document import CursorContext
 from speclsp.lsp.server.app import compose
-from speclsp.lsp.server.request_context import CursorContext
 
 SOURCE = "def f():\n    # 🚀\n    return \n    return 1\n"
 AT = SOURCE.index("return \n") + len("return ")

@@ -1,22 +1,15 @@
-"""speclsp/explain and `speclsp explain`: the origin of the last suggestion or the reason for none, without text."""
+"""speclsp/explain: the origin of the last suggestion or the reason for none, without text."""
 
 from __future__ import annotations
 
 import json
-import os
-import stat
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.lsp.editor_client import URI, Editor, Page
-from support.waiting import wait_until
 
-from speclsp import config
-from speclsp.cli import entry
 from speclsp.lsp import reasons
 from speclsp.lsp.completion.trace import RequestInfo, Trace, as_json
 from speclsp.lsp.server.explain import explanation
@@ -38,23 +31,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def explain(editor: Editor, **params: Any) -> dict[str, Any]:
     return editor.call("speclsp/explain", params)
-
-
-def left(editor: Editor) -> Path:
-    """The file in which the server writes its last explanation."""
-    return editor.runtime / f"explain-{editor.process.pid}.json"
-
-
-def until_left(editor: Editor, **facts: object) -> dict[str, Any]:
-    """Wait until the file of the last explanation has these facts, and return its content."""
-    record: dict[str, Any] = {}
-
-    def has_facts() -> bool:
-        record.update(json.loads(left(editor).read_text()) if left(editor).exists() else {})
-        return bool(record) and all(record.get(name) == fact for name, fact in facts.items())
-
-    wait_until(has_facts)
-    return record
 
 
 # ── contents of an explanation ───────────────────────────────────────────────────────────────────────────────
@@ -178,8 +154,6 @@ def test_an_explanation_holds_no_document_text_and_the_log_holds_no_file_name():
         editor.items(page.ask(len(page.text)), timeout_s=30)
         record_json = json.dumps(explain(editor))
         assert CANARY not in record_json and "_items" not in record_json and "namenstag.py" in record_json
-        until_left(editor, asked=True)
-        assert CANARY not in left(editor).read_text() and "_items" not in left(editor).read_text()
         log = (editor.logs / "lsp.log").read_text()
         assert "total_ms" in log and "namenstag" not in log and CANARY not in log
 
@@ -191,147 +165,21 @@ def test_a_trace_in_the_log_has_numbers_and_no_names():
     assert CANARY in json.dumps(explanation(trace))
 
 
-# ── for `speclsp explain` ────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_command_shows_the_last_used_window_and_with_all_one_line_each(capsys: pytest.CaptureFixture[str]):
-    with Editor() as neovim, Editor() as vscode:
-        neovim.begin(**ROOT)
-        vscode.begin(**(ROOT | {"clientInfo": {"name": "VS Code"}}))
-        assert entry.main(["explain"]) in (0, 1)
-        capsys.readouterr()
-        for editor, column in ((vscode, 3), (neovim, 5)):
-            page = Page(editor, "alpha = 1\n")
-            editor.items(page.ask(column))
-            until_left(editor, asked=True)
-        assert entry.main(["explain"]) == 0
-        output = capsys.readouterr().out
-        assert "Neovim" in output and "line 1, column 6" in output and "\x1b" not in output
-        assert entry.main(["explain", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["column"] == 6
-        assert entry.main(["explain", "--all"]) == 0
-        first, second = capsys.readouterr().out.splitlines()
-        assert "Neovim" in first and "VS Code" in second
-
-
-def test_before_the_first_request_the_command_shows_the_state_of_the_engine(capsys: pytest.CaptureFixture[str]):
-    with Editor() as editor:
-        editor.begin(**ROOT)
-        record = until_left(editor, asked=False)
-        assert record["engine"]["state"] in ("starting", "ready")
-        assert entry.main(["explain"]) == 0
-        assert "no requests yet (Neovim)" in capsys.readouterr().out
-
-
-def test_while_the_model_loads_the_command_says_so(capsys: pytest.CaptureFixture[str]):
-    with Editor(pair="tiny") as editor:
-        editor.initialize({}, **ROOT)
-        wait_until(lambda: left(editor).exists() and '"state": "loading"' in left(editor).read_text())
-        assert entry.main(["explain"]) == 0
-        assert "engine     loading: " in capsys.readouterr().out
-        editor.until("ready")
-
-
-def test_without_a_server_the_command_says_so_and_fails(capsys: pytest.CaptureFixture[str]):
-    assert entry.main(["explain"]) == 1
-    assert "no language server is running" in capsys.readouterr().out
-    assert entry.main(["explain", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out) == {}
-
-
-def test_the_explanation_file_is_private_and_removed_with_the_server():
-    with Editor() as editor:
-        editor.begin(**ROOT)
-        until_left(editor, asked=False)
-        assert stat.S_IMODE(left(editor).stat().st_mode) == 0o600
-        assert stat.S_IMODE(editor.runtime.stat().st_mode) == 0o700
-        path = left(editor)
-    assert not path.exists()
-    assert not list(path.parent.glob(".explain-*"))
-
-
-def test_the_file_of_a_killed_server_is_removed_by_the_next_reader():
-    with Editor() as editor:
-        editor.begin(**ROOT)
-        until_left(editor, asked=False)
-        engines = editor.engines()
-        editor.process.kill()
-        editor.process.wait()
-        assert left(editor).exists()
-        unfinished = left(editor).with_name(f".explain-{editor.process.pid}.json.abcd1234")  # killed in mid-write
-        unfinished.touch(mode=0o600)
-        being_written = left(editor).with_name(f".explain-{os.getpid()}.json.abcd1234")
-        being_written.touch(mode=0o600)
-        assert explaining.running() == []
-        assert not left(editor).exists() and not unfinished.exists()
-        assert being_written.exists()
-        assert all(editor.gone(engine) for engine in engines)
-
-
-def test_the_file_of_a_killed_server_is_removed_by_the_next_server():
-    config.runtime_dir()
-    dead = explaining.path_of(99_999_999)
-    dead.write_text('{"pid": 99999999, "written_s": 1.0}')
-    dead.chmod(0o600)
-    with Editor() as editor:
-        editor.begin(**ROOT)
-        until_left(editor, asked=False)
-        wait_until(lambda: not dead.exists())
-
-
-def test_the_file_is_written_at_most_four_times_a_second():
-    with Editor() as editor:
-        editor.begin(**ROOT)
-        until_left(editor, asked=False)
-        page, write_times_ns, start_s = Page(editor, "a = 1\n"), set(), time.monotonic()
-        while time.monotonic() - start_s < 1.2:
-            editor.items(page.ask(len(write_times_ns) % 4))
-            write_times_ns.add(left(editor).stat().st_mtime_ns)
-        assert len(write_times_ns) <= 2 + (time.monotonic() - start_s) / 0.25
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"pid": "a"}', b'{"pid": 1, "written_s": "x"}', b"\xff\xfe"])
-def test_an_invalid_explanation_file_is_ignored_and_removed(content: bytes):
-    config.runtime_dir()
-    path = explaining.path_of(99_999_999)
-    path.write_bytes(content)
-    path.chmod(0o600)
-    assert explaining.running() == []
-    assert not path.exists()
-
-
-def test_a_fifo_or_a_link_in_place_of_the_file_does_not_block(tmp_path: Path):
-    config.runtime_dir()
-    os.mkfifo(explaining.path_of(99_999_998), 0o600)
-    (tmp_path / "x").write_text('{"pid": 1}')
-    explaining.path_of(99_999_997).symlink_to(tmp_path / "x")
-    assert explaining.running() == []
-    assert (tmp_path / "x").exists()
-
-
-def test_names_from_a_repository_cannot_steer_a_terminal():
+def test_names_from_a_repository_are_shown_without_control_characters():
     trace = Trace(document="d", language="py\x1b[2Jthon", version=1, characters=3, wanted=1, outcome="shown")
     trace.about = RequestInfo(uri="file:///a", files=(("\x1b]0;evil\x07\u202e.py", 3, "document"),))
     record = explanation(trace) | {"asked": True, "client": "N\x1b[1mvim", "engine": ENGINE}
-    output = explaining.in_words(record) + explaining.in_a_line(record | {"pid": 1})
+    output = explaining.in_words(record)
     assert output.replace("\n", "").isprintable() and "evil" in output
 
 
+def test_before_the_first_request_the_text_has_the_state_of_the_engine():
+    engine = ENGINE | {"state": "loading", "message": "reading the weights"}
+    lines = explaining.in_words({"asked": False, "client": "Neovim", "engine": engine}).split("\n")
+    assert lines[:2] == ["no requests yet (Neovim)", "  engine     loading: reading the weights"]
+
+
 ENGINE = {"state": "ready", "message": "", "pair": "p", "target": "t", "draft": "", "device": "cpu", "remote": ""}
-
-
-def test_colour_is_used_on_a_terminal_and_can_be_turned_off():
-    code = "import pty, sys; sys.exit(pty.spawn([sys.executable, '-m', 'speclsp', 'explain']) >> 8)"
-    with Editor() as editor:
-        editor.begin(**ROOT)
-        until_left(editor, asked=False)
-        for no_colour, coloured in (("", True), ("1", False)):
-            env = os.environ | {"NO_COLOR": no_colour, "TERM": "xterm"}
-            command = [sys.executable, "-c", code]
-            completed = subprocess.run(
-                command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
-            )
-            assert ("\x1b[" in completed.stdout) is coloured
 
 
 # ── cost and documentation ───────────────────────────────────────────────────────────────────────────────────

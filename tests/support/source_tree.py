@@ -1,9 +1,11 @@
-"""The source tree as data: modules, imports of every kind, packages, import cycles and sizes."""
+"""The source tree as data: modules, imports of every kind, packages, C headers, cycles and sizes."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,20 +62,20 @@ def imports_of(importer: str, source: str) -> Iterator[Import]:
         pending += [(child, kind) for child in ast.iter_child_nodes(node)]
 
 
-def all_imports() -> list[Import]:
-    """Every import of every module in speclsp."""
+def all_imports(package: str = "speclsp") -> list[Import]:
+    """Every import of every module in a top-level package."""
     return [
         statement
-        for name, file in modules().items()
+        for name, file in modules(ROOT / package).items()
         for statement in imports_of(name, file.read_text(encoding="utf-8"))
     ]
 
 
-def own_module(statement: Import, names: Mapping[str, Path]) -> str | None:
-    """The module of speclsp that a statement imports, without "speclsp."; None for a foreign library."""
-    if statement.target != "speclsp" and not statement.target.startswith("speclsp."):
+def own_module(statement: Import, names: Mapping[str, Path], package: str = "speclsp") -> str | None:
+    """The module of `package` that a statement imports, without the package's name; None for a foreign library."""
+    if statement.target != package and not statement.target.startswith(f"{package}."):
         return None
-    name = statement.target.removeprefix("speclsp").removeprefix(".")
+    name = statement.target.removeprefix(package).removeprefix(".")
     return name if name in names else name.rpartition(".")[0]
 
 
@@ -82,6 +84,66 @@ def package_of(module: str, names: Mapping[str, Path]) -> str:
     if module in SINGLE or names.get(module, Path("x.py")).name == "__init__.py":
         return module
     return module.rpartition(".")[0] or module
+
+
+def graph_of(package: str, importing: Iterable[Import], names: Mapping[str, Path]) -> dict[str, set[str]]:
+    """{module of `package`: the modules of it that it imports}, imports of every kind counted."""
+    below: dict[str, set[str]] = defaultdict(set)
+    for statement in importing:
+        target = own_module(statement, names, package)
+        if target and target != statement.importer:
+            below[statement.importer].add(target)
+    return below
+
+
+def between_entries(graph: Mapping[str, set[str]], package: str) -> dict[str, set[str]]:
+    """The graph between the entries of a package: its folders, and its files, each of which stands for itself."""
+
+    def entry(module: str) -> str:
+        return ".".join(module.split(".")[: package.count(".") + 2])
+
+    below: dict[str, set[str]] = defaultdict(set)
+    for module, targets in graph.items():
+        if module.startswith(f"{package}."):
+            inside = {entry(target) for target in targets if target.startswith(f"{package}.")}
+            below[entry(module)] |= inside - {entry(module)}
+    return below
+
+
+# ── C headers: one file includes them in an order, and each relies on those before it ────────────────────────
+
+_COMMENT_OR_TEXT = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_FUNCTION = re.compile(r"^(?:[A-Z]+ )?(?:static|void|int32_t|double|Model) [^;{}=\n]*?\b(\w+)\([^;{}]*\) \{", re.M)
+_NAME = re.compile(
+    r"^#define (\w+)|^typedef [^;{}(]*?(\w+);|^typedef \w+ \(\*(\w+)\)|^(?:typedef .*)?\} ?(\w+);"
+    r"|^static [^;(){}=]*?(\w+) = ",
+    re.MULTILINE,
+)
+
+
+def header_edges(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    """{header: the headers that it includes, and those that define a function, macro, type or constant that it uses}.
+
+    `sources`: {path: text}. A macro that a file undefines is a parameter of a template, and a name that several files
+    define belongs to one kind of processor each: neither makes an edge.
+    """
+    bare = {path: _COMMENT_OR_TEXT.sub(" ", text) for path, text in sources.items()}
+    parameters = {name for text in bare.values() for name in re.findall(r"^#undef (\w+)", text, re.MULTILINE)}
+    owners: dict[str, set[str]] = defaultdict(set)  # by name; a function's ends with a bracket
+    for path, text in bare.items():
+        constants = " ".join(re.findall(r"^enum \{(.*?)\}", text, re.MULTILINE | re.DOTALL))
+        names = {name for groups in _NAME.findall(text) for name in groups if name}
+        names |= {f"{name}(" for name in _FUNCTION.findall(text)} | set(re.findall(r"[A-Z]\w*", constants))
+        for name in names - parameters:
+            owners[name].add(path)
+    below: dict[str, set[str]] = {}
+    for path, text in bare.items():
+        used = {*re.findall(r"\w+", text), *re.findall(r"(?<![.>\w])\w+\(", text)}
+        below[path] = {file for name in used if len(owners[name]) == 1 for file in owners[name]} - {path}
+        below[path] |= {
+            str(Path(path).parent / name) for name in re.findall(r'^#include "([^"]+)"', sources[path], re.MULTILINE)
+        }
+    return below
 
 
 def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
@@ -122,11 +184,11 @@ def long_functions(source: str, most_lines: int) -> Iterator[tuple[str, int]]:
 
 
 def entries_of(folder: Path) -> list[str]:
-    """What `ls` shows of a source folder: files and folders, without __init__.py, caches and build products."""
+    """Files and folders of a source folder, without Python's own __init__.py and __main__.py, caches and build products."""
     return sorted(
         path.name
         for path in folder.iterdir()
-        if path.name not in ("__init__.py", "__pycache__") and path.suffix not in (".so", ".pyc", ".new")
+        if path.name not in ("__init__.py", "__main__.py", "__pycache__") and path.suffix not in (".so", ".pyc", ".new")
     )
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from benchmarks.quality import edits
-from speclsp.lsp.context.recent_activity import RecentActivity
 from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.next_edit.places import Place
 from speclsp.lsp.next_edit.producer import BUDGET_MS, Declined, Producer, Proposal
+from speclsp.lsp.next_edit.recent_activity import RecentActivity
 from speclsp.lsp.next_edit.substitutions import Substitution
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 
@@ -51,7 +51,7 @@ class ReplayedFile:
 
     def __init__(self, path: str, before: str, language: str, producer: EditProducer) -> None:
         self.uri, self.producer = URI + path, producer
-        self.activity = RecentActivity(kept_back=lambda uri: False, path=lambda uri: uri, clock=lambda: 0.0)
+        self.activity = RecentActivity(kept_back=lambda uri: False, clock=lambda: 0.0)
         self.documents = Documents()
         self.documents.follow_edits(self.activity.edited)
         self.document: Document = self.documents.open(self.uri, language, 1, before)

@@ -28,6 +28,7 @@ from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX, grammar
 from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
+from speclsp.plain_text import is_inside_word, is_word
 
 PARSE_MS = 1000.0  # no user is waiting
 MOST_BYTES = 1_000_000  # of a file whose words are read
@@ -125,13 +126,9 @@ def same_start(one: str, other: str) -> int:
 
 def whole_words(text: str, right: int) -> int:
     """Of the first `right` characters those that do not end inside a word of `text`."""
-    while 0 < right < len(text) and is_word(text[right - 1]) and is_word(text[right]):
+    while is_inside_word(text, right):
         right -= 1
     return right
-
-
-def is_word(character: str) -> bool:
-    return character.isalnum() or character == "_"
 
 
 def similarity(one: str, other: str) -> float:

@@ -29,7 +29,8 @@ from benchmarks.quality.tasks.cut_points import KINDS, Candidate, candidates, dr
 from speclsp.errors import InputError
 
 HERE = Path(__file__).parent
-SEED = 7
+SETS = {"quick": 7, "full": 7, "second": 11}  # seeds; "second" judges what the other sets have been used to choose
+SEED = SETS["full"]
 ASKED = {"python": 304, "script": 240, "other": 140}  # tasks, by group of languages
 QUICK = 60
 MOST_A_PACKAGE, MOST_A_FILE = 25, 2
@@ -78,10 +79,13 @@ _Found = tuple[SourceFile, Candidate, tuple[str, ...]]  # the names are those th
 
 
 def tasks(packages: Sequence[corpus.Package], which: str = "full") -> list[Task]:
-    """The tasks of these packages, "full" or "quick", in a fixed order."""
-    if which not in ("full", "quick"):
-        raise InputError(f"there is no task set {which!r}: there are full and quick.")
-    every_task = _kept(packages)
+    """The tasks of these packages in a fixed order; `which` is one of SETS. No task of "full" is in "second"."""
+    if which not in SETS:
+        raise InputError(f"there is no task set {which!r}: there are {', '.join(SETS)}.")
+    every_task = _kept(packages, SETS[which])
+    if which == "second":
+        in_full = {task.id for task in _kept(packages, SEED)}
+        return [task for task in every_task if task.id not in in_full]
     return every_task if which == "full" else quick(every_task)
 
 
@@ -90,17 +94,17 @@ def task_source() -> str:
     return source_digest(HERE, (".",), ("*.py",))
 
 
-def make(packages: Sequence[corpus.Package]) -> list[Task]:
+def make(packages: Sequence[corpus.Package], seed: int = SEED) -> list[Task]:
     """All tasks of these packages, made now."""
     shares = _shares(packages)
     counts: Counter[str] = Counter()
-    return [task for package in packages for task in _of_package(package, shares[package.name], counts)]
+    return [task for package in packages for task in _of_package(package, shares[package.name], counts, seed)]
 
 
-def _kept(packages: Sequence[corpus.Package]) -> list[Task]:
+def _kept(packages: Sequence[corpus.Package], seed: int) -> list[Task]:
     """The tasks as this code made them of these packages the last time; made, and kept, if it never did."""
     key = digest_of([task_source(), repr(packages)])[:16]
-    file = corpus.corpus_dir() / f"tasks-{key}.json"
+    file = corpus.corpus_dir() / f"tasks-{seed}-{key}.json"
     roots = {package.name: package.root for package in packages}
     try:
         return [
@@ -110,10 +114,10 @@ def _kept(packages: Sequence[corpus.Package]) -> list[Task]:
             for fields in json.loads(file.read_text(encoding="utf-8"))
         ]
     except (OSError, ValueError, TypeError, KeyError):
-        result = make(packages)
+        result = make(packages, seed)
     names = [field.name for field in dataclasses.fields(Task) if field.name != "root"]
     file.parent.mkdir(parents=True, exist_ok=True)
-    for older in file.parent.glob("tasks-*.json"):
+    for older in file.parent.glob(f"tasks-{seed}-*.json"):
         older.unlink(missing_ok=True)
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, suffix=".new", delete=False) as new:
         json.dump([{name: getattr(task, name) for name in names} for task in result], new)
@@ -154,23 +158,23 @@ def _shares(packages: Sequence[corpus.Package]) -> dict[str, int]:
     }
 
 
-def _of_package(package: corpus.Package, share: int, taken: Counter[str]) -> list[Task]:
+def _of_package(package: corpus.Package, share: int, taken: Counter[str], seed: int) -> list[Task]:
     """`share` tasks of one package; `taken` counts the tasks already in the set, over all packages."""
     files = list(read(package))
     names = Names(files)
-    pools = _pools(package, files, names)
+    pools = _pools(package, files, names, seed)
     result: list[Task] = []
     a_file: Counter[str] = Counter()
     tests = 0
-    first = draw(SEED, package.name) % len(KINDS)
+    first = draw(seed, package.name) % len(KINDS)
     for slot in range(3 * share):
         turn, kind = slot // len(KINDS), KINDS[(first + slot) % len(KINDS)]
         sorts: tuple[str, ...] = ("single",)
         if (turn + slot) % 2:
-            sorts = ("unseen", "seen") if draw(SEED, package.name, slot, "seen") % 2 else ("seen", "unseen")
+            sorts = ("unseen", "seen") if draw(seed, package.name, slot, "seen") % 2 else ("seen", "unseen")
         if slot >= 2 * share:
             sorts = SORTS  # whatever is left
-        unwritten = draw(SEED, package.name, slot, "below") % 10 < UNWRITTEN
+        unwritten = draw(seed, package.name, slot, "below") % 10 < UNWRITTEN
         while len(result) < share and (pool := next((pools[kind, sort] for sort in sorts if pools[kind, sort]), None)):
             file, candidate, crosses = pool.pop()
             in_tests = is_test(file.path)
@@ -184,15 +188,17 @@ def _of_package(package: corpus.Package, share: int, taken: Counter[str]) -> lis
     return result
 
 
-def _pools(package: corpus.Package, files: Sequence[SourceFile], names: Names) -> dict[tuple[str, str], list[_Found]]:
+def _pools(
+    package: corpus.Package, files: Sequence[SourceFile], names: Names, seed: int
+) -> dict[tuple[str, str], list[_Found]]:
     """Candidates by kind and sort, each pool in an order of its own."""
     old = _lines_before(package)
     usable = [file for file in files if is_usable(file, package)]
-    usable.sort(key=lambda file: draw(SEED, package.name, file.path))
+    usable.sort(key=lambda file: draw(seed, package.name, file.path))
     pools: dict[tuple[str, str], list[_Found]] = {(kind, sort): [] for kind in KINDS for sort in SORTS}
     every = max(1, sum(len(file.lines) for file in usable[:MOST_FILES]) // MOST_LINES)
     for file in usable[:MOST_FILES]:
-        for candidate in candidates(file, SEED, every):
+        for candidate in candidates(file, seed, every):
             if file.lines[candidate.line].strip() not in old:
                 crosses = names.crossing(file, candidate.line, candidate.column)
                 sort = "single"
@@ -200,7 +206,7 @@ def _pools(package: corpus.Package, files: Sequence[SourceFile], names: Names) -
                     sort = "seen" if all(file.used_elsewhere(candidate.line, name) for name in crosses) else "unseen"
                 pools[candidate.kind, sort].append((file, candidate, crosses))
     for pool in pools.values():
-        pool.sort(key=lambda found: draw(SEED, package.name, found[0].path, found[1].line, found[1].kind))
+        pool.sort(key=lambda found: draw(seed, package.name, found[0].path, found[1].line, found[1].kind))
     return pools
 
 

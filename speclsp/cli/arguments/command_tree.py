@@ -34,7 +34,6 @@ def parser() -> GroupedParser:
     _add_models(tree)
     _add_config(tree)
     _add_complete(tree)
-    _add_explain(tree)
     _add_stats(tree)
     _add_tune(tree)
     tree.group("Run")
@@ -144,7 +143,6 @@ def _add_complete(tree: Tree) -> None:
     complete.add_argument(
         "--at", metavar="LINE:COL", default="", help="Put the cursor here in the text from stdin (default: its end)"
     )
-    complete.add_argument("--max-tokens", metavar="N", type=int, help="Limit the suggestion to N tokens")
     complete.add_argument(
         "--no-speculation", action="store_true", help="Decode without speculation; the text is the same"
     )
@@ -153,14 +151,6 @@ def _add_complete(tree: Tree) -> None:
     )
     _add_json(complete)
     _add_settings(complete)
-
-
-def _add_explain(tree: Tree) -> None:
-    explain = tree.command(
-        "explain", commands.run_explain, "Show why the last suggestion appeared, or why there was none"
-    )
-    explain.add_argument("--all", action="store_true", help="Show one line for each editor window, most recent first")
-    _add_json(explain, "Print one JSON object; with --all, a list with one for each window")
 
 
 def _add_stats(tree: Tree) -> None:
@@ -245,7 +235,6 @@ def _add_verify(tree: Tree) -> None:
     verify = tree.command(
         "verify", commands.run_verify, "Check that speculative decoding reproduced your last suggestions"
     )
-    verify.add_argument("--last", metavar="N", type=int, default=32, help="Check N requests (default and most: 32)")
     _add_json(verify, "Print one JSON object without source text")
     _add_settings(verify)
 

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Callable
 from typing import NoReturn
 
-from speclsp.cli.commands import USER_ERROR
+from speclsp.cli.command_line import USER_ERROR
 
 NAME_COLUMNS = 12  # width of a command's name in the help
 HIDDEN = argparse.SUPPRESS

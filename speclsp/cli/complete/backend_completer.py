@@ -19,6 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from speclsp import process_resources
 from speclsp.cli.complete.own_model import needed, open_engine
 from speclsp.config import Config, RemoteConfig
 from speclsp.engine.api import Completer, Piece, Request, Result
@@ -88,15 +89,14 @@ def draw_status(bar: ProgressLine, status: Status) -> None:
 
 def refuse_download(config: Config) -> None:
     """Raise WeightsError if the local engine would have to download its model: `remote.url` names another one."""
-    from speclsp.cli.models import sizes
     from speclsp.daemon import control
     from speclsp.weights import auto_choice, cards, store, store_messages
 
     if config.model == "echo" or control.alive() is not None:
         return
     if config.model == "auto":
-        machine = sizes.measure_machine(config)
-        card, _ = auto_choice.choose_by_settings(config, machine.memory_mib, machine.device, lambda: False)
+        device = auto_choice.device_of(config.device)
+        card, _ = auto_choice.choose_by_settings(config, process_resources.free_mib(device), device, lambda: False)
     else:
         card = cards.load(config.model)
     for weights in needed(config, card):

@@ -235,7 +235,7 @@ def device(config: Config) -> DoctorCheck:
         )
     if torch.cuda.is_available() and config.device != "cpu":
         name = torch.cuda.get_device_name()
-        free = torch.cuda.mem_get_info()[0] >> 20
+        free = process_resources.free_mib("cuda")
         return DoctorCheck(
             name="device", status=OK, found=f"{name}, {free} MiB free", facts=facts | {"gpu_free_mib": free}
         )

@@ -269,8 +269,8 @@ def ways(draft_can_pay: bool) -> list[TuneCandidate]:
 
 def at_best(costs: Costs) -> float:
     """The speed-up over plain decoding of a draft model that is always right."""
-    plain_ms = costs.verify(1)
-    return max((gamma + 1) * plain_ms / (gamma * costs.draft_ms + costs.verify(gamma + 1)) for gamma in range(1, 17))
+    plain_ms, guess_ms = costs.verify(1), costs.guess("model")
+    return max((gamma + 1) * plain_ms / (gamma * guess_ms + costs.verify(gamma + 1)) for gamma in range(1, 17))
 
 
 def measure(engine: CompletionEngine, holes: list[Request], bar: terminal.ProgressLine) -> list[TuneMeasurement]:
@@ -353,10 +353,10 @@ def latency(costs: Costs, has_draft: bool) -> list[str]:
         + ", ".join(f"{costs.verify(rows):.1f} for {rows}" for rows in (8, 16))
     ]
     if has_draft:
-        at_most = at_best(costs)
+        at_most, guess_ms = at_best(costs), costs.guess("model")
         verdict = "" if at_most > MARGIN else ", so its acceptance was not measured"
         lines.append(
-            f"the draft model        {costs.draft_ms:6.1f} ms a token; with every draft accepted, decoding would be "
+            f"the draft model        {guess_ms:6.1f} ms a token; with every draft accepted, decoding would be "
             f"{at_most:.2f} x as fast{verdict}"
         )
     return lines

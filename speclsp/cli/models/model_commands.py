@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from speclsp import config
-from speclsp.cli.commands import FAILURE, SUCCESS, complain, flags
+from speclsp.cli.command_line import FAILURE, SUCCESS, complain, flags
 from speclsp.config import Config
 from speclsp.errors import InputError, SpeclspError, WeightsError
 

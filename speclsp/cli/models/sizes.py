@@ -25,13 +25,10 @@ class Machine:
 
 def measure_machine(config: Config) -> Machine:
     """The device that the settings select, and its free memory and disk."""
-    device, memory_mib = auto_choice.gpu(config.device)
-    limit_mib = None
-    if device == "cpu":
-        memory = process_resources.memory()
-        memory_mib, limit_mib = memory.free_mib, memory.limit_mib
+    device = auto_choice.device_of(config.device)
+    limit_mib = process_resources.memory().limit_mib if device == "cpu" else None
     disk = shutil.disk_usage(nearest_existing(locations.store_root(None)))
-    return Machine(device, memory_mib, disk.free, limit_mib)
+    return Machine(device, process_resources.free_mib(device), disk.free, limit_mib)
 
 
 def disk_bytes(weights: Weights, models_dir: str = "") -> int:

@@ -116,9 +116,9 @@ class CompletionEngine:
     def step_ms(self) -> float:
         """The longest a step of prefill or a round should take, as measured: see api.Completer."""
         costs, target, gamma = self.costs, self.target_decoder, self.config.max_draft_tokens
-        prefill_ms = (target.prefill_tokens + target.tail_tokens) * (costs.prefill_ms + costs.draft_prefill_ms)
+        prefill_ms = (target.prefill_tokens + target.tail_tokens) * (costs.prefill_ms + sum(costs.missing_ms.values()))
         from_model = min(gamma, self.config.max_model_draft_tokens or MOST_MODEL_GAMMA)
-        step_ms = prefill_ms + from_model * costs.draft_ms + costs.verify(gamma + 1)
+        step_ms = prefill_ms + from_model * costs.guess(ModelDrafter.source) + costs.verify(gamma + 1)
         return step_ms if self.device.startswith("cpu") else max(step_ms, COMPILING_MS)
 
     @property
@@ -147,7 +147,7 @@ class CompletionEngine:
     def restore_draft(self, decoder: CachedModel, costs: Costs, fused: FusedRound | None = None) -> None:
         """Use a draft model again, for completions that start from now on; `costs` are newly measured."""
         self.draft_decoder, self.fused = decoder, fused
-        costs.head_ms = self.costs.head_ms
+        costs.guess_ms = {**self.costs.guess_ms, **costs.guess_ms}
         self.costs = self.policy.costs = costs
 
     def ngram_drafter(self, prompt: Prompt) -> Drafter:

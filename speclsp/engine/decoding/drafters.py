@@ -1,7 +1,8 @@
 """Sources of draft tokens: an earlier suggestion, a window to repeat, n-grams of the text, a draft head, a draft model.
 
-A drafter is anything with `propose`. A wrong guess costs time and never changes the text. `pick` tells a drafter that
-has logits how to choose from them: with the target's constraint and noise, so that guesses agree with its choices.
+A drafter is anything with `propose`. A wrong guess costs time and never changes the text. The policy knows a drafter by
+its source, its `Prior` and the time of its guesses alone. `pick` tells a drafter that has logits how to choose from
+them: with the target's constraint and noise, so that guesses agree with its choices.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import math
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
@@ -34,11 +36,25 @@ class Guess(NamedTuple):
     logprobs: tuple[float, ...] = ()  # if verified: accept.logprobs of the accepted tokens and the next one
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """Expectations of a drafter's guesses before any was verified."""
+
+    alphas: Mapping[int, float]  # acceptance by strength, or by depth for a drafter that computes; ascending
+    margin: float = 1.0  # its draft must be estimated to be that much faster than the best other one
+    least_alpha: float = 0.0  # below this acceptance it loses time, even where the estimate says otherwise
+    ends_as_wanted: bool = False  # its guesses end where the completion is expected to end
+
+
+NO_PRIOR = Prior(alphas={0: 0.6})
+
+
 class Drafter(Protocol):
     """Guesses the next tokens."""
 
-    source: str  # "reuse" | "window" | "ngram" | "head" | "model"
+    source: str  # its name in results and metrics: "reuse" | "window" | "ngram" | "head" | "model"
     is_free: bool  # True if `propose` takes negligible time
+    prior: Prior
 
     def missing(self, ids: Sequence[int]) -> float:
         """The number of `ids` that it computes before its first guess; infinite if it cannot guess now."""
@@ -53,6 +69,7 @@ class FreeDrafter:
     """A drafter that looks tokens up."""
 
     is_free = True
+    prior = NO_PRIOR
 
     def missing(self, ids: Sequence[int]) -> float:
         """Nothing is computed."""
@@ -68,6 +85,7 @@ class ReuseDrafter(FreeDrafter):
     """
 
     source = "reuse"
+    prior = Prior(alphas={0: 0.6, 3: 0.85, 8: 0.93, 16: 0.97, 32: 0.99}, ends_as_wanted=True)  # draft-length bench
     MATCH_TOKENS = 3  # after the two texts diverged, the last 1 to 3 tokens locate the position again
     TYPED_TOKENS = 8  # strength of a match at its beginning: the user typed the suggestion's own first characters
 
@@ -98,6 +116,9 @@ class WindowDrafter(FreeDrafter):
     """
 
     source = "window"
+    prior = Prior(  # a guess, before any measurement of a tuned model: the first difference costs at most one window
+        alphas={0: 0.5, 1: 0.55, 2: 0.7, 3: 0.8, 5: 0.88, 8: 0.93, 16: 0.97, 32: 0.98, 64: 0.99}, ends_as_wanted=True
+    )
     WHOLE_TOKENS = 64  # strength before any difference: all of the window is a likely continuation
     MATCH_TOKENS = 16  # the longest match that is looked for
     SURE_TOKENS = 3  # a match of that length is not taken back: the next ones are not before it
@@ -147,6 +168,9 @@ class NGramDrafter(FreeDrafter):
     """
 
     source = "ngram"
+    prior = Prior(  # up to 8: 72 FIM tasks, 2880 tokens, the 0.5B; then the draft-length bench
+        alphas={1: 0.37, 2: 0.47, 3: 0.6, 4: 0.72, 5: 0.8, 6: 0.85, 8: 0.92, 12: 0.93, 16: 0.97, 32: 0.98}
+    )
     LENGTHS = (32, 24, 16, 12, *range(8, 0, -1))  # of a match, the longest first
 
     def __init__(self, elsewhere: Sequence[int] = ()) -> None:
@@ -172,6 +196,7 @@ class ComputingDrafter:
 
     source = ""
     is_free = False
+    prior = NO_PRIOR
     p_min, least_reach = 0.0, 0.0
     stop: frozenset[int] = frozenset()
 
@@ -250,6 +275,7 @@ class HeadDrafter(ComputingDrafter):
     """
 
     source = "head"
+    prior = Prior(alphas={0: 0.5, 1: 0.5, 2: 0.5, 3: 0.5})  # a guess, before any measurement
     least_reach = 0.15  # a row of a pass costs about a tenth of a token's time
 
     def __init__(self, head: StateHead, prompt: Sequence[int], stop: frozenset[int] = frozenset()) -> None:
@@ -280,6 +306,8 @@ class ModelDrafter(ComputingDrafter):
     """The draft model, a small model of the target's family."""
 
     source = "model"
+    # its estimate is the less certain one; the margin covers that its guesses may go on too long
+    prior = Prior(alphas={0: 0.8}, margin=1.15, least_alpha=0.55, ends_as_wanted=True)
 
     def __init__(
         self,

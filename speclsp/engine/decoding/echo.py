@@ -8,13 +8,13 @@ cancelled request can be timed without a model. Nothing is drafted.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Iterator
 from time import perf_counter
 
 from speclsp.config import Config
 from speclsp.engine.api import Piece, Request, Result
+from speclsp.plain_text import digest, first_stop, longest_stop_start
 
 
 class EchoCompleter:
@@ -102,9 +102,11 @@ class EchoCompletion:
         result.ttft_ms = result.ttft_ms or ms
         text = self.answer[: len(result.tokens)]
         last = len(text) in (len(self.answer), self.request.max_tokens)
-        result.text, stopped = visible_text(text, self.request.stop, last)
-        if stopped or last:
-            result.stop_type = "word" if stopped else "eos" if text == self.answer else "limit"
+        stop = first_stop(text, self.request.stop)
+        withheld = 0 if last else longest_stop_start(text, self.request.stop)
+        result.text = text[: len(text) - withheld if stop is None else stop]
+        if stop is not None or last:
+            result.stop_type = "word" if stop is not None else "eos" if text == self.answer else "limit"
         return Piece(text=result.text[shown:], tokens=(token,), source="", drafted=0, accepted=0, ms=round_ms)
 
 
@@ -113,17 +115,3 @@ def text_around_cursor(request: Request) -> tuple[str, str]:
     if request.raw_prompt is not None:
         return request.raw_prompt, ""
     return request.prefix + request.line_prefix, request.suffix
-
-
-def digest(text: str) -> str:
-    """The first 8 hex digits of sha256; a lone surrogate counts as its three bytes."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-
-
-def visible_text(text: str, stops: tuple[str, ...], last: bool) -> tuple[str, bool]:
-    """(the part of `text` that can be shown, True if a stop text ended it). `last`: no text follows to complete one."""
-    starts = [text.index(stop) for stop in stops if stop in text]
-    if starts:
-        return text[: min(starts)], True
-    withheld = (n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
-    return text[: len(text) - (0 if last else max(withheld, default=0))], False

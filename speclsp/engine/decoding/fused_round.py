@@ -223,10 +223,10 @@ def warm_up(target: CudaDecoder, draft: CudaDecoder | None = None, repeats: int 
     for rows in range(ROWS, MOST_GAMMA + 2 * ROWS, ROWS):  # as many as a round can have
         costs.verify_ms[rows - ROWS + 1] = costs.verify_ms[rows] = step_ms * -(-rows // width)  # padded to ROWS
     if fused is not None and draft is not None:
-        costs.draft_prefill_ms = warm_prefill(draft, context, repeats)
+        costs.missing_ms = {ModelDrafter.source: warm_prefill(draft, context, repeats)}
         for narrow in draft.widths:
             warm_step(draft, narrow, len(context), repeats)
-        costs.draft_ms = warm_rounds(fused, context, repeats)
+        costs.set_guess(ModelDrafter.source, warm_rounds(fused, context, repeats))
     for decoder in (target, *([draft] if draft else [])):
         decoder.forget()
     return costs, fused

@@ -3,8 +3,8 @@
 A round with γ guesses of acceptance α yields  τ = (1 - α^(γ+1)) / (1 - α)  tokens (arXiv 2211.17192, equation 1) and
 costs  γ·draft + verify(γ+1)  milliseconds. The policy takes the source and γ with the most tokens per millisecond;
 γ = 0, a plain step, is one of the choices. Costs are measured once, on this machine, when the model is loaded.
-Acceptance is learned from each round, by source and by the strength of the source's match. It is slowly forgotten, so
-that a source which stopped paying is tried again later.
+Acceptance begins at the drafter's own prior and is learned from each round, by source and by the strength of the
+source's match. It is slowly forgotten, so that a source which stopped paying is tried again later.
 
 Guesses from the text differ: after accepted ones the match is longer, and the next is accepted more often (0.37 after
 one matching token, 0.92 after eight). So their α is kept by the length of the match, and 1 + α1 + α1·α2 + … replaces
@@ -18,32 +18,17 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
 
-from speclsp.engine.decoding.drafters import Drafter, Guess, Pick
+from speclsp.engine.decoding.drafters import NO_PRIOR, Drafter, Guess, ModelDrafter, Pick, Prior
 from speclsp.engine.model.decoder import PREFILL_TOKENS, ROWS
 from speclsp.engine.model.kv_cache import MOST_GAMMA, CachedModel
 
 USUAL_TOKENS = 24  # few completions in an editor are longer, even if more is allowed
-MODEL_MARGIN = 1.15  # a model draft must be estimated to be that much faster: its estimate is the less certain one
-MOST_MODEL_GAMMA = 16  # each guess of a draft model costs a pass of its own
-LEAST_MODEL_ALPHA = 0.55  # below it a model draft loses time, even where the estimate says otherwise
-PRIORS = {  # acceptance before any observation, by source and strength of the match
-    "reuse": {0: 0.6, 3: 0.85, 8: 0.93, 16: 0.97, 32: 0.99},  # draft-length bench, the 0.5B
-    # a guess, before any measurement of a tuned model: the first difference costs at most the rest of one window
-    "window": {0: 0.5, 1: 0.55, 2: 0.7, 3: 0.8, 5: 0.88, 8: 0.93, 16: 0.97, 32: 0.98, 64: 0.99},
-    # up to 8: 72 FIM tasks, 2880 tokens, the 0.5B; then that bench
-    "ngram": {1: 0.37, 2: 0.47, 3: 0.6, 4: 0.72, 5: 0.8, 6: 0.85, 8: 0.92, 12: 0.93, 16: 0.97, 32: 0.98},
-    "model": {0: 0.8},
-    "head": {0: 0.5, 1: 0.5, 2: 0.5, 3: 0.5},  # by depth: a guess, before any measurement
-}
-MARGINS = {"model": MODEL_MARGIN}
-LEAST_ALPHAS = {"model": LEAST_MODEL_ALPHA}
-# sources that end where the completion is expected to end; and the draft model, whose margin covers the rest
-SHOWN = {"reuse", "window", "model"}
+MOST_MODEL_GAMMA = 16  # each guess of a drafter that computes costs a pass of its own
 PRIOR_GUESSES = 4.0  # weight of the prior, in draft tokens
 MEMORY_GUESSES = 120.0  # guesses older than about the last 120 are forgotten
 
@@ -53,22 +38,22 @@ class Costs:
     """Time of a pass on this machine, in milliseconds."""
 
     verify_ms: dict[int, float]  # by rows
-    draft_ms: float = 0.0  # one token of the draft model
-    head_ms: float = 0.0  # one token of the draft head
-    draft_prefill_ms: float = 0.0  # of one prompt token, by the draft model
     prefill_ms: float = 0.0  # of one prompt token, by the target
+    guess_ms: Mapping[str, float] = field(default_factory=dict)  # of one guess, by the source that computes it
+    missing_ms: Mapping[str, float] = field(default_factory=dict)  # of one prompt token that a source lacks
 
-    def guess_ms(self, source: str) -> float:
-        """A guess of a source that computes."""
-        return self.head_ms if source == "head" else self.draft_ms
+    def guess(self, source: str) -> float:
+        """One guess of a source that computes; 0 before the first."""
+        return self.guess_ms.get(source, 0.0)
 
     def learn_guess(self, source: str, ms: float) -> None:
-        """Move the time of a source's guess a quarter of the way to a new measurement."""
-        new_ms = self.guess_ms(source) + 0.25 * (ms - self.guess_ms(source))
-        if source == "head":
-            self.head_ms = new_ms
-        else:
-            self.draft_ms = new_ms
+        """Move the time of a source's guess a quarter of the way to a new measurement; the first one counts whole."""
+        known_ms = self.guess_ms.get(source, ms)
+        self.set_guess(source, known_ms + 0.25 * (ms - known_ms))
+
+    def set_guess(self, source: str, ms: float) -> None:
+        """Set the time of a source's guess; copies of these costs keep theirs."""
+        self.guess_ms = {**self.guess_ms, source: ms}
 
     def verify(self, rows: int) -> float:
         """A target pass of that many rows: interpolated between measured ones, or extrapolated beyond the last."""
@@ -137,6 +122,7 @@ class MeasuredPolicy:
     max_model_gamma: int = 0
     usual_tokens: float = USUAL_TOKENS
     acceptances: dict[tuple[str, int], Acceptance] = field(default_factory=dict)
+    priors: dict[str, Prior] = field(default_factory=dict)  # of the drafters so far, by source
 
     def start(self) -> None:
         """Begin a completion: fade all estimates."""
@@ -144,13 +130,14 @@ class MeasuredPolicy:
             acceptance.fade()
 
     def acceptance(self, source: str, strength: int) -> Acceptance:
-        """The estimate for a source at a match strength; strengths between two entries of PRIORS use the lower one."""
-        priors = PRIORS.get(source, {0: 0.6})
-        level = max((s for s in priors if s <= strength), default=min(priors))
-        return self.acceptances.setdefault((source, level), Acceptance(priors[level]))
+        """The estimate for a source at a match strength; strengths between two of its prior use the lower one."""
+        alphas = self.priors.get(source, NO_PRIOR).alphas
+        level = max((s for s in alphas if s <= strength), default=min(alphas))
+        return self.acceptances.setdefault((source, level), Acceptance(alphas[level]))
 
     def guess(self, drafters: Sequence[Drafter], ids: Sequence[int], room: int, pick: Pick) -> tuple[str, Guess]:
         most = min(room, self.max_gamma)
+        self.priors.update((drafter.source, drafter.prior) for drafter in drafters)
         best_source, best, best_rate = "", Guess([]), 1.0 / self.costs.verify(1)
         for drafter in drafters:
             if drafter.is_free and most > 0:
@@ -170,7 +157,8 @@ class MeasuredPolicy:
     def expected(self, source: str, strength: int, most: int) -> Iterator[float]:
         """The expected tokens of a round with 1, 2, ... `most` guesses."""
         wanted, tokens = 1.0, 1.0  # probability that a guess is reached and wanted; expected tokens
-        goes_on = 1.0 if source in SHOWN else 1.0 - 1.0 / self.usual_tokens
+        ends_as_wanted = self.priors.get(source, NO_PRIOR).ends_as_wanted
+        goes_on = 1.0 if ends_as_wanted else 1.0 - 1.0 / self.usual_tokens
         for depth in range(most):
             wanted *= goes_on * self.acceptance(source, strength + depth).alpha
             tokens += wanted
@@ -191,16 +179,16 @@ class MeasuredPolicy:
         Tokens missing from its cache must be computed first. That cost is spread over the rounds still expected, so a
         short completion with a cold draft cache is left to the free sources.
         """
-        source, missing = drafter.source, drafter.missing(ids)
-        if missing == math.inf or self.acceptance(source, 0).alpha < LEAST_ALPHAS.get(source, 0.0):
+        source, prior, missing = drafter.source, drafter.prior, drafter.missing(ids)
+        if missing == math.inf or self.acceptance(source, 0).alpha < prior.least_alpha:
             return 0
         left = min(room + 1, USUAL_TOKENS)
-        best_gamma, best_rate = 0, best_rate * MARGINS.get(source, 1.0)
+        best_gamma, best_rate = 0, best_rate * prior.margin
         most = min(room, self.max_gamma, self.max_model_gamma or MOST_MODEL_GAMMA)
         for gamma, tokens in enumerate(self.expected(source, 0, most), 1):
             rounds_left = max(1.0, left / tokens)
-            catch_up_ms = missing * self.costs.draft_prefill_ms / rounds_left
-            rate = tokens / (gamma * self.costs.guess_ms(source) + self.costs.verify(gamma + 1) + catch_up_ms)
+            catch_up_ms = missing * self.costs.missing_ms.get(source, 0.0) / rounds_left
+            rate = tokens / (gamma * self.costs.guess(source) + self.costs.verify(gamma + 1) + catch_up_ms)
             if rate > best_rate:
                 best_gamma, best_rate = gamma, rate
         return best_gamma
@@ -252,8 +240,8 @@ def measure(target: CachedModel, draft: CachedModel | None = None, repeats: int 
 
     costs = Costs(prefill_ms=prefill(target), verify_ms={rows: timed(target, rows) for rows in WIDTHS})
     if draft is not None:
-        costs.draft_prefill_ms = prefill(draft)
-        costs.draft_ms = timed(draft, 1)
+        costs.missing_ms = {ModelDrafter.source: prefill(draft)}
+        costs.guess_ms = {ModelDrafter.source: timed(draft, 1)}
         draft.rewind(0)
     target.rewind(0)
     return costs

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from speclsp.engine.api import TokenLogprobs
 from speclsp.engine.decoding.generate import PositionLogprobs
 from speclsp.engine.decoding.vocabulary import TextStream
+from speclsp.plain_text import first_stop, longest_stop_start
 
 
 class AddedText(NamedTuple):
@@ -89,16 +90,3 @@ class LikelyTokens:
             ready.append(replace(self.withheld.pop(0), text=text[:left_chars]))
             self.chars += len(ready[-1].text)
         return tuple(ready)
-
-
-def first_stop(text: str, stops: tuple[str, ...]) -> int | None:
-    """The start of the first stop text in `text`; None when there is none."""
-    starts = [at for stop in stops if stop and (at := text.find(stop)) >= 0]
-    return min(starts, default=None)
-
-
-def longest_stop_start(text: str, stops: tuple[str, ...]) -> int:
-    """The number of last characters that could be the beginning of a stop text."""
-    longest = len(text)  # a bound on the work, however long a stop text is
-    sizes = (s for stop in stops for s in range(min(len(stop) - 1, longest), 0, -1) if text.endswith(stop[:s]))
-    return max(sizes, default=0)

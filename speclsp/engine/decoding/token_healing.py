@@ -72,7 +72,7 @@ class RespelledTokens(FreeDrafter):
         vocabulary: Vocabulary,
         encode: Callable[[str], list[int]],
     ) -> None:
-        self.source = drafter.source
+        self.source, self.prior = drafter.source, drafter.prior
         self.drafter, self.heal, self.elsewhere, self.start = drafter, heal, elsewhere, start
         self.vocabulary, self.encode = vocabulary, encode
 
@@ -97,13 +97,13 @@ def continuation(text: bytes, heal: bytes) -> tuple[bytes, int]:
             continue
         end = len(text)
         while (at := text.rfind(key, 0, end)) >= 0:
-            if size or not (is_word(text[at - 1 : at]) and is_word(heal[:1])):
+            if size or not (is_word_byte(text[at - 1 : at]) and is_word_byte(heal[:1])):
                 start = at + size
                 return text[start : start + len(heal) + GUESSED_BYTES].partition(b"\0")[0], size
             end = at + len(key) - 1
     return b"", 0
 
 
-def is_word(byte: bytes) -> bool:
+def is_word_byte(byte: bytes) -> bool:
     """True if the byte is part of an identifier; a byte of a multi-byte character counts as one."""
     return byte.isalnum() or byte == b"_" or byte >= b"\x80"

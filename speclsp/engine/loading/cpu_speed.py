@@ -16,7 +16,7 @@ def measure_if_needed(config: Config, again: bool = False) -> None:
 
     `again`: also if it was measured.
     """
-    if config.model != "auto" or auto_choice.gpu(config.device)[0] != "cpu":
+    if config.model != "auto" or auto_choice.device_of(config.device) != "cpu":
         return
     if auto_choice.recorded(config.engine.threads) and not again:
         return

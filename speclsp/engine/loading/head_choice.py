@@ -28,6 +28,7 @@ from torch import Tensor
 
 from speclsp import config
 from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.decoding.drafters import HeadDrafter
 from speclsp.engine.decoding.vocabulary import Vocabulary
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.model.decoder import ModelShape
@@ -146,8 +147,8 @@ def equip(engine: CompletionEngine, directory: Path, lora: Lora | None, models_d
         use = use_of(directory, lora, engine.prompter.vocabulary)
         file, engine.head_problem = find(use, models_dir)
         if file is not None:
-            head = attach(engine.target_decoder, file)
-            engine.head, engine.costs.head_ms = head, head.measure()
+            engine.head = head = attach(engine.target_decoder, file)
+            engine.costs.set_guess(HeadDrafter.source, head.measure())
             engine.target_format += f", head {label(file)}"
     except (HeadError, adapters.AdapterError) as error:
         engine.head_problem = str(error)

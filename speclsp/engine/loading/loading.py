@@ -43,7 +43,8 @@ from speclsp.engine.model.cuda.memory_plan import MemoryPlan
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-from speclsp.engine.scheduling.loaded_model import NO_DRAFT, LoadedModel, PendingTarget, ReleaseStep
+from speclsp.engine.scheduling.loaded_model import LoadedModel, PendingTarget
+from speclsp.engine.scheduling.memory_ladder import NO_DRAFT, SHORT_CONTEXT, SMALL_CACHE, ReleaseStep
 from speclsp.errors import OutOfMemory, WeightsError
 from speclsp.weights import auto_choice, store
 from speclsp.weights.cards import Card
@@ -174,18 +175,14 @@ class LoadedParts:
             draft = self.read_draft(lambda fraction, message: None)
             engine.restore_draft(draft, *self.warm_up(engine.target_decoder, draft))
 
-        steps, context_tokens = [], self.plan.context_tokens
-        if self.plan.slots > 1:
-            shrink, grow = (lambda: engine.set_slot_count(1)), (lambda: engine.set_slot_count(self.plan.slots))
-            steps.append(ReleaseStep(name="small cache", release=shrink, restore=grow))
-        for name, divisor in (("short context", 2), ("shorter context", 4)):
-            if (tokens := self.plan.context_tokens // divisor) >= LEAST_CONTEXT_TOKENS:
-                shorten = partial(engine.set_context_tokens, tokens)
-                lengthen = partial(engine.set_context_tokens, context_tokens)
-                steps.append(
-                    ReleaseStep(name=name, release=shorten, restore=lengthen, between_rounds=False, for_others=False)
-                )
-                context_tokens = tokens
+        steps, plan = [], self.plan
+        if plan.slots > 1:
+            shrink, grow = (lambda: engine.set_slot_count(1)), (lambda: engine.set_slot_count(plan.slots))
+            steps.append(ReleaseStep(name=SMALL_CACHE, release=shrink, restore=grow))
+        if (tokens := max(LEAST_CONTEXT_TOKENS, plan.context_tokens // 4)) <= plan.context_tokens // 2:
+            shorten = partial(engine.set_context_tokens, tokens)
+            lengthen = partial(engine.set_context_tokens, plan.context_tokens)
+            steps.append(ReleaseStep(name=SHORT_CONTEXT, release=shorten, restore=lengthen, changes_text=True))
         if self.draft_dir is not None:
             steps.append(ReleaseStep(name=NO_DRAFT, release=engine.drop_draft, restore=restore_draft))
         return LoadedModel(

@@ -32,7 +32,7 @@ from speclsp.engine.http.leases import Leases
 from speclsp.engine.http.route_context import RouteContext
 from speclsp.engine.http.routes import application
 from speclsp.engine.process import parent_watch, unix_socket
-from speclsp.engine.process.unix_socket import OWN_DIRECTORY, UnixListener
+from speclsp.engine.process.unix_socket import UnixListener
 from speclsp.engine.scheduling.loaded_model import Load, LoadedModel
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import EngineError, SpeclspError
@@ -41,8 +41,6 @@ from speclsp.observability.metrics import Metrics
 KEEP_ALIVE_S = 600  # an editor's pool must not meet a connection that was just closed
 READY_WAIT_S = 0.1  # a pair that needs no loading is ready before the first request is read
 TICK_S = 5.0  # an idle process wakes up seldom; its end is signalled and not polled for
-CHECK_TICKS = 1  # between two checks that the engine can still be found
-FAILED_CHECK_TICKS = 60  # the same, after a check that could not restore the files
 HUNG = 75  # the exit code: try again (sysexits.h)
 REPORT_S = 0.3  # for failed requests to be answered
 STOP_S = 1.2  # from the request to stop to the end of the process, even in the middle of a round
@@ -108,7 +106,7 @@ def main(config: Config, socket: str | Path, watch_parent: int | None = None) ->
 def remove_with_directory(listener: UnixListener) -> None:
     """Remove the socket and the directory that an editor made for it, as the editor may be killed before it does."""
     listener.remove()
-    if listener.path.parent.name.startswith(OWN_DIRECTORY):
+    if listener.path.parent.name.startswith(endpoint.SOCKET_DIRECTORY):
         with suppress(OSError):  # it has other content
             listener.path.parent.rmdir()
 
@@ -187,7 +185,6 @@ class EngineServer(uvicorn.Server):
         self.ended = threading.Event()  # the engine's thread has ended
         self.failure: SpeclspError | None = None  # raised by `on_listening`
         scheduler.on_device_lost = self.exit_hung
-        self._check_ticks = CHECK_TICKS
         self._last_warning = ""  # why the engine could not be made discoverable, the last time
         self._on_listening = on_listening
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -228,8 +225,7 @@ class EngineServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Restore what makes the engine discoverable: other programs clean up runtime and temporary directories."""
-        if counter % self._check_ticks == self._check_ticks - 1 and not self.should_exit:
-            self._check_ticks = CHECK_TICKS
+        if not self.should_exit:
             try:
                 restored = self.listeners.restore()
                 if restored is not None:
@@ -237,7 +233,6 @@ class EngineServer(uvicorn.Server):
             except EngineReplaced as error:
                 self.leases.leave(str(error))
             except (SpeclspError, OSError) as error:
-                self._check_ticks = FAILED_CHECK_TICKS
                 if str(error) != self._last_warning:
                     log.warning("%s", error)
                 self._last_warning = str(error)

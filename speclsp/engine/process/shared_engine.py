@@ -10,9 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,12 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from speclsp import __version__, config
+from speclsp import __version__
 from speclsp.config import Config
 from speclsp.daemon import endpoint, launch, platform
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.process import unix_socket
-from speclsp.engine.process.unix_socket import OWN_DIRECTORY, UnixListener
+from speclsp.engine.process.unix_socket import UnixListener
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.observability.logfile import PrivateFile
 
@@ -181,7 +179,7 @@ def open_listeners(settings: Config, host: str, port: int | None) -> tuple[Liste
     try:
         if platform.HAS_UNIX_SOCKETS:
             remove_abandoned()
-            path = socket_path()
+            path = endpoint.socket_path("engine.sock")
             listeners.unix = unix_socket.listen(str(path))
             address["socket"] = str(path)
         if port is not None or not platform.HAS_UNIX_SOCKETS:
@@ -198,36 +196,19 @@ def open_listeners(settings: Config, host: str, port: int | None) -> tuple[Liste
     return listeners, EngineEndpoint(**address)  # type: ignore[arg-type]
 
 
-def socket_path() -> Path:
-    """engine.sock in the runtime directory; in a fresh directory of ours where that path is too long for a socket."""
-    path = config.runtime_dir() / "engine.sock"
-    if len(os.fsencode(path)) <= config.SOCKET_PATH_BYTES:
-        return path
-    return Path(tempfile.mkdtemp(prefix=OWN_DIRECTORY)) / path.name  # 0700, and a name that cannot be guessed
-
-
 def remove_abandoned() -> None:
     """Remove files that a killed engine left outside the runtime directory. We hold the lock: nobody uses them."""
     with suppress(OSError, SpeclspError):
         abandoned = endpoint.find()
         if abandoned is not None and abandoned.socket:
-            remove_own_directory(Path(abandoned.socket).parent)
+            endpoint.remove_socket_directory(Path(abandoned.socket).parent)
 
 
 def remove_endpoint(socket_text: object) -> None:
     """Remove engine.json, and the directory that was made for the socket."""
     endpoint.remove(os.getpid())
     if isinstance(socket_text, str):
-        remove_own_directory(Path(socket_text).parent)
-
-
-def remove_own_directory(directory: Path) -> None:
-    """Remove a directory that `socket_path` made, and no other."""
-    temporary = Path(tempfile.gettempdir())
-    if directory.parent == temporary and directory.name.startswith(OWN_DIRECTORY) and not directory.is_symlink():
-        with suppress(OSError):
-            if directory.stat().st_uid == os.getuid():
-                shutil.rmtree(directory, ignore_errors=True)
+        endpoint.remove_socket_directory(Path(socket_text).parent)
 
 
 def restore_endpoint(address: EngineEndpoint, listener: UnixListener | None) -> UnixListener | None:

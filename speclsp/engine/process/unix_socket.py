@@ -22,7 +22,6 @@ from speclsp.private_files import reason
 
 LONGEST_PATH_BYTES = 107 if sys.platform == "linux" else 103  # sun_path without its closing NUL
 LOCK_WAIT_S = 5.0
-OWN_DIRECTORY = "speclsp-"  # prefix of a temporary directory that was made for the socket alone
 CONNECT_TIMEOUT_S = 1.0
 BACKLOG = 128
 

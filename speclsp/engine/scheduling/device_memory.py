@@ -1,7 +1,6 @@
 """Memory of a device: free memory, this process's share, and the release of unused allocations.
 
-Free memory is the amount another program could allocate now. On a CPU, speclsp.process_resources reads it, with the
-limits of control groups. On a GPU the driver reports it for all processes together.
+Free memory is the amount another program could allocate now, as speclsp.process_resources reads it.
 """
 
 from __future__ import annotations
@@ -26,11 +25,7 @@ class DeviceMemory:
 
     def free_mib(self) -> int:
         """Memory that another program could allocate."""
-        if self.device == "cpu":
-            return process_resources.memory().free_mib
-        import torch
-
-        return int(torch.cuda.mem_get_info(self.device)[0] / MIB)
+        return process_resources.free_mib(self.device)
 
     def held_mib(self) -> int:
         """Memory that this process has."""

@@ -1,27 +1,16 @@
-"""Result types of loading a model: the completer, its memory-release steps and the part still to be read."""
+"""Result types of loading a model: the completer, and the target that is read in another thread meanwhile."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from speclsp.engine.api import Completer
-
-NO_DRAFT = "no draft"
+from speclsp.engine.scheduling.memory_ladder import ReleaseStep
 
 ReportProgress = Callable[[float, str], None]  # the fraction done (0 to 1) and the current action
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseStep:
-    """One part of the model's memory that can be released and restored between completions, in the engine's thread."""
-
-    name: str  # the engine's level after the release: "small cache" | "short context" | "shorter context" | NO_DRAFT
-    release: Callable[[], None]
-    restore: Callable[[], None]
-    between_rounds: bool = True  # it can be released while completions are under way
-    for_others: bool = True  # False: only when our own memory runs out, because it changes suggestions, not only times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +33,35 @@ class LoadedModel:
     note: str = ""  # for the user while the model runs: why an adapter is not used
     adapter: Mapping[str, object] = field(default_factory=dict)  # the target's, for /health; empty: none
     pending_target: PendingTarget | None = None  # set: `completer` is the draft alone
+
+
+class TargetReading:
+    """A thread that reads the target while the draft answers alone."""
+
+    def __init__(self, pending: PendingTarget) -> None:
+        self._pending: PendingTarget | None = pending
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._read, args=(pending,), name="reading", daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def finish(self) -> LoadedModel:
+        """The whole model; once, in the engine's thread. Raises what the reading raised. Keeps no model alive."""
+        pending, self._pending = self._pending, None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        assert pending is not None
+        return pending.finish()
+
+    def _read(self, pending: PendingTarget) -> None:
+        try:
+            pending.read()
+        except Exception as error:
+            self._error = error
 
 
 class Load(Protocol):

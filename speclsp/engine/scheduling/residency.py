@@ -6,10 +6,9 @@
        └────┬─────┘        │                                              are refused until there is room again)
             └► error (why) ◄ a reload that failed: the next request after RETRY_S tries again
 
-When our own memory runs out in a request, the same steps are released, and between the small cache and no draft two
-more: short and shorter context. The first time, only the cached prompts are forgotten. Each further time within CALM_S
-releases one step, at last the whole model, and the next request loads it again at that level. After CALM_S without it
-one step is restored, then the next.
+The ladder (memory_ladder.py) decides which step is released or restored. When our own memory runs out in a request, a
+short context comes before no draft. After the last step the whole model is unloaded, and the next request loads it
+again at that level.
 
 When loading the target takes long, the draft is loaded first and answers alone. The target is read beside it in another
 thread and takes over between two completions.
@@ -31,19 +30,11 @@ from contextlib import suppress
 from speclsp.engine.api import Completer
 from speclsp.engine.scheduling.device_errors import clear_references, one_line, ran_out_of_memory
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-from speclsp.engine.scheduling.loaded_model import NO_DRAFT, Load, LoadedModel
-from speclsp.engine.scheduling.memory_pressure import CHECK_S, Pressure
-from speclsp.engine.scheduling.memory_steps import UNLOADED, MemorySteps
-from speclsp.engine.scheduling.residency_state import (
-    LoadAttempts,
-    OutOfMemoryRecovery,
-    RequestActivity,
-    TargetReading,
-)
+from speclsp.engine.scheduling.loaded_model import Load, LoadedModel, TargetReading
+from speclsp.engine.scheduling.memory_ladder import CALM_S, CHECK_S, NO_DRAFT, UNLOADED, MemoryLadder, Pressure
 
 RETRY_S = 10.0  # after a reload that failed, until the next is tried
 NO_ROOM_RETRY_S = 1.0  # the same where there was no room: there may be some at any moment
-CALM_S = 60.0  # without running out of memory, before one step is restored
 PAUSE_S = 5.0  # without a request: a moment to load the draft again
 QUIESCE_S = 2.0  # for completions to end by themselves when a change needs idle models
 POLL_S = 0.05  # between checks of whether the target has been read
@@ -80,28 +71,29 @@ class Residency:
         self.on_change: Callable[[], None] = lambda: None  # called in the engine's thread, or the one that reads
         self.on_device_lost: Callable[[str], None] = lambda why: None  # called when the device no longer answers
         self.quiesce_requested = False  # a change is due that needs idle models
-        self.steps = MemorySteps(min_free_memory_mib, memory_of)
+        self.ladder = MemoryLadder(min_free_memory_mib, memory_of)
         self._quiesce_since_s = float("inf")
         self._load = load
         self._clock = clock
-        self._activity = RequestActivity(idle_s, used_s=clock())
-        self._out_of_memory = OutOfMemoryRecovery()
+        self._idle_s = idle_s
+        self._used_s = clock()  # when a request last came or was under way
+        self._requested = False  # since the last `maintain`
+        self._loaded_before = False  # a load has succeeded
+        self._failed_s = float("-inf")  # the clock at the last failure
         self._target_reading: TargetReading | None = None
         self._clear_caches: Callable[[], None] = lambda: None  # see LoadedModel
         self._note = ""  # see LoadedModel
-        self._next_check_s = 0.0  # of the device's free memory
-        self._attempts = LoadAttempts()
 
     # ── for the rest of the process ──────────────────────────────────────────────────────────────────────
 
     @property
     def memory(self) -> str:
-        """Release level: "full" | "small cache" | "short context" | "shorter context" | "no draft"."""
-        return self.steps.level
+        """Release level: "full" | "small cache" | "short context" | "no draft"."""
+        return self.ladder.level
 
     def refusal(self) -> str:
         """The reason that a request cannot be queued now; "" when it can, and is served or fails in its turn."""
-        if self.state == "loading" and self.completer is None and not self._attempts.succeeded:
+        if self.state == "loading" and self.completer is None and not self._loaded_before:
             return f"the model is loading ({self.progress:.0%}, {self.message}): retry when /health reports ok."
         if self.state in ("error", "asleep") and not self._may_retry:
             return self.message
@@ -109,11 +101,11 @@ class Residency:
 
     def note_request(self) -> None:
         """A request was submitted, from any thread."""
-        self._activity.used_s, self._activity.requested = self._clock(), True
+        self._used_s, self._requested = self._clock(), True
 
     def report_out_of_memory(self) -> None:
         """A request has run out of memory: the next `maintain` releases some."""
-        self._out_of_memory.reported = True
+        self.ladder.recovery.reported = True
 
     @property
     def force_quiesce(self) -> bool:
@@ -130,26 +122,26 @@ class Residency:
             self._fail(error, "keep")
 
     def _maintain(self, busy: bool) -> None:
-        requested, self._activity.requested = self._activity.requested, False
+        requested, self._requested = self._requested, False
         if busy:
-            self._activity.used_s = self._clock()
+            self._used_s = self._clock()
         else:
             self.quiesce_requested = False
-        if self._out_of_memory.reported or self._out_of_memory.step_due:
+        if self.ladder.recovery.reported or self.ladder.recovery.step_due:
             self._recover_memory(busy)
         if self._target_reading is not None:
             self._take_over_target(self._target_reading, busy)
         elif self.state == "loading":
             self._load_model()
         elif self.state == "ok":
-            if not busy and self._activity.left_s(self._clock()) <= 0:
+            if not busy and self._idle_left_s() <= 0:
                 self._unload_idle()
             else:
                 self._check_pressure(busy)
         elif self._unloaded_for_others:
             self._check_pressure(busy)
             if requested and self._unloaded_for_others:
-                self._set_state("asleep", self.steps.unloaded_message(self.steps.free_mib()))
+                self._set_state("asleep", self.ladder.unloaded_message(self.ladder.free_mib()))
         elif requested:
             self._wake()
 
@@ -159,17 +151,20 @@ class Residency:
 
     def next_due_s(self) -> float | None:
         """Time until a change may be due; None when only a request can bring one."""
-        now_s = self._clock()
         if self._target_reading is not None:
             return POLL_S
         if self.state == "loading":
             return 0.0
         if self.state == "error" or (self.state == "asleep" and not self._unloaded_for_others):
             return None
-        due_s = self._next_check_s - now_s if self.steps.yields_to_others or self.steps.released else float("inf")
+        due_s = self.ladder.due_s(self._clock())
         if self.state == "ok":
-            due_s = min(due_s, self._activity.left_s(now_s))
+            due_s = min(due_s, self._idle_left_s())
         return None if due_s == float("inf") else max(0.0, due_s)
+
+    def _idle_left_s(self) -> float:
+        """Time until the model is unloaded because no request came."""
+        return self._used_s + self._idle_s - self._clock() if self._idle_s else float("inf")
 
     # ── loading ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -213,35 +208,34 @@ class Residency:
         self._clear_caches, self._note, self.adapter = loaded.clear_caches, loaded.note, loaded.adapter
         if loaded.note:
             log.warning("%s", loaded.note)
-        self.steps.attach(loaded)
-        self.steps.device_memory.trim()  # malloc keeps the buffers of reading: 600 MiB for the 1.5B and its draft
-        self._activity.used_s = self._clock()
-        self._next_check_s = self._activity.used_s + CHECK_S
-        self._attempts.succeeded = True
+        self.ladder.attach(loaded.device, loaded.steps)
+        self.ladder.device_memory.trim()  # malloc keeps the buffers of reading: 600 MiB for the 1.5B and its draft
+        self._used_s = self._clock()
+        self.ladder.next_check_s = self._used_s + CHECK_S
+        self._loaded_before = True
         self._set_ok()
         self.ready_event.set()
 
     def _fail(self, error: Exception, action: str = "load") -> None:
         """Unload everything after a failed `action`. After out of memory the next request may load a smaller model."""
-        out_of_memory = self._attempts.succeeded and ran_out_of_memory(error)
+        out_of_memory = self._loaded_before and ran_out_of_memory(error)
         self._detach()
-        self.draft_only, self._attempts.failed_s = False, self._clock()
+        self.draft_only, self._failed_s = False, self._clock()
         clear_references(error)  # a traceback would keep the loaded tensors in memory
         log.error("could not %s %s: %s", action, self.pair or "the model", one_line(error))
         self._target_reading = None
         with suppress(Exception):  # a failed device cannot take anything back
-            self.steps.device_memory.trim()
+            self.ladder.device_memory.trim()
         if out_of_memory:
-            self._out_of_memory.calm_at_s = self._attempts.failed_s + CALM_S
-            self.steps.release_all()
+            self.ladder.release_all(self._failed_s)
         self._set_state("asleep" if out_of_memory else "error", one_line(error))
         self.ready_event.set()
-        if self._attempts.succeeded and (why := self.steps.device_lost_message(error)):
+        if self._loaded_before and (why := self.ladder.device_lost_message(error)):
             self.on_device_lost(why)
 
     def _report_progress(self, fraction: float, message: str) -> None:
         self.progress = min(1.0, max(0.0, fraction))
-        self.message = f"waking up: {message}" if self._attempts.succeeded else message
+        self.message = f"waking up: {message}" if self._loaded_before else message
         self.on_change()
 
     def _set_state(self, state: str, message: str) -> None:
@@ -249,85 +243,85 @@ class Residency:
         self.on_change()
 
     def _set_ok(self) -> None:
-        self._set_state("ok", self.steps.degraded_message(own_need=self._out_of_memory.recent) or self._note)
+        self._set_state("ok", self.ladder.degraded_message() or self._note)
 
     # ── unloading when idle, and waking up ───────────────────────────────────────────────────────────────
 
     def _unload_idle(self) -> None:
         """Unload the model after `idle_s` without a request."""
         self._unload()
-        minutes = self._activity.idle_s / 60
-        log.warning("no request for %g min: unloaded, %d MiB released", minutes, self.steps.reload_mib)
+        minutes = self._idle_s / 60
+        log.warning("no request for %g min: unloaded, %d MiB released", minutes, self.ladder.reload_mib)
         self._set_state("asleep", f"no request for {minutes:g} min; the next request loads the model again")
 
     def _unload(self) -> None:
         """Release the whole model, and note its size as what a reload needs."""
-        self.steps.reload_mib = self.steps.freed_mib(self._detach)
+        self.ladder.reload_mib = self.ladder.freed_mib(self._detach)
 
     def _detach(self) -> None:
         """Drop every reference to the models."""
         self.completer, self._clear_caches = None, lambda: None
-        self.steps.detach()
+        self.ladder.detach()
 
     def _wake(self) -> None:
         """Load again for a request, if other programs leave enough room."""
         if not self._may_retry:
             return
-        if self.steps.yields_to_others:
-            free_mib = self.steps.free_mib()
-            if free_mib < self.steps.reload_mib + self.steps.pressure.keep_mib:
-                self._set_state("asleep", self.steps.unloaded_message(free_mib))
+        if self.ladder.yields_to_others:
+            free_mib = self.ladder.free_mib()
+            if free_mib < self.ladder.reload_mib + self.ladder.pressure.keep_mib:
+                self._set_state("asleep", self.ladder.unloaded_message(free_mib))
                 return
         self._reload()
 
     @property
     def _may_retry(self) -> bool:
-        return self._attempts.may_retry(self._clock(), NO_ROOM_RETRY_S if self.state == "asleep" else RETRY_S)
+        """True when a load has succeeded before and the last failure is long enough ago."""
+        wait_s = NO_ROOM_RETRY_S if self.state == "asleep" else RETRY_S
+        return self._loaded_before and self._clock() - self._failed_s >= wait_s
 
     def _reload(self) -> None:
         self.progress = 0.0
         self._set_state("loading", "waking up")
-        self._load_model(with_draft=NO_DRAFT not in self.steps.released)
+        self._load_model(with_draft=NO_DRAFT not in self.ladder.released)
 
     # ── releasing and restoring one step ─────────────────────────────────────────────────────────────────
 
-    def _release_step(self, for_others: bool) -> tuple[str, int] | None:
-        """Release the next step or the whole model: its name and the freed MiB. None: it failed, all is unloaded."""
-        step = self.steps.next(for_others)
+    def _release_step(self, for_others: bool) -> str:
+        """Release the next step or the whole model: its name and the freed memory. "": it failed, all is unloaded."""
+        ladder, step = self.ladder, self.ladder.next(for_others)
         if step is None:
             self._unload()
-            return UNLOADED, self.steps.reload_mib
+            if for_others:
+                ladder.record_release(UNLOADED, ladder.reload_mib)
+            return f"{UNLOADED}, {ladder.reload_mib} MiB released"
         try:
-            return step.name, self.steps.freed_mib(step.release)
+            return f"{step.name}, {ladder.release(step)} MiB released"
         except Exception as error:  # half released: the rest may not be able to complete
             self._fail(error, f"release memory ({step.name}) of")
-            return None
+            return ""
 
     def _recover_memory(self, busy: bool) -> None:
         """Our own memory ran out: clear the caches; if that was not enough last time, release a step when possible."""
-        recovery = self._out_of_memory
+        recovery = self.ladder.recovery
         if recovery.reported:
-            recovery.reported = False
-            now_s = self._clock()
-            recovery.step_due, recovery.calm_at_s = now_s < recovery.calm_at_s, now_s + CALM_S
-            freed_mib = self.steps.freed_mib(self._clear_caches)
+            recovery.begin(self._clock())
+            freed_mib = self.ladder.freed_mib(self._clear_caches)
             log.warning("memory ran out in a request: the caches are cleared, %d MiB released", freed_mib)
         if self.state != "ok" or not recovery.step_due:
             recovery.step_due = False  # the draft alone has no steps
             return
-        step = self.steps.next(for_others=False)
-        if busy and (step is None or not step.between_rounds):
+        step = self.ladder.next(for_others=False)
+        if busy and (step is None or step.changes_text):
             self._request_quiesce()
             return
         recovery.step_due = False
-        released = self._release_step(for_others=False)
-        if released is None:
+        if not (released := self._release_step(for_others=False)):
             return
-        log.warning("memory ran out again: %s, %d MiB released", *released)
+        log.warning("memory ran out again: %s", released)
         if self.completer is None:
             self._set_state("asleep", "memory ran out; the next request loads the model again")
         else:
-            self.steps.record_release(*released)
             self._set_ok()
 
     # ── memory pressure by other programs ────────────────────────────────────────────────────────────────
@@ -335,19 +329,13 @@ class Residency:
     @property
     def _unloaded_for_others(self) -> bool:
         """True when the model is unloaded because another program needs the memory."""
-        return self.state == "asleep" and self.steps.released[-1:] == [UNLOADED]
+        return self.state == "asleep" and self.ladder.unloaded_for_others
 
     def _check_pressure(self, busy: bool) -> None:
         """Check the device's free memory every CHECK_S; release or restore one step when no completion is under way."""
-        now_s = self._clock()
-        if now_s < self._next_check_s or not (self.steps.yields_to_others or self.steps.released):
+        if self.ladder.due_s(self._clock()) > 0:
             return
-        free_mib = self.steps.free_mib() if self.steps.yields_to_others else 0
-        decision = self.steps.decide(now_s, free_mib)
-        if decision is Pressure.RELEASE and self._unloaded_for_others:
-            decision = Pressure.HOLD  # nothing is left to release
-        if decision is Pressure.RESTORE and now_s < self._out_of_memory.calm_at_s:
-            decision = Pressure.HOLD
+        decision, free_mib = self.ladder.decide(self._clock())
         if decision is not Pressure.HOLD and busy:
             self._request_quiesce()  # the check without a completion decides
             return
@@ -355,45 +343,40 @@ class Residency:
             self._release_for_others(free_mib)
         elif decision is Pressure.RESTORE:
             self._restore(free_mib)
-        self._next_check_s = self._clock() + CHECK_S
+        self.ladder.next_check_s = self._clock() + CHECK_S
 
     def _release_for_others(self, free_mib: int) -> None:
         """Release one step; the next check shows whether it was enough."""
-        released = self._release_step(for_others=True)
-        if released is None:
+        if not (released := self._release_step(for_others=True)):
             return
-        self.steps.record_release(*released)
         log.warning(
-            "another program needs memory (%d MiB of %s were free, the reserve is %d): %s, %d MiB released",
+            "another program needs memory (%d MiB of %s were free, the reserve is %d): %s",
             free_mib,
-            self.steps.device_name,
-            self.steps.pressure.keep_mib,
-            *released,
+            self.ladder.device_name,
+            self.ladder.pressure.keep_mib,
+            released,
         )
         if self.completer is None:
-            self._set_state("asleep", self.steps.unloaded_message(self.steps.free_mib()))
+            self._set_state("asleep", self.ladder.unloaded_message(self.ladder.free_mib()))
         else:
             self._set_ok()
 
     def _restore(self, free_mib: int) -> None:
         """Restore one step, or reload a model that was unloaded for other programs."""
-        why = f"memory is free again ({free_mib} MiB of {self.steps.device_name} are free)"
-        if not self.steps.yields_to_others:
+        why = f"memory is free again ({free_mib} MiB of {self.ladder.device_name} are free)"
+        if not self.ladder.yields_to_others:
             why = f"memory has not run out for {CALM_S:.0f} s"
         if self._unloaded_for_others:
-            self.steps.record_restore()
-            if self._activity.left_s(self._clock()) <= 0:
+            self.ladder.record_restore()
+            if self._idle_left_s() <= 0:
                 log.warning("%s: the next request loads the model", why)
                 self._set_state("asleep", f"{why}; the next request loads the model again")
             else:
                 log.warning("%s: loading", why)
                 self._reload()
             return
-        if self.steps.released[-1] == NO_DRAFT and self._clock() - self._activity.used_s < PAUSE_S:
+        if self.ladder.level == NO_DRAFT and self._clock() - self._used_s < PAUSE_S:
             return  # reading the draft model takes seconds, in which a request would wait: not while the user types
-        restored = self.steps.try_restore()
-        if self._out_of_memory.recent:
-            self._out_of_memory.calm_at_s = self._clock() + CALM_S if self.steps.released else float("-inf")
-        if restored:
+        if self.ladder.restore(self._clock()):
             log.warning("%s: back to %s", why, self.memory)
             self._set_ok()

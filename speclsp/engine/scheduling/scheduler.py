@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Sequence
 
 from speclsp.engine.api import Completer, Request, Result
-from speclsp.engine.scheduling.accounting import RequestAccounting
 from speclsp.engine.scheduling.device_errors import clear_references, ran_out_of_memory
 from speclsp.engine.scheduling.loaded_model import Load
 from speclsp.engine.scheduling.residency import Residency
@@ -31,6 +30,7 @@ from speclsp.engine.scheduling.scheduled_job import (
     DoneEvent,
     ErrorEvent,
     Notify,
+    RequestAccounting,
     ScheduledJob,
     is_expected,
     is_prefill_only,
@@ -310,7 +310,7 @@ class Scheduler:
             self._accounting.count_out_of_memory()
             self.residency.report_out_of_memory()
             return EngineError(NO_MEMORY)
-        self._device_lost = self.residency.steps.device_lost_message(error)
+        self._device_lost = self.residency.ladder.device_lost_message(error)
         return error
 
     def _completer(self) -> Completer:

@@ -9,35 +9,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from speclsp import config as settings
 from speclsp.config import Config
+from speclsp.daemon import endpoint
 from speclsp.daemon.launch import engine_flags, environment, rooted
 from speclsp.errors import LONGEST_MESSAGE, EngineError, shortened
 
 TERMINATE_S = 1.0  # for the engine to end after SIGTERM; an editor kills us 2 s after `shutdown`
 LAST_OUTPUT_S = 0.5  # after its exit, to read the rest of its output: a grandchild may hold the pipe open
 LONGEST_LINE_BYTES = 4096
-_started = 0
+_numbers = itertools.count(1)  # of the engines that this process started
 
 
 class EngineProcess:
     """One engine process and the socket it listens on."""
 
-    def __init__(self, process: subprocess.Popen[bytes], socket: Path, owned_dir: Path | None, stdin_end: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], socket: Path, stdin_end: int) -> None:
         self.pid = process.pid
         self.socket = socket
         self._process = process
-        self._owned_dir = owned_dir
         self._stdin_end = stdin_end  # the write end of its stdin pipe; -1 when closed
         self._lines: deque[str] = deque(maxlen=20)
         self._reader = threading.Thread(target=lambda: None)
@@ -45,7 +43,7 @@ class EngineProcess:
     @classmethod
     def start(cls, config: Config, log: Callable[[str], None]) -> EngineProcess:
         """Start `speclsp engine`; `log` receives its output, from a thread. Raises SpeclspError."""
-        socket, owned_dir = socket_path()
+        socket = endpoint.socket_path(f"lsp-{os.getpid()}-{next(_numbers)}.sock")
         config = rooted(config)
         command = [sys.executable, "-m", "speclsp", "engine", "--socket", str(socket)]
         command += ["--watch-parent", str(os.getpid()), *engine_flags(config)]
@@ -65,7 +63,7 @@ class EngineProcess:
             raise EngineError(f"cannot start the engine ({sys.executable}): {error.strerror}.") from error
         finally:
             os.close(child_stdin)
-        child = cls(process, socket, owned_dir, stdin_end)
+        child = cls(process, socket, stdin_end)
         child._reader = threading.Thread(target=child._read_output, args=(log,), name="engine-output", daemon=True)
         child._reader.start()
         return child
@@ -131,21 +129,4 @@ class EngineProcess:
         self._close_stdin()
         with contextlib.suppress(OSError):
             self.socket.unlink(missing_ok=True)
-        if self._owned_dir is not None:
-            shutil.rmtree(self._owned_dir, ignore_errors=True)
-
-
-def socket_path() -> tuple[Path, Path | None]:
-    """A fresh socket path in a directory only this user can enter; and the directory, when it was created for it.
-
-    A socket's path has room for about a hundred bytes. If the runtime directory's path is longer, a directory under
-    the system's temporary directory replaces it, with mode 0700 and a name that cannot be guessed.
-    """
-    global _started
-    _started += 1
-    name = f"lsp-{os.getpid()}-{_started}.sock"
-    path = settings.runtime_dir() / name
-    if len(os.fsencode(path)) <= settings.SOCKET_PATH_BYTES:
-        return path, None
-    owned_dir = Path(tempfile.mkdtemp(prefix="speclsp-"))
-    return owned_dir / name, owned_dir
+        endpoint.remove_socket_directory(self.socket.parent)

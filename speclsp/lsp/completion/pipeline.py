@@ -23,10 +23,8 @@ from speclsp.lsp.completion.answer_cache import AnswerCache
 from speclsp.lsp.completion.gate import ConfidenceGate
 from speclsp.lsp.completion.job import CompletionInput, CompletionJob, ContextState, FirstLine, Outcome
 from speclsp.lsp.completion.stream import LINGER_S, REMOTE_LINGER_S, Stream, Streams
-from speclsp.lsp.completion.trace import digest
 from speclsp.lsp.context import build
 from speclsp.lsp.context.cross_file import CrossFileSources
-from speclsp.lsp.context.recent_activity import RecentActivity
 from speclsp.lsp.context.selection import Selections
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.postprocess import plan as postprocess
@@ -36,6 +34,7 @@ from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.visibility.eligibility import why_not
 from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles
+from speclsp.plain_text import digest
 
 BACKEND_AWAY = (LOADING, ENGINE_AWAY, SERVER_AWAY)  # refusals under which a cached answer is still good
 CUT_SHORT = ("limit", "deadline")  # stop types of a completion that was ended early
@@ -54,7 +53,6 @@ class Pipeline:
         ignored: IgnoreFiles,
     ) -> None:
         self.index_of: Callable[[str | None], IndexReader | None] = lambda _root: None  # by URI of a workspace folder
-        self.recent_activity: RecentActivity | None = None  # the user's last edits, where the server records them
         self.client_outdents = False  # the client shows text that takes back the indentation left of the cursor
         self.windows: build.Windows = {}
         self.selections: Selections = {}
@@ -172,8 +170,7 @@ class Pipeline:
     ) -> build.Context:
         """The text that the model is shown. It updates `state`, or without one the document's own context."""
         settings, (windows, selections) = self._config().context, state or (self.windows, self.selections)
-        recent_edits = self.recent_activity.candidates if self.recent_activity is not None else None
-        sources = CrossFileSources(index=self.index_of(current.root), recent_edits=recent_edits)
+        sources = CrossFileSources(index=self.index_of(current.root))
         return build.build(
             current.snapshot,
             tree,

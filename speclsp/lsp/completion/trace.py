@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from speclsp.lsp.backend.types import Status, StreamPiece, StreamStart
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.reasons import Cuts
+from speclsp.plain_text import digest
 
 if TYPE_CHECKING:
     from speclsp.lsp.context.build import Context
@@ -71,13 +71,13 @@ class Trace:
     confidence: float | None = None  # in its first line; None if the engine reports no log-probabilities
     least_confidence: float = 0.0  # the threshold; 0: any
     taken_and_left: tuple[float, float] = (0.0, 0.0)  # recent suggestions in this language: they shift the threshold
-    about: RequestInfo = field(default_factory=lambda: RequestInfo())  # names: for `speclsp explain`, not for logs
+    about: RequestInfo = field(default_factory=lambda: RequestInfo())  # names: for speclsp/explain, not for logs
 
     @classmethod
     def of(cls, snapshot: Snapshot, wanted: int, request: int | str = "", position: tuple[int, int] = (0, 0)) -> Trace:
         """The trace of a request that has just arrived; `position` is line and column."""
         return cls(
-            document=digest(snapshot.uri),
+            document=digest(snapshot.uri),  # identifies a document without naming it
             language=snapshot.language,
             version=snapshot.version,
             characters=len(snapshot.text),
@@ -131,11 +131,6 @@ def count_drafted(by_source: dict[str, dict[str, int]], piece: StreamPiece) -> N
         counts = by_source.setdefault(piece.source, {"drafted": 0, "accepted": 0})
         counts["drafted"] += piece.drafted
         counts["accepted"] += piece.accepted
-
-
-def digest(text: str) -> str:
-    """A short hash that identifies a document without naming it."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def as_json(trace: Trace) -> dict[str, object]:

@@ -18,7 +18,7 @@ class Chunk:
     path: str
     text: str
     score: float  # comparable with other chunks of the same source only
-    source: str  # "definition" | "class" | "similar" | "edit"
+    source: str  # "class" | "similar"
 
 
 @dataclass(frozen=True, slots=True)

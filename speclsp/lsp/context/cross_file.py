@@ -1,8 +1,7 @@
 """Context from other files: asks each source within its time and selects the best chunks.
 
-    place (the document without the line being typed) ─┬─ definitions and classes           definitions.py, by the index
-                                                       ├─ similar code of open and near files  similar_code.py
-                                                       └─ recent edits                      recent_activity.py
+    place (the document without the line being typed) ─┬─ members of classes   class_members.py, by the index
+                                                       └─ similar code of open and near files   similar_code.py
                                                        ─► selection.py ─► Chunks, the best one last
 
 build.py asks when more than the line being typed has changed.
@@ -17,7 +16,7 @@ from itertools import chain, islice, zip_longest
 from time import perf_counter
 
 from speclsp.config import ContextConfig
-from speclsp.lsp.context import definitions, selection, similar_code
+from speclsp.lsp.context import class_members, selection, similar_code
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace, path_in
 from speclsp.lsp.context.selection import Selection
 from speclsp.lsp.documents.document import Snapshot
@@ -44,8 +43,7 @@ class CrossFileSources:
     """Sources of code beside the open documents, and the time they have."""
 
     index: IndexReader | None = None
-    recent_edits: Callable[[ChunkPlace], list[Chunk]] | None = None
-    patience_ms: float = 4.0  # for definitions; 1.5 times this for all; after it, a source returns what it has
+    patience_ms: float = 4.0  # for classes; 1.5 times this for all; after it, a source returns what it has
     clock: Callable[[], float] = perf_counter
 
     def hides(self, chunk: Chunk) -> bool:
@@ -75,7 +73,7 @@ def update_selection(
     left_out: list[str] = []
     files = list(open_files(place, others, left_out))
     offered, late = _candidates(place, wanted, files, left_out, sources)
-    offered = [chunk for chunk in offered if chunk.source in wanted and not sources.hides(chunk)]
+    offered = [chunk for chunk in offered if not sources.hides(chunk)]
     known_paths = {place.path, *(file.path for file in files), *(chunk.path for chunk in offered)}
     may_keep = not has_hidden and (
         sources.index is not None or all(chunk.path in known_paths for chunk in current.chosen)
@@ -104,10 +102,10 @@ def _candidates(
     late, index = False, sources.index
     imports = [statement for text in place.imports for statement in import_statements.read(place.language, text)]
     start_s = sources.clock()
-    if index is not None and wanted & definitions.SOURCES:
+    if index is not None and class_members.CLASS in wanted:
         deadline = Deadline(start_s + sources.patience_ms / 1000, sources.clock)
         with index.shared_deadline(deadline):
-            offered += definitions.candidates(place, index, imports, deadline, wanted)
+            offered += class_members.candidates(place, index, imports, deadline)
         late = deadline.passed()
     if "similar" in wanted:
         deadline = Deadline(start_s + 1.5 * sources.patience_ms / 1000, sources.clock)
@@ -120,8 +118,6 @@ def _candidates(
         late = late or similar_code.NO_TIME in why_not.values() or deadline.passed()
     if late and index is not None:
         index.on_late(place.path)
-    if sources.recent_edits is not None:
-        offered += sources.recent_edits(place)
     return offered, late
 
 
@@ -141,7 +137,7 @@ def warm_up_steps(path: str, index: IndexReader) -> Iterator[None]:
             yield
     text = index.text(path)
     for start in range(0, min(len(text), MOST_CHARACTERS), CHARACTERS_A_STEP):
-        for name in definitions.lookup_names(text[start : start + CHARACTERS_A_STEP]):
+        for name in class_members.lookup_names(text[start : start + CHARACTERS_A_STEP]):
             yield
             index.symbols([name], near=path)
     lines = text.split("\n")[: similar_code.MOST_LINES // 2]
@@ -149,7 +145,7 @@ def warm_up_steps(path: str, index: IndexReader) -> Iterator[None]:
         yield
         for line in lines[start : start + LINES_A_STEP]:
             similar_code.words_of_line(line)
-            definitions.words_and_members(line)
+            class_members.words_and_members(line)
 
 
 def own_cut_off(place: ChunkPlace) -> tuple[str, str]:

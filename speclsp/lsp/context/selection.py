@@ -25,18 +25,8 @@ ALIKE = 0.6  # a chunk with this share of its lines in the prompt already adds n
 IN_SIGHT = "in sight already"
 NO_ROOM = "no room"
 
-# Worth of a source's chunks beside those of others, for the same score. The weight of likeness beside that of names was
-# chosen by `python -m benchmarks quality`. The weight of edits was set beside these two by eye, and not measured.
-WEIGHTS: Mapping[str, float] = MappingProxyType(
-    {
-        "definition": 1.0,
-        "class": 1.0,
-        "similar": 2.5,  # scores of likeness are small
-        "edit": 0.8,
-    }
-)
-# Largest share of the budget that one source may use.
-SHARES: Mapping[str, float] = MappingProxyType({"edit": 0.5})
+# Worth of a source's chunks beside those of others, for the same score, chosen by `python -m benchmarks quality`.
+WEIGHTS: Mapping[str, float] = MappingProxyType({"class": 1.0, "similar": 2.5})  # scores of likeness are small
 
 
 @dataclass(slots=True)
@@ -76,7 +66,7 @@ def significant_lines(text: str) -> list[str]:
 
 def worth(chunk: Chunk) -> float:
     """Worth of a chunk, comparable with that of any other."""
-    return WEIGHTS.get(chunk.source, 0.5) * chunk.score
+    return WEIGHTS[chunk.source] * chunk.score
 
 
 def size_tokens(chunk: Chunk) -> float:
@@ -111,17 +101,15 @@ def _best(offered: Sequence[Chunk], room_tokens: int, window: str) -> tuple[tupl
     chosen: list[Chunk] = []
     left_out: list[str] = []
     room = float(room_tokens)
-    used: dict[str, float] = {}  # tokens by source
     for chunk in sorted(offered, key=lambda chunk: (-worth(chunk), chunk.path, chunk.text, chunk.source)):
         tokens = size_tokens(chunk)
         if shown.contain(chunk.text):
             left_out.append(IN_SIGHT)
-        elif tokens > room or used.get(chunk.source, 0) + tokens > SHARES.get(chunk.source, 1.0) * room_tokens:
+        elif tokens > room:
             left_out.append(NO_ROOM)
         else:
             chosen.append(chunk)
             room -= tokens
-            used[chunk.source] = used.get(chunk.source, 0) + tokens
             shown.add(chunk.text)
     return tuple(reversed(chosen)), tuple(left_out)
 

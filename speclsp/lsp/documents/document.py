@@ -213,6 +213,16 @@ class Document:
         self.follow(self, old.count("\n", 0, start), removed, len(inserted))
 
 
+@dataclass(frozen=True, slots=True)
+class CursorContext:
+    """A cursor in an open document, and the text around it at one version."""
+
+    document: Document
+    snapshot: Snapshot  # in a notebook it begins with the cells above, so its cursor is not the document's
+    line: int  # of the document
+    before: int  # characters of the snapshot that belong to the cells above
+
+
 class Documents:
     """The open documents by URI. URIs are compared as the exact strings the editor sent."""
 

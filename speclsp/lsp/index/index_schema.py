@@ -35,7 +35,7 @@ CREATE TABLE files(
 CREATE INDEX files_stem ON files(stem);
 CREATE TABLE symbols(
     file INTEGER NOT NULL, number INTEGER NOT NULL, line INTEGER NOT NULL, end_line INTEGER NOT NULL,
-    name TEXT NOT NULL, container TEXT NOT NULL, kind TEXT NOT NULL, signature TEXT NOT NULL, doc TEXT NOT NULL,
+    name TEXT NOT NULL, container TEXT NOT NULL, kind TEXT NOT NULL, signature TEXT NOT NULL,
     PRIMARY KEY(file, number)) WITHOUT ROWID;
 CREATE INDEX symbols_name ON symbols(name, file);
 CREATE TABLE imports(

@@ -18,24 +18,17 @@ MOST_SYMBOLS = 2000  # of one file
 _LOOKED_AT = 4 * MOST_SYMBOLS  # locals are among them
 _SIGNATURE_CHARS = 240
 _VALUE_CHARS = 120
-_DOC_CHARS = 120
 _MOST_AROUND = 40
-_ABOVE_LINES = 40  # of a comment, looked at to find its first
 
 _BLANKS = re.compile(r"\s+")
 _NAME = re.compile(r"(?:[^\W\d]|[$~#@])[\w$]*(?:(?:::|\.)~?\w+)*[?!=]?")
 _POINTED = re.compile(r"\(\s*[*&^]+\s*(\w+)")
-_DOCSTRING = re.compile(r"""\s*[rRuUbB]{0,2}(\"{3}|'{3}|"|')\s*(\S[^\r\n]*)""")
-_COMMENT = re.compile(r"\s*(?:///?!?|/\*+!?|\*(?!/)|--+)\s?(.*?)(?:\*/)?\s*\Z")
-_HASHES = re.compile(r"\s*#+\s?(.*)")
-_BY_HASH = frozenset({"bash", "ruby"})
 _OPENED = re.compile(r"(?:\s|=>|[:{=(\[;,]|\bwhere\b)+\Z")  # opens a body, or a value that continues
 _ANNOTATIONS = re.compile(r"\A(?:@[\w.]+(?:\([^()]*\))?\s+)+(?=\w|@|<)")
 _VALUES = frozenset({"variable", "constant", "field", "macro"})
 _GO_WORDS = {"class": "type", "interface": "type", "type": "type", "constant": "const", "variable": "var"}
 _MAY_BE_SECRET = re.compile(r"\d|://|PRIVATE KEY")
 _IN_ANGLES = re.compile(r"<[^<>]*>")
-_SKIPPED = re.compile(r"\s*(?:@|#\[|\[\w)")  # decorators and attributes stand between a comment and its definition
 _HOLDERS = frozenset({"class", "interface", "enum", "scope", "module", "type"})
 
 
@@ -48,7 +41,6 @@ class Symbol:
     container: str  # the class, trait or namespace it is a member of: "Outer.Inner"; "" at the top
     kind: str  # "function" "method" "property" "class" "interface" "enum" "type" "constant" "variable" "field" ...
     signature: str  # one line, without the body and what opens it
-    doc: str  # the first line of its documentation
     line: int
     end_line: int  # its last
 
@@ -84,10 +76,10 @@ def outline(tree: syntax.SyntaxTree, path: str = "") -> Outline:
             continue
         owner = owner or _named(item.container)[0] or ".".join(holders[-3:])
         kind = _kind(item, name, lines, tree.grammar, bool(owner) and (in_class or written))
-        signature, doc = _without_secrets(_signature(tree, item)), _without_secrets(_doc(tree, item, lines))
+        signature = _without_secrets(_signature(tree, item))
         if "= require(" in signature:
             continue
-        symbol = Symbol(path, name, owner, kind, signature, doc, item.line, item.end_line)
+        symbol = Symbol(path, name, owner, kind, signature, item.line, item.end_line)
         before = by_key.setdefault((name, owner, kind), symbol)
         if before.end_line - before.line < symbol.end_line - symbol.line and item.kind == "function":
             by_key[name, owner, kind] = symbol  # a definition says more than its declaration or its overloads
@@ -147,33 +139,6 @@ def _without_secrets(line: str) -> str:
         for secret in secret_text.secrets(line):
             line = line.replace(secret, "…")
     return line
-
-
-def _doc(tree: syntax.SyntaxTree, item: syntax.Definition, lines: list[str]) -> str:
-    """The first line of the docstring, or of the comment right above."""
-    if tree.grammar == "python":
-        if item.body < item.end:
-            docstring = _DOCSTRING.match(tree.text, item.body, item.body + 4 * _DOC_CHARS)
-            if docstring:
-                return docstring[2].split(docstring[1], 1)[0].strip()[:_DOC_CHARS]
-        return ""
-    before = tree.text[max(tree.text.rfind("\n", 0, item.start), item.start - _DOC_CHARS, 0) : item.start]
-    if "{" in before or ";" in before or "," in before:
-        return ""  # the comment above is about another symbol
-    sign = _HASHES if tree.grammar in _BY_HASH else _COMMENT
-    row, first_line = item.line - 1, ""
-    lowest = max(row - _ABOVE_LINES, -1)
-    while row > lowest and len(lines[row]) <= 4 * _DOC_CHARS and _SKIPPED.match(lines[row]):
-        row -= 1
-    while row > lowest and len(lines[row]) <= 4 * _DOC_CHARS:
-        comment = sign.match(lines[row])
-        if comment is None:
-            break
-        first_line = comment[1].strip() or first_line
-        if lines[row].lstrip().startswith("/*"):
-            break
-        row -= 1
-    return first_line[:_DOC_CHARS]
 
 
 def _is_property(lines: list[str], row: int) -> bool:

@@ -36,7 +36,7 @@ _NEAREST_FILES_OF_A_NAME = 12  # whose definitions are returned
 _MOST_PATHS = 400
 _MOST_KNOWN_PATHS = 20_000
 _REEXPORT_LEVELS = 3  # of modules that only re-export
-_COLUMNS = "f.path, s.name, s.container, s.kind, s.signature, s.doc, s.line, s.end_line"
+_COLUMNS = "f.path, s.name, s.container, s.kind, s.signature, s.line, s.end_line"
 
 _RankedSymbol = tuple[int, str, int, Symbol]  # distance, path and line of a symbol, and the symbol
 _RANK = itemgetter(0, 1, 2)
@@ -208,8 +208,8 @@ class IndexReader:
         paths = dict.fromkeys([*self.counterparts(path), *(other for other in beside if family(other) == languages)])
         return self._visible((other for other in paths if other != path), limit)
 
-    def text(self, path: str, start_line: int = 0, end_line: int = -1) -> str:
-        """Lines of a file on the disk, both ends included; "" if the file has changed since it was indexed."""
+    def text(self, path: str) -> str:
+        """Text of a file on the disk; "" if the file has changed since it was indexed."""
         sql = "SELECT mtime_ns, size, state FROM files WHERE path = ?"
         row = self._cache.get_or(("state", path), lambda: next(iter(self._select(sql, (path,))), None), None)
         if row is None or row[2] != index_schema.OK or self.is_hidden(path):
@@ -219,9 +219,7 @@ class IndexReader:
         if text is None:
             self.on_stale(path)
             return ""
-        if start_line <= 0 and end_line < 0:
-            return text
-        return "\n".join(text.split("\n")[max(start_line, 0) : end_line + 1 if end_line >= 0 else None])
+        return text
 
     def metadata(self, key: str) -> str:
         """An entry of the writer: "built" is set after the first whole scan. "" if there is none."""

@@ -192,9 +192,9 @@ class IndexWriter:
         if result is None:
             return
         self._rows.executemany(
-            "INSERT INTO symbols VALUES(?,?,?,?,?,?,?,?,?)",
+            "INSERT INTO symbols VALUES(?,?,?,?,?,?,?,?)",
             [
-                (file, number, s.line, s.end_line, s.name, s.container, s.kind, s.signature, s.doc)
+                (file, number, s.line, s.end_line, s.name, s.container, s.kind, s.signature)
                 for number, s in enumerate(result.symbols)
             ],
         )

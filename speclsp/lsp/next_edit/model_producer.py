@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.engine_http import ResponseTimeout
 from speclsp.lsp.backend.types import FimRequest, StreamPiece
-from speclsp.lsp.context.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit import edit_prompt
 from speclsp.lsp.next_edit.edit_answer import AnswerHunk, first_hunk, joint_logprob, without
 from speclsp.lsp.next_edit.edit_prompt import FORMATS, EditFormat, EditInput, Hunk
 from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place
 from speclsp.lsp.next_edit.producer import Proposal, minimal, text_problem
+from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.substitutions import Evidence, RecentEdit, Substitution, changed_lines
 from speclsp.lsp.reasons import (
     DEADLINE,

@@ -1,4 +1,4 @@
-"""Next edits of one editor: the recent edits, the request's turn, the offer, and the outcome for `speclsp explain`.
+"""Next edits of one editor: the recent edits, the request's turn, the offer, and the outcome for speclsp/explain.
 
     request ─► deterministic producer ─► nothing? ─► model producer, if the model declares an edit format ─► offer
 
@@ -25,8 +25,8 @@ from speclsp.lsp.reasons import FAILED, NO_RECENT_EDIT, meaning
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 
 if TYPE_CHECKING:
-    from speclsp.lsp.context.recent_activity import RecentActivity
     from speclsp.lsp.next_edit.model_producer import ModelEdit, ModelProducer
+    from speclsp.lsp.next_edit.recent_activity import RecentActivity
 
 TURN_S = 0.01  # between two looks at whether ghost text is under way
 MOST_WAIT_S = 1.0

@@ -24,6 +24,7 @@ from speclsp.lsp.next_edit.substitutions import (
     around,
     newest_first,
 )
+from speclsp.plain_text import is_word
 
 REACH_CHARACTERS = 60_000  # searched on either side of the cursor
 MOST_PLACES = 12  # examined on either side of the cursor, for one substitution
@@ -83,8 +84,8 @@ def _pattern(substitution: Substitution) -> re.Pattern[str]:
     old = substitution.old
     if substitution.kind in (LINES, MEMBER):
         return re.compile(rf"(?m)^[ \t]*{re.escape(old.partition(chr(10))[0])}[ \t]*\r?$")
-    left = r"(?<!\w)" if old[0].isalnum() or old[0] == "_" else ""
-    right = r"(?!\w)" if old[-1].isalnum() or old[-1] == "_" else ""
+    left = r"(?<!\w)" if is_word(old[0]) else ""
+    right = r"(?!\w)" if is_word(old[-1]) else ""
     return re.compile(left + re.escape(old) + right)
 
 

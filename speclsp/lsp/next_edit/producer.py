@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from speclsp.lsp.context.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.members import members
 from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
+from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.substitutions import (
     ARGUMENT,
     LINES,
@@ -40,6 +40,7 @@ from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.lsp.visibility import secret_text
+from speclsp.plain_text import is_inside_word
 
 Item = TypeVar("Item")
 
@@ -300,10 +301,10 @@ def minimal(place: Place, text: str) -> Proposal:
     if len(old) != place.end - place.start:  # line ends of two characters: the offsets would not fit
         return Proposal(place.start, place.end, new, place)
     head = len(common_start([old, new]))
-    while head and _is_inside_word(old, head) | _is_inside_word(new, head):
+    while head and is_inside_word(old, head) | is_inside_word(new, head):
         head -= 1
     tail = len(common_start([old[head:][::-1], new[head:][::-1]]))
-    while tail and _is_inside_word(old, len(old) - tail) | _is_inside_word(new, len(new) - tail):
+    while tail and is_inside_word(old, len(old) - tail) | is_inside_word(new, len(new) - tail):
         tail -= 1
     return Proposal(place.start + head, place.end - tail, new[head : len(new) - tail], place)
 
@@ -312,12 +313,3 @@ def common_start(sequences: Sequence[Sequence[Item]]) -> Sequence[Item]:
     """The part that all sequences begin with."""
     low, high = min(sequences), max(sequences)  # type: ignore[type-var]
     return next((low[:n] for n, item in enumerate(low) if n >= len(high) or item != high[n]), low)
-
-
-def _is_inside_word(text: str, at: int) -> bool:
-    return 0 < at < len(text) and is_word(text[at - 1]) and is_word(text[at])
-
-
-def is_word(character: str) -> bool:
-    """True for a character of an identifier."""
-    return character.isalnum() or character == "_"

@@ -25,6 +25,7 @@ from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
+from speclsp.plain_text import is_word
 
 _MOST_LINES_EAGER = 24
 _BINARY_CHARACTERS = 8192  # searched for NUL at the start of the file and around the cursor
@@ -285,7 +286,7 @@ def _refusal(snapshot: Snapshot, around: surroundings.Surroundings, config: Comp
 
 
 def _continues_identifier(character: str) -> bool:
-    return bool(character) and (character.isalnum() or character == "_" or unicodedata.category(character)[0] == "M")
+    return bool(character) and (is_word(character) or unicodedata.category(character)[0] == "M")
 
 
 def _opener_above(around: surroundings.Surroundings) -> str:

@@ -9,6 +9,7 @@ from itertools import islice
 
 from speclsp.lsp.postprocess.surroundings import Surroundings
 from speclsp.lsp.syntax import lexical_rules
+from speclsp.plain_text import is_inside_word
 
 _WORD = re.compile(r"\w+")
 _PROSE_WORD = re.compile(
@@ -78,16 +79,10 @@ def find_words(words: str, text: str) -> int:
     start = text.find(words)
     while start >= 0:
         end = start + len(words)
-        cuts_word = _is_word(text[max(0, start - 1) : start] + words[0]) or _is_word(words[-1] + text[end : end + 1])
-        if not cuts_word:
+        if not is_inside_word(text, start) and not is_inside_word(text, end):
             break
         start = text.find(words, start + 1)
     return start
-
-
-def _is_word(two: str) -> bool:
-    """True if two characters belong to one word."""
-    return len(two) == 2 and all(character.isalnum() or character == "_" for character in two)
 
 
 def second_repetition(text: str, *, prose: bool) -> int | None:

@@ -20,6 +20,7 @@ from speclsp.lsp.syntax.languages import MARKUP, UNKNOWN_MARKUP, LexicalRules
 from speclsp.lsp.syntax.pairs import Pairing, marks, pair
 from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
+from speclsp.plain_text import is_inside_word, is_word
 
 _MOST_LINES_ABOVE = 60  # enough for a docstring
 _MOST_LINES_BELOW = 12
@@ -263,7 +264,7 @@ def _choices(text: str, rest: str, around: Surroundings) -> Iterator[Choice]:
 def _find_beginning(rest: str, text: str, characters: int) -> int:
     """The offset in `text` of the first words or marks of `rest`, at least `characters` without blanks; -1 for none."""
     length = next((at for at in range(len(rest) + 1) if len("".join(rest[:at].split())) >= characters), 0)
-    while 0 < length < len(rest) and _is_word(rest[length - 1 : length + 1]):
+    while is_inside_word(rest, length):
         length += 1
     beginning = rest[:length]
     return text.find(beginning) if beginning.strip(_CLOSERS + " \t") else -1
@@ -280,11 +281,7 @@ def _is_repeated(text: str, rest: str, length: int) -> bool:
     part = rest[:length]
     if not part.strip() or not text.endswith(part):
         return False
-    return not (_is_word(text[-length - 1 : -length] + part[0]) or _is_word(part[-1] + rest[length : length + 1]))
-
-
-def _is_word(two: str) -> bool:
-    return len(two) == 2 and all(character.isalnum() or character == "_" for character in two)
+    return not is_inside_word(text, len(text) - len(part)) and not is_inside_word(rest, len(part))
 
 
 def _closes_brace(text: str) -> bool:
@@ -302,7 +299,7 @@ def imbalance(text: str, replaced: int, around: Surroundings) -> int:
 def is_trivial(text: str, around: Surroundings) -> bool:
     """True if `text` is punctuation that is typed as fast as it is read, and neither opens nor closes anything."""
     bare = text.strip()
-    if any(character.isalnum() or character == "_" for character in bare):
+    if any(map(is_word, bare)):
         return False
     if len(bare) > 1 and bare.strip(",;.:)]}"):
         return False

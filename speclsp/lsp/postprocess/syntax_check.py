@@ -25,6 +25,7 @@ from speclsp.lsp.syntax.languages import BY_NAME, C_ENDS, C_INSIDE, OPERAND, Lex
 from speclsp.lsp.syntax.pairs import pair
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
+from speclsp.plain_text import is_word
 
 _QUICK_MS = 2.0  # enough to parse a text without errors
 _LONG_CHARACTERS = 50_000  # a longer text with errors takes too long
@@ -123,8 +124,7 @@ class SyntaxCheck:
 
         `errors`: the count without an ending. Counting stops at `enough` or fewer.
         """
-        last = (self.around.line + text)[-1:]
-        separator = " " if last.isalnum() or last == "_" else ""
+        separator = " " if is_word((self.around.line + text)[-1:]) else ""
         for ending in self._endings(text, end, truncated=truncated):
             ending = separator + ending if ending.startswith(OPERAND) else ending  # not a part of the last word
             count = self._count(text + ending, end, deadline)

@@ -121,9 +121,8 @@ def compose(config: Config, problems: list[str], trace: bool = False) -> App:
     )
     server.on_config.append(functools.partial(config_changed, app))
     server.on_request_ended += [app.usage.request_ended, app.recorder.request_ended]
-    server.on_backend_change.append(app.recorder.schedule_write)
     server.on_status.append(app.progress.show)
-    server.on_exit += [app.usage.end, app.recorder.end, lambda: app.index.end() if app.index is not None else None]
+    server.on_exit += [app.usage.end, lambda: app.index.end() if app.index is not None else None]
     for method, handler, options in HANDLERS:
         register(method, handler, options)
     handlers.add_accept_command(app, wire.ACCEPT_COMMAND)
@@ -162,8 +161,7 @@ async def start(app: App) -> None:
 
 def config_changed(app: App, config: Config, old: Config) -> None:
     """Apply new settings to the parts."""
-    recorded, recorded_before = ((of.context.sources, of.next_edit) for of in (config, old))
-    if app.server.session is not None and recorded != recorded_before:
+    if app.server.session is not None and config.next_edit != old.next_edit:
         follow_recent_edits(app)
     if app.index is not None:
         app.index.apply_config(config)
@@ -202,33 +200,15 @@ def next_edits_of(app: App) -> NextEdits:
 
     offers = Offers(app.usage.next_edit)
     ended, model = app.recorder.next_edit_ended, ModelProducer(engine)
-    return NextEdits(offers, eligible, busy, ended, lambda: app.next_activity, model)
+    return NextEdits(offers, eligible, busy, ended, lambda: app.recent_activity, model)
 
 
 def follow_recent_edits(app: App) -> None:
-    """Record recent edits while `context.sources` names "edit", and for the next edit while `next_edit.enabled` is on.
-
-    Each has its own records. A change of either setting drops the earlier ones.
-    """
-    from speclsp.lsp.context.chunk import path_in
-    from speclsp.lsp.context.recent_activity import EDIT, RecentActivity
+    """Record recent edits while `next_edit.enabled` is on. A change of the setting drops the earlier ones."""
+    from speclsp.lsp.next_edit.recent_activity import RecentActivity
 
     server, documents = app.server, app.documents
-
-    def path(uri: str) -> str:
-        return path_in(server.notebooks.of(uri) or uri, documents.root(uri))
-
-    def record() -> RecentActivity:
-        return RecentActivity(lambda uri: bool(documents.hidden_reason(uri)), path)
-
-    app.recent_activity = record() if EDIT in server.config.context.sources else None
-    app.next_activity = record() if server.config.next_edit.enabled else None
-    followers = [activity.edited for activity in (app.recent_activity, app.next_activity) if activity is not None]
-
-    def follow(document: Document, first: int, removed: Sequence[str], inserted_lines: int) -> None:
-        for edited in followers:
-            edited(document, first, removed, inserted_lines)
-
-    server.documents.follow_edits(follow if followers else None)
-    if server.session is not None:
-        server.session.pipeline.recent_activity = app.recent_activity
+    app.recent_activity = None
+    if server.config.next_edit.enabled:
+        app.recent_activity = RecentActivity(lambda uri: bool(documents.hidden_reason(uri)))
+    server.documents.follow_edits(app.recent_activity.edited if app.recent_activity is not None else None)

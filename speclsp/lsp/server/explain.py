@@ -1,28 +1,24 @@
 """speclsp/explain: the last request's outcome, with everything that is known about it.
 
-A request's Trace is kept when it ends. The explanation is computed when the client asks, and written for
-`speclsp explain` into a private file soon after a request, at most every 2 s.
+A request's Trace is kept when it ends. The explanation is computed when the client asks.
 
-Explanations hold numbers, names and reasons, never document text. Names and paths go to the user who asks and into a
-file that only that user can read, never into a log. Imports that only this needs are late: `initialize` is answered
-by then.
+Explanations hold numbers, names and reasons, never document text. Names and paths go to the user who asks, never into
+a log. Imports that only this needs are late: `initialize` is answered by then.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from speclsp import __version__
-from speclsp.errors import InputError, SpeclspError
+from speclsp.errors import InputError
 from speclsp.lsp.reasons import CUTS, PASSING, meaning
 from speclsp.lsp.server.request_context import MAX_NEIGHBOURS, WorkspaceDocuments
+from speclsp.plain_text import digest
 
 if TYPE_CHECKING:
     from speclsp.lsp.backend.types import Status
@@ -30,14 +26,10 @@ if TYPE_CHECKING:
     from speclsp.lsp.next_edit.next_edits import NextEditOutcome
 
 EXPLAIN = "speclsp/explain"
-WRITE_DELAY_S = 0.25  # from an outcome to the file, after a pause
-WRITE_INTERVAL_S = 2.0  # between two writes, while the user types
 NOT_LOOKED_AT = f"not among the {MAX_NEIGHBOURS} used last"
 MAX_TRACES = 64  # documents whose last outcome is kept
 MAX_CHECKED = 64  # open documents whose visibility is evaluated for one explanation
 ENGINE_FIELDS = ("state", "message", "pair", "target", "draft", "device", "remote", "shared", "clients", "draft_only")
-
-log = logging.getLogger("speclsp.explain")
 
 
 class ExplainRecorder:
@@ -60,10 +52,6 @@ class ExplainRecorder:
         self._last: Trace | None = None
         self._by_uri: OrderedDict[str, Trace] = OrderedDict()
         self._next_edits: OrderedDict[str, NextEditOutcome] = OrderedDict()  # by URI, the last one at the end
-        self._timer: asyncio.TimerHandle | None = None
-        self._written_s = -WRITE_INTERVAL_S  # start of the last write, on the monotonic clock
-        self._writing: asyncio.Task[None] | None = None
-        self._ended = self._swept = False
 
     def request_ended(self, trace: Trace) -> None:
         """Keep the trace of an answered request. A superseded request says nothing about its position."""
@@ -73,7 +61,6 @@ class ExplainRecorder:
         self._by_uri.move_to_end(trace.about.uri)
         if len(self._by_uri) > MAX_TRACES:
             self._by_uri.popitem(last=False)
-        self.schedule_write()
 
     def next_edit_ended(self, outcome: NextEditOutcome) -> None:
         """Keep the outcome of a request for the next edit."""
@@ -81,7 +68,6 @@ class ExplainRecorder:
         self._next_edits.move_to_end(outcome.uri)
         if len(self._next_edits) > MAX_TRACES:
             self._next_edits.popitem(last=False)
-        self.schedule_write()
 
     def _next_edit(self, uri: str | None) -> dict[str, Any]:
         """The last outcome of a next edit, of one document if `uri` is given; {} if there is none."""
@@ -94,46 +80,13 @@ class ExplainRecorder:
 
     def request_refused(self, uri: str, line: int, column: int, reason: str) -> None:
         """Keep the outcome of a request that was answered before it reached the session."""
-        from speclsp.lsp.completion.trace import RequestInfo, Trace, digest
+        from speclsp.lsp.completion.trace import RequestInfo, Trace
 
         now_ms = time.monotonic() * 1000
         trace = Trace(document=digest(uri), language="", version=0, characters=0, wanted=1, at_ms=now_ms)
         trace.line, trace.column, trace.outcome = line, column, reason
         trace.about = RequestInfo(uri=uri, status=self._backend_status())
         self.request_ended(trace)
-
-    def schedule_write(self) -> None:
-        """Write the file soon: the explanation or the backend's state has changed."""
-        if self._timer is None and not self._ended:
-            wait_s = max(WRITE_DELAY_S, self._written_s + WRITE_INTERVAL_S - time.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._write)
-
-    def _write(self) -> None:
-        if self._writing is not None and not self._writing.done():  # a slow disk
-            self._timer = asyncio.get_running_loop().call_later(WRITE_INTERVAL_S, self._write)
-            return
-        self._timer, self._written_s = None, time.monotonic()
-        self._writing = asyncio.create_task(self._write_in_thread(self.current()))
-
-    async def _write_in_thread(self, facts: Mapping[str, Any]) -> None:
-        from speclsp.observability import explanation as explanation_file
-
-        with suppress(asyncio.CancelledError):
-            try:
-                await asyncio.to_thread(explanation_file.write, facts)
-                if not self._swept:
-                    self._swept = True
-                    await asyncio.to_thread(explanation_file.running)  # deletes the files of killed servers
-            except (OSError, SpeclspError) as error:
-                log.debug("cannot write the explanation file: %s", type(error).__name__)
-
-    def end(self) -> None:
-        """Delete the file. The server ends."""
-        self._ended = True
-        if self._writing is not None:
-            from speclsp.observability import explanation as explanation_file
-
-            explanation_file.remove()
 
     def current(self, uri: str | None = None) -> dict[str, Any]:
         """The last explanation, of one document if `uri` is given."""

@@ -21,22 +21,24 @@ from speclsp.lsp.server import completion_menu, custom_requests, items
 from speclsp.lsp.server.completion_menu import CompletionMenu
 from speclsp.lsp.server.explain import ExplainRecorder, explain
 from speclsp.lsp.server.progress_bar import ProgressBar
-from speclsp.lsp.server.request_context import CursorContext, WorkspaceDocuments, with_selected_item
+from speclsp.lsp.server.request_context import WorkspaceDocuments, with_selected_item
 from speclsp.lsp.server.server import AT_START, SECTION, CompletionServer
 from speclsp.lsp.server.usage_stats import UsageStats
 from speclsp.lsp.syntax.grammars import SUFFIXES
 
 if TYPE_CHECKING:
     from speclsp.lsp.completion.job import CompletionInput, CompletionRequest, Outcome
-    from speclsp.lsp.context.recent_activity import RecentActivity
-    from speclsp.lsp.documents.document import Document, Snapshot
+    from speclsp.lsp.documents.document import Document
     from speclsp.lsp.next_edit.next_edits import NextEdits
     from speclsp.lsp.next_edit.offers import Offer
+    from speclsp.lsp.next_edit.recent_activity import RecentActivity
     from speclsp.lsp.server.index_supervisor import IndexSupervisor
 
 IGNORE_FILES = (".gitignore", ".ignore", ".aiexclude", ".cursorignore", ".continueignore")
 WATCHED_FILES = f"**/{{{','.join((*(f'*{suffix}' for suffix in SUFFIXES), *IGNORE_FILES))}}}"  # a glob
 EMPTY: dict[str, object] = {"items": []}
+CursorParams = types.InlineCompletionParams | types.CompletionParams
+BY_HAND = (types.InlineCompletionTriggerKind.Invoked, types.CompletionTriggerKind.Invoked)  # the user asks for it
 
 
 @dataclass(kw_only=True)
@@ -50,9 +52,8 @@ class App:
     progress: ProgressBar
     start: Callable[[App], Coroutine[Any, Any, None]]  # starts the backend and the session
     index: IndexSupervisor | None = None  # created with the session
-    recent_activity: RecentActivity | None = None  # only while `context.sources` names "edit"
     next_edits: NextEdits | None = None  # created after the session
-    next_activity: RecentActivity | None = None  # its recent edits, only while `next_edit.enabled` is on
+    recent_activity: RecentActivity | None = None  # its recent edits, only while `next_edit.enabled` is on
 
     @property
     def documents(self) -> WorkspaceDocuments:
@@ -187,10 +188,10 @@ def document_changed(app: App, uri: str, changes: Sequence[Mapping[str, Any]]) -
     def capture() -> CompletionInput | None:
         """The document with the cursor where the edit ended; None if it has changed since."""
         at = documents.cursor_context(uri, start, server.position_encoding, version)
-        if at is None or at.document is not document:
+        if isinstance(at, str) or at.document is not document:
             return None
         cursor = min(len(at.snapshot.text), at.snapshot.cursor + len(inserted))
-        return completion_input(app, uri, replace(at.snapshot, cursor=cursor))
+        return documents.completion_input(uri, replace(at.snapshot, cursor=cursor))
 
     server.session.document_changed(uri, capture)
 
@@ -204,7 +205,7 @@ def did_focus(app: App, params: Any) -> None:
 
     def capture() -> CompletionInput | None:
         at = documents.cursor_context(uri, position, server.position_encoding)
-        return None if at is None else completion_input(app, uri, at.snapshot)
+        return None if isinstance(at, str) else documents.completion_input(uri, at.snapshot)
 
     server.session.document_focused(uri, capture)
 
@@ -212,9 +213,8 @@ def did_focus(app: App, params: Any) -> None:
 def document_closed(app: App, uri: str) -> None:
     """A document or a cell was closed."""
     app.usage.closed(uri)
-    for activity in (app.recent_activity, app.next_activity):
-        if activity is not None:
-            activity.closed(uri)
+    if app.recent_activity is not None:
+        app.recent_activity.closed(uri)
     if app.next_edits is not None:
         app.next_edits.closed(uri)
     app.documents.closed(uri)
@@ -227,88 +227,83 @@ def document_closed(app: App, uri: str) -> None:
 # ── completion ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def completion_request(app: App, params: CursorParams) -> CompletionRequest | str:
+    """The session's request at a cursor, or the reason for none; "" for a reason that is not reported.
+
+    No await stands before it, so its snapshot is the text that the client's request is about.
+    """
+    server, documents, encoding = app.server, app.documents, app.server.position_encoding
+    uri, inline = params.text_document.uri, isinstance(params, types.InlineCompletionParams)
+    position = {"line": params.position.line, "character": params.position.character}
+    if server.session is None:
+        return LOADING
+    version = server.raw_params["textDocument"].get("version") if inline else None
+    at = documents.cursor_context(uri, position, encoding, version)
+    if isinstance(at, str):
+        return at
+    selected = params.context.selected_completion_info if isinstance(params, types.InlineCompletionParams) else None
+    snapshot = at.snapshot if selected is None else with_selected_item(at, selected, encoding)
+    if snapshot is None:
+        return ""
+    by_hand = params.context is None or params.context.trigger_kind in BY_HAND
+    if inline and not by_hand and app.next_edits and app.next_edits.precedes(at.document, position, encoding):
+        return NEXT_EDIT_HERE
+    documents.mark_as_recent(uri)
+    from speclsp.lsp.completion.job import CompletionRequest
+
+    return CompletionRequest(
+        documents.completion_input(uri, snapshot),
+        wanted=server.config.completion.alternatives if inline and by_hand else 1,
+        by_hand=inline and by_hand,
+        automatic=not by_hand,
+        menu=not inline,
+        id=server.request_id,
+        position=(at.line, position["character"]),
+        at=at,
+    )
+
+
 async def inline_completion(app: App, params: types.InlineCompletionParams) -> dict[str, object]:
     """Suggestions at the cursor. An empty list, for whatever reason, makes the editor clear the shown one."""
-    server, uri, encoding = app.server, params.text_document.uri, app.server.position_encoding
-    position = {"line": params.position.line, "character": params.position.character}
-    version = server.raw_params["textDocument"].get("version")
-    at = app.documents.cursor_context(uri, position, encoding, version)  # no await before this
-    if at is None or server.session is None:
-        refuse(app, uri, position, LOADING if server.session is None else app.documents.refusal_reason(uri))
+    server, uri, request = app.server, params.text_document.uri, completion_request(app, params)
+    if isinstance(request, str):
+        if request:  # "" is not reported: the version has passed, or the selected item does not fit
+            server.report_reason(request)
+            app.recorder.request_refused(uri, params.position.line, params.position.character, request)
         return EMPTY
-    snapshot, selected = at.snapshot, params.context.selected_completion_info
-    if selected is not None:
-        with_item = with_selected_item(at, selected, encoding)
-        if with_item is None:
-            return EMPTY
-        snapshot = with_item
-    by_hand = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
-    if not by_hand and app.next_edits is not None and app.next_edits.precedes(at.document, position, encoding):
-        refuse(app, uri, position, NEXT_EDIT_HERE)
-        return EMPTY
-    request = completion_request(app, replace(at, snapshot=snapshot), position)
-    wanted = server.config.completion.alternatives if by_hand else 1
-    request = replace(request, wanted=wanted, by_hand=by_hand, automatic=not by_hand)
-    if app.recent_activity is not None:
-        app.recent_activity.cursor_moved(uri, at.line)
+    assert server.session is not None
     outcome = await server.session.complete(request)
+    snapshot, selected = request.input.snapshot, params.context.selected_completion_info
     if selected is None:
-        listed = [items.inline_item(suggestion, snapshot, at.line, encoding) for suggestion in outcome.suggestions]
+        line, encoding = request.position[0], server.position_encoding
+        listed = [items.inline_item(suggestion, snapshot, line, encoding) for suggestion in outcome.suggestions]
     else:
         listed = [items.extended_item(suggestion, selected, snapshot) for suggestion in outcome.suggestions]
-    return {"items": watch_shown(app, at, outcome, listed)}
+    return {"items": watch_shown(app, request, outcome, listed)}
 
 
 async def completion(app: App, params: types.CompletionParams) -> dict[str, object]:
     """The suggestion as an entry of the completion menu, for editors without inline completion."""
-    server, uri, encoding = app.server, params.text_document.uri, app.server.position_encoding
-    if server.session is None or not server.config.completion.show_in_menu:
+    session, encoding = app.server.session, app.server.position_encoding
+    if session is None or not app.server.config.completion.show_in_menu:
         return completion_menu.EMPTY
-    position = {"line": params.position.line, "character": params.position.character}
-    at = app.documents.cursor_context(uri, position, encoding)
-    if at is None:
+    if isinstance(request := completion_request(app, params), str):
         return completion_menu.EMPTY
-    by_hand = params.context is None or params.context.trigger_kind == types.CompletionTriggerKind.Invoked
-    request = replace(completion_request(app, at, position), menu=True, automatic=not by_hand)
-    outcome = await server.session.complete(request)
-    entries = [items.menu_item(suggestion, at.snapshot, at.line, encoding) for suggestion in outcome.suggestions]
-    inline = [items.inline_item(suggestion, at.snapshot, at.line, encoding) for suggestion in outcome.suggestions]
-    watch_shown(app, at, outcome, inline)
+    outcome, snapshot, line = await session.complete(request), request.input.snapshot, request.position[0]
+    entries = [items.menu_item(suggestion, snapshot, line, encoding) for suggestion in outcome.suggestions]
+    inline = [items.inline_item(suggestion, snapshot, line, encoding) for suggestion in outcome.suggestions]
+    watch_shown(app, request, outcome, inline)
     return {"isIncomplete": True, "items": [entry for entry in entries if entry is not None]}
 
 
-def completion_request(app: App, at: CursorContext, position: Mapping[str, int]) -> CompletionRequest:
-    """The session's request for one suggestion at a cursor."""
-    from speclsp.lsp.completion.job import CompletionRequest
-
-    uri = at.document.uri
-    app.documents.mark_as_recent(uri)
-    current = completion_input(app, uri, at.snapshot)
-    return CompletionRequest(current, id=app.server.request_id, position=(at.line, position["character"]))
-
-
-def completion_input(app: App, uri: str, snapshot: Snapshot) -> CompletionInput:
-    """The session's input for a document at its cursor."""
-    from speclsp.lsp.completion.job import CompletionInput
-
-    return CompletionInput(snapshot, app.documents.neighbours(uri), app.documents.root(uri))
-
-
 def watch_shown(
-    app: App, at: CursorContext, outcome: Outcome, items: Sequence[dict[str, object] | None]
+    app: App, request: CompletionRequest, outcome: Outcome, items: Sequence[dict[str, object] | None]
 ) -> list[dict[str, object]]:
     """The items that can be sent. The usage statistics watch whether the user accepts them."""
     shown = [item for item in items if item is not None]
-    if outcome.reason not in PASSING:
-        app.usage.answered(at, shown, app.server.position_encoding)
+    if outcome.reason not in PASSING and request.at is not None:
+        app.usage.answered(request.at, shown, app.server.position_encoding)
     return shown
-
-
-def refuse(app: App, uri: str, position: Mapping[str, int], reason: str) -> None:
-    """Report a request that did not reach the session; "" is a version that has passed, which is not reported."""
-    if reason:
-        app.server.report_reason(reason)
-        app.recorder.request_refused(uri, position["line"], position["character"], reason)
 
 
 # ── the next edit ─────────────────────────────────────────────────────────────────────────────────────────────────────

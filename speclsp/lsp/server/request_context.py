@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
 from speclsp.config import Config
-from speclsp.lsp.documents.document import Document, Documents, Snapshot
+from speclsp.lsp.documents.document import CursorContext, Document, Documents, Snapshot
 from speclsp.lsp.documents.notebook import Notebooks
 from speclsp.lsp.documents.uri_paths import file_path
 from speclsp.lsp.reasons import NOT_OPEN, TOO_LARGE
@@ -18,17 +19,10 @@ from speclsp.lsp.visibility import secret_files
 from speclsp.lsp.visibility.eligibility import exclusion, glob_off
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
 
+if TYPE_CHECKING:
+    from speclsp.lsp.completion.job import CompletionInput
+
 MAX_NEIGHBOURS = 8  # other open documents in a prompt, the last used first
-
-
-@dataclass(frozen=True, slots=True)
-class CursorContext:
-    """A cursor in an open document, and the text around it at one version."""
-
-    document: Document
-    snapshot: Snapshot  # in a notebook it begins with the cells above, so its cursor is not the document's
-    line: int  # of the document
-    before: int  # characters of the snapshot that belong to the cells above
 
 
 class WorkspaceDocuments:
@@ -59,24 +53,18 @@ class WorkspaceDocuments:
 
     def cursor_context(
         self, uri: str, position: Mapping[str, int], encoding: str, version: object = None
-    ) -> CursorContext | None:
-        """The cursor at a position of a document.
-
-        None if the document is not open, is too large, or has another version than the client claims.
-        """
-        document = self.documents.get(uri)
-        if document is None or (version is not None and version != document.version) or self.is_too_large(document):
-            return None
-        line, offset = document.locate(position, encoding)
-        snapshot = self.notebooks.snapshot(document, offset)
-        return CursorContext(document, snapshot, line, snapshot.cursor - offset)
-
-    def refusal_reason(self, uri: str) -> str:
-        """The reason why `cursor_context` returned None; "" if the version differs."""
+    ) -> CursorContext | str:
+        """The cursor at a position of a document, or the reason for none; "" for another version than the client's."""
         document = self.documents.get(uri)
         if document is None:
             return NOT_OPEN
-        return TOO_LARGE if self.is_too_large(document) else ""
+        if self.is_too_large(document):
+            return TOO_LARGE
+        if version is not None and version != document.version:
+            return ""
+        line, offset = document.locate(position, encoding)
+        snapshot = self.notebooks.snapshot(document, offset)
+        return CursorContext(document, snapshot, line, snapshot.cursor - offset)
 
     def is_too_large(self, document: Document) -> bool:
         """True if the document is over the size limit. Its lines are then not even joined, which would take long."""
@@ -107,6 +95,12 @@ class WorkspaceDocuments:
             return [document.snapshot_at(0) for document in islice(visible, MAX_NEIGHBOURS)]
 
         return collect
+
+    def completion_input(self, uri: str, snapshot: Snapshot) -> CompletionInput:
+        """The session's input for a document at its cursor."""
+        from speclsp.lsp.completion.job import CompletionInput  # imported late: `initialize` is answered by then
+
+        return CompletionInput(snapshot, self.neighbours(uri), self.root(uri))
 
     def hidden_reason(self, uri: str) -> str:
         """The reason why no model sees this document while another one is completed in; "" if one may."""

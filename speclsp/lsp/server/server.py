@@ -1,7 +1,7 @@
 """State of one editor's language server: settings, backend, session and status.
 
-The parts around it (handlers.App) subscribe to its events: `on_config`, `on_request_ended`, `on_backend_change`,
-`on_status` and `on_exit` are lists of functions, called in order.
+The parts around it (handlers.App) subscribe to its events: `on_config`, `on_request_ended`, `on_status` and
+`on_exit` are lists of functions, called in order.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ class CompletionServer(SpecLanguageServer):
 
         self.on_config: list[Callable[[Config, Config], None]] = []  # (new, old)
         self.on_request_ended: list[Callable[[Trace], None]] = []
-        self.on_backend_change: list[Callable[[], None]] = []  # its state or message
         self.on_status: list[Callable[[Mapping[str, object]], None]] = []  # speclsp/status was sent
         self.on_exit: list[Callable[[], None]] = []  # before the backend ends
 
@@ -171,9 +170,6 @@ class CompletionServer(SpecLanguageServer):
         lost = changed and not status.usable and status.state != "loading"
         if self.session is not None and (lost or status.model_identity != self._model_identity):
             self.session.discard_answers()
-        if changed:
-            for listener in self.on_backend_change:
-                listener()
         self._backend_state, self._model_identity = state, status.model_identity
         self.publish_status()
 

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 from speclsp.config import stats_path
 from speclsp.errors import SpeclspError, error_site
 from speclsp.lsp.completion.acceptance import AcceptanceTracker, Counts, to_sent_items
-from speclsp.lsp.documents.document import Documents
+from speclsp.lsp.documents.document import CursorContext, Documents
 from speclsp.observability.usage_db import Tally, first_of, of_request, read, week_of
 
 if TYPE_CHECKING:
     from speclsp.lsp.completion.confidence import AcceptanceHistory
     from speclsp.lsp.completion.trace import Trace
-    from speclsp.lsp.server.request_context import CursorContext
 
 REMEMBERED_WEEKS = 4  # older counts have next to no weight
 WEEK_S = 7 * 86400.0

@@ -320,8 +320,8 @@ def test_a_draft_model_can_be_dropped_during_a_completion_and_restored():
     assert alone(engine, drafting).text == wanted.text
     again = load("fp32").draft_decoder
     assert again is not None
-    engine.restore_draft(again, replace(costs, draft_ms=0.1))
-    assert engine.policy.costs.draft_ms == 0.1
+    engine.restore_draft(again, replace(costs, guess_ms={"model": 0.1}))
+    assert engine.policy.costs.guess("model") == 0.1
     result = alone(engine, drafting)
     assert (result.text, result.by_source) == (wanted.text, wanted.by_source)
 

@@ -24,11 +24,12 @@ from speclsp.engine.decoding.drafters import (
     ModelDrafter,
     NGramDrafter,
     Pick,
+    Prior,
     ReuseDrafter,
     WindowDrafter,
 )
 from speclsp.engine.decoding.generate import Limits, Round, generate
-from speclsp.engine.decoding.policy import FixedPolicy
+from speclsp.engine.decoding.policy import Costs, FixedPolicy, MeasuredPolicy
 from speclsp.engine.decoding.token_healing import Healing
 from speclsp.engine.loading import loading
 from speclsp.weights import cards
@@ -187,6 +188,32 @@ def test_rewinding_and_editing_anywhere_equals_a_fresh_start(engine: CompletionE
     warm = tokens(engine, edited, [NGramDrafter()], 4, max_tokens=12)
     engine.target_decoder.rewind(0)
     assert tokens(engine, edited, [], 0, max_tokens=12) == warm
+
+
+class SecondModel(ModelDrafter):
+    """A second draft model: its source is unknown to the policy."""
+
+    source = "second model"
+    prior = Prior(alphas={0: 0.8})
+
+
+def test_two_draft_models_together_give_plain_decodings_tokens(engine: CompletionEngine):
+    assert engine.draft_decoder is not None
+    second = loading.load(
+        Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1)), cards.load("tiny")
+    ).draft_decoder
+    assert second is not None
+    policy, sources = MeasuredPolicy(Costs(verify_ms={1: 100.0, 64: 101.0}, guess_ms={"model": 1.0})), set()
+    for index in range(len(HOLES)):
+        prompt = engine.prompter.build(hole(index, heal=False))
+        plain = tokens(engine, prompt.ids, [], 0)
+        drafters = [SecondModel(second), ModelDrafter(engine.draft_decoder)][:: 1 if index % 2 else -1]
+        limits = Limits(max_tokens=40, stop_tokens=engine.prompter.stop_tokens)
+        sampler, cancel = Sampler(Sampling()), threading.Event()
+        steps = list(generate(engine.target_decoder, drafters, policy, prompt.ids, limits, sampler, cancel))
+        assert [token for step in steps for token in step.tokens] == plain
+        sources |= {step.source for step in steps if step.drafted}
+    assert sources == {"second model", "model"}
 
 
 def test_a_draft_that_is_the_target_is_accepted_in_full(engine: CompletionEngine):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,14 +13,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.counting_lm import CountingLM, Script
 
-from speclsp.engine.decoding.drafters import Guess, ModelDrafter
-from speclsp.engine.decoding.policy import PRIORS, Acceptance, Costs, FixedPolicy, MeasuredPolicy, tau
+from speclsp.engine.decoding import policy as policy_module
+from speclsp.engine.decoding.drafters import (
+    Guess,
+    HeadDrafter,
+    ModelDrafter,
+    NGramDrafter,
+    Prior,
+    ReuseDrafter,
+    WindowDrafter,
+)
+from speclsp.engine.decoding.policy import Acceptance, Costs, FixedPolicy, MeasuredPolicy, tau
 from speclsp.engine.model.decoder import ROWS
 
 
 def steps(*ms: float) -> dict[int, float]:
     """Costs of a pass that computes rows in slices of ROWS: equal for 1 to ROWS rows."""
     return {rows: slice_ms for i, slice_ms in enumerate(ms) for rows in (i * ROWS + 1, (i + 1) * ROWS)}
+
+
+PRIORS = {kind.source: kind.prior for kind in (ReuseDrafter, WindowDrafter, NGramDrafter, HeadDrafter, ModelDrafter)}
+
+
+def policy_of(costs: Costs, **given: Any) -> MeasuredPolicy:
+    """A policy that has met every drafter, so that a test may teach it before it asks for a guess."""
+    return MeasuredPolicy(costs, priors=dict(PRIORS), **given)
 
 
 FLAT = steps(40.0, 55.0, 70.0)  # eight rows at the cost of one
@@ -39,6 +58,7 @@ def pick(logits, drafted):
 def guesses(source: str, count: int, strength: int = 0) -> Script:
     script = Script(lambda ids, k: [1] * count)
     script.source = source
+    script.prior = PRIORS.get(source, script.prior)
     script.propose = lambda ids, k, pick: Guess([1] * min(count, k), strength)  # type: ignore[method-assign]
     return script
 
@@ -51,14 +71,14 @@ def test_tau_is_the_mean_number_of_tokens_in_a_round(alpha: float, gamma: int):
 
 
 def test_guesses_that_cost_nothing_are_used_up_to_the_width_of_the_pass():
-    policy = MeasuredPolicy(Costs(verify_ms=STEEP))
+    policy = policy_of(Costs(verify_ms=STEEP))
     source, guess = policy.guess([guesses("ngram", 16, strength=1)], [1, 2], 30, pick)
     assert source == "ngram"
     assert len(guess.tokens) == ROWS - 1, "one more would need a second slice, which doubles the cost"
 
 
 def test_a_drafter_of_high_acceptance_may_widen_the_pass():
-    policy = MeasuredPolicy(Costs(verify_ms=FLAT))
+    policy = policy_of(Costs(verify_ms=FLAT))
     for _ in range(20):
         policy.learn("reuse", 8, 15, 15)
     assert len(policy.guess([guesses("reuse", 16, strength=8)], [1], 30, pick)[1].tokens) > ROWS - 1
@@ -66,20 +86,20 @@ def test_a_drafter_of_high_acceptance_may_widen_the_pass():
 
 def test_a_long_match_gets_more_guesses_than_two_slices_hold_and_a_short_suggestion_fewer():
     wide = Costs(verify_ms={1: 30.0, 8: 38.0, 16: 42.0, 24: 51.0, 64: 92.0})
-    text = MeasuredPolicy(wide, usual_tokens=200.0)
-    line = MeasuredPolicy(wide, usual_tokens=10.0)
+    text = policy_of(wide, usual_tokens=200.0)
+    line = policy_of(wide, usual_tokens=10.0)
     offer = [guesses("ngram", 64, strength=32)]
     assert len(text.guess(offer, [1], 64, pick)[1].tokens) > 2 * ROWS
     assert 0 < len(line.guess(offer, [1], 64, pick)[1].tokens) <= 2 * ROWS
 
 
 def test_a_drafter_that_was_never_accepted_gets_a_low_estimate():
-    policy = MeasuredPolicy(Costs(verify_ms=FLAT))
+    policy = policy_of(Costs(verify_ms=FLAT))
     for _ in range(50):
         policy.learn("ngram", 1, 7, 0)
     assert policy.acceptance("ngram", 1).alpha < 0.05
-    assert policy.acceptance("ngram", 4).alpha == PRIORS["ngram"][4], "a longer match is another matter"
-    steep = MeasuredPolicy(Costs(verify_ms=STEEP), acceptances=policy.acceptances)
+    assert policy.acceptance("ngram", 4).alpha == NGramDrafter.prior.alphas[4], "a longer match is another matter"
+    steep = policy_of(Costs(verify_ms=STEEP), acceptances=policy.acceptances)
     assert len(steep.guess([guesses("ngram", 16, strength=1)], [1], 30, pick)[1].tokens) < ROWS
 
 
@@ -102,14 +122,14 @@ def drafted(policy: MeasuredPolicy, draft: Draft, room: int = 40) -> int:
 
 
 def test_a_cheap_draft_model_guesses_many_tokens_an_expensive_one_few_or_none():
-    cheap, dear, hopeless = (Costs(verify_ms=FLAT, draft_ms=ms) for ms in (1.0, 15.0, 60.0))
-    many, few = drafted(MeasuredPolicy(cheap), Draft()), drafted(MeasuredPolicy(dear), Draft())
+    cheap, dear, hopeless = (Costs(verify_ms=FLAT, guess_ms={"model": ms}) for ms in (1.0, 15.0, 60.0))
+    many, few = drafted(policy_of(cheap), Draft()), drafted(policy_of(dear), Draft())
     assert many > few > 0
-    assert drafted(MeasuredPolicy(hopeless), Draft()) == 0
+    assert drafted(policy_of(hopeless), Draft()) == 0
 
 
 def test_a_draft_model_with_low_acceptance_is_switched_off_and_later_tried_again():
-    policy = MeasuredPolicy(Costs(verify_ms=FLAT, draft_ms=5.0))
+    policy = policy_of(Costs(verify_ms=FLAT, guess_ms={"model": 5.0}))
     for _ in range(30):
         policy.learn("model", 0, 4, 0)
     assert drafted(policy, Draft()) == 0
@@ -119,7 +139,7 @@ def test_a_draft_model_with_low_acceptance_is_switched_off_and_later_tried_again
 
 
 def test_a_short_completion_does_not_pay_for_the_prefill_of_a_cold_draft():
-    policy = MeasuredPolicy(Costs(verify_ms=FLAT, draft_ms=5.0, draft_prefill_ms=0.5))
+    policy = policy_of(Costs(verify_ms=FLAT, guess_ms={"model": 5.0}, missing_ms={"model": 0.5}))
     assert drafted(policy, Draft(behind=500), room=3) == 0
     assert drafted(policy, Draft(behind=500), room=400) > 0
     assert drafted(policy, Draft(behind=0), room=3) > 0
@@ -130,21 +150,22 @@ class Head(Draft):
     """A draft head that only counts."""
 
     source = "head"
+    prior = HeadDrafter.prior
 
 
 def test_a_head_s_guesses_are_weighed_by_their_own_cost_and_depth():
-    costs = Costs(verify_ms={1: 16.0, 64: 56.0}, draft_ms=60.0, head_ms=0.7)
-    policy = MeasuredPolicy(costs)
+    costs = Costs(verify_ms={1: 16.0, 64: 56.0}, guess_ms={"model": 60.0, "head": 0.7})
+    policy = policy_of(costs)
     assert 0 < drafted(policy, Head()) <= 4
     for _ in range(60):
         policy.learn("head", 0, 3, 1)
     assert policy.acceptance("head", 0).alpha > 0.9 and policy.acceptance("head", 1).alpha < 0.1
     assert drafted(policy, Head()) == 1, "the second guess is never right"
-    assert drafted(MeasuredPolicy(replace(costs, head_ms=30.0)), Head()) == 0
+    assert drafted(policy_of(replace(costs, guess_ms={"head": 30.0})), Head()) == 0
 
 
 def test_a_head_that_cannot_guess_leaves_the_round_to_the_others():
-    policy = MeasuredPolicy(Costs(verify_ms=FLAT, head_ms=0.1))
+    policy = policy_of(Costs(verify_ms=FLAT, guess_ms={"head": 0.1}))
     assert drafted(policy, Head(behind=math.inf)) == 0
     source, guess = policy.guess([guesses("ngram", 9, strength=1), Head(behind=math.inf)], [1, 2], 30, pick)
     assert (source, len(guess.tokens) > 0) == ("ngram", True)
@@ -154,20 +175,48 @@ def test_a_head_that_cannot_guess_leaves_the_round_to_the_others():
 
 
 def test_a_long_match_is_preferred_to_a_head():
-    policy = MeasuredPolicy(Costs(verify_ms={1: 16.0, 64: 56.0}, head_ms=0.7))
+    policy = policy_of(Costs(verify_ms={1: 16.0, 64: 56.0}, guess_ms={"head": 0.7}))
     assert policy.guess([guesses("ngram", 16, strength=16), Head()], [1, 2], 30, pick)[0] == "ngram"
     assert policy.guess([guesses("ngram", 16, strength=1), Head()], [1, 2], 30, pick)[0] == "head"
 
 
 def test_the_time_of_a_head_s_guess_follows_the_machine():
-    costs = Costs(verify_ms=FLAT, draft_ms=5.0, head_ms=0.7)
-    policy = MeasuredPolicy(costs)
+    costs = Costs(verify_ms=FLAT, guess_ms={"model": 5.0, "head": 0.7})
+    policy = policy_of(costs)
     drafted(policy, Head())
-    assert costs.head_ms < 0.7 and costs.draft_ms == 5.0
+    assert costs.guess("head") < 0.7 and costs.guess("model") == 5.0
+
+
+class SecondModel(Draft):
+    """Another draft model, with a source of its own: the policy knows nothing else of it."""
+
+    source = "second model"
+    prior = Prior(alphas={0: 0.9}, least_alpha=0.3)
+
+
+def test_a_second_draft_model_has_a_prior_a_cost_and_an_acceptance_of_its_own():
+    costs = Costs(verify_ms=FLAT, guess_ms={"model": 15.0})
+    policy = MeasuredPolicy(costs)
+    source, guess = policy.guess([SecondModel()], [1, 2, 3], 30, pick)
+    assert (source, bool(guess.tokens)) == ("second model", True), "it is tried although its cost is not measured"
+    assert policy.acceptance("second model", 0).alpha == 0.9
+    assert 0 < costs.guess("second model") < 5.0 and costs.guess("model") == 15.0, "each learns its own cost"
+    for _ in range(60):
+        policy.learn("second model", 0, 4, 0)
+    assert policy.guess([SecondModel(), Draft()], [1, 2, 3], 30, pick)[0] == "model", "below its own least acceptance"
+    for _ in range(60):
+        policy.learn("model", 0, 4, 0)
+    assert policy.guess([SecondModel(), Draft()], [1, 2, 3], 30, pick) == ("", Guess([]))
+
+
+def test_no_drafter_is_known_by_name_to_the_policy():
+    source = Path(policy_module.__file__).read_text("utf-8")
+    assert "isinstance" not in source
+    assert [name for name in PRIORS if f'"{name}"' in source] == []
 
 
 def test_no_guess_is_longer_than_the_room_left():
-    policy = MeasuredPolicy(Costs(verify_ms=FLAT), max_gamma=5)
+    policy = policy_of(Costs(verify_ms=FLAT), max_gamma=5)
     assert policy.guess([guesses("reuse", 16)], [1], 0, pick) == ("", Guess([]))
     assert len(policy.guess([guesses("reuse", 16)], [1], 3, pick)[1].tokens) == 3
     assert len(policy.guess([guesses("reuse", 16)], [1], 30, pick)[1].tokens) == 5
@@ -183,7 +232,7 @@ def test_acceptance_stays_a_probability(outcomes: list[bool]):
 
 def test_a_guess_after_accepted_ones_counts_as_a_longer_match():
     """Matches in code are long or fail at once: a geometric law would stop where guessing begins to pay."""
-    policy = MeasuredPolicy(Costs(verify_ms={1: 24.0, 8: 27.0, 16: 29.0}))
+    policy = policy_of(Costs(verify_ms={1: 24.0, 8: 27.0, 16: 29.0}))
     for _ in range(40):
         policy.learn("ngram", 1, 15, 15)
         policy.learn("ngram", 1, 15, 0)

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.engine.decoding.generate import PositionLogprobs
-from speclsp.engine.decoding.stop_texts import LikelyTokens, StopTexts, longest_stop_start
+from speclsp.engine.decoding.stop_texts import LikelyTokens, StopTexts
 from speclsp.engine.decoding.vocabulary import TextStream
+from speclsp.plain_text import longest_stop_start
 
 
 class Counted(str):

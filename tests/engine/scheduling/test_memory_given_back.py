@@ -27,8 +27,7 @@ from speclsp.engine.loading import checkpoint, loading
 from speclsp.engine.loading.draft_only import MOST_TOKENS
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-from speclsp.engine.scheduling.loaded_model import NO_DRAFT
-from speclsp.engine.scheduling.memory_pressure import CHECK_S, WAIT_S
+from speclsp.engine.scheduling.memory_ladder import CHECK_S, NO_DRAFT, WAIT_S
 from speclsp.engine.scheduling.residency import Residency
 from speclsp.engine.scheduling.scheduled_job import DoneEvent, RoundEvent
 from speclsp.engine.scheduling.scheduler import Scheduler

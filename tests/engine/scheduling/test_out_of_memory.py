@@ -26,9 +26,8 @@ from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.model.decoder import Decoder
 from speclsp.engine.scheduling.device_errors import clear_references, is_device_failure, ran_out_of_memory
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-from speclsp.engine.scheduling.loaded_model import NO_DRAFT
-from speclsp.engine.scheduling.memory_pressure import CHECK_S, WAIT_S
-from speclsp.engine.scheduling.residency import CALM_S, Residency
+from speclsp.engine.scheduling.memory_ladder import CALM_S, CHECK_S, NO_DRAFT, WAIT_S
+from speclsp.engine.scheduling.residency import Residency
 from speclsp.engine.scheduling.scheduled_job import DoneEvent, ErrorEvent, RoundEvent
 from speclsp.engine.scheduling.scheduler import NO_MEMORY, Scheduler
 from speclsp.errors import InputError, OutOfMemory, WeightsError
@@ -42,7 +41,7 @@ CONTEXT_TOKENS = 1024
 CONFIG = Config(model="tiny", engine=EngineConfig(context_tokens=CONTEXT_TOKENS, threads=1))
 ASKED = Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n\n\nclass Point:\n", max_tokens=24)
 LONG = replace(ASKED, prefix="".join(f"value_{n} = {n}\n" for n in range(200)) + ASKED.prefix)
-LEVELS = ["small cache", "short context", "shorter context", NO_DRAFT]
+LEVELS = ["small cache", "short context", NO_DRAFT]
 
 
 # ── recognised errors ────────────────────────────────────────────────────────────────────────────────────
@@ -180,7 +179,7 @@ def test_at_every_release_step_the_text_equals_plain_decoding(promise: Measured)
         prompts.append(result.prompt_tokens)
         assert result.tokens == plain(subject, LONG) and result.tokens
         assert subject.says(ASKED).tokens == plain(subject, ASKED)
-    assert prompts[1] == prompts[0] and prompts[2] <= CONTEXT_TOKENS // 2 and prompts[3] <= CONTEXT_TOKENS // 4
+    assert prompts[1] == prompts[0] and prompts[2] <= CONTEXT_TOKENS // 4
     assert engine.draft == ""
     left = weakref.ref(engine.target_decoder)
     del engine
@@ -223,7 +222,7 @@ def test_rare_out_of_memory_clears_the_caches_and_releases_no_step():
 
 def test_other_programs_need_and_our_own_share_one_order_of_steps():
     subject = ManagedModel(min_free_memory_mib=500)
-    machine = subject.residency.steps.device_memory
+    machine = subject.residency.ladder.device_memory
     machine.free_mib = lambda: 400
     subject.after(CHECK_S)
     assert subject.is_now == ("ok", "small cache")
@@ -231,9 +230,8 @@ def test_other_programs_need_and_our_own_share_one_order_of_steps():
     assert subject.is_now == ("ok", NO_DRAFT), "for others nothing that changes a suggestion"
     machine.free_mib = lambda: 10**6
     subject.runs_out()
-    for level in ("short context", "shorter context"):
-        subject.runs_out()
-        assert subject.is_now == ("ok", level)
+    subject.runs_out()
+    assert subject.is_now == ("ok", "short context")
     for _ in range(int(5 * (CALM_S + WAIT_S) / CHECK_S)):
         subject.after(CHECK_S)
     assert subject.is_now == ("ok", "full")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from speclsp.engine.api import Request
-from speclsp.engine.scheduling.loaded_model import NO_DRAFT, LoadedModel, PendingTarget, ReleaseStep
-from speclsp.engine.scheduling.memory_pressure import CHECK_S, WAIT_S
+from speclsp.engine.scheduling.loaded_model import LoadedModel, PendingTarget
+from speclsp.engine.scheduling.memory_ladder import CHECK_S, NO_DRAFT, WAIT_S, ReleaseStep
 from speclsp.engine.scheduling.residency import NO_ROOM_RETRY_S, PAUSE_S, QUIESCE_S, RETRY_S, Residency
 from speclsp.errors import OutOfMemory, WeightsError
 

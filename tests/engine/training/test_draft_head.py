@@ -163,7 +163,7 @@ def test_the_head_of_the_weights_is_used_and_measured(engine: CompletionEngine, 
     with_head = equipped(engine, tmp_path)
     assert with_head.head is not None and with_head.head_problem == ""
     assert with_head.target_format.startswith("int8, head mine ")
-    assert 0 < with_head.costs.head_ms < 1000
+    assert 0 < with_head.costs.guess("head") < 1000
     assert completed(with_head) == plain
 
 

@@ -28,17 +28,16 @@ import json, os, sys
 from speclsp import config, process_resources
 from speclsp.config import directories
 from speclsp.daemon import control, endpoint
-from speclsp.observability import explanation
 import platformdirs, psutil, pwd
 platformdirs.user_cache_path("warm")  # imports its module for this system
 os.setgroups([])
 os.setgid({OTHER_UID})
 os.setuid({OTHER_UID})
-status, running = control.status(), explanation.running()
+status = control.status()
 queried = sorted(os.listdir(os.environ["HOME"]))
 lock = endpoint.try_lock()
 print(json.dumps({{
-    "status": status, "running": running, "queried": queried, "locked": lock is not None,
+    "status": status, "queried": queried, "locked": lock is not None,
     "runtime": str(config.runtime_dir()), "log": str(config.log_dir()), "index": str(config.index_dir()),
     "config": str(config.config_path()), "cache": str(config.cache_dir()), "unused": config.unused_runtime_dir(),
 }}))
@@ -94,7 +93,7 @@ def test_another_user_with_roots_variables_uses_directories_of_its_own(isolated:
     )
     assert ended.returncode == 0, ended.stderr
     answer = json.loads(ended.stdout)
-    assert answer["status"] is None and answer["running"] == [] and answer["queried"] == []
+    assert answer["status"] is None and answer["queried"] == []
     state = home / ".local" / "state" / "speclsp"
     systems = Path(directories.RUNTIME_DIRS) / str(OTHER_UID)
     assert Path(answer["runtime"]) == (systems / "speclsp" if systems.is_dir() else state / "run")

@@ -127,7 +127,7 @@ def test_repeated_memory_exhaustion_costs_one_request_each_time_and_leaks_nothin
         levels.append(engine.http.get("/health").json()["memory"])
     grown_mib = resident_mib(engine) - started_mib
     assert engine.metric("oom_total") == cycles
-    assert levels[:6] == ["full", "small cache", "short context", "shorter context", "no draft", "no draft"]
+    assert levels[:6] == ["full", "small cache", "short context", "no draft", "no draft", "no draft"]
     assert engine.process.poll() is None and grown_mib < 32
     assert longest_s < 20 and next_s < 60
     promise.measured(

@@ -17,7 +17,6 @@ from support.lsp.lsp_client import gone_within
 from support.waiting import becomes_true
 
 from speclsp.daemon import endpoint
-from speclsp.observability import explanation
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
@@ -108,7 +107,6 @@ def test_no_process_or_file_is_left_however_the_server_ends(
         assert to_server_s < 20 * wanted_s
         assert list(temporary.iterdir()) == [], "no directory made for a socket"
         runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
-        explanation.running()  # removes what a killed server left of its explanation, finished or not
         assert {path.name for path in runtime.iterdir()} <= {"engine.lock"}
         # A dying process gives back its memory, and /proc/PID/environ with it, before the files it holds.
         assert becomes_true(lambda: not endpoint.is_locked()), "the lock outlives its engine"

@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+import pytest
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
 
 from speclsp.daemon import control
@@ -52,6 +53,18 @@ def test_every_invalid_setting_is_reported_with_the_nearest_name_and_the_others_
         assert editor.wait_for(lambda: len(problems(editor)) == 8)
         assert len(warnings(editor)) == 4, "each is said once"
         assert editor.popups() == []
+
+
+@pytest.mark.parametrize("source", ["definition", "edit"])
+def test_a_removed_source_of_context_is_one_problem_and_the_other_settings_apply(source: str):
+    with Editor() as editor:
+        context = {"sources": ["similar", source], "cross_file_tokens": 77}
+        editor.begin(initializationOptions={"context": context, "echo": {"round_ms": 30}})
+        (problem,) = problems(editor)
+        assert "context.sources" in problem and source in problem and '"class" or "similar"' in problem
+        page, start = Page(editor, SOURCE), time.perf_counter()
+        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
+        assert time.perf_counter() - start > 0.5, "echo.round_ms holds"
 
 
 def test_settings_that_are_not_an_object_are_one_problem():

@@ -137,8 +137,7 @@ def test_an_invalid_completion_point_is_reported_with_the_reason(
         ),
         (("--set", "engine.max_draft_tokens"), "expected key=value"),
         (("--device", "gpu"), "device = 'gpu' is not valid"),
-        (("--max-tokens", "0"), "completion.max_tokens = 0 is not valid"),
-        (("--max-tokens", "many"), "argument --max-tokens: invalid int value"),
+        (("--set", "completion.max_tokens=0"), "completion.max_tokens = 0 is not valid"),
         (("--model", "quen2.5-coder-0.5b-instruct"), "unknown model 'quen2.5-coder-0.5b-instruct': did you mean"),
     ],
 )
@@ -243,7 +242,8 @@ def test_json_has_the_numbers(run: Run, tmp_path: Path):
 def test_the_longest_suggestion_can_be_set(run: Run, tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("x = ")
-    _, out, _ = run("complete", f"{path}:1:5", "--model", "echo", "--own-engine", "--json", "--max-tokens", "4")
+    shorter = ("--set", "completion.max_tokens=4", "--set", "completion.max_tokens_single_line=4")
+    _, out, _ = run("complete", f"{path}:1:5", "--model", "echo", "--own-engine", "--json", *shorter)
     assert (json.loads(out)["new_tokens"], json.loads(out)["stop_type"]) == (4, "limit")
 
 

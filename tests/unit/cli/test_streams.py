@@ -35,7 +35,6 @@ WORDS = {  # {command: the words of a run that is short and needs no network}
     "config unset": ("completion.eagerness",),
     "config path": (),
     "complete": ("FILE:2:6", *ECHO, "--own-engine"),
-    "explain": (),
     "stats": (),
     "tune": ECHO,
     "lsp": ECHO,

@@ -25,8 +25,8 @@ from speclsp.errors import InputError
 from speclsp.weights import auto_choice, cards
 
 CODE = "def area(width, height):\n    total = width * height\n    return total\n\n\n"
-FAST = Costs(verify_ms={8: 40.0, 16: 44.0, 24: 60.0}, draft_ms=8.0)
-NO_USE = replace(FAST, draft_ms=60.0)
+FAST = Costs(verify_ms={8: 40.0, 16: 44.0, 24: 60.0}, guess_ms={"model": 8.0})
+NO_USE = replace(FAST, guess_ms={"model": 60.0})
 
 
 @pytest.fixture

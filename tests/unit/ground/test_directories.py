@@ -23,7 +23,6 @@ from speclsp.cli import entry
 from speclsp.config import api_keys, directories, toml_edit
 from speclsp.daemon import endpoint
 from speclsp.errors import SpeclspError
-from speclsp.observability import explanation
 from speclsp.weights import cards, removal, store
 
 pytestmark = pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="XDG variables are Linux's")
@@ -110,8 +109,6 @@ def test_a_relative_path_in_a_variable_never_counts(
 QUERIES = (
     "engine status",
     "engine stop",
-    "explain",
-    "explain --all",
     "verify",
     "models list",
     "models path tiny",
@@ -134,9 +131,8 @@ def test_a_query_creates_nothing(isolated: Path, capsys: pytest.CaptureFixture[s
 
 def test_the_search_for_an_engine_creates_nothing(isolated: Path):
     before = sorted(isolated.rglob("*"))
-    assert endpoint.find() is None and not endpoint.is_locked() and explanation.running() == []
+    assert endpoint.find() is None and not endpoint.is_locked()
     endpoint.remove(1)
-    explanation.remove()
     assert sorted(isolated.rglob("*")) == before
     lock = endpoint.try_lock()
     assert lock is not None and endpoint.is_locked()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.source_tree import ROOT
 
-from benchmarks.editor.next_edit import is_held_out
+from benchmarks.editor.edit_replay.release_edits import is_held_out
 from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks.pin import PERMISSIVE
 from models.training import clean_split, releases

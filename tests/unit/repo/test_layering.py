@@ -1,8 +1,8 @@
-"""Architecture law: allowed edges between packages, no import cycle, one entry point per foreign library.
+"""Architecture law: allowed edges between packages, no cycle of imports or C headers, one entry point per library.
 
     top      cli, __main__                                   may import everything
     sides    lsp/     |     engine/                          never import each other, never import cli
-    ground   config daemon observability weights errors private_files process_resources model_families
+    ground   config daemon observability weights errors plain_text private_files process_resources model_families
              never import a side; torch in functions only
 
 Every import counts: at module level, inside functions and under TYPE_CHECKING. `speclsp/engine/__init__.py` only sets
@@ -11,20 +11,29 @@ environment variables, so importing the bare package `speclsp.engine` is no edge
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 import pytest
-from support.source_tree import Import, all_imports, cycles, imports_of, modules, own_module, package_of
+from support.source_tree import (
+    ROOT,
+    Import,
+    all_imports,
+    between_entries,
+    cycles,
+    graph_of,
+    header_edges,
+    imports_of,
+    modules,
+    own_module,
+    package_of,
+)
 
-GROUND = {
-    *("errors", "private_files", "process_resources", "model_families"),
-    *("config", "daemon", "observability", "weights"),
-}
-BASE = {"errors", "private_files", "process_resources", "config"}
+BASE = {"errors", "plain_text", "private_files", "process_resources", "config"}
+GROUND = {"daemon", "observability", "weights", "model_families", *BASE}
 TOP = {"cli", "__main__"}
 EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import directly
     "errors": set(),
+    "plain_text": set(),
     "private_files": {"errors"},
     "process_resources": set(),
     "model_families": set(),
@@ -42,7 +51,8 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "engine.training": {"errors", "private_files"},
     "engine.scheduling": {"engine.api", "observability", "errors", "process_resources"},
     "engine.decoding": {
-        *("engine.api", "engine.truncation", "engine.model", "engine.model.cuda", "weights", "config", "errors"),
+        *("engine.api", "engine.truncation", "engine.model", "engine.model.cuda"),
+        *("weights", "config", "errors", "plain_text"),
     },
     "engine.loading": {
         *("engine.api", "engine.decoding", "engine.scheduling", "weights", "weights.untrusted"),
@@ -61,10 +71,7 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "lsp.visibility": {"lsp.reasons", "lsp.documents", "lsp.syntax", *BASE},
     "lsp.index": {"lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
     "lsp.context": {"lsp.index", "lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
-    "lsp.next_edit": {
-        *("lsp.reasons", "lsp.backend", "lsp.context", "lsp.documents", "lsp.syntax", "lsp.visibility"),
-        *BASE,
-    },
+    "lsp.next_edit": {"lsp.reasons", "lsp.backend", "lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
     "lsp.postprocess": {"lsp.reasons", "lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
     "lsp.backend": {"daemon", *BASE},
     "lsp.backend.remote": {"lsp.backend", "weights", *BASE},
@@ -99,6 +106,7 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
 }
 HEAVY = {"torch", "transformers", "bitsandbytes"}
 MODULES = modules()
+FORWARD = ROOT / "speclsp/engine/model/int8"
 
 
 def side_of(package: str) -> str:
@@ -134,16 +142,6 @@ def violations(statement: Import) -> Iterator[str]:
         yield f"{statement}: outside the engine, {library} is imported inside functions only"
 
 
-def graph_of(statements: list[Import]) -> dict[str, set[str]]:
-    """{module: the modules of speclsp it imports}, imports of every kind counted."""
-    below: dict[str, set[str]] = defaultdict(set)
-    for statement in statements:
-        target = own_module(statement, MODULES)
-        if target and target != statement.importer:
-            below[statement.importer].add(target)
-    return below
-
-
 def test_every_import_is_an_allowed_edge_and_uses_the_one_entry_point():
     sentences = [sentence for statement in all_imports() for sentence in violations(statement)]
     assert sentences == [], "\n".join(sentences)
@@ -158,7 +156,41 @@ def test_the_allowed_edges_have_no_cycle_and_name_real_packages():
 
 
 def test_files_import_each_other_without_a_cycle():
-    assert cycles(graph_of(all_imports())) == []
+    assert cycles(graph_of("speclsp", all_imports(), MODULES)) == []
+
+
+def test_the_folders_and_files_of_the_command_line_import_each_other_without_a_cycle():
+    assert cycles(between_entries(graph_of("speclsp", all_imports(), MODULES), "cli")) == []
+
+
+def test_the_benchmarks_import_each_other_without_a_cycle():
+    assert cycles(graph_of("benchmarks", all_imports("benchmarks"), modules(ROOT / "benchmarks"))) == []
+
+
+def c_headers() -> dict[str, str]:
+    """{path: text} of the C headers but for the vector operations, of which each processor has its own."""
+    files = sorted((FORWARD / "forward").rglob("*.h"))
+    return {str(file.relative_to(FORWARD)): file.read_text("utf-8") for file in files}
+
+
+def late_headers(sources: Mapping[str, str]) -> list[str]:
+    """Sentences about the headers that rely on one that forward.c includes later."""
+    lines = (FORWARD / "forward.c").read_text("utf-8").splitlines()
+    order = [line.split('"')[1] for line in lines if line.startswith('#include "forward/')]
+    edges = header_edges(sources)
+    return [
+        f"{header} relies on {later}, which is included after it"
+        for number, header in enumerate(order)
+        for later in sorted(edges[header].intersection(order[number + 1 :]))
+    ]
+
+
+def test_c_headers_rely_on_each_other_without_a_cycle_and_in_the_order_of_their_inclusion():
+    sources = c_headers()
+    edges = header_edges(sources)
+    assert "forward/threads.h" in edges["forward/rows.h"] and "forward/finish.h" in edges["forward/products/int8.h"]
+    assert cycles(edges) == []
+    assert late_headers(sources) == []
 
 
 def test_the_shipped_package_has_these_parts_and_no_other():
@@ -225,4 +257,28 @@ def test_a_cycle_is_reported_wherever_its_imports_stand(where: str):
     there = "from speclsp.weights import cards"
     back = where.format("from speclsp.weights import store")
     statements = [*imports_of("weights.store", there), *imports_of("weights.cards", back)]
-    assert cycles(graph_of(statements)) == [["weights.cards", "weights.store"]]
+    assert cycles(graph_of("speclsp", statements, MODULES)) == [["weights.cards", "weights.store"]]
+
+
+def test_a_cycle_between_folders_of_the_command_line_is_reported():
+    graph = graph_of("speclsp", all_imports(), MODULES)
+    graph["cli.complete.positions"].add("cli.models.table")
+    assert cycles(between_entries(graph, "cli")) == [["cli.complete", "cli.models"]]
+
+
+def test_a_cycle_between_benchmarks_is_reported():
+    back = imports_of("editor.edit_replay.release_edits", "def f():\n    from benchmarks.editor import next_edit")
+    graph = graph_of("benchmarks", [*all_imports("benchmarks"), *back], modules(ROOT / "benchmarks"))
+    assert cycles(graph) == [["editor.edit_replay.release_edits", "editor.next_edit"]]
+
+
+def test_a_cycle_of_c_headers_and_a_header_that_comes_too_late_are_reported():
+    sources = c_headers()
+    sources["forward/finish.h"] += "static void again(Model *m) { multiply(m, NULL, NULL, 0, PLAIN); }\n"
+    assert any({"forward/finish.h", "forward/linears.h"} <= set(group) for group in cycles(header_edges(sources)))
+    assert "forward/finish.h relies on forward/linears.h, which is included after it" in late_headers(sources)
+    sources = c_headers()
+    sources["forward/math.h"] += "#define SLOW 2 * SPREAD_ROWS\n"
+    assert late_headers(sources) == [], "model.h stands before it"
+    sources["forward/model.h"] += "#define SLOWER LOG2_E\n"
+    assert late_headers(sources) == ["forward/model.h relies on forward/math.h, which is included after it"]

@@ -7,7 +7,7 @@ import plistlib
 import shlex
 from pathlib import Path
 
-from speclsp.cli import commands, entry
+from speclsp.cli import command_line, commands, entry
 
 SERVICE = Path(__file__).parents[3] / "docs" / "service"
 
@@ -26,7 +26,7 @@ def test_systemds_unit_runs_in_the_foreground_and_is_not_restarted_after_a_user_
     service = unit["Service"]
     check_serves(shlex.split(service["ExecStart"]))
     assert service["Type"] == "exec"
-    assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", str(commands.USER_ERROR))
+    assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", str(command_line.USER_ERROR))
     for harmful in ("MemoryDenyWriteExecute", "PrivateDevices", "PrivateTmp", "ProtectHome"):
         assert harmful not in service, "CUDA, the socket or the weights need it"
 

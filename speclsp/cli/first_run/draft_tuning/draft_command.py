@@ -178,7 +178,7 @@ class Tuning:
         engine = self.engine
         before = None if self.trained is None else DraftHead(self.target, self.trained)
         tuned.open()
-        engine.costs.head_ms = tuned.measure()
+        engine.costs.set_guess("head", tuned.measure())
         policies = [MeasuredPolicy(replace(engine.costs), engine.config.max_draft_tokens) for _ in range(2)]
 
         def stop(places: int) -> bool:

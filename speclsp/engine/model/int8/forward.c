@@ -43,14 +43,23 @@
 #include "simd_avx512.h" /* in one register */
 #endif
 
-/* In the order of use: each needs those above it. */
+/* In the order of use: each needs those above it, and none below it (tests/unit/repo/test_layering.py). */
 #include "forward/model.h"
 #include "forward/threads.h"
+#include "forward/math.h"
+#include "forward/timing.h"
 #include "forward/rows.h"
 #include "forward/attention.h"
 #include "forward/coded.h"
-#include "forward/linears.h"     /* with products/int8.h and products/coded.h */
-#include "forward/superblocks.h" /* with products/file_numbers_avx2.h */
+#include "forward/finish.h"
+#include "forward/linears.h" /* with products/int8.h and products/coded.h */
+#include "forward/superblocks.h"
+#ifdef NARROW
+#include "forward/products/file_numbers_avx2.h"
+#include "forward/products/q4k_avx2.h"
+#include "forward/products/q6k_avx2.h"
+#include "forward/products/coded_avx2.h"
+#endif
 #include "forward/pass.h"
 #include "forward/paths.h"
 #include "forward/loading.h"

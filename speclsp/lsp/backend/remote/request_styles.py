@@ -24,6 +24,7 @@ from speclsp.lsp.backend import infill_codec
 from speclsp.lsp.backend.engine_http import ConnectionLost, InvalidResponse
 from speclsp.lsp.backend.remote.remote_http import DONE, HttpRefused, RemoteHttp
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
+from speclsp.plain_text import first_stop, longest_stop_start
 from speclsp.weights.cards import Fim
 
 INFILL, TEMPLATE, SUFFIX = "infill", "template", "suffix"
@@ -200,22 +201,17 @@ class StopStringFilter:
     """Truncates a streamed text at the first stop string, also when a stop string is split between pieces."""
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = [stop for stop in stops if stop]
+        self._stops = stops
         self._pending = ""  # text that may be the beginning of a stop string
 
     def add(self, text: str) -> tuple[str, bool]:
         """(new text that can be shown, whether a stop string has ended the text)."""
-        text = self._pending + text
-        self._pending = ""
-        positions = [at for stop in self._stops if (at := text.find(stop)) >= 0]
-        if positions:
-            return text[: min(positions)], True
-        longest = max((len(stop) - 1 for stop in self._stops), default=0)
-        for at in range(max(0, len(text) - longest), len(text)):
-            if any(stop.startswith(text[at:]) for stop in self._stops):
-                self._pending = text[at:]
-                return text[:at], False
-        return text, False
+        text, self._pending = self._pending + text, ""
+        if (stop := first_stop(text, self._stops)) is not None:
+            return text[:stop], True
+        certain = len(text) - longest_stop_start(text, self._stops)
+        self._pending = text[certain:]
+        return text[:certain], False
 
     def rest(self) -> str:
         """The text that was withheld, once the stream has ended."""

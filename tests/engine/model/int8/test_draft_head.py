@@ -201,7 +201,7 @@ def engine(request: pytest.FixtureRequest) -> CompletionEngine:
     assert isinstance(engine.target_decoder, NativeDecoder)
     assert engine.target_decoder.path == request.param
     engine.head = Knowing(random_head(engine.target_decoder))
-    engine.costs.head_ms, engine.costs.verify_ms = 0.1, {1: 10.0, 64: 11.0}  # guesses cost little
+    engine.costs.guess_ms, engine.costs.verify_ms = {"head": 0.1}, {1: 10.0, 64: 11.0}  # guesses cost little
     return engine
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.editor import next_edit_model as bench
-from benchmarks.editor.next_edit import PARTS, is_held_out
+from benchmarks.editor.edit_replay.release_edits import PARTS, is_held_out
 from benchmarks.quality import edits
 from speclsp.errors import InputError
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece

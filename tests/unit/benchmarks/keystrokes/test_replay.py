@@ -221,7 +221,7 @@ def press(number: int = 1, sent_s: float = 0.0, heard_s: float = 0.1, next_ms: f
 
 
 def trace(version: int, outcome: str = "shown", **more: Any) -> dict[str, Any]:
-    from speclsp.lsp.completion.trace import digest
+    from speclsp.plain_text import digest
 
     about = {"document": digest("file:///a.py"), "version": version, "outcome": outcome, "reused": False}
     return {**about, "parse_ms": 1.0, "context_ms": 2.0, "first_ms": 10.0, "total_ms": 14.0, **more}

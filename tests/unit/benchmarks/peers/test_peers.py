@@ -13,16 +13,20 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
+from support.engine.superblock_models import save_random_q4k_m
 from support.waiting import becomes_true
 
 from benchmarks import results_file
-from benchmarks.peers import compare, driver_process, install
+from benchmarks.peers import compare, driver_process, install, reference
 from benchmarks.peers.compare import PEERS, candidates_of, chosen, grouped, units_of
 from benchmarks.peers.driver_process import PeerError, PeerProcess
 from benchmarks.peers.figures import Way, against, agreement, spread
 from benchmarks.speed.holes import holes, holes_and_rests
+from speclsp.engine.loading.checkpoint import open_tensors
 from speclsp.errors import ConfigError
 from speclsp.weights import cards
 
@@ -328,3 +332,18 @@ def test_a_wrong_flag_raises_a_config_error(checkout):
         bench("--peers", "nobody")
     with pytest.raises(ConfigError, match="--threads"):
         bench("--threads", "0")
+
+
+def test_other_engines_read_a_model_in_superblocks_as_bf16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    ours = tmp_path / "ours"
+    save_random_q4k_m(ours)
+    monkeypatch.setattr(reference.store, "ensure", lambda weights, models_dir: ours)
+    monkeypatch.setenv("SPECLSP_PEERS_DIR", str(tmp_path / "peers"))
+    folder = reference.bf16_folder(CARD.target)
+    assert folder != ours and reference.bf16_folder(CARD.target) == folder
+    tensors = load_file(folder / "model.safetensors")
+    assert not [name for name in tensors if name.endswith((".q4k", ".q6k"))]
+    with open_tensors(ours) as get:
+        assert all(torch.equal(tensor, get(name)) for name, tensor in tensors.items())
+    monkeypatch.setattr(reference.store, "ensure", lambda weights, models_dir: folder)
+    assert reference.bf16_folder(CARD.target) == folder, "a model without superblocks is read where it is"

@@ -212,6 +212,13 @@ def test_the_same_packages_give_the_same_tasks(shops: list[Package], made: list[
     assert cursors.digest(made[1:]) != cursors.digest(made)
 
 
+def test_the_second_set_repeats_itself_and_no_task_of_the_first(shops: list[Package], made: list[Task]) -> None:
+    second = cursors.tasks(shops, "second")
+    assert second and second == cursors.tasks(shops, "second")
+    assert not {task.id for task in second} & {task.id for task in made}
+    assert cursors.tasks(shops) == made, "each set is kept in a file of its own"
+
+
 def test_tasks_per_file_and_per_package_are_limited(made: list[Task]) -> None:
     places = [(task.package, task.path) for task in made]
     assert max(map(places.count, places)) <= cursors.MOST_A_FILE
@@ -242,7 +249,7 @@ def test_the_quick_set_is_a_fixed_stratified_sample(made: list[Task]) -> None:
         for value in {sort(task) for task in many}:
             share = sum(sort(task) == value for task in many) / len(many)
             assert abs(sum(sort(task) == value for task in quick) - share * len(quick)) <= 6
-    with pytest.raises(InputError, match="there are full and quick"):
+    with pytest.raises(InputError, match="there are quick, full, second"):
         cursors.tasks([], "most")
 
 

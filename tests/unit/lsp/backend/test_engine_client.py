@@ -537,17 +537,18 @@ def test_an_engine_suits_if_it_runs_the_pair_under_another_name(world: World, is
 
 
 def test_a_long_runtime_directory_is_replaced_by_a_private_one(isolated: Path, monkeypatch: pytest.MonkeyPatch):
-    short_path, private_dir = own_engine.socket_path()
-    assert private_dir is None and short_path.parent == settings.runtime_dir()
+    short_path = endpoint.socket_path("lsp-1.sock")
+    assert short_path.parent == settings.runtime_dir()
+    endpoint.remove_socket_directory(short_path.parent)
+    assert short_path.parent.is_dir(), "only a directory that was made for a socket is removed"
     long_dir = isolated / ("x" * 100)
     long_dir.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(long_dir))
-    path, private_dir = own_engine.socket_path()
-    assert (
-        private_dir is not None and path.parent == private_dir and len(os.fsencode(path)) <= settings.SOCKET_PATH_BYTES
-    )
-    assert private_dir.stat().st_mode & 0o777 == 0o700
-    private_dir.rmdir()
+    path = endpoint.socket_path("lsp-1.sock")
+    assert path.parent != settings.runtime_dir() and len(os.fsencode(path)) <= settings.SOCKET_PATH_BYTES
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    endpoint.remove_socket_directory(path.parent)
+    assert not path.parent.exists()
 
 
 def test_relative_paths_mean_the_same_to_the_engine():

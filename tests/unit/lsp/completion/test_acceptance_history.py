@@ -22,8 +22,7 @@ from speclsp.lsp.completion.confidence import (
     Curve,
 )
 from speclsp.lsp.completion.trace import Trace
-from speclsp.lsp.documents.document import Document, Documents
-from speclsp.lsp.server.request_context import CursorContext
+from speclsp.lsp.documents.document import CursorContext, Document, Documents
 from speclsp.lsp.server.usage_stats import UsageStats
 from speclsp.observability import usage_db
 

@@ -63,7 +63,8 @@ def shop(tmp_path: Path) -> tuple[Path, IndexReader]:
     return root, index
 
 
-EVERY = ("definition", "class", "similar", "edit")
+EVERY = ("class", "similar")
+LOOP = "from shop.client import Client\n\n\ndef main(client: Client):\n    client.fetch_orders(1)\n    ¦\n"
 
 
 def shown(root: Path, index: IndexReader | None, marked: str, **settings: object) -> tuple[Chunk, ...]:
@@ -79,12 +80,6 @@ def shown(root: Path, index: IndexReader | None, marked: str, **settings: object
 
 def of(chunks: tuple[Chunk, ...], *sources: str) -> str:
     return "".join(chunk.text for chunk in chunks if chunk.source in sources)
-
-
-def test_an_imported_function_is_shown_by_its_signature(shop: tuple[Path, IndexReader]):
-    chunks = shown(*shop, "from shop.client import connect\n\n\ndef main():\n    ¦\n")
-    assert "def connect(address: str, timeout_s: float = 5.0) -> Client: ...\n" in of(chunks, "definition")
-    assert {chunk.path for chunk in chunks if chunk.source == "definition"} == {"shop/client.py"}
 
 
 def test_the_class_of_a_parameter_is_shown_with_its_members_and_without_their_bodies(shop: tuple[Path, IndexReader]):
@@ -126,19 +121,17 @@ def test_without_an_index_closed_files_are_not_shown(shop: tuple[Path, IndexRead
     assert shown(shop[0], None, text) == shown(shop[0], IndexReader(str(shop[0]), tmp_path / "none.sqlite"), text) == ()
 
 
-@pytest.mark.parametrize("source", ["definition", "similar"])
+@pytest.mark.parametrize("source", EVERY)
 def test_a_disabled_source_shows_nothing(shop: tuple[Path, IndexReader], source: str):
-    text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
-    assert of(shown(*shop, text), source)
-    assert not of(shown(*shop, text, sources=tuple(name for name in EVERY if name != source)), source)
+    assert of(shown(*shop, LOOP), source)
+    assert not of(shown(*shop, LOOP, sources=tuple(name for name in EVERY if name != source)), source)
 
 
 def test_a_file_that_the_index_hides_is_never_shown(shop: tuple[Path, IndexReader]):
     root, index = shop
-    text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
-    assert {"shop/client.py", "invoices.py"} <= {chunk.path for chunk in shown(root, index, text)}
+    assert {"shop/client.py", "invoices.py"} <= {chunk.path for chunk in shown(root, index, LOOP)}
     index.hidden_rule = lambda path: True
-    assert shown(root, index, text) == ()
+    assert shown(root, index, LOOP) == ()
 
 
 def test_a_file_that_becomes_hidden_leaves_the_selection_while_typing(shop: tuple[Path, IndexReader]):

@@ -62,7 +62,7 @@ def test_a_selection_stays_while_it_is_as_good_as_before(offered: list[Chunk], r
 
 
 def piece(name: str, score: float) -> Chunk:
-    return Chunk("a.py", f"def {name}(path): ...\n", score, "definition")
+    return Chunk("a.py", f"def {name}(path): ...\n", score, "class")
 
 
 def test_a_slightly_better_chunk_changes_nothing_and_a_much_better_one_does():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.lsp.context.definitions import word_parts, words_and_members
+from speclsp.lsp.context.class_members import word_parts, words_and_members
 from speclsp.lsp.context.short_text_cache import LONGEST_CHARACTERS, cache_short
 from speclsp.lsp.context.similar_code import words_of_line
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclsp.config import ContextConfig
-from speclsp.lsp.context import build, cross_file, definitions, selection, similar_code, warm_up
+from speclsp.lsp.context import build, class_members, cross_file, selection, similar_code, warm_up
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.context.warm_up import IndexWarmUp
@@ -137,7 +137,7 @@ def test_open_documents_of_the_same_name_keep_their_word_indexes():
 @settings(max_examples=500, deadline=None)
 def test_receivers_and_members_match_a_search_from_every_start(text: str):
     plainly = re.compile(r"([^\W\d]\w*(?:\.\w+)?)(?:\.|->|::)([^\W\d]\w*)")
-    matches = [definitions.words_and_members(line)[1] for line in text.split("\n")]
+    matches = [class_members.words_and_members(line)[1] for line in text.split("\n")]
     assert [pair for pairs in matches for pair in pairs] == plainly.findall(text)
 
 

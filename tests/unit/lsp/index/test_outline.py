@@ -1,4 +1,4 @@
-"""Outlines of files in each indexed language: names, kinds, owners, signatures, first lines of documentation."""
+"""Outlines of files in each indexed language: names, kinds, owners, signatures."""
 
 from __future__ import annotations
 
@@ -132,63 +132,63 @@ record R(int a) { }
 SOURCES = {
     "python": (
         PYTHON,
-        """constant LIMIT · LIMIT = 4 ·
-        class A · class A(Base) · Doc of A.
-        field A.size · size: int = 3 ·
-        method A.__init__ · def __init__(self, a: int = 3, *, b: str | None = None) -> None ·
-        field A.a · self.a = a ·
-        property A.foo · def foo(self) ·
-        class A.Inner · class Inner ·
-        method A.Inner.m · def m(self) ·
-        function f · async def f(a, b=1) · Runs.""",
+        """constant LIMIT · LIMIT = 4
+        class A · class A(Base)
+        field A.size · size: int = 3
+        method A.__init__ · def __init__(self, a: int = 3, *, b: str | None = None) -> None
+        field A.a · self.a = a
+        property A.foo · def foo(self)
+        class A.Inner · class Inner
+        method A.Inner.m · def m(self)
+        function f · async def f(a, b=1)""",
         [(".", "store"), ("..x.y", "Foo"), ("..x.y", "bar as baz"), ("os = os", ""), ("numpy = np", "")],
     ),
     "typescript": (
         TYPESCRIPT,
-        """class K · abstract class K<T> extends B · Doc of K.
-        field K.size · private size: number = 3 ·
-        method K.constructor · constructor(private readonly by: string) ·
-        field K.by · private readonly by: string ·
-        method K.run · async run(a: number, b?: string): Promise<void> ·
-        method K.go · abstract go(): void ·
-        interface I · interface I ·
-        field I.a · a: string ·
-        method I.f · f(x: number): void ·
-        type U · type U = "a" | "b" ·
-        type Shape · type Shape ·
-        field Shape.side · side: number ·
-        enum E · enum E ·
-        member E.P · P ·
-        member E.Q · Q = 3 ·
-        function fn · export const fn = async (a: number): Promise<string> ·
-        constant LIMIT · export const LIMIT = 3 ·
-        function main · function main(a: string): number ·""",
+        """class K · abstract class K<T> extends B
+        field K.size · private size: number = 3
+        method K.constructor · constructor(private readonly by: string)
+        field K.by · private readonly by: string
+        method K.run · async run(a: number, b?: string): Promise<void>
+        method K.go · abstract go(): void
+        interface I · interface I
+        field I.a · a: string
+        method I.f · f(x: number): void
+        type U · type U = "a" | "b"
+        type Shape · type Shape
+        field Shape.side · side: number
+        enum E · enum E
+        member E.P · P
+        member E.Q · Q = 3
+        function fn · export const fn = async (a: number): Promise<string>
+        constant LIMIT · export const LIMIT = 3
+        function main · function main(a: string): number""",
         [("./x.js", "default as def"), ("./x.js", "A"), ("./x.js", "b as c"), ("../y = ns", ""), ("./z", "*")],
     ),
     "javascript": (
         JAVASCRIPT,
-        """function foo · function foo(a, b = 3) ·
-        class Q · class Q ·
-        field Q.#p · #p = 1 ·
-        method Q.constructor · constructor() ·
-        field Q.q · this.q = 2 ·
-        function helper · module.exports.helper = function (x) ·
-        function y · exports.y = (a) ·""",
+        """function foo · function foo(a, b = 3)
+        class Q · class Q
+        field Q.#p · #p = 1
+        method Q.constructor · constructor()
+        field Q.q · this.q = 2
+        function helper · module.exports.helper = function (x)
+        function y · exports.y = (a)""",
         [("./x", "a"), ("./x", "b as c")],
     ),
     "rust": (
         RUST,
-        """class Thing · pub struct Thing<T> · A thing.
-        field Thing.a · pub a: i32 ·
-        enum En · pub enum En ·
-        member En.P · P ·
-        member En.Q · Q(i32) ·
-        interface Tr · pub trait Tr ·
-        method Tr.req · fn req(&self) -> i32 ·
-        method Thing.new · fn new(a: i32) -> Self ·
-        function free · pub fn free<'a>(x: &'a str) -> &'a str ·
-        constant MAX · const MAX: usize = 4 ·
-        macro mm · macro_rules! mm { () => {} } ·""",
+        """class Thing · pub struct Thing<T>
+        field Thing.a · pub a: i32
+        enum En · pub enum En
+        member En.P · P
+        member En.Q · Q(i32)
+        interface Tr · pub trait Tr
+        method Tr.req · fn req(&self) -> i32
+        method Thing.new · fn new(a: i32) -> Self
+        function free · pub fn free<'a>(x: &'a str) -> &'a str
+        constant MAX · const MAX: usize = 4
+        macro mm · macro_rules! mm { () => {} }""",
         [
             *[("crate::store", "Store"), ("crate::store::inner", "A"), ("crate::store::inner", "B as C")],
             ("self::sub = sub", ""),
@@ -196,85 +196,85 @@ SOURCES = {
     ),
     "go": (
         GO,
-        """class T · type T struct · T is a thing.
-        field T.A · A int ·
-        interface I · type I interface { Do(x int) error } ·
-        method I.Do · Do(x int) error ·
-        type F · type F func(int) error ·
-        method T.Run · func (t *T) Run(ctx context.Context, n int) (int, error) · Run runs.
-        function New · func New[K any](a K) *T ·
-        constant Max · const Max = 3 ·
-        variable Err · var Err = fmt.Errorf("x") ·""",
+        """class T · type T struct
+        field T.A · A int
+        interface I · type I interface { Do(x int) error }
+        method I.Do · Do(x int) error
+        type F · type F func(int) error
+        method T.Run · func (t *T) Run(ctx context.Context, n int) (int, error)
+        function New · func New[K any](a K) *T
+        constant Max · const Max = 3
+        variable Err · var Err = fmt.Errorf("x")""",
         [("fmt = fmt", ""), ("example.com/m/store = st", "")],
     ),
     "c": (
         C,
-        """macro MAX · #define MAX 10 ·
-        function add · static int *add(int a, const char *b) · adds
-        function other · char *other(void) ·
-        class S · struct S ·
-        field S.a · int a ·
-        method S.cb · int (*cb)(int) ·
-        class Tq · typedef struct ·
-        field Tq.q · int q ·
-        enum E · enum E ·
-        member E.P · P ·
-        member E.Q · Q = 2 ·
-        variable total · int total = 3 ·""",
+        """macro MAX · #define MAX 10
+        function add · static int *add(int a, const char *b)
+        function other · char *other(void)
+        class S · struct S
+        field S.a · int a
+        method S.cb · int (*cb)(int)
+        class Tq · typedef struct
+        field Tq.q · int q
+        enum E · enum E
+        member E.P · P
+        member E.Q · Q = 2
+        variable total · int total = 3""",
         [("a/b.h", "")],
     ),
     "cpp": (
         CPP,
-        """module ns · namespace ns ·
-        class ns.A · class A : public B ·
-        method ns.A.A · A(int a) ·
-        method ns.A.f · int f(int a) const ·
-        field ns.A.x · int x = 3 ·
-        method A.f · int A<int>::f(int a) const ·
-        type ns.V · using V = std::vector<int> ·""",
+        """module ns · namespace ns
+        class ns.A · class A : public B
+        method ns.A.A · A(int a)
+        method ns.A.f · int f(int a) const
+        field ns.A.x · int x = 3
+        method A.f · int A<int>::f(int a) const
+        type ns.V · using V = std::vector<int>""",
         [("x.hpp", "")],
     ),
     "java": (
         JAVA,
-        """class A · public class A<T> extends B · Doc.
-        field A.x · private final int x = 3 ·
-        method A.run · public <U> List<U> run(Map<String, U> m) throws E ·
-        enum A.K · enum K ·
-        member A.K.P · P ·
-        interface I · interface I ·
-        method I.f · void f(int a) ·
-        class R · record R(int a) ·""",
+        """class A · public class A<T> extends B
+        field A.x · private final int x = 3
+        method A.run · public <U> List<U> run(Map<String, U> m) throws E
+        enum A.K · enum K
+        member A.K.P · P
+        interface I · interface I
+        method I.f · void f(int a)
+        class R · record R(int a)""",
         [("a.c", "D"), ("a.d", "*")],
     ),
     "c_sharp": (
         "class A { int x = 3; public int P { get; set; } public void M<T>(T a) { int y; } }\n",
-        """class A · class A ·
-        field A.x · int x = 3 ·
-        field A.P · public int P { get; set; } ·
-        method A.M · public void M<T>(T a) ·""",
+        """class A · class A
+        field A.x · int x = 3
+        field A.P · public int P { get; set; }
+        method A.M · public void M<T>(T a)""",
         [],
     ),
     "php": (
         "<?php\nuse A\\B\\C as D;\nclass A { public function f(int $a): int { return 1; } }\nfunction g($b) {}\n",
-        """class A · class A ·
-        method A.f · public function f(int $a): int ·
-        function g · function g($b) ·""",
+        """class A · class A
+        method A.f · public function f(int $a): int
+        function g · function g($b)""",
         [("A\\B", "C as D")],
     ),
     "ruby": (
         "module M\n  X = 1\n  # Doc.\n  class A < B\n    def f(a, b: 1)\n      1\n    end\n  end\nend\n",
-        """module M · module M ·
-        constant M.X · X = 1 ·
-        class M.A · class A < B · Doc.
-        method M.A.f · def f(a, b: 1) ·""",
+        """module M · module M
+        constant M.X · X = 1
+        class M.A · class A < B
+        method M.A.f · def f(a, b: 1)""",
         [],
     ),
     "lua": (
         "function M.f(a, b) return 1 end\nlocal t = 3\n",
-        "method M.f · function M.f(a, b) ·\nvariable t · local t = 3 ·",
+        "method M.f · function M.f(a, b)\nvariable t · local t = 3",
         [],
     ),
-    "bash": ("# Doc.\nfoo() { echo; }\n", "function foo · foo() · Doc.", []),
+    "bash": ("# Doc.\nfoo() { echo; }\n", "function foo · foo()", []),
 }
 SOURCES["tsx"] = (TYPESCRIPT, SOURCES["typescript"][1], SOURCES["typescript"][2])
 
@@ -287,7 +287,7 @@ def of(grammar: str, text: str) -> Outline:
 
 def line(symbol: Symbol) -> str:
     name = f"{symbol.container}.{symbol.name}" if symbol.container else symbol.name
-    return f"{symbol.kind} {name} · {symbol.signature} · {symbol.doc}".rstrip()
+    return f"{symbol.kind} {name} · {symbol.signature}"
 
 
 def names_of(made: import_statements.Import) -> list[tuple[str, str]]:
@@ -327,8 +327,8 @@ def test_the_outline_of_unfinished_code_is_a_bounded_list_of_lines(
     if tree is None:
         return  # binary
     for symbol in outline(tree, "file").symbols:
-        assert symbol.name and "\n" not in symbol.signature + symbol.doc
-        assert len(symbol.signature) <= 260 and len(symbol.doc) <= 120
+        assert symbol.name and "\n" not in symbol.signature
+        assert len(symbol.signature) <= 260
 
 
 def test_a_tree_parsed_once_does_not_depend_on_the_previous_one():
@@ -347,7 +347,7 @@ def test_a_javascript_require_is_an_import_of_its_names():
     ]
 
 
-def test_a_key_in_a_source_file_is_in_no_signature_and_no_doc():
+def test_a_key_in_a_source_file_is_in_no_signature():
     key = "sk-proj-abcd1234efgh5678ijkl9012mnop3456qrst7890uvwx"
     text = f'''API_KEY = "{key}"\ndef f(a="{key}"):\n    """Takes {key}."""\nclass A:\n    key: str = "{key}"\n'''
     symbols = of("python", text).symbols

@@ -57,7 +57,7 @@ def database(tmp_path: Path) -> Path:
 
 ALL = (
     "SELECT path, stem, grammar, size, state FROM files",
-    "SELECT f.path, number, line, end_line, name, container, kind, signature, doc "
+    "SELECT f.path, number, line, end_line, name, container, kind, signature "
     "FROM symbols s LEFT JOIN files f ON f.id = s.file",
     "SELECT f.path, number, line, module, alias, names FROM imports i LEFT JOIN files f ON f.id = i.file",
     "SELECT f.path, leaf FROM leaves l LEFT JOIN files f ON f.id = l.file",
@@ -216,8 +216,7 @@ def test_the_text_of_a_file_is_returned_only_while_it_matches_the_index(root: Pa
     index = IndexReader.build(root, database)
     stale: list[str] = []
     index.on_stale = stale.append
-    (symbol,) = index.symbols(["f"])
-    assert index.text(symbol.path, symbol.line, symbol.end_line) == "def f():\n    return 2"
+    assert index.text("a.py") == "x = 1\ndef f():\n    return 2\ny = 3\n"
     lay(root, {"a.py": "def g(): ...\n"})
     assert index.text("a.py") == "" and stale == ["a.py"]
     (root / "a.py").unlink()
@@ -510,7 +509,7 @@ def test_a_file_that_fails_to_parse_is_skipped_until_it_changes(root: Path, data
         read.append(path)
         if path == "bad.py":
             raise RecursionError(text)
-        return Outline((Symbol(path, "g", "", "function", "def g()", "", 0, 0),), ())
+        return Outline((Symbol(path, "g", "", "function", "def g()", 0, 0),), ())
 
     for _ in range(2):
         with IndexWriter(str(root), database, outliner=failing) as writer:

@@ -13,12 +13,12 @@ import pytest
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.engine_http import ResponseTimeout
 from speclsp.lsp.backend.types import AdapterUse, CompletionCost, FimRequest, Status, StreamPiece
-from speclsp.lsp.context.recent_activity import RecentActivity
 from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.next_edit.edit_prompt import expected_answer
 from speclsp.lsp.next_edit.model_producer import LEAST_PROBABILITY, EditEngine, EditModel, ModelProducer
 from speclsp.lsp.next_edit.next_edits import NextEditOutcome, NextEdits
 from speclsp.lsp.next_edit.offers import Offer, Offers
+from speclsp.lsp.next_edit.recent_activity import RecentActivity
 from speclsp.lsp.server.model_pairs import edit_model
 
 URI = "file:///work/app.py"
@@ -74,7 +74,7 @@ class Desk:
 
     def __init__(self, engine: ScriptedEngine, text: str = TEXT) -> None:
         self.engine = engine
-        self.activity = RecentActivity(lambda uri: False, lambda uri: uri, clock=lambda: 0.0)
+        self.activity = RecentActivity(lambda uri: False, clock=lambda: 0.0)
         documents = Documents()
         documents.follow_edits(self.activity.edited)
         self.document = documents.open(URI, "python", 1, text)

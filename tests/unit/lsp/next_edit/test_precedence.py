@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from speclsp.lsp.context.recent_activity import RecentActivity
 from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.next_edit import next_edits
 from speclsp.lsp.next_edit.next_edits import NextEdits
 from speclsp.lsp.next_edit.offers import Offers
+from speclsp.lsp.next_edit.recent_activity import RecentActivity
 
 URI = "file:///work/app.py"
 TEXT = "count = 0\ncount += 1\nprint(count, 1)\nfirst(count)\nother(thing, 2)\n"
@@ -20,7 +20,7 @@ class Desk:
     """One document with `count` renamed to `total` on its first lines."""
 
     def __init__(self, changed: int) -> None:
-        self.activity: RecentActivity | None = RecentActivity(lambda uri: False, lambda uri: uri, clock=lambda: 0.0)
+        self.activity: RecentActivity | None = RecentActivity(lambda uri: False, clock=lambda: 0.0)
         documents = Documents()
         documents.follow_edits(self.activity.edited)
         self.document: Document = documents.open(URI, "python", 1, TEXT)

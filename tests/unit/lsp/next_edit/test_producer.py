@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from benchmarks.editor import next_edit as bench
 from benchmarks.editor.edit_replay.replayed_file import Rules
 from benchmarks.quality import edits
-from speclsp.lsp.context.recent_activity import RecentActivity
 from speclsp.lsp.documents.document import Documents
 from speclsp.lsp.next_edit.producer import Producer, Proposal
+from speclsp.lsp.next_edit.recent_activity import RecentActivity
 from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, PHRASE, RENAME, RecentEdit, Substitution, learn
 from speclsp.lsp.reasons import NO_RECENT_EDIT, NO_REPEAT
 from speclsp.lsp.syntax.parser import SyntaxParser
@@ -26,7 +26,7 @@ class Desk:
     """One document, its edits, and the producer with ample time."""
 
     def __init__(self, text: str, language: str = "python") -> None:
-        self.activity = RecentActivity(lambda uri: False, lambda uri: uri, clock=lambda: 0.0)
+        self.activity = RecentActivity(lambda uri: False, clock=lambda: 0.0)
         documents = Documents()
         documents.follow_edits(self.activity.edited)
         self.document = documents.open(URI, language, 1, text)
@@ -263,14 +263,14 @@ SIBLING, MEMBER_LINE = "    retries=default_retries,\n", "    timeout=default_ti
 def with_members(text: str, *jobs: int, apart: bool = True) -> Desk:
     """A document in which the user has added the keyword to some of the calls, below the same sibling.
 
-    `apart` false: without moving the cursor away, so that the additions are one edit.
+    `apart` false: without a commit between them, so that the additions are one edit.
     """
     desk = Desk(text)
     for job in jobs:
         line = [at for at, other in enumerate(desk.document.text.splitlines(True)) if other == SIBLING][job]
         desk.change(",", ",\n" + MEMBER_LINE.rstrip(), line)
         if apart:
-            desk.activity.cursor_moved(URI, 100)
+            desk.activity.closed(URI)  # commits the edit
     return desk
 
 
@@ -296,5 +296,5 @@ def test_no_member_is_offered_where_it_stands_already_or_beside_a_statement():
     desk = Desk(statements)
     for line in (1, 6):
         desk.change(")", ")\n    unreachable_call(here)", line)
-        desk.activity.cursor_moved(URI, 100)
+        desk.activity.closed(URI)  # commits the edit
     assert desk.propose() == NO_REPEAT

@@ -1,20 +1,6 @@
 /* Attention, in float32, with dot products of bfloat16, or with AMX. */
 #pragma once
 
-/* 2^x for x up to 126: 2^(nearest integer) times a polynomial in the rest; error below 2e-7 plus rounding. */
-VEC static floats two_to(floats x) {
-    x = max(x, all(-150.0f));
-    const floats n = nearest(x), r = sub(x, n);
-    floats p = mul_add(all(0.001340043f), r, all(0.009676037f));
-    p = mul_add(p, r, all(0.05550327f));
-    p = mul_add(p, r, all(0.2402211f));
-    p = mul_add(p, r, all(0.6931472f));
-    p = mul_add(p, r, all(1.0f));
-    return times_2_to(p, n);
-}
-
-#define LOG2_E 1.44269504088896341f
-
 /* One KV head and QUERIES queries (of one or more rows): a query is (row, head of the group), row-major. Each function adds
  * a query's products in the order of the dimensions or positions, whatever its neighbours are. */
 typedef struct {
@@ -151,8 +137,6 @@ AMX static void attend_amx(Model *m, int32_t chunk) {
 }
 #endif
 
-VEC static floats low_half(ints pairs) { return as_floats(shift_left(pairs, 16)); }
-VEC static floats high_half(ints pairs) { return as_floats(both(pairs, all_int((int32_t)0xffff0000))); }
 /* In float32: keys and values are widened once for all queries. SIDE registers of keys, or of values, share a broadcast query
  * or weight. */
 VEC static void attend_vectors(Model *m, int32_t chunk) {

@@ -57,8 +57,6 @@ static int8_t coded_weight(const Linear *l, int32_t o, int32_t i) {
     return (int8_t)(half[g * 16 + o % 16] * q - half[(groups + g) * 16 + o % 16]);
 }
 
-VEC static floats from_bf16(const uint16_t *at) { return as_floats(shift_left(widen(load_shorts(at)), 16)); }
-
 /* Choose step, base and q of 32 weights: of a few steps and bases around those that span the weights, the ones with the least
  * squared error. */
 VEC static CodedGroup code(const uint16_t *w, float scale, int32_t bits) {

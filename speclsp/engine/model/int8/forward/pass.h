@@ -1,14 +1,6 @@
 /* One pass over a model: ids -> logits. */
 #pragma once
 
-static void lap(Model *m, int32_t part) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (part >= 0) m->ms[part] += (double)(now.tv_sec - m->lap.tv_sec) * 1e3 + (double)(now.tv_nsec - m->lap.tv_nsec) * 1e-6;
-    m->lap = now;
-}
-
-
 static void embed_q4k(float *to, const uint8_t *from, int32_t n) {
     for (int32_t k = 0; k < n; k += BLOCK_INPUTS, from += Q4K_BYTES) {
         const Q4k s = read_q4k(from);

@@ -1,8 +1,6 @@
 /* Work on single rows: norms, quantizing, rotating. */
 #pragma once
 
-VEC static float sum_of(floats v) { return total(v); }
-
 /* y = x / rms(x) * weight (arXiv 1910.07467); n is a multiple of 16. */
 VEC static void normalize(float *y, const float *x, const float *weight, int32_t n, float eps) {
     floats sum = zeros();
@@ -82,12 +80,6 @@ VEC static void one_normed(Model *m, int32_t row) {
 
 VEC static void one_quantized(Model *m, int32_t row) {
     quantize_row(m, row, m->source + (size_t)row * m->source_width, m->source_width);
-}
-
-/* float32 -> bfloat16, round to nearest even; x is never NaN. */
-VEC static shorts half(floats x) {
-    const ints bits = as_ints(x), odd = both(shift_right(bits, 16), all_int(1));
-    return to_shorts(shift_right(add_ints(bits, add_ints(odd, all_int(0x7fff))), 16));
 }
 
 /* Rotary position embedding, halves rotated (arXiv 2104.09864, as in Llama). */

@@ -77,7 +77,3 @@ static void set_q4k(void *blocks, size_t index, int32_t o, const uint8_t *superb
     }
     block->offset[o] = -128 * sum;
 }
-
-#ifdef NARROW
-#include "products/file_numbers_avx2.h"
-#endif

@@ -77,7 +77,3 @@ VEC INLINE void multiply_file_numbers(Model *m, int32_t chunk, const size_t byte
             finish(m, output, row, load(sums + row * 32), load(sums + row * 32 + 16));
     }
 }
-
-#include "q4k_avx2.h"
-#include "q6k_avx2.h"
-#include "coded_avx2.h"

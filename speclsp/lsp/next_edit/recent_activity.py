@@ -1,11 +1,9 @@
-"""Recent edits of one user as context: lines changed elsewhere a moment ago, before and after, as a diff.
+"""Recent edits of one user, for the next edit: lines changed a moment ago, before and after.
 
-    didChange ─► pending edit, in whole lines ─► cursor moves elsewhere ─► Edit: the lines before, the lines after
+    didChange ─► pending edit, in whole lines ─► an edit elsewhere ─► Edit: the lines before, the lines after
 
-A change of this context changes the prompt near its start, and the engine has to prefill all of it again. So nothing
-changes while the user types: edits a few lines apart are merged into one pending edit. It is committed when the next
-edit is made elsewhere or the cursor has moved away. An edit that is undone leaves no record. An edit that continues an
-older one is merged with it.
+Edits a few lines apart are merged into one pending edit. It is committed when the next edit is made elsewhere or its
+document is closed. An edit that is undone leaves no record. An edit that continues an older one is merged with it.
 
 Edits are kept in memory only, a few of them and for one hour. Edits in files that were closed since are kept. Files
 that no model may see are never recorded, and neither is a line that looks like a key or a password.
@@ -13,14 +11,12 @@ that no model may see are never recorded, and neither is a line that looks like 
 
 from __future__ import annotations
 
-import difflib
 import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from speclsp.errors import error_site
-from speclsp.lsp.context.chunk import Chunk, ChunkPlace
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.documents.text_compare import common_ends
 from speclsp.lsp.syntax import hidden_characters
@@ -28,15 +24,13 @@ from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.visibility import secret_text
 
-APART_LINES = 6  # edits this near each other are merged; the cursor must move further away to commit one
+APART_LINES = 6  # edits this near each other are merged
 MOST_LINES = 40  # of an edit, before and after: a paste, a formatter run or a branch switch is no edit
 MOST_CHARACTERS = 2000
 MOST_RAW_CHARACTERS = 4 * MOST_CHARACTERS  # more is not even cleaned: a line may have 10 MB
 MOST_EDITS = 8
 FORGET_AFTER_S = 3600.0
 LEAST_JOINED = 8  # characters that must be the same for an edit to continue an older one
-
-EDIT = "edit"  # a Chunk's source, and its name in `context.sources`
 
 log = logging.getLogger("speclsp.activity")
 
@@ -60,7 +54,6 @@ class Edit:
     before: str
     after: str
     committed_s: float
-    shown: str = ""  # the diff that the model sees
     times: int = 1  # how often the user made this same edit, at different places
 
 
@@ -68,11 +61,10 @@ class Edit:
 class RecentActivity:
     """Recent edits of one user.
 
-    `kept_back(uri)` is True for a document that no model may see; `path(uri)` is its name in the prompt.
+    `kept_back(uri)` is True for a document that no model may see.
     """
 
     kept_back: Callable[[str], bool]
-    path: Callable[[str], str]
     clock: Callable[[], float] = time.monotonic
     edits: list[Edit] = field(default_factory=list)  # oldest first
     _pending: PendingEdit | None = None
@@ -90,33 +82,10 @@ class RecentActivity:
             log.error("an edit is not recorded: %s", error_site(error))
             self._pending = None
 
-    def cursor_moved(self, uri: str, line: int) -> None:
-        """Commit the pending edit if the cursor, now at `line` of `uri`, has left it."""
-        pending = self._pending
-        if pending is None:
-            return
-        distance = max(pending.first - line, line - (pending.first + pending.count - 1))
-        if pending.document.uri != uri or distance > APART_LINES:
-            self._commit_edit()
-
     def closed(self, uri: str) -> None:
         """Commit the pending edit if its document was closed."""
         if self._pending is not None and self._pending.document.uri == uri:
             self._commit_edit()
-
-    # ── context ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def candidates(self, place: ChunkPlace) -> list[Chunk]:
-        """Edits worth showing at a place, the oldest first: new text stands at the end."""
-        since_s = self.clock() - FORGET_AFTER_S
-        self.edits = [edit for edit in self.edits if edit.committed_s > since_s]
-        edits = [
-            edit for edit in self.edits if same_grammar(edit.language, place.language) and not self.kept_back(edit.uri)
-        ]
-        return [
-            Chunk(self.path(edit.uri), edit.shown, 1.0 / (len(edits) - number), EDIT)  # 1 for the newest
-            for number, edit in enumerate(edits)
-        ]
 
     def recent(self) -> list[Edit]:
         """All edits in files that a model may see, the oldest first, and the pending one as it is now."""
@@ -167,7 +136,7 @@ class RecentActivity:
             same = [other for other in others if (other.before, other.after) == (edit.before, edit.after)]
             others = [other for other in others if other not in same]
             times = edit.times + sum(other.times for other in same)
-            others.append(replace(edit, shown=diff(edit.before, edit.after), times=times))
+            others.append(replace(edit, times=times))
         self.edits = others[-MOST_EDITS:]
 
     def _pending_edit(self) -> Edit | None:
@@ -239,20 +208,6 @@ def joined(older: Edit, newer: Edit) -> Edit | None:
     else:
         return None
     return Edit(newer.uri, newer.language, *trimmed(whole_lines(before), whole_lines(after)), newer.committed_s)
-
-
-def diff(before: str, after: str) -> str:
-    """An edit in the form the model sees: `diff -U1` without its headers."""
-    old, new = whole_lines(before), whole_lines(after)
-    lines: list[str] = []
-    for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(1):
-        lines += [""] if lines else []
-        for kind, low, high, start, end in group:
-            if kind == "equal":
-                lines += [" " + line for line in old[low:high]]
-            else:
-                lines += ["-" + line for line in old[low:high]] + ["+" + line for line in new[start:end]]
-    return "\n".join(lines) + "\n"
 
 
 def same_grammar(language: str, other: str) -> bool:

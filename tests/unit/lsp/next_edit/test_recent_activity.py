@@ -1,4 +1,4 @@
-"""Recent edits: commits, limits, secrets that are never recorded, and shown edits that typing does not change."""
+"""Recent edits: commits, limits, and secrets that are never recorded."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.lsp.context import recent_activity as module
-from speclsp.lsp.context.chunk import ChunkPlace
-from speclsp.lsp.context.recent_activity import (
-    APART_LINES,
-    EDIT,
-    FORGET_AFTER_S,
-    MOST_EDITS,
-    MOST_LINES,
-    RecentActivity,
-)
 from speclsp.lsp.documents.document import Document, Documents
+from speclsp.lsp.next_edit import recent_activity as module
+from speclsp.lsp.next_edit.recent_activity import APART_LINES, FORGET_AFTER_S, MOST_EDITS, MOST_LINES, RecentActivity
 
 HERE, THERE, SECRET = "file:///work/here.py", "file:///work/there.py", "file:///work/.env"
 LINES = "".join(f"line_{n} = {n}\n" for n in range(60))
@@ -32,11 +24,7 @@ class Desk:
         self.kept_back: set[str] = {SECRET}
         self.now_s = 0.0
         self.documents = Documents()
-        self.activity = RecentActivity(
-            kept_back=lambda uri: uri in self.kept_back,
-            path=lambda uri: uri.rpartition("/")[2],
-            clock=lambda: self.now_s,
-        )
+        self.activity = RecentActivity(kept_back=lambda uri: uri in self.kept_back, clock=lambda: self.now_s)
         self.documents.follow_edits(self.activity.edited)
 
     def open(self, uri: str = HERE, text: str = LINES, language: str = "python") -> Document:
@@ -53,13 +41,25 @@ class Desk:
             position = {"line": line, "character": column + n}
             self.documents.change(uri, None, [{"range": {"start": position, "end": position}, "text": key}], "utf-16")
 
-    def shown(self, uri: str = HERE, language: str = "python") -> list[str]:
-        place = ChunkPlace(uri, uri.rpartition("/")[2], None, language, "", "")
-        return [chunk.text for chunk in self.activity.candidates(place) if chunk.source == EDIT]
+    def recent(self) -> list[str]:
+        """The recent edits, each as its removed and its added lines."""
+        return [signed("-", edit.before) + signed("+", edit.after) for edit in self.activity.recent()]
+
+    def commit(self) -> None:
+        for uri in (HERE, THERE, SECRET):
+            self.activity.closed(uri)
+
+    def committed(self) -> int:
+        """Number of the committed edits."""
+        return len(self.activity.edits)
 
     def recorded(self) -> str:
         """All recorded text, for any purpose."""
         return repr(self.activity)
+
+
+def signed(sign: str, text: str) -> str:
+    return "".join(sign + line for line in text.splitlines(keepends=True))
 
 
 @pytest.fixture
@@ -70,31 +70,23 @@ def desk() -> Desk:
 # ── commits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_edit_is_committed_when_the_cursor_moves_some_lines_away(desk: Desk):
+def test_an_edit_is_known_before_it_is_committed(desk: Desk):
     desk.open()
     desk.put(10, 11, "total = 10\n")
-    desk.activity.cursor_moved(HERE, 10 + APART_LINES)
-    assert desk.shown() == []
-    desk.activity.cursor_moved(HERE, 10 + APART_LINES + 1)
-    assert desk.shown() == ["-line_10 = 10\n+total = 10\n"]
-
-
-def test_an_edit_is_committed_when_the_cursor_moves_to_another_file(desk: Desk):
-    desk.open()
-    desk.open(THERE)
-    desk.put(10, 11, "total = 10\n")
-    desk.activity.cursor_moved(THERE, 10)
-    assert len(desk.shown(THERE)) == 1
+    assert desk.recent() == ["-line_10 = 10\n+total = 10\n"] and desk.committed() == 0
 
 
 def test_an_edit_is_committed_when_the_next_one_is_made_elsewhere(desk: Desk):
     desk.open()
     desk.open(THERE)
     desk.put(10, 11, "total = 10\n")
+    desk.put(10 + APART_LINES, 11 + APART_LINES, "")
+    assert desk.committed() == 0, "near each other"
     desk.put(40, 41, "")
-    assert desk.shown() == ["-line_10 = 10\n+total = 10\n"]
+    assert desk.committed() == 1
     desk.put(0, 0, "import os\n", THERE)
-    assert desk.shown()[1:] == ["-line_40 = 40\n"]
+    assert desk.committed() == 2
+    assert desk.recent()[1:] == ["-line_41 = 41\n", "+import os\n"]
 
 
 def test_an_edit_is_committed_and_kept_when_its_file_is_closed(desk: Desk):
@@ -102,28 +94,14 @@ def test_an_edit_is_committed_and_kept_when_its_file_is_closed(desk: Desk):
     desk.put(10, 11, "total = 10\n")
     desk.documents.close(HERE)
     desk.activity.closed(HERE)
-    assert desk.shown(THERE) == ["-line_10 = 10\n+total = 10\n"]
-
-
-def test_typing_leaves_the_shown_edits_unchanged(desk: Desk):
-    desk.open()
-    desk.put(10, 11, "total = 10\n")
-    desk.activity.cursor_moved(HERE, 40)
-    before = desk.shown()
-    for n, key in enumerate("print(total)"):
-        desk.type(40, n, key)
-        desk.activity.cursor_moved(HERE, 40)
-        assert desk.shown() == before
-    desk.put(41, 41, "another\n")  # and the next line
-    desk.activity.cursor_moved(HERE, 41)
-    assert desk.shown() == before
+    assert desk.recent() == ["-line_10 = 10\n+total = 10\n"] and desk.committed() == 1
 
 
 def test_a_pending_edit_survives_lines_inserted_above_it(desk: Desk):
     desk.open()
     desk.put(30, 31, "total = 30\n")
     desk.put(0, 0, "import os\nimport sys\n")
-    assert desk.shown() == ["-line_30 = 30\n+total = 30\n"]
+    assert desk.recent() == ["-line_30 = 30\n+total = 30\n", "+import os\n+import sys\n"]
 
 
 # ── contents of an edit ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,58 +111,59 @@ def test_edits_close_together_are_merged(desk: Desk):
     desk.open()
     desk.put(10, 11, "ten = 10\n")
     desk.put(12, 13, "twelve = 12\n")
-    desk.activity.cursor_moved(THERE, 0)
-    assert desk.shown() == ["-line_10 = 10\n+ten = 10\n line_11 = 11\n-line_12 = 12\n+twelve = 12\n"]
+    (edit,) = desk.activity.recent()
+    assert edit.before == "line_10 = 10\nline_11 = 11\nline_12 = 12\n"
+    assert edit.after == "ten = 10\nline_11 = 11\ntwelve = 12\n"
 
 
 def test_text_typed_key_by_key_is_one_edit(desk: Desk):
     desk.open()
     desk.type(10, 12, "0 + line_9")
-    desk.activity.cursor_moved(THERE, 0)
-    assert desk.shown() == ["-line_10 = 10\n+line_10 = 100 + line_9\n"]
+    desk.commit()
+    assert desk.recent() == ["-line_10 = 10\n+line_10 = 100 + line_9\n"]
 
 
 def test_an_undone_edit_leaves_no_record(desk: Desk):
     desk.open()
     desk.put(10, 11, "total_of_all = 10\n")
-    desk.activity.cursor_moved(HERE, 40)
-    assert desk.shown()
+    desk.commit()
+    assert desk.recent()
     desk.put(10, 11, "line_10 = 10\n")
-    desk.activity.cursor_moved(HERE, 40)
-    assert desk.shown() == []
+    desk.commit()
+    assert desk.recent() == []
 
 
 def test_an_edit_that_continues_an_older_one_is_merged_with_it(desk: Desk):
     desk.open()
     desk.put(10, 11, "total_of_all = 10\n")
-    desk.activity.cursor_moved(HERE, 40)
+    desk.commit()
     desk.put(10, 11, "total_of_some = 11\n")
-    desk.activity.cursor_moved(HERE, 40)
-    assert desk.shown() == ["-line_10 = 10\n+total_of_some = 11\n"]
+    desk.commit()
+    assert desk.recent() == ["-line_10 = 10\n+total_of_some = 11\n"]
 
 
-def test_the_same_edit_made_twice_is_shown_once(desk: Desk):
+def test_the_same_edit_made_twice_is_one_edit(desk: Desk):
     desk.open(text="old(1)\n" + LINES + "old(1)\n")
     desk.put(0, 1, "new(1)\n")
     desk.put(61, 62, "new(1)\n")
-    desk.activity.cursor_moved(THERE, 0)
-    assert desk.shown() == ["-old(1)\n+new(1)\n"]
+    desk.commit()
+    assert desk.recent() == ["-old(1)\n+new(1)\n"] and desk.activity.edits[0].times == 2
 
 
 def test_a_change_of_blanks_is_no_edit(desk: Desk):
     desk.open()
     desk.put(10, 11, "    line_10 = 10\n\n")
-    desk.activity.cursor_moved(THERE, 0)
-    assert desk.shown() == []
+    desk.commit()
+    assert desk.recent() == []
 
 
 def test_a_long_paste_or_a_branch_switch_is_no_edit(desk: Desk):
     desk.open()
     desk.put(10, 11, "pasted\n" * (MOST_LINES + 1))
-    desk.activity.cursor_moved(THERE, 0)
+    desk.commit()
     desk.documents.change(HERE, None, [{"text": "another branch\n" * 100}], "utf-16")
-    desk.activity.cursor_moved(THERE, 0)
-    assert desk.shown() == []
+    desk.commit()
+    assert desk.recent() == []
     assert "pasted" not in desk.recorded() and "branch" not in desk.recorded()
 
 
@@ -192,15 +171,15 @@ def test_a_client_that_sends_full_texts_makes_the_same_edits(desk: Desk):
     desk.open()
     text = LINES.replace("line_10 = 10\n", "total = 10\n")
     desk.documents.change(HERE, None, [{"text": text}], "utf-16")
-    desk.activity.cursor_moved(THERE, 0)
-    assert desk.shown() == ["-line_10 = 10\n+total = 10\n"]
+    desk.commit()
+    assert desk.recent() == ["-line_10 = 10\n+total = 10\n"]
 
 
 def test_newlines_are_normalized(desk: Desk):
     desk.open(text=LINES.replace("\n", "\r\n"))
     desk.put(10, 11, "total = 10\r\n")
-    desk.activity.cursor_moved(THERE, 0)
-    assert desk.shown() == ["-line_10 = 10\n+total = 10\n"]
+    desk.commit()
+    assert desk.recent() == ["-line_10 = 10\n+total = 10\n"]
 
 
 words = st.sampled_from(["a\n", "bb\n", "ccc\n", "dddd\n", "\n"])
@@ -216,7 +195,7 @@ def test_an_edit_applied_to_the_old_text_gives_the_new_text(
     for first, count, text in changes:
         desk.put(first, first + count, text)  # past the end is the end
     after, before = document.text, "".join(start)
-    desk.activity.cursor_moved(THERE, 0)
+    desk.commit()
     assert len(desk.activity.edits) <= 1, "all of them are near each other"
     for edit in desk.activity.edits:
         matches = re.finditer(f"(?={re.escape(edit.before)})", before)
@@ -234,11 +213,11 @@ def test_edits_stay_within_the_limits_of_number_length_and_age(changes: list[tup
     desk.open()
     for first, count, text in changes:
         desk.put(first, first + count, text)
-    desk.activity.cursor_moved(THERE, 0)
+    desk.commit()
     assert len(desk.activity.edits) <= MOST_EDITS
     assert all(max(edit.before.count("\n"), edit.after.count("\n")) <= MOST_LINES + 1 for edit in desk.activity.edits)
     desk.now_s += FORGET_AFTER_S + 1
-    assert desk.shown() == [] and desk.activity.edits == []
+    assert desk.recent() == [] and desk.activity.edits == []
 
 
 # ── text that is never recorded ───────────────────────────────────────────────────────────────────────────────────────
@@ -248,24 +227,24 @@ def test_a_secret_file_is_never_recorded(desk: Desk):
     desk.open(SECRET, "password = x\n" * 30)
     desk.put(3, 4, "password = y\n", SECRET)
     assert "password" not in desk.recorded()
-    desk.activity.cursor_moved(HERE, 0)
-    assert desk.shown() == []
+    desk.commit()
+    assert desk.recent() == []
 
 
-def test_a_file_that_becomes_hidden_is_no_longer_shown(desk: Desk):
+def test_edits_of_a_file_that_becomes_hidden_are_left_out(desk: Desk):
     desk.open()
     desk.put(10, 11, "total = 10\n")
-    desk.activity.cursor_moved(THERE, 0)
+    desk.commit()
     desk.kept_back.add(HERE)
-    assert desk.shown(THERE) == []
+    assert desk.recent() == []
 
 
 def test_a_key_removed_from_the_code_is_not_recorded(desk: Desk):
     desk.open(text=LINES + f'KEY = "{AWS_KEY}"\n')
     desk.put(60, 61, 'KEY = os.environ["KEY"]\n')
-    desk.activity.cursor_moved(THERE, 0)
+    desk.commit()
     desk.put(0, 1, f'KEY = "{AWS_KEY}"\n')
-    desk.activity.cursor_moved(THERE, 0)
+    desk.commit()
     assert AWS_KEY not in desk.recorded()
 
 
@@ -281,23 +260,5 @@ def test_an_edit_far_too_long_is_not_even_cleaned(desk: Desk, monkeypatch: pytes
     desk.open()
     desk.put(3, 4, f"line_3 = {'x' * 20_000}\n")
     monkeypatch.setattr(module, "clean", lambda text: cleaned.append(len(text)) or text)
-    desk.activity.cursor_moved(THERE, 0)  # commits the edit
-    assert cleaned == [] and desk.shown() == []
-
-
-def test_edits_in_another_language_are_not_shown(desk: Desk):
-    desk.open(THERE, language="typescript")
-    desk.put(10, 11, "total = 10\n", THERE)
-    desk.activity.cursor_moved(HERE, 0)
-    assert desk.shown() == []
-    assert len(desk.shown(HERE, "typescript")) == 1
-
-
-def test_the_newest_edit_has_the_highest_score_and_stands_last(desk: Desk):
-    desk.open()
-    for line in (5, 25, 45):
-        desk.put(line, line + 1, f"changed_{line}\n")
-    desk.activity.cursor_moved(THERE, 0)
-    chunks = desk.activity.candidates(ChunkPlace(HERE, "here.py", None, "python", "", ""))
-    assert [chunk.score for chunk in chunks] == sorted(chunk.score for chunk in chunks)
-    assert "changed_45" in chunks[-1].text and chunks[-1].score == 1.0
+    desk.commit()  # commits the edit
+    assert cleaned == [] and desk.recent() == []

@@ -1,17 +1,17 @@
-"""Context sources `definition` and `class`: signatures and members of names near the cursor, from the index.
+"""Context source `class`: members of base classes, annotated parameters and receivers, from the index.
 
-    names near the cursor, headers of scopes, imports ─► their definitions ─► a signature, or a class with its members
-    x.a x.b x.c  ─► the class that has a, b and c     ─► its other members             (the type of x is not declared)
+    headers of the enclosing scopes ─► the classes named there      ─► a class with its members
+    x.a x.b x.c  ─► the class that has a, b and c ─► its other members         (the type of x is not declared)
 
-Definitions are written as source code of their language with the bodies left out: models were trained on source code.
+A class is written as source code of its language without bodies: models were trained on source code.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
@@ -23,20 +23,20 @@ from speclsp.lsp.index.query_cache import Deadline
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax import hidden_characters
 
-SOURCES = frozenset({"definition", "class"})
+CLASS = "class"  # a Chunk's source, and its name in `context.sources`
 MEMBERS = 14  # of a class shown
 CLASS_CHARACTERS = 900
 LONGEST_SIGNATURE = 200
 NAMES = 32  # looked up
 NAMES_IN_WARM_UP = 50  # of each sort, in a part of a document
-TARGETS = 14  # definitions shown at most
+TARGETS = 14  # classes shown at most
 MODULES = 12  # whose imported names are looked up
 NEAR_LINES = 24
 FAR_CHARACTERS = 12_000
 MOST_LINES = 8192  # of documents, whose words are cached
 MEMBER_KINDS = frozenset({"method", "property", "field", "constant", "variable", "function", "prototype"})
 
-AddSymbol = Callable[..., None]  # (symbol, weight, source="definition")
+AddSymbol = Callable[[Symbol, float], None]  # (symbol, weight)
 
 
 @dataclass(slots=True)
@@ -45,7 +45,6 @@ class NearbyWords:
 
     weights: dict[str, float] = field(default_factory=dict)
     part_weights: dict[str, float] = field(default_factory=dict)  # of the parts of words: get_user, getUser
-    counts: Mapping[str, int] = field(default_factory=dict)  # of all words in the document's searched part
 
     def weight(self, word: str) -> float:
         return self.weights.get(word, 0.0)
@@ -74,38 +73,34 @@ def nearby_words(place: ChunkPlace) -> NearbyWords:
     for word, weight in weights.items():
         for part in word_parts(word):
             part_weights[part] = max(part_weights.get(part, 0.0), weight)
-    counts = Counter(chain.from_iterable(words for words, _ in map(words_and_members, _searched_lines(place))))
-    return NearbyWords(weights, part_weights, counts)
+    return NearbyWords(weights, part_weights)
 
 
-def candidates(
-    place: ChunkPlace, index: IndexReader, imports: Sequence[Import], deadline: Deadline, sources: Set[str] = SOURCES
-) -> list[Chunk]:
-    """Definitions and classes that are relevant at a place. After the deadline it returns those found by then."""
+def candidates(place: ChunkPlace, index: IndexReader, imports: Sequence[Import], deadline: Deadline) -> list[Chunk]:
+    """Classes that are relevant at a place. After the deadline it returns those found by then."""
     nearby = nearby_words(place)
-    bases = {word for scope in place.scopes for word in _WORD.findall(scope.partition("(")[2] or scope)}
-    best: dict[tuple[str, str], tuple[float, str, Symbol]] = {}
+    header_names = {word for scope in place.scopes for word in _WORD.findall(scope.partition("(")[2] or scope)}
+    best: dict[tuple[str, str], tuple[float, Symbol]] = {}
 
-    def add(symbol: Symbol, weight: float, source: str = "definition") -> None:
-        source = "class" if symbol.name in bases else source
-        if symbol.path != place.path and source in sources:
+    def add(symbol: Symbol, weight: float) -> None:
+        if symbol.path != place.path:
             key = symbol.path, symbol.name
             if key not in best or best[key][0] < weight:
-                best[key] = weight, source, symbol
+                best[key] = weight, symbol
 
-    add_imported(place, index, imports, nearby, add, deadline)
+    add_imported(place, index, imports, header_names, nearby, add, deadline)
     if not deadline.passed():
-        add_named(place, index, nearby, add)
+        add_named(place, index, header_names, nearby, add)
     if not deadline.passed():
         add_receivers(place, index, nearby, add)
     chunks: list[Chunk] = []
-    ranked = sorted(best.values(), key=lambda entry: (-entry[0], entry[2].path, entry[2].line))
-    for weight, source, symbol in ranked[:TARGETS]:
+    ranked = sorted(best.values(), key=lambda entry: (-entry[0], entry[1].path, entry[1].line))
+    for weight, symbol in ranked[:TARGETS]:
         if chunks and deadline.passed():
             break
-        text = definition_text(place, index, symbol, nearby)
+        text = class_text(place, index, symbol, nearby)
         if text.strip():
-            chunks.append(Chunk(symbol.path, hidden_characters.visible(text), round(weight, 4), source))
+            chunks.append(Chunk(symbol.path, hidden_characters.visible(text), round(weight, 4), CLASS))
     return chunks
 
 
@@ -113,36 +108,36 @@ def add_imported(
     place: ChunkPlace,
     index: IndexReader,
     imports: Sequence[Import],
+    header_names: Set[str],
     nearby: NearbyWords,
     add: AddSymbol,
     deadline: Deadline,
 ) -> None:
-    """Names that the document imports from the workspace; one that it does not use yet is likely to come next."""
+    """Classes of the enclosing scopes' headers (`header_names`) that the document imports from the workspace."""
     modules = 0
     for statement in imports:
         if modules >= MODULES or deadline.passed():
             return
-        path = index.resolve_module(statement.module, place.path) if statement.module else None
-        if path is not None and path != place.path:
-            modules += 1
-        weights = {}
-        for name, local_name in statement.names:
-            if name == "*":
-                continue
-            is_unused = nearby.counts.get(local_name, 0) <= 1
-            weights[name] = 0.75 if is_unused else 0.25 + 0.65 * nearby.weight(local_name)
+        weights = {name: 0.25 + 0.65 * nearby.weight(local) for name, local in statement.names if name in header_names}
         if not weights:
             continue
+        modules += 1
         symbols = {symbol.name: symbol for symbol in index.imported_symbols(statement, place.path)}
         for name, weight in weights.items():
             if name in symbols:
                 add(symbols[name], weight)
 
 
-def add_named(place: ChunkPlace, index: IndexReader, nearby: NearbyWords, add: AddSymbol) -> None:
-    """Top-level definitions of names near the cursor that are not imported."""
+def add_named(
+    place: ChunkPlace, index: IndexReader, header_names: Set[str], nearby: NearbyWords, add: AddSymbol
+) -> None:
+    """Top-level classes of the enclosing scopes' headers that are not imported."""
     shares_namespace = place.language in _ONE_NAMESPACE
-    names = [name for name in nearby.weights if len(name) > 2 and (shares_namespace or name[:1].isupper())]
+    names = [
+        name
+        for name in nearby.weights
+        if name in header_names and len(name) > 2 and (shares_namespace or name[:1].isupper())
+    ]
     names = sorted(names, key=lambda name: -nearby.weights[name])[:NAMES]
     by_name: dict[str, list[Symbol]] = defaultdict(list)
     for symbol in index.symbols(names, near=place.path, limit=4 * NAMES):
@@ -198,12 +193,12 @@ def add_receivers(place: ChunkPlace, index: IndexReader, nearby: NearbyWords, ad
             continue
         for symbol in index.outline(path):
             if symbol.name == container.rpartition(".")[2] and symbol.kind not in MEMBER_KINDS:
-                add(symbol, weight(receiver) * min(1.0, score) * 0.7, "class")
+                add(symbol, weight(receiver) * min(1.0, score) * 0.7)
                 break
 
 
-def definition_text(place: ChunkPlace, index: IndexReader, symbol: Symbol, nearby: NearbyWords) -> str:
-    """A definition as source code without bodies; of a class, its most relevant members."""
+def class_text(place: ChunkPlace, index: IndexReader, symbol: Symbol, nearby: NearbyWords) -> str:
+    """A class as source code with its most relevant members, without bodies; another definition by its signature."""
     if symbol.kind in MEMBER_KINDS:
         text = stub(symbol, place.language)
         return text + "\n" if text else ""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-from speclsp.engine.scheduling.memory_pressure import CHECK_S, WAIT_S, MemoryPressure, Pressure
+from speclsp.engine.scheduling.memory_ladder import CHECK_S, WAIT_S, MemoryPressure, Pressure
 
 KEEP_MIB = 500
 DIRECTION = {Pressure.RELEASE: 1, Pressure.HOLD: 0, Pressure.RESTORE: -1}
