@@ -184,7 +184,7 @@ def long_functions(source: str, most_lines: int) -> Iterator[tuple[str, int]]:
 
 
 def entries_of(folder: Path) -> list[str]:
-    """Files and folders of a source folder, without Python's own __init__.py and __main__.py, caches and build products."""
+    """Files and folders of a source folder, without __init__.py, __main__.py, caches and build products."""
     return sorted(
         path.name
         for path in folder.iterdir()
