@@ -81,17 +81,17 @@ def typed(recordings: Sequence[Recording], policies: Sequence[Policy]) -> list[T
 def all_policies(judged: Sequence[Judged]) -> dict[str, list[Policy]]:
     """Every policy that is compared, by name: one for each body."""
 
-    def each(make: Callable[[Judged], Policy]) -> list[Policy]:
+    def for_every_body(make: Callable[[Judged], Policy]) -> list[Policy]:
         return [make(values) for values in judged]
 
     named = {f"before, share {least:g}": [by_share(least)] * len(judged) for least in SHARES}
     for once in ONCE:
         cost = Cost(float(once), COSTS["medium"].each_line * (once > 0))
-        named[f"cost {once}"] = each(lambda values, cost=cost: by_value(values, cost))  # type: ignore[misc]
+        named[f"cost {once}"] = for_every_body(lambda values, cost=cost: by_value(values, cost))  # type: ignore[misc]
     for least in CONFIDENCES:
-        named[f"min_confidence {least:g}"] = each(lambda values, least=least: by_confidence(values, least))  # type: ignore[misc]
+        named[f"min_confidence {least:g}"] = for_every_body(lambda values, least=least: by_confidence(values, least))  # type: ignore[misc]
     for name, cost in COSTS.items():
-        named[name] = each(lambda values, cost=cost: by_value(values, cost))  # type: ignore[misc]
+        named[name] = for_every_body(lambda values, cost=cost: by_value(values, cost))  # type: ignore[misc]
     return named
 
 

@@ -155,7 +155,7 @@ def fetch_archives(
     done = total - sum(archive.bytes for archive, _ in missing)
     before, failures, lock = done, list[str](), threading.Lock()
 
-    def one(job: tuple[Archive, tuple[str, ...]]) -> None:
+    def fetch_archive(job: tuple[Archive, tuple[str, ...]]) -> None:
         nonlocal done
         if len(failures) >= AT_ONCE and done == before:
             return  # no connection: the others need not find that out too
@@ -170,7 +170,7 @@ def fetch_archives(
 
     progress(done, total)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(one, missing))
+        list(pool.map(fetch_archive, missing))
     if failures:
         more = f" ({len(failures) - 1} more packages failed too.)"
         raise CorpusError(failures[0] + (more if len(failures) > 1 else ""))

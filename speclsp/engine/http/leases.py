@@ -181,7 +181,7 @@ class Leases:
         self.leaving = True
         self.changed()
 
-    def counting(self, app: ASGIApp) -> ASGIApp:
+    def while_answering(self, app: ASGIApp) -> ASGIApp:
         """`app`, with POST requests keeping the engine while they are answered."""
 
         async def counted_app(scope: Scope, receive: Receive, send: Send) -> None:

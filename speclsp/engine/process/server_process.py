@@ -162,7 +162,7 @@ class EngineServer(uvicorn.Server):
     ) -> None:
         self.leases = Leases(scheduler.residency, self.stop, grace_s)
         self.leases.url = listeners.url
-        app = self.leases.counting(application(RouteContext(config, scheduler, metrics, self.leases)))
+        app = self.leases.while_answering(application(RouteContext(config, scheduler, metrics, self.leases)))
         guarded = tcp_guard.TcpGuard(app, listeners.token, listeners.host) if listeners.tcp is not None else None
         super().__init__(
             uvicorn.Config(
