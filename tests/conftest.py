@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -36,8 +37,10 @@ os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(Path(USERS_CACHE or "~/.cache"
 SHARE_OF_EXAMPLES, LEAST_EXAMPLES = 0.4, 2  # of a law's, without --soak
 ENGINE_EXIT_S = 60.0  # for an engine whose last client has disconnected
 VARIABLES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
+ONE_WORKER = "tests/editors/vscode"
 # Parallel workers get whole files in this order: files that take minutes first, so no worker ends with one.
 SLOW_FIRST = (
+    ONE_WORKER,
     "tests/editors",
     "tests/faults/messages",
     "tests/faults/processes",
@@ -62,6 +65,20 @@ def pytest_collection_finish() -> None:
     """Exempt all imported modules from garbage collection: a full collection then takes milliseconds, not a second."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give one worker all files of VS Code, which share a code-server; other files go to any worker."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneEditorScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return ONE_WORKER if nodeid.startswith(ONE_WORKER) else super()._split_scope(nodeid)
+
+    return OneEditorScheduling(config, log)
 
 
 def shorten(item: pytest.Item) -> None:
