@@ -6,6 +6,7 @@ cache. A test that leaves an engine running fails, and the engine is stopped.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -30,11 +32,15 @@ hypothesis.settings.load_profile("ci")
 
 CACHE_VARIABLE = "SPECLSP_TESTS_USERS_CACHE"  # an xdist worker inherits the isolated XDG_CACHE_HOME of its controller
 USERS_CACHE = os.environ.setdefault(CACHE_VARIABLE, os.environ.get("XDG_CACHE_HOME", ""))
-SHARE_OF_EXAMPLES = 0.4  # of a law's, without --soak
+# Zig builds the libraries of its compiler for each machine once; a cache of each test's own would build them again.
+os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(Path(USERS_CACHE or "~/.cache").expanduser() / "zig"))
+SHARE_OF_EXAMPLES, LEAST_EXAMPLES = 0.4, 2  # of a law's, without --soak
 ENGINE_EXIT_S = 60.0  # for an engine whose last client has disconnected
 VARIABLES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
+ONE_WORKER = "tests/editors/vscode"
 # Parallel workers get whole files in this order: files that take minutes first, so no worker ends with one.
 SLOW_FIRST = (
+    ONE_WORKER,
     "tests/editors",
     "tests/faults/messages",
     "tests/faults/processes",
@@ -55,13 +61,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: next((i for i, top in enumerate(SLOW_FIRST) if item.nodeid.startswith(top)), 99))
 
 
+def pytest_collection_finish() -> None:
+    """Exempt all imported modules from garbage collection: a full collection then takes milliseconds, not a second."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give one worker all files of VS Code, which share a code-server; other files go to any worker."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneEditorScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return ONE_WORKER if nodeid.startswith(ONE_WORKER) else super()._split_scope(nodeid)
+
+    return OneEditorScheduling(config, log)
+
+
 def shorten(item: pytest.Item) -> None:
     """Give a law a part of its examples; they are the same in each run, and the soak has all."""
     law = getattr(item, "obj", None)
     law = getattr(law, "__func__", law)
     given = getattr(law, "_hypothesis_internal_use_settings", None)
     if given is not None and not hasattr(law, "shortened"):
-        fewer = min(given.max_examples, max(5, round(given.max_examples * SHARE_OF_EXAMPLES)))
+        fewer = min(given.max_examples, max(LEAST_EXAMPLES, round(given.max_examples * SHARE_OF_EXAMPLES)))
         law._hypothesis_internal_use_settings = hypothesis.settings(given, max_examples=fewer)
         law.shortened = True
 

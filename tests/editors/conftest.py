@@ -1,4 +1,4 @@
-"""Fixtures for editor tests: installed editors, VS Code, a shared engine; the summary lists covered editors."""
+"""Fixtures for editor tests: installed editors, a shared engine; the summary lists covered editors."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.editors import install, vscode_screen
+from support.editors import install
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,24 +45,6 @@ def installed(request: pytest.FixtureRequest) -> Callable[[str], Path]:
         return path
 
     return find
-
-
-@pytest.fixture(scope="module")
-def studio_with(
-    installed: Callable[[str], Path],
-) -> Iterator[Callable[..., AbstractContextManager[vscode_screen.Studio]]]:
-    """`with studio_with(NAME=value) as studio`: VS Code with our freshly built extension, in a browser."""
-    programs = {name: installed(name) for name in ("node", "code-server", "chromium")}
-    subprocess.run(["make", "-s", "vsix", f"NODE_BIN={programs['node']}"], cwd=ROOT, check=True, timeout=250)
-    with vscode_screen.browsing(programs["chromium"]) as browser:
-        yield partial(vscode_screen.running, programs, ROOT / "build/speclsp.vsix", browser)
-
-
-@pytest.fixture(scope="module")
-def studio(studio_with: Callable[..., AbstractContextManager[vscode_screen.Studio]]) -> Iterator[vscode_screen.Studio]:
-    """The VS Code shared by a module's tests."""
-    with studio_with() as studio:
-        yield studio
 
 
 @pytest.fixture(scope="session")

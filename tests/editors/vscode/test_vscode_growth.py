@@ -18,18 +18,17 @@ from support.editors.code_server import ROOT
 from support.editors.vscode_screen import OBSERVE, Studio, Window, same
 from support.lsp import scripted_engine
 
-BODY = "def f(items):\n    total = 0\n    count = 1\n    total += count\n    return total\n\n\nother = 1\n"
+BODY = "def NAME(items):\n    total = 0\n    count = 1\n    total += count\n    return total\n\n\nother = 1\n"
 TYPED, FIRST = BODY[: BODY.index(" = 0")], " = 0"
 JOINED = "\n".join([FIRST, "    count = 1", "    total += count", "    return total"])
 AUTOMATIC = 2
 ROUND_S = 0.02  # of a token of the engine: the further lines take a second
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def window(studio: Studio) -> Iterator[Window]:
-    """A window whose engine writes BODY on."""
+    """A window whose engine writes the document of `begin` on."""
     answers = studio.server.root / "script.json"
-    answers.write_text(json.dumps({"document": BODY, "round_s": ROUND_S}))
     tap = shlex.join([sys.executable, str(ROOT / "tests/support/editors/lsp_tap.py")])
     words = shlex.join([sys.executable, scripted_engine.__file__, str(answers)])
     path = shlex.quote(os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
@@ -38,45 +37,58 @@ def window(studio: Studio) -> Iterator[Window]:
         yield window
 
 
-def begin(window: Window) -> None:
-    """Type the last letter of TYPED, and record every state of the editor from there on."""
-    window.show("a.py", TYPED[:-1])
+def begin(window: Window, name: str) -> None:
+    """Type the last letter of TYPED, and record every state of the editor from there on.
+
+    The server caches the lines that have joined, so each test has a function of its own `name`.
+    """
+    script = {"document": BODY.replace("NAME", name), "round_s": ROUND_S}
+    (window.server.root / "script.json").write_text(json.dumps(script))
+    window.show(f"{name}.py", TYPED[:-1].replace("NAME", name))
     window.page.evaluate(OBSERVE)
     window.type(TYPED[-1])
     window.sees(lambda screen: screen.ghost, "the first line")
 
 
-def states(window: Window) -> list[str]:
+def states(window: Window, name: str) -> list[str]:
     """The grey texts that the editor showed since the whole letter was typed, without repetitions."""
     observed = window.page.evaluate("() => window.observed()")["states"]
-    typed = [state["ghost"] for state in observed if state["typed"].rstrip() == TYPED]
+    whole = TYPED.replace("NAME", name)
+    typed = [state["ghost"] for state in observed if state["typed"].rstrip() == whole]
     return [after for before, after in pairwise(["", *typed]) if after != before]
 
 
 def test_further_lines_join_the_first_one_without_a_blink_and_tab_takes_all(window: Window) -> None:
-    begin(window)
+    begin(window, "joined")
+    wanted = BODY.replace("NAME", "joined").split("\n")[:5]
     screen = window.sees(lambda screen: screen.ghost == JOINED, "the further lines")
     window.shot("growth-joined")
-    assert same(screen.whole, BODY.split("\n")[:5])
-    between = states(window)
+    assert same(screen.whole, wanted)
+    between = states(window, "joined")
     assert (between[0], between[-1]) == (FIRST, JOINED)
     assert all(FIRST in ghost.split("\n") for ghost in between), "the first line was never away"
     window.press("Tab")
-    window.sees(lambda screen: same(screen.document[:5], BODY.split("\n")[:5]), "all of it")
-    kinds = {question.context["triggerKind"] for question in window.wire.replay()[1]}
-    assert kinds == {AUTOMATIC}, "the repeated request was not made by the user"
+    window.sees(lambda screen: same(screen.document[:5], wanted), "all of it")
+    questions = [question for question in window.wire.replay()[1] if question.uri.endswith("joined.py")]
+    assert {question.context["triggerKind"] for question in questions} == {AUTOMATIC}, (
+        "the repeated request was not made by the user"
+    )
+    window.put_away()
 
 
 def test_nothing_comes_back_that_was_hidden_before_the_further_lines(window: Window) -> None:
-    begin(window)
+    begin(window, "hidden")
     window.press("Escape")
     window.sees(lambda screen: not screen.ghost, "nothing")
     time.sleep(3.0)
-    assert states(window) == [FIRST, ""]
+    assert states(window, "hidden") == [FIRST, ""]
+    window.put_away()
 
 
 def test_tab_before_the_further_lines_takes_the_first_one(window: Window) -> None:
-    begin(window)
+    begin(window, "first")
     window.press("Tab")
-    window.sees(lambda screen: same(screen.document, BODY.split("\n")[:2]), "one line")
+    wanted = BODY.replace("NAME", "first").split("\n")[:2]
+    window.sees(lambda screen: same(screen.document, wanted), "one line")
     window.sees(lambda screen: "count = 1" in screen.ghost, "the next line")
+    window.put_away()

@@ -19,6 +19,12 @@ BEGINNINGS = ("def total(items):\n", "result = ", "0\nfor item in items:\n", "pr
 
 
 @pytest.fixture
+def no_engine(studio: Studio) -> None:
+    """No engine of an earlier window runs."""
+    studio.server.end_engine()
+
+
+@pytest.fixture
 def window(studio: Studio, request: pytest.FixtureRequest) -> Iterator[Window]:
     """A new window with a file; no error notification may appear in it."""
     try:
@@ -34,7 +40,7 @@ def finish(window: Window, request: pytest.FixtureRequest, name: str = "") -> No
     assert [text for severity, text in window.notifications() if severity == "error"] == []
 
 
-def test_the_status_bar_shows_loading_then_ready_and_details_on_hover(window: Window) -> None:
+def test_the_status_bar_shows_loading_then_ready_and_details_on_hover(no_engine: None, window: Window) -> None:
     window.says("speclsp: ready")
     labels = window.said()
     assert any("loading" in label for label in labels[: labels.index("speclsp: ready")]), labels
@@ -52,18 +58,19 @@ def test_the_status_bar_shows_loading_then_ready_and_details_on_hover(window: Wi
     until(hover_tells_all, "the hover has the model, the target, the device, the latency", else_=window.hover)
 
 
-def test_settings_take_effect_at_once_and_the_status_bar_names_the_pair(window: Window) -> None:
+def test_settings_take_effect_at_once_and_the_status_bar_names_the_pair(window: Window, soak: bool) -> None:
     on = {"completion.enabled": True, "completion.disabled_languages": [], "completion.disabled_globs": []}
     as_settings = {f"speclsp.{name}": value for name, value in on.items()}
     window.server.settings(window.server.ours | as_settings)
     window.says("speclsp: ready")
     window.focus()
     window.suggested(*BEGINNINGS)
-    for name, value, why in (
+    changes = [
         ("completion.enabled", False, "completion.enabled is off"),
-        ("completion.disabled_languages", ["python"], "disabled_languages"),
         ("completion.disabled_globs", ["**/a.py"], "disabled_globs"),
-    ):
+        ("completion.disabled_languages", ["python"], "disabled_languages"),
+    ]
+    for name, value, why in changes if soak else changes[:2]:
         window.server.settings(window.server.ours | as_settings | {f"speclsp.{name}": value})
         assert "off" in window.says(re.escape(why))
         window.sees(lambda screen: not screen.ghost, "what was shown is gone")
@@ -232,6 +239,7 @@ def fresh(studio_with: Callable[..., AbstractContextManager[Studio]], tmp_path: 
 
 
 @pytest.mark.real
+@pytest.mark.soak
 def test_the_real_model_completes_an_addition(studio: Studio, coder_0_5b: Path, request: pytest.FixtureRequest) -> None:
     real = {"speclsp.model": "qwen2.5-coder-0.5b-instruct", "speclsp.models_dir": str(coder_0_5b.parent)}
     studio.server.settings(studio.server.ours | real)

@@ -8,15 +8,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.engine.tiny_engine import tiny_engine
 from support.engine.tiny_tasks import HOLES
 
-from speclsp.config import Config, EngineConfig
+from speclsp.config import Config
 from speclsp.engine.api import Branch, Cancel, Request, Result
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.http import llamacpp_api
-from speclsp.engine.loading import loading
 from speclsp.errors import InputError
-from speclsp.weights import cards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PARTIAL = ("        self._it", "    return f.re", "    print(sys.ar", "        self.mess")  # a partial word
@@ -25,10 +24,7 @@ FEW = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck
 
 @pytest.fixture(scope="module")
 def engine() -> CompletionEngine:
-    options = EngineConfig(context_tokens=512, threads=1, quantization="fp32")
-    loaded = loading.load(Config(model="tiny", engine=options), cards.load("tiny"))
-    assert isinstance(loaded, CompletionEngine)
-    return loaded
+    return tiny_engine()
 
 
 @st.composite

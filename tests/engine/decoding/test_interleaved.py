@@ -12,20 +12,17 @@ from queue import Queue
 
 import pytest
 import torch
-from support.engine.random_models import NATIVE
+from support.engine.tiny_engine import FAST, fused_tiny_engine, tiny_engine
+from support.soak import in_soak
 
-from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Cancel, Piece, Request, Result
 from speclsp.engine.decoding.completion import CompletionEngine, RunningCompletion
-from speclsp.engine.decoding.fused_round import FusedRound
 from speclsp.engine.decoding.token_healing import Healing
-from speclsp.engine.loading import checkpoint, loading
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import MOST_SLOTS, SLOTS
 from speclsp.engine.scheduling.scheduled_job import DoneEvent, Event, RoundEvent
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.observability.metrics import Metrics
-from speclsp.weights import cards
 
 ROOT = Path(__file__).parents[3]
 LIBRARY = (ROOT / "speclsp" / "engine" / "decoding" / "accept.py").read_text().split("\n\n\n")
@@ -65,30 +62,14 @@ def various(number: int) -> Request:
     return request(number, **options)
 
 
-def load(number_format: str) -> CompletionEngine:
-    config = Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1, quantization=number_format))
-    return loading.load(config, cards.load("tiny"))
-
-
-def load_fused() -> CompletionEngine:
-    """As on a GPU: fused rounds of both models, run eagerly on a CPU under a GPU's device name."""
-    on_cpu = load("fp32")
-    tiny = cards.models_root() / "tiny"
-    target, draft = (
-        checkpoint.read_decoder(tiny / name, "fp32", "cpu:0", 512, 2048, rows=rows, dtype=torch.float32)
-        for name, rows in (("target", 8), ("draft", 1))
-    )
-    return replace(on_cpu, target_decoder=target, draft_decoder=draft, fused=FusedRound(target, draft))
-
-
-@pytest.fixture(scope="module", params=["fp32", *(["int8"] if NATIVE else []), "fused"])
+@pytest.fixture(scope="module", params=[FAST, *in_soak("fp32"), "fused"])
 def anywhere(request: pytest.FixtureRequest) -> CompletionEngine:
-    return load_fused() if request.param == "fused" else load(request.param)
+    return fused_tiny_engine() if request.param == "fused" else tiny_engine(request.param)
 
 
 @pytest.fixture(scope="module")
 def module_engine() -> CompletionEngine:
-    return load("fp32")
+    return tiny_engine("fp32")  # it reads a prompt in small steps
 
 
 @pytest.fixture
@@ -278,9 +259,8 @@ def test_the_scheduler_gives_four_sessions_the_texts_they_get_alone(engine: Comp
 # ── memory released for other programs ─────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("number_format", ["int8" if NATIVE else "fp32"])
-def test_slots_are_allocated_for_concurrent_completions_and_freed_on_request(number_format: str):
-    engine = load(number_format)
+def test_slots_are_allocated_for_concurrent_completions_and_freed_on_request():
+    engine = tiny_engine()
     target = engine.target_decoder
     target.set_slot_count(1)
     alone(engine, request(1))
@@ -293,7 +273,7 @@ def test_slots_are_allocated_for_concurrent_completions_and_freed_on_request(num
     assert target.kv_mib - target.archive.mib == MOST_SLOTS * one_mib, "never more than that"
     engine.set_slot_count(1)
     assert target.kv_mib == one_mib
-    wanted = [alone(load(number_format), request(number, ignore_eos=True, max_tokens=6)).text for number in (0, 1)]
+    wanted = [alone(tiny_engine(), request(number, ignore_eos=True, max_tokens=6)).text for number in (0, 1)]
     assert [finished(run).text for run in runs[:2]] == wanted
     engine.set_slot_count(SLOTS)
     for number in range(5, 9):
@@ -302,7 +282,7 @@ def test_slots_are_allocated_for_concurrent_completions_and_freed_on_request(num
 
 
 def test_a_draft_model_can_be_dropped_during_a_completion_and_restored():
-    engine = load("fp32")
+    engine = tiny_engine()
     drafting = request(3, gamma=4, sources=("model",), ignore_eos=True)
     wanted = alone(engine, drafting)
     run = begun(engine, drafting)
@@ -318,7 +298,7 @@ def test_a_draft_model_can_be_dropped_during_a_completion_and_restored():
     assert finished(run).text == wanted.text
     assert run.running.result.by_source["model"]["drafted"] == drafted
     assert alone(engine, drafting).text == wanted.text
-    again = load("fp32").draft_decoder
+    again = tiny_engine().draft_decoder
     assert again is not None
     engine.restore_draft(again, replace(costs, guess_ms={"model": 0.1}))
     assert engine.policy.costs.guess("model") == 0.1

@@ -1,4 +1,4 @@
-"""Losslessness: speculative decoding gives exactly the tokens of plain decoding. Trained tiny models, float32."""
+"""Losslessness: speculative decoding gives exactly the tokens of plain decoding. Trained tiny models."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine.counting_lm import Script
+from support.engine.tiny_engine import FAST, tiny_engine
 from support.soak import in_soak
 
-from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request, Result
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.completion import CompletionEngine
@@ -31,8 +31,6 @@ from speclsp.engine.decoding.drafters import (
 from speclsp.engine.decoding.generate import Limits, Round, generate
 from speclsp.engine.decoding.policy import Costs, FixedPolicy, MeasuredPolicy
 from speclsp.engine.decoding.token_healing import Healing
-from speclsp.engine.loading import loading
-from speclsp.weights import cards
 
 HOLES = [
     ("import os\n\n\ndef read(path):\n    ", "with open(pa", "\n        return f.read()\n"),
@@ -45,11 +43,17 @@ HOLES = [
 
 
 GAMMAS = range(1, 17)
+SHORT = (1, 2, 3, 4, 5, 6, 16)  # with each hole
+
+
+@pytest.fixture(scope="module", params=[FAST, *in_soak("fp32")])
+def number_format(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def engine() -> CompletionEngine:
-    return loading.load(Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1)), cards.load("tiny"))
+def engine(number_format: str) -> CompletionEngine:
+    return tiny_engine(number_format)
 
 
 def hole(index: int, **options: object) -> Request:
@@ -102,8 +106,15 @@ def adversary(truth: Sequence[int], start: int, right: float, seed: int) -> Scri
 @pytest.mark.parametrize(
     ("gamma", "index"),
     [
-        *((gamma, gamma % len(HOLES)) for gamma in GAMMAS),
-        *in_soak(*((gamma, hole) for gamma in GAMMAS for hole in range(len(HOLES)) if hole != gamma % len(HOLES))),
+        *((gamma, gamma % len(HOLES)) for gamma in SHORT),
+        *in_soak(
+            *(
+                (gamma, hole)
+                for gamma in GAMMAS
+                for hole in range(len(HOLES))
+                if gamma not in SHORT or hole != gamma % len(HOLES)
+            )
+        ),
     ],
 )
 def test_every_draft_length_and_drafter_gives_plain_decodings_tokens(engine: CompletionEngine, index: int, gamma: int):
@@ -133,7 +144,7 @@ def test_the_text_does_not_depend_on_cached_tokens(engine: CompletionEngine):
     assert tokens(engine, prompt.ids, [NGramDrafter()], 16) == cold, "cut and grown again"
 
 
-@pytest.mark.parametrize("at", range(20))
+@pytest.mark.parametrize("at", [*range(0, 20, 3), *in_soak(*(at for at in range(20) if at % 3))])
 def test_a_stop_token_at_any_position_of_a_round_ends_both_alike(engine: CompletionEngine, at: int):
     prompt = engine.prompter.build(hole(1))
     free = tokens(engine, prompt.ids, [], 0, stop_tokens=frozenset(), max_tokens=24)
@@ -197,11 +208,9 @@ class SecondModel(ModelDrafter):
     prior = Prior(alphas={0: 0.8})
 
 
-def test_two_draft_models_together_give_plain_decodings_tokens(engine: CompletionEngine):
+def test_two_draft_models_together_give_plain_decodings_tokens(engine: CompletionEngine, number_format: str):
     assert engine.draft_decoder is not None
-    second = loading.load(
-        Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1)), cards.load("tiny")
-    ).draft_decoder
+    second = tiny_engine(number_format).draft_decoder
     assert second is not None
     policy, sources = MeasuredPolicy(Costs(verify_ms={1: 100.0, 64: 101.0}, guess_ms={"model": 1.0})), set()
     for index in range(len(HOLES)):
@@ -216,12 +225,9 @@ def test_two_draft_models_together_give_plain_decodings_tokens(engine: Completio
     assert sources == {"second model", "model"}
 
 
-def test_a_draft_that_is_the_target_is_accepted_in_full(engine: CompletionEngine):
+def test_a_draft_that_is_the_target_is_accepted_in_full(engine: CompletionEngine, number_format: str):
     """The cheapest and strictest check: any dependence between rows and any position error fails it."""
-    twin = loading.load(
-        Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1)),
-        replace(cards.load("tiny"), draft=None),
-    ).target_decoder
+    twin = tiny_engine(number_format, draft=False).target_decoder
     for sampling in (Sampling(), Sampling(temperature=0.9, seed=5), Sampling(temperature=0.9, method="rejection")):
         for index in range(len(HOLES)):
             prompt = engine.prompter.build(hole(index, heal=False))

@@ -12,17 +12,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.engine.random_models import NATIVE
+from support.engine.tiny_engine import FAST, fused_tiny_engine, tiny_engine
+from support.soak import in_soak
 
-from speclsp.config import Config, EngineConfig
+from speclsp.config import Config
 from speclsp.engine.api import Piece, Request
 from speclsp.engine.decoding.accept import Sampler, Sampling, logprobs
 from speclsp.engine.decoding.completion import CompletionEngine
-from speclsp.engine.decoding.fused_round import FusedRound
 from speclsp.engine.http import llamacpp_api
-from speclsp.engine.loading import checkpoint, loading
 from speclsp.errors import InvalidLogits
-from speclsp.weights import cards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -30,24 +28,9 @@ CODE = "class Stack:\n    def __init__(self):\n        self._items = []\n\n    d
 REQUEST = Request(prefix=CODE, line_prefix="        self._it", suffix="\n\n    def pop(self):\n", max_tokens=12)
 
 
-def load(number_format: str) -> CompletionEngine:
-    config = Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1, quantization=number_format))
-    return loading.load(config, cards.load("tiny"))
-
-
-def load_fused() -> CompletionEngine:
-    """As on a GPU: rounds of both models in one, run eagerly by a CPU under a GPU's device name."""
-    tiny = cards.models_root() / "tiny"
-    target, draft = (
-        checkpoint.read_decoder(tiny / name, "fp32", "cpu:0", 512, 2048, rows=rows, dtype=torch.float32)
-        for name, rows in (("target", 8), ("draft", 1))
-    )
-    return replace(load("fp32"), target_decoder=target, draft_decoder=draft, fused=FusedRound(target, draft))
-
-
-@pytest.fixture(scope="module", params=["fp32", *(["int8"] if NATIVE else []), "fused"])
+@pytest.fixture(scope="module", params=[FAST, *in_soak("fp32"), "fused"])
 def engine(request: pytest.FixtureRequest) -> CompletionEngine:
-    return load_fused() if request.param == "fused" else load(request.param)
+    return fused_tiny_engine() if request.param == "fused" else tiny_engine(request.param)
 
 
 def pieces(engine: CompletionEngine, request: Request) -> list[Piece]:
@@ -81,7 +64,10 @@ def broken_weights(engine: CompletionEngine) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("figures", [{"logprobs": 0}, {"logprobs": 4}, {"branches": 3}, {"logprobs": 1, "branches": 2}])
+@pytest.mark.parametrize(
+    "figures",
+    [{"logprobs": 4}, {"logprobs": 1, "branches": 2}, *in_soak({"logprobs": 0}, {"branches": 3})],
+)
 def test_no_figure_changes_the_answer_and_the_texts_of_the_tokens_join_to_it(
     engine: CompletionEngine, options: dict[str, object], figures: dict[str, int]
 ):
@@ -136,7 +122,7 @@ def test_nan_ends_the_request_and_the_next_one_is_answered_as_before(
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_fused_round_with_nan_ends_the_request_too(monkeypatch: pytest.MonkeyPatch, options: dict[str, object]):
-    engine = load_fused()
+    engine = fused_tiny_engine()
     request = replace(REQUEST, **{"ignore_eos": True} | options, gamma=4, sources=("model",))
     running = engine.complete(request, threading.Event())
     steps = iter(running)

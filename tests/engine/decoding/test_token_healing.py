@@ -7,14 +7,12 @@ import threading
 from dataclasses import replace
 
 import pytest
+from support.engine.tiny_engine import tiny_engine
 
-from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request, Result
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import NGramDrafter
 from speclsp.engine.decoding.token_healing import RespelledTokens
-from speclsp.engine.loading import loading
-from speclsp.weights import cards
 
 SOURCE = (
     "class Inventory:\n    def __init__(self, values):\n        self.values = list(values)\n        self.total = 0\n\n"
@@ -26,7 +24,7 @@ LINE = "        return len(self.values) + self.total"
 
 @pytest.fixture(scope="module")
 def engine() -> CompletionEngine:
-    return loading.load(Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1)), cards.load("tiny"))
+    return tiny_engine()
 
 
 def completed(engine: CompletionEngine, request: Request) -> Result:

@@ -18,16 +18,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.engine.tiny_engine import tiny_engine
 
-from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Piece, Request
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import NGramDrafter, WindowDrafter
 from speclsp.engine.decoding.generate import Limits, generate
 from speclsp.engine.decoding.policy import Costs, FixedPolicy, MeasuredPolicy
-from speclsp.engine.loading import loading
-from speclsp.weights import cards
 
 # milliseconds of a pass of the 0.5B on two cores, by rows
 COSTS = {1: 20.1, 16: 24.5, 64: 41.3}
@@ -140,7 +138,7 @@ def test_recorded_answers_take_few_rounds(capsys: pytest.CaptureFixture[str]):
 
 @pytest.fixture(scope="module")
 def engine() -> CompletionEngine:
-    return loading.load(Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1)), cards.load("tiny"))
+    return tiny_engine()
 
 
 def decoded(engine: CompletionEngine, window: Sequence[int] | None, gamma: int, sampling: Sampling) -> list[int]:

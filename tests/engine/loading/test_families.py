@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 from support.engine.random_models import FAMILIES, SMALL
-from transformers import AutoConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from speclsp.engine.loading import model_config
 from speclsp.errors import WeightsError
@@ -55,6 +53,9 @@ def read(directory: Path, raw: dict[str, Any]) -> model_config.ModelConfig:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_config_means_what_it_means_to_transformers(name: str, tmp_path: Path):
+    from transformers import AutoConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
     raw = CONFIGS[name]
     config, theirs = read(tmp_path, raw), AutoConfig.for_model(**json.loads(json.dumps(raw)))
     shape = model_config.read_shape(config, 10**6)

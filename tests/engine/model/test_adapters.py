@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.engine.random_models import IDS
 from support.engine.superblock_models import save_random_q4k_m
 from support.engine.tiny_tasks import HOLES
+from support.soak import in_soak
 from support.weights import small_adapters
 from support.weights.small_adapters import EVERY_LINEAR, LINEARS, TINY, Tensors
 
@@ -93,7 +94,7 @@ def texts(engine: CompletionEngine, **options: object) -> list[list[int]]:
     return answers
 
 
-@pytest.mark.parametrize("number_format", ["fp32", "int8"])
+@pytest.mark.parametrize("number_format", ["int8", *in_soak("fp32")])
 def test_speculation_is_lossless_against_the_adapted_model(number_format: str, tmp_path: Path):
     small_adapters.write(tmp_path, scale="16.0")
     small_adapters.write(tmp_path, "of-the-draft", weights="tiny/draft", base=DRAFT)

@@ -225,7 +225,7 @@ def plain(pair: FusedRound) -> list[int]:
     return tokens(pair, [], 0)
 
 
-@pytest.mark.parametrize("gamma", [1, 2, 3, 4, 8, 16, *in_soak(*(set(range(1, 17)) - {1, 2, 3, 4, 8, 16}))])
+@pytest.mark.parametrize("gamma", [1, 4, 16, *in_soak(*(set(range(1, 17)) - {1, 4, 16}))])
 def test_every_draft_length_and_drafter_gives_plain_decodings_tokens(pair: FusedRound, plain: list[int], gamma: int):
     dice = random.Random(gamma)
 
@@ -236,7 +236,7 @@ def test_every_draft_length_and_drafter_gives_plain_decodings_tokens(pair: Fused
         assert tokens(pair, [drafter], gamma) == plain, drafter
 
 
-@pytest.mark.parametrize("gamma", [1, 4, *in_soak(9)])
+@pytest.mark.parametrize("gamma", [4, *in_soak(1, 9)])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=2**40 + 7, top_p=0.9)])
 def test_a_fused_round_equals_the_unfused_one(pair: FusedRound, gamma: int, sampling: Sampling):
     """Compared round by round: the guesses and the number accepted. `room` cuts guesses at the end of both alike."""

@@ -16,7 +16,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine.random_models import FAMILIES, IDS, NATIVE, native_decoder, reference_of, save_random
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from speclsp import process_resources
 from speclsp.config import Config, EngineConfig
@@ -55,6 +54,8 @@ def test_the_forward_pass_equals_that_of_transformers(family: str, tmp_path: Pat
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random Qwen2, wide enough that its kernels are split between threads and blocks."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     directory = tmp_path_factory.mktemp("wide")
     torch.manual_seed(3)
     config = AutoConfig.for_model(

@@ -20,6 +20,11 @@ pytestmark = pytest.mark.skipif("AVX2" not in NATIVE, reason="the reference is t
 
 
 BITS = {"int8": 8, "blocks": 4, "coded": 5}
+SMALL_BLOCKS = {
+    "layers": 2, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 1, "intermediate_size": 512,
+    "vocab_size": 97,
+}  # fmt: skip
+SMALL_CODED = {"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 480, "vocab_size": 97}
 
 
 class Recording(NamedTuple):
@@ -33,13 +38,16 @@ class Recording(NamedTuple):
 
 @pytest.fixture(scope="module", params=BITS)
 def recorded(request: pytest.FixtureRequest, soak: bool, tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    """The calls and logits of AVX2: a prompt, rounds of several widths, and one token at a time."""
+    """The calls and logits of AVX2: a prompt, rounds of several widths, and one token at a time.
+
+    An emulated processor is slow, so only the soak has models with the sizes of the other tests.
+    """
     directory = tmp_path_factory.mktemp("model")
-    vocab = 1000 if request.param == "coded" else 97
+    vocab = 1000 if request.param == "coded" and soak else 97
     if request.param == "blocks":
-        save_random_q4k_m(directory)
+        save_random_q4k_m(directory, **({} if soak else SMALL_BLOCKS))
     elif request.param == "coded":
-        save_seven_heads(directory, layers=1)
+        save_seven_heads(directory, layers=1, **({} if soak else SMALL_CODED))
     else:
         sizes = {"hidden_size": 160, "num_attention_heads": 5, "num_key_value_heads": 1, "intermediate_size": 240}
         save_random("qwen3", directory, **sizes, head_dim=64, num_hidden_layers=2, vocab_size=97)

@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.tiny_tasks import HOLES
 from tokenizers import Tokenizer, pre_tokenizers
-from transformers import AutoModelForCausalLM, PreTrainedModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 TINY = Path(__file__).resolve().parents[3] / "models" / "tiny"
 NAMES = ("target", "draft")
@@ -27,6 +30,8 @@ TOKENIZER = Tokenizer.from_file(str(TINY / "target" / "tokenizer.json"))
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, PreTrainedModel]:
+    from transformers import AutoModelForCausalLM
+
     torch.set_num_threads(1)
     loaded = {name: AutoModelForCausalLM.from_pretrained(TINY / name, dtype=torch.float32) for name in NAMES}
     return {name: model.eval() for name, model in loaded.items()}

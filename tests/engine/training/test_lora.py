@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -13,13 +14,15 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
-from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from speclsp.engine.training import adapter_export, learning, lora, training_state
 from speclsp.engine.training.adapter_export import AdapterFacts
 from speclsp.engine.training.learning import Diverged, Example, Learner
 from speclsp.engine.training.lora import LoraShape
 from speclsp.errors import WeightsError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 TINY = Path(__file__).parents[3] / "models" / "tiny" / "target"
 SHAPE = LoraShape(rank=4, scale=2.0, first_layer=2)
@@ -30,6 +33,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def tiny() -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM
+
     return AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32).eval()
 
 

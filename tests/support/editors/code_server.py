@@ -157,6 +157,10 @@ class Server:
         for process in alive:
             process.send_signal(signal.SIGKILL)
         self._process.wait(timeout=20)
+        self.end_engine()
+
+    def end_engine(self) -> None:
+        """Ends the engine of all windows, if there is one."""
         engine = self.root / "run/speclsp/engine.json"
         with suppress(
             FileNotFoundError, ProcessLookupError

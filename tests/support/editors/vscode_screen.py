@@ -175,9 +175,12 @@ class Studio:
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
         self.server.settings({"speclsp.server.command": str(program)})
-        with self.window(self.folder()) as window:
-            window.says("ready")
-            yield window
+        try:
+            with self.window(self.folder()) as window:
+                window.says("ready")
+                yield window
+        finally:
+            self.server.settings()
 
 
 class Window:

@@ -1,11 +1,14 @@
-"""Models of random weights, of every family, saved in the format of their publishers."""
+"""Models of random weights, of every family, saved in the format of their publishers.
+
+transformers takes seconds to import, so tests and their support import it where they use it, and not while tests are
+collected.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from speclsp.engine.loading import checkpoint, model_config
 from speclsp.engine.model.int8 import building, native
@@ -74,6 +77,8 @@ FAMILIES = {
 
 def save_random(family: str, directory: Path, **changes: int) -> torch.nn.Module:
     """Save a model of random weights of a family in its publishers' format; returns transformers' module of it."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     torch.manual_seed(0)
     options = {**SMALL, **FAMILIES[family], **changes}
     config = AutoConfig.for_model(options.pop("model_type", family), **options)
@@ -85,10 +90,10 @@ def save_random(family: str, directory: Path, **changes: int) -> torch.nn.Module
     return model
 
 
-def save_seven_heads(directory: Path, layers: int) -> None:
+def save_seven_heads(directory: Path, layers: int, **sizes: int) -> None:
     """Seven heads of 64 on one of keys, as in the 0.5B; linears of 448 and 1,216 inputs, no multiples of 256."""
-    sizes = {"hidden_size": 448, "num_attention_heads": 7, "num_key_value_heads": 1, "intermediate_size": 1216}
-    save_random("qwen2", directory, **sizes, num_hidden_layers=layers, vocab_size=1000)
+    heads = {"hidden_size": 448, "num_attention_heads": 7, "num_key_value_heads": 1, "intermediate_size": 1216}
+    save_random("qwen2", directory, **{**heads, "vocab_size": 1000, **sizes}, num_hidden_layers=layers)
 
 
 IDS = torch.randint(0, 1000, (400,), generator=torch.Generator().manual_seed(2)).tolist()

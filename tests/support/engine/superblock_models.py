@@ -31,9 +31,10 @@ def random_blocks(out: int, columns: int, seed: int, kind: BlockKind = Q4K) -> t
     return torch.from_numpy(blocks.reshape(out, -1))
 
 
-def save_random_q4k_m(directory: Path) -> None:
+def save_random_q4k_m(directory: Path, layers: int = 3, **sizes: int) -> None:
     """A model in superblocks, most of them Q4_K, as the conversion of a Q4_K_M file writes one."""
-    save_random("qwen2", directory, **SIZES, num_hidden_layers=3, vocab_size=1000, tie_word_embeddings=False)
+    shape = {**SIZES, "vocab_size": 1000, **sizes}
+    save_random("qwen2", directory, **shape, num_hidden_layers=layers, tie_word_embeddings=False)
     tensors = load_file(directory / "model.safetensors")
     for seed, (name, tensor) in enumerate(sorted(tensors.items())):
         if tensor.ndim == 2:

@@ -1,7 +1,7 @@
 """Language server whose engine writes a scripted document on: `scripted_engine.py SCRIPT lsp --stdio ...`.
 
-SCRIPT is a JSON file: {"document": text that the model knows, "round_s": time of each of its tokens}. Everything but
-the engine is the product's.
+SCRIPT is a JSON file, read again at each request: {"document": text that the model knows, "round_s": time of each
+token}. Everything but the engine is the product's.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 from speclsp.cli import entry
 from speclsp.config import Config
 from speclsp.lsp.backend.remote import backend_choice
-from speclsp.lsp.backend.types import OnStatus, Status
+from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece
 from support.lsp.scripted_session import TokenBackend
 
 
@@ -24,12 +24,19 @@ class ScriptedEngine(TokenBackend):
 
     kept_while_off = False
 
-    def __init__(self, script: dict[str, Any], on_status: OnStatus) -> None:
-        super().__init__(script["document"], round_s=script.get("round_s", 0.0))
+    def __init__(self, script: Path, on_status: OnStatus) -> None:
+        super().__init__("")
+        self._script = script
         self.status, self._on_status = Status(state="ready", pair="scripted"), on_status
 
     def start(self) -> None:
         asyncio.get_running_loop().call_soon(self._on_status, self.status)
+
+    def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
+        """The pieces of an answer, of the script's present document."""
+        script = json.loads(self._script.read_text(encoding="utf-8"))
+        self.document, self.round_s = script["document"], script.get("round_s", 0.0)
+        return super().stream(request)
 
 
 def main(arguments: list[str]) -> int:
@@ -37,7 +44,7 @@ def main(arguments: list[str]) -> int:
     script, *rest = arguments
 
     def connect(_config: Config, on_status: OnStatus, *_: object) -> ScriptedEngine:
-        return ScriptedEngine(json.loads(Path(script).read_text(encoding="utf-8")), on_status)
+        return ScriptedEngine(Path(script), on_status)
 
     vars(backend_choice)["connect"] = connect
     return entry.main(rest)

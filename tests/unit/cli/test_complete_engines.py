@@ -68,6 +68,7 @@ def running_pid() -> int:
 # ── the shared engine ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -107,6 +108,7 @@ def test_with_an_own_engine_no_shared_one_is_started_or_asked(run: Run):
     assert not endpoint.is_locked() and not endpoint.state_path().exists()
 
 
+@pytest.mark.slow
 def test_an_engine_that_others_use_with_other_settings_is_left_alone(run: Run):
     assert run("--model", "echo")[0] == 0
     pid = running_pid()
@@ -119,6 +121,7 @@ def test_an_engine_that_others_use_with_other_settings_is_left_alone(run: Run):
     assert running_pid() not in (0, pid)
 
 
+@pytest.mark.slow
 def test_an_engine_that_cannot_serve_gives_its_error_in_one_line(run: Run):
     code, out, err = run("--model", "qwen2.5-coder-0.5b-instruct", "--set", "engine.offline=true")
     assert (code, out, err.count("\n")) == (2, "", 1)
@@ -138,6 +141,7 @@ def test_the_engine_on_engine_socket_is_asked(run: Run, isolated: Path):
     assert not endpoint.is_locked()
 
 
+@pytest.mark.slow
 def test_an_interrupt_cancels_the_request_silently_and_the_engine_stays(tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("x = ")

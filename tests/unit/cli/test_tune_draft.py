@@ -26,6 +26,8 @@ from speclsp.engine.training import head_texts
 from speclsp.errors import InputError, WeightsError
 from speclsp.weights import cards
 
+pytestmark = pytest.mark.slow  # most of them train a head
+
 CODE = "def area(width, height):\n    total = width * height\n    return total\n\n\n"
 SETTINGS = Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1, quantization="int8"))
 

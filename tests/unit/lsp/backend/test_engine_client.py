@@ -376,6 +376,7 @@ def test_a_silent_engine_is_reported_and_used_again_when_it_recovers(world: Worl
     run(work())
 
 
+@pytest.mark.slow
 def test_a_hung_engine_is_killed_and_another_is_started(
     world: World, isolated: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
 ):

@@ -592,8 +592,9 @@ def plan_clean_of_all(plan: SuggestionPlan, output: str) -> str:
     return suggestion.text if isinstance(suggestion, Suggestion) else ""
 
 
-def test_the_true_text_survives_to_the_end_of_the_line():
-    rng, survived, tries = random.Random(1), 0, 200
+@pytest.mark.slow
+def test_the_true_text_survives_to_the_end_of_the_line(soak: bool):
+    rng, survived, tries = random.Random(1), 0, 200 if soak else 80
     for _ in range(tries):
         source = rng.choice(SOURCES)
         rows = [row for row in source.split("\n") if len(row.strip()) >= 8 and row.strip()[0] != "#"]
@@ -607,8 +608,9 @@ def test_the_true_text_survives_to_the_end_of_the_line():
     assert survived >= 0.96 * tries
 
 
-def test_the_true_text_survives_inside_a_line():
-    rng, survived, tries = random.Random(2), 0, 200
+@pytest.mark.slow
+def test_the_true_text_survives_inside_a_line(soak: bool):
+    rng, survived, tries = random.Random(2), 0, 200 if soak else 80
     for _ in range(tries):
         source, row = "", ""
         start = end = 0
@@ -636,8 +638,9 @@ def paragraph(chance: random.Random) -> tuple[list[str], int, list[str]]:
             return rows, first, rows[first : node.body[-1].end_lineno]
 
 
-def test_the_true_text_survives_to_the_first_blank_line_of_a_block():
-    rng, survived, tries = random.Random(3), 0, 60
+@pytest.mark.slow
+def test_the_true_text_survives_to_the_first_blank_line_of_a_block(soak: bool):
+    rng, survived, tries = random.Random(3), 0, 60 if soak else 30
     for _ in range(tries):
         rows, first, body = paragraph(rng)
         source = "\n".join(rows)

@@ -306,6 +306,7 @@ scraps = st.sampled_from(
 texts = st.lists(scraps, max_size=14).map("".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(texts, texts, texts, st.integers(1, 7))
 def test_a_stream_closed_early_gives_the_same_suggestion_without_secrets(

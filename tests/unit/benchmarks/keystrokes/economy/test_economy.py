@@ -115,6 +115,7 @@ def test_examples_know_which_lines_are_right():
     assert later and all(example.right and example.package == "p" for example in later)
 
 
+@pytest.mark.slow
 def test_counts_become_figures_with_intervals_and_a_table():
     recordings = [
         recording([("right", -0.02), ("half", -2.0), ("wrong", -1.5), ("none", 0.0)], package=f"p{number}")

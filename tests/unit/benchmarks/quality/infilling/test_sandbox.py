@@ -34,6 +34,7 @@ def test_a_program_that_ends_passes(sandbox: Sandbox, program: str):
     assert sandbox.run(program) == PASSED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [
@@ -45,6 +46,7 @@ def test_a_program_that_ends_early_fails(sandbox: Sandbox, program: str):
     assert sandbox.run(program) == FAILED
 
 
+@pytest.mark.slow
 def test_an_endless_loop_is_stopped(sandbox: Sandbox):
     assert sandbox.run("while True: pass") == TIMED_OUT
     assert sandbox.run("while True:\n    try:\n        while True: pass\n    except BaseException: pass") == TIMED_OUT
@@ -85,6 +87,7 @@ def test_no_connection_reaches_even_this_machine(sandbox: Sandbox):
             server.accept()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [

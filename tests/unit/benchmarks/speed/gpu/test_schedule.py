@@ -113,6 +113,7 @@ sys.exit(0 if schedule.work(Path(sys.argv[1]), parts, run, float(sys.argv[3])) e
 """
 
 
+@pytest.mark.slow
 def test_a_crash_a_failure_and_a_hang_cost_one_part_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(schedule, "GRACE_S", 0.2)
     monkeypatch.setenv("PYTHONPATH", os.fspath(results_file.CHECKOUT))
@@ -150,7 +151,7 @@ def script(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # each part has tests of its own
 def test_every_part_runs_on_a_cpu_with_tiny_shapes(tmp_path: Path):
     run = script("--device", "cpu", "--shapes", "tiny", "--results", str(tmp_path))
     assert run.returncode == 0, run.stdout + run.stderr
@@ -195,6 +196,7 @@ def test_quantizing_is_given_more_time_the_larger_the_model():
     assert {models.build_s(ON_GPU, model, "bf16") for model in models.models_of(ON_GPU)} == {models.BUILD_S}
 
 
+@pytest.mark.slow
 def test_without_a_gpu_the_benchmark_ends_with_one_sentence(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     run = script()
