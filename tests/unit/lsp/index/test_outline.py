@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from speclsp.lsp.index import import_statements
 from speclsp.lsp.index.outline import Outline, Symbol, outline
 from speclsp.lsp.syntax.grammars import SUFFIXES
+from speclsp.lsp.syntax.languages.import_rules import Import
 from speclsp.lsp.syntax.parser import SyntaxParser
 
 PYTHON = '''\
@@ -290,7 +291,7 @@ def line(symbol: Symbol) -> str:
     return f"{symbol.kind} {name} · {symbol.signature}"
 
 
-def names_of(made: import_statements.Import) -> list[tuple[str, str]]:
+def names_of(made: Import) -> list[tuple[str, str]]:
     module = f"{made.module} = {made.alias}" if made.alias else made.module
     names = [original if original == alias else f"{original} as {alias}" for original, alias in made.names]
     return [(module, name) for name in names or [""]]
@@ -341,10 +342,8 @@ def test_a_tree_parsed_once_does_not_depend_on_the_previous_one():
 
 def test_a_javascript_require_is_an_import_of_its_names():
     (statement,) = import_statements.read("javascript", 'const { a, b: c } = require("./x");')
-    assert statement == import_statements.Import("./x", (("a", "a"), ("b", "c")))
-    assert import_statements.read("javascript", 'const fs = require("fs")') == [
-        import_statements.Import("fs", (), "fs")
-    ]
+    assert statement == Import("./x", (("a", "a"), ("b", "c")))
+    assert import_statements.read("javascript", 'const fs = require("fs")') == [Import("fs", (), "fs")]
 
 
 def test_a_key_in_a_source_file_is_in_no_signature():

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.lsp.syntax_samples import PLACES
+from support.lsp.syntax_samples import ANSWERS, PLACES
 
 from speclsp.lsp.syntax import incremental_parse, text_windows
 from speclsp.lsp.syntax import tree as syntax
@@ -23,10 +23,10 @@ from speclsp.lsp.syntax.tree import SyntaxTree
 QUERIES = Path(syntax.__file__).parent / "queries"
 LANGUAGES = sorted(file.stem for file in QUERIES.glob("*.scm"))
 
-COMMENTS = {
-    **dict.fromkeys(["python", "ruby", "bash", "yaml", "toml"], "# so"),
-    **dict.fromkeys(["javascript", "typescript", "tsx", "go", "rust", "java", "c", "cpp", "c_sharp", "php"], "// so"),
-    "lua": "-- so",
+COMMENTS = {  # that reach to the end of their line
+    name: answers.comment
+    for name, answers in ANSWERS.items()
+    if answers.comment and not answers.comment.endswith(("*/", "-->"))
 }
 
 

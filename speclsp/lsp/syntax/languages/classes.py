@@ -1,0 +1,63 @@
+"""Java, C# and PHP: a file holds a class, and its path follows from the class's full name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, by_class, class_imports
+from speclsp.lsp.syntax.languages.record import (
+    C_RULES,
+    MODIFIERS,
+    QUOTES,
+    TRIPLE,
+    TYPES,
+    DefinitionRules,
+    Language,
+    OutlineRules,
+)
+
+
+def _php_imports(statement: str) -> Iterator[Import]:
+    for match in re.finditer(r"([\\\w]+\\\w+)(?:\s+as\s+(\w+))?", statement):
+        module, _, name = match[1].rpartition("\\")
+        yield Import(module, ((name, match[2] or name),))
+
+
+_IMPORTS = ImportRules(read=class_imports, resolve=by_class)
+_OUTLINE = OutlineRules(shares_namespace=True, block_style="braces")
+
+JAVA = Language(
+    name="java",
+    files={"java": ".java"},
+    rules=replace(C_RULES, long_string=TRIPLE),
+    strings_end_on_line=True,
+    definition=TYPES,
+    indexed=".java",
+    imports=_IMPORTS,
+    outline=_OUTLINE,
+)
+C_SHARP = Language(
+    name="c_sharp",
+    aliases=("csharp", "cs", "c#"),
+    files={"csharp": ".cs"},
+    rules=replace(C_RULES, long_string=TRIPLE + r'|@"(?:""|[^"])*(?:"|\Z)'),
+    strings_end_on_line=True,
+    definition=TYPES,
+    indexed=".cs",
+    imports=_IMPORTS,
+    outline=_OUTLINE,
+)
+PHP = Language(
+    name="php",
+    grammar_function="language_php",
+    files={"php": ".php"},
+    rules=replace(C_RULES, comment=r"//[^\n]*|#(?!\[)[^\n]*", string=QUOTES),
+    definition=DefinitionRules(
+        pattern=MODIFIERS + r"(?P<keyword>function|class|interface|trait|enum)\s+&?(?P<name>\w+)"
+    ),
+    indexed=".php",
+    imports=ImportRules(read=_php_imports, resolve=by_class),
+    outline=_OUTLINE,
+)
