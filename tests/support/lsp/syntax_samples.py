@@ -48,6 +48,12 @@ PLACES = {
         "package p;",
         ["g"],
     ),
+    "kotlin": (
+        "package p\nimport a.B\nclass A : I {\n    fun f() {\n        ¦x()\n    }\n    fun g(a: Int) = a\n}\n",
+        ["A", "f"],
+        "package p",
+        ["g"],
+    ),
     "c": ("#include <a.h>\nint *f(int a) {\n  ¦return 0;\n}\nint g(void) { }\n", ["f"], "#include <a.h>", ["g"]),
     "cpp": (
         "#include <a>\nnamespace n {\nclass A {\n  void f() {\n    ¦x();\n  }\n  int g() { }\n};\n}\n",
@@ -144,6 +150,13 @@ ANSWERS = {
     ),
     "java": _JAVA,
     "c_sharp": replace(_JAVA, statement=("using A.B;", "A"), file=("src/D.cs", "A.B", "src/A/B.cs")),
+    "kotlin": replace(
+        _JAVA,
+        block=("class A {\n    fun f(a: Boolean) {\n        ¦\n    }\n}\n", "if (a) {"),
+        definition=("data class A(val b: Int)", "A"),
+        statement=("import a.b.C as D", "a.b"),
+        file=("src/D.kt", "a.b.C", "src/a/b/C.kt"),
+    ),
     "php": Answers(
         comment="// so",
         block=("<?php\nfunction f($a) {\n  ¦\n}\n", "if ($a) {"),

@@ -1,4 +1,4 @@
-"""Java, C# and PHP: a file holds a class, and its path follows from the class's full name."""
+"""Java, C#, PHP and Kotlin: a file holds a class, and its path follows from the class's full name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, by_class, class_imports
+from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, by_class, by_end, class_imports
 from speclsp.lsp.syntax.languages.record import (
     C_RULES,
     MODIFIERS,
@@ -23,6 +23,19 @@ def _php_imports(statement: str) -> Iterator[Import]:
     for match in re.finditer(r"([\\\w]+\\\w+)(?:\s+as\s+(\w+))?", statement):
         module, _, name = match[1].rpartition("\\")
         yield Import(module, ((name, match[2] or name),))
+
+
+def _kotlin_imports(statement: str) -> Iterator[Import]:
+    match = re.match(r"\s*import\s+([\w.]+?)(\.\*)?(?:\s+as\s+(\w+))?\s*;?\s*\Z", statement)
+    if match:
+        module, _, name = match[1].rpartition(".")
+        yield Import(match[1], (("*", "*"),)) if match[2] else Import(module, ((name, match[3] or name),))
+
+
+def _jvm_file(module: str, from_path: str, files: KnownFiles) -> str | None:
+    """The file of a class, in the importer's language or in Java."""
+    path = by_class(module, from_path, files)
+    return path or by_end(module.replace(".", "/") + ".java", from_path, files)
 
 
 _IMPORTS = ImportRules(read=class_imports, resolve=by_class)
@@ -59,5 +72,19 @@ PHP = Language(
     ),
     indexed=".php",
     imports=ImportRules(read=_php_imports, resolve=by_class),
+    outline=_OUTLINE,
+)
+KOTLIN = Language(
+    name="kotlin",
+    aliases=("kt",),
+    files={"kotlin": ".kt .kts"},
+    rules=replace(C_RULES, long_string=TRIPLE, statement_end="", stub=""),
+    strings_end_on_line=True,
+    line_ends=(" {}", " = x", " -> x", " catch (x: x) {}"),
+    line_ends_inside=(": x", " -> x"),
+    definition=TYPES,
+    indexed=".kt .kts",
+    family="java",
+    imports=ImportRules(read=_kotlin_imports, resolve=_jvm_file),
     outline=_OUTLINE,
 )

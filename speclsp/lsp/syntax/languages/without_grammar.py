@@ -58,7 +58,6 @@ WITHOUT_GRAMMAR: tuple[Language, ...] = (
     ),
     _language("ini", ".ini .cfg .editorconfig", SECTIONS),
     _language("julia", ".jl"),
-    _language("kotlin", ".kt .kts", TYPES),
     replace(_language("latex"), magics=("latex",)),
     _language("less", ".less"),
     _language("lisp", ".lisp .cl"),

@@ -130,6 +130,34 @@ public class A<T> extends B {
 interface I { void f(int a); }
 record R(int a) { }
 """
+KOTLIN = """\
+package a.b
+import a.c.D
+import a.d.*
+import a.e.F as G
+/** Doc. */
+data class K<T>(val size: Int, other: Int) : B(), I {
+    private val x: Int = 3
+    companion object {
+        const val MAX = 3
+    }
+    override suspend fun run(a: Int, b: String = "x"): Int {
+        val local = 3
+        return local
+    }
+}
+interface I {
+    fun f(x: Int): Int
+}
+enum class E {
+    P;
+    fun g() = 1
+}
+object O
+typealias U = List<Int>
+fun String.free(x: Int): Int = x
+const val LIMIT = 3
+"""
 SOURCES = {
     "python": (
         PYTHON,
@@ -246,6 +274,24 @@ SOURCES = {
         method I.f · void f(int a)
         class R · record R(int a)""",
         [("a.c", "D"), ("a.d", "*")],
+    ),
+    "kotlin": (
+        KOTLIN,
+        """class K · data class K<T>(val size: Int, other: Int) : B(), I
+        field K.size · val size: Int
+        field K.x · private val x: Int = 3
+        field K.MAX · const val MAX = 3
+        method K.run · override suspend fun run(a: Int, b: String = "x"): Int
+        interface I · interface I
+        method I.f · fun f(x: Int): Int
+        enum E · enum class E
+        member E.P · P
+        method E.g · fun g()
+        class O · object O
+        type U · typealias U = List<Int>
+        function free · fun String.free(x: Int): Int
+        constant LIMIT · const val LIMIT = 3""",
+        [("a.c", "D"), ("a.d", "*"), ("a.e", "F as G")],
     ),
     "c_sharp": (
         "class A { int x = 3; public int P { get; set; } public void M<T>(T a) { int y; } }\n",
