@@ -54,6 +54,12 @@ PLACES = {
         "package p",
         ["g"],
     ),
+    "swift": (
+        "import A\nclass B: C {\n    func f() {\n        ¦x()\n    }\n    func g(a: Int) -> Int { a }\n}\n",
+        ["B", "f"],
+        "import A",
+        ["g"],
+    ),
     "c": ("#include <a.h>\nint *f(int a) {\n  ¦return 0;\n}\nint g(void) { }\n", ["f"], "#include <a.h>", ["g"]),
     "cpp": (
         "#include <a>\nnamespace n {\nclass A {\n  void f() {\n    ¦x();\n  }\n  int g() { }\n};\n}\n",
@@ -156,6 +162,13 @@ ANSWERS = {
         definition=("data class A(val b: Int)", "A"),
         statement=("import a.b.C as D", "a.b"),
         file=("src/D.kt", "a.b.C", "src/a/b/C.kt"),
+    ),
+    "swift": Answers(
+        comment="// so",
+        block=("func f(a: Bool) {\n    ¦\n}\n", "if a {"),
+        definition=("public struct A {", "A"),
+        statement=("@testable import struct A.B", "A"),
+        file=("Tests/T.swift", "A", "Sources/A/A.swift"),
     ),
     "php": Answers(
         comment="// so",

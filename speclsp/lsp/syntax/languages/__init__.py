@@ -16,11 +16,12 @@ from speclsp.lsp.syntax.languages.python import PYTHON
 from speclsp.lsp.syntax.languages.record import Language
 from speclsp.lsp.syntax.languages.rust import RUST
 from speclsp.lsp.syntax.languages.scripts import JAVASCRIPT, TSX, TYPESCRIPT
+from speclsp.lsp.syntax.languages.swift import SWIFT
 from speclsp.lsp.syntax.languages.without_grammar import UNKNOWN, WITHOUT_GRAMMAR
 from speclsp.lsp.syntax.languages.words import BASH, LUA, RUBY
 
 LANGUAGES: tuple[Language, ...] = (  # with a grammar
-    *(PYTHON, JAVASCRIPT, TYPESCRIPT, TSX, C, CPP, RUST, GO, JAVA, C_SHARP, PHP, KOTLIN),
+    *(PYTHON, JAVASCRIPT, TYPESCRIPT, TSX, C, CPP, RUST, GO, SWIFT, JAVA, C_SHARP, PHP, KOTLIN),
     *(BASH, RUBY, LUA),
     *(CSS, HTML, JSON, YAML, TOML),
 )

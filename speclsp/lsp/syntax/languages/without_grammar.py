@@ -100,7 +100,6 @@ WITHOUT_GRAMMAR: tuple[Language, ...] = (
     ),
     replace(_language("svelte", ".svelte", TYPED_DEFINITION), rules=UNKNOWN_MARKUP, has_single_braces=True),
     replace(_language("svg"), rules=UNKNOWN_MARKUP, magics=("svg",)),
-    _language("swift", ".swift", TYPES),
     _language("systemverilog", ".sv .svh"),
     _language("tcl", ".tcl"),
     _language(

@@ -158,6 +158,23 @@ typealias U = List<Int>
 fun String.free(x: Int): Int = x
 const val LIMIT = 3
 """
+SWIFT = """\
+import Foundation
+import struct Foundation.Date
+/// Doc.
+public final class K<T>: B, P {
+    private let size: Int = 3
+    var other: Int { return 4 }
+    init(a: Int) { self.size = a }
+    func run(_ a: Int, b: String = "x") async throws -> Int { let local = 3; return local }
+}
+protocol P { var v: Int { get }; func f(x: Int) -> Int }
+enum E: Int { case p = 1 }
+extension K { func h() { print("a") } }
+typealias U = [Int]
+func free(x: Int) -> Int { x }
+let limit = 3
+"""
 SOURCES = {
     "python": (
         PYTHON,
@@ -292,6 +309,24 @@ SOURCES = {
         function free · fun String.free(x: Int): Int
         constant LIMIT · const val LIMIT = 3""",
         [("a.c", "D"), ("a.d", "*"), ("a.e", "F as G")],
+    ),
+    "swift": (
+        SWIFT,
+        """class K · public final class K<T>: B, P
+        field K.size · private let size: Int = 3
+        field K.other · var other: Int
+        method K.init · init(a: Int)
+        method K.run · func run(_ a: Int, b: String = "x") async throws -> Int
+        interface P · protocol P
+        field P.v · var v: Int { get }
+        method P.f · func f(x: Int) -> Int
+        enum E · enum E: Int
+        member E.p · case p = 1
+        method K.h · func h()
+        type U · typealias U = [Int]
+        function free · func free(x: Int) -> Int
+        variable limit · let limit = 3""",
+        [("Foundation", ""), ("Foundation", "Date")],
     ),
     "c_sharp": (
         "class A { int x = 3; public int P { get; set; } public void M<T>(T a) { int y; } }\n",
