@@ -60,6 +60,12 @@ PLACES = {
         "import A",
         ["g"],
     ),
+    "scala": (
+        "package p\nimport a.B\nclass A extends I {\n  def f(): Unit = {\n    ¦x()\n  }\n  def g(a: Int) = a\n}\n",
+        ["A", "f"],
+        "package p",
+        ["g"],
+    ),
     "c": ("#include <a.h>\nint *f(int a) {\n  ¦return 0;\n}\nint g(void) { }\n", ["f"], "#include <a.h>", ["g"]),
     "cpp": (
         "#include <a>\nnamespace n {\nclass A {\n  void f() {\n    ¦x();\n  }\n  int g() { }\n};\n}\n",
@@ -169,6 +175,13 @@ ANSWERS = {
         definition=("public struct A {", "A"),
         statement=("@testable import struct A.B", "A"),
         file=("Tests/T.swift", "A", "Sources/A/A.swift"),
+    ),
+    "scala": replace(
+        _JAVA,
+        block=("class A {\n  def f(a: Boolean): Unit = {\n    ¦\n  }\n}\n", "if (a) {"),
+        definition=("case class A(b: Int)", "A"),
+        statement=("import a.b.{C, D => E}", "a.b"),
+        file=("src/D.scala", "a.b.C", "src/a/b/C.scala"),
     ),
     "php": Answers(
         comment="// so",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from speclsp.lsp.syntax.languages.c import CPP, C
-from speclsp.lsp.syntax.languages.classes import C_SHARP, JAVA, KOTLIN, PHP
+from speclsp.lsp.syntax.languages.classes import C_SHARP, JAVA, KOTLIN, PHP, SCALA
 from speclsp.lsp.syntax.languages.data import CSS, HTML, JSON, TOML, YAML
 from speclsp.lsp.syntax.languages.go import GO
 from speclsp.lsp.syntax.languages.python import PYTHON
@@ -21,7 +21,7 @@ from speclsp.lsp.syntax.languages.without_grammar import UNKNOWN, WITHOUT_GRAMMA
 from speclsp.lsp.syntax.languages.words import BASH, LUA, RUBY
 
 LANGUAGES: tuple[Language, ...] = (  # with a grammar
-    *(PYTHON, JAVASCRIPT, TYPESCRIPT, TSX, C, CPP, RUST, GO, SWIFT, JAVA, C_SHARP, PHP, KOTLIN),
+    *(PYTHON, JAVASCRIPT, TYPESCRIPT, TSX, C, CPP, RUST, GO, SWIFT, JAVA, C_SHARP, PHP, KOTLIN, SCALA),
     *(BASH, RUBY, LUA),
     *(CSS, HTML, JSON, YAML, TOML),
 )

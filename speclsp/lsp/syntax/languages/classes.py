@@ -1,4 +1,4 @@
-"""Java, C#, PHP and Kotlin: a file holds a class, and its path follows from the class's full name."""
+"""Java, C#, PHP, Kotlin and Scala: a file holds a class, and its path follows from the class's full name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, by_class, by_end, class_imports
+from speclsp.lsp.syntax.languages.import_rules import (
+    Import,
+    ImportRules,
+    KnownFiles,
+    by_class,
+    by_end,
+    class_imports,
+    renamed,
+)
 from speclsp.lsp.syntax.languages.record import (
     C_RULES,
     MODIFIERS,
@@ -30,6 +38,14 @@ def _kotlin_imports(statement: str) -> Iterator[Import]:
     if match:
         module, _, name = match[1].rpartition(".")
         yield Import(match[1], (("*", "*"),)) if match[2] else Import(module, ((name, match[3] or name),))
+
+
+def _scala_imports(statement: str) -> Iterator[Import]:
+    if not statement.startswith("import"):  # a package clause
+        return
+    for match in re.finditer(r"([\w.]+)\.(?:\{([^}]*)\}|(\w+|\*))", statement):
+        names = renamed(match[2].replace("=>", " as "), " as ") if match[2] else ((match[3], match[3]),)
+        yield Import(match[1], tuple(("*", "*") if there in ("_", "*") else (there, here) for there, here in names))
 
 
 def _jvm_file(module: str, from_path: str, files: KnownFiles) -> str | None:
@@ -86,5 +102,26 @@ KOTLIN = Language(
     indexed=".kt .kts",
     family="java",
     imports=ImportRules(read=_kotlin_imports, resolve=_jvm_file),
+    outline=_OUTLINE,
+)
+SCALA = Language(
+    name="scala",
+    files={"scala": ".scala .sc .sbt"},
+    rules=replace(
+        C_RULES,
+        long_string=TRIPLE,
+        opens_here=C_RULES.opens_here
+        + r"|(?<![<>=!:])=\s*$|\b(?:then|else|match|yield|try|catch|finally)\s*$"
+        + r"|^\s*(?:(?:case|final|sealed|abstract|private)\s+)*(?:class|trait|object|enum)\b.*:\s*$",
+        statement_end="",
+        stub="",
+    ),
+    strings_end_on_line=True,
+    line_ends=(" {}", " = x", " => x", " x", "\n{indent}  x"),
+    line_ends_inside=(": x", " => x"),
+    definition=TYPES,
+    indexed=".scala .sc .sbt",
+    family="java",
+    imports=ImportRules(read=_scala_imports, resolve=_jvm_file),
     outline=_OUTLINE,
 )

@@ -85,7 +85,6 @@ WITHOUT_GRAMMAR: tuple[Language, ...] = (
     _language("racket", ".rkt"),
     _language("razor", ".cshtml .razor"),
     _language("restructuredtext", ".rst"),
-    _language("scala", ".scala .sc .sbt", TYPES),
     _language("scheme", ".scm"),
     _language("scss", ".scss"),
     _language("solidity", ".sol"),

@@ -175,6 +175,24 @@ typealias U = [Int]
 func free(x: Int) -> Int { x }
 let limit = 3
 """
+SCALA = """\
+package a.b
+import a.c.D
+import a.d._
+import a.e.{F, G => H}
+/** Doc. */
+case class K[T](size: Int, other: Int) extends B with I {
+  private val x: Int = 3
+  def run(a: Int, b: String = "x"): Int = { val local = 3; local }
+  def abs: Int
+}
+trait I { def f(x: Int): Int }
+object O { def h() = s"a $b" }
+enum E { case P }
+type U = List[Int]
+val LIMIT = 3
+def free(x: Int): Int = x
+"""
 SOURCES = {
     "python": (
         PYTHON,
@@ -327,6 +345,23 @@ SOURCES = {
         function free · func free(x: Int) -> Int
         variable limit · let limit = 3""",
         [("Foundation", ""), ("Foundation", "Date")],
+    ),
+    "scala": (
+        SCALA,
+        """class K · case class K[T](size: Int, other: Int) extends B with I
+        field K.x · private val x: Int = 3
+        method K.run · def run(a: Int, b: String = "x"): Int
+        method K.abs · def abs: Int
+        interface I · trait I
+        method I.f · def f(x: Int): Int
+        class O · object O
+        method O.h · def h()
+        enum E · enum E
+        member E.P · P
+        type U · type U = List[Int]
+        constant LIMIT · val LIMIT = 3
+        function free · def free(x: Int): Int""",
+        [("a.c", "D"), ("a.d", "*"), ("a.e", "F"), ("a.e", "G as H")],
     ),
     "c_sharp": (
         "class A { int x = 3; public int P { get; set; } public void M<T>(T a) { int y; } }\n",
