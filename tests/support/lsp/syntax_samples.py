@@ -96,6 +96,7 @@ PLACES = {
     "html": ("<!DOCTYPE html>\n<html><body>¦<p>a</p></body></html>\n", ["html", "body"], "<!DOCTYPE html>", None),
     "css": ('@import "a.css";\n.a {\n  ¦color: red;\n}\n', [".a"], '@import "a.css";', None),
     "json": ('{"a": {"b": [¦1, 2]}}\n', ["a", "b"], None, None),
+    "sql": ("CREATE TABLE t (\n  ¦id int,\n  name text\n);\nSELECT 1;\n", ["t"], None, None),
     "yaml": ("a:\n  b:\n    ¦c: 1\n", ["a", "b"], None, None),
     "toml": ('[a.b]\n¦c = "d"\n', ["a.b"], None, None),
 }
@@ -210,6 +211,12 @@ ANSWERS = {
         definition=("local function f(a)", "f"),
         statement=('local b = require("a.b")', "a.b"),
         file=("x.lua", "a.b", "a/b.lua"),
+    ),
+    "sql": Answers(
+        comment="-- so",
+        block=("SELECT 1;\n¦\n", "CREATE TABLE a ("),
+        definition=("create table if not exists a (", "a"),
+        statement=None,
     ),
     "css": Answers(comment="/* so */", block=("a {\n  color: red;\n}\n\n¦\n", ".b {"), definition=None, statement=None),
     "html": Answers(comment="<!-- so -->", block=("<body>\n  ¦\n</body>\n", "<div>"), definition=None, statement=None),

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from speclsp.lsp.syntax.languages.c import CPP, C
 from speclsp.lsp.syntax.languages.classes import C_SHARP, JAVA, KOTLIN, PHP, SCALA
-from speclsp.lsp.syntax.languages.data import CSS, HTML, JSON, TOML, YAML
+from speclsp.lsp.syntax.languages.data import CSS, HTML, JSON, SQL, TOML, YAML
 from speclsp.lsp.syntax.languages.go import GO
 from speclsp.lsp.syntax.languages.python import PYTHON
 from speclsp.lsp.syntax.languages.record import Language
@@ -22,7 +22,7 @@ from speclsp.lsp.syntax.languages.words import BASH, LUA, RUBY
 
 LANGUAGES: tuple[Language, ...] = (  # with a grammar
     *(PYTHON, JAVASCRIPT, TYPESCRIPT, TSX, C, CPP, RUST, GO, SWIFT, JAVA, C_SHARP, PHP, KOTLIN, SCALA),
-    *(BASH, RUBY, LUA),
+    *(BASH, RUBY, LUA, SQL),
     *(CSS, HTML, JSON, YAML, TOML),
 )
 BY_NAME: Mapping[str, Language] = MappingProxyType({language.name: language for language in LANGUAGES})

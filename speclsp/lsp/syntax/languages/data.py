@@ -1,4 +1,4 @@
-"""Languages of data and pages: CSS, HTML, JSON, YAML and TOML."""
+"""Languages of data and pages: CSS, HTML, JSON, YAML, TOML and SQL."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from speclsp.lsp.syntax.languages.record import (
     DefinitionRules,
     Language,
     LexicalRules,
+    OutlineRules,
 )
 
 _MAX_DOCUMENTS = 1000
@@ -106,4 +107,25 @@ TOML = Language(
     definition=SECTIONS,
     indexed="",
     imports=None,
+)
+SQL = Language(
+    name="sql",
+    aliases=("mysql", "pgsql", "plsql"),
+    files={"sql": ".sql"},
+    magics=("sql", "bigquery"),
+    has_dialects=True,
+    rules=LexicalRules(
+        comment=r"--[^\n]*",
+        block_comment=r"/\*.*?(?:\*/|\Z)",
+        opens_here=BRACKET + r"|(?i:\b(?:begin|then|else|loop)\s*$)",
+        ends=r"(?i:end\b)",
+        statement_end=";",
+    ),
+    definition=DefinitionRules(
+        pattern=r"(?i:create\s+(?:or\s+replace\s+)?(?P<keyword>table|view|index)\s+"
+        r"(?:if\s+not\s+exists\s+)?(?P<name>[\w.\"`]+))"
+    ),
+    indexed=".sql",
+    imports=None,
+    outline=OutlineRules(shares_namespace=True),
 )

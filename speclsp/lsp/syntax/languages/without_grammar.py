@@ -88,15 +88,6 @@ WITHOUT_GRAMMAR: tuple[Language, ...] = (
     _language("scheme", ".scm"),
     _language("scss", ".scss"),
     _language("solidity", ".sol"),
-    replace(
-        _language(
-            "sql",
-            ".sql",
-            r"(?i:create\s+(?:or\s+replace\s+)?(?P<keyword>table|view|index)\s+"
-            r"(?:if\s+not\s+exists\s+)?(?P<name>[\w.\"`]+))",
-        ),
-        magics=("sql", "bigquery"),
-    ),
     replace(_language("svelte", ".svelte", TYPED_DEFINITION), rules=UNKNOWN_MARKUP, has_single_braces=True),
     replace(_language("svg"), rules=UNKNOWN_MARKUP, magics=("svg",)),
     _language("systemverilog", ".sv .svh"),

@@ -363,6 +363,16 @@ SOURCES = {
         function free · def free(x: Int): Int""",
         [("a.c", "D"), ("a.d", "*"), ("a.e", "F"), ("a.e", "G as H")],
     ),
+    "sql": (
+        "-- Doc.\nCREATE TABLE s.t (\n  id int NOT NULL,\n  name text\n);\nCREATE VIEW v AS SELECT id FROM t;\n"
+        "CREATE TYPE m AS ENUM ('a');\n",
+        """class s.t · CREATE TABLE s.t
+        field t.id · id int NOT NULL
+        field t.name · name text
+        class v · CREATE VIEW v AS
+        type m · CREATE TYPE m AS ENUM ('a')""",
+        [],
+    ),
     "c_sharp": (
         "class A { int x = 3; public int P { get; set; } public void M<T>(T a) { int y; } }\n",
         """class A · class A

@@ -23,7 +23,7 @@ from speclsp.lsp.syntax.languages.without_grammar import UNKNOWN, WITHOUT_GRAMMA
 
 NAMES = sorted(BY_NAME)
 SERVER = ROOT / "speclsp/lsp"
-SECRETS = ("Terraform", "ini", "json", "properties", "toml", "xml", "yaml", "yml")
+SECRETS = ("MySQL", "Terraform", "ini", "json", "properties", "toml", "xml", "yaml", "yml")
 ALLOWED = {  # (file, text): reason
     ("server/items.py", "markdown"): "a kind of LSP's MarkupContent",
     ("syntax/offset_map.py", "ignore"): "an error handler of str.encode",

@@ -160,6 +160,12 @@ def test_errors_are_counted():
     assert tree_of("python", "def f(:\n  x = = 2\n").count_errors() > 0
 
 
+def test_errors_are_not_counted_where_the_grammar_lacks_dialects():
+    tree = tree_of("sql", "SELECT TOP 3 FROM ) x (;\n")
+    assert tree.raw.root_node.has_error and tree.count_errors() == 0
+    assert tree.count_errors_with(0, 0, ") (", 100) == 0
+
+
 def test_lone_carriage_returns_parse_like_line_feeds():
     text = "class A:\n    def f(self):\n        return 1\n\n\nx = (\n"
     twins = [SyntaxParser().parse("python", text.replace("\n", end), 1000) for end in ("\n", "\r")]
