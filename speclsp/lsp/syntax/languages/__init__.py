@@ -15,7 +15,7 @@ from speclsp.lsp.syntax.languages.go import GO
 from speclsp.lsp.syntax.languages.python import PYTHON
 from speclsp.lsp.syntax.languages.record import Language
 from speclsp.lsp.syntax.languages.rust import RUST
-from speclsp.lsp.syntax.languages.scripts import JAVASCRIPT, TSX, TYPESCRIPT
+from speclsp.lsp.syntax.languages.scripts import JAVASCRIPT, SVELTE, TSX, TYPESCRIPT
 from speclsp.lsp.syntax.languages.swift import SWIFT
 from speclsp.lsp.syntax.languages.without_grammar import UNKNOWN, WITHOUT_GRAMMAR
 from speclsp.lsp.syntax.languages.words import BASH, LUA, RUBY
@@ -23,7 +23,7 @@ from speclsp.lsp.syntax.languages.words import BASH, LUA, RUBY
 LANGUAGES: tuple[Language, ...] = (  # with a grammar
     *(PYTHON, JAVASCRIPT, TYPESCRIPT, TSX, C, CPP, RUST, GO, SWIFT, JAVA, C_SHARP, PHP, KOTLIN, SCALA),
     *(BASH, RUBY, LUA, SQL),
-    *(CSS, HTML, JSON, YAML, TOML),
+    *(CSS, HTML, SVELTE, JSON, YAML, TOML),
 )
 BY_NAME: Mapping[str, Language] = MappingProxyType({language.name: language for language in LANGUAGES})
 _BY_ID: Mapping[str, Language] = MappingProxyType(

@@ -1,4 +1,4 @@
-"""JavaScript, TypeScript and TSX."""
+"""JavaScript, TypeScript, TSX and Svelte."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, Known
 from speclsp.lsp.syntax.languages.record import (
     C_RULES,
     QUOTES,
+    UNKNOWN_MARKUP,
     DefinitionRules,
     Language,
     OutlineRules,
@@ -149,4 +150,15 @@ TSX = Language(
     family="javascript",
     imports=_IMPORTS,
     outline=_OUTLINE,
+)
+SVELTE = Language(
+    name="svelte",
+    files={"svelte": ".svelte"},
+    header_is_body=True,
+    rules=UNKNOWN_MARKUP,
+    has_single_braces=True,
+    line_ends=(),
+    definition=TYPED_DEFINITION,
+    indexed="",
+    imports=None,
 )

@@ -88,7 +88,6 @@ WITHOUT_GRAMMAR: tuple[Language, ...] = (
     _language("scheme", ".scm"),
     _language("scss", ".scss"),
     _language("solidity", ".sol"),
-    replace(_language("svelte", ".svelte", TYPED_DEFINITION), rules=UNKNOWN_MARKUP, has_single_braces=True),
     replace(_language("svg"), rules=UNKNOWN_MARKUP, magics=("svg",)),
     _language("systemverilog", ".sv .svh"),
     _language("tcl", ".tcl"),
