@@ -25,11 +25,12 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from benchmarks import results_file
-from speclsp.lsp.index import import_statements, writer
+from speclsp.lsp.index import writer
 from speclsp.lsp.index.outline import imports
 from speclsp.lsp.index.query_cache import BUDGET_MS
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax.grammars import SUFFIXES, grammar_of
+from speclsp.lsp.syntax.languages.import_rules import Import
 from speclsp.lsp.syntax.parser import SyntaxParser
 
 SEED = 7
@@ -115,7 +116,7 @@ def questions(index: IndexReader, folder: Path) -> dict[str, object]:
         statements = imports(tree) if tree else []
         for statement in chance.sample(statements, min(2, len(statements))):
             ask("file of an import", partial(index.resolve_module, statement.module, path))
-            if statement != import_statements.Import(""):
+            if statement != Import(""):
                 ask("names of an import", partial(index.imported_symbols, statement, path))
     return {kind: _summary(times) for kind, times in sorted(took.items())}
 

@@ -32,6 +32,7 @@ from speclsp.config import Config, toml_edit
 from speclsp.errors import InputError
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
+from speclsp.lsp.syntax.languages import record
 from speclsp.weights import auto_choice
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ MARGIN = 1.03  # what is not faster by more than the noise is not preferred over
 STEADY = 1.5  # plain steps that vary by more say nothing about drafting
 SEED = 11
 SMALLEST_BYTES, LARGEST_BYTES, MOST_FILES = 400, 200_000, 20_000
-DATA = {"json", "yaml", "toml", "css", "html"}  # nobody waits for completions there
 SKIPPED = {"node_modules", "__pycache__", "venv", "build", "dist", "target"}
 
 
@@ -216,11 +216,11 @@ def source_files(directory: Path) -> Iterator[Path]:
 
 def usable(file: Path) -> bool:
     """True for a file whose name and size are those of code."""
-    language = LANGUAGE_ID_OF_SUFFIX.get(file.suffix.lower())
+    language = LANGUAGE_ID_OF_SUFFIX.get(file.suffix.lower(), "")
     try:
         return (
-            language is not None
-            and language not in DATA
+            bool(language)
+            and not record(language).is_data  # nobody waits for completions there
             and file.is_file()
             and SMALLEST_BYTES <= file.stat().st_size <= LARGEST_BYTES
         )

@@ -17,11 +17,13 @@ from itertools import chain, islice
 
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace
 from speclsp.lsp.context.short_text_cache import cache_short
-from speclsp.lsp.index.import_statements import Import
 from speclsp.lsp.index.outline import Symbol
 from speclsp.lsp.index.query_cache import Deadline
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax import hidden_characters
+from speclsp.lsp.syntax.languages import record
+from speclsp.lsp.syntax.languages.import_rules import Import
+from speclsp.lsp.syntax.languages.record import BlockStyle
 
 CLASS = "class"  # a Chunk's source, and its name in `context.sources`
 MEMBERS = 14  # of a class shown
@@ -132,7 +134,7 @@ def add_named(
     place: ChunkPlace, index: IndexReader, header_names: Set[str], nearby: NearbyWords, add: AddSymbol
 ) -> None:
     """Top-level classes of the enclosing scopes' headers that are not imported."""
-    shares_namespace = place.language in _ONE_NAMESPACE
+    shares_namespace = record(place.language).outline.shares_namespace
     names = [
         name
         for name in nearby.weights
@@ -199,30 +201,31 @@ def add_receivers(place: ChunkPlace, index: IndexReader, nearby: NearbyWords, ad
 
 def class_text(place: ChunkPlace, index: IndexReader, symbol: Symbol, nearby: NearbyWords) -> str:
     """A class as source code with its most relevant members, without bodies; another definition by its signature."""
+    style = record(place.language).outline.block_style
     if symbol.kind in MEMBER_KINDS:
-        text = stub(symbol, place.language)
+        text = stub(symbol, style)
         return text + "\n" if text else ""
     container = f"{symbol.container}.{symbol.name}" if symbol.container else symbol.name
     members = [member for member in index.outline(symbol.path) if member.container == container]
-    return class_stub(symbol, members, place.language, nearby)
+    return class_stub(symbol, members, style, nearby)
 
 
-def class_stub(symbol: Symbol, members: Sequence[Symbol], language: str, nearby: NearbyWords) -> str:
+def class_stub(symbol: Symbol, members: Sequence[Symbol], style: BlockStyle, nearby: NearbyWords) -> str:
     """A class's header and its most relevant members, in file order."""
     ranked = sorted(members, key=lambda member: (-member_score(member, nearby), member.line))
     kept, room = [], CLASS_CHARACTERS
     for member in ranked[:MEMBERS]:
-        line = stub(member, language)
+        line = stub(member, style)
         if line and len(line) < room:
             kept.append((member.line, "    " + line.strip()))
             room -= len(line) + 5
-    head = one_line(symbol.signature, language)[:LONGEST_SIGNATURE]
+    head = one_line(symbol.signature, style)[:LONGEST_SIGNATURE]
     body = [line for _, line in sorted(kept)]
-    if language == "python":
+    if style == "colon":
         return "\n".join([head.rstrip(":") + ":", *(body or ["    ..."])]) + "\n"
-    if language == "go":
+    if style == "flat":
         return "\n".join([head, *(line.strip() for line in body)]) + "\n"
-    if language in _BRACES and body:
+    if style == "braces" and body:
         return "\n".join([head.rstrip(" {") + " {", *body, "}"]) + "\n"
     return "\n".join([head, *body]) + "\n"
 
@@ -237,26 +240,26 @@ def member_score(symbol: Symbol, nearby: NearbyWords) -> float:
     return score - (0.3 if symbol.name.startswith("_") else 0.0) + 0.1 * (symbol.kind == "method")
 
 
-def stub(symbol: Symbol, language: str) -> str:
+def stub(symbol: Symbol, style: BlockStyle) -> str:
     """A signature on one line, with a stub of a body where the language needs one; "" if it is too long."""
-    line = one_line(symbol.signature, language)
+    line = one_line(symbol.signature, style)
     if len(line) > LONGEST_SIGNATURE:
         return ""
     is_callable = symbol.kind in ("function", "method", "property", "prototype")
-    if language == "python":
+    if style == "colon":
         if is_callable:
             return line.rstrip(":") + ": ..."
         return line.removeprefix("self.").rstrip(":") + (": ..." if symbol.kind == "class" else "")
-    if is_callable and language in _BRACES and language != "go":
+    if is_callable and style == "braces":
         return line.rstrip(" {;") + ";"
     return line
 
 
 @functools.lru_cache(maxsize=4096)
-def one_line(signature: str, language: str) -> str:
+def one_line(signature: str, style: BlockStyle) -> str:
     """A signature joined to one line, spaced as on one line."""
     line = " ".join(signature.split())
-    if language == "python":
+    if style == "colon":
         line = line.partition("  #")[0].partition(" # ")[0]
     return re.sub(r",? ([)\]])", r"\1", re.sub(r"([(\[]) ", r"\1", line)).strip()
 
@@ -267,8 +270,6 @@ def word_parts(word: str) -> frozenset[str]:
     return frozenset(part.lower() for part in _PART.findall(word) if len(part) > 1)
 
 
-_ONE_NAMESPACE = frozenset({"go", "c", "cpp", "java", "c_sharp", "php", "ruby"})  # files see others without an import
-_BRACES = frozenset({"typescript", "tsx", "javascript", "java", "c", "cpp", "c_sharp", "rust", "php", "go"})
 _WORD = re.compile(r"[^\W\d]\w*")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _MEMBER = re.compile(r"\b\d*([^\W\d]\w*(?:\.\w+)?)(?:\.|->|::)([^\W\d]\w*)")  # from the start of a word, once

@@ -21,10 +21,10 @@ from speclsp.lsp.context.chunk import Chunk, ChunkPlace, path_in
 from speclsp.lsp.context.selection import Selection
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.index import import_statements
-from speclsp.lsp.index.import_statements import Import
 from speclsp.lsp.index.query_cache import Deadline
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax.grammars import grammar
+from speclsp.lsp.syntax.languages.import_rules import Import
 from speclsp.lsp.visibility import secret_text
 
 OTHER_LANGUAGE = "another language"  # why another open document is not shown

@@ -21,24 +21,6 @@ CODE = 2  # lsp.NotebookCellKind; 1 is markup
 Cell = tuple[str, int]  # URI, kind
 
 _MAGIC = re.compile(r"\s*%%(\w+)(?:[ \t]+(?:-a[ \t]+)?([^\s]+))?")
-_OF_MAGIC: Mapping[str, str] = {  # of IPython, and well-known ones of extensions
-    **dict.fromkeys(("bash", "sh", "script"), "shellscript"),
-    **dict.fromkeys(("html", "HTML"), "html"),
-    **dict.fromkeys(("javascript", "js"), "javascript"),
-    **dict.fromkeys(("sql", "bigquery"), "sql"),
-    **{name: name for name in ("latex", "markdown", "ruby", "perl", "svg")},
-    "R": "r",
-}
-_OF_SUFFIX: Mapping[str, str] = {  # suffix of the file that %%writefile writes
-    **dict.fromkeys(("yaml", "yml"), "yaml"),
-    **{name: name for name in ("json", "toml", "html", "css", "sql", "c", "cpp")},
-    "sh": "shellscript",
-    "js": "javascript",
-    "md": "markdown",
-    "txt": "plaintext",
-    "rs": "rust",
-    "ts": "typescript",
-}
 
 
 @dataclass(slots=True)
@@ -161,15 +143,19 @@ class Notebooks:
 
 def language_of(language: str, text: str) -> str:
     """The language of a cell's text: the cell's own, unless a magic names another one."""
-    magic = _MAGIC.match(text) if language == "python" else None
+    magic = _MAGIC.match(text)
     if magic is None:
+        return language
+    from speclsp.lsp.syntax import language_ids, languages  # imported late: `initialize` is answered by then
+
+    if not languages.record(language).has_cell_magics:
         return language
     name, argument = magic[1], magic[2] or ""
     if name in ("writefile", "file"):
-        return _OF_SUFFIX.get(argument.rpartition(".")[2], language)
-    if name == "script" and "python" in argument:
+        return language_ids.known_id(argument.rpartition("/")[2]) or language
+    if name == "script" and language in argument:
         return language
-    return _OF_MAGIC.get(name, language)
+    return language_ids.magic_id(name) or language
 
 
 def _with_empty_line(text: str) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import posixpath
 
-from speclsp.lsp.index.import_statements import Import
+from speclsp.lsp.syntax.languages import LANGUAGES
+from speclsp.lsp.syntax.languages.import_rules import Import
 
-_WRITTEN = (".js", ".ts", ".mjs", ".h", ".hpp", ".jsx", ".tsx")  # in an import
+_IMPORT_RULES = [language.imports for language in LANGUAGES if language.imports is not None]
+_DIRECTORY_STEMS = frozenset(stem for rules in _IMPORT_RULES for stem in rules.directory_stems)
+_WRITTEN = tuple(dict.fromkeys(suffix for rules in _IMPORT_RULES for suffix in rules.written_suffixes))  # in an import
 _LONGEST_LEAF = 200
 
 
@@ -14,7 +17,7 @@ def stem_of(path: str) -> str:
     """A file's name without its suffix; of the file that stands for its directory, the directory's."""
     directory, name = posixpath.split(path)
     stem = name.rsplit(".", 1)[0].removesuffix(".d") if "." in name[1:] else name
-    if stem in ("__init__", "index", "mod") and directory:
+    if stem in _DIRECTORY_STEMS and directory:
         return posixpath.basename(directory)
     return stem
 

@@ -1,24 +1,29 @@
-"""Package names of a workspace, from its manifests: package.json, tsconfig.json's paths, go.mod, Cargo.toml.
+"""Package names of a workspace, from the manifests of its languages, as package.json or go.mod.
 
-Only these four facts are read; malformed entries are skipped.
+Nothing else is read from a manifest; malformed entries are skipped.
 """
 
 from __future__ import annotations
 
-import json
 import posixpath
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from speclsp import private_files
-from speclsp.lsp.index.import_resolution import joined
+from speclsp.lsp.syntax.languages import LANGUAGES
+from speclsp.lsp.syntax.languages.import_rules import ManifestReader, joined
 
 _MOST_BYTES = 128 * 1024
 _MOST = 2000  # manifests of one workspace
 _LONGEST = 200
-_MOST_PATHS = 50  # of one tsconfig.json
-_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_LAST_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
+READERS: Mapping[str, ManifestReader] = MappingProxyType(  # by file name
+    {
+        name: reader
+        for language in LANGUAGES
+        if language.imports is not None
+        for name, reader in language.imports.manifests.items()
+    }
+)
 
 
 def roots(folder: str, paths: Iterable[str]) -> set[tuple[str, str, str]]:
@@ -29,34 +34,10 @@ def roots(folder: str, paths: Iterable[str]) -> set[tuple[str, str, str]]:
             text = private_files.read_bytes(f"{folder}/{path}", _MOST_BYTES, follow=False).decode(
                 "utf-8-sig", "replace"
             )
-            for kind, name, directory in _facts(posixpath.basename(path), text):
+            for kind, name, directory in READERS[posixpath.basename(path)](text):
                 there = joined(posixpath.dirname(path), directory)
                 if there is not None and 0 < len(name) <= _LONGEST and f"{name}{there}".encode():
                     package_roots.add((kind, name, there))
         except (OSError, ValueError, RecursionError, TypeError, AttributeError):
             continue
     return package_roots
-
-
-def _facts(name: str, text: str) -> Iterator[tuple[str, str, str]]:
-    if name == "package.json":
-        package = json.loads(text)
-        if isinstance(package.get("name"), str):
-            yield "npm", package["name"], ""
-    elif name == "go.mod":
-        module = re.search(r"^module\s+\"?([^\s\"]+)", text, re.MULTILINE)
-        if module:
-            yield "go", module[1], ""
-    elif name == "Cargo.toml":
-        crate = re.search(r"^\[package\][^\[]*?^name\s*=\s*\"([\w-]+)\"", text, re.MULTILINE)
-        if crate:
-            yield "cargo", crate[1], ""
-    else:
-        for pattern in (_COMMENT, _LAST_COMMA):  # JSON as people write it
-            text = pattern.sub(lambda match: match[1] or "", text)
-        options = json.loads(text).get("compilerOptions", {})
-        base = str(options.get("baseUrl", "."))
-        for name, targets in list(options.get("paths", {}).items())[:_MOST_PATHS]:
-            for target in targets[:4]:
-                if name.endswith("*") == target.endswith("*"):
-                    yield "paths", name.removesuffix("*"), posixpath.join(base, target.removesuffix("*"))

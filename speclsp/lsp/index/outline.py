@@ -10,8 +10,10 @@ import re
 from dataclasses import dataclass
 
 from speclsp.lsp.index import import_statements
-from speclsp.lsp.index.import_statements import Import
 from speclsp.lsp.syntax import tree as syntax
+from speclsp.lsp.syntax.languages import BY_NAME
+from speclsp.lsp.syntax.languages.import_rules import Import
+from speclsp.lsp.syntax.languages.record import OutlineRules
 from speclsp.lsp.visibility import secret_text
 
 MOST_SYMBOLS = 2000  # of one file
@@ -26,7 +28,6 @@ _POINTED = re.compile(r"\(\s*[*&^]+\s*(\w+)")
 _OPENED = re.compile(r"(?:\s|=>|[:{=(\[;,]|\bwhere\b)+\Z")  # opens a body, or a value that continues
 _ANNOTATIONS = re.compile(r"\A(?:@[\w.]+(?:\([^()]*\))?\s+)+(?=\w|@|<)")
 _VALUES = frozenset({"variable", "constant", "field", "macro"})
-_GO_WORDS = {"class": "type", "interface": "type", "type": "type", "constant": "const", "variable": "var"}
 _MAY_BE_SECRET = re.compile(r"\d|://|PRIVATE KEY")
 _IN_ANGLES = re.compile(r"<[^<>]*>")
 _HOLDERS = frozenset({"class", "interface", "enum", "scope", "module", "type"})
@@ -55,6 +56,7 @@ class Outline:
 
 def outline(tree: syntax.SyntaxTree, path: str = "") -> Outline:
     """Definitions and imports of the file at `path`."""
+    rules = BY_NAME[tree.grammar].outline
     by_key: dict[tuple[str, str, str], Symbol] = {}
     lines = tree.text.split("\n")
     around: list[tuple[int, str, str]] = []  # (end, kind, name) of what the next one may lie in, outermost first
@@ -75,8 +77,8 @@ def outline(tree: syntax.SyntaxTree, path: str = "") -> Outline:
         if item.kind in _HOLDERS and holders and holders[-1] == name:  # typedef struct s { … } s
             continue
         owner = owner or _named(item.container)[0] or ".".join(holders[-3:])
-        kind = _kind(item, name, lines, tree.grammar, bool(owner) and (in_class or written))
-        signature = _without_secrets(_signature(tree, item))
+        kind = _kind(item, name, lines, rules, bool(owner) and (in_class or written))
+        signature = _without_secrets(_signature(tree, item, rules))
         if "= require(" in signature:
             continue
         symbol = Symbol(path, name, owner, kind, signature, item.line, item.end_line)
@@ -99,9 +101,9 @@ def imports(tree: syntax.SyntaxTree, lines: list[str] | None = None) -> list[Imp
     return result
 
 
-def _kind(item: syntax.Definition, name: str, lines: list[str], grammar: str, member: bool) -> str:
+def _kind(item: syntax.Definition, name: str, lines: list[str], rules: OutlineRules, member: bool) -> str:
     if item.kind in ("function", "prototype"):
-        if grammar == "python" and _is_property(lines, item.line):
+        if rules.property_decorator and _is_property(lines, item.line, rules.property_decorator):
             return "property"
         return "method" if member else "function"
     if item.kind == "field" and item.callable:
@@ -122,15 +124,15 @@ def _named(written: str) -> tuple[str, str]:
     return name, ".".join(owners)
 
 
-def _signature(tree: syntax.SyntaxTree, item: syntax.Definition) -> str:
+def _signature(tree: syntax.SyntaxTree, item: syntax.Definition, rules: OutlineRules) -> str:
     """The source up to the body, on one line. A value is kept as far as its first line goes."""
     written = tree.text[item.start : min(item.body, item.end, item.start + 4 * _SIGNATURE_CHARS)]
     most = _SIGNATURE_CHARS
-    if item.body >= item.end and (item.kind in _VALUES or tree.grammar == "ruby"):
+    if item.body >= item.end and (item.kind in _VALUES or rules.first_line_only):
         written, most = written.split("\n", 1)[0], _VALUE_CHARS
     line = _ANNOTATIONS.sub("", _BLANKS.sub(" ", written).strip())
     line = _OPENED.sub("", line)[:most]
-    return f"{_GO_WORDS[item.kind]} {line}" if tree.grammar == "go" and item.kind in _GO_WORDS else line
+    return f"{rules.kind_words[item.kind]} {line}" if item.kind in rules.kind_words else line
 
 
 def _without_secrets(line: str) -> str:
@@ -141,12 +143,12 @@ def _without_secrets(line: str) -> str:
     return line
 
 
-def _is_property(lines: list[str], row: int) -> bool:
+def _is_property(lines: list[str], row: int, decorator: str) -> bool:
     """True if a decorator above the line `row` makes a function a property."""
     for above in range(row - 1, max(row - 5, -1), -1):
         line = lines[above].strip()
         if not line.startswith("@"):
             return False
-        if line.endswith("property"):
+        if line.endswith(decorator):
             return True
     return False

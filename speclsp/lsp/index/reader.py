@@ -20,13 +20,14 @@ from time import perf_counter
 from typing import Any
 
 from speclsp.lsp.documents.uri_paths import file_path
-from speclsp.lsp.index import import_resolution, index_schema
+from speclsp.lsp.index import import_statements, index_schema
 from speclsp.lsp.index.file_cache import FileCache
 from speclsp.lsp.index.file_names import leaves_of, stem_of, twins
-from speclsp.lsp.index.import_statements import Import
 from speclsp.lsp.index.outline import Symbol
 from speclsp.lsp.index.query_cache import Deadline, QueryBudget, QueryCache
-from speclsp.lsp.syntax.grammars import family
+from speclsp.lsp.syntax.grammars import family, grammar_of
+from speclsp.lsp.syntax.languages import BY_NAME
+from speclsp.lsp.syntax.languages.import_rules import Import, distance
 from speclsp.lsp.visibility import secret_files
 
 _PROGRESS_STEPS = 1000  # of sqlite's virtual machine, between two checks of the time
@@ -154,7 +155,7 @@ class IndexReader:
 
     def resolve_module(self, module: str, from_path: str) -> str | None:
         """Path of the file that an import in `from_path` means; None if it is not in this folder."""
-        query = functools.partial(import_resolution.resolve, module, from_path, self)
+        query = functools.partial(import_statements.resolve, module, from_path, self)
         path = self._cache.get_or(("module", module, from_path), query, None)
         return None if path is None or self.is_hidden(path) else path
 
@@ -183,7 +184,7 @@ class IndexReader:
             rows = self._select(sql, (stem_of(path), _MOST_PATHS))
             paths = [str(row[0]) for row in rows if row[0] != path and family(row[0]) == languages]
             in_directory = {other.rpartition("/")[0]: other for other in paths}  # many files, few directories
-            steps = {name: import_resolution.distance(other, path) for name, other in in_directory.items()}
+            steps = {name: distance(other, path) for name, other in in_directory.items()}
             paths.sort(key=lambda other: (steps[other.rpartition("/")[0]], other))
             return list(islice((other for other in paths[: 2 * limit] if self._imports_file(other, path)), limit))
 
@@ -196,7 +197,7 @@ class IndexReader:
             languages = family(path)
             candidates = {other for stem in twins(stem_of(path)) for other in self.files_with_stem(stem)}
             paths = [other for other in candidates if other != path and family(other) == languages]
-            return sorted(paths, key=lambda other: (import_resolution.distance(other, path), other))
+            return sorted(paths, key=lambda other: (distance(other, path), other))
 
         return self._visible(self._cache.get_list(("counterparts", path), query), limit)
 
@@ -238,7 +239,7 @@ class IndexReader:
                 self._hidden_paths[path] = hidden
         return hidden
 
-    # ── KnownFiles, for import_resolution.resolve ─────────────────────────────────────────────────────────────────────
+    # ── KnownFiles, for import_statements.resolve ─────────────────────────────────────────────────────────────────────
 
     def first_existing(self, paths: Iterable[str]) -> str | None:
         """The first of these paths that is in the index."""
@@ -282,7 +283,7 @@ class IndexReader:
         marks = ",".join("?" * len(files))
         sql = f"SELECT {_COLUMNS} FROM symbols s JOIN files f ON f.id = s.file WHERE s.name = ? AND s.file IN ({marks})"
         symbols = self._select_symbols(sql, (name, *files))
-        return [(import_resolution.distance(symbol.path, near), symbol.path, symbol.line, symbol) for symbol in symbols]
+        return [(distance(symbol.path, near), symbol.path, symbol.line, symbol) for symbol in symbols]
 
     def _nearest_files(self, name: str, near: str, steps: dict[str, int]) -> list[int]:
         """Ids of the nearest files that define a name, in the languages that the file at `near` can use."""
@@ -298,7 +299,7 @@ class IndexReader:
             if path and (not languages or family(path) == languages):
                 directory = path.rpartition("/")[0]
                 if directory not in steps:
-                    steps[directory] = import_resolution.distance(path, near)
+                    steps[directory] = distance(path, near)
                 ranked.append((steps[directory], path, file))
         return [file for _, _, file in nsmallest(_NEAREST_FILES_OF_A_NAME, ranked)]
 
@@ -333,13 +334,14 @@ class IndexReader:
 
     def _imports_file(self, importer: str, path: str) -> bool:
         """True if an import of `importer` means the file at `path`."""
-        stem = stem_of(path)
+        stem, language = stem_of(path), BY_NAME.get(grammar_of(importer))
+        rules = language.imports if language is not None else None
         for statement in self.imports(importer):
             if stem not in leaves_of(statement):
                 continue
             if self.resolve_module(statement.module, importer) == path:
                 return True
-            if importer.endswith(import_resolution.PYTHON) and any(name == stem for name, _ in statement.names):
+            if rules and rules.names_can_be_files and any(name == stem for name, _ in statement.names):
                 package = statement.module + "." if statement.module.strip(".") else statement.module
                 if self.resolve_module(package + stem, importer) == path:  # from a import b, where b is a file
                     return True

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.documents.uri_paths import file_path
@@ -26,58 +25,14 @@ from speclsp.lsp.postprocess import repetition
 from speclsp.lsp.postprocess.surroundings import Surroundings
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import lexical_rules
-from speclsp.lsp.syntax.grammars import grammar
-from speclsp.lsp.syntax.languages import BY_NAME
+from speclsp.lsp.syntax.languages import BY_NAME, record
+from speclsp.lsp.syntax.languages.record import DefinitionRules, Language
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 _NEAR_LINES = 3
 _REACH_CHARACTERS = 60_000  # of the document on either side, in which the definition is searched
 _NEAR_CHARACTERS = 4_000  # in which a scope nearly always begins
 _LINE_CHARACTERS = 400
-_MODIFIERS = (
-    r"(?:(?:export|default|declare|public|private|protected|internal|static|final|abstract|sealed|open|async|unsafe"
-    r"|extern|inline|local|data|case|typedef|pub(?:\([^)]*\))?|const(?=\s+(?:fn|unsafe|async|enum)\b))\s+)*"
-)
-
-
-def _keywords(
-    words: str, name: str = r"(?!(?:fn|unsafe|async|enum)\b)[A-Za-z_$][\w$]*", after: str = r"(?![\w$])"
-) -> str:
-    """A definition of one keyword and a name."""
-    return rf"{_MODIFIERS}(?P<keyword>{words})\s+(?P<name>{name}){after}"
-
-
-_TYPES = _keywords("class|interface|enum|record|struct|object|trait|protocol")
-_SCRIPT = _keywords(r"function\*?|class|enum|const|let", after=r"(?![\w$])(?=\s*[=:({<]|\s+extends)")
-# grammar or language id -> a line that begins a definition, without its indentation
-_DEFINITIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "python": r"(?:async\s+)?(?P<keyword>def|class)\s+(?P<name>\w+)\s*[(:\[]",
-        **dict.fromkeys(("javascript", "typescript", "tsx", "vue", "svelte"), _SCRIPT),
-        "rust": _keywords("fn|struct|enum|trait|union|type|mod|const|static(?: mut)?|macro_rules!"),
-        "go": r"(?P<keyword>func|type)\s+(?P<name>(?:\(\w*\s*\*?\w+(?:\[[^\]]*\])?\)\s*)?\w+)\s*[(\[ ]",
-        **dict.fromkeys(("java", "c_sharp", "kotlin", "swift", "scala", "dart", "groovy"), _TYPES),
-        **dict.fromkeys(("c", "cpp"), _keywords("struct|class|union|enum", after=r"\s*(?:final\s*)?(?::[^:].*)?\{")),
-        "php": _MODIFIERS + r"(?P<keyword>function|class|interface|trait|enum)\s+&?(?P<name>\w+)",
-        "ruby": r"(?P<keyword>def)\s+(?P<name>(?:self\.)?\w+[?!=]?)",
-        "lua": _MODIFIERS + r"(?P<keyword>function)\s+(?P<name>[\w.:]+)\s*\(",
-        "bash": r"(?:function\s+)?(?P<keyword>)(?P<name>[\w-]+)\s*\(\)",
-        "perl": r"(?P<keyword>sub)\s+(?P<name>\w+)",
-        "zig": _keywords("fn|const"),
-        "sql": r"(?i:create\s+(?:or\s+replace\s+)?(?P<keyword>table|view|index)\s+"
-        r"(?:if\s+not\s+exists\s+)?(?P<name>[\w.\"`]+))",
-        "graphql": _keywords("type|input|enum|interface|scalar|union"),
-        "proto3": _keywords("message|service|enum|rpc"),
-        "terraform": r"(?P<keyword>resource|data|variable|output|module)\s+(?P<name>\"[^\"]*\"(?:\s+\"[^\"]*\")?)",
-        "toml": r"(?P<keyword>\[)(?P<name>[^\[\]]+)\]",
-        "ini": r"(?P<keyword>\[)(?P<name>[^\[\]]+)\]",
-        "json": r"(?P<keyword>)(?P<name>\"(?:\\.|[^\"\\])*\")\s*:",
-        "yaml": r"(?P<keyword>)(?P<name>[\w.-]+):(?=\s|$)",
-    }
-)
-_REPEATABLE_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {"go": frozenset({"init", "_"}), "rust": frozenset("_")}
-)
 # lines above a definition after which its name may stand twice
 _MAY_REPEAT = re.compile(
     r"@(?:[\w.]+\.)?(?:overload|\w*(?:dispatch|register|validator|setter|getter|deleter)\b|[\w]+\.\w+)|#\[cfg|#\[rustc"
@@ -85,7 +40,6 @@ _MAY_REPEAT = re.compile(
 _BRANCH = re.compile(
     r"(?m)^[ \t]*(?:#[ \t]*(?:if|elif|else|endif)|---\s*$|%%|# ?%%)"
 )  # of a preprocessor; documents of YAML, cells
-_DATA = frozenset(("json", "yaml", "toml", "css", "html"))
 _COMMENT_OR_ANNOTATION = re.compile(r"\s*(?://|/?\*|#|--|@|\[)")
 
 _IGNORE = re.compile(r"(?i)(?:\.[\w-]*ignore|\.gitattributes|\.npmignore)\Z")
@@ -111,14 +65,13 @@ class Duplicates:
     """The duplicates of one document at one cursor."""
 
     around: Surroundings
-    language: str  # grammar, or language id where there is none
+    language: Language
     tree: SyntaxTree | None
     snapshot: Snapshot
 
     @classmethod
     def of(cls, snapshot: Snapshot, tree: SyntaxTree | None, around: Surroundings) -> Duplicates:
-        language = grammar(snapshot.language) or snapshot.language.strip().lower()
-        return cls(around, language, tree, snapshot)
+        return cls(around, record(snapshot.language), tree, snapshot)
 
     def length_without(self, text: str) -> tuple[int, Reason | None]:
         """(the length of `text` before its first duplicate, the reason to cut it there; None for all of it)."""
@@ -162,7 +115,7 @@ class Duplicates:
     def _is_near_statement(self, line: str) -> bool:
         """True if the line is one of the three above, in the same block. Jumps, headers and annotations often are."""
         rules = self.around.rules
-        if self.language in _DATA or self.language not in BY_NAME or not repetition.is_distinctive(line):
+        if self.language.is_data or self.language.name not in BY_NAME or not repetition.is_distinctive(line):
             return False
         if lexical_rules.is_jump(line, rules) or lexical_rules.opens_block(line, rules, above=True):
             return False
@@ -180,22 +133,16 @@ class Duplicates:
 
     def _definition(self, line: str, typed: int) -> _Definition | None:
         """The definition that a line begins, unless the user has typed its whole name."""
-        pattern = _DEFINITIONS.get(self.language)
+        rules = self.language.definition
         bare = line.lstrip()
-        match = re.match(pattern, bare) if pattern else None
-        if match is None or match.end("name") + len(line) - len(bare) <= typed:
+        match = re.match(rules.pattern, bare) if rules else None
+        if rules is None or match is None or match.end("name") + len(line) - len(bare) <= typed:
             return None
-        if match["name"] in _REPEATABLE_NAMES.get(self.language, ()) or not self._has_body(match["keyword"], line, ""):
+        if match["name"] in rules.repeatable or not _has_body(rules, match["keyword"], line, ""):
             return None
         return _Definition(
             match["keyword"].lower(), match["name"], lexical_rules.indent_width(line), len(line) - len(bare)
         )
-
-    def _has_body(self, keyword: str, line: str, below: str) -> bool:
-        """False for a signature that may stand beside the definition: TypeScript's overloads."""
-        if self.language in ("typescript", "tsx", "vue", "svelte") and keyword.startswith("function"):
-            return line.rstrip().endswith("{") or below.lstrip().startswith("{")
-        return "partial " not in line
 
     def _is_defined(self, definition: _Definition) -> bool:
         """True if the cursor's scope has a definition of the same kind and name."""
@@ -217,12 +164,14 @@ class Duplicates:
         return False
 
     def _is_same_definition(self, definition: _Definition, line: str, below: str) -> bool:
-        match = re.match(_DEFINITIONS[self.language], line.lstrip())
+        rules = self.language.definition
+        match = re.match(rules.pattern, line.lstrip()) if rules else None
         return (
-            match is not None
+            rules is not None
+            and match is not None
             and (match["keyword"].lower(), match["name"]) == (definition.keyword, definition.name)
             and lexical_rules.indent_width(line) == definition.indent
-            and self._has_body(definition.keyword, line, below)
+            and _has_body(rules, definition.keyword, line, below)
         )
 
     def _may_not_repeat(self, document: str, start: int, line: str, here: tuple[int, int]) -> bool:
@@ -235,12 +184,19 @@ class Duplicates:
         tree = self.tree
         if tree is None or tree.text != self.around.document:
             return True
-        if tree.kind_at(start + blanks + 1) != "code" and self.language not in _DATA:
+        if tree.kind_at(start + blanks + 1) != "code" and not self.language.is_data:
             return False
-        if BY_NAME[tree.grammar].by_indentation or self.language in _DATA:
+        if BY_NAME[tree.grammar].by_indentation or self.language.is_data:
             return True
         first, cursor = start + blanks, self.around.cursor
         return [scope.start for scope in tree.enclosing(first)] == [scope.start for scope in tree.enclosing(cursor)]
+
+
+def _has_body(rules: DefinitionRules, keyword: str, line: str, below: str) -> bool:
+    """False for a signature that may stand beside the definition: an overload."""
+    if rules.has_overloads and keyword.startswith("function"):
+        return line.rstrip().endswith("{") or below.lstrip().startswith("{")
+    return "partial " not in line
 
 
 def _scope(document: str, blanks: int, here: tuple[int, int]) -> tuple[int, int]:
@@ -284,8 +240,8 @@ def _before_annotations(text: str, start: int) -> int:
 class ListKind(Enum):
     """The kinds of list files, by the spelling of their entries."""
 
-    IGNORE = "ignore"
-    REQUIREMENTS = "requirements"
+    IGNORE = "patterns"
+    REQUIREMENTS = "packages"
     OWNERS = "owners"
     WORDS = "words"
 
@@ -317,13 +273,15 @@ class ListFile:
 def list_file(uri: str, language: str, text: str) -> ListFile | None:
     """The list that a document is; None for any other file."""
     name = file_path(uri).rpartition("/")[2]
-    if _IGNORE.match(name) or language == "ignore":
+    if _IGNORE.match(name):
         return ListFile(ListKind.IGNORE)
-    if _REQUIREMENTS.match(name) or language == "pip-requirements":
+    if kind := record(language).list_kind:
+        return ListFile(ListKind(kind))
+    if _REQUIREMENTS.match(name):
         return ListFile(ListKind.REQUIREMENTS)
     if name.upper() == "CODEOWNERS":
         return ListFile(ListKind.OWNERS)
-    if _WORDS.match(name) or (grammar(language) is None and _is_word_list(text)):
+    if _WORDS.match(name) or (record(language).name not in BY_NAME and _is_word_list(text)):
         return ListFile(ListKind.WORDS)
     return None
 

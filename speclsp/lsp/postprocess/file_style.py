@@ -12,10 +12,9 @@ from itertools import islice
 
 from speclsp.lsp.postprocess.surroundings import Surroundings
 from speclsp.lsp.syntax import lexical_rules
-from speclsp.lsp.syntax.languages import LexicalRules
+from speclsp.lsp.syntax.languages.record import Language, LexicalRules
 from speclsp.lsp.syntax.text_windows import normal_newlines
 
-_OPTIONAL = frozenset(("javascript", "typescript", "tsx"))  # grammars
 _REACH_CHARACTERS = 4_000  # of the document on either side, in which statements are counted
 _LEAST_STATEMENTS, _MOST_STATEMENTS = 3, 12  # counted on either side
 _AGREEING = 0.9  # least share of the statements
@@ -37,9 +36,9 @@ _HAZARD = re.compile(r"\s*[(\[`+\-/]")  # a line that would continue a statement
 _DOUBLE_BRACES = re.compile(r"(?<![={])\{\{\s*([\w$.?!()\[\]]+)\s*\}\}(?!\})")
 
 
-def semicolons(language: str, around: Surroundings) -> str:
+def semicolons(language: Language, around: Surroundings) -> str:
     """The ends of the statements near the cursor: "always" with a semicolon, "never", or "" for no clear style."""
-    if language not in _OPTIONAL or around.kind != "code":
+    if not language.has_optional_semicolons or around.kind != "code":
         return ""
     document, cursor = around.document, around.cursor
     above = document[max(0, cursor - _REACH_CHARACTERS) : cursor - len(around.line)]
@@ -61,14 +60,14 @@ def semicolons(language: str, around: Surroundings) -> str:
     return "always" if share >= _AGREEING else "never" if share <= 1 - _AGREEING else ""
 
 
-def restyle(text: str, around: Surroundings, language: str, *, complete: bool) -> str:
-    """`text` in the file's style; in Svelte with `{name}` for the `{{ name }}` of other template languages.
+def restyle(text: str, around: Surroundings, language: Language, *, complete: bool) -> str:
+    """`text` in the file's style; with `{name}` for `{{ name }}` where the language has single braces.
 
-    `language`: the grammar, or the language id without one. `complete`: the last line is whole.
+    `complete`: the last line is whole.
     """
-    if language == "svelte":
+    if language.has_single_braces:
         return _DOUBLE_BRACES.sub(r"{\1}", text)  # an object in an attribute stays
-    if language not in _OPTIONAL or around.rest.strip():
+    if not language.has_optional_semicolons or around.rest.strip():
         return text
     style = semicolons(language, around)
     if not style:

@@ -11,37 +11,19 @@ opened it. The suggestion then replaces white space left of the cursor, which no
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
 
 from speclsp.lsp.postprocess.surroundings import Surroundings
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
+from speclsp.lsp.syntax.languages.record import Language
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 _CHECK_MS = 20.0
-# the first word of a branch -> the first words of the headers that it may follow
-_PYTHON: Mapping[str, str] = MappingProxyType(
-    {
-        "else": "if|elif|for|while|except|async for",
-        "elif": "if|elif",
-        "except": "try|except",
-        "finally": "try|except|else",
-        "case": "case",
-    }
-)
-_WORDS: Mapping[str, str] = MappingProxyType(  # in languages with a word at the end of each block
-    {
-        "ruby": r"end|else|elsif|when|rescue|ensure",
-        "lua": r"end|else|elseif|until",
-        "bash": r"fi|done|esac|else|elif",
-    }
-)
 _FIRST_WORD = re.compile(r"[a-z]+\b")
 _ENDINGS = ("", "\n{blanks}    pass", "\n{blanks}end", "\n{blanks}fi")  # they may complete the line
 
 
-def blanks_of(text: str, around: Surroundings, language: str) -> str | None:
+def blanks_of(text: str, around: Surroundings, language: Language) -> str | None:
     """The indentation of the line that `text` completes, where it is less than the line has now; None elsewhere."""
     bare, now = around.line.lstrip(" \t"), lexical_rules.indent_width(around.line)
     line = bare + text.partition("\n")[0]
@@ -49,12 +31,12 @@ def blanks_of(text: str, around: Surroundings, language: str) -> str | None:
         return None
     if line[0] in ")]}":
         header = _opener_line(around)
-    elif language == "python" and (word := _FIRST_WORD.match(line)) and word[0] in _PYTHON and ":" in line:
-        header = _python_header(around, _PYTHON[word[0]], now)
-    elif language in _WORDS and re.match(rf"(?:{_WORDS[language]})\b", line):
+    elif (word := _FIRST_WORD.match(line)) and word[0] in language.branches and ":" in line:
+        header = _branch_header(around, language.branches[word[0]], now)
+    elif language.branch_words and re.match(rf"(?:{language.branch_words})\b", line):
         shallower = (above for above in reversed(around.above) if lexical_rules.indent_width(above) < now)
         header = next(shallower, None)
-        if header is not None and not re.match(rf"\s*(?:{_WORDS[language]})\b", header):
+        if header is not None and not re.match(rf"\s*(?:{language.branch_words})\b", header):
             header = header if lexical_rules.opens_block(header, around.rules, above=True) else None
     else:
         return None
@@ -74,7 +56,7 @@ def _opener_line(around: Surroundings) -> str | None:
     return line if line in around.above else None  # `before` may begin with openers of its own
 
 
-def _python_header(around: Surroundings, words: str, now: int) -> str | None:
+def _branch_header(around: Surroundings, words: str, now: int) -> str | None:
     """The innermost header above that a branch may follow; None if the line stands right, or if there is no header."""
     limit = now + 1
     for line in reversed(around.above):

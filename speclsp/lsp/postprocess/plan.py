@@ -23,6 +23,8 @@ from speclsp.lsp.postprocess.duplicates import Duplicates
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
+from speclsp.lsp.syntax.languages.record import Language
+from speclsp.lsp.syntax.languages.without_grammar import UNKNOWN
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.plain_text import is_word
@@ -63,7 +65,7 @@ class SuggestionPlan(CutRules):
     verbatim: bool = False  # the echo pair: its text is test evidence and stays unchanged
     check: syntax_check.SyntaxCheck | None = None  # None: there is no tree
     duplicates: Duplicates | None = None
-    language: str = ""  # grammar, or language id where there is none
+    language: Language = UNKNOWN
     outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
 
     def with_further_lines(self) -> SuggestionPlan:

@@ -11,9 +11,8 @@ import re
 from dataclasses import dataclass
 
 from speclsp.lsp.syntax import lexical_rules
-from speclsp.lsp.syntax.languages import LexicalRules
+from speclsp.lsp.syntax.languages.record import LexicalRules
 
-_MARKDOWN = frozenset(("markdown", "mdx", "quarto", "rmd"))
 _FENCE = re.compile(r"(?m)^[ \t>]*(?P<marks>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
 FENCE = re.compile(r"(?m)^[ \t]*(?:```|~~~)")  # the beginning of a fence line
 _LOOK_AHEAD = 20_000  # characters that are searched for the end mark
@@ -27,10 +26,6 @@ class Fenced:
     start: int
     end: int
     closed: bool
-
-
-def is_markdown(language: str) -> bool:
-    return language.strip().lower() in _MARKDOWN
 
 
 def fenced(text: str, cursor: int) -> Fenced | None:

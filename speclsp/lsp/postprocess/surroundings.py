@@ -15,8 +15,8 @@ from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.documents.text_compare import is_subsequence
 from speclsp.lsp.postprocess import prose
 from speclsp.lsp.syntax import lexical_rules
-from speclsp.lsp.syntax.grammars import grammar
-from speclsp.lsp.syntax.languages import MARKUP, UNKNOWN_MARKUP, LexicalRules
+from speclsp.lsp.syntax.languages import record
+from speclsp.lsp.syntax.languages.record import LexicalRules
 from speclsp.lsp.syntax.pairs import Pairing, marks, pair
 from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
@@ -69,20 +69,19 @@ def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundin
     start, end = line_start(text, cursor), line_end(text, cursor)
     line = text[max(start, cursor - _LINE_CHARACTERS) : cursor]
     rest = text[cursor : min(end, cursor + _LINE_CHARACTERS)]
-    is_markdown = prose.is_markdown(snapshot.language)
-    fenced = prose.fenced(text, cursor) if is_markdown else None
-    language = fenced.language if fenced else snapshot.language
-    rules = lexical_rules.rules_of(grammar(language)) if language not in MARKUP else UNKNOWN_MARKUP
+    language = record(snapshot.language)
+    fenced = prose.fenced(text, cursor) if language.has_fences else None
+    rules = record(fenced.language).rules if fenced else language.rules
     low, high = max(0, start - _NEAR_CHARACTERS), end + _NEAR_CHARACTERS // 2
     if fenced is not None:
         low, high = max(low, min(fenced.start, start)), min(high, max(fenced.end, end))
     above, below = normal_newlines(text[low:start]), normal_newlines(text[end:high])
     above = above.partition("\n")[2] if low and (fenced is None or low > fenced.start) else above
     before, after = _code_around(above, line, rest, below, rules, is_cut=low > 0)
-    kind = "comment" if is_markdown and fenced is None else _kind_at(cursor, tree, line, before, rules)
+    kind = "comment" if language.has_fences and fenced is None else _kind_at(cursor, tree, line, before, rules)
     if kind == "code" and _is_open(before, rules) and not _is_open(above + line, rules):
         before = line  # it begins inside a docstring or a comment, so its quotes have other partners
-    closing = prose.closing_of(before, kind, rules) if kind != "code" and not is_markdown else ""
+    closing = prose.closing_of(before, kind, rules) if kind != "code" and not language.has_fences else ""
     return Surroundings(
         document=text,
         cursor=cursor,

@@ -24,7 +24,6 @@ from speclsp.lsp.server.progress_bar import ProgressBar
 from speclsp.lsp.server.request_context import WorkspaceDocuments, with_selected_item
 from speclsp.lsp.server.server import AT_START, SECTION, CompletionServer
 from speclsp.lsp.server.usage_stats import UsageStats
-from speclsp.lsp.syntax.grammars import SUFFIXES
 
 if TYPE_CHECKING:
     from speclsp.lsp.completion.job import CompletionInput, CompletionRequest, Outcome
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from speclsp.lsp.server.index_supervisor import IndexSupervisor
 
 IGNORE_FILES = (".gitignore", ".ignore", ".aiexclude", ".cursorignore", ".continueignore")
-WATCHED_FILES = f"**/{{{','.join((*(f'*{suffix}' for suffix in SUFFIXES), *IGNORE_FILES))}}}"  # a glob
 EMPTY: dict[str, object] = {"items": []}
 CursorParams = types.InlineCompletionParams | types.CompletionParams
 BY_HAND = (types.InlineCompletionTriggerKind.Invoked, types.CompletionTriggerKind.Invoked)  # the user asks for it
@@ -93,8 +91,10 @@ async def initialized(app: App, params: types.InitializedParams) -> None:
         server.register_capability("speclsp-settings", method, {"section": SECTION})
     files = workspace.did_change_watched_files if workspace is not None else None
     if files is not None and files.dynamic_registration and server.config.context.index_workspace:
-        watchers = [types.FileSystemWatcher(glob_pattern=WATCHED_FILES)]
-        options = types.DidChangeWatchedFilesRegistrationOptions(watchers=watchers)
+        from speclsp.lsp.syntax.grammars import SUFFIXES  # imported late: `initialize` is answered by then
+
+        names = ",".join([*(f"*{suffix}" for suffix in SUFFIXES), *IGNORE_FILES])
+        options = types.DidChangeWatchedFilesRegistrationOptions([types.FileSystemWatcher(f"**/{{{names}}}")])
         server.register_capability("speclsp-files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
     await pull_settings(server)
 

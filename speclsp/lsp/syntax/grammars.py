@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES
+from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES, record
 
 # grammar name -> (module, function that returns the grammar)
 GRAMMARS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -27,14 +27,12 @@ LANGUAGE_ID_OF_SUFFIX: Mapping[str, str] = MappingProxyType(
         for suffix in suffixes.split()
     }
 )
-_NAMES: Mapping[str, str] = MappingProxyType(
-    {alias: language.name for language in LANGUAGES for alias in (language.name, *language.aliases)}
-)
 
 
 def grammar(language_id: str) -> str | None:
     """The grammar for an LSP language id or a common name for it; None when speclsp has none."""
-    return _NAMES.get(language_id.strip().lower())
+    name = record(language_id).name
+    return name if name in BY_NAME else None
 
 
 def grammar_of(path: str) -> str:

@@ -1,7 +1,6 @@
-"""Language ids of LSP and the file names that have them, for languages with a grammar and without one.
+"""Language ids of LSP, the file names that have them, and the cell magics of notebooks that mean them.
 
-The language server serves any language id that an editor sends. These tables serve the commands that read a file or a
-pipe without an editor. The ids are those of VS Code and of its common extensions.
+These tables serve a text that no editor has named a language id for: a file, a pipe, a notebook's cell with a magic.
 """
 
 from __future__ import annotations
@@ -9,98 +8,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX, grammar
-from speclsp.lsp.syntax.languages import BY_NAME
+from speclsp.lsp.syntax.grammars import grammar
+from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES
+from speclsp.lsp.syntax.languages.without_grammar import PLAIN, WITHOUT_GRAMMAR
 
-PLAIN = "plaintext"
-# language id -> suffixes and whole names of its files, of the languages without a grammar
-_WITHOUT_GRAMMAR: Mapping[str, str] = MappingProxyType(
-    {
-        "astro": ".astro",
-        "bat": ".bat .cmd",
-        "bicep": ".bicep",
-        "clojure": ".clj .cljs .cljc .edn",
-        "cmake": ".cmake CMakeLists.txt",
-        "coffeescript": ".coffee",
-        "crystal": ".cr",
-        "cuda-cpp": ".cu .cuh",
-        "dart": ".dart",
-        "dockerfile": "Dockerfile Containerfile .dockerfile",
-        "elixir": ".ex .exs",
-        "elm": ".elm",
-        "erlang": ".erl .hrl",
-        "fortran": ".f90 .f95 .f03 .f08",
-        "fsharp": ".fs .fsi .fsx",
-        "gleam": ".gleam",
-        "glsl": ".glsl .vert .frag",
-        "graphql": ".graphql .gql",
-        "groovy": ".groovy .gradle Jenkinsfile",
-        "haskell": ".hs",
-        "haxe": ".hx",
-        "hcl": ".hcl",
-        "ignore": ".gitignore .dockerignore .npmignore .eslintignore .prettierignore",
-        "ini": ".ini .cfg .editorconfig",
-        "julia": ".jl",
-        "kotlin": ".kt .kts",
-        "less": ".less",
-        "lisp": ".lisp .cl",
-        "makefile": "Makefile GNUmakefile .mk",
-        "markdown": ".md .markdown",
-        "nim": ".nim",
-        "nix": ".nix",
-        "objective-c": ".m",
-        "objective-cpp": ".mm",
-        "ocaml": ".ml .mli",
-        "pascal": ".pas",
-        "perl": ".pl .pm",
-        "pip-requirements": "requirements.txt",
-        "powershell": ".ps1 .psm1",
-        "prisma": ".prisma",
-        "properties": ".properties",
-        "proto3": ".proto",
-        "purescript": ".purs",
-        "r": ".r",
-        "racket": ".rkt",
-        "razor": ".cshtml .razor",
-        "restructuredtext": ".rst",
-        "scala": ".scala .sc .sbt",
-        "scheme": ".scm",
-        "scss": ".scss",
-        "solidity": ".sol",
-        "sql": ".sql",
-        "svelte": ".svelte",
-        "swift": ".swift",
-        "systemverilog": ".sv .svh",
-        "tcl": ".tcl",
-        "terraform": ".tf .tfvars",
-        "vb": ".vb",
-        "verilog": ".v",
-        "vhdl": ".vhd .vhdl",
-        "vim": ".vim",
-        "vue": ".vue",
-        "xml": ".xml .xsd .xsl .svg",
-        "zig": ".zig",
-        PLAIN: ".txt",
-    }
-)
+_FILES = [  # (language id, suffixes and whole names of its files)
+    (language_id, names.split())
+    for language in (*WITHOUT_GRAMMAR, *LANGUAGES)
+    for language_id, names in language.files.items()
+]
 _ID_OF_FILE: Mapping[str, str] = MappingProxyType(
-    {
-        **{name.lower(): language for language, names in _WITHOUT_GRAMMAR.items() for name in names.split()},
-        **LANGUAGE_ID_OF_SUFFIX,
-    }
+    {name.lower(): language_id for language_id, names in _FILES for name in names}
 )
-_FILE_OF_ID: Mapping[str, str] = MappingProxyType(
-    {language: names.split()[0] for language, names in _WITHOUT_GRAMMAR.items()}
-    | {language: suffixes.split()[0] for known in BY_NAME.values() for language, suffixes in known.files.items()}
+_FILE_OF_ID: Mapping[str, str] = MappingProxyType({language_id: names[0] for language_id, names in _FILES})
+_ID_OF_MAGIC: Mapping[str, str] = MappingProxyType(
+    {
+        magic: next(iter(language.files), language.name)
+        for language in (*WITHOUT_GRAMMAR, *LANGUAGES)
+        for magic in language.magics
+    }
 )
 LANGUAGE_IDS: tuple[str, ...] = tuple(sorted(_FILE_OF_ID))
 
 
-def language_id(file_name: str) -> str:
-    """The language id that an editor sends for a file; "plaintext" for an unknown name. Folders are not looked at."""
+def known_id(file_name: str) -> str:
+    """The language id that an editor sends for a file; "" for an unknown name. Folders are not looked at."""
     name = file_name.lower()
     dot = name.rfind(".")
-    return _ID_OF_FILE.get(name) or (_ID_OF_FILE.get(name[dot:]) if dot >= 0 else None) or PLAIN
+    return _ID_OF_FILE.get(name) or (_ID_OF_FILE.get(name[dot:], "") if dot >= 0 else "")
+
+
+def language_id(file_name: str) -> str:
+    """As `known_id`; "plaintext" for an unknown name."""
+    return known_id(file_name) or PLAIN
+
+
+def magic_id(magic: str) -> str:
+    """The language id of a cell that begins with %%MAGIC; "" for a magic that names no language."""
+    return _ID_OF_MAGIC.get(magic, "")
 
 
 def canonical_id(language: str) -> str:

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from speclsp.lsp.syntax.languages import BY_NAME, UNKNOWN_RULES, LexicalRules
+from speclsp.lsp.syntax.languages import BY_NAME
+from speclsp.lsp.syntax.languages.record import UNKNOWN_RULES, LexicalRules
 
 PAIRS: Mapping[str, str] = MappingProxyType({"(": ")", "[": "]", "{": "}"})
 _TAB_COLUMNS = 4

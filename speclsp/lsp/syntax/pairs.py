@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from speclsp.lsp.syntax import lexical_rules
-from speclsp.lsp.syntax.languages import LexicalRules
+from speclsp.lsp.syntax.languages.record import LexicalRules
 
 _TAG_START = re.compile(r"<(?P<close>/)?(?P<name>[A-Za-z][\w.:-]*|(?=>))(?=[\s/>])|/>")
 _ATTRIBUTE = re.compile(
@@ -124,7 +124,7 @@ def _tags(text: str, markup: str, result: Pairing) -> Iterator[Mark]:
             result.malformed += 1
             continue
         before = text[match.start() - 1 : match.start()] if match.start() else ""
-        if markup == "jsx" and not match["close"] and (before.isalnum() or before in ("_", ")", "]")):
+        if markup == "in code" and not match["close"] and (before.isalnum() or before in ("_", ")", "]")):
             continue  # a type argument or a comparison
         end = _tag_end(text, match.end())
         if end <= 0:

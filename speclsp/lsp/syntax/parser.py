@@ -112,7 +112,7 @@ class SyntaxParser:
         deadline = incremental_parse.parse_clock_s() + budget_ms / 1000
         low, high = tree.view.to_view(start), tree.view.to_view(end)
         view = tree.view.text[:low] + text + tree.view.text[high:]
-        if "\0" in text or _is_dangerous(tree.grammar, view):
+        if "\0" in text or BY_NAME[tree.grammar].is_dangerous(view):
             return None
         with self._lock:
             edited = incremental_parse.edited(tree.view.text, tree.raw, view)
@@ -126,7 +126,7 @@ class SyntaxParser:
     def _parse_pieces(self, name: str, text: str, pieces: list[tuple[int, int]], budget_ms: float) -> SyntaxTree | None:
         is_whole = pieces == [(0, len(text))]
         view = text if is_whole else "".join(text[start:end] for start, end in pieces)
-        if "\0" in view or _is_dangerous(name, view):
+        if "\0" in view or BY_NAME[name].is_dangerous(view):
             return None
         data = _scanner_input(name, view)
         if name not in self._parsers:  # loading a grammar takes 1 to 8 ms, once, outside the budget
@@ -157,11 +157,6 @@ class SyntaxParser:
             if last is not None:
                 self._last[name] = last
         return self._head
-
-
-def _is_dangerous(name: str, view: str) -> bool:
-    """True if the grammar's scanner could crash on this text, or a query on its tree take too long."""
-    return name == "yaml" and text_windows.nests_deeply(view)
 
 
 def _scanner_input(name: str, view: str) -> bytes:

@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import islice
 
 _LONGEST_EDIT = 4000  # characters: a parse reuses the last tree for edits up to this length
 _MOST_LINES_UP = 4000
 _HEADER_CHARACTERS = 400
 _HEAD_CHARACTERS = 8000
 _NOISE_CHARACTERS = 1000
-_MOST_DOCUMENTS = 1000
 
-_LINE_BREAK = re.compile(r"\r\n|\r|\n")
 _TOP_LEVEL = re.compile(r"[\r\n](?=[^\s})\]#/*])")
 _WORD = re.compile(r"\w+")
-_YAML_DOCUMENT = re.compile(r"(?:^|[\r\n])(?:---|\.\.\.)")
-_YAML_INDICATOR = re.compile(r"[-?:](?=\s|$)")
 
 
 def line_start(text: str, offset: int) -> int:
@@ -100,20 +95,6 @@ def _equal_prefix(most: int, equal: Callable[[int, int], bool]) -> int:
         else:
             high = middle - 1
     return low
-
-
-def nests_deeply(text: str) -> bool:
-    """True if YAML may nest more than 200 levels deep, or holds a thousand documents.
-
-    At about 256 levels the grammar's scanner overruns its buffer and the process dies. Each level takes a column, or an
-    indicator on the line. The time of a query is quadratic in the number of documents.
-    """
-    if sum(1 for _ in islice(_YAML_DOCUMENT.finditer(text), _MOST_DOCUMENTS)) == _MOST_DOCUMENTS:
-        return True
-    for line in _LINE_BREAK.split(text):
-        if len(line) - len(line.lstrip(" \t")) > 80 or len(_YAML_INDICATOR.findall(line)) > 24:
-            return True
-    return False
 
 
 def is_noise(text: str, keywords: frozenset[str] = frozenset()) -> bool:

@@ -195,12 +195,19 @@ class SyntaxTree:
         return siblings[max(0, middle - _MOST_SIBLINGS) : middle + _MOST_SIBLINGS]
 
     def count_errors(self) -> int:
-        """The number of places that the grammar cannot parse; 1 if they are too many to count within the budget."""
+        """The number of places that the grammar cannot parse; 1 if they are too many to count within the budget.
+
+        0 for a language with dialects that the grammar lacks.
+        """
+        if BY_NAME[self.grammar].has_dialects:
+            return 0
         count = incremental_parse.count_errors(self.raw, incremental_parse.parse_clock_s() + _COUNT_BUDGET_MS / 1000)
         return 1 if count is None else count
 
     def count_errors_with(self, start: int, end: int, text: str, budget_ms: float) -> int | None:
         """The number with `text` in place of `[start, end)`; None if the budget ran out."""
+        if BY_NAME[self.grammar].has_dialects:
+            return 0
         return self._parser.count_errors_with(self, start, end, text, budget_ms)
 
     def parse_near(self, offset: int, size: int, budget_ms: float) -> SyntaxTree | None:
@@ -255,7 +262,7 @@ class SyntaxTree:
         if body is None:
             ends = min(self.view.from_byte(node.end_byte), longest)
             return _LINE_BREAK.split(self.view.text[line:ends], maxsplit=1)[0]
-        head_end = self.view.from_byte(body.end_byte if self.grammar == "html" else body.start_byte)
+        head_end = self.view.from_byte(body.end_byte if BY_NAME[self.grammar].header_is_body else body.start_byte)
         if self.view.text[head_end : head_end + 1] in ("{", "(", "["):
             head_end += 1
         lines = _LINE_BREAK.split(self.view.text[line : min(head_end, longest)].rstrip())

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from speclsp.lsp.index import import_statements
 from speclsp.lsp.index.outline import Outline, Symbol, outline
 from speclsp.lsp.syntax.grammars import SUFFIXES
+from speclsp.lsp.syntax.languages.import_rules import Import
 from speclsp.lsp.syntax.parser import SyntaxParser
 
 PYTHON = '''\
@@ -129,6 +130,69 @@ public class A<T> extends B {
 interface I { void f(int a); }
 record R(int a) { }
 """
+KOTLIN = """\
+package a.b
+import a.c.D
+import a.d.*
+import a.e.F as G
+/** Doc. */
+data class K<T>(val size: Int, other: Int) : B(), I {
+    private val x: Int = 3
+    companion object {
+        const val MAX = 3
+    }
+    override suspend fun run(a: Int, b: String = "x"): Int {
+        val local = 3
+        return local
+    }
+}
+interface I {
+    fun f(x: Int): Int
+}
+enum class E {
+    P;
+    fun g() = 1
+}
+object O
+typealias U = List<Int>
+fun String.free(x: Int): Int = x
+const val LIMIT = 3
+"""
+SWIFT = """\
+import Foundation
+import struct Foundation.Date
+/// Doc.
+public final class K<T>: B, P {
+    private let size: Int = 3
+    var other: Int { return 4 }
+    init(a: Int) { self.size = a }
+    func run(_ a: Int, b: String = "x") async throws -> Int { let local = 3; return local }
+}
+protocol P { var v: Int { get }; func f(x: Int) -> Int }
+enum E: Int { case p = 1 }
+extension K { func h() { print("a") } }
+typealias U = [Int]
+func free(x: Int) -> Int { x }
+let limit = 3
+"""
+SCALA = """\
+package a.b
+import a.c.D
+import a.d._
+import a.e.{F, G => H}
+/** Doc. */
+case class K[T](size: Int, other: Int) extends B with I {
+  private val x: Int = 3
+  def run(a: Int, b: String = "x"): Int = { val local = 3; local }
+  def abs: Int
+}
+trait I { def f(x: Int): Int }
+object O { def h() = s"a $b" }
+enum E { case P }
+type U = List[Int]
+val LIMIT = 3
+def free(x: Int): Int = x
+"""
 SOURCES = {
     "python": (
         PYTHON,
@@ -246,6 +310,69 @@ SOURCES = {
         class R · record R(int a)""",
         [("a.c", "D"), ("a.d", "*")],
     ),
+    "kotlin": (
+        KOTLIN,
+        """class K · data class K<T>(val size: Int, other: Int) : B(), I
+        field K.size · val size: Int
+        field K.x · private val x: Int = 3
+        field K.MAX · const val MAX = 3
+        method K.run · override suspend fun run(a: Int, b: String = "x"): Int
+        interface I · interface I
+        method I.f · fun f(x: Int): Int
+        enum E · enum class E
+        member E.P · P
+        method E.g · fun g()
+        class O · object O
+        type U · typealias U = List<Int>
+        function free · fun String.free(x: Int): Int
+        constant LIMIT · const val LIMIT = 3""",
+        [("a.c", "D"), ("a.d", "*"), ("a.e", "F as G")],
+    ),
+    "swift": (
+        SWIFT,
+        """class K · public final class K<T>: B, P
+        field K.size · private let size: Int = 3
+        field K.other · var other: Int
+        method K.init · init(a: Int)
+        method K.run · func run(_ a: Int, b: String = "x") async throws -> Int
+        interface P · protocol P
+        field P.v · var v: Int { get }
+        method P.f · func f(x: Int) -> Int
+        enum E · enum E: Int
+        member E.p · case p = 1
+        method K.h · func h()
+        type U · typealias U = [Int]
+        function free · func free(x: Int) -> Int
+        variable limit · let limit = 3""",
+        [("Foundation", ""), ("Foundation", "Date")],
+    ),
+    "scala": (
+        SCALA,
+        """class K · case class K[T](size: Int, other: Int) extends B with I
+        field K.x · private val x: Int = 3
+        method K.run · def run(a: Int, b: String = "x"): Int
+        method K.abs · def abs: Int
+        interface I · trait I
+        method I.f · def f(x: Int): Int
+        class O · object O
+        method O.h · def h()
+        enum E · enum E
+        member E.P · P
+        type U · type U = List[Int]
+        constant LIMIT · val LIMIT = 3
+        function free · def free(x: Int): Int""",
+        [("a.c", "D"), ("a.d", "*"), ("a.e", "F"), ("a.e", "G as H")],
+    ),
+    "sql": (
+        "-- Doc.\nCREATE TABLE s.t (\n  id int NOT NULL,\n  name text\n);\nCREATE VIEW v AS SELECT id FROM t;\n"
+        "CREATE TYPE m AS ENUM ('a');\n",
+        """class s.t · CREATE TABLE s.t
+        field t.id · id int NOT NULL
+        field t.name · name text
+        class v · CREATE VIEW v AS
+        type m · CREATE TYPE m AS ENUM ('a')""",
+        [],
+    ),
     "c_sharp": (
         "class A { int x = 3; public int P { get; set; } public void M<T>(T a) { int y; } }\n",
         """class A · class A
@@ -290,7 +417,7 @@ def line(symbol: Symbol) -> str:
     return f"{symbol.kind} {name} · {symbol.signature}"
 
 
-def names_of(made: import_statements.Import) -> list[tuple[str, str]]:
+def names_of(made: Import) -> list[tuple[str, str]]:
     module = f"{made.module} = {made.alias}" if made.alias else made.module
     names = [original if original == alias else f"{original} as {alias}" for original, alias in made.names]
     return [(module, name) for name in names or [""]]
@@ -341,10 +468,8 @@ def test_a_tree_parsed_once_does_not_depend_on_the_previous_one():
 
 def test_a_javascript_require_is_an_import_of_its_names():
     (statement,) = import_statements.read("javascript", 'const { a, b: c } = require("./x");')
-    assert statement == import_statements.Import("./x", (("a", "a"), ("b", "c")))
-    assert import_statements.read("javascript", 'const fs = require("fs")') == [
-        import_statements.Import("fs", (), "fs")
-    ]
+    assert statement == Import("./x", (("a", "a"), ("b", "c")))
+    assert import_statements.read("javascript", 'const fs = require("fs")') == [Import("fs", (), "fs")]
 
 
 def test_a_key_in_a_source_file_is_in_no_signature():

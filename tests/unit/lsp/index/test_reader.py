@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from speclsp.lsp.index import file_cache, index_schema
 from speclsp.lsp.index.file_names import stem_of, twins
-from speclsp.lsp.index.import_statements import Import
 from speclsp.lsp.index.outline import Outline, Symbol
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.index.writer import Budget, IndexWriter
+from speclsp.lsp.syntax.languages.import_rules import Import
 
 CANARY = "canary_in_the_index"
 clock = itertools.count(1_700_000_000)

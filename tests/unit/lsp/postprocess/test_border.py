@@ -461,7 +461,7 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> str:
 @settings(max_examples=300)
 @given(
     expressions(),
-    st.sampled_from(["python", "javascript", "kotlin"]),
+    st.sampled_from(["python", "javascript", "nim"]),
     st.integers(0, 6),
     st.sampled_from(["", ";", "\n"]),
 )
@@ -483,7 +483,7 @@ def test_no_beginning_of_the_rest_occurs_twice(expression: str, rest: str, lengt
     length = min(length, len(rest))
     assume(not (rest[length - 1].isalnum() and rest[length : length + 1].isalnum()))  # the model ends with a word
     opener = "".join({")": "(", "]": "[", "}": "{"}[closer] for closer in reversed(rest) if closer in ")]}")
-    text = shown(f"v = {opener}‸{rest}", expression + rest[:length], "kotlin")
+    text = shown(f"v = {opener}‸{rest}", expression + rest[:length], "nim")
     assert text == f"v = {opener}{expression}{rest}"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.lsp.syntax_samples import PLACES
+from support.lsp.syntax_samples import ANSWERS, PLACES
 
 from speclsp.lsp.syntax import incremental_parse, text_windows
 from speclsp.lsp.syntax import tree as syntax
@@ -23,10 +23,10 @@ from speclsp.lsp.syntax.tree import SyntaxTree
 QUERIES = Path(syntax.__file__).parent / "queries"
 LANGUAGES = sorted(file.stem for file in QUERIES.glob("*.scm"))
 
-COMMENTS = {
-    **dict.fromkeys(["python", "ruby", "bash", "yaml", "toml"], "# so"),
-    **dict.fromkeys(["javascript", "typescript", "tsx", "go", "rust", "java", "c", "cpp", "c_sharp", "php"], "// so"),
-    "lua": "-- so",
+COMMENTS = {  # that reach to the end of their line
+    name: answers.comment
+    for name, answers in ANSWERS.items()
+    if answers.comment and not answers.comment.endswith(("*/", "-->"))
 }
 
 
@@ -158,6 +158,12 @@ def test_an_indented_scope_reaches_to_the_end_of_its_last_line():
 def test_errors_are_counted():
     assert tree_of("python", "x = (1 + 2)\n").count_errors() == 0
     assert tree_of("python", "def f(:\n  x = = 2\n").count_errors() > 0
+
+
+def test_errors_are_not_counted_where_the_grammar_lacks_dialects():
+    tree = tree_of("sql", "SELECT TOP 3 FROM ) x (;\n")
+    assert tree.raw.root_node.has_error and tree.count_errors() == 0
+    assert tree.count_errors_with(0, 0, ") (", 100) == 0
 
 
 def test_lone_carriage_returns_parse_like_line_feeds():

@@ -1,0 +1,127 @@
+"""Java, C#, PHP, Kotlin and Scala: a file holds a class, and its path follows from the class's full name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from speclsp.lsp.syntax.languages.import_rules import (
+    Import,
+    ImportRules,
+    KnownFiles,
+    by_class,
+    by_end,
+    class_imports,
+    renamed,
+)
+from speclsp.lsp.syntax.languages.record import (
+    C_RULES,
+    MODIFIERS,
+    QUOTES,
+    TRIPLE,
+    TYPES,
+    DefinitionRules,
+    Language,
+    OutlineRules,
+)
+
+
+def _php_imports(statement: str) -> Iterator[Import]:
+    for match in re.finditer(r"([\\\w]+\\\w+)(?:\s+as\s+(\w+))?", statement):
+        module, _, name = match[1].rpartition("\\")
+        yield Import(module, ((name, match[2] or name),))
+
+
+def _kotlin_imports(statement: str) -> Iterator[Import]:
+    match = re.match(r"\s*import\s+([\w.]+?)(\.\*)?(?:\s+as\s+(\w+))?\s*;?\s*\Z", statement)
+    if match:
+        module, _, name = match[1].rpartition(".")
+        yield Import(match[1], (("*", "*"),)) if match[2] else Import(module, ((name, match[3] or name),))
+
+
+def _scala_imports(statement: str) -> Iterator[Import]:
+    if not statement.startswith("import"):  # a package clause
+        return
+    for match in re.finditer(r"([\w.]+)\.(?:\{([^}]*)\}|(\w+|\*))", statement):
+        names = renamed(match[2].replace("=>", " as "), " as ") if match[2] else ((match[3], match[3]),)
+        yield Import(match[1], tuple(("*", "*") if there in ("_", "*") else (there, here) for there, here in names))
+
+
+def _jvm_file(module: str, from_path: str, files: KnownFiles) -> str | None:
+    """The file of a class, in the importer's language or in Java."""
+    path = by_class(module, from_path, files)
+    return path or by_end(module.replace(".", "/") + ".java", from_path, files)
+
+
+_IMPORTS = ImportRules(read=class_imports, resolve=by_class)
+_OUTLINE = OutlineRules(shares_namespace=True, block_style="braces")
+
+JAVA = Language(
+    name="java",
+    files={"java": ".java"},
+    rules=replace(C_RULES, long_string=TRIPLE),
+    strings_end_on_line=True,
+    definition=TYPES,
+    indexed=".java",
+    imports=_IMPORTS,
+    outline=_OUTLINE,
+)
+C_SHARP = Language(
+    name="c_sharp",
+    aliases=("csharp", "cs", "c#"),
+    files={"csharp": ".cs"},
+    rules=replace(C_RULES, long_string=TRIPLE + r'|@"(?:""|[^"])*(?:"|\Z)'),
+    strings_end_on_line=True,
+    definition=TYPES,
+    indexed=".cs",
+    imports=_IMPORTS,
+    outline=_OUTLINE,
+)
+PHP = Language(
+    name="php",
+    grammar_function="language_php",
+    files={"php": ".php"},
+    rules=replace(C_RULES, comment=r"//[^\n]*|#(?!\[)[^\n]*", string=QUOTES),
+    definition=DefinitionRules(
+        pattern=MODIFIERS + r"(?P<keyword>function|class|interface|trait|enum)\s+&?(?P<name>\w+)"
+    ),
+    indexed=".php",
+    imports=ImportRules(read=_php_imports, resolve=by_class),
+    outline=_OUTLINE,
+)
+KOTLIN = Language(
+    name="kotlin",
+    aliases=("kt",),
+    files={"kotlin": ".kt .kts"},
+    rules=replace(C_RULES, long_string=TRIPLE, statement_end="", stub=""),
+    strings_end_on_line=True,
+    line_ends=(" {}", " = x", " -> x", " catch (x: x) {}"),
+    line_ends_inside=(": x", " -> x"),
+    definition=TYPES,
+    indexed=".kt .kts",
+    family="java",
+    imports=ImportRules(read=_kotlin_imports, resolve=_jvm_file),
+    outline=_OUTLINE,
+)
+SCALA = Language(
+    name="scala",
+    files={"scala": ".scala .sc .sbt"},
+    rules=replace(
+        C_RULES,
+        long_string=TRIPLE,
+        opens_here=C_RULES.opens_here
+        + r"|(?<![<>=!:])=\s*$|\b(?:then|else|match|yield|try|catch|finally)\s*$"
+        + r"|^\s*(?:(?:case|final|sealed|abstract|private)\s+)*(?:class|trait|object|enum)\b.*:\s*$",
+        statement_end="",
+        stub="",
+    ),
+    strings_end_on_line=True,
+    line_ends=(" {}", " = x", " => x", " x", "\n{indent}  x"),
+    line_ends_inside=(": x", " => x"),
+    definition=TYPES,
+    indexed=".scala .sc .sbt",
+    family="java",
+    imports=ImportRules(read=_scala_imports, resolve=_jvm_file),
+    outline=_OUTLINE,
+)

@@ -1,0 +1,93 @@
+"""Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, above, by_end, renamed
+from speclsp.lsp.syntax.languages.record import (
+    BRACKET,
+    TRIPLE,
+    DefinitionRules,
+    Language,
+    LexicalRules,
+    OutlineRules,
+)
+
+_SUFFIXES = (".py", ".pyi")
+_OPENS = (
+    r"^\s*(?:(?:async\s+)?(?:def|for|with)|class|if|elif|else|while|try|except|finally|match|case)\b.*:\s*$"
+    r"|" + BRACKET
+)
+
+
+def _imports(statement: str) -> Iterator[Import]:
+    bare = re.sub(r"#[^\n]*|\\\n", " ", statement)
+    named = re.match(r"\s*from\s+(\.*\s*[\w.]*)\s+import\s+\(?([^)]*)", bare)
+    if named:
+        yield Import(named[1].replace(" ", ""), renamed(named[2], " as "))
+        return
+    for there, here in renamed(re.sub(r"^\s*import\s+", "", bare), " as "):
+        yield Import(there, alias=here)
+
+
+def _file(module: str, from_path: str, files: KnownFiles) -> str | None:
+    bare = module.lstrip(".")
+    dots = len(module) - len(bare)
+    inner = "/".join(filter(None, bare.split(".")))
+    if dots:
+        here = list(above(from_path))
+        return files.first_existing(_candidates(here[dots - 1], inner)) if dots <= len(here) else None
+    places = [place for place in above(from_path) if _is_no_package(place, files)]
+    tried = [*places, *(f"{place}/{name}".lstrip("/") for place in places for name in ("src", "lib", "python"))]
+    path = files.first_existing(path for place in tried for path in _candidates(place, inner))
+    if path:
+        return path
+    for end in (f"{inner}/__init__", *([inner] if "/" in inner else [])):
+        for suffix in _SUFFIXES:
+            there = by_end(end + suffix, from_path, files) if "/" in end else None
+            if there and _is_no_package(there[: -len(end + suffix)].rstrip("/"), files):
+                return there
+    return None
+
+
+def _candidates(directory: str, inner: str) -> Iterator[str]:
+    base = "/".join(filter(None, (directory, inner)))
+    if inner:
+        yield from (base + suffix for suffix in _SUFFIXES)
+    yield from (f"{base}/__init__{suffix}".lstrip("/") for suffix in _SUFFIXES)
+
+
+def _is_no_package(directory: str, files: KnownFiles) -> bool:
+    return not files.first_existing(f"{directory}/__init__{suffix}".lstrip("/") for suffix in _SUFFIXES)
+
+
+PYTHON = Language(
+    name="python",
+    aliases=("py", "python3", "pyi", "starlark", "bazel"),
+    files={"python": ".py .pyi"},
+    has_cell_magics=True,
+    rules=LexicalRules(
+        comment=r"#[^\n]*",
+        long_string=TRIPLE + r"|'''(?:\\.|[^\\])*?(?:'''|\Z)",
+        opens_here=_OPENS,
+        colon_opens=True,
+        stub=": ...",
+    ),
+    by_indentation=True,
+    strings_end_on_line=True,
+    line_ends=(": pass", " x: pass", " in x: pass", "\n{indent}def x(): pass"),
+    line_ends_inside=(": x", " in x"),
+    branches={
+        "else": "if|elif|for|while|except|async for",
+        "elif": "if|elif",
+        "except": "try|except",
+        "finally": "try|except|else",
+        "case": "case",
+    },
+    definition=DefinitionRules(pattern=r"(?:async\s+)?(?P<keyword>def|class)\s+(?P<name>\w+)\s*[(:\[]"),
+    indexed=".py .pyi",
+    imports=ImportRules(read=_imports, resolve=_file, names_can_be_files=True, directory_stems=("__init__",)),
+    outline=OutlineRules(property_decorator="property", block_style="colon"),
+)

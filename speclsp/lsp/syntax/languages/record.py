@@ -1,0 +1,134 @@
+"""Record of a language: its names, its grammar, and the rules that the server needs to handle its text.
+
+A field without a default is a question that every record answers; None or "" says that the language has no such thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from speclsp.lsp.syntax.languages.import_rules import ImportRules
+
+BRACKET = r"[({\[]\s*$"  # a line that ends like this opens a block in any language
+BlockStyle = Literal["lines", "braces", "colon", "flat"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LexicalRules:
+    """The comments, strings and blocks of one language, as regular expressions; "" for none."""
+
+    comment: str = ""  # to the end of the line
+    block_comment: str = ""  # to its own end, or to the end of the text
+    long_string: str = ""  # can span lines
+    string: str = r""""(?:\\.|[^"\\\n])*(?:"|$)|'(?:\\.|[^'\\\n])*(?:'|$)"""  # ends on its line, closed or not
+    brackets: str = r"[()\[\]{}]"
+    opens_here: str = BRACKET  # a line up to the cursor that begins a block
+    opens_below: str = ""  # a line that begins a block for the line below it; "": as `opens_here`
+    colon_opens: bool = False  # a header of several lines, which ends in "):", begins a block too
+    ends: str = ""  # a line, without its indentation, that ends a block by its first word
+    statement_end: str = ""  # ends a statement on its line, where the language has one
+    strict: bool = False  # no comma is allowed before a closing bracket
+    markup: Literal["", "in code", "page"] = ""  # tags count as brackets; in code, `a<b` is no tag
+    stub: str | None = None  # completes a signature, in place of a "{" or ":" at its end; None: no such members
+
+
+class OutlineRules(NamedTuple):
+    """Rules for the symbols of the index: their signatures and use."""
+
+    property_decorator: str = ""  # the end of a decorator that makes a function a property
+    first_line_only: bool = False  # a signature without a body ends with its first line
+    kind_words: Mapping[str, str] = MappingProxyType({})  # kind -> keyword in front of its signature
+    shares_namespace: bool = False  # files see the definitions of others without an import
+    block_style: BlockStyle = "lines"  # a class without bodies; "flat": its members are not indented
+
+
+USUAL_OUTLINE = OutlineRules()
+
+
+class DefinitionRules(NamedTuple):
+    """Rules for a definition that stands once in its scope."""
+
+    pattern: str  # a line that begins one, without its indentation; groups `keyword` and `name`
+    repeatable: tuple[str, ...] = ()  # names that may stand twice
+    has_overloads: bool = False  # a function's signature without a body may stand beside it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)  # generated methods cost time at start
+class Language:
+    """All facts about one language.
+
+    `line_ends` and `line_ends_inside` complete an unfinished line for the syntax check. OPERAND stands for an
+    expression, "{indent}" for the indentation of the line.
+    """
+
+    # names
+    name: str  # of the grammar, and of queries/NAME.scm
+    aliases: tuple[str, ...] = ()  # LSP language ids and common names, besides `name`
+    files: Mapping[str, str]  # LSP language id -> suffixes and whole names of files, the usual one first
+    magics: tuple[str, ...] = ()  # names of IPython's cell magics, as in %%bash
+    has_cell_magics: bool = False  # a notebook's cell may begin with one
+    # grammar
+    grammar_module: str = ""  # Python module of the grammar; "": tree_sitter_NAME
+    grammar_function: str = "language"  # the function of that module that returns the grammar
+    ascii_only: bool = False  # the grammar's scanner must be fed ASCII only
+    is_dangerous: Callable[[str], bool] = lambda _text: False  # the scanner could crash on the text
+    has_dialects: bool = False  # the grammar lacks the syntax of some: its errors are not counted
+    header_is_body: bool = False  # the body that the scopes query captures is a part of the header
+    # text
+    rules: LexicalRules
+    by_indentation: bool = False  # a blank line below a block still belongs to the block
+    strings_end_on_line: bool = False  # a "..." never spans lines
+    has_preprocessor: bool = False  # #if ... #endif
+    has_fences: bool = False  # prose; the code in its fences is of other languages
+    is_data: bool = False  # no program: its lines repeat, and its keys and sections are no definitions of code
+    line_ends: tuple[str, ...] | None = None  # behind the closing brackets; None: as in C (C_ENDS and C_INSIDE)
+    line_ends_inside: tuple[str, ...] = ()  # in front of the closing brackets
+    branches: Mapping[str, str] = field(default_factory=dict)  # first word -> first words of the headers it may follow
+    branch_words: str = ""  # first words of a line that ends a block, in a language with a word at each block's end
+    has_optional_semicolons: bool = False
+    has_single_braces: bool = False  # `{name}` where other template languages have `{{ name }}`
+    definition: DefinitionRules | None
+    list_kind: Literal["", "patterns", "packages"] = ""  # each line of a file is such an entry
+    # index
+    indexed: str  # suffixes of the files whose definitions are indexed
+    family: str = ""  # name of the language whose definitions it uses and that uses its own; "": none
+    imports: ImportRules | None
+    outline: OutlineRules = USUAL_OUTLINE
+
+
+# ── rules that languages share ────────────────────────────────────────────────────────────────────────────────────────
+
+UNKNOWN_RULES = LexicalRules(string=r'"(?:\\.|[^"\\\n])*"', comment=r"^\s*(?:#|//|--|;|%)[^\n]*")  # any text
+UNKNOWN_MARKUP = replace(UNKNOWN_RULES, block_comment=r"<!--.*?(?:-->|\Z)", markup="page")
+OPERAND = "x"
+C_ENDS = (";", "x;", " {}", " {};")
+C_INSIDE = (";", "x;", ": x")
+QUOTES = LexicalRules().string
+C_RULES = LexicalRules(
+    comment=r"//[^\n]*",
+    block_comment=r"/\*.*?(?:\*/|\Z)",
+    string=r""""(?:\\.|[^"\\\n])*(?:"|$)|'(?:\\.[^'\n]{0,8}|[^'\\\n])'""",  # an apostrophe may be a Rust lifetime
+    opens_here=BRACKET + r"|[=-]>\s*$|^\s*(?:case\b.*|default|public|private|protected)\s*:\s*$",
+    statement_end=";",
+    stub=";",
+)
+TRIPLE = r'"""(?:\\.|[^\\])*?(?:"""|\Z)'
+HASH = r"(?<!\S)#[^\n]*"
+MODIFIERS = (
+    r"(?:(?:export|default|declare|public|private|protected|internal|static|final|abstract|sealed|open|async|unsafe"
+    r"|extern|inline|local|data|case|typedef|pub(?:\([^)]*\))?|const(?=\s+(?:fn|unsafe|async|enum)\b))\s+)*"
+)
+
+
+def keyword_pattern(
+    words: str, name: str = r"(?!(?:fn|unsafe|async|enum)\b)[A-Za-z_$][\w$]*", after: str = r"(?![\w$])"
+) -> str:
+    """Pattern of a definition with one keyword and a name."""
+    return rf"{MODIFIERS}(?P<keyword>{words})\s+(?P<name>{name}){after}"
+
+
+TYPES = DefinitionRules(pattern=keyword_pattern("class|interface|enum|record|struct|object|trait|protocol"))
+SECTIONS = DefinitionRules(pattern=r"(?P<keyword>\[)(?P<name>[^\[\]]+)\]")

@@ -1,0 +1,115 @@
+"""Rust."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, above, by_end, joined
+from speclsp.lsp.syntax.languages.record import C_RULES, DefinitionRules, Language, OutlineRules, keyword_pattern
+
+
+def _imports(statement: str) -> Iterator[Import]:
+    module = re.match(r"\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;", statement)
+    if module:
+        yield Import(f"self::{module[1]}", alias=module[1])
+        return
+    used = re.match(r"\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?use\s+(.*?);?\s*\Z", statement, re.DOTALL)
+    if used:
+        yield from _use_tree(re.sub(r"\s+", " ", used[1]).strip())
+
+
+def _use_tree(tree: str) -> Iterator[Import]:
+    """`a::{b, c::{d, e as f}}`, level by level."""
+    todo = [("", tree)]
+    while todo:
+        above, part = todo.pop()
+        opened = part.find("{")
+        if opened < 0:
+            path, _, here = part.partition(" as ")
+            *way, name = [piece for piece in (above + path.strip()).split("::") if piece] or [""]
+            if name == "self" and way:
+                name = way.pop()
+            if name:
+                yield Import("::".join(way) or name, ((name, here.strip() or name),))
+            continue
+        head, inner, depth, start = above + part[:opened].strip(), part[opened + 1 :].rstrip(), 0, 0
+        inner = inner[:-1] if inner.endswith("}") else inner
+        pieces = []
+        for at, character in enumerate(inner):
+            depth += (character == "{") - (character == "}")
+            if character == "," and depth == 0:
+                pieces.append(inner[start:at])
+                start = at + 1
+        pieces.append(inner[start:])
+        todo += [(head, piece.strip()) for piece in reversed(pieces) if piece.strip()]
+
+
+def _file(module: str, from_path: str, files: KnownFiles) -> str | None:
+    first, *rest = module.split("::")
+    directory, name = posixpath.split(from_path)
+    own = directory if name in ("mod.rs", "lib.rs", "main.rs") else joined(directory, name.removesuffix(".rs"))
+    base: str | None
+    if first == "crate":
+        base = _crate(from_path, files)
+    elif first in ("self", "super"):
+        base = own
+        for part in [first, *rest]:
+            if part == "super":
+                base = posixpath.dirname(base) if base else None
+        rest = [part for part in rest if part != "super"]
+    else:
+        named = next((place for known, place in files.package_roots("cargo") if known.replace("-", "_") == first), None)
+        base = joined(named, "src") if named is not None else None
+        roots = (f"{name}/src/lib.rs" for name in (first, first.replace("_", "-")))
+        root = next(filter(None, (by_end(end, from_path, files) for end in roots)), None) if base is None else None
+        if root is not None:  # its manifest was not found
+            base = posixpath.dirname(root)
+        if base is None:  # a module beside this one, by its bare name
+            base, rest = own, [first, *rest]
+    if base is None:
+        return None
+    for length in range(len(rest), -1, -1):  # what follows are items of that module
+        inner = "/".join(filter(None, (base, *rest[:length])))
+        ends = [f"{inner}.rs", f"{inner}/mod.rs"] if inner else []
+        ends += [f"{inner}/{root}".lstrip("/") for root in ("lib.rs", "main.rs")] if not length else []
+        path = files.first_existing(ends)
+        if path:
+            return path if first in ("crate", "self", "super") or length or path != from_path else None
+        if not length or (length == 1 and first not in ("crate", "self", "super") and rest[0] == first):
+            return None
+    return None
+
+
+def _crate(from_path: str, files: KnownFiles) -> str | None:
+    for place in above(from_path):
+        if files.first_existing(f"{place}/{root}".lstrip("/") for root in ("lib.rs", "main.rs")):
+            return place
+        if posixpath.basename(place) in ("tests", "benches", "examples"):
+            return place  # each of its files is a crate
+    return None
+
+
+def _manifest(text: str) -> Iterator[tuple[str, str, str]]:
+    crate = re.search(r"^\[package\][^\[]*?^name\s*=\s*\"([\w-]+)\"", text, re.MULTILINE)
+    if crate:
+        yield "cargo", crate[1], ""
+
+
+RUST = Language(
+    name="rust",
+    aliases=("rs",),
+    files={"rust": ".rs"},
+    rules=replace(
+        C_RULES, long_string=r'r(?P<hashes>#+)".*?(?:"(?P=hashes)|\Z)', statement_end=""
+    ),  # it changes values
+    definition=DefinitionRules(
+        pattern=keyword_pattern("fn|struct|enum|trait|union|type|mod|const|static(?: mut)?|macro_rules!"),
+        repeatable=("_",),
+    ),
+    indexed=".rs",
+    imports=ImportRules(read=_imports, resolve=_file, directory_stems=("mod",), manifests={"Cargo.toml": _manifest}),
+    outline=OutlineRules(block_style="braces"),
+)

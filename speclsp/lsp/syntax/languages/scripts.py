@@ -1,0 +1,164 @@
+"""JavaScript, TypeScript, TSX and Svelte."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, joined, renamed
+from speclsp.lsp.syntax.languages.record import (
+    C_RULES,
+    QUOTES,
+    UNKNOWN_MARKUP,
+    DefinitionRules,
+    Language,
+    OutlineRules,
+    keyword_pattern,
+)
+
+_SUFFIXES = (".ts", ".tsx", ".d.ts", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs")
+_WRITTEN_AS = {".js": (".ts", ".tsx", ".d.ts"), ".jsx": (".tsx",), ".mjs": (".mts",), ".cjs": (".cts",)}
+_INDEXES = tuple(f"/index{suffix}" for suffix in _SUFFIXES)
+_MAX_PATHS = 50  # of one tsconfig.json
+_COMMENT = r'("(?:[^"\\]|\\.)*")|//[^\n]*|(?s:/\*.*?\*/)'
+_LAST_COMMA = r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])'
+
+
+def _imports(statement: str) -> Iterator[Import]:
+    bare = re.sub(r"//[^\n]*|/\*.*?\*/", " ", statement, flags=re.DOTALL)
+    source = re.search(r"""(?:from|import|require\s*\()\s*(["'])([^"'\n]+)\1""", bare)
+    if source is None:
+        return
+    head = bare[: source.start()]
+    braces = re.search(r"\{([^}]*)\}", head)
+    names = renamed(braces[1].replace(":", " as ") if braces else "", " as ")
+    everything = re.search(r"\*\s*as\s+([\w$]+)", head)
+    if re.match(r"\s*export\s*\*\s*$", head):
+        names = (("*", "*"),)
+    default = re.match(r"\s*(?:import|const|let|var)\s+(?:type\s+)?([\w$]+)\s*(?:,|=|\Z|from)", head)
+    if default and default[1] != "type":
+        required = "require" in source[0]
+        if not required:
+            names = (("default", default[1]), *names)
+        yield Import(source[2], names, everything[1] if everything else default[1] if required else "")
+        return
+    yield Import(source[2], names, everything[1] if everything else "")
+
+
+def _file(module: str, from_path: str, files: KnownFiles) -> str | None:
+    if module.startswith("."):
+        base = joined(posixpath.dirname(from_path), module)
+        return None if base is None else files.first_existing(_candidates(base, module.endswith(("/", "."))))
+    for name, directory in files.package_roots("paths"):  # tsconfig.json: "@/*" is "@/", "src/"
+        if module.startswith(name) and (name.endswith("/") or module == name):
+            base = joined(directory, module[len(name) :])
+            path = files.first_existing(_candidates(base, False)) if base is not None else None
+            if path:
+                return path
+    for name, directory in files.package_roots("npm"):
+        if module == name or module.startswith(name + "/"):
+            inner = module[len(name) + 1 :]
+            bases = [joined(directory, inner), joined(directory, "src", inner), joined(directory, "lib", inner)]
+            return files.first_existing(
+                path for base in bases if base is not None for path in _candidates(base, not inner)
+            )
+    return None
+
+
+def _candidates(base: str, directory: bool) -> Iterator[str]:
+    stem, suffix = posixpath.splitext(base)
+    if not directory:
+        yield from (stem + written for written in _WRITTEN_AS.get(suffix, ()))
+        yield base
+        yield from (base + ending for ending in _SUFFIXES)
+    yield from ((base + ending).lstrip("/") for ending in _INDEXES)
+
+
+def _package(text: str) -> Iterator[tuple[str, str, str]]:
+    package = json.loads(text)
+    if isinstance(package.get("name"), str):
+        yield "npm", package["name"], ""
+
+
+def _paths(text: str) -> Iterator[tuple[str, str, str]]:
+    for pattern in (_COMMENT, _LAST_COMMA):  # JSON as people write it
+        text = re.sub(pattern, lambda match: match[1] or "", text)
+    options = json.loads(text).get("compilerOptions", {})
+    base = str(options.get("baseUrl", "."))
+    for name, targets in list(options.get("paths", {}).items())[:_MAX_PATHS]:
+        for target in targets[:4]:
+            if name.endswith("*") == target.endswith("*"):
+                yield "paths", name.removesuffix("*"), posixpath.join(base, target.removesuffix("*"))
+
+
+SCRIPT_DEFINITION = DefinitionRules(
+    pattern=keyword_pattern(r"function\*?|class|enum|const|let", after=r"(?![\w$])(?=\s*[=:({<]|\s+extends)")
+)
+TYPED_DEFINITION = SCRIPT_DEFINITION._replace(has_overloads=True)
+_RULES = replace(C_RULES, string=QUOTES, long_string=r"`(?:\\.|[^`\\])*(?:`|\Z)")
+_IMPORTS = ImportRules(
+    read=_imports,
+    resolve=_file,
+    directory_stems=("index",),
+    written_suffixes=(".js", ".ts", ".mjs", ".jsx", ".tsx"),
+    manifests={"package.json": _package, "tsconfig.json": _paths, "jsconfig.json": _paths},
+)
+_OUTLINE = OutlineRules(block_style="braces")
+
+JAVASCRIPT = Language(
+    name="javascript",
+    aliases=("javascriptreact", "js", "jsx", "mjs", "cjs", "node"),
+    files={"javascript": ".js .cjs .mjs", "javascriptreact": ".jsx"},
+    magics=("javascript", "js"),
+    rules=replace(_RULES, stub=" {}", markup="in code"),
+    strings_end_on_line=True,
+    has_optional_semicolons=True,
+    definition=SCRIPT_DEFINITION,
+    indexed=".js .jsx .mjs .cjs",
+    imports=_IMPORTS,
+    outline=_OUTLINE,
+)
+TYPESCRIPT = Language(
+    name="typescript",
+    grammar_module="tree_sitter_typescript",
+    grammar_function="language_typescript",
+    aliases=("ts", "mts", "cts"),
+    files={"typescript": ".ts .cts .mts"},
+    rules=_RULES,
+    strings_end_on_line=True,
+    has_optional_semicolons=True,
+    definition=TYPED_DEFINITION,
+    indexed=".ts .mts .cts",
+    family="javascript",
+    imports=_IMPORTS,
+    outline=_OUTLINE,
+)
+TSX = Language(
+    name="tsx",
+    grammar_module="tree_sitter_typescript",
+    grammar_function="language_tsx",
+    aliases=("typescriptreact",),
+    files={"typescriptreact": ".tsx"},
+    rules=replace(_RULES, markup="in code"),
+    strings_end_on_line=True,
+    has_optional_semicolons=True,
+    definition=TYPED_DEFINITION,
+    indexed=".tsx",
+    family="javascript",
+    imports=_IMPORTS,
+    outline=_OUTLINE,
+)
+SVELTE = Language(
+    name="svelte",
+    files={"svelte": ".svelte"},
+    header_is_body=True,
+    rules=UNKNOWN_MARKUP,
+    has_single_braces=True,
+    line_ends=(),
+    definition=TYPED_DEFINITION,
+    indexed="",
+    imports=None,
+)

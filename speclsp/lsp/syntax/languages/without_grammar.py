@@ -1,0 +1,111 @@
+"""Languages without a grammar: the names of their files, and the few rules that need no syntax tree.
+
+The language server serves any language id that an editor sends. The ids are those of VS Code and of its common
+extensions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from speclsp.lsp.syntax.languages.record import (
+    SECTIONS,
+    TYPES,
+    UNKNOWN_MARKUP,
+    UNKNOWN_RULES,
+    DefinitionRules,
+    Language,
+    keyword_pattern,
+)
+from speclsp.lsp.syntax.languages.scripts import TYPED_DEFINITION
+
+PLAIN = "plaintext"
+UNKNOWN = Language(
+    name="", files={}, rules=UNKNOWN_RULES, definition=None, indexed="", imports=None
+)  # of any other language id
+
+
+def _language(name: str, files: str = "", definition: DefinitionRules | str | None = None) -> Language:
+    """`name`: the LSP language id; `files`: suffixes and whole names of its files."""
+    rules = DefinitionRules(pattern=definition) if isinstance(definition, str) else definition
+    return replace(UNKNOWN, name=name, files={name: files} if files else {}, definition=rules)
+
+
+WITHOUT_GRAMMAR: tuple[Language, ...] = (
+    replace(_language("astro", ".astro"), rules=UNKNOWN_MARKUP),
+    _language("bat", ".bat .cmd"),
+    _language("bicep", ".bicep"),
+    _language("clojure", ".clj .cljs .cljc .edn"),
+    _language("cmake", ".cmake CMakeLists.txt"),
+    _language("coffeescript", ".coffee"),
+    _language("crystal", ".cr"),
+    _language("dart", ".dart", TYPES),
+    _language("dockerfile", "Dockerfile Containerfile .dockerfile"),
+    _language("elixir", ".ex .exs"),
+    _language("elm", ".elm"),
+    _language("erlang", ".erl .hrl"),
+    _language("fortran", ".f90 .f95 .f03 .f08"),
+    _language("fsharp", ".fs .fsi .fsx"),
+    _language("gleam", ".gleam"),
+    _language("glsl", ".glsl .vert .frag"),
+    _language("graphql", ".graphql .gql", keyword_pattern("type|input|enum|interface|scalar|union")),
+    _language("groovy", ".groovy .gradle Jenkinsfile", TYPES),
+    _language("haskell", ".hs"),
+    _language("haxe", ".hx"),
+    _language("hcl", ".hcl"),
+    replace(
+        _language("ignore", ".gitignore .dockerignore .npmignore .eslintignore .prettierignore"), list_kind="patterns"
+    ),
+    _language("ini", ".ini .cfg .editorconfig", SECTIONS),
+    _language("julia", ".jl"),
+    replace(_language("latex"), magics=("latex",)),
+    _language("less", ".less"),
+    _language("lisp", ".lisp .cl"),
+    _language("makefile", "Makefile GNUmakefile .mk"),
+    replace(
+        _language("markdown", ".md .markdown"),
+        aliases=("mdx", "quarto", "rmd"),
+        magics=("markdown",),
+        has_fences=True,
+    ),
+    _language("nim", ".nim"),
+    _language("nix", ".nix"),
+    _language("objective-c", ".m"),
+    _language("objective-cpp", ".mm"),
+    _language("ocaml", ".ml .mli"),
+    _language("pascal", ".pas"),
+    replace(_language("perl", ".pl .pm", r"(?P<keyword>sub)\s+(?P<name>\w+)"), magics=("perl",)),
+    replace(_language("pip-requirements", "requirements.txt"), list_kind="packages"),
+    _language("powershell", ".ps1 .psm1"),
+    _language("prisma", ".prisma"),
+    _language("properties", ".properties"),
+    _language("proto3", ".proto", keyword_pattern("message|service|enum|rpc")),
+    _language("purescript", ".purs"),
+    replace(_language("r", ".r"), magics=("R",)),
+    _language("racket", ".rkt"),
+    _language("razor", ".cshtml .razor"),
+    _language("restructuredtext", ".rst"),
+    _language("scheme", ".scm"),
+    _language("scss", ".scss"),
+    _language("solidity", ".sol"),
+    replace(_language("svg"), rules=UNKNOWN_MARKUP, magics=("svg",)),
+    _language("systemverilog", ".sv .svh"),
+    _language("tcl", ".tcl"),
+    _language(
+        "terraform",
+        ".tf .tfvars",
+        r"(?P<keyword>resource|data|variable|output|module)\s+(?P<name>\"[^\"]*\"(?:\s+\"[^\"]*\")?)",
+    ),
+    _language("vb", ".vb"),
+    _language("verilog", ".v"),
+    _language("vhdl", ".vhd .vhdl"),
+    _language("vim", ".vim"),
+    replace(_language("vue", ".vue", TYPED_DEFINITION), rules=UNKNOWN_MARKUP),
+    replace(
+        _language("xml", ".xml .xsd .xsl .svg"),
+        aliases=("xsl", "handlebars", "django-html", "erb", "vue-html"),
+        rules=UNKNOWN_MARKUP,
+    ),
+    _language("zig", ".zig", keyword_pattern("fn|const")),
+    _language(PLAIN, ".txt"),
+)

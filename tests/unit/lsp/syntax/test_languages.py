@@ -1,0 +1,214 @@
+"""Law of languages: each record answers each question, and no other module of the server names a language."""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from support.lsp.suggested import suggest
+from support.lsp.syntax_samples import ANSWERS
+from support.source_tree import ROOT
+
+from speclsp.lsp.documents.notebook import language_of
+from speclsp.lsp.index import import_statements, manifests
+from speclsp.lsp.reasons import Reason
+from speclsp.lsp.syntax import language_ids, lexical_rules
+from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES, record
+from speclsp.lsp.syntax.languages.record import Language
+from speclsp.lsp.syntax.languages.without_grammar import UNKNOWN, WITHOUT_GRAMMAR
+
+NAMES = sorted(BY_NAME)
+SERVER = ROOT / "speclsp/lsp"
+SECRETS = ("MySQL", "Terraform", "ini", "json", "properties", "toml", "xml", "yaml", "yml")
+ALLOWED = {  # (file, text): reason
+    ("server/items.py", "markdown"): "a kind of LSP's MarkupContent",
+    ("syntax/offset_map.py", "ignore"): "an error handler of str.encode",
+    **{("visibility/secret_files.py", text): "a part of the patterns for files with secrets" for text in SECRETS},
+}
+MANIFESTS = {  # file name: (text, kind and name of the package)
+    "package.json": ('{"name": "@me/app"}', ("npm", "@me/app")),
+    "tsconfig.json": ('{"compilerOptions": {"paths": {"@/*": ["./src/*"]},}}', ("paths", "@/")),
+    "jsconfig.json": ('{"compilerOptions": {"paths": {"@/*": ["./src/*"]}}}', ("paths", "@/")),
+    "go.mod": ("module m\n", ("go", "m")),
+    "Cargo.toml": ('[package]\nname = "my-crate"\n', ("cargo", "my-crate")),
+}
+
+
+class Files:
+    """The files of a workspace, and a package of each kind at its top."""
+
+    def __init__(self, *paths: str) -> None:
+        self.paths = paths
+
+    def first_existing(self, paths: Iterable[str]) -> str | None:
+        return next((path for path in paths if path in self.paths), None)
+
+    def files_with_stem(self, stem: str) -> list[str]:
+        return [path for path in self.paths if posixpath.basename(path).split(".")[0] == stem]
+
+    def files_in(self, directory: str) -> list[str]:
+        return [path for path in self.paths if posixpath.dirname(path) == directory]
+
+    def package_roots(self, kind: str) -> list[tuple[str, str]]:
+        return [(name, "") for _, (known, name) in MANIFESTS.values() if known == kind]
+
+
+# ── each record answers each question ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_language_with_a_grammar_has_answers():
+    assert sorted(ANSWERS) == NAMES
+
+
+def test_a_record_without_an_answer_is_refused():
+    with pytest.raises(TypeError, match="imports"):
+        Language(name="x", files={}, rules=UNKNOWN.rules, definition=None, indexed="")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_comment_and_a_string_hold_no_code(name: str):
+    rules, comment = BY_NAME[name].rules, ANSWERS[name].comment
+    if comment is None:
+        assert not rules.comment and not rules.block_comment
+    else:
+        assert lexical_rules.code_of("x " + comment, rules) == "x"
+    assert lexical_rules.balance('x "(" y', rules).imbalance == 0
+    assert lexical_rules.left_open('x "(', rules) is not None or not rules.string.endswith("$)")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_header_of_a_block_opens_it_and_breaks_no_syntax(name: str):
+    marked, header = ANSWERS[name].block
+    assert lexical_rules.opens_block(header, BY_NAME[name].rules, above=True)
+    assert not lexical_rules.opens_block("x y", BY_NAME[name].rules, above=True)
+    suggestion = suggest(marked, header, name)
+    assert not isinstance(suggestion, Reason) and suggestion.text.startswith(header)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_definition_has_a_name(name: str):
+    rules, definition = BY_NAME[name].definition, ANSWERS[name].definition
+    assert (rules is None) == (definition is None)
+    if rules is not None and definition is not None:
+        match = re.match(rules.pattern, definition[0])
+        assert match is not None and match["name"] == definition[1]
+        assert match["keyword"] in definition[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_import_has_a_module_and_a_file(name: str):
+    answers, rules = ANSWERS[name], BY_NAME[name].imports
+    assert (rules is None) == (answers.statement is None) == (answers.file is None)
+    if answers.statement is not None and answers.file is not None:
+        statement, module = answers.statement
+        (imported,) = import_statements.read(name, statement, 7)
+        assert (imported.module, imported.line) == (module, 7)
+        importer, module, path = answers.file
+        files = Files(importer, path, "other/unrelated.txt")
+        assert import_statements.resolve(module, importer, files) == path
+        assert import_statements.resolve("no.such/module", importer, files) is None
+
+
+def test_a_language_that_is_indexed_is_the_family_of_no_other_by_chance():
+    for language in LANGUAGES:
+        assert not language.family or BY_NAME[language.family].indexed
+        assert bool(language.imports) <= bool(language.indexed)
+
+
+def test_every_manifest_declares_its_package():
+    assert set(manifests.READERS) == set(MANIFESTS)
+    for name, (text, package) in MANIFESTS.items():
+        assert [(kind, name) for kind, name, _ in manifests.READERS[name](text)] == [package]
+
+
+def test_a_record_is_known_by_each_of_its_names_and_by_no_name_of_another():
+    names = [
+        name
+        for language in (*LANGUAGES, *WITHOUT_GRAMMAR)
+        for name in {language.name, *language.aliases, *language.files}
+    ]
+    assert len(names) == len(set(names))
+    for language in (*LANGUAGES, *WITHOUT_GRAMMAR):
+        for name in (language.name, *language.aliases, *language.files):
+            assert record(f" {name.upper()} ") is language
+    assert record("") is record("cobol") is UNKNOWN
+
+
+def test_the_page_lists_the_languages_with_a_grammar():
+    page = (ROOT / "docs/context.md").read_text("utf-8")
+    rows = {
+        kind: set(re.findall(r"`([\w-]+)`", ids))
+        for kind, ids in re.findall(r"^\| (checked.*?) \| (.*) \|$", page, re.M)
+    }
+    ids = {True: set[str](), False: set[str]()}
+    for language in LANGUAGES:
+        ids[bool(language.indexed)] |= set(language.files)
+    assert rows == {"checked and indexed": ids[True], "checked": ids[False]}
+
+
+def test_a_cell_magic_names_one_language():
+    magics = [magic for language in (*LANGUAGES, *WITHOUT_GRAMMAR) for magic in language.magics]
+    assert len(magics) == len(set(magics)) > 10
+    for magic in magics:
+        named = language_of("python", f"%%{magic}\nx")
+        assert magic in record(named).magics
+        assert named == language_ids.magic_id(magic)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_a_cell_writes_sets_its_language(name: str):
+    for language_id in BY_NAME[name].files:
+        file = language_ids.file_name(language_id, "a")
+        assert language_of("python", f"%%writefile dir/{file}\nx") == language_id
+
+
+# ── no other module names a language ──────────────────────────────────────────────────────────────────────────────────
+
+
+def words() -> frozenset[str]:
+    """Language ids, common names and suffixes of all records."""
+    known = (*LANGUAGES, *WITHOUT_GRAMMAR)
+    names = {name for language in known for name in (language.name, *language.aliases, *language.files)}
+    return frozenset(names | {suffix for language in LANGUAGES for suffix in language.indexed.split()})
+
+
+def named(source: str, known: frozenset[str]) -> Iterator[tuple[int, str]]:
+    """(line, text) of each string in a source text that is a name or a suffix of a language."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.strip().lower() in known:
+            yield node.lineno, node.value
+
+
+def sources() -> Iterator[Path]:
+    for path in sorted(SERVER.rglob("*.py")):
+        if path.parent != SERVER / "syntax/languages":
+            yield path
+
+
+def test_no_other_module_of_the_server_names_a_language():
+    known = words()
+    places = {
+        (path.relative_to(SERVER).as_posix(), text): line
+        for path in sources()
+        for line, text in named(path.read_text("utf-8"), known)
+    }
+    assert {place: line for place, line in places.items() if place not in ALLOWED} == {}
+    assert set(ALLOWED) <= set(places), "an exception that nothing needs"
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ('if language == "python":\n    pass', "python"),
+        ('TABLE = {"Go": 1}', "Go"),
+        ('OF = dict.fromkeys(("c", "cpp"), 1)', "cpp"),
+        ('def f(path):\n    return path.endswith(".rs")', ".rs"),
+        ("match language:\n    case 'typescriptreact':\n        pass", "typescriptreact"),
+    ],
+)
+def test_a_name_of_a_language_is_reported(source: str, text: str):
+    assert text in [name for _, name in named(source, words())]
