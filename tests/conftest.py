@@ -181,3 +181,13 @@ def coder_0_5b() -> Path:
     with pytest.MonkeyPatch.context() as patch:
         use_users_cache(patch)
         return store.ensure(cards.load("qwen2.5-coder-0.5b-instruct").target)
+
+
+@pytest.fixture(scope="session")
+def qemu_aarch64() -> Path:
+    """The emulator of ARM64, installed into the user's cache once."""
+    from support.editors import install
+
+    with pytest.MonkeyPatch.context() as patch:
+        use_users_cache(patch)
+        return install.install("qemu-aarch64")

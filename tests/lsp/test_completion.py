@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 from support.lsp.editor_client import CAPABILITIES, URI, Editor, Page, echoed
+from support.soak import in_soak
 
 from speclsp import config
 
@@ -113,7 +114,7 @@ def test_while_the_model_loads_answers_are_empty_and_progress_is_reported(isolat
 # ── the text of an answer ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+@pytest.mark.parametrize("encoding", ["utf-8", *in_soak("utf-16", "utf-32")])  # each is on the wire of some test
 def test_every_answer_is_for_the_current_text(encoding: str):
     with Editor() as editor:
         editor.begin({**CAPABILITIES, "general": {"positionEncodings": [encoding]}})

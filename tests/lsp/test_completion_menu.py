@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
+from support.soak import in_soak
 
 SOURCE = "def f():\n    value = 1\n    return \n"
 ON = {"completion": {"show_in_menu": True}}
@@ -98,7 +99,7 @@ def test_a_client_without_dynamic_registration_still_gets_answers():
         assert registrations(editor) == []
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+@pytest.mark.parametrize("encoding", ["utf-32", *in_soak("utf-8", "utf-16")])
 def test_the_menu_entry_inserts_the_inline_suggestion_and_survives_the_menus_filter(encoding: str):
     with Editor("--set", "completion.show_in_menu=true") as editor:
         editor.begin({**EMACS, "general": {"positionEncodings": [encoding]}})

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.lsp.editor_client import CAPABILITIES, Editor, echoed
+from support.soak import in_soak
 
 BOOK = "file:///project/n.ipynb"
 NOTEBOOKS = {**CAPABILITIES, "notebookDocument": {"synchronization": {"dynamicRegistration": True}}}
@@ -54,7 +55,7 @@ def test_notebook_support_is_announced_to_clients_that_have_it():
         editor.until("ready")
 
 
-@pytest.mark.parametrize(("encoding", "columns"), [("utf-8", 12), ("utf-16", 9), ("utf-32", 8)])
+@pytest.mark.parametrize(("encoding", "columns"), [("utf-16", 9), *in_soak(("utf-8", 12), ("utf-32", 8))])
 def test_a_cell_is_completed_with_the_cells_above_in_its_own_positions(encoding: str, columns: int):
     with Editor("--set", "completion.disabled_languages=") as editor:
         editor.begin({**NOTEBOOKS, "general": {"positionEncodings": [encoding]}})

@@ -5,6 +5,7 @@ AVX2 multiplies the 4-bit numbers of the file, ARM64 int8 made from them: the we
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -70,8 +71,15 @@ def recorded(request: pytest.FixtureRequest, soak: bool, tmp_path_factory: pytes
         *in_soak(("NEON", "max", 2), ("NEON dotprod", "max", 1)),
     ],
 )
-def test_arm64_gives_the_bits_of_avx2(path: str, processor: str, threads: int, recorded: Recording, tmp_path_factory):
-    program = emulated(tmp_path_factory.getbasetemp(), processor)
+def test_arm64_gives_the_bits_of_avx2(
+    path: str,
+    processor: str,
+    threads: int,
+    recorded: Recording,
+    qemu_aarch64: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+):
+    program = emulated(qemu_aarch64, tmp_path_factory.getbasetemp(), processor)
     logits, expected = recorded.recorder.replayed(program, path, threads), recorded.logits
     if recorded.weights != "blocks":
         assert torch.equal(logits, expected)

@@ -26,9 +26,9 @@ SOURCE = "def f():\n    return \n"
 PATIENCE_S = 180.0
 ROUND_MS = 3  # echo generates 19 characters, one a round: an answer takes 60 ms
 RATES = {  # keys a second: concurrent documents, and keys in each for the short run and for the long run
-    15: (5, 40, 2000),
-    50: (2, 60, 5000),
-    200: (1, 400, 10_000),
+    15: (5, 30, 2000),
+    50: (2, 40, 5000),
+    200: (1, 200, 10_000),
 }
 LANES = ((15,), (50, 200))  # lanes run concurrently; the rates of one lane run in turn
 PAUSE_S = 0.8  # the interval at which the user looks at a suggestion

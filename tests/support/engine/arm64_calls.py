@@ -13,7 +13,6 @@ import torch
 
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.superblocks import KINDS, SUPERBLOCK_WEIGHTS
-from support.editors import install
 
 SOURCES = Path(native.__file__).parent
 REPLAY = Path(__file__).with_name("arm64_replay.c")
@@ -70,12 +69,11 @@ class Recorder:
         return torch.frombuffer(bytearray(done.stdout), dtype=torch.float32).view(-1, self.vocab)
 
 
-def emulated(folder: Path, processor: str) -> list[str]:
-    """The command that runs the replay program on an emulated processor."""
+def emulated(emulator: Path, folder: Path, processor: str) -> list[str]:
+    """The command that runs the replay program on an emulated processor; it is compiled in `folder` once."""
     program = folder / "arm64_replay"
     if not program.exists():
         compiler = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.28", *FLAGS]
         subprocess.run([*compiler, f"-I{SOURCES}", "-o", str(program), str(REPLAY)], check=True)
-    emulator = install.install("qemu-aarch64")
     libraries = emulator.parents[1] / "aarch64-linux-gnu"
     return [str(emulator), "-L", str(libraries), "-cpu", processor, str(program)]
