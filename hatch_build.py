@@ -37,7 +37,7 @@ NOT_SHIPPED = {"training", "__pycache__"}  # of models/: it needs the benchmarks
 
 
 def shipped_models(root: Path) -> dict[str, str]:
-    """{path in the checkout: path in the wheel} of the model definitions and the small models."""
+    """{path in the checkout: path in the wheel} of the cards and the small models."""
     entries = sorted(entry for entry in (root / "models").iterdir() if entry.name not in NOT_SHIPPED)
     return {str(entry): f"speclsp/models/{entry.name}" for entry in entries}
 

@@ -3,7 +3,7 @@
     SpeclspError
     ├── ConfigError              a setting is unknown or has a value it cannot have
     │   └── BadSettings          one or more settings, at the start of a command
-    ├── UnknownPair              no card in models/ has that name
+    ├── UnknownModel             no card in models/ has that name
     ├── CardError                a card contradicts itself or lacks a key
     ├── WeightsError             weights are missing, altered, or cannot be fetched
     │   ├── AdapterError         an adapter; the model runs without it
@@ -37,7 +37,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-LONGEST_MESSAGE = 1000  # characters of a message from another process; ours are shorter, so their fix is never cut
+MAX_MESSAGE = 1000  # characters of a message from another process; ours are shorter, so their fix is never cut
 
 
 class SpeclspError(Exception):
@@ -52,8 +52,8 @@ class ConfigError(SpeclspError):
         self.key = key
 
 
-class UnknownPair(SpeclspError):
-    """A pair was named that has no card."""
+class UnknownModel(SpeclspError):
+    """A model was named that has no card."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         near = nearest(name, known)
@@ -76,10 +76,12 @@ class OutOfMemory(SpeclspError):
     """
 
     def __init__(
-        self, pair: str, need_mib: int, free_mib: int, device: str, smaller: str, limit_mib: int | None = None
+        self, model: str, need_mib: int, free_mib: int, device: str, smaller: str, limit_mib: int | None = None
     ) -> None:
         fix = memory_fix(need_mib, smaller, limit_mib)
-        super().__init__(f"{pair} needs {need_mib} MiB and {device} has {free_mib} MiB free. {fix[0].upper()}{fix[1:]}")
+        super().__init__(
+            f"{model} needs {need_mib} MiB and {device} has {free_mib} MiB free. {fix[0].upper()}{fix[1:]}"
+        )
 
 
 def memory_fix(need_mib: int, smaller: str, limit_mib: int | None = None) -> str:

@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 MIB = 2**20
 NO_LIMIT = 2**62  # version 1 writes its largest page-aligned number in place of "max"
 ROOT = Path("/")
-MOST_BYTES = 1 << 20  # of a file under /proc or /sys
+MAX_BYTES = 1 << 20  # of a file under /proc or /sys
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class Mount:
 def mounts(root: Path = ROOT) -> dict[str, Mount]:
     """The mounted hierarchies, by controller; "" is version 2's."""
     hierarchies: dict[str, Mount] = {}
-    for line in read(root / "proc/self/mountinfo", most_bytes=16 * MOST_BYTES).splitlines():
+    for line in read(root / "proc/self/mountinfo", most_bytes=16 * MAX_BYTES).splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(" "), after.split(" ")
         if len(fields) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):
@@ -208,7 +208,7 @@ def mounts(root: Path = ROOT) -> dict[str, Mount]:
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read(path: Path, most_bytes: int = MOST_BYTES) -> str:
+def read(path: Path, most_bytes: int = MAX_BYTES) -> str:
     """The text of a file under /proc or /sys; "" where it cannot be read."""
     try:
         with path.open("rb") as file:

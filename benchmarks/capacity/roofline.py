@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 BYTES_PER_PARAMETER = 2  # bf16
-LARGEST_BATCH = 512
+MAX_BATCH = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,17 +128,17 @@ def speedup(serving: Serving, decoding: int, context_tokens: float, reading: flo
 
 
 def off_above(serving: Serving, context_tokens: float, reading: float = 0.0) -> int:
-    """The largest batch up to which speculating pays; 0 when it never does, LARGEST_BATCH when it always does."""
-    for batch in range(1, LARGEST_BATCH + 1):
+    """The largest batch up to which speculating pays; 0 when it never does, MAX_BATCH when it always does."""
+    for batch in range(1, MAX_BATCH + 1):
         if speedup(serving, batch, context_tokens, reading) <= 1.0:
             return batch - 1
-    return LARGEST_BATCH
+    return MAX_BATCH
 
 
 def schedule(serving: Serving, context_tokens: float, reading: float = 0.0) -> list[tuple[int, int, int]]:
     """(from, to, γ) for batches from 1 on: the γ up to `serving`'s that makes the most of each, 0 where none pays."""
     rows: list[tuple[int, int, int]] = []
-    for batch in range(1, LARGEST_BATCH + 1):
+    for batch in range(1, MAX_BATCH + 1):
         gains = [(1.0, 0)]
         for gamma in range(1, serving.gamma + 1):
             gains.append((speedup(replace(serving, gamma=gamma), batch, context_tokens, reading), -gamma))

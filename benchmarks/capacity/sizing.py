@@ -38,7 +38,7 @@ ALPHA, GAMMA = 0.7, 3  # of the 0.5B draft for the 7B target: implied by the pub
 NETWORK_MS = 20.0  # there and back
 TYPING_MINUTES = (10.0, 20.0, 40.0)  # of an hour
 HORIZON_MS, QUICK_HORIZON_MS = 120_000.0, 20_000.0
-MOST_DEVELOPERS = 20_000
+MAX_DEVELOPERS = 20_000
 ENOUGH, NEARLY = 0.95, 0.9
 
 Figures = dict[str, Any]
@@ -198,7 +198,7 @@ def capacity(typed: Sequence[Session], serving: Serving, share: float, horizon_m
         return enough(simulate(typed, serving, count, 1, share, long_ms), within_ms, alone)
 
     low, high = 0, 16
-    while high < MOST_DEVELOPERS and bears(high):
+    while high < MAX_DEVELOPERS and bears(high):
         low, high = high, high * 2
     while high - low > max(1, low // 50):
         middle = (low + high) // 2

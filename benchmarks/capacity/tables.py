@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.capacity.roofline import LARGEST_BATCH
+from benchmarks.capacity.roofline import MAX_BATCH
 
 
 def print_tables(figures: Mapping[str, Any]) -> None:
@@ -58,4 +58,4 @@ def print_crossover(rows: Sequence[Mapping[str, Any]], gpu: str, reading: float)
 
 
 def in_words(batch: int) -> str:
-    return "never" if batch == 0 else f">{batch - 1}" if batch == LARGEST_BATCH else str(batch)
+    return "never" if batch == 0 else f">{batch - 1}" if batch == MAX_BATCH else str(batch)

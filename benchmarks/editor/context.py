@@ -39,7 +39,7 @@ from speclsp.lsp.syntax.tree import SyntaxTree
 
 SEED = 7
 LINES = 20  # written at a place
-LEAST_LINES, MOST_CHARACTERS = 60, 200_000  # of a file with a place in it
+MIN_LINES, MAX_CHARACTERS = 60, 200_000  # of a file with a place in it
 KEYS = 3  # on every fifth line
 PARSE_MS = 1000.0
 PATIENT_MS = 60_000.0
@@ -129,7 +129,7 @@ def places(folder: Path, count: int) -> Iterator[tuple[Path, list[str], int]]:
     for file in files:
         text = file.read_text("utf-8", "replace")
         lines = text.splitlines(keepends=True)
-        if count and len(lines) >= LEAST_LINES and len(text) <= MOST_CHARACTERS:
+        if count and len(lines) >= MIN_LINES and len(text) <= MAX_CHARACTERS:
             count -= 1
             yield file, lines, chance.randrange(10, len(lines) - LINES)
 

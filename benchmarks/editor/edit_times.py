@@ -13,7 +13,7 @@ state before the newest difference comes first and fills the cache, as in an edi
     edit     from the request for an edit to the answer, which may take a second window; "unchanged" also counts the
              edits that a filter refused
 
-Writes benchmarks/results/edit-times-<pair>-<kind of CPU>.json.
+Writes benchmarks/results/edit-times-<model>-<kind of CPU>.json.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 import speclsp.engine  # noqa: F401 - before torch computes: it sets the OpenMP wait policy
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from benchmarks.editor.edit_replay.release_edits import PARTS, files_of, listed_packages
 from benchmarks.editor.edit_replay.replayed_file import ReplayedFile, rules, window_after
 from benchmarks.editor.next_edit_model import Case, order_of, sample
@@ -197,7 +197,7 @@ def answer_figures(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     parser.add_argument("--states", type=int, default=STATES, help=f"states of releases (default: {STATES})")
     parser.add_argument("--quiet", type=int, default=QUIETS, help=f"states with nothing to change (default: {QUIETS})")
     parser.add_argument("--format", choices=FORMATS, default=WINDOW, help=f"of the prompt (default: {WINDOW})")
@@ -222,14 +222,14 @@ def main(options: argparse.Namespace) -> int:
         packages = [package for package, _ in listed_packages(bar)]
     files = ((package.name, *file) for package in packages for file in files_of(package))
     cases = sample(files, PARTS[:1], options.states, options.quiet)
-    for config in pairs.settings(options, {"engine.draft": False}):
-        engine = pairs.engine(config)
+    for config in model_options.settings(options, {"engine.draft": False}):
+        engine = model_options.engine(config)
         result = figures(asyncio.run(measured(options, engine, cases)))
         for name, kinds in result.items():
             for kind, row in kinds.items():
                 print(f"{name} {kind}: " + "  ".join(f"{key} {value}" for key, value in row.items()))
-        summary = {**pairs.about(engine), "format": options.format, **result}
+        summary = {**model_options.about(engine), "format": options.format, **result}
         print(
-            f"wrote {results_file.write('edit-times', summary, f'edit-times-{engine.pair}-{results_file.cpu_kind()}')}"
+            f"wrote {results_file.write('edit-times', summary, f'edit-times-{engine.model}-{results_file.cpu_kind()}')}"
         )
     return 0

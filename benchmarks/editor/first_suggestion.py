@@ -29,7 +29,7 @@ from benchmarks.results_file import CHECKOUT
 from speclsp.config import Config
 
 FOLDERS = ("speclsp/lsp/completion", "speclsp/lsp/context", "speclsp/engine/decoding", "speclsp/weights")
-LEAST_LINES = 100
+MIN_LINES = 100
 INDEXING_S = 8.0  # the workspace is indexed before the first request
 CASES = ("new", "focus", "back", "sibling")
 
@@ -55,7 +55,7 @@ class CursorFile:
 def cursor_files(count: int) -> Iterator[CursorFile]:
     """Files of each folder in turn, so that neighbours in the sequence are no siblings."""
     folders = [sorted((CHECKOUT / folder).glob("*.py")) for folder in FOLDERS]
-    long = [[path for path in paths if path.read_text().count("\n") > LEAST_LINES] for paths in folders]
+    long = [[path for path in paths if path.read_text().count("\n") > MIN_LINES] for paths in folders]
     for number in range(count):
         paths = long[number % len(long)]
         yield cursor_file(paths[number // len(long) % len(paths)])
@@ -125,7 +125,7 @@ def case_times(server: Server, case: str, files: Sequence[CursorFile], look_s: f
 
 
 def long(path: Path) -> bool:
-    return path.read_text(encoding="utf-8").count("\n") > LEAST_LINES
+    return path.read_text(encoding="utf-8").count("\n") > MIN_LINES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -93,13 +93,13 @@ class Key:
     along: bool = False  # it typed through a suggestion
 
 
-def neovim(name: str, setup: str, pair: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
+def neovim(name: str, setup: str, model: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
     """Type into Neovim; the keys, and the server's log."""
     keys: list[Key] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         home = Path(folder) / "n"
         with NvimSession(
-            install.install(name), home, setup, "--model", pair, *OWN_ENGINE, "--trace", lawful=False
+            install.install(name), home, setup, "--model", model, *OWN_ENGINE, "--trace", lawful=False
         ) as seat:
             for time_number in range(times):
                 seat.open("account.py", BEFORE)
@@ -138,7 +138,7 @@ def typed(seat: NvimSession, text: str, warm: bool) -> list[Key]:
     return keys if warm else []  # the first suggestion of all has a cold model
 
 
-def vscode(pair: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
+def vscode(model: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
     """Type into VS Code; the keys, and the server's log."""
     from support.editors import vscode_screen as editor
 
@@ -150,7 +150,7 @@ def vscode(pair: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
         editor.running(programs, CHECKOUT / "build/speclsp.vsix", browser, XDG_CACHE_HOME=cache) as studio,
     ):
         server = studio.server
-        server.settings({**server.ours, "speclsp.model": pair, "speclsp.engine.shared": False}, PLAIN_KEYS)
+        server.settings({**server.ours, "speclsp.model": model, "speclsp.engine.shared": False}, PLAIN_KEYS)
         tap = f'"{sys.executable}" "{TAP}" "{server.logs}/$$.jsonl" "{SPECLSP}"'
         server.tapped.write_text(f'#!/bin/sh\nif [ "$1" = lsp ]; then exec {tap} "$@" --trace; fi\nexec {tap} "$@"\n')
         for time_number in range(times):
@@ -217,9 +217,9 @@ def spread(values: list[float]) -> dict[str, float] | None:
 
 
 EDITORS: dict[str, Callable[[str, int], tuple[list[Key], list[dict[str, float]]]]] = {
-    "nvim-0.11": lambda pair, times: neovim("nvim-0.11", OWN, pair, times),
-    "nvim-0.12": lambda pair, times: neovim("nvim-0.12", OWN, pair, times),
-    "nvim-0.12-builtin": lambda pair, times: neovim("nvim-0.12", BUILTIN, pair, times),
+    "nvim-0.11": lambda model, times: neovim("nvim-0.11", OWN, model, times),
+    "nvim-0.12": lambda model, times: neovim("nvim-0.12", OWN, model, times),
+    "nvim-0.12-builtin": lambda model, times: neovim("nvim-0.12", BUILTIN, model, times),
     "vscode": vscode,
 }
 

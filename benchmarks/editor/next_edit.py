@@ -23,16 +23,16 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from benchmarks.editor.edit_replay import cursortab, edit_scores
 from benchmarks.editor.edit_replay.edit_counts import Count
 from benchmarks.editor.edit_replay.half_typed import cut_line
 from benchmarks.editor.edit_replay.release_edits import (
     BLIND,
     BLIND_LIST,
+    MAX_QUIET,
+    MAX_STATES,
     MORE,
-    MOST_QUIET,
-    MOST_STATES,
     PARTS,
     files_of,
     lines_of,
@@ -48,9 +48,9 @@ from speclsp.lsp.next_edit.producer import PRODUCER, Proposal
 
 PRODUCERS: Mapping[str, Callable[[], EditProducer]] = {PRODUCER: rules}
 MODEL = "model"  # see next_edit_model.py
-MOST_HALF_TYPED = 4  # of one file
-MOST_PACKAGE_STATES = 500  # of one package: no further file is replayed then
-MOST_FILE_CHARACTERS = 150_000  # a larger file was generated, or bundled
+MAX_HALF_TYPED = 4  # of one file
+MAX_PACKAGE_STATES = 500  # of one package: no further file is replayed then
+MAX_FILE_CHARACTERS = 150_000  # a larger file was generated, or bundled
 GROUPS = {"typescriptreact": "typescript", "javascriptreact": "javascript"}
 SEED = 7
 
@@ -62,16 +62,16 @@ def replay(
     language = cursors.LANGUAGES[PurePosixPath(path).suffix]
     hunks = edits.hunks(before, after)
     file = ReplayedFile(path, before, language, producer)
-    for number, hunk in enumerate(hunks[: min(len(hunks) - 1, MOST_STATES)]):
+    for number, hunk in enumerate(hunks[: min(len(hunks) - 1, MAX_STATES)]):
         earlier = file.lines()
         cursor = file.make(hunk)
         count.states += 1
         proposal = file.propose(cursor, count.ms)
         if proposal is not None:
             yield judged(file, proposal, hunks[number + 1 :], file.done, earlier, count)
-    for number in edits.drawn(range(1, min(len(hunks), MOST_STATES)), path, "half typed")[:MOST_HALF_TYPED]:
+    for number in edits.drawn(range(1, min(len(hunks), MAX_STATES)), path, "half typed")[:MAX_HALF_TYPED]:
         yield from replay_half_typed(ReplayedFile(path, before, language, producer), hunks, number, after, count)
-    for last in edits.drawn(hunks, path, "quiet")[:MOST_QUIET]:
+    for last in edits.drawn(hunks, path, "quiet")[:MAX_QUIET]:
         file = ReplayedFile(path, before, language, producer)
         cursor = [file.make(hunk) for hunk in [*(hunk for hunk in hunks if hunk is not last), last]][-1]
         count.quiet_states += 1
@@ -145,7 +145,7 @@ def replayed(package: corpus.Package) -> Iterator[tuple[str, str, str]]:
     """The changed files in the package's languages, in an order without regard to their text."""
     wanted = {GROUPS.get(language, language) for language in package.languages}
     for path, before, after in edits.drawn(list(files_of(package)), package.name, key=lambda file: file[0]):
-        if max(len(before), len(after)) <= MOST_FILE_CHARACTERS and language_of(path, package) in wanted:
+        if max(len(before), len(after)) <= MAX_FILE_CHARACTERS and language_of(path, package) in wanted:
             yield path, before, after
 
 
@@ -186,7 +186,7 @@ def measured(options: argparse.Namespace) -> dict[str, dict[str, Count]]:
                     if options.examples and part == PARTS[1]:
                         print(f"{'right' if right else 'wrong'} {path} {proposal.kind}: {line!r} -> {proposal.text!r}")
                 states += count.states
-                if states >= MOST_PACKAGE_STATES:
+                if states >= MAX_PACKAGE_STATES:
                     break
     return counts
 
@@ -199,7 +199,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", type=int, default=200, help="model: quiet states of each part (default: 200)")
     parser.add_argument("--phrases", action="store_true", help="model: does it agree with the phrases of the rules?")
     parser.add_argument("--rows", type=Path, help="model: its rows, continued (build/benchmarks/next-edit-model.jsonl)")
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     parser.add_argument("--examples", action="store_true", help="print the edits that were shown for tuning packages")
     parser.add_argument(
         "--cursortab", metavar="DIR", type=Path, help="a checkout of cursortab.nvim: its scenarios only"

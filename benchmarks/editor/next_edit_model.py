@@ -24,13 +24,13 @@ from pathlib import Path, PurePosixPath
 from time import perf_counter
 from typing import Any
 
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from benchmarks.editor.edit_replay import release_edits
 from benchmarks.editor.edit_replay.edit_counts import rate
 from benchmarks.editor.edit_replay.release_edits import (
+    MAX_QUIET,
+    MAX_STATES,
     MORE,
-    MOST_QUIET,
-    MOST_STATES,
     PARTS,
     files_of,
     is_held_out,
@@ -47,13 +47,13 @@ from speclsp.lsp.backend.types import Backend, FimRequest, StreamPiece
 from speclsp.lsp.next_edit.model_producer import EditEngine, EditModel, ModelEdit, ModelProducer
 from speclsp.lsp.next_edit.producer import Producer, Proposal
 from speclsp.lsp.next_edit.substitutions import PHRASE
-from speclsp.lsp.server.model_pairs import edit_model
+from speclsp.lsp.server.model_list import edit_model
 
 STATE, QUIET, PHRASES = "state", "quiet", "phrase"
 STATES, QUIETS = 400, 200  # of each part
-MOST_A_FILE = {STATE: 4, QUIET: 2}
+MAX_A_FILE = {STATE: 4, QUIET: 2}
 THRESHOLDS = (0.0, *(step / 20 for step in range(8, 20)), 0.97, 0.99)
-LEAST_PRECISION, LEAST_QUIET, LEAST_SHOWN = 0.7, 0.9, 10  # for a threshold to be used
+MIN_PRECISION, MIN_QUIET, MIN_SHOWN = 0.7, 0.9, 10  # for a threshold to be used
 DEADLINE_MS = 60_000  # a busy machine must not change an answer; the product's deadline is judged by `ms`
 
 Row = Mapping[str, Any]
@@ -97,7 +97,7 @@ def cases_of(package: str, files: Iterable[tuple[str, str, str]]) -> Iterator[Ca
     """All states of a package's (path, older text, newer text): those of next_edit.py."""
     for path, before, after in files:
         count = len(edits.hunks(before, after))
-        for kind, most in ((STATE, min(count - 1, MOST_STATES)), (QUIET, min(count, MOST_QUIET))):
+        for kind, most in ((STATE, min(count - 1, MAX_STATES)), (QUIET, min(count, MAX_QUIET))):
             for number in range(most):
                 yield Case(package=package, path=path, before=before, after=after, kind=kind, number=number)
 
@@ -107,15 +107,15 @@ def sample(files: Iterable[File], parts: Sequence[str], states: int, quiets: int
 
     A smaller sample is the beginning of a larger one. Only files that are needed are compared.
     """
-    wanted = {(part, kind): states if kind == STATE else quiets for part in parts for kind in MOST_A_FILE}
+    wanted = {(part, kind): states if kind == STATE else quiets for part in parts for kind in MAX_A_FILE}
     pools: dict[tuple[str, str], list[Case]] = {key: [] for key in wanted}
     for package, path, before, after in sorted(files, key=lambda file: digest(*file[:2])):
-        keys = [(part_of(package), kind) for kind in MOST_A_FILE]
+        keys = [(part_of(package), kind) for kind in MAX_A_FILE]
         if any(len(pools[key]) < wanted[key] for key in keys if key in pools):
             cases = sorted(cases_of(package, [(path, before, after)]), key=lambda case: case.id)
             for key in keys:
                 of_kind = [case for case in cases if case.kind == key[1]]
-                pools[key] += of_kind[: min(MOST_A_FILE[key[1]], wanted[key] - len(pools[key]))]
+                pools[key] += of_kind[: min(MAX_A_FILE[key[1]], wanted[key] - len(pools[key]))]
     return [case for pool in pools.values() for case in pool]
 
 
@@ -259,8 +259,8 @@ def chosen(rows: Sequence[Row]) -> float | None:
     """The lowest threshold that meets both aims with enough edits shown; None if there is none."""
     for threshold in THRESHOLDS:
         rates = figures(rows, threshold)
-        is_quiet = (rates["quiet_rate"] or 0.0) >= LEAST_QUIET
-        if is_quiet and rates["shown"] >= LEAST_SHOWN and rates["precision"] >= LEAST_PRECISION:
+        is_quiet = (rates["quiet_rate"] or 0.0) >= MIN_QUIET
+        if is_quiet and rates["shown"] >= MIN_SHOWN and rates["precision"] >= MIN_PRECISION:
             return threshold
     return None
 
@@ -326,7 +326,7 @@ async def ask(config: Config, cases: Sequence[Case], path: Path, bar: terminal.P
 
 def main(options: argparse.Namespace, packages: Sequence[corpus.Package], bar: terminal.ProgressLine) -> int:
     """Exit code 0. Raises SpeclspError."""
-    (config,) = pairs.settings(options, {"engine.shared": False})
+    (config,) = model_options.settings(options, {"engine.shared": False})
     parts = [part for part in PARTS[:2] if options.part in (part, "all")]
     wanted_packages = [package for package in packages if part_of(package.name) in parts]
     rows_file = options.rows or results_file.RAW / "next-edit-model.jsonl"

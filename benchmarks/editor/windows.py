@@ -152,9 +152,9 @@ def server_of(parent_words: str) -> psutil.Process:
     raise SystemExit(f"no language server under {parent_words}")
 
 
-def share_with_neovim(story: Story, pid: int, pair: str, grace_s: float, root: Path) -> None:
+def share_with_neovim(story: Story, pid: int, model: str, grace_s: float, root: Path) -> None:
     """Two Neovim sessions use the windows' engine, whose process is `pid`: one is killed, the other one quits."""
-    arguments = ("--model", pair, "--set", f"engine.shutdown_delay_seconds={grace_s}")
+    arguments = ("--model", model, "--set", f"engine.shutdown_delay_seconds={grace_s}")
     with NvimSession(install.install("nvim-0.12"), root / "n", OWN, *arguments, lawful=False) as seat:
         seat.open("account.py", BEFORE)
         seat.ready()
@@ -191,7 +191,7 @@ def keep_engine_logs(story: Story, *folders: Path) -> None:
     print("\n".join(story.log))
 
 
-def run(pair: str, grace_s: float, root: Path) -> Story:
+def run(model: str, grace_s: float, root: Path) -> Story:
     story = Story()
     os.environ["XDG_RUNTIME_DIR"] = str(root / "run")
     (root / "run").mkdir(mode=0o700)
@@ -204,7 +204,7 @@ def run(pair: str, grace_s: float, root: Path) -> Story:
         editor.running(programs, CHECKOUT / "build/speclsp.vsix", browser, **shared) as studio,
     ):
         server = studio.server
-        ours = {**server.ours, "speclsp.model": pair, "speclsp.engine.shutdown_delay_seconds": grace_s}
+        ours = {**server.ours, "speclsp.model": model, "speclsp.engine.shutdown_delay_seconds": grace_s}
         server.settings(ours, PLAIN_KEYS)
         first = studio.window(studio.folder(account_py=BEFORE), "account.py")
         first.says("ready", patience_s=300)
@@ -215,7 +215,7 @@ def run(pair: str, grace_s: float, root: Path) -> Story:
         second.says("ready", patience_s=300)
         write(second)
         story.tell("VS Code, second window: a suggestion is shown")
-        share_with_neovim(story, pid, pair, grace_s, root)
+        share_with_neovim(story, pid, model, grace_s, root)
         write(first)
         story.tell("the first window goes on")
         server_of(str(server.root)).kill()

@@ -12,10 +12,10 @@
                         per key over everything (jumps, other files and requests overtaken while they read included)
 
 The first six are timed in the replaying editor; the others come from the engine's /metrics and the server's trace.
-benchmarks/keystrokes/README.md describes the traces. Writes benchmarks/results/keystrokes-<pair>.json. --workspace
-types only the files in that folder, after indexing it, and writes keystrokes-workspace-<pair>.json. --next-edits also
-requests the next edit in each pause of 300 ms, and writes keystrokes-next-edits-<pair>.json. With
---set completion.eagerness=high it writes keystrokes-high-<pair>.json, with the confidence of every suggestion and the
+benchmarks/keystrokes/README.md describes the traces. Writes benchmarks/results/keystrokes-<model>.json. --workspace
+types only the files in that folder, after indexing it, and writes keystrokes-workspace-<model>.json. --next-edits also
+requests the next edit in each pause of 300 ms, and writes keystrokes-next-edits-<model>.json. With
+--set completion.eagerness=high it writes keystrokes-high-<model>.json, with the confidence of every suggestion and the
 keys that typed through it.
 """
 
@@ -31,7 +31,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from benchmarks.keystrokes.figures import Typed, by_request, faults, followed, side_by_side, spread
 from benchmarks.keystrokes.language_server import Server, serving
 from benchmarks.keystrokes.recording import Recording
@@ -166,12 +166,12 @@ def fetched(settings: Config, bar: terminal.ProgressLine) -> str:
 
 
 def bench(settings: Config, minutes: float, workspace: Path | None = None, next_edits: bool = False) -> bool:
-    """Replay against one pair, print the table, write the JSON. True if all answers were correct."""
+    """Replay against one model, print the table, write the JSON. True if all answers were correct."""
     everything = recordings()
     plan = chosen(everything if workspace is None else lying_in(workspace, everything), minutes)
     with terminal.progress() as bar:
-        pair = fetched(settings, bar)
-        bar.step(0.0, f"loading {pair}")
+        model = fetched(settings, bar)
+        bar.step(0.0, f"loading {model}")
         with serving(settings) as server:
             server.begin(ROOT if workspace is None else workspace.as_uri())
             gc.freeze()  # a collection of the imports' objects would delay keys
@@ -181,10 +181,10 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None, next_
     together = side_by_side(typed, traces)
     languages = list(dict.fromkeys(run.language for run in typed))
     presses = [press for run in typed for press in run.presses]
-    curve, eagerness = CURVES.get(pair), settings.completion.eagerness
+    curve, eagerness = CURVES.get(model), settings.completion.eagerness
     by_language = {name: side_by_side([run for run in typed if run.language == name], traces) for name in languages}
     figures = {
-        "pair": pair,
+        "pair": model,
         "settings": changes(settings),
         "workspace": workspace.name if workspace is not None else None,
         "recordings": [
@@ -199,10 +199,10 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None, next_
         "confidence": curve
         and {"weights": dict(curve.first), "followed": followed(presses, by_request(presses, traces))},
     }
-    print_table(pair, figures)
+    print_table(model, figures)
     is_usual = eagerness == Config().completion.eagerness
     kinds = ["workspace"] * (workspace is not None) + ["next-edits"] * next_edits + [eagerness] * (not is_usual)
-    name = "-".join(["keystrokes", *kinds, pair])
+    name = "-".join(["keystrokes", *kinds, model])
     print(f"wrote {results_file.write('keystrokes', figures, name=name)}", flush=True)
     problems = faults(figures)
     for fault in problems:
@@ -212,7 +212,7 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None, next_
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks keystrokes`."""
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
         "--minutes",
@@ -232,5 +232,7 @@ def main(options: argparse.Namespace) -> int:
     if not options.minutes > 0:
         raise InputError(f"--minutes {options.minutes:g}: expected a number above 0.")
     workspace = options.workspace.resolve() if options.workspace is not None else None
-    runs = [bench(setting, options.minutes, workspace, options.next_edits) for setting in pairs.settings(options)]
+    runs = [
+        bench(setting, options.minutes, workspace, options.next_edits) for setting in model_options.settings(options)
+    ]
     return 0 if all(runs) else 1

@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from benchmarks.keystrokes.keystrokes import ROOT, chosen, fetched, recordings, type_all
 from benchmarks.keystrokes.language_server import serving
 from benchmarks.keystrokes.recording import Recording
@@ -81,7 +81,7 @@ def ratios(pairs_of_runs: Sequence[float]) -> dict[str, Any]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks next-edit-cost`."""
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"of typing in a run (default: {MINUTES:g})")
     parser.add_argument("--runs", type=int, default=RUNS, help=f"of each arm (default: {RUNS})")
 
@@ -91,7 +91,7 @@ def main(options: argparse.Namespace) -> int:
     if not options.minutes > 0 or options.runs < 1:
         raise InputError(f"--minutes {options.minutes:g} --runs {options.runs}: expected numbers above 0.")
     plan = chosen(recordings(), options.minutes)
-    for settings in pairs.settings(options):
+    for settings in model_options.settings(options):
         with terminal.progress() as bar:
             model_name = fetched(settings, bar)
         runs: dict[bool, list[Presses]] = {arm: [] for arm in ARMS}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FASTEST_MS, SLOWEST_MS = 67, 500  # between two keys of a burst: 15 and 2 keys/s
-LONGEST_PAUSE_MS = 8000
+MAX_PAUSE_MS = 8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Recording:
 def rates(keys: Sequence[Key]) -> Iterator[float]:
     """Keys per second of each burst: keys with no pause between them."""
     burst: list[int] = []
-    for key in [*keys, Key(LONGEST_PAUSE_MS, "jump", 0, 0, "", 0)]:
+    for key in [*keys, Key(MAX_PAUSE_MS, "jump", 0, 0, "", 0)]:
         if key.wait_ms <= SLOWEST_MS:
             burst.append(key.wait_ms)
         elif burst:

@@ -8,10 +8,10 @@ from typing import Any
 AIM_SUGGESTION_MS, AIM_STALE_ROUNDS, AIM_ALONG_MS = 300, 1.0, 20  # the 0.5B target on 2 CPU cores
 
 
-def print_table(pair: str, figures: Mapping[str, Any]) -> None:
+def print_table(model: str, figures: Mapping[str, Any]) -> None:
     """All languages together and each by itself, the aims beside."""
     columns = {"all": figures, **figures["languages"]}
-    print(f"{pair}: {figures['keys']} keys, {figures['recorded_minutes']} min of synthetic typing, in real time")
+    print(f"{model}: {figures['keys']} keys, {figures['recorded_minutes']} min of synthetic typing, in real time")
     print(f"{'':36}" + "".join(f"{name[:10]:>11}" for name in columns) + "   aim (0.5B, CPU)")
     for label, path, form, aim in ROWS:
         cells = "".join(f"{cell(of, path, form):>11}" for of in columns.values())

@@ -8,7 +8,7 @@ The tap sees the requests that any server would get: after the language server's
 and without prefetch. Each --slower repeats the run with the answers delayed by so many ms: the typist overtakes a
 slower server more often, which changes the number of requests. Prompts are counted in the model's tokens. The part that
 a prefix cache would hold is computed from the prompts (blocks of 16, as in vLLM), not taken from our engine. Tokens of
-the answer are those sent before the language server closed the stream. Writes benchmarks/results/traffic-<pair>.json,
+the answer are those sent before the language server closed the stream. Writes benchmarks/results/traffic-<model>.json,
 one row for each request; no text. In real time: so many minutes for each --slower.
 """
 
@@ -163,7 +163,7 @@ class Remote(Server):
 
 @contextlib.contextmanager
 def engine(settings: Config) -> Iterator[str]:
-    """Our engine with the pair loaded, on a Unix socket; its path."""
+    """Our engine with the model loaded, on a Unix socket; its path."""
     with tempfile.TemporaryDirectory(prefix="speclsp-") as place:
         socket = f"{place}/e.sock"
         words = [sys.executable, "-m", "speclsp", "engine", "--socket", socket, *config.as_flags(settings)]

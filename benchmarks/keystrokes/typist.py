@@ -24,7 +24,7 @@ import random
 import re
 from collections.abc import Sequence
 
-from benchmarks.keystrokes.recording import FASTEST_MS, LONGEST_PAUSE_MS, SLOWEST_MS, Key, Recording
+from benchmarks.keystrokes.recording import FASTEST_MS, MAX_PAUSE_MS, SLOWEST_MS, Key, Recording
 
 CLOSES = {"(": ")", "[": "]", "{": "}", '"': '"', "'": "'"}
 OPENS_BLOCK = re.compile(r"[\[({:]\s*$|\b(?:then|do|else|repeat)\s*$|\bfunction\s*\w*\([^()]*\)\s*$")
@@ -157,7 +157,7 @@ class Typist:
         wait = min(max(rhythm, FASTEST_MS), SLOWEST_MS) + self._pause_ms
         self._pause_ms = 0.0
         cursor = start + len(new) if cursor is None else cursor
-        key = Key(round(min(wait, LONGEST_PAUSE_MS)), kind, start, end, new, cursor)
+        key = Key(round(min(wait, MAX_PAUSE_MS)), kind, start, end, new, cursor)
         self.keys.append(key)
         self.text, self.cursor = key.on(self.text), cursor
 

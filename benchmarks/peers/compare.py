@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from benchmarks.peers.driver_process import DRIVERS, PeerError, PeerProcess, peer_dir, peers_dir, python_of
 from benchmarks.peers.figures import Way, against, facts, show
 from benchmarks.peers.reference import bf16_folder, bf16_way
@@ -80,7 +80,7 @@ class Hole:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """--model and --set, as every benchmark; which peers, how much, and the sweep."""
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     parser.add_argument(
         "--peers", metavar="NAMES", default=",".join(OTHERS), help=f"comma-separated, of {', '.join(OTHERS)}"
     )
@@ -94,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Measure each pair; exit code 1 if a requested peer could not be measured."""
+    """Measure each model; exit code 1 if a requested peer could not be measured."""
     names = [name for name in options.peers.split(",") if name]
     for name in names:
         if name not in OTHERS:
@@ -102,12 +102,12 @@ def main(options: argparse.Namespace) -> int:
     for name in ("holes", "tokens", "threads"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise ConfigError(f"--{name}", getattr(options, name), "a whole number, 1 or more")
-    codes = [(sweep if options.tune else compare)(options, settings, names) for settings in pairs.settings(options)]
-    return max(codes)
+    measure = sweep if options.tune else compare
+    return max([measure(options, settings, names) for settings in model_options.settings(options)])
 
 
 def compare(options: argparse.Namespace, settings: Config, names: Sequence[str]) -> int:
-    """The comparison for one pair: run, written, printed."""
+    """The comparison for one model: run, written, printed."""
     bench = Bench.of(options, settings)
     holes = bench.holes(options.holes or (QUICK_HOLES if options.quick else HOLES))
     tuning = read_tuning(bench.card.name)
@@ -127,8 +127,8 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
     started_load = os.getloadavg()
     if started_load[0] > QUIET_LOAD:
         say(f"other programs are running (load {started_load[0]:.1f}): they take part in every figure")
-    prompts, directory = [(hole.ids, hole.typed) for hole in holes], str(bf16_folder(bench.card.target))
-    bf16 = bf16_way(bench.card.target.name, directory, prompts, options.tokens, bench.threads)
+    prompts = [(hole.ids, hole.typed) for hole in holes]
+    bf16 = bf16_way(bf16_folder(bench.card.target, bench.models_dir), prompts, options.tokens, bench.threads)
     groups = bench.run(ours, theirs, holes)
     if broken := next((way for way in ours if way.failed), None):
         raise PeerError(broken.failed)
@@ -195,16 +195,16 @@ def candidates_of(peer: str, card: Card) -> dict[str, list[Settings]]:
     return {mode: candidates for mode, candidates in every[peer].items() if card.draft or not mode.startswith("draft")}
 
 
-def read_tuning(pair: str) -> dict[str, Any]:
+def read_tuning(model: str) -> dict[str, Any]:
     """{peer: {mode: [{"settings", "cold", "warm", ...}]}} as the sweep left it; empty before the first."""
-    file = results_file.RESULTS / f"{tuning_name(pair)}.json"
+    file = results_file.RESULTS / f"{tuning_name(model)}.json"
     tuning: dict[str, Any] = json.loads(file.read_text())["peers"] if file.is_file() else {}
     return tuning
 
 
-def tuning_name(pair: str) -> str:
+def tuning_name(model: str) -> str:
     """The sweep's result. The best settings differ between kinds of CPU."""
-    return f"peers-tuning-{pair}-{results_file.cpu_kind()}"
+    return f"peers-tuning-{model}-{results_file.cpu_kind()}"
 
 
 def chosen(peer: str, card: Card, tuning: Mapping[str, Any]) -> dict[str, Settings]:
@@ -223,7 +223,7 @@ def tuned_ms(tuning: Mapping[str, Any], peer: str, mode: str) -> float:
 
 @dataclass(slots=True)
 class Bench:
-    """One pair on this machine: its prompts, and its engines taking turns."""
+    """One model on this machine: its prompts, and its engines taking turns."""
 
     card: Card
     tokens: int

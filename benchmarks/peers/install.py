@@ -268,7 +268,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Exit code 1 when a peer cannot be installed."""
     pairs = options.pairs or ["qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"]
-    models = {weight.name: weight for pair in pairs for weight in cards.load(pair).weights()}
+    models = {weight.name: weight for model_name in pairs for weight in cards.load(model_name).weights()}
     for model in models.values():
         store.ensure(model)
     failed = []

@@ -85,7 +85,7 @@ def main(options: argparse.Namespace) -> int:
             place = Path(root) / name[:3]
             place.mkdir(mode=0o700, exist_ok=True)
             os.environ[f"XDG_{name}"] = str(place)
-        with FaultyServer() as server, Editor("--set", f"remote.url={server.url}", pair="auto") as editor:
+        with FaultyServer() as server, Editor("--set", f"remote.url={server.url}", model="auto") as editor:
             server.always = drips(0.02)
             editor.begin()
             for way in WAYS:

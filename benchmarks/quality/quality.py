@@ -5,7 +5,7 @@
 Tasks are cursors in packages released in 2026 (tasks/tasks.py). The product's own pipeline completes them in every
 variant (run_task.py, variants.py), and each suggestion is scored against the code that stands there (scoring/). Every
 generation is cached (cache/), so a stopped run continues where it was, and a variant with the same prompts costs
-nothing. Writes benchmarks/results/quality-<set>-<pair>.json. Rows with texts stay in the user's cache, and so do the
+nothing. Writes benchmarks/results/quality-<set>-<model>.json. Rows with texts stay in the user's cache, and so do the
 results of a part of the set or of other settings, unless --keep is given.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from benchmarks.quality import run_task, variants
 from benchmarks.quality.cache.generation_cache import GenerationCache
 from benchmarks.quality.llama_vscode.policy import CONTEXT_TOKENS
@@ -44,7 +44,7 @@ Rows = dict[str, list[Row]]  # by variant
 
 
 def bench(config: Config, options: argparse.Namespace, name: str) -> None:
-    """Measure a pair, print the table, write the JSON."""
+    """Measure a model, print the table, write the JSON."""
     every = tasks_of(name)
     tasks = selected(every, options.tasks, options.only)
     if not tasks:
@@ -107,13 +107,13 @@ def run(
     for number_format in formats_wanted:
         mine = [variant for variant in wanted if variant.settings.get("engine.quantization", "") == number_format]
         try:
-            engine = pairs.engine(with_room(config, number_format, mine))
+            engine = model_options.engine(with_room(config, number_format, mine))
         except SpeclspError as error:
             if not number_format:
                 raise
             about["not_measured"] |= {variant.name: str(error) for variant in mine}
             continue
-        about = {"pair": engine.pair, "target": engine.target} | about
+        about = {"pair": engine.model, "target": engine.target} | about
         with terminal.progress() as bar, closing(TaskRunner(engine, config, cache)) as asking:
             if why := asking.server.why_not:
                 about["not_measured"] |= {variant.name: why for variant in mine if variant.policy == variants.SERVER}
@@ -255,7 +255,7 @@ def plainly(one: Mapping[str, float] | None, times: float = 1) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks quality`. --set takes settings, and the name of the task set."""
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     parser.add_argument("--variants", metavar="NAMES", default=USUAL, help=f"comma-separated (default: {USUAL})")
     parser.add_argument("--tasks", metavar="N", type=int, help="so many of the set; the result goes to the cache")
     parser.add_argument("--keep", action="store_true", help="keep a part's result too, or that of other settings")
@@ -274,6 +274,6 @@ def main(options: argparse.Namespace) -> int:
         raise InputError(f"--set {unknown[0]}: expected {', '.join(SETS)}, or a setting as KEY=VALUE.")
     if options.formats:
         return number_formats.main(options)
-    for setting in pairs.settings(options):
+    for setting in model_options.settings(options):
         bench(setting, options, named[-1] if named else SETS[0])
     return 0

@@ -1,7 +1,7 @@
 """The aims the project set itself for speed and quality, each beside the figure that was measured, or beside nothing.
 
 An aim reads its figure from the results of the benchmarks. A figure that is not there is "not measured"; it is never
-guessed, and never taken from another machine's or another pair's file.
+guessed, and never taken from another machine's or another model's file.
 """
 
 from __future__ import annotations
@@ -71,27 +71,27 @@ def at(file: str, *path: str) -> Callable[[Results], float | None]:
     return read
 
 
-def against_peers(pair: str, kind: str, what: str) -> Callable[[Results], float | None]:
+def against_peers(model: str, kind: str, what: str) -> Callable[[Results], float | None]:
     """Our middle over the best peer's, in the same run on one kind of CPU."""
-    return at(f"peers-{pair}-{kind}", "against_the_best_peer", what, "ratio")
+    return at(f"peers-{model}-{kind}", "against_the_best_peer", what, "ratio")
 
 
-def warm_extra(pair: str, about_tokens: int = 512) -> Callable[[Results], float | None]:
+def warm_extra(model: str, about_tokens: int = 512) -> Callable[[Results], float | None]:
     """Time of the first token minus one round, one character after a prompt of usual length was cached."""
 
     def read(results: Results) -> float | None:
-        rows: Sequence[Figures] = dig(results.get(f"scale-{pair}"), "prompt") or []
+        rows: Sequence[Figures] = dig(results.get(f"scale-{model}"), "prompt") or []
         near = min(rows, key=lambda row: abs(row["prompt_tokens"] - about_tokens), default=None)
         return None if near is None else float(near["warm_first_ms"] - near["step_ms"])
 
     return read
 
 
-def every_text(pair: str) -> Callable[[Results], float | None]:
+def every_text(model: str) -> Callable[[Results], float | None]:
     """The share of speculative completions that are token for token those of plain decoding."""
 
     def read(results: Results) -> float | None:
-        lengths = dig(results.get(f"completions-{pair}"), "lengths")
+        lengths = dig(results.get(f"completions-{model}"), "lengths")
         if not isinstance(lengths, Mapping):
             return None
         ways = [way for of in lengths.values() for way in of["ways"].values()]
@@ -153,7 +153,7 @@ LARGE_PAIR = "0.5b-7b, nf4 draft"
 MODELLED = ("rounds", LARGE_PAIR, "completion", "modelled", "ms")
 
 COLD, DECODE, FIRST, NEXT_KEY = "32 tokens, cold", "32 tokens, cold, decoding", "first token, cold", "next key, whole"
-BESIDE_PEERS = (  # kind of CPU, pair, metric, label, limit
+BESIDE_PEERS = (  # kind of CPU, model, metric, label, limit
     ("avx512-bf16", SMALL, "cold_total_ms", COLD, 0.6),
     ("avx512-bf16", SMALL, "cold_decode_ms", DECODE, 0.5),
     ("avx512-bf16", SMALL, "warm_total_ms", NEXT_KEY, 0.45),
@@ -169,19 +169,19 @@ BESIDE_PEERS = (  # kind of CPU, pair, metric, label, limit
 AIMS: tuple[Aim, ...] = (
     *(
         Aim(group="Lossless", what=f"texts identical to plain decoding, {name}", limit=1, unit="", at_least=True,
-            measured=every_text(pair))
-        for pair, name in NAMES.items()
+            measured=every_text(model))
+        for model, name in NAMES.items()
     ),
     *(
         aim
-        for pair, name in NAMES.items()
+        for model, name in NAMES.items()
         for aim in (
             Aim(group="CPU", what=f"round of 16 rows ÷ the reads of its weights, AMX, {name}", limit=1.35, unit=" x",
-                measured=at(f"floor-{pair}-amx", "ratios", "round_16_to_weights")),
+                measured=at(f"floor-{model}-amx", "ratios", "round_16_to_weights")),
             Aim(group="CPU", what=f"round of 16 rows ÷ round of 1, AMX, {name}", limit=1.15, unit=" x",
-                measured=at(f"floor-{pair}-amx", "ratios", "round_16_to_round_1")),
+                measured=at(f"floor-{model}-amx", "ratios", "round_16_to_round_1")),
             Aim(group="CPU", what=f"cancel to stop inside a prefill, p99, AMX, {name}", limit=10, unit=" ms",
-                measured=at(f"floor-{pair}-amx", "ratios", "cancel_p99_ms")),
+                measured=at(f"floor-{model}-amx", "ratios", "cancel_p99_ms")),
         )
     ),
     *(
@@ -190,9 +190,9 @@ AIMS: tuple[Aim, ...] = (
         for path, limit in (("avx512-bf16", 1.6), ("avx512-vnni", 1.6), ("avx-vnni", 2.0))
     ),
     *(
-        Aim(group="CPU beside peers", what=f"{label} ÷ the best peer's, {kind}, {NAMES[pair]}", limit=limit, unit=" x",
-            measured=against_peers(pair, kind, metric))
-        for kind, pair, metric, label, limit in BESIDE_PEERS
+        Aim(group="CPU beside peers", what=f"{label} ÷ the best peer's, {kind}, {NAMES[model]}", limit=limit, unit=" x",
+            measured=against_peers(model, kind, metric))
+        for kind, model, metric, label, limit in BESIDE_PEERS
     ),
     Aim(group="Keystrokes", what="first token above one round, prompt cached but for one character, 0.5B", limit=15,
         unit=" ms", measured=warm_extra(SMALL)),

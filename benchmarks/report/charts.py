@@ -270,8 +270,8 @@ def gpu(results: Results) -> Chart:
     }
     rows |= {
         (label, "round of 4"): row
-        for pair, label in gpu_tables.PAIRS.items()
-        if (row := gpu_tables.at(figures.get("rounds"), pair, "by_gamma", "4"))
+        for model_name, label in gpu_tables.PAIRS.items()
+        if (row := gpu_tables.at(figures.get("rounds"), model_name, "by_gamma", "4"))
     }
     bars = [
         Bar(label=label, detail=detail, value=percent, text=f"{percent:.0f} %", ours=detail.startswith("pass"))

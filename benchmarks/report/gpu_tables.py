@@ -11,9 +11,9 @@ NOT_MEASURED = "not measured"
 MODELS = {"0.5b": "0.5B", "1.5b": "1.5B", "7b": "7B"}
 FORMATS = ("bf16", "nf4")
 PASS_ROWS = ("1", "2", "4", "8", "16")
-TARGETS = {"0.5b-1.5b": "1.5B", "0.5b-7b": "7B"}  # pair -> its target
+TARGETS = {"0.5b-1.5b": "1.5B", "0.5b-7b": "7B"}  # model -> its target
 PAIRS = {
-    f"{pair}, {draft} draft": f"0.5B {draft} → {name}" for pair, name in TARGETS.items() for draft in ("nf4", "bf16")
+    f"{model}, {draft} draft": f"0.5B {draft} → {name}" for model, name in TARGETS.items() for draft in ("nf4", "bf16")
 }
 GAMMAS = ("1", "2", "4", "8")
 PRODUCTS = {"qkv": "query, key, value", "out": "attention output", "up": "gate and up", "down": "down", "head": "head"}
@@ -162,11 +162,11 @@ def kernels(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
 def rounds(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     """Device milliseconds of whole rounds, and their parts."""
     for key, name in PAIRS.items():
-        pair = figures.get(key, {})
-        fixed, worst = (at(pair, "fixed_cost", f"{name}_ms") for name in ("fixed", "worst"))
-        by_gamma = [share(at(pair, "by_gamma", gamma)) for gamma in GAMMAS]
+        model = figures.get(key, {})
+        fixed, worst = (at(model, "fixed_cost", f"{name}_ms") for name in ("fixed", "worst"))
+        by_gamma = [share(at(model, "by_gamma", gamma)) for gamma in GAMMAS]
         fixed_text = number(fixed) if worst is None else f"{number(fixed)} ± {number(worst)}"
-        yield name, share(pair.get("verify")), share(pair.get("draft_step")), fixed_text, *by_gamma
+        yield name, share(model.get("verify")), share(model.get("draft_step")), fixed_text, *by_gamma
 
 
 def completions(
@@ -174,8 +174,8 @@ def completions(
 ) -> Iterator[Sequence[str]]:
     """Milliseconds for 32 tokens after the prompt."""
     for key, name in PAIRS.items():
-        pair = key.partition(",")[0]
-        ours, theirs = at(figures, key, "completion"), {**peers.get(pair, {}), **compiled.get(pair, {})}
+        model = key.partition(",")[0]
+        ours, theirs = at(figures, key, "completion"), {**peers.get(model, {}), **compiled.get(model, {})}
         gamma, ms = at(ours, "replayed", "gamma"), at(ours, "replayed", "ms")
         yield (
             name,
@@ -188,8 +188,8 @@ def completions(
 
 def prefill(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     """Milliseconds of a cold prompt by its tokens."""
-    for pair, name in TARGETS.items():
-        yield name, *(number(at(figures, pair, "prefill_ms_by_tokens", tokens), 1) for tokens in PREFILLS)
+    for model, name in TARGETS.items():
+        yield name, *(number(at(figures, model, "prefill_ms_by_tokens", tokens), 1) for tokens in PREFILLS)
 
 
 def checks(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[str]]:
@@ -215,9 +215,9 @@ def checks(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[str]]:
     )
     passed = f"{tests.get('passed')} of {tests.get('tests')}" if tests else NOT_MEASURED
     yield "tests of `tests/engine/model/test_cuda.py` that pass", passed
-    for pair, name in TARGETS.items():
+    for model, name in TARGETS.items():
         for work in ("prefill", "rounds"):
-            times = at(figures.get("cancel"), pair, work)
+            times = at(figures.get("cancel"), model, work)
             late = NOT_MEASURED if times is None else f"{times['p50']:.1f} ms, {times['p99']:.1f} ms"
             yield f"cancel to idle in {work}, {name}: p50, p99", late
 

@@ -23,24 +23,24 @@ def markdown(results: Results) -> dict[str, str]:
 
 
 def columns(results: Results) -> Iterator[tuple[str, str, Mapping[str, Figures]]]:
-    """(pair, column's name, {kind: its figures}) of all measured columns, the small model first."""
-    for pair in NAMES:
-        sets = results.get(f"humaneval-infilling-{pair}", {}).get("sets", {})
+    """(model, column's name, {kind: its figures}) of all measured columns, the small model first."""
+    for model in NAMES:
+        sets = results.get(f"humaneval-infilling-{model}", {}).get("sets", {})
         names = {name for figures in sets.values() for name in figures["columns"]}
         for name in sorted(names, key=lambda name: (ORDER.index(" ".join(name.split()[:2])), name)):
             measured = {
                 kind: sets[kind]["columns"][name] for kind in KINDS if name in sets.get(kind, {}).get("columns", {})
             }
             if measured:
-                yield pair, name, measured
+                yield model, name, measured
 
 
 def rows(results: Results) -> Iterator[Sequence[str]]:
     """One row for each of our columns."""
-    for pair, name, measured in columns(results):
+    for model, name, measured in columns(results):
         through, weights, *adapter = name.split()
         cells = [cell for kind in KINDS for cell in shares(measured.get(kind))]
-        yield ", ".join([f"{NAMES[pair]} {weights}", *adapter]), THROUGH[through], *cells
+        yield ", ".join([f"{NAMES[model]} {weights}", *adapter]), THROUGH[through], *cells
 
 
 def published_rows() -> list[Sequence[str]]:
@@ -58,11 +58,11 @@ def shares(column: Figures | None) -> tuple[str, str, str]:
 
 def differences(results: Results) -> Iterator[Sequence[str]]:
     """Columns compared on their common tasks."""
-    for pair in NAMES:
-        for kind, figures in results.get(f"humaneval-infilling-{pair}", {}).get("sets", {}).items():
+    for model in NAMES:
+        for kind, figures in results.get(f"humaneval-infilling-{model}", {}).get("sets", {}).items():
             for name, change in figures["compared"].items():
                 cells = [points(change.get(metric)) for metric in ("exact", "pass_1")]
-                yield f"{NAMES[pair]}, {kind}: {name}", *cells, str(change["tasks"])
+                yield f"{NAMES[model]}, {kind}: {name}", *cells, str(change["tasks"])
 
 
 def points(change: Mapping[str, Any] | None) -> str:

@@ -68,16 +68,16 @@ def tables(results: Results) -> dict[str, str]:
     """{name: Markdown} of every table."""
     return {
         **{
-            f"engines-{size}-{kind}": engines(results[f"peers-{pair}-{kind}"])
+            f"engines-{size}-{kind}": engines(results[f"peers-{model}-{kind}"])
             for kind in CPU_KINDS
-            for pair, size in (
+            for model, size in (
                 (SMALL, "0.5b"),
                 (LARGE, "1.5b"),
                 (f"{LARGE}-int4", "1.5b-int4"),
                 (f"{LARGE}-ik", "1.5b-ik"),
                 (f"{LARGE}-int4-ik", "1.5b-int4-ik"),
             )
-            if f"peers-{pair}-{kind}" in results
+            if f"peers-{model}-{kind}" in results
         },
         "typing": typing(results[f"keystrokes-{SMALL}"]),
         **({"waterfall": waterfall(results[name])} if (name := f"waterfall-{SMALL}") in results else {}),
@@ -181,8 +181,8 @@ def speculation(results: Results) -> str:
     }
     head = ["drafter"]
     columns = []
-    for pair, size in ((SMALL, "0.5B"), (LARGE, "1.5B")):
-        data = results[f"completions-{pair}"]
+    for model, size in ((SMALL, "0.5B"), (LARGE, "1.5B")):
+        data = results[f"completions-{model}"]
         for length in data["lengths"].values():
             columns.append(length["ways"])
             head += [f"{size}, {length['max_tokens']} tokens: decoding", "whole answer"]

@@ -246,7 +246,7 @@ def keystrokes(figure: Figure, data: Mapping[str, Any]) -> None:
 # ── benchmarks/speed/gpu/gpu.py ──────────────────────────────────────────────────────────────────────────────
 
 
-def gpu(figure: Figure, figures: Mapping[str, Any], pair: str) -> None:
+def gpu(figure: Figure, figures: Mapping[str, Any], model: str) -> None:
     """A pass by rows, a whole round by γ, and 32 tokens beside transformers."""
     passes, whole, tokens = figure.subplots(1, 3, width_ratios=(1, 1, 1.3))
     by_model = {
@@ -255,12 +255,12 @@ def gpu(figure: Figure, figures: Mapping[str, Any], pair: str) -> None:
         if "rows" in of
     }
     lines(passes, by_model, ("tokens", "ms"), "A pass")
-    rounds = figures["rounds"][pair]
+    rounds = figures["rounds"][model]
     gammas = {"round": ([int(key) for key in rounds["by_gamma"]], [row["ms"] for row in rounds["by_gamma"].values()])}
     lines(whole, gammas, ("γ, guesses of the draft", "ms"), "A whole round")
     for axes in (passes, whole):
         axes.set_ylim(bottom=0)
-    completion, others = rounds["completion"], figures.get("transformers", {}).get(pair.partition(",")[0], {})
+    completion, others = rounds["completion"], figures.get("transformers", {}).get(model.partition(",")[0], {})
     measured = {
         "speclsp plain": completion["plain_ms"],
         "speclsp, α 0.7 modelled": completion["modelled"]["ms"],

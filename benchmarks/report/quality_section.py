@@ -21,17 +21,17 @@ PANELS = {
 OURS, THEIRS, USUAL = "#009e73", "#6ba3cf", "#8a8a8a"
 
 
-def measured(results: Mapping[str, Mapping[str, Any]], pair: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """A pair's results by file: of the larger set that was measured, and of one beside a peer, where it is apart."""
-    larger = next((name for name in SETS if f"quality-{name}-{pair}" in results), None)
+def measured(results: Mapping[str, Mapping[str, Any]], model: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """A model's results by file: of the larger set that was measured, and of one beside a peer, where it is apart."""
+    larger = next((name for name in SETS if f"quality-{name}-{model}" in results), None)
     for name in (larger, BESIDE_PEER):
-        if (data := results.get(f"quality-{name}-{pair}")) is not None:
-            yield f"quality-{name}-{pair}", data
+        if (data := results.get(f"quality-{name}-{model}")) is not None:
+            yield f"quality-{name}-{model}", data
 
 
 def section(results: Mapping[str, Mapping[str, Any]], pairs: Sequence[str]) -> Section:
     """Quality of suggestions by variant."""
-    files = [entry for pair in pairs for entry in measured(results, pair)]
+    files = [entry for model in pairs for entry in measured(results, model)]
     plots = [
         Plot(
             name=file,

@@ -60,15 +60,15 @@ def sections(results: Results) -> Iterator[Section]:
 def peers(results: Results) -> Section:
     """Us and the others."""
     plots_made, tables = [], []
-    for pair, kind in itertools.product(PAIRS, CPU_KINDS):
-        data = results.get(f"peers-{pair}-{kind}")
+    for model, kind in itertools.product(PAIRS, CPU_KINDS):
+        data = results.get(f"peers-{model}-{kind}")
         if data is None:
             continue
         prompts = data["prompt_tokens"]
         plots_made.append(
             Plot(
-                name=f"peers-{pair}-{kind}",
-                title=f"{pair}, {data['new_tokens']} tokens, {CPU_KINDS[kind]}",
+                name=f"peers-{model}-{kind}",
+                title=f"{model}, {data['new_tokens']} tokens, {CPU_KINDS[kind]}",
                 caption=f"{len(prompts)} places, {min(prompts)} to {max(prompts)} prompt tokens, the same token ids "
                 f"for all, greedy, {data['threads']} threads, taking turns, each peer at the best settings its own "
                 "sweep found. Cold: nothing cached. Warm: the same prompt and one token more. Whiskers reach to p95.",
@@ -78,7 +78,7 @@ def peers(results: Results) -> Section:
             )
         )
         head = [
-            f"{pair}, {kind}",
+            f"{model}, {kind}",
             *(f"{state} {metric}" for state in ("cold", "warm") for metric in ("whole", "first", "rest")),
         ]
         rows = [[name, *peer_cells(way), settings_in_words(way["settings"])] for name, way in data["ways"].items()]
@@ -105,14 +105,14 @@ def keystrokes(results: Results) -> Section:
     from benchmarks.keystrokes.table import ROWS, cell
 
     plots_made, tables = [], []
-    for pair in PAIRS:
-        data = results.get(f"keystrokes-{pair}")
+    for model in PAIRS:
+        data = results.get(f"keystrokes-{model}")
         if data is None:
             continue
         plots_made.append(
             Plot(
-                name=f"keystrokes-{pair}",
-                title=pair,
+                name=f"keystrokes-{model}",
+                title=model,
                 caption=f"{data['keys']} keys in {data['recorded_minutes']:g} minutes of synthetic typing, in real "
                 "time, against the real language server and engine; whatever the typing before a key left cached.",
                 made_from=data,
@@ -121,7 +121,7 @@ def keystrokes(results: Results) -> Section:
         )
         columns = {"all": data, **data["languages"]}
         rows = [[label, *(cell(of, path, form) for of in columns.values())] for label, path, form, _ in ROWS]
-        tables.append([[pair, *columns], *rows])
+        tables.append([[model, *columns], *rows])
     about = "Synthetic typing traces, with bursts, pauses, typos, pastes and jumps, replayed key by key in real time."
     return Section(title="At the keys", about=about, plots=plots_made, tables=tables)
 
@@ -147,13 +147,13 @@ def floor(results: Results) -> Section:
 def completions(results: Results) -> Section:
     """Does speculation pay?"""
     plots_made, tables = [], []
-    for pair in PAIRS:
-        data = results.get(f"completions-{pair}")
+    for model in PAIRS:
+        data = results.get(f"completions-{model}")
         if data is None or "lengths" not in data:
             continue
         plots_made.append(
             Plot(
-                name=f"completions-{pair}",
+                name=f"completions-{model}",
                 title=data["target"],
                 caption=f"{data['holes']} places in the standard library, the prompt computed anew each time (nothing "
                 f"cached), ways in turn. Draft model: {data['draft'] or 'none'}.",
@@ -163,7 +163,7 @@ def completions(results: Results) -> Section:
             )
         )
         for of_length in data["lengths"].values():
-            head = [f"{pair}, {of_length['max_tokens']} tokens", "first token, ms", "total, ms", "p95", "accepted",
+            head = [f"{model}, {of_length['max_tokens']} tokens", "first token, ms", "total, ms", "p95", "accepted",
                     "rejected", "α", "tokens/round", "τ", "decoding", "total", "identical"]  # fmt: skip
             tables.append([head, *(completion_row(name, way) for name, way in of_length["ways"].items())])
     about = "The same prompts and lengths decoded plainly, with each drafter by itself and by the policy, in turn."
@@ -192,13 +192,13 @@ def completion_row(name: str, way: Figures) -> list[str]:
 def scale(results: Results) -> Section:
     """Time and memory by length of prompt, output and document."""
     plots_made, memory = [], [["resident memory, MiB", "before loading", "loaded", "after the longest prompt"]]
-    for pair in PAIRS:
-        data = results.get(f"scale-{pair}")
+    for model in PAIRS:
+        data = results.get(f"scale-{model}")
         if data is None:
             continue
         plots_made.append(
             Plot(
-                name=f"scale-{pair}",
+                name=f"scale-{model}",
                 title=data["target"],
                 caption="Left: raw text of each length, nothing cached; then the same and one more character. Right: "
                 "long completions of standard library code, the mean of a few.",
@@ -207,7 +207,7 @@ def scale(results: Results) -> Section:
             )
         )
         sizes = data["memory_mib"]
-        memory.append([pair, *(f"{sizes[name]:.0f}" for name in ("before_loading", "loaded", "after"))])
+        memory.append([model, *(f"{sizes[name]:.0f}" for name in ("before_loading", "loaded", "after"))])
     if (data := results.get("scale-editor")) is not None:
         plots_made.append(
             Plot(
@@ -229,8 +229,8 @@ def formats(results: Results) -> Section:
     head = ["model", "tokens chosen alike, the same text before them", "first lines right, bf16", "int8",
             "first lines alike", "completions alike"]  # fmt: skip
     rows = []
-    for pair in PAIRS:
-        data = results.get(f"quality-int8-{pair}")
+    for model in PAIRS:
+        data = results.get(f"quality-int8-{model}")
         if data is not None:
             rows.append(
                 [
@@ -252,27 +252,27 @@ def confidence(results: Results) -> Section:
     """Calibration of confidence, and the economy of showing."""
     economies = [
         Plot(
-            name=f"economy-{pair}",
+            name=f"economy-{model}",
             title=data["pair"],
             caption=f"{data['bodies']} functions of {data['packages']} packages are typed again, {data['keys']} keys. "
             "Left and up is better; each point is a threshold or a cost.",
             made_from=data,
             make=lambda figure, data=data: economy_figures.draw(figure, data),  # type: ignore[misc]
         )
-        for pair in PAIRS
-        if (data := results.get(f"economy-{pair}")) is not None
+        for model in PAIRS
+        if (data := results.get(f"economy-{model}")) is not None
     ]
     curves = [
         Plot(
-            name=f"calibration-{pair}",
+            name=f"calibration-{model}",
             title=data["pair"],
             caption=f"{data['candidates']} candidates in {data['bodies']} functions; each is judged by weights from "
             "packages that are not its own. Right: the first line is the author's to the letter.",
             made_from=data,
             make=lambda figure, data=data: calibration.draw(figure, data),  # type: ignore[misc]
         )
-        for pair in PAIRS
-        if (data := results.get(f"calibration-{pair}")) is not None
+        for model in PAIRS
+        if (data := results.get(f"calibration-{model}")) is not None
     ]
     about = "Confidence comes from the probabilities that decoding computes anyway: docs/confidence.md."
     return Section(title="When a suggestion is shown", about=about, plots=[*economies, *curves])
@@ -284,15 +284,15 @@ def gpu(results: Results) -> Section:
     figures = {name: part["figures"] for name, part in (data or {}).get("parts", {}).items()}
     plots_made = [
         Plot(
-            name=f"gpu-{pair.replace(', ', '-').replace(' ', '-')}",
+            name=f"gpu-{model.replace(', ', '-').replace(' ', '-')}",
             title=f"{rounds['draft']} → {rounds['target']}",
             caption="Real shapes, random weights: times are true, texts are not. What speculation saves "
             "is modelled (α 0.7), or replayed from the agreement of a real pair, recorded on a CPU. "
             f"{rounds['context_tokens']} tokens cached.",
             made_from=data,
-            make=lambda figure, pair=pair: plots.gpu(figure, figures, pair),  # type: ignore[misc]
+            make=lambda figure, model=model: plots.gpu(figure, figures, model),  # type: ignore[misc]
         )
-        for pair, rounds in figures.get("rounds", {}).items()
+        for model, rounds in figures.get("rounds", {}).items()
         if data is not None and "completion" in rounds
     ]
     about = "One CUDA graph per round: draft steps, verification and acceptance without waiting on the host."

@@ -5,7 +5,7 @@
 The comparison is fair by construction: one loaded engine, warmed up on another hole; every run computes its whole
 prompt (nothing of it is cached) and generates the same number of tokens; the ways take turns, another one first at each
 hole, so that a machine that slows down slows all; the median of each way counts. `compare` of
-speclsp.cli.measure does the same over one hole, for `make demo`. Writes benchmarks/results/completions-<pair>.json;
+speclsp.cli.measure does the same over one hole, for `make demo`. Writes benchmarks/results/completions-<model>.json;
 exit code 1 when any text differed.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks import pairs as loaded
+from benchmarks import model_options as loaded
 from benchmarks import results_file
 from benchmarks.speed.holes import holes
 from speclsp.cli import measure as rounds
@@ -68,7 +68,7 @@ def measure(
     chosen = ways(bool(completer.draft))
     runs: dict[str, list[list[rounds.Run]]] = {name: [[] for _ in requests] for name in chosen}
     for number, request in enumerate(requests):
-        progress(number / len(requests), f"{completer.pair}, {request.max_tokens} tokens")
+        progress(number / len(requests), f"{completer.model}, {request.max_tokens} tokens")
         remembered = previous(completer, request)
         first = number % len(chosen)
         order = [*chosen][first:] + [*chosen][:first]
@@ -78,7 +78,7 @@ def measure(
                 if chosen[name].source == "reuse":
                     variation = replace(variation, previous=remembered)
                 runs[name][number].append(rounds.run(completer, variation))
-    progress(1.0, completer.pair)
+    progress(1.0, completer.model)
     return runs
 
 
@@ -160,7 +160,7 @@ def row(name: str, way: Mapping[str, Any]) -> str:
 
 
 def bench(settings: Config, count: int, lengths: list[int], repeats: int) -> bool:
-    """Measure a pair, print a table for each length, write the JSON. True if every way gave the same tokens."""
+    """Measure a model, print a table for each length, write the JSON. True if every way gave the same tokens."""
     engine = loaded.engine(settings)
     rounds.complete_once(engine, replace(holes(count + 1)[-1], max_tokens=16))
     by_length, same_everywhere = {}, True
@@ -181,7 +181,7 @@ def bench(settings: Config, count: int, lengths: list[int], repeats: int) -> boo
             "best": best(figures_by_way),
         }
         verdict = "every text identical" if identical else "TEXTS DIFFER: this is a bug, please report it"
-        print(f"{engine.pair}, {tokens} tokens, {count} holes, prompt cold, medians in ms; {verdict}\n{COLUMNS}")
+        print(f"{engine.model}, {tokens} tokens, {count} holes, prompt cold, medians in ms; {verdict}\n{COLUMNS}")
         print("\n".join(row(name, way) for name, way in figures_by_way.items()), flush=True)
     figures = {
         **loaded.about(engine),
@@ -192,7 +192,7 @@ def bench(settings: Config, count: int, lengths: list[int], repeats: int) -> boo
         "identical": same_everywhere,
         "lengths": by_length,
     }
-    print(f"wrote {results_file.write('completions', figures, f'completions-{engine.pair}')}")
+    print(f"wrote {results_file.write('completions', figures, f'completions-{engine.model}')}")
     return same_everywhere
 
 

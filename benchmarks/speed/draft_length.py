@@ -11,7 +11,7 @@ policy sees the places in the same order and learns from one to the next, as in 
     repeated         a block of the file that is written a second time, from its first line on
 
 `whole` replays the recorded answers, `line` only the tokens of their first line, which is where the editor ends most
-suggestions; the earlier suggestion ended there, too. Writes benchmarks/results/draft-length-<pair>.json.
+suggestions; the earlier suggestion ended there, too. Writes benchmarks/results/draft-length-<model>.json.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from benchmarks.speed.holes import CONTEXT_LINES, MODULES, holes, source
 from speclsp.cli import measure, terminal
 from speclsp.engine.api import Request
@@ -187,14 +187,14 @@ def acceptance(records: Sequence[Record], costs: Costs) -> dict[str, dict[int, t
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     parser.add_argument("--places", type=int, default=len(MODULES), help=f"of each kind (default: {len(MODULES)})")
     parser.add_argument("--tokens", type=int, default=64, help="of an answer at most (default: 64)")
 
 
 def main(options: argparse.Namespace) -> int:
-    for settings in pairs.settings(options, {"engine.draft": False}):
-        engine = pairs.engine(settings)
+    for settings in model_options.settings(options, {"engine.draft": False}):
+        engine = model_options.engine(settings)
         with terminal.progress() as bar:
             chosen, records = places(options.places, options.tokens), []
             for number, (kind, request) in enumerate(chosen):
@@ -215,12 +215,12 @@ def main(options: argparse.Namespace) -> int:
                 gain = rows["plain"]["ms_per_token"] / row["ms_per_token"] if row["ms_per_token"] else 1.0
                 print(f"  {name:<16} {gain:5.2f} x  {'  '.join(f'{key} {value}' for key, value in row.items())}")
         figures: dict[str, object] = {
-            **pairs.about(engine),
+            **model_options.about(engine),
             "places": options.places,
             "tokens": options.tokens,
             "policies": table,
             "acceptance": acceptance(records, costs),
         }
         print(figures["acceptance"])
-        results_file.write("draft-length", figures, f"draft-length-{engine.pair}")
+        results_file.write("draft-length", figures, f"draft-length-{engine.model}")
     return 0

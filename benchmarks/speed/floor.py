@@ -6,7 +6,7 @@ A pass cannot be faster than reading the weights once, or than its products at t
 both peaks. It times whole rounds of 1 to 24 rows over a cache of 600 tokens in turn with their matrix products alone.
 Then it times prefill by length, and the time from setting `cancel` inside a prefill until the engine stops. Times are
 medians; each kind is timed once per turn, so a machine that slows down slows all alike. Writes
-benchmarks/results/floor-<pair>-<path>.json.
+benchmarks/results/floor-<model>-<path>.json.
 """
 
 from __future__ import annotations
@@ -136,12 +136,12 @@ def print_ratios(ratios: dict[str, float], aims: dict[str, float]) -> None:
         print(f"{name}: {value}" + (f" (aim: at most {aims[name]})" if name in aims else ""))
 
 
-def bench(pair: str, turns: int, path: str) -> bool:
-    """Measure a pair, print, write the JSON; False when this machine runs it otherwise."""
-    engine: CompletionEngine = loading.load(Config(model=pair, engine=EngineConfig(cpu_path=path)), cards.load(pair))
+def bench(name: str, turns: int, path: str) -> bool:
+    """Measure a model, print, write the JSON; False when this machine runs it otherwise."""
+    engine: CompletionEngine = loading.load(Config(model=name, engine=EngineConfig(cpu_path=path)), cards.load(name))
     model = engine.target_decoder
     if not isinstance(model, NativeDecoder):
-        print(f"{pair} runs as {engine.target} here, not through forward.c: there is nothing to compare.")
+        print(f"{name} runs as {engine.target} here, not through forward.c: there is nothing to compare.")
         return False
     text = source("argparse")
     ids = engine.prompter.tokenizer.encode(text, add_special_tokens=False).ids[: max(PREFILLS)]
@@ -176,7 +176,7 @@ def bench(pair: str, turns: int, path: str) -> bool:
     print(f"return to a text of {RETURN_TOKENS} tokens after {OTHER_TEXTS} others: {return_ms:.1f} ms")
     print_ratios(ratios, aims)
     figures = {
-        "pair": pair,
+        "pair": name,
         "target": engine.target,
         "device": engine.device,
         "context_tokens": CONTEXT_TOKENS,
@@ -194,7 +194,7 @@ def bench(pair: str, turns: int, path: str) -> bool:
         "aims": aims,
     }
     slug = next(name for name, of in native.SETTINGS.items() if of == model.path)
-    results_file.write("floor", figures, name=f"floor-{pair}-{slug}")
+    results_file.write("floor", figures, name=f"floor-{name}-{slug}")
     return True
 
 
@@ -206,6 +206,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Exit code 1 when a pair does not run through the native kernels on this machine."""
-    measured = [bench(pair, options.turns, options.path) for pair in options.pairs]
+    """Exit code 1 when a model does not run through the native kernels on this machine."""
+    measured = [bench(model_name, options.turns, options.path) for model_name in options.pairs]
     return 0 if all(measured) else 1

@@ -60,10 +60,10 @@ def times_ms(models: dict[str, NativeDecoder], ids: list[int], turns: int) -> di
     }
 
 
-def bench(pair: str, turns: int, path: str) -> bool:
+def bench(model_name: str, turns: int, path: str) -> bool:
     """Measure, print and write the JSON; False when this path or these files have no 4-bit weights."""
     native.use(path)
-    card = cards.load(pair)
+    card = cards.load(model_name)
     directory: Path = store.ensure(card.target)
     tokenizer = read_tokenizer(directory)
     vocab = len(tokenizer.get_vocab(with_added_tokens=True))
@@ -72,7 +72,7 @@ def bench(pair: str, turns: int, path: str) -> bool:
     for name in FORMATS:
         model = read_decoder(directory, name, "cpu", CONTEXT_TOKENS + 64, vocab)
         if not isinstance(model, NativeDecoder) or model.number_format != name:
-            print(f"{pair} has no {name} weights here: convert it again, or use another cpu_path.")
+            print(f"{model_name} has no {name} weights here: convert it again, or use another cpu_path.")
             return False
         models[name] = model
     ms = times_ms(models, ids, turns)
@@ -108,11 +108,11 @@ def bench(pair: str, turns: int, path: str) -> bool:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks int4`."""
-    parser.add_argument("pair", metavar="MODEL", help="a model whose file is Q4_K")
+    parser.add_argument("model_name", metavar="MODEL", help="a model whose file is Q4_K")
     parser.add_argument("--path", default="auto", choices=["auto", *native.SETTINGS], help="engine.cpu_path")
     parser.add_argument("--turns", metavar="N", type=int, default=15, help="timings of each kind (default: 15)")
 
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 1 when there is nothing to compare."""
-    return 0 if bench(options.pair, options.turns, options.path) else 1
+    return 0 if bench(options.model, options.turns, options.path) else 1

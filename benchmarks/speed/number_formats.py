@@ -5,7 +5,7 @@
 Tasks are lines cut off in installed packages that are newer than most of the models' training, the rest of the line
 being the answer. Both formats complete them greedily. Then the bf16 tokens are forced on the int8 target one by one, so
 that one early difference is not counted again in all that follows it, and its choice at each place is compared.
-Nothing here is timed. Writes benchmarks/results/quality-int8-<pair>.json.
+Nothing here is timed. Writes benchmarks/results/quality-int8-<model>.json.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from benchmarks.speed.holes import package_files
 from speclsp.cli import measure, terminal
 from speclsp.config import Config
@@ -134,27 +134,27 @@ def exact(results: list[FormatResult], chosen: list[Task]) -> int:
 
 
 def in_format(settings: Config, number_format: str) -> Config:
-    """The pair's target alone in that format."""
+    """The model's target alone in that format."""
     engine = replace(settings.engine, quantization=number_format, draft=False, speculative_decoding=False)
     return replace(settings, device="cpu", engine=engine)
 
 
 def bench(settings: Config, files: int, tokens: int) -> None:
-    """Measure a pair, print the result, write the JSON."""
+    """Measure a model, print the result, write the JSON."""
     chosen = tasks(files, tokens)
     with terminal.progress() as bar:
-        engine = pairs.engine(in_format(settings, REFERENCE))
-        pair, name = engine.pair, engine.card.target.name
+        engine = model_options.engine(in_format(settings, REFERENCE))
+        model, name = engine.model, engine.card.target.name
         reference = say(engine, chosen, bar.step)
         del engine
         gc.collect()
-        engine = pairs.engine(in_format(settings, VARIANT))
+        engine = model_options.engine(in_format(settings, VARIANT))
         variant = say(engine, chosen, bar.step)
         agreements = agreement(engine, reference, bar.step)
     compared = sum(map(len, agreements))
     agreed = sum(map(sum, agreements))
     figures = {
-        "pair": pair,
+        "pair": model,
         "model": name,
         "reference": REFERENCE,
         "variant": VARIANT,
@@ -175,12 +175,12 @@ def bench(settings: Config, files: int, tokens: int) -> None:
         f"first lines right {figures['exact_first_lines']} of {len(chosen)}; "
         f"completions identical {figures['identical_completions']} of {len(chosen)}"
     )
-    print(f"wrote {results_file.write('quality-int8', figures, f'quality-int8-{pair}')}")
+    print(f"wrote {results_file.write('quality-int8', figures, f'quality-int8-{model}')}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks formats`; `quality --formats` uses their defaults."""
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     parser.add_argument(
         "--files", metavar="N", type=int, default=FILES, help=f"source files, two tasks each (default: {FILES})"
     )
@@ -191,6 +191,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
-    for setting in pairs.settings(options):
+    for setting in model_options.settings(options):
         bench(setting, getattr(options, "files", FILES), getattr(options, "tokens", TOKENS))
     return 0

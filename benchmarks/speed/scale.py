@@ -5,10 +5,10 @@
     prompt     128 .. 8192 tokens: first token from a cold prompt, and after one more character
     output     8 .. 256 tokens, plain and speculative: one long run, its time read off at each number of tokens
     document   100 .. 100 000 lines: the parts of the language server alone, then typing into the real language
-               server with the model-free pair, key to answer
+               server with the model `echo`, key to answer
     memory     resident set of the engine's process and of the language server's
 
-Writes benchmarks/results/scale-<pair>.json and scale-editor.json.
+Writes benchmarks/results/scale-<model>.json and scale-editor.json.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from benchmarks.speed.holes import MODULES, holes, source
 from speclsp.cli import measure, terminal
 from speclsp.config import Config, ContextConfig
@@ -78,7 +78,7 @@ def by_prompt(engine: CompletionEngine, lengths: tuple[int, ...], bar: terminal.
     most = engine.config.context_tokens - STEPS - 16
     rows = []
     for number, tokens in enumerate(lengths):
-        bar.step(number / len(lengths), f"{engine.pair}: prompt of {tokens} tokens")
+        bar.step(number / len(lengths), f"{engine.model}: prompt of {tokens} tokens")
         if tokens > most:
             continue
         text = of_length(engine, tokens)
@@ -108,7 +108,7 @@ def by_output(
     runs: dict[str, list[measure.Run]] = {"plain": [], "speculative": []}
     for number, hole in enumerate(holes(count, max_tokens=max(lengths))):
         for name, rows in runs.items():
-            bar.step(number / count, f"{engine.pair}: output of {max(lengths)} tokens, {name}")
+            bar.step(number / count, f"{engine.model}: output of {max(lengths)} tokens, {name}")
             rows.append(measure.run(engine, replace(hole, speculate=name == "speculative", ignore_eos=True)))
     return [
         {"tokens": tokens}
@@ -118,15 +118,15 @@ def by_output(
 
 
 def bench_pair(settings: Config, quick: bool) -> None:
-    """The engine's part for one pair."""
+    """The engine's part for one model."""
     bare_mib = mib()
-    engine = pairs.engine(settings)
+    engine = model_options.engine(settings)
     loaded_mib = mib()
     with terminal.progress() as bar:
         prompts = by_prompt(engine, QUICK_PROMPT_TOKENS if quick else PROMPT_TOKENS, bar)
         outputs = by_output(engine, QUICK_OUTPUT_TOKENS if quick else OUTPUT_TOKENS, bar, 1 if quick else 3)
     figures = {
-        **pairs.about(engine),
+        **model_options.about(engine),
         "context_tokens": engine.config.context_tokens,
         "prompt": prompts,
         "output": outputs,
@@ -134,16 +134,16 @@ def bench_pair(settings: Config, quick: bool) -> None:
     }
     for row in prompts:
         print(
-            f"{engine.pair}: prompt of {row['prompt_tokens']:5} tokens: first token {row['cold_first_ms']:7.0f} ms "
+            f"{engine.model}: prompt of {row['prompt_tokens']:5} tokens: first token {row['cold_first_ms']:7.0f} ms "
             f"cold, {row['warm_first_ms']:5.0f} ms after a character; step {row['step_ms']:5.1f} ms"
         )
     for row in outputs:
         print(
-            f"{engine.pair}: output of {row['tokens']:4} tokens: plain {row['plain_ms']:7.0f} ms, "
+            f"{engine.model}: output of {row['tokens']:4} tokens: plain {row['plain_ms']:7.0f} ms, "
             f"speculative {row['speculative_ms']:7.0f} ms"
         )
-    print(f"{engine.pair}: {loaded_mib:.0f} MiB resident when loaded, {mib():.0f} MiB in the end")
-    print(f"wrote {results_file.write('scale', figures, f'scale-{engine.pair}')}", flush=True)
+    print(f"{engine.model}: {loaded_mib:.0f} MiB resident when loaded, {mib():.0f} MiB in the end")
+    print(f"wrote {results_file.write('scale', figures, f'scale-{engine.model}')}", flush=True)
 
 
 # ── the document ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -185,7 +185,7 @@ def editor_wing(lines: int) -> dict[str, float]:
 
 
 class Server:
-    """`speclsp lsp` with the model-free pair; sends one request at a time."""
+    """`speclsp lsp` with the model `echo`; sends one request at a time."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process, self.numbers = process, itertools.count(1)
@@ -297,14 +297,14 @@ def bench_editor(quick: bool) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks scale`."""
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter, for a first look")
 
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
     sizes = QUICK_PROMPT_TOKENS if options.quick else PROMPT_TOKENS
-    for setting in pairs.settings(options, {"engine.context_tokens": max(sizes) + 64}):
+    for setting in model_options.settings(options, {"engine.context_tokens": max(sizes) + 64}):
         bench_pair(setting, options.quick)
     bench_editor(options.quick)
     return 0

@@ -1,4 +1,4 @@
-"""Training data of the tiny pair: the standard library's modules, their tokenizer, and rows of tokens with holes."""
+"""Training data of the tiny model: the standard library's modules, their tokenizer, and rows of tokens with holes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the tiny pair that speclsp's tests run on: a tokenizer, a target that learns the standard library, its draft.
+"""Makes the tiny model that speclsp's tests run on: a tokenizer, a target that learns the standard library, its draft.
 
     sources    the running interpreter's own standard library; files whose name hashes to 0 mod 20 are held out
     tokenizer  byte-level BPE with Qwen2's split, all 256 bytes in it, and the fill-in-the-middle markers

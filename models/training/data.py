@@ -45,7 +45,7 @@ from speclsp.weights.adapters import FILL, NEXT_EDIT
 OUT = Path(__file__).resolve().parents[2] / "build" / "training" / "examples.jsonl"  # git ignores build/
 MODEL = "qwen2.5-coder-0.5b-instruct"
 SEED = 7
-MOST_TOKENS = 900  # of a prompt and its answer
+MAX_TOKENS = 900  # of a prompt and its answer
 FILL_PER_PACKAGE, DERIVABLE_PER_PACKAGE, FUNCTIONS_PER_PACKAGE, AUTO_CLOSED_PER_PACKAGE = 45, 60, 0, 0
 AUTO_CLOSED_TIMES = 3  # so many more of a package in another language than Python: there are fewer of these packages
 # of the derivable cases: enough that a window is left alone where nothing follows, and not so many that it always is
@@ -193,7 +193,7 @@ def rows_of(job: tuple[releases.Learned, Counts]) -> list[Row]:
         *islice(function_rows(package, encoder), counts.functions),
         *(edit_rows(package, encoder, counts.edits) if counts.edits else ()),
     ]
-    return [{"split": split, **row} for row in examples if tokens_of(row) <= MOST_TOKENS]
+    return [{"split": split, **row} for row in examples if tokens_of(row) <= MAX_TOKENS]
 
 
 def accepted(languages: Sequence[str]) -> set[str]:

@@ -25,12 +25,12 @@ from benchmarks.quality.edits import hunks as differences
 from benchmarks.quality.edits import made_of
 from speclsp.lsp.next_edit.edit_prompt import FORMATS, LINES_ABOVE, WINDOW, EditInput, Hunk, newest_hunks, window_around
 
-MOST_HUNKS_A_FILE = 120  # more: the file was generated anew, or formatted
-MOST_LINES = 6  # of a hunk to predict
-MOST_SHOWN_LINES = 8  # of a hunk before it
+MAX_HUNKS_A_FILE = 120  # more: the file was generated anew, or formatted
+MAX_LINES = 6  # of a hunk to predict
+MAX_SHOWN_LINES = 8  # of a hunk before it
 NEAR_LINES = 150  # a hunk further below the last one is not said to follow from it
 KNOWN_LINES = 40  # lines above the window whose words count as known
-MOST_ANSWER_CHARACTERS = 1200
+MAX_ANSWER_CHARACTERS = 1200
 PER_FILE = 5
 HALF_TYPED = 0.3  # of the derivable ones
 HALF_TYPED_SHOWN = 0.75  # of those: the line being typed is the newest hunk, as in the product
@@ -55,7 +55,7 @@ def cases(older: Mapping[str, str], newer: Mapping[str, str], seed: str) -> Iter
 def cases_of_file(path: str, before: str, after: str, draw: random.Random) -> Iterator[EditCase]:
     """The cases of one file: at most PER_FILE hunks, each with a window where nothing changes."""
     listed = differences(before, after)
-    if not 2 <= len(listed) <= MOST_HUNKS_A_FILE or max(map(len, before.split("\n"))) > 400:
+    if not 2 <= len(listed) <= MAX_HUNKS_A_FILE or max(map(len, before.split("\n"))) > 400:
         return
     numbers = list(range(1, len(listed)))
     draw.shuffle(numbers)
@@ -74,19 +74,19 @@ def cases_of_file(path: str, before: str, after: str, draw: random.Random) -> It
 
 def shown_before(listed: Sequence[Difference], number: int) -> list[Difference]:
     """The hunks just above hunk `number` that a person may have made by hand."""
-    return [hunk for hunk in listed[max(0, number - 6) : number] if lines_of(hunk) <= MOST_SHOWN_LINES]
+    return [hunk for hunk in listed[max(0, number - 6) : number] if lines_of(hunk) <= MAX_SHOWN_LINES]
 
 
 def case_at(path: str, before: str, listed: Sequence[Difference], number: int, draw: random.Random) -> EditCase | None:
     """The case of hunk `number`; None where it is too large, too far from the others, or cut by its window."""
     hunk, shown = listed[number], shown_before(listed, number)
-    if lines_of(hunk) > MOST_LINES or not shown or hunk.start - shown[-1].end > NEAR_LINES:
+    if lines_of(hunk) > MAX_LINES or not shown or hunk.start - shown[-1].end > NEAR_LINES:
         return None
     moved, lines = shift(listed[:number], hunk), made_of(before, listed[:number]).split("\n")
     row = hunk.start + moved
     first, last = window_around(row + draw.randint(-3, LINES_ABOVE), len(lines))
     inside = [other for other in listed[number:] if other.start + moved < last]
-    if row < first or any(other.end + moved > last or lines_of(other) > MOST_SHOWN_LINES for other in inside):
+    if row < first or any(other.end + moved > last or lines_of(other) > MAX_SHOWN_LINES for other in inside):
         return None
     window = lines[first:last]
     after = window_after(window, first, inside, listed[:number])
@@ -126,7 +126,7 @@ def finished(
 ) -> EditCase | None:
     """The case, or None where it has a marker's text, no hunk that fits, or too long an answer."""
     recent = newest_hunks(recent)
-    if not recent or FORMATS[WINDOW].holds_marker([*window, *after]) or sum(map(len, after)) > MOST_ANSWER_CHARACTERS:
+    if not recent or FORMATS[WINDOW].holds_marker([*window, *after]) or sum(map(len, after)) > MAX_ANSWER_CHARACTERS:
         return None
     if kind in ("derivable", "half-typed") and [x.rstrip() for x in after] == [x.rstrip() for x in window]:
         return None

@@ -25,7 +25,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks import pairs
+from benchmarks import model_options
 from benchmarks.editor.edit_replay.release_edits import MORE, files_of, is_held_out
 from benchmarks.quality import edits
 from benchmarks.quality.scoring import bootstrap
@@ -118,8 +118,8 @@ def run(options: argparse.Namespace) -> None:
         in_python = [package for package in corpus.fetch(listed=MORE) if "python" in package.languages]
         packages = [*corpus.fetch(listed=edits.LIST), *in_python]
         cases = held_out_cases(packages)
-        (config,) = pairs.settings(options)
-        engine = pairs.engine(config)
+        (config,) = model_options.settings(options)
+        engine = model_options.engine(config)
         rows = answers(
             engine, cases, lambda number: bar.show("asking", number / len(cases), f"{number} of {len(cases)}")
         )
@@ -134,7 +134,7 @@ def run(options: argparse.Namespace) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Exit code 0; 1 with one sentence."""
     parser = argparse.ArgumentParser(prog="python -m models.training.judge", description=__doc__.splitlines()[0])
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     parser.add_argument("--out", type=Path, default=Path("judge.json"), help="the rows (default: judge.json)")
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("BASE", "OTHER"), help="two files of rows")
     options = parser.parse_args(arguments)

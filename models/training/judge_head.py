@@ -19,7 +19,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from models.training import releases
 from models.training.data import MODEL, OUT
 from models.training.head_features import prompt_of
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
         engine.head = head
         measure(engine, head)
         rows = [row for row in read_rows(options.data)[0] if row["split"] != "train"][options.skip :][: options.places]
-        figures = {**pairs.about(engine), "head": head_choice.label(file), "bytes": options.head.stat().st_size}
+        figures = {**model_options.about(engine), "head": head_choice.label(file), "bytes": options.head.stat().st_size}
         figures |= judged(engine, rows)
         results_file.write("draft-head", figures, options.out)
         print(json.dumps(figures, indent=1))

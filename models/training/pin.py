@@ -25,7 +25,7 @@ from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks.pin import PERMISSIVE, licence_in
 from models.training.clean_split import LIST, refusal
 
-MOST_BYTES = 16 << 20  # of one archive
+MAX_BYTES = 16 << 20  # of one archive
 KEEP = 3
 
 
@@ -83,8 +83,8 @@ def pinned(ecosystem: str, name: str, keep: int) -> tuple[list[dict[str, Any]], 
             corpus.bring(archive, arrived)
             size, digest = arrived.stat().st_size, corpus.sha256(arrived)
             licence = licence if ecosystem == "npm" else licence_in(arrived)
-        if size > MOST_BYTES:
-            raise Refused(f"{name} {version} has {size} bytes; the most are {MOST_BYTES}.")
+        if size > MAX_BYTES:
+            raise Refused(f"{name} {version} has {size} bytes; the most are {MAX_BYTES}.")
         releases.append({"version": version, "file": files[version], "bytes": size, "sha256": digest})
     words = set(re.split(r"\s+(?:OR|AND)\s+|[()]", licence)) - {""}
     if not (words and words <= set(PERMISSIVE)):

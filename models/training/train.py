@@ -47,7 +47,7 @@ WORK = OUT.parent / "adapter"
 STEP_EXAMPLES = 8
 SORTED_STEPS = 8  # whose examples are sorted by length
 HELD_OUT_EXAMPLES, HELD_OUT_EVERY = 32, 50  # steps
-MOST_TOKENS = 900  # of an example
+MAX_TOKENS = 900  # of an example
 SAVE_EVERY_S = 60.0
 
 
@@ -64,7 +64,7 @@ class Plan:
     steps: int  # 0: the budget decides
     budget_s: float
     seed: int
-    most_tokens: int = MOST_TOKENS
+    most_tokens: int = MAX_TOKENS
     jobs: str = ",".join(KINDS)
     other_files_share: float = 0.0  # of the examples whose answer needs a name from another file; 0: as in the data
     auto_closed_share: float = 0.0  # of the examples at automatic closers; 0: as in the data
@@ -295,7 +295,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--scale", type=float, default=2.0)
     parser.add_argument("--first-layer", type=int, default=8, help="layers below it are left alone (8)")
-    parser.add_argument("--most-tokens", type=int, default=MOST_TOKENS, help="longer examples are left out (900)")
+    parser.add_argument("--most-tokens", type=int, default=MAX_TOKENS, help="longer examples are left out (900)")
     parser.add_argument("--jobs", nargs="+", choices=KINDS, default=list(KINDS), help="whose examples (default: both)")
     parser.add_argument(
         "--other-files-share",

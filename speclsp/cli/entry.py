@@ -14,7 +14,7 @@ from speclsp.cli import terminal
 from speclsp.cli.arguments.command_tree import parser
 from speclsp.cli.arguments.help_parser import ArgumentParser
 from speclsp.cli.command_line import BUG, CLOSED_PIPE, INTERRUPTED, SUCCESS, USER_ERROR, complain
-from speclsp.errors import LONGEST_MESSAGE, SpeclspError, shortened
+from speclsp.errors import MAX_MESSAGE, SpeclspError, shortened
 
 __all__ = ["ArgumentParser", "guarded", "main", "parser"]
 
@@ -66,4 +66,4 @@ def outcome(run: Callable[[], int], bug_hint: str) -> tuple[int, str]:
         if os.environ.get("SPECLSP_TRACEBACK"):
             raise
         message = (str(error).splitlines() or [""])[0]
-        return BUG, f"{type(error).__name__}: {shortened(message, LONGEST_MESSAGE)}. {bug_hint}"
+        return BUG, f"{type(error).__name__}: {shortened(message, MAX_MESSAGE)}. {bug_hint}"

@@ -126,7 +126,7 @@ class Comparison:
 
     plain: tuple[Result, ...]
     speculative: tuple[Result, ...]
-    model: tuple[Result, ...] = ()  # the draft model alone guessing, where the pair has one
+    model: tuple[Result, ...] = ()  # the draft model alone guessing, where the model has one
 
     @property
     def identical(self) -> bool:

@@ -95,7 +95,7 @@ def state_dir() -> Path:
 
 
 def stats_path() -> Path:
-    """Usage statistics for `speclsp stats`: numbers by week, language and pair."""
+    """Usage statistics for `speclsp stats`: numbers by week, language and model."""
     return state_dir() / "stats.db"
 
 

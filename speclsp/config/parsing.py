@@ -17,7 +17,7 @@ from speclsp.config.rules import allowed, brief, wanted
 from speclsp.config.schema import KEY, KNOWN, NO_KEY, SECTIONS, Config
 from speclsp.errors import ConfigError, SpeclspError, nearest
 
-MOST_BYTES = 2**20  # of a config.toml
+MAX_BYTES = 2**20  # of a config.toml
 # Settings that decide who receives the code, what is fetched and stored, and whose weights answer. They are fixed when
 # the server starts, because an editor may mix a repository's settings into what it sends later. A path as `model` too.
 THE_USERS_OWN = (
@@ -127,7 +127,7 @@ class BadSettings(ConfigError):
 def read_toml(path: Path) -> tuple[dict[str, object], list[str]]:
     """The file's tables, or {} and a sentence. A missing file is not a problem."""
     try:
-        return from_toml(private_files.read_bytes(path, MOST_BYTES).decode("utf-8-sig")), []
+        return from_toml(private_files.read_bytes(path, MAX_BYTES).decode("utf-8-sig")), []
     except FileNotFoundError:
         return {}, []
     except OSError as error:

@@ -68,7 +68,7 @@ def status() -> dict[str, Any] | None:
     engine = endpoint.find()
     if engine is None:
         return {"status": "starting", "log": launch.log_file()}
-    known = {"pid": engine.pid, "pair": engine.pair, "version": engine.version, "status": "silent"}
+    known = {"pid": engine.pid, "pair": engine.model, "version": engine.version, "status": "silent"}
     address = {"socket": engine.socket, "port": engine.port, "settings": dict(engine.settings)}
     return known | health(engine) | address | {"log": launch.log_file()}
 

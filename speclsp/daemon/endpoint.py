@@ -43,8 +43,10 @@ LIGHT = (  # exceptions: a difference here is no reason for another engine; it k
     "engine.min_free_memory_mib",
     "engine.offline",
 )
-LONGEST_STATE_BYTES = 65_536
+MAX_STATE_BYTES = 65_536
 SOCKET_DIRECTORY = "speclsp-"  # prefix of a temporary directory that was made for a socket alone
+
+WIRE_NAMES = {"model": "pair"}  # fields of EngineEndpoint by another name in engine.json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,7 @@ class EngineEndpoint:
     port: int = 0  # on 127.0.0.1
     token: str = ""  # sent as `Authorization: Bearer`; needed on a port
     version: str = __version__
-    pair: str = ""  # the setting as it was written: a name, or "auto"
+    model: str = ""  # the setting as it was written: a name, or "auto"
     settings: Mapping[str, object] = field(default_factory=dict)  # restart_settings(config) it was started with
     start_flags: tuple[str, ...] = ()  # of `speclsp engine`: they start it again as it was, with its port
 
@@ -70,16 +72,16 @@ def restart_settings(settings: Config) -> dict[str, object]:
     }
 
 
-def differences(engine: EngineEndpoint, settings: Config, running_pair: str = "") -> list[str]:
+def differences(engine: EngineEndpoint, settings: Config, running_model: str = "") -> list[str]:
     """The reasons why `engine` cannot serve these settings, each a phrase; [] when it can.
 
-    "auto" suits any model. `running_pair`: the loaded model, where it is known; its name suits as well.
+    "auto" suits any model. `running_model`: the loaded model, where it is known; its name suits as well.
     """
     phrases = []
     if engine.version != __version__:
         phrases.append(f"its version is {engine.version} and this is {__version__}")
     theirs, ours = dict(engine.settings), restart_settings(settings)
-    if settings.model in ("auto", running_pair):
+    if settings.model in ("auto", running_model):
         theirs.pop("model", None)
         ours.pop("model", None)
     for key in sorted({*theirs, *ours}):
@@ -141,7 +143,7 @@ def read() -> EngineEndpoint | None:
         raise EngineError(f"{path} cannot be read: {reason(error)}. Remove it.") from error
     try:
         private_files.check_private(path, os.fstat(handle))
-        text = os.read(handle, LONGEST_STATE_BYTES)
+        text = os.read(handle, MAX_STATE_BYTES)
     finally:
         os.close(handle)
     return _parse(text)
@@ -151,11 +153,12 @@ def _parse(text: bytes) -> EngineEndpoint | None:
     """The content of engine.json; None for a file that was cut short, or that a later version wrote differently."""
     try:
         fields = json.loads(text)
-        known = {name: fields[name] for name in EngineEndpoint.__dataclass_fields__ if name in fields}
+        names = {name: WIRE_NAMES.get(name, name) for name in EngineEndpoint.__dataclass_fields__}
+        known = {name: fields[wire] for name, wire in names.items() if wire in fields}
         engine = EngineEndpoint(**known | {"start_flags": tuple(known.get("start_flags", ()))})
     except (ValueError, TypeError):
         return None
-    texts = (engine.socket, engine.token, engine.version, engine.pair, *engine.start_flags)
+    texts = (engine.socket, engine.token, engine.version, engine.model, *engine.start_flags)
     numbers = (engine.pid, engine.port)
     valid = all(isinstance(text, str) for text in texts) and all(type(number) is int for number in numbers)
     return engine if valid and isinstance(engine.settings, dict) else None
@@ -167,7 +170,8 @@ def write(engine: EngineEndpoint) -> None:
     with contextlib.suppress(FileNotFoundError):
         private_files.check_private(path, path.lstat())
     try:
-        private_files.replace(path, json.dumps(asdict(engine)).encode())
+        fields = {WIRE_NAMES.get(name, name): value for name, value in asdict(engine).items()}
+        private_files.replace(path, json.dumps(fields).encode())
     except OSError as error:
         raise EngineError(f"{path} cannot be written: {reason(error)}.") from error
 

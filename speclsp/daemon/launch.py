@@ -20,7 +20,7 @@ from speclsp import config, private_files
 from speclsp.config import Config, api_keys
 from speclsp.daemon import endpoint, platform
 from speclsp.daemon.endpoint import EngineEndpoint
-from speclsp.errors import LONGEST_MESSAGE, EngineError, shortened
+from speclsp.errors import MAX_MESSAGE, EngineError, shortened
 
 START_WAIT_S = 60.0  # until it listens, which it does before it loads anything: reached only on an overloaded machine
 ENGINES_OWN = ("model", "device", "models_dir", "engine.", "echo.")  # prefixes of the settings that an engine uses
@@ -53,7 +53,7 @@ def start(settings: Config) -> EngineEndpoint | None:
     if not ended.returncode:
         return endpoint.find()
     lines = [line for line in ended.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-    message = shortened(lines[-1].removeprefix("speclsp: "), LONGEST_MESSAGE) if lines else ""
+    message = shortened(lines[-1].removeprefix("speclsp: "), MAX_MESSAGE) if lines else ""
     raise EngineError(message or f"the engine ended with exit code {ended.returncode}{log_phrase()}.")
 
 
@@ -108,13 +108,13 @@ def engine_flags(settings: Config) -> list[str]:
 
 def rooted(settings: Config) -> Config:
     """The settings with relative paths made absolute: the engine works in another directory."""
-    pair, models_dir, adapter = settings.model, settings.models_dir, settings.engine.adapter
-    if pair.startswith((".", "~")):  # a directory, not a card's name
-        pair = str(Path(pair).expanduser().absolute())
+    model, models_dir, adapter = settings.model, settings.models_dir, settings.engine.adapter
+    if model.startswith((".", "~")):  # a directory, not a card's name
+        model = str(Path(model).expanduser().absolute())
     if adapter.endswith((".toml", ".safetensors")):  # a file, not a card's name
         adapter = str(Path(adapter).absolute())
     engine = replace(settings.engine, adapter=adapter)
-    return replace(settings, model=pair, models_dir=models_dir and str(Path(models_dir).absolute()), engine=engine)
+    return replace(settings, model=model, models_dir=models_dir and str(Path(models_dir).absolute()), engine=engine)
 
 
 def environment(nowhere: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-LEAST_TEMPERATURE = 1e-5  # below it, decoding is greedy: logits / temperature could overflow float32
+MIN_TEMPERATURE = 1e-5  # below it, decoding is greedy: logits / temperature could overflow float32
 
 
 class Cancel(threading.Event):
@@ -47,7 +47,7 @@ class Request:
     raw_prompt: str | None = None  # /v1/completions without a suffix: used unchanged, without FIM markers
     max_tokens: int = 64
     deadline_ms: int = 0  # from the start of decoding work on this request; 0: none
-    temperature: float = 0.0  # below LEAST_TEMPERATURE: greedy
+    temperature: float = 0.0  # below MIN_TEMPERATURE: greedy
     top_p: float = 1.0
     top_k: int = 0  # 0: all
     seed: int = 0
@@ -73,7 +73,7 @@ class Request:
     @property
     def greedy(self) -> bool:
         """True when no token is drawn at random."""
-        return self.temperature < LEAST_TEMPERATURE
+        return self.temperature < MIN_TEMPERATURE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +171,7 @@ class Completer(Protocol):
     """
 
     @property
-    def pair(self) -> str: ...
+    def model(self) -> str: ...
 
     @property
     def target(self) -> str: ...

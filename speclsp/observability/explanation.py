@@ -13,7 +13,7 @@ from typing import Any
 
 Record = Mapping[str, Any]
 
-LONGEST_NAME = 60
+MAX_NAME = 60
 FILES = 6  # of the context, one by one
 
 
@@ -186,7 +186,7 @@ def ago(record: Record) -> str:
     )
 
 
-def clean(text: object, longest: int = LONGEST_NAME) -> str:
+def clean(text: object, longest: int = MAX_NAME) -> str:
     """A name that is safe for a terminal: the end of a long one, without control characters."""
     printable = "".join(letter for letter in str(text) if letter.isprintable())
     return printable if len(printable) <= longest else "..." + printable[3 - longest :]

@@ -15,9 +15,9 @@ from speclsp import private_files
 from speclsp.errors import shortened
 from speclsp.private_files import open_plain
 
-LARGEST_BYTES = 5_000_000  # and as much again in the one before it
+MAX_BYTES = 5_000_000  # and as much again in the one before it
 START_NEW_BYTES = 1_000_000  # a process that starts leaves a log of this size behind
-LONGEST_LINE = 2000
+MAX_LINE = 2000
 LANGUAGE_SERVER_LOG = "lsp.log"
 
 
@@ -27,7 +27,7 @@ class PrivateFile(RotatingFileHandler):
     def __init__(self, path: Path) -> None:
         self._reported = False  # that it cannot be written
         self._prints: tuple[int, ...] = ()  # the descriptors that write into the file as well
-        super().__init__(path, maxBytes=LARGEST_BYTES, backupCount=1, encoding="utf-8", errors="backslashreplace")
+        super().__init__(path, maxBytes=MAX_BYTES, backupCount=1, encoding="utf-8", errors="backslashreplace")
 
     def _open(self) -> TextIOWrapper:
         handle = open_plain(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -71,7 +71,7 @@ class OneLine(logging.Formatter):
     """Each record on one line of bounded length, with the process: several may share the file."""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = shortened(record.getMessage(), LONGEST_LINE)
+        text = shortened(record.getMessage(), MAX_LINE)
         head = f"{self.formatTime(record)} {os.getpid()} {record.levelname.lower()}"
         return f"{head} {record.name.removeprefix('speclsp.')}: {text}"
 

@@ -2,7 +2,7 @@
 
     server ─► Tally.add ─► a thread, every few seconds and at the end ─► stats.db ─► read ─► Summary
 
-One row is one number: (ISO week, language, pair, name) -> how many. Numbers are only added to, so servers of several
+One row is one number: (ISO week, language, model, name) -> how many. Numbers are only added to, so servers of several
 editors write to the same file. Latencies are counted in buckets, from which quantiles are estimated. The file holds no
 text, no path and no time finer than a week. Where it cannot be written, the log says so once and nothing else happens.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 WRITE_EVERY_S = 3.0
 PATIENCE_S = 1.0  # wait for another server that is writing; a failed write is retried with the next one
-MOST_PENDING = 10_000  # counters in memory while nothing can be written; a server makes a few hundred a day
+MAX_PENDING = 10_000  # counters in memory while nothing can be written; a server makes a few hundred a day
 SCHEMA = 1
 CREATE = (
     "CREATE TABLE IF NOT EXISTS counts (week TEXT, language TEXT, pair TEXT, name TEXT, n INTEGER NOT NULL,"
@@ -41,10 +41,10 @@ ADD = (
     " ON CONFLICT (week, language, pair, name) DO UPDATE SET n = n + excluded.n"
 )
 SLOWER = "inf"  # the bucket of latencies above all of BUCKETS_MS
-NAME = re.compile(r"[\w.+#-]{1,60}")  # a valid language or pair; editors may send anything
+NAME = re.compile(r"[\w.+#-]{1,60}")  # a valid language or model; editors may send anything
 
 Counts = Mapping[str, int]
-Row = tuple[str, str, str, str, int]  # week, language, pair, name, how many
+Row = tuple[str, str, str, str, int]  # week, language, model, name, how many
 
 log = logging.getLogger("speclsp.stats")
 
@@ -82,16 +82,16 @@ class Tally:
         self._thread: threading.Thread | None = None
         self._reported: set[str] = set()
 
-    def add(self, language: str, pair: str, counts: Counts) -> None:
+    def add(self, language: str, model: str, counts: Counts) -> None:
         """Add to the numbers of this week. From any thread; takes microseconds."""
         week = week_of(date.today())
-        language, pair = (name if NAME.fullmatch(name) else "other" for name in (language, pair))
+        language, model = (name if NAME.fullmatch(name) else "other" for name in (language, model))
         with self._changed:
             if self._closing.is_set():
                 return
             for name, count in counts.items():
                 if count:
-                    self._pending[week, language, pair, name] += count
+                    self._pending[week, language, model, name] += count
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write_now_and_then, name="stats", daemon=True)
                 self._thread.start()
@@ -126,7 +126,7 @@ class Tally:
             log.warning("%s", problem)
         with self._changed:
             self._pending.update(pending)  # adds; what came meanwhile stays
-            if len(self._pending) > MOST_PENDING:
+            if len(self._pending) > MAX_PENDING:
                 self._pending.clear()
 
 
@@ -218,8 +218,8 @@ def read(path: Path, since: str = "") -> list[Row]:
                 return []
             order = "SELECT week, language, pair, name, n FROM counts WHERE week >= ? ORDER BY week, language, pair"
             return [
-                (week, language, pair, name, int(n))
-                for week, language, pair, name, n in database.execute(order, (since,))
+                (week, language, model, name, int(n))
+                for week, language, model, name, n in database.execute(order, (since,))
             ]
     except (sqlite3.Error, ValueError, TypeError) as error:
         raise SpeclspError(
@@ -313,12 +313,12 @@ class Figures:
 
 @dataclass(slots=True)
 class Summary:
-    """All of the rows, and the same cut by week, language and pair."""
+    """All of the rows, and the same cut by week, language and model."""
 
     whole: Figures = field(default_factory=Figures)
     weeks: dict[str, Figures] = field(default_factory=dict)
     languages: dict[str, Figures] = field(default_factory=dict)  # the most shown first
-    pairs: dict[str, Figures] = field(default_factory=dict)
+    models: dict[str, Figures] = field(default_factory=dict)
     cells: dict[tuple[str, str], Figures] = field(default_factory=dict)  # by week and language
 
     def as_json(self) -> dict[str, object]:
@@ -331,26 +331,26 @@ class Summary:
                 for week, figures in self.weeks.items()
             },
             "languages": {name: figures.as_json() for name, figures in self.languages.items()},
-            "pairs": {name: figures.as_json() for name, figures in self.pairs.items()},
+            "pairs": {name: figures.as_json() for name, figures in self.models.items()},
         }
 
 
 def summed(rows: Iterable[Row]) -> Summary:
     """The sums of the rows."""
     summary = Summary()
-    for week, language, pair, name, count in rows:
+    for week, language, model, name, count in rows:
         cuts = (
             summary.whole,
             summary.weeks.setdefault(week, Figures()),
             summary.languages.setdefault(language, Figures()),
-            summary.pairs.setdefault(pair, Figures()),
+            summary.models.setdefault(model, Figures()),
             summary.cells.setdefault((week, language), Figures()),
         )
         for figures in cuts:
             figures.counts[name] += count
     summary.weeks = dict(sorted(summary.weeks.items()))
     summary.languages = dict(sorted(summary.languages.items(), key=lambda item: (-item[1]["shown"], item[0])))
-    summary.pairs = dict(sorted(summary.pairs.items(), key=lambda item: (-item[1]["shown"], item[0])))
+    summary.models = dict(sorted(summary.models.items(), key=lambda item: (-item[1]["shown"], item[0])))
     return summary
 
 

@@ -26,9 +26,9 @@ from speclsp.weights.untrusted.tensor_file import SHA256, TensorFile
 from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 FORMAT = "speclsp-lora-1"
-MOST_BYTES = 8 << 20
-MOST_RANK = 1024
-MOST_CARD_BYTES = 1 << 16
+MAX_BYTES = 8 << 20
+MAX_RANK = 1024
+MAX_CARD_BYTES = 1 << 16
 FILL, NEXT_EDIT = JOBS = ("fill", "next-edit")
 FLOATS = ("BF16", "F16", "F32")
 LINEAR = r"model\.layers\.\d{1,4}\.(?:self_attn\.[qkvo]_proj|mlp\.(?:gate|up|down)_proj)"
@@ -45,7 +45,7 @@ class AdapterCard:
     """An adapter as one adapters/NAME.toml describes it."""
 
     name: str
-    weights: str  # the model definition whose target it belongs to, or the name of the weights
+    weights: str  # the card whose target it belongs to, or the name of the weights
     file: Path
     sha256: str  # of the file
     weights_sha256: str
@@ -124,7 +124,7 @@ def listing(models_dir: str = "") -> tuple[list[AdapterCard], list[str]]:
 def read_card(path: Path) -> AdapterCard:
     """The card in a file. Raises CardError."""
     try:
-        values = config.from_toml(untrusted_files.read_plain(path, MOST_CARD_BYTES).decode())
+        values = config.from_toml(untrusted_files.read_plain(path, MAX_CARD_BYTES).decode())
     except Unreadable as error:
         raise CardError(f"{path} {error}.") from None
     except ValueError as error:
@@ -226,7 +226,7 @@ def read(card: AdapterCard) -> AdapterFile:
 def read_file(path: Path, sha256: str = "") -> AdapterFile:
     """A checked file; `sha256`: its expected sum, if it has a card. Raises AdapterError."""
     try:
-        stored = tensor_file.read(path, MOST_BYTES)
+        stored = tensor_file.read(path, MAX_BYTES)
         metadata = stored.metadata
         if sha256 and stored.sha256 != sha256:
             raise Unreadable(f"was altered: its sha256 is {stored.sha256}, and its card says {sha256}")
@@ -234,7 +234,7 @@ def read_file(path: Path, sha256: str = "") -> AdapterFile:
             path, stored.sha256, stored.tensors, metadata, stored.content, stored.body,
             name=metadata.get("name") or path.stem,
             weights_sha256=stored.checked("weights_sha256", SHA256, "64 hexadecimal digits"),
-            rank=int(stored.checked("rank", r"[1-9]\d{0,3}", f"a number from 1 to {MOST_RANK}")),
+            rank=int(stored.checked("rank", r"[1-9]\d{0,3}", f"a number from 1 to {MAX_RANK}")),
             scale=float(stored.checked("scale", r"-?\d+(\.\d+)?([eE][+-]?\d+)?", "a number")),
             drafts_for=metadata.get("drafts_for", ""),
             jobs=tuple(job for job in JOBS if job in metadata.get("jobs", "").split(",")),
@@ -249,8 +249,8 @@ def read_file(path: Path, sha256: str = "") -> AdapterFile:
 
 def check(file: AdapterFile) -> None:
     """Check the tensors' names, number formats and shapes against each other. Raises AdapterError."""
-    if file.rank > MOST_RANK or not math.isfinite(file.scale):
-        raise file.error(f"has rank {file.rank} and scale {file.scale}: expected at most {MOST_RANK}, and a number")
+    if file.rank > MAX_RANK or not math.isfinite(file.scale):
+        raise file.error(f"has rank {file.rank} and scale {file.scale}: expected at most {MAX_RANK}, and a number")
     if not file.tensors:
         raise file.error("has no tensors")
     for name, stored in file.tensors.items():

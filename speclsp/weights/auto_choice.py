@@ -32,7 +32,7 @@ from speclsp.weights import hub, store
 from speclsp.weights.cards import FEW_BITS, MARGIN_MIB, WITHOUT_GPU, Card, Weights, load, names
 
 FILE = "cpu-speed.json"
-MOST_BYTES = 4096
+MAX_BYTES = 4096
 NEW_TOKENS, FIRST_TOKENS = 24, 300  # of a prompt: at the next key, and at the first one in a file
 ANSWER_TOKENS, TOKENS_A_STEP = 12, 1.7  # of a usual suggestion; the latter measured with n-gram drafts
 MAX_USUAL_MS = 250  # of a suggestion at the next key, on a CPU
@@ -97,7 +97,7 @@ def path() -> Path:
 def recorded(threads: int = 0) -> CpuSpeed | None:
     """The measurement of this machine; None if there is none, or it is of another machine."""
     try:
-        speed = CpuSpeed(**json.loads(private_files.read_bytes(path(), MOST_BYTES)))
+        speed = CpuSpeed(**json.loads(private_files.read_bytes(path(), MAX_BYTES)))
         usable = speed.machine == machine_name(threads) and min(speed.read_gb_s, speed.int8_g_s) > 0
     except (OSError, ValueError, TypeError):  # none, or one that a person has edited
         return None
@@ -118,7 +118,7 @@ def choose(
     speed: CpuSpeed | None = None,
     here: Availability = lambda weights: False,
 ) -> tuple[Card, str]:
-    """The pair for `model = "auto"`, and why, in sentences for people.
+    """The model for `model = "auto"`, and why, in sentences for people.
 
     Args:
         free_mib: free memory of the device.
@@ -255,7 +255,7 @@ def smaller(card: Card, free_mib: int, device: str) -> str:
 
 
 def auto(config: settings.Config, ask_hub: bool = False) -> tuple[Card, str]:
-    """The pair for these settings, and the reason: the named one, or the choice for this machine.
+    """The model for these settings, and the reason: the named one, or the choice for this machine.
 
     `ask_hub`: for a command whose purpose is a download. On a CPU, the choice needs its speed:
     `engine.loading.cpu_speed` measures it.

@@ -1,6 +1,6 @@
 """Model cards: reads and checks models/*.toml.
 
-    models/<pair>.toml ─► load ─► Card: target, draft, fill-in-the-middle markers, stop tokens, licence, memory
+    models/<model>.toml ─► load ─► Card: target, draft, fill-in-the-middle markers, stop tokens, licence, memory
 
 A card is the only place where one model differs from another; no code tests for a model's name. Reading one takes
 a few milliseconds and imports nothing heavy, so the language server can do it too.
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import Any
 
-from speclsp.errors import SpeclspError, UnknownPair, nearest
+from speclsp.errors import SpeclspError, UnknownModel, nearest
 from speclsp.weights import model_directory
 from speclsp.weights.untrusted import untrusted_files
 
@@ -37,7 +37,7 @@ DIRECTORY = (
     "A model's directory contains config.json, tokenizer.json and *.safetensors: restore them, or choose "
     "another model (`speclsp models list`)."
 )
-MOST_CONTEXT_TOKENS = 1 << 24  # a larger value is not a valid config
+MAX_CONTEXT_TOKENS = 1 << 24  # a larger value is not a valid config
 PROCESS_MIB = 256  # resident beside the model on a CPU: Python, torch, prompt caches; `python -m benchmarks memory`
 MARGIN_MIB = 768  # the driver's own context, fragmentation, and the desktop's use in the meantime
 
@@ -124,7 +124,7 @@ class Card:
     licence: str
     memory_mib: Mapping[str, int]  # by the target's quantization; draft, KV cache and work space included
     edit_format: str = ""  # the prompt that the model was tuned for, to predict the next edit; "" for none
-    auto: int = 0  # size rank among the pairs that "auto" may pick, equal for one model's files; 0: only by name
+    auto: int = 0  # size rank among the models that "auto" may pick, equal for one model's files; 0: only by name
     instruct: bool = False  # tuned to follow instructions: fill-in-the-middle is weaker than with base weights
 
     def weights(self) -> tuple[Weights, ...]:
@@ -154,7 +154,7 @@ def models_root() -> Path:
 
 
 def names() -> list[str]:
-    """Every pair that has a card, smallest target first, then by name."""
+    """Every model that has a card, smallest target first, then by name."""
     stems = (path.stem for path in models_root().glob("*.toml"))
     return sorted(stems, key=lambda name: (load(name).target.parameters, name))
 
@@ -162,18 +162,18 @@ def names() -> list[str]:
 def load(name: str) -> Card:
     """The card of that name, or one made from a directory of safetensors files when `name` is a path.
 
-    Raises UnknownPair (with the nearest name) and CardError.
+    Raises UnknownModel (with the nearest name) and CardError.
     """
     if name.startswith(("./", "../", "~")) or Path(name).is_absolute():
         return _from_directory(Path(name).expanduser().resolve())
     root = models_root()
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name) or not (root / f"{name}.toml").is_file():
-        raise UnknownPair(name, [path.stem for path in root.glob("*.toml")])
+        raise UnknownModel(name, [path.stem for path in root.glob("*.toml")])
     return _read(root / f"{name}.toml")
 
 
 def edit_format(name: str) -> str:
-    """The edit format that a loaded pair declares; "" for none, and for a name without a card."""
+    """The edit format that a loaded model declares; "" for none, and for a name without a card."""
     try:
         return load(name).edit_format
     except SpeclspError:
@@ -374,7 +374,7 @@ def _from_directory(path: Path) -> Card:
         file = path / "config.json"
         config = untrusted_files.read_json(file, untrusted_files.CONFIG_BYTES)
         context_tokens = config["max_position_embeddings"]
-        if type(context_tokens) is not int or not 0 < context_tokens <= MOST_CONTEXT_TOKENS:
+        if type(context_tokens) is not int or not 0 < context_tokens <= MAX_CONTEXT_TOKENS:
             raise ValueError(f"max_position_embeddings is {str(context_tokens)[:40]}")
     except (untrusted_files.Unreadable, ValueError, KeyError, TypeError, AttributeError) as error:
         problem = f"lacks {error}" if isinstance(error, KeyError) else str(error)

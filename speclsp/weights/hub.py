@@ -30,7 +30,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when huggingface_
 CONNECT_S = 4.0  # until the first answer, DNS included: without a network the next source is tried
 STALL_S = 30.0  # a transfer of less than a chunk in this time is aborted and resumed
 ATTEMPTS = 4  # in a row without progress
-LONGEST_CAUSE = 200  # characters of a library's own message
+MAX_CAUSE = 200  # characters of a library's own message
 CHUNK_BYTES = 1 << 16  # what a broken transfer may lose
 BUSY = (408, 425, 429)  # asking again may help
 SMALL = ("config.json", "tokenizer.json", "model.safetensors.index.json")
@@ -226,7 +226,7 @@ def _check_variables() -> None:
     except ImportError as error:
         raise HubError(f"huggingface_hub cannot be imported ({error})", fix="Install speclsp again.") from error
     except Exception as error:  # such as a number that is none
-        message = shortened(str(error), LONGEST_CAUSE)
+        message = shortened(str(error), MAX_CAUSE)
         fix = "Correct or unset the variables that begin with HF_."
         raise HubError(f"huggingface_hub refuses its settings ({message})", fix=fix) from error
     token = get_token() or ""
@@ -294,7 +294,7 @@ def _in_words(error: Exception) -> HubError:
         wait_s = str(getattr(response, "headers", {}).get("retry-after", ""))
         final = status < 500 and status not in BUSY
         return HubError(f"the hub answered with HTTP {status}", final=final, fix=_refusal_fix(status, wait_s))
-    message = shortened((str(error).splitlines() or [""])[0], LONGEST_CAUSE) or type(error).__name__
+    message = shortened((str(error).splitlines() or [""])[0], MAX_CAUSE) or type(error).__name__
     name, lower = type(error).__name__, message.lower()
     if name == "ProxyError" or "proxy" in lower or (name == "InvalidURL" and "port" in lower):
         return HubError(f"the proxy cannot be used ({message})", fix=PROXY)

@@ -49,7 +49,7 @@ def installed(request: pytest.FixtureRequest) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def tiny() -> Iterator[tuple[str, ...]]:
-    """The server's arguments for the pair tiny, with one engine for all tests that do not end engines."""
+    """The server's arguments for the model tiny, with one engine for all tests that do not end engines."""
     with tempfile.TemporaryDirectory(prefix="spec-") as place:
         socket = Path(place) / "engine.sock"
         command = [sys.executable, "-m", "speclsp", "engine", "--model", "tiny", "--socket", str(socket)]

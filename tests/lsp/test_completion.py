@@ -383,7 +383,7 @@ def test_an_unusable_socket_is_one_sentence_in_the_status(isolated: Path, make: 
 
 
 def test_an_unknown_pair_is_reported_once_and_not_retried():
-    with Editor(pair="ecko") as editor:
+    with Editor(model="ecko") as editor:
         editor.initialize()
         editor.until("error")
         assert "'echo'" in editor.statuses()[-1]["message"]

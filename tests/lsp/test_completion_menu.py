@@ -166,7 +166,7 @@ def test_the_newest_request_wins_and_a_cancelled_one_stops_the_engine():
 
 
 def test_several_lines_are_one_entry_with_its_first_line_as_the_label():
-    with Editor("--set", "completion.show_in_menu=true", "--set", "completion.eagerness=high", pair="tiny") as editor:
+    with Editor("--set", "completion.show_in_menu=true", "--set", "completion.eagerness=high", model="tiny") as editor:
         editor.begin(EMACS)
         page = Page(
             editor,

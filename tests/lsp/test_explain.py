@@ -37,7 +37,7 @@ def explain(editor: Editor, **params: Any) -> dict[str, Any]:
 
 
 def test_a_suggestion_is_explained_with_its_times_its_rounds_its_context_and_its_cuts():
-    with Editor("--set", "completion.disabled_languages=", pair="tiny") as editor:
+    with Editor("--set", "completion.disabled_languages=", model="tiny") as editor:
         editor.begin(**ROOT)
         page = Page(editor, STACK + "\n\n\ndef main():\n    pass\n")
         editor.open("file:///project/notes.md", "hello", language="markdown")
@@ -146,7 +146,7 @@ def test_explain_is_answered_before_an_engine_or_a_request_exists():
 
 
 def test_an_explanation_holds_no_document_text_and_the_log_holds_no_file_name():
-    with Editor("--trace", pair="tiny") as editor:
+    with Editor("--trace", model="tiny") as editor:
         editor.begin(**ROOT)
         uri = "file:///project/namenstag.py"
         page = Page(editor, f"{CANARY} = 1\n{STACK}", uri=uri)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-MOST_CHARACTERS = 6  # of an n-gram
+MAX_CHARACTERS = 6  # of an n-gram
 BETA = 2.0  # recall counts for more than precision
 
 
@@ -29,7 +29,7 @@ def delta(before: Sequence[str], after: Sequence[str]) -> str:
 def chrf(candidate: str, reference: str) -> float:
     """The mean F-score of the n-gram lengths that either text has; 100 for two empty texts."""
     scores = []
-    for length in range(1, MOST_CHARACTERS + 1):
+    for length in range(1, MAX_CHARACTERS + 1):
         ours, theirs = ngrams(candidate, length), ngrams(reference, length)
         if ours or theirs:
             scores.append(f_score((ours & theirs).total(), ours.total(), theirs.total()))

@@ -21,8 +21,8 @@ BLIND_LIST = edits.LIST.with_name("next_edit_blind.toml")
 HELD_OUT = "0123"  # first characters of the sha256 of a package's name
 PARTS = ("held-out", "tuning", "all")
 BLIND = "blind"
-MOST_STATES = 40  # of one file
-MOST_QUIET = 8  # of one file
+MAX_STATES = 40  # of one file
+MAX_QUIET = 8  # of one file
 
 
 def verdict(proposal: Proposal, text: str, left: Sequence[edits.Hunk], done: Sequence[edits.Hunk]) -> tuple[bool, bool]:

@@ -15,7 +15,7 @@ from speclsp.errors import InputError
 
 TICK_MS = 50  # GIF counts in 10 ms; browsers show frames below 20 ms for 100 ms
 COLOURS = 96
-MOST_BYTES, MOST_SECONDS, WIDTHS = 1_500_000, 12.0, range(740, 801)  # limits of an animated picture
+MAX_BYTES, MAX_SECONDS, WIDTHS = 1_500_000, 12.0, range(740, 801)  # limits of an animated picture
 PALETTE_SAMPLES = 8
 
 
@@ -95,10 +95,10 @@ def broken_limits(path: Path) -> list[str]:
     """The limits that an animated picture exceeds, with its values."""
     problems = []
     size = path.stat().st_size
-    if size > MOST_BYTES:
-        problems.append(f"{size} bytes, at most {MOST_BYTES}")
-    if (duration := seconds(path)) > MOST_SECONDS:
-        problems.append(f"{duration:.1f} s, at most {MOST_SECONDS:.0f} s")
+    if size > MAX_BYTES:
+        problems.append(f"{size} bytes, at most {MAX_BYTES}")
+    if (duration := seconds(path)) > MAX_SECONDS:
+        problems.append(f"{duration:.1f} s, at most {MAX_SECONDS:.0f} s")
     with Image.open(path) as picture:
         if picture.width not in WIDTHS:
             problems.append(f"{picture.width} px wide, not {WIDTHS.start} to {WIDTHS.stop - 1}")

@@ -25,8 +25,8 @@ GROUPS = {"python": "python", "typescript": "typescript", "typescriptreact": "ty
 BODY_KEYS = (90, 480)  # fewest and most keys of a body
 BODY_LINES = (4, 24)
 FILE_LINES = (40, 1500)
-MOST_OF_PACKAGE = {"python": 2, "typescript": 2, "rust": 3, "go": 12}  # one package of the list is written in Go
-MOST_FILES = 40  # of a package, searched for bodies
+MAX_OF_PACKAGE = {"python": 2, "typescript": 2, "rust": 3, "go": 12}  # one package of the list is written in Go
+MAX_FILES = 40  # of a package, searched for bodies
 OPEN_FILES = 3  # other files of the package that are open beside
 KEY = re.compile(r"\n[ \t]*|[^\n]")  # Enter also types the indentation of the next line, as editors do
 _HEADERS = {
@@ -102,11 +102,11 @@ def of_package(package: corpus.Package) -> list[Body]:
     usable.sort(key=lambda file: draw(SEED, package.name, file.path))
     names = Names(files)
     result: list[Body] = []
-    for file in usable[:MOST_FILES]:
+    for file in usable[:MAX_FILES]:
         spans = sorted(body_lines(file), key=lambda span: draw(SEED, package.name, file.path, *span))
         for first, last in spans[:1]:
             result.append(body_of(package, file, first, last, files, names))
-        if len(result) == MOST_OF_PACKAGE[group]:
+        if len(result) == MAX_OF_PACKAGE[group]:
             break
     return result
 

@@ -10,7 +10,7 @@
     live.py        the check: some bodies typed live, against the replay of the same ones
 
 A policy is judged with weights from packages that are not the body's own. The recording is kept in the user's cache,
-so a second run with other policies takes a minute. Writes benchmarks/results/economy-<pair>.json.
+so a second run with other policies takes a minute. Writes benchmarks/results/economy-<model>.json.
 
 `--join` judges further lines that join a first line, or stand ready for the next Tab. They come from a second
 recording, with `completion.multiline = "always"`.
@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from benchmarks.keystrokes.economy import figures
 from benchmarks.keystrokes.economy.bodies import Body, bodies
 from benchmarks.keystrokes.economy.figures import Typed
@@ -167,7 +167,7 @@ def check_live(config: Config, recordings: Sequence[Recording], curve: Curve, ea
 
 def bench(config: Config, options: argparse.Namespace) -> None:
     """Record what is missing, replay all policies, print the table, write the JSON."""
-    pair = auto_choice.auto(config)[0].name
+    model = auto_choice.auto(config)[0].name
     with terminal.progress() as bar:
         packages = corpus.fetch(lambda done, total: bar.bytes(done, total, "fetching packages"))
         body_list: list[Body] = bodies(packages, options.bodies)
@@ -188,13 +188,13 @@ def bench(config: Config, options: argparse.Namespace) -> None:
     if options.peer:
         result["peer"] = beside_peer(config, recordings[: options.peer], curves)
         print(f"\non {options.peer} bodies\n{figures.table(result['peer']['policies'])}")
-    curve = curve_of(pair)
+    curve = curve_of(model)
     if options.live and curve is not None:
         result["live"] = check_live(config, recordings[: options.live], curve, config.completion.eagerness)
         for row in result["live"]:
             print(row)
     about = {
-        "pair": pair,
+        "pair": model,
         "settings": changes(config),
         "bodies": len(recordings),
         "packages": len({recording.body.package for recording in recordings}),
@@ -204,7 +204,7 @@ def bench(config: Config, options: argparse.Namespace) -> None:
     }
     part = [] if options.bodies == USUAL_BODIES else [str(options.bodies)]
     otherwise = [words.rpartition(".")[2].replace("=", "-") for words in options.assignments]
-    name = "-".join(["economy", *part, *otherwise, pair])
+    name = "-".join(["economy", *part, *otherwise, model])
     print(f"\nwrote {results_file.write('economy', {**about, **result}, name)}")
 
 
@@ -215,7 +215,7 @@ def with_several_lines(config: Config) -> Config:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks economy`."""
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     parser.add_argument(
         "--bodies", metavar="N", type=int, default=USUAL_BODIES, help=f"bodies (default: {USUAL_BODIES})"
     )
@@ -228,6 +228,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
-    for config in pairs.settings(options, SETTINGS):
+    for config in model_options.settings(options, SETTINGS):
         bench(config, options)
     return 0

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import pairs
+from benchmarks import model_options
 from benchmarks.keystrokes.economy.bodies import Body
 from benchmarks.keystrokes.economy.figures import Typed
 from benchmarks.keystrokes.economy.person import Keyboard
@@ -27,7 +27,7 @@ from speclsp.lsp.postprocess.plan import Suggestion
 def peer(config: Config, bodies: Sequence[Body]) -> list[Typed]:
     """The counts of each body. A text that was generated once is in the cache. Raises SpeclspError."""
     tokens = max(config.engine.context_tokens, CONTEXT_TOKENS)
-    engine = pairs.engine(replace(config, engine=replace(config.engine, context_tokens=tokens)))
+    engine = model_options.engine(replace(config, engine=replace(config.engine, context_tokens=tokens)))
     cache = GenerationCache(cache_dir() / "quality" / "said")
     with closing(cache), closing(TaskRunner(engine, config, cache)) as runner:
         return [(walk(body, screen(runner, body)), walk(body, screen(runner, body), accepts=False)) for body in bodies]

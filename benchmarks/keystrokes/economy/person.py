@@ -4,7 +4,7 @@
     its lines       the first ones that are right to their end         one key each
     its words       the next ones that are right, after such lines     one key each
 
-The person takes the part that saves most, if that is at least LEAST_SAVED keys, and nothing otherwise. So no character
+The person takes the part that saves most, if that is at least MIN_SAVED keys, and nothing otherwise. So no character
 is taken that does not stay, and an acceptance never costs keys.
 """
 
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from benchmarks.keystrokes.economy.bodies import KEY
 
-LEAST_SAVED = 3
+MIN_SAVED = 3
 WORD = re.compile(r"\s*(?:\w+|[^\w\s]+)")
 
 
@@ -98,4 +98,4 @@ def accept(suggestion: str, meant: str, keyboard: Keyboard, offset: int) -> Acce
                 break
             parts.append(part(word.end(), lines + words))
     best = max(parts, key=lambda acceptance: (acceptance.saved, acceptance.characters))
-    return best if best.saved >= LEAST_SAVED else NOTHING
+    return best if best.saved >= MIN_SAVED else NOTHING

@@ -4,8 +4,8 @@
 
 The product's own pipeline completes each place twice: with the editor's closers right of the cursor, and with nothing
 there. outcomes.py compares the whole document with the author's. Generations are cached, so a stopped run continues.
-Writes benchmarks/results/auto-closed-<pair>.json. A run replaces its own column there; the column has the adapter's
-name. Columns are compared in pairs, the same places drawn for both.
+Writes benchmarks/results/auto-closed-<model>.json. A run replaces its own column there; the column has the adapter's
+name. Columns are compared in models, the same places drawn for both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from benchmarks.quality.auto_closed import places
 from benchmarks.quality.auto_closed.outcomes import Outcome, outcome
 from benchmarks.quality.auto_closed.places import Case
@@ -42,7 +42,7 @@ def bench(config: Config, cases: Sequence[Case]) -> None:
     """Measure one model, print its figures, write its column."""
     cache = GenerationCache(cache_dir() / "quality" / "said")
     try:
-        engine = pairs.engine(config)
+        engine = model_options.engine(config)
         adapter = engine.target_format.partition("adapter ")[2].partition(" ")[0]
         with terminal.progress() as bar, closing(TaskRunner(engine, config, cache)) as runner:
             rows: dict[str, list[Row]] = {CLOSED: [], BARE: []}
@@ -69,12 +69,12 @@ def bench(config: Config, cases: Sequence[Case]) -> None:
     }
     name = adapter or "none"
     print(table(name, column))
-    pair = Path(engine.pair).name
-    write_rows(f"{pair}-{name}", cases, rows, outcomes)
+    model = Path(engine.model).name
+    write_rows(f"{model}-{name}", cases, rows, outcomes)
     if len(cases) < places.PER_LANGUAGE * len(set(places.GROUPS.values())):
         print("not written: this is a part of the places")
         return
-    print(f"wrote {keep(pair, name, column)}")
+    print(f"wrote {keep(model, name, column)}")
 
 
 def column_of(cases: Sequence[Case], outcomes: Outcomes) -> dict[str, Any]:
@@ -144,14 +144,14 @@ def compared(columns: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def keep(pair: str, name: str, column: dict[str, Any]) -> Path:
+def keep(model: str, name: str, column: dict[str, Any]) -> Path:
     """Put the column into the model's result file, and compare it with the others there."""
-    file = results_file.RESULTS / f"{BENCH}-{pair}.json"
+    file = results_file.RESULTS / f"{BENCH}-{model}.json"
     old = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     columns = old.get("columns", {}) if old.get("places_sha256") == places.SHA256 else {}
     columns[name] = column
     summary = {
-        "pair": pair, "greedy": True, "places_sha256": places.SHA256, "seed": bootstrap.SEED, "draws": bootstrap.DRAWS,
+        "pair": model, "greedy": True, "places_sha256": places.SHA256, "seed": bootstrap.SEED, "draws": bootstrap.DRAWS,
         "intervals": "95 %, places drawn", "columns": columns, "compared": compared(columns),
     }  # fmt: skip
     return results_file.write(BENCH, summary, file.stem)
@@ -188,7 +188,7 @@ def table(name: str, column: Mapping[str, Any]) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks auto-closed`."""
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     parser.add_argument("--places", metavar="N", type=int, help="every so many-th place only; nothing is written")
 
 
@@ -201,6 +201,6 @@ def main(options: argparse.Namespace) -> int:
         bar.show("choosing places", 0.0, "")
         every = places.pinned(packages)
     step = max(1, len(every) // options.places) if options.places else 1
-    for setting in pairs.settings(options):
+    for setting in model_options.settings(options):
         bench(setting, every[::step])
     return 0

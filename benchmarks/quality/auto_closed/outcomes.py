@@ -22,7 +22,7 @@ from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.text_windows import normal_newlines
 
-MOST_CLOSERS = 6
+MAX_CLOSERS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def can_be_closed(author: str, task: Task, generated: str) -> bool:
     line = above[above.rfind("\n") + 1 :]
     for text in dict.fromkeys((generated.rstrip(), generated.split("\n")[0].rstrip())):
         stack = lexical_rules.balance(line + text, rules).stack
-        closers = "".join(lexical_rules.PAIRS[bracket] for bracket, _ in reversed(stack))[:MOST_CLOSERS]
+        closers = "".join(lexical_rules.PAIRS[bracket] for bracket, _ in reversed(stack))[:MAX_CLOSERS]
         quote = '"""' if task.kind == "docstring" else line[-1:] if line[-1:] in "\"'`" else ""
         for added in {closers[:count] for count in range(1, len(closers) + 1)} | ({quote} - {""}):
             if text.strip() and worse(task.language, above + text + added + below, author) == (False, False):

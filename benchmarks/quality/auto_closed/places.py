@@ -26,7 +26,7 @@ SEED = "auto-closed 1"
 SHA256 = "8727573e7d7158a599b4efa8c897763a070c3788ff90191df6632fd8eae06a81"  # of the set
 PARSE_MS = 20_000.0  # the choice of places must not depend on the machine's speed
 PER_LANGUAGE, PER_FILE, PER_ANSWER = 30, 2, 2
-MOST_FILES, MOST_LINES, MOST_PAIRS = 80, 2500, 40  # files of a package, lines and pairs of a file that are searched
+MAX_FILES, MAX_LINES, MAX_PAIRS = 80, 2500, 40  # files of a package, lines and pairs of a file that are searched
 GROUPS = {"python": "python", "javascript": "javascript", "typescript": "typescript", "go": "go", "rust": "rust",
           "typescriptreact": "typescriptreact", "c": "cpp", "cpp": "cpp", "java": "java"}  # fmt: skip
 WANTED: Mapping[str, Mapping[str, int]] = {  # places of each kind; what a language lacks, brackets replace
@@ -96,12 +96,12 @@ def of_package(package: corpus.Package) -> Iterator[Case]:
     usable = [
         file
         for file in cursors.read(package)
-        if file.language in package.languages and file.path.startswith(folders) and len(file.lines) <= MOST_LINES
+        if file.language in package.languages and file.path.startswith(folders) and len(file.lines) <= MAX_LINES
     ]
     usable.sort(key=lambda file: draw(SEED, package.name, file.path))
-    for file in usable[:MOST_FILES]:
+    for file in usable[:MAX_FILES]:
         pairs = editor_pairs.pairs_of(file.text, file.language) or []
-        for pair in sorted(pairs, key=lambda pair: draw(SEED, file.path, pair.opened))[:MOST_PAIRS]:
+        for pair in sorted(pairs, key=lambda pair: draw(SEED, file.path, pair.opened))[:MAX_PAIRS]:
             place = place_in(file, pairs, pair)
             if place is not None and is_telling(file, place):
                 yield Case(package, file, place)

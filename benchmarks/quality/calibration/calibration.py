@@ -4,7 +4,7 @@
 
 Fits the few weights of lsp/completion/confidence.py, once on all packages, and once on each half of them to judge the
 other half; only the latter is reported. A recording that is missing is made first. Writes
-benchmarks/results/calibration-<pair>.json and prints the entry for CURVES. The costs in COSTS are chosen by `economy`.
+benchmarks/results/calibration-<model>.json and prints the entry for CURVES. The costs in COSTS are chosen by `economy`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from benchmarks.keystrokes.economy.bodies import bodies
 from benchmarks.keystrokes.economy.economy import USUAL_BODIES
 from benchmarks.keystrokes.economy.policies import judge
@@ -98,7 +98,7 @@ def by_language(lines: Sequence[Example], sure: Sequence[float]) -> dict[str, An
     return rows
 
 
-def source(summary: Mapping[str, Any], pair: str) -> str:
+def source(summary: Mapping[str, Any], model: str) -> str:
     """The lines for CURVES of lsp/completion/confidence.py."""
     judged = summary["features"]["used"]
     rows = [f"        {key}={json.dumps(summary[key])}," for key in ("first", "later", "expected")]
@@ -107,7 +107,7 @@ def source(summary: Mapping[str, Any], pair: str) -> str:
         f"    # {date.today()}: {made_of};\n    # on the half that it is not made from, "
         f"area under ROC {judged['area']:.2f}, Brier's score {judged['brier']:.2f}"
     )
-    return "\n".join([about, f'    "{pair}": Curve(', *rows, "    ),"])
+    return "\n".join([about, f'    "{model}": Curve(', *rows, "    ),"])
 
 
 def in_words(summary: Mapping[str, Any]) -> str:
@@ -129,7 +129,7 @@ def draw(figure: Figure, data: Mapping[str, Any]) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """--model, --set and --bodies, as of `python -m benchmarks economy`."""
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     parser.add_argument(
         "--bodies", metavar="N", type=int, default=USUAL_BODIES, help=f"bodies (default: {USUAL_BODIES})"
     )
@@ -137,12 +137,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
-    for config in pairs.settings(options, SETTINGS):
-        pair = auto_choice.auto(config)[0].name
+    for config in model_options.settings(options, SETTINGS):
+        model = auto_choice.auto(config)[0].name
         with terminal.progress() as bar:
             packages = corpus.fetch(lambda done, total, bar=bar: bar.bytes(done, total, "fetching packages"))  # type: ignore[misc]
             recordings = record(config, bodies(packages, options.bodies))
         result = calibrate(recordings)
-        print(in_words(result), "\n\nFor speclsp/lsp/completion/confidence.py:\n", source(result, pair), sep="")
-        print(f"\nwrote {results_file.write('calibration', {'pair': pair, **result}, f'calibration-{pair}')}")
+        print(in_words(result), "\n\nFor speclsp/lsp/completion/confidence.py:\n", source(result, model), sep="")
+        print(f"\nwrote {results_file.write('calibration', {'pair': model, **result}, f'calibration-{model}')}")
     return 0

@@ -169,7 +169,7 @@ class Column:
 
     def joined(self, shown: Suggestion, plan: SuggestionPlan, request: Request, order: str) -> Suggestion:
         """`shown` with the further lines that join it, if there are any."""
-        curve = curve_of(self.engine.pair)
+        curve = curve_of(self.engine.model)
         if not plan.further_tokens or curve is None:
             return shown
         plan = plan.with_further_lines()

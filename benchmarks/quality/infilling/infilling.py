@@ -6,7 +6,7 @@
 A public yardstick beside the published figures of the models (published.py), and an end-to-end check of the engine: a
 wrong kernel lowers it. The tasks are in every model's training data, so it compares implementations, not models; the
 measure of suggestions is `quality`. Generations and test verdicts are kept in build/benchmarks, so a stopped run
-continues. Writes benchmarks/results/humaneval-infilling-<pair>.json; each run replaces its own columns there. With an
+continues. Writes benchmarks/results/humaneval-infilling-<model>.json; each run replaces its own columns there. With an
 adapter a column has its name: `--set engine.adapter=none` measures the weights alone.
 """
 
@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from benchmarks.quality.cache.generation_cache import GenerationCache
 from benchmarks.quality.infilling import figures, tasks
 from benchmarks.quality.infilling.columns import MAX_TOKENS, THROUGH, Column, Completed
@@ -46,14 +46,14 @@ def bench(config: Config, samples: Samples, options: argparse.Namespace) -> None
     cache = GenerationCache(results_file.RAW / BENCH)
     try:
         for weights in options.weights or WEIGHTS[:1]:
-            engine = pairs.engine(replace(config, engine=replace(config.engine, quantization=weights)))
+            engine = model_options.engine(replace(config, engine=replace(config.engine, quantization=weights)))
             adapter = engine.target_format.partition("adapter ")[2].partition(" ")[0]
             for through in options.through or THROUGH:
                 column = Column(engine, config, cache, through)
                 for kind, sample in samples.items():
                     name = " ".join(filter(None, (through, weights, adapter)))
                     figures_of_column = measure(column, sample, kind, name, verdicts)
-                    keep(name_of(engine.pair), kind, name, figures_of_column, sample)
+                    keep(name_of(engine.model), kind, name, figures_of_column, sample)
             del engine, column
             gc.collect()
     finally:
@@ -77,7 +77,7 @@ def measure(column: Column, sample: Sequence[Task], kind: str, name: str, verdic
         rows = column.run(sample, kind, partial(show, "completing"))
         programs = [row.program for row in rows]
         passed = None if verdicts is None else verdicts.passed(programs, partial(show, "testing"))
-    write_rows(f"{name_of(column.engine.pair)}-{kind}-{name.replace(' ', '-')}", rows, passed)
+    write_rows(f"{name_of(column.engine.model)}-{kind}-{name.replace(' ', '-')}", rows, passed)
     machine = {key: results_file.machine()[key] for key in ("cpu", "cpu_features", "cores", "gpu")}
     return figures.column(sample, rows, passed) | {
         "target": f"{name_of(column.engine.card.target.name)} ({column.engine.target_format})",
@@ -98,13 +98,13 @@ def write_rows(name: str, rows: Sequence[Completed], passed: Sequence[bool] | No
     results_file.write_raw(f"{BENCH}/{name}", lines)
 
 
-def keep(pair: str, kind: str, name: str, column: dict[str, Any], sample: Sequence[Task]) -> None:
+def keep(model: str, kind: str, name: str, column: dict[str, Any], sample: Sequence[Task]) -> None:
     """Print the column, compare it with the one on file, and replace that unless it has more tasks."""
-    file = results_file.RESULTS / f"{BENCH}-{pair}.json"
+    file = results_file.RESULTS / f"{BENCH}-{model}.json"
     old = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     sets: dict[str, Any] = old.get("sets", {})
     columns: dict[str, Any] = sets.get(kind, {}).get("columns", {})
-    print(line(f"{pair}, {kind}-line, {name}", column))
+    print(line(f"{model}, {kind}-line, {name}", column))
     if (before := columns.get(name)) is not None:
         for metric, change in figures.difference(sample, before, column).items():
             if metric in figures.METRICS:
@@ -122,7 +122,7 @@ def keep(pair: str, kind: str, name: str, column: dict[str, Any], sample: Sequen
         "compared": figures.compared(longest, columns),
     }
     package = f"{tasks.ARCHIVE.name} {tasks.ARCHIVE.version}"
-    summary = {"pair": pair, "package": package, "package_sha256": tasks.ARCHIVE.sha256, "greedy": True}
+    summary = {"pair": model, "package": package, "package_sha256": tasks.ARCHIVE.sha256, "greedy": True}
     summary |= {"seed": bootstrap.SEED, "draws": bootstrap.DRAWS, "intervals": "95 %, problems drawn", "sets": sets}
     print(f"    wrote {results_file.write(BENCH, summary, file.stem)}")
 
@@ -139,7 +139,7 @@ def line(name: str, column: Mapping[str, Any]) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks humaneval-infilling`."""
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     for flag, choices, about in (
         ("kind", KINDS, "length of the removed text (default: both)"),
         ("through", THROUGH, "raw engine with the standard prompt, the product, or with joined lines (default: all)"),
@@ -160,6 +160,6 @@ def main(options: argparse.Namespace) -> int:
     samples = {
         kind: tasks.sample(tasks.load(kind), options.limit or tasks.USUAL_LIMIT[kind]) for kind in options.kind or KINDS
     }
-    for setting in pairs.settings(options):
+    for setting in model_options.settings(options):
         bench(setting, samples, options)
     return 0

@@ -22,7 +22,7 @@ class CurrentLine(Prompter):
 
 
 def prompter_for(of: Prompter, order: str, context_tokens: int) -> Prompter:
-    """A prompter that writes prompts in `order`, within `context_tokens` tokens; "ours": the model definition's."""
+    """A prompter that writes prompts in `order`, within `context_tokens` tokens; "ours": the card's."""
     kind = CurrentLine if order == "line" else Prompter
     style = None if order == "ours" else PromptStyle("lines" if order == "line" else order)
     return kind(of.card, of.tokenizer, of.vocabulary, context_tokens, style)

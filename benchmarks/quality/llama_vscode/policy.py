@@ -26,7 +26,7 @@ from speclsp.lsp.reasons import Reason
 
 PREFIX_LINES, SUFFIX_LINES, MAX_TOKENS = 256, 64, 128
 RING_CHUNKS, CHUNK_LINES, RING_SCOPE, QUEUED = 16, 64, 1024, 16
-LEAST_LINES, ALIKE = 3, 0.9
+MIN_LINES, ALIKE = 3, 0.9
 BATCH_TOKENS = 2048  # the server's default limit for the prompt's text around the cursor
 CONTEXT_TOKENS = 16_384  # all of the above fits
 LINE_END = re.compile(r"\r\n|\r|\n")
@@ -54,7 +54,7 @@ class Ring:
 
     def pick(self, lines: Sequence[str], filename: str, *, evict: bool) -> None:
         """Half a chunk's size at random where there are more lines; `evict` drops those that are very like it."""
-        if len(lines) < LEAST_LINES:
+        if len(lines) < MIN_LINES:
             return
         if len(lines) + 1 >= CHUNK_LINES:
             start = int(self.dice.random() * max(0, len(lines) - CHUNK_LINES // 2 + 1))

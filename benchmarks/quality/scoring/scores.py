@@ -31,7 +31,7 @@ from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.plain_text import is_inside_word, is_word
 
 PARSE_MS = 1000.0  # no user is waiting
-MOST_BYTES = 1_000_000  # of a file whose words are read
+MAX_BYTES = 1_000_000  # of a file whose words are read
 WORD = re.compile(r"[^\W\d]\w*")
 SCRIPT = """
 abstract any arguments Array ArrayBuffer as asserts async await BigInt bigint boolean Boolean break Buffer case catch
@@ -181,7 +181,7 @@ def words_of(root: Path) -> frozenset[str]:
     """Every word in the source files of a package."""
     words: set[str] = set()
     for file in sorted(root.rglob("*")):
-        if file.suffix.lower() in LANGUAGE_ID_OF_SUFFIX and file.is_file() and file.stat().st_size < MOST_BYTES:
+        if file.suffix.lower() in LANGUAGE_ID_OF_SUFFIX and file.is_file() and file.stat().st_size < MAX_BYTES:
             words.update(WORD.findall(file.read_text(encoding="utf-8", errors="replace")))
     return frozenset(words)
 

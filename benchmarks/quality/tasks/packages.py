@@ -38,7 +38,7 @@ else:
 LIST = Path(__file__).with_name("packages.toml")
 AT_ONCE = 4
 LIMIT_S = 300  # for one archive
-MOST_FILES, MOST_FILE_BYTES, MOST_BYTES = 20_000, 1 << 20, 200 << 20  # unpacked, of one package
+MAX_FILES, MAX_FILE_BYTES, MAX_BYTES = 20_000, 1 << 20, 200 << 20  # unpacked, of one package
 PIECE_BYTES = 1 << 20
 SOURCES = frozenset((
     ".py", ".pyi", ".ts", ".tsx", ".mts", ".js", ".jsx", ".mjs", ".rs", ".go", ".c", ".h", ".cc", ".cpp", ".hpp",
@@ -280,7 +280,7 @@ def unpack(file: Path, into: Path, folders: tuple[str, ...], whose: str) -> None
     The one folder that holds everything in a source archive or an npm package is taken off the paths.
     """
     files = left = 0
-    left = MOST_BYTES
+    left = MAX_BYTES
     try:
         for name, size, read in members(file):
             path = PurePosixPath(name)
@@ -290,15 +290,13 @@ def unpack(file: Path, into: Path, folders: tuple[str, ...], whose: str) -> None
                 )
             if file.suffix != ".whl":
                 path = PurePosixPath(*path.parts[1:])
-            if not _is_wanted(path, folders) or size > MOST_FILE_BYTES:
+            if not _is_wanted(path, folders) or size > MAX_FILE_BYTES:
                 continue
             files, left = files + 1, left - size
-            if files > MOST_FILES or left < 0:
-                raise CorpusError(
-                    f"{whose} unpacks to more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB: not used."
-                )
+            if files > MAX_FILES or left < 0:
+                raise CorpusError(f"{whose} unpacks to more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB: not used.")
             with read() as data:
-                text = data.read(MOST_FILE_BYTES + 1)
+                text = data.read(MAX_FILE_BYTES + 1)
             if len(text) == size:
                 target = into / path
                 target.parent.mkdir(parents=True, exist_ok=True)

@@ -33,8 +33,8 @@ SETS = {"quick": 7, "full": 7, "second": 11}  # seeds; "second" judges what the 
 SEED = SETS["full"]
 ASKED = {"python": 304, "script": 240, "other": 140}  # tasks, by group of languages
 QUICK = 60
-MOST_A_PACKAGE, MOST_A_FILE = 25, 2
-MOST_FILES, MOST_LINES = 80, 4000  # of a package that are looked at for cursors
+MAX_A_PACKAGE, MAX_A_FILE = 25, 2
+MAX_FILES, MAX_LINES = 80, 4000  # of a package that are looked at for cursors
 SORTS = ("unseen", "seen", "single")  # does the truth name something of another file, and does the file name it already
 UNWRITTEN = 6  # of 10 are requested, and half of all result: at top level there is no body
 TESTS = 0.12  # at most so much of a package's tasks is in its tests
@@ -152,7 +152,7 @@ def _shares(packages: Sequence[corpus.Package]) -> dict[str, int]:
     for package in packages:
         members[_group(package.languages[0])].append(package.name)
     return {
-        name: min(MOST_A_PACKAGE, ASKED[group] // len(names) + (n < ASKED[group] % len(names)))
+        name: min(MAX_A_PACKAGE, ASKED[group] // len(names) + (n < ASKED[group] % len(names)))
         for group, names in members.items()
         for n, name in enumerate(names)
     }
@@ -178,7 +178,7 @@ def _of_package(package: corpus.Package, share: int, taken: Counter[str], seed: 
         while len(result) < share and (pool := next((pools[kind, sort] for sort in sorts if pools[kind, sort]), None)):
             file, candidate, crosses = pool.pop()
             in_tests = is_test(file.path)
-            if a_file[file.path] >= MOST_A_FILE or (in_tests and tests + 1 > share * TESTS):
+            if a_file[file.path] >= MAX_A_FILE or (in_tests and tests + 1 > share * TESTS):
                 continue
             if _is_new(file, candidate, taken):
                 result.append(_task(package, file, candidate, crosses, unwritten, files, names))
@@ -196,8 +196,8 @@ def _pools(
     usable = [file for file in files if is_usable(file, package)]
     usable.sort(key=lambda file: draw(seed, package.name, file.path))
     pools: dict[tuple[str, str], list[_Found]] = {(kind, sort): [] for kind in KINDS for sort in SORTS}
-    every = max(1, sum(len(file.lines) for file in usable[:MOST_FILES]) // MOST_LINES)
-    for file in usable[:MOST_FILES]:
+    every = max(1, sum(len(file.lines) for file in usable[:MAX_FILES]) // MAX_LINES)
+    for file in usable[:MAX_FILES]:
         for candidate in candidates(file, seed, every):
             if file.lines[candidate.line].strip() not in old:
                 crosses = names.crossing(file, candidate.line, candidate.column)

@@ -16,7 +16,7 @@ from benchmarks.speed.gpu.models import (
     build_s,
     context_of,
     decoder,
-    measurable_pairs,
+    measurable_models,
     missing,
     models_of,
     pairs_of,
@@ -35,7 +35,7 @@ GAMMA = 4
 
 def run(bench: Bench, record: Record) -> None:
     """Cancellation with the largest target first: its groups of layers are the longest."""
-    for name, draft_model, target_model in measurable_pairs(bench, record, 8.0, largest_first=True):
+    for name, draft_model, target_model in measurable_models(bench, record, 8.0, largest_first=True):
         pair_cancelled(bench, record, name, draft_model, target_model)
 
 

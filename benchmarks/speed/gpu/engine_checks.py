@@ -57,7 +57,7 @@ def counts(junit: str) -> dict[str, Any]:
 
 def run_real(bench: Bench, record: Record) -> None:
     """Completions of a real model at real places; every way of decoding must give the same tokens."""
-    from benchmarks import pairs
+    from benchmarks import model_options
     from benchmarks.speed import completions
     from speclsp.cli import measure
     from speclsp.config import Config
@@ -66,8 +66,8 @@ def run_real(bench: Bench, record: Record) -> None:
     model = "tiny" if bench.tiny else REAL_MODEL
     if not store.is_here(cards.load(model).target):
         raise NotMeasurable(f"the weights of {model} are not on this machine")
-    engine = pairs.engine(Config(model=model, device=bench.device))
-    record.put("model", value=f"{engine.pair}: {engine.target}")
+    engine = model_options.engine(Config(model=model, device=bench.device))
+    record.put("model", value=f"{engine.model}: {engine.target}")
     count, tokens = (1, 6) if bench.tiny else (HOLES, TOKENS)
     measure.complete_once(engine, replace(holes(count + 1)[-1], max_tokens=tokens))
     requests = holes(count, max_tokens=tokens, seed=completions.SEED)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from benchmarks.speed.gpu import timing
 from benchmarks.speed.gpu.schedule import Record
-from benchmarks.speed.gpu.timing import MOST_GIB, Bench
+from benchmarks.speed.gpu.timing import MAX_GIB, Bench
 from speclsp.engine.loading import nf4_linear
 from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
 from speclsp.engine.model.decoder import Layer, ModelShape, Norm
@@ -98,14 +98,14 @@ def missing(bench: Bench, *parts: tuple[Model, str]) -> str:
     if any(number_format == "nf4" for _, number_format in parts) and find_spec("bitsandbytes") is None:
         return "bitsandbytes is not installed"
     if bench.on_gpu():
-        free = min(torch.cuda.mem_get_info()[0], MOST_GIB * 2**30 - torch.cuda.memory_allocated())
+        free = min(torch.cuda.mem_get_info()[0], MAX_GIB * 2**30 - torch.cuda.memory_allocated())
         need = sum(model.memory_bytes(number_format) for model, number_format in parts) + SPARE_BYTES
         if need > free:
             return f"it needs {need / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free"
     return ""
 
 
-def measurable_pairs(
+def measurable_models(
     bench: Bench, record: Record, need_s: float, *, largest_first: bool = False
 ) -> Iterator[tuple[str, Model, Model]]:
     """(name, draft, target) of each pair that has time and memory in bf16; the others are listed as not measured.

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.speed.gpu.models import Model, context_of, measurable_pairs
+from benchmarks.speed.gpu.models import Model, context_of, measurable_models
 from benchmarks.speed.gpu.schedule import Record
 from benchmarks.speed.gpu.timing import Bench, idle
 from benchmarks.speed.gpu.trace import COMPLETION_TOKENS, TRACE, replayed_rounds
@@ -28,13 +28,13 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def run(bench: Bench, record: Record) -> None:
     """Every pair without compiling."""
-    for name, draft_model, target_model in measurable_pairs(bench, record, UNCOMPILED_S):
+    for name, draft_model, target_model in measurable_models(bench, record, UNCOMPILED_S):
         uncompiled(record, name, Generation(bench, draft_model, target_model))
 
 
 def run_compiled(bench: Bench, record: Record) -> None:
     """Every pair with torch.compile."""
-    for name, draft_model, target_model in measurable_pairs(bench, record, COMPILE_S):
+    for name, draft_model, target_model in measurable_models(bench, record, COMPILE_S):
         compiled(record, name, Generation(bench, draft_model, target_model))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks.speed.gpu import timing
-from benchmarks.speed.gpu.models import Model, context_of, decoder, measurable_pairs, missing, prompt
+from benchmarks.speed.gpu.models import Model, context_of, decoder, measurable_models, missing, prompt
 from benchmarks.speed.gpu.passes import pass_ms
 from benchmarks.speed.gpu.schedule import Record
 from benchmarks.speed.gpu.timing import Bench, device_ms, fixed_cost, wall_ms
@@ -27,7 +27,7 @@ ALPHA = 0.7  # acceptance of the model of a completion's time
 
 def run(bench: Bench, record: Record) -> None:
     """Every pair, with the draft in nf4 and in bf16."""
-    for name, draft_model, target_model in measurable_pairs(bench, record, 8.0):
+    for name, draft_model, target_model in measurable_models(bench, record, 8.0):
         one_target(bench, record, name, draft_model, target_model)
 
 

@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks import results_file
 
 DONE, FAILED, STOPPED, NOT_RUN, RUNNING = "done", "failed", "stopped", "not run", "running"
-LEAST_S = 3.0  # a part with less time than this is not started
+MIN_S = 3.0  # a part with less time than this is not started
 GRACE_S = 5.0  # beyond a part's budget, before its worker is killed
 POLL_S = 0.1
 
@@ -154,7 +154,7 @@ def work(
     """
     for part in parts:
         budget_s = min(part.budget_s * share, ends_s - time.monotonic())
-        if budget_s < min(LEAST_S, part.budget_s * share):
+        if budget_s < min(MIN_S, part.budget_s * share):
             finish(file, part.name, NOT_RUN, "the budget of the whole run was used up", 0.0)
             continue
         began_s = time.monotonic()

@@ -22,7 +22,7 @@ from speclsp.engine.model.cuda.graphs import CudaGraphs
 Work = Callable[[], Any]
 TOLERANCE = 1.1  # the memory's peak over the measured bandwidth: 4.8 over 4.3 TB/s on an H200
 CACHES = 2.0  # data of at least this many times the cache's size is read from memory
-MOST_GIB = 64.0  # that this benchmark may allocate on a device
+MAX_GIB = 64.0  # that this benchmark may allocate on a device
 MANY_BYTES, FEW_BYTES = 2**31, 2**24  # copied to measure the bandwidth, on a GPU and on a CPU
 
 
@@ -161,10 +161,10 @@ def release(device: str) -> None:
 
 
 def guard_memory(device: str) -> None:
-    """Limit this process to MOST_GIB, or nine tenths of a smaller device: beyond it an allocation fails."""
+    """Limit this process to MAX_GIB, or nine tenths of a smaller device: beyond it an allocation fails."""
     if device != "cpu":
         total_gib = torch.cuda.get_device_properties(device).total_memory / 2**30
-        torch.cuda.set_per_process_memory_fraction(min(0.9, MOST_GIB / total_gib))
+        torch.cuda.set_per_process_memory_fraction(min(0.9, MAX_GIB / total_gib))
 
 
 def allocated_mib(device: str) -> float:

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import results_file
 
 TRACE = Path(__file__).parent / "trace.json"
-TRACED_PAIR = "qwen2.5-coder-1.5b-instruct"
+TRACED_MODEL = "qwen2.5-coder-1.5b-instruct"
 COMPLETION_TOKENS = 32
 
 
@@ -48,9 +48,9 @@ def record_trace(count: int) -> None:
     from speclsp.engine.loading import loading
     from speclsp.weights import cards
 
-    engine = loading.load(Config(model=TRACED_PAIR, device="cpu"), cards.load(TRACED_PAIR))
+    engine = loading.load(Config(model=TRACED_MODEL, device="cpu"), cards.load(TRACED_MODEL))
     draft, agrees = engine.draft_decoder, []
-    assert draft is not None, f"{TRACED_PAIR} has a draft"
+    assert draft is not None, f"{TRACED_MODEL} has a draft"
     for request in holes(count, max_tokens=COMPLETION_TOKENS):
         plain = replace(request, speculate=False, heal=False)
         prompt, tokens = engine.prompter.build(plain).ids, complete_once(engine, plain).tokens

@@ -8,7 +8,7 @@ The typing traces of `keystrokes` are replayed against a language server and an 
 (timed_process.py). A stage lasts from one stamp to the next, so the stages add up to the whole. Only requests that ran
 through all stages count: an answer from the cache, or from a running stream, has no such path. No key is pressed before
 the answer to the one before, so that the share of overtaken requests does not choose which requests count.
-Writes benchmarks/results/waterfall-<pair>.json.
+Writes benchmarks/results/waterfall-<model>.json.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import pairs, results_file
+from benchmarks import model_options, results_file
 from benchmarks.keystrokes.figures import by_request, mean, of_model, quantile
 from benchmarks.keystrokes.keystrokes import ROOT, chosen, fetched, recordings, type_all
 from benchmarks.keystrokes.language_server import serving
@@ -140,7 +140,7 @@ def bench(settings: Config, minutes: float, hurried: bool) -> None:
     """Replay, print the table, write the JSON."""
     plan, load_average = chosen(recordings(), minutes), os.getloadavg()
     with terminal.progress() as bar, tempfile.TemporaryDirectory(prefix="speclsp-") as folder:
-        pair = fetched(settings, bar)
+        model = fetched(settings, bar)
         os.environ[timed_process.FOLDER] = folder
         with serving(settings, (timed_process.MODULE,)) as server:
             server.begin(ROOT)
@@ -159,7 +159,7 @@ def bench(settings: Config, minutes: float, hurried: bool) -> None:
             ways.append(way)
             ours.append(traced[press.number])
     figures = {
-        "pair": pair,
+        "pair": model,
         "settings": changes(settings),
         "minutes": minutes,
         "hurried": hurried,
@@ -168,7 +168,7 @@ def bench(settings: Config, minutes: float, hurried: bool) -> None:
     }
     figures |= figures_of(ways, ours)
     show(figures)
-    print(f"wrote {results_file.write('waterfall', figures, name=f'waterfall-{pair}')}", flush=True)
+    print(f"wrote {results_file.write('waterfall', figures, name=f'waterfall-{model}')}", flush=True)
 
 
 def show(figures: Mapping[str, Any]) -> None:
@@ -186,7 +186,7 @@ def show(figures: Mapping[str, Any]) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks waterfall`."""
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     parser.add_argument(
         "--minutes",
         metavar="N",
@@ -201,6 +201,6 @@ def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
     if not options.minutes > 0:
         raise InputError(f"--minutes {options.minutes:g}: expected a number above 0.")
-    for setting in pairs.settings(options):
+    for setting in model_options.settings(options):
         bench(setting, options.minutes, options.hurried)
     return 0

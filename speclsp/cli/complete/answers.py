@@ -86,8 +86,8 @@ def engine_request(context: Context, max_tokens: int) -> Request:
 
 
 def about(completer: Completer) -> dict[str, object]:
-    """The names of pair, target, draft and device."""
-    return {name: getattr(completer, name) for name in ("pair", "target", "draft", "device")}
+    """The names of model, target, draft and device."""
+    return {"pair": completer.model} | {name: getattr(completer, name) for name in ("target", "draft", "device")}
 
 
 def answer(

@@ -115,8 +115,8 @@ class BackendCompleter:
         self._backend = backend
 
     @property
-    def pair(self) -> str:
-        return self._backend.status.pair
+    def model(self) -> str:
+        return self._backend.status.model
 
     @property
     def target(self) -> str:

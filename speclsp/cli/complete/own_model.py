@@ -62,7 +62,7 @@ def choose_card(config: Config, ask_hub: bool = False, measure_again: bool = Fal
 
 
 def open_engine(config: Config, bar: ProgressLine, card: Card | None = None) -> tuple[Completer, str]:
-    """An engine in this process, and the reason for its pair. Fetches missing weights. Raises SpeclspError."""
+    """An engine in this process, and the reason for its model. Fetches missing weights. Raises SpeclspError."""
     if config.model == "echo":
         from speclsp.engine.decoding.echo import EchoCompleter
 

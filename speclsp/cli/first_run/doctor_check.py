@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from speclsp.errors import LONGEST_MESSAGE, SpeclspError, error_site, shortened
+from speclsp.errors import MAX_MESSAGE, SpeclspError, error_site, shortened
 
 OK, WARN, TODO, FAIL = "ok", "warn", "todo", "fail"
 
@@ -37,7 +37,7 @@ def guarded(name: str, run: Callable[[], DoctorCheck | Iterable[DoctorCheck]]) -
 
 def broken(error: Exception) -> str:
     """An unexpected exception in one line: its type, its message, and the line that raised it."""
-    return f"{error_site(error)}: {shortened(str(error), LONGEST_MESSAGE)}".rstrip(": ")
+    return f"{error_site(error)}: {shortened(str(error), MAX_MESSAGE)}".rstrip(": ")
 
 
 def fix_of(error: Exception) -> str:

@@ -2,7 +2,7 @@
 
     40 lines of speclsp's own source files, always the same ─► each style completes them ─► lines restored exactly
 
-The model definition's style is replaced only by one that is better beyond chance: a one-sided sign test over the lines
+The card's style is replaced only by one that is better beyond chance: a one-sided sign test over the lines
 that exactly one of the two restores, at 5 % for all other styles together (Bonferroni). This code is newer than the
 models, so none of it was in their training data.
 """
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from speclsp.engine.loading.prompt_choice import PromptChoice
     from speclsp.weights.cards import Card
 
-PLACES, LEAST_PLACES, BUDGET_S = 40, 20, 240.0  # after so many seconds no further place is begun
+PLACES, MIN_PLACES, BUDGET_S = 40, 20, 240.0  # after so many seconds no further place is begun
 LINES_ABOVE, LINES_BELOW = 30, 10  # of context: enough to tell orders apart, and short on a CPU
-SHORTEST_LINE = 12  # characters without the indent
-MOST_TOKENS = 32
+MIN_LINE = 12  # characters without the indent
+MAX_TOKENS = 32
 CHANCE = 0.05
 SEED = 40
 
@@ -56,7 +56,7 @@ def places() -> list[TrialPlace]:
     chosen: list[TrialPlace] = []
     for file in files:
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-        numbers = [n for n in range(LINES_BELOW, len(lines) - LINES_BELOW) if len(lines[n].strip()) >= SHORTEST_LINE]
+        numbers = [n for n in range(LINES_BELOW, len(lines) - LINES_BELOW) if len(lines[n].strip()) >= MIN_LINE]
         if not numbers:
             continue
         n = dice.choice(numbers)
@@ -67,7 +67,7 @@ def places() -> list[TrialPlace]:
             line_prefix=lines[n][:at],
             suffix=lines[n][end:] + "".join(lines[n + 1 : n + 1 + LINES_BELOW]),
             filename=file.relative_to(package.parent).as_posix(),
-            max_tokens=MOST_TOKENS,
+            max_tokens=MAX_TOKENS,
             temperature=0.0,
             stop=("\n",),
         )
@@ -78,7 +78,7 @@ def places() -> list[TrialPlace]:
 
 
 def styles(engine: CompletionEngine) -> list[PromptStyle]:
-    """The model definition's style first, then the others."""
+    """The card's style first, then the others."""
     from speclsp.engine.decoding.prompt import PromptStyle
     from speclsp.engine.loading.prompt_choice import ORDERS
 
@@ -135,7 +135,7 @@ def run(engine: CompletionEngine, bar: ProgressLine) -> tuple[PromptChoice | Non
     scores = measure(engine, bar)
     default, chosen = next(iter(scores)), choose(scores)
     count = len(scores[default])
-    if count < LEAST_PLACES:
+    if count < MIN_PLACES:
         return None, f"The prompt order was not measured: {count} places took {BUDGET_S:.0f} s."
     choice = PromptChoice(
         order=chosen.order,

@@ -123,7 +123,7 @@ def test_completion(config: Config, card: Card) -> None:
 
 
 def measure_prompt(completer: Completer, card: Card) -> None:
-    """Print the prompt order of these weights. Measure it if neither a measurement nor a model definition gives it."""
+    """Print the prompt order of these weights. Measure it if neither a measurement nor a card gives it."""
     from speclsp.engine.loading import prompt_choice
 
     if card.target.format == "none":

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from speclsp.engine.decoding.completion import CompletionEngine
     from speclsp.engine.decoding.policy import Costs
 
-HOLES, LEAST_HOLES, BUDGET_S = 8, 3, 60.0  # after so many seconds no further hole is begun
+HOLES, MIN_HOLES, BUDGET_S = 8, 3, 60.0  # after so many seconds no further hole is begun
 SHORT_TOKENS, LONG_TOKENS = 12, 40  # a line's rest; a block
 MAX_GAMMAS, MODEL_GAMMAS = (3, 7, 64), (2, 4, 8)  # 64: the setting's default
 MARGIN = 1.03  # what is not faster by more than the noise is not preferred over less machinery
 STEADY = 1.5  # plain steps that vary by more say nothing about drafting
 SEED = 11
-SMALLEST_BYTES, LARGEST_BYTES, MOST_FILES = 400, 200_000, 20_000
+MIN_BYTES, MAX_BYTES, MAX_FILES = 400, 200_000, 20_000
 SKIPPED = {"node_modules", "__pycache__", "venv", "build", "dist", "target"}
 
 
@@ -61,7 +61,7 @@ class TuneCandidate:
     model_gamma: int = 0
 
     def settings(self, has_draft: bool) -> dict[str, object]:
-        """As they are written; those of a draft model only for a pair that has one."""
+        """As they are written; those of a draft model only for a model that has one."""
         free: dict[str, object] = {
             "engine.speculative_decoding": self.speculation,
             "engine.max_draft_tokens": self.max_gamma,
@@ -199,7 +199,7 @@ def source_files(directory: Path) -> Iterator[Path]:
             ["git", "-C", str(directory), "ls-files", "-z", "--cached"], capture_output=True, timeout=20, check=True
         )
         names = [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
-        yield from (directory / name for name in names[:MOST_FILES])
+        yield from (directory / name for name in names[:MAX_FILES])
         if names:
             return
     except (OSError, subprocess.SubprocessError):
@@ -209,7 +209,7 @@ def source_files(directory: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED)
         for name in sorted(names):
             count += 1
-            if count > MOST_FILES:
+            if count > MAX_FILES:
                 return
             yield Path(root, name)
 
@@ -222,7 +222,7 @@ def usable(file: Path) -> bool:
             bool(language)
             and not record(language).is_data  # nobody waits for completions there
             and file.is_file()
-            and SMALLEST_BYTES <= file.stat().st_size <= LARGEST_BYTES
+            and MIN_BYTES <= file.stat().st_size <= MAX_BYTES
         )
     except OSError:
         return False
@@ -232,7 +232,7 @@ def hole_in(file: Path, settings: Config, dice: random.Random) -> Request | None
     """A request for the removed rest of a random line, as an editor would send it; None for a file without one."""
     try:
         complete.see_that_it_may_be_shown(file)
-        text = complete.read_text(file, LARGEST_BYTES)
+        text = complete.read_text(file, MAX_BYTES)
     except InputError:
         return None
     lines = text.splitlines(keepends=True)
@@ -285,7 +285,7 @@ def measure(engine: CompletionEngine, holes: list[Request], bar: terminal.Progre
     ]  # each learns for itself, from hole to hole
     policy, began_s = engine.policy, monotonic()
     for number, hole in enumerate(holes):
-        if number >= LEAST_HOLES and monotonic() - began_s > BUDGET_S:
+        if number >= MIN_HOLES and monotonic() - began_s > BUDGET_S:
             break
         bar.step(number / len(holes), "completing in your files")
         rounds.run(

@@ -25,18 +25,18 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from speclsp.engine.api import LEAST_TEMPERATURE
+from speclsp.engine.api import MIN_TEMPERATURE
 from speclsp.errors import InvalidLogits
 
-MOST_SEED = 2**63 - 1
-MOST_UNIFORM = 1 - 2**-24  # the largest float32 below 1
+MAX_SEED = 2**63 - 1
+MAX_UNIFORM = 1 - 2**-24  # the largest float32 below 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """Parameters for choosing the next token from the target's logits."""
 
-    temperature: float = 0.0  # below LEAST_TEMPERATURE: greedy
+    temperature: float = 0.0  # below MIN_TEMPERATURE: greedy
     top_p: float = 1.0
     top_k: int = 0
     seed: int = 0
@@ -44,7 +44,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature < LEAST_TEMPERATURE
+        return self.temperature < MIN_TEMPERATURE
 
     @property
     def rejection(self) -> bool:
@@ -56,7 +56,7 @@ class Sampler:
 
     def __init__(self, sampling: Sampling) -> None:
         self.sampling = sampling
-        self.stream = torch.Generator().manual_seed(sampling.seed & MOST_SEED)
+        self.stream = torch.Generator().manual_seed(sampling.seed & MAX_SEED)
 
     def choose(self, logits: Tensor, position: int) -> list[int]:
         """The target's own tokens at `position`, `position` + 1, ...: [T, vocab] -> T ids.
@@ -82,7 +82,7 @@ class Sampler:
             choice = torch.multinomial(p, 1, generator=self.stream)[:, 0]
         else:
             p = warp(logits, self.sampling)
-            seed = torch.tensor([self.sampling.seed & MOST_SEED], device=p.device)
+            seed = torch.tensor([self.sampling.seed & MAX_SEED], device=p.device)
             e = noise_rows(seed, position + torch.arange(len(p), device=p.device), p.shape[-1])
             choice = (p / e).argmax(dim=-1)
         chosen: list[int] = choice.where(valid, -1).tolist()  # the one wait on the device
@@ -199,7 +199,7 @@ def warp(logits: Tensor, sampling: Sampling) -> Tensor:
 
 def noise(seed: int, position: int, vocab: int) -> Tensor:
     """Exp(1) noise [vocab], a function of its arguments only."""
-    return noise_rows(torch.tensor([seed & MOST_SEED]), torch.tensor([position]), vocab)[0]
+    return noise_rows(torch.tensor([seed & MAX_SEED]), torch.tensor([position]), vocab)[0]
 
 
 def noise_rows(seed: Tensor, positions: Tensor, vocab: int) -> Tensor:
@@ -211,7 +211,7 @@ def noise_rows(seed: Tensor, positions: Tensor, vocab: int) -> Tensor:
     key = mix(mix(mix(seed.int()) ^ (seed >> 32).int()) ^ positions.int())[:, None]  # [T, 1]
     bits = mix(token_hashes(vocab, positions.device) ^ key) & 0x7FFFFFFF  # [T, vocab]
     uniform = bits.float().add_(0.5).mul_(2.0**-31)  # exact for small values: the smallest draws decide the argmax
-    uniform.clamp_(max=MOST_UNIFORM)  # 1 would be infinite noise, and p/e = 0 even where p = 1
+    uniform.clamp_(max=MAX_UNIFORM)  # 1 would be infinite noise, and p/e = 0 even where p = 1
     return uniform.neg_().log1p_().neg_()
 
 

@@ -20,7 +20,7 @@ from speclsp.engine.api import Branch
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.vocabulary import Vocabulary
 
-LEAST_PROBABILITY = 0.02  # a less likely token is not reported
+MIN_PROBABILITY = 0.02  # a less likely token is not reported
 
 
 class RecordingSampler(Sampler):
@@ -89,5 +89,5 @@ class BranchReporter:
         start = max(self.heal_bytes, len(self.text))
         for token, p in self.sampler.positions[self.at - self.begin_tokens][1]:
             text = (self.text + self.vocabulary.bytes[token])[start:].decode(errors="ignore")
-            if text and p >= LEAST_PROBABILITY and token not in self.never:
+            if text and p >= MIN_PROBABILITY and token not in self.never:
                 yield Branch(at=self.at, chars=chars, token=token, text=text, p=self.p * p)

@@ -30,7 +30,7 @@ from speclsp.engine.decoding.drafters import (
 )
 from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound
 from speclsp.engine.decoding.generate import PAUSE, Limits, Observer, PositionLogprobs, PrefillStats, Round, generate
-from speclsp.engine.decoding.policy import MOST_MODEL_GAMMA, Costs, FixedPolicy, MeasuredPolicy
+from speclsp.engine.decoding.policy import MAX_MODEL_GAMMA, Costs, FixedPolicy, MeasuredPolicy
 from speclsp.engine.decoding.prompt import Prompt, Prompter
 from speclsp.engine.decoding.stop_texts import LikelyTokens, StopTexts
 from speclsp.engine.decoding.token_healing import Healing, RespelledTokens
@@ -66,7 +66,7 @@ class CompletionEngine:
         self.policy = MeasuredPolicy(self.costs, self.config.max_draft_tokens, self.config.max_model_draft_tokens)
 
     @property
-    def pair(self) -> str:
+    def model(self) -> str:
         return self.card.name
 
     @property
@@ -117,7 +117,7 @@ class CompletionEngine:
         """The longest a step of prefill or a round should take, as measured: see api.Completer."""
         costs, target, gamma = self.costs, self.target_decoder, self.config.max_draft_tokens
         prefill_ms = (target.prefill_tokens + target.tail_tokens) * (costs.prefill_ms + sum(costs.missing_ms.values()))
-        from_model = min(gamma, self.config.max_model_draft_tokens or MOST_MODEL_GAMMA)
+        from_model = min(gamma, self.config.max_model_draft_tokens or MAX_MODEL_GAMMA)
         step_ms = prefill_ms + from_model * costs.guess(ModelDrafter.source) + costs.verify(gamma + 1)
         return step_ms if self.device.startswith("cpu") else max(step_ms, COMPILING_MS)
 

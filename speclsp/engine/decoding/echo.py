@@ -20,7 +20,7 @@ from speclsp.plain_text import digest, first_stop, longest_stop_start
 class EchoCompleter:
     """Makes completions that depend on the request's text only."""
 
-    pair = "echo"
+    model = "echo"
     target = "echo"
     draft = ""
     device = "cpu"

@@ -25,7 +25,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from speclsp.engine.decoding.accept import MOST_SEED, Sampling, noise_rows, warp
+from speclsp.engine.decoding.accept import MAX_SEED, Sampling, noise_rows, warp
 from speclsp.engine.decoding.drafters import Guess, ModelDrafter, Pick
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
@@ -34,7 +34,7 @@ from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
 from speclsp.engine.model.cuda.uplink import Uplink, event_now
 from speclsp.engine.model.decoder import ROWS
 from speclsp.engine.model.kv_archive import common_prefix
-from speclsp.engine.model.kv_cache import MOST_GAMMA, CacheSlot, Cancelled
+from speclsp.engine.model.kv_cache import MAX_GAMMA, CacheSlot, Cancelled
 from speclsp.errors import InvalidLogits
 
 WARM_GAMMAS = (3, 5, 1, 2, 4, 8)  # captured during warm-up, most useful first
@@ -86,7 +86,7 @@ class FusedRound:
             raise ValueError(f"a round after {n} tokens needs a target that holds all but the last of at least two")
         self._catch_up(ids, cancel, cache_slot)
         self._ban(banned)
-        header = [n, ids[-2], ids[-1], self.target.slot, self.draft.slot, sampling.seed & MOST_SEED]
+        header = [n, ids[-2], ids[-1], self.target.slot, self.draft.slot, sampling.seed & MAX_SEED]
         if header != self.device_header:
             self.uplink.send(header)
         self.device_header = None  # unknown until the round is done: a failed round may leave any values
@@ -220,7 +220,7 @@ def warm_up(target: CudaDecoder, draft: CudaDecoder | None = None, repeats: int 
     costs = Costs(verify_ms={}, prefill_ms=warm_prefill(target, context, repeats))
     width = target.widths[-1]
     step_ms = warm_step(target, width, len(context), repeats)
-    for rows in range(ROWS, MOST_GAMMA + 2 * ROWS, ROWS):  # as many as a round can have
+    for rows in range(ROWS, MAX_GAMMA + 2 * ROWS, ROWS):  # as many as a round can have
         costs.verify_ms[rows - ROWS + 1] = costs.verify_ms[rows] = step_ms * -(-rows // width)  # padded to ROWS
     if fused is not None and draft is not None:
         costs.missing_ms = {ModelDrafter.source: warm_prefill(draft, context, repeats)}

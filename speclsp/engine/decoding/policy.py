@@ -25,10 +25,10 @@ from time import perf_counter
 
 from speclsp.engine.decoding.drafters import NO_PRIOR, Drafter, Guess, ModelDrafter, Pick, Prior
 from speclsp.engine.model.decoder import PREFILL_TOKENS, ROWS
-from speclsp.engine.model.kv_cache import MOST_GAMMA, CachedModel
+from speclsp.engine.model.kv_cache import MAX_GAMMA, CachedModel
 
 USUAL_TOKENS = 24  # few completions in an editor are longer, even if more is allowed
-MOST_MODEL_GAMMA = 16  # each guess of a drafter that computes costs a pass of its own
+MAX_MODEL_GAMMA = 16  # each guess of a drafter that computes costs a pass of its own
 PRIOR_GUESSES = 4.0  # weight of the prior, in draft tokens
 MEMORY_GUESSES = 120.0  # guesses older than about the last 120 are forgotten
 
@@ -113,12 +113,12 @@ class MeasuredPolicy:
     Args:
         costs: of this machine.
         max_gamma: the most guesses in a round.
-        max_model_gamma: the same for a draft model; 0: MOST_MODEL_GAMMA.
+        max_model_gamma: the same for a draft model; 0: MAX_MODEL_GAMMA.
         usual_tokens: mean length of a suggestion as the editor uses it.
     """
 
     costs: Costs
-    max_gamma: int = MOST_GAMMA
+    max_gamma: int = MAX_GAMMA
     max_model_gamma: int = 0
     usual_tokens: float = USUAL_TOKENS
     acceptances: dict[tuple[str, int], Acceptance] = field(default_factory=dict)
@@ -184,7 +184,7 @@ class MeasuredPolicy:
             return 0
         left = min(room + 1, USUAL_TOKENS)
         best_gamma, best_rate = 0, best_rate * prior.margin
-        most = min(room, self.max_gamma, self.max_model_gamma or MOST_MODEL_GAMMA)
+        most = min(room, self.max_gamma, self.max_model_gamma or MAX_MODEL_GAMMA)
         for gamma, tokens in enumerate(self.expected(source, 0, most), 1):
             rounds_left = max(1.0, left / tokens)
             catch_up_ms = missing * self.costs.missing_ms.get(source, 0.0) / rounds_left

@@ -4,7 +4,7 @@
     standard   [repo, files] <prefix> P L <suffix> S <middle>
     spm        [repo, files] <suffix> S <prefix> P L <middle>
 
-A model definition names its family's order: psm is "lines" here. `setup` and `tune` compare all three on the weights,
+A card names its family's order: psm is "lines" here. `setup` and `tune` compare all three on the weights,
 with token healing and without (cli/first_run/prompt_trial.py). With "standard", each key changes the text before the
 suffix, so the suffix is computed again.
 
@@ -56,7 +56,7 @@ class PromptStyle:
 
     @classmethod
     def of_family(cls, card: Card) -> PromptStyle:
-        """The style that the model definition names."""
+        """The style that the card names."""
         return cls("spm" if card.fim.order == "spm" else "lines")
 
 
@@ -103,7 +103,7 @@ class Prompter:
     """Builds prompts for one model. Caches the tokens of recent texts: a keystroke changes the current line only.
 
     Raises:
-        WeightsError: the model definition names a marker that the tokenizer does not have.
+        WeightsError: the card names a marker that the tokenizer does not have.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Prompter:
         context_tokens: int,
         style: PromptStyle | None = None,
     ) -> None:
-        """`style`: None for the model definition's own."""
+        """`style`: None for the card's own."""
         self.style = style or PromptStyle.of_family(card)
         self.card, self.tokenizer, self.vocabulary, self.context_tokens = card, tokenizer, vocabulary, context_tokens
         fim = card.fim

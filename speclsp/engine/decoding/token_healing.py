@@ -21,14 +21,14 @@ from speclsp.engine.decoding.vocabulary import Vocabulary
 
 # Tokenizers of code join a word with a space or, in x.y, the sign before it; and signs with the space before them.
 PARTIAL = re.compile(r"(?:(?:^|(?<=[\w\t\n]))[^\w\s]\w+|[ \t]?\w+| ?[^\w\s]{1,4}| )\Z")
-MOST_CHARACTERS = 80  # respelled
+MAX_CHARACTERS = 80  # respelled
 CONTEXT_BYTES = (32, 16, 8, 4, 2, 0)  # of equal text before the partial word, the longest first
 GUESSED_BYTES = 80  # of a continuation: more than a round can take
 
 
 def split_healing(line: str, heal: bool) -> tuple[str, str]:
     """(the line without the respelled end, the respelled end)."""
-    match = PARTIAL.search(line, max(0, len(line) - MOST_CHARACTERS)) if heal else None
+    match = PARTIAL.search(line, max(0, len(line) - MAX_CHARACTERS)) if heal else None
     return (line[: match.start()], match.group()) if match else (line, "")
 
 

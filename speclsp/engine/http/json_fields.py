@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from speclsp.config import Config
-from speclsp.engine.api import LEAST_TEMPERATURE, Request, Result, Start
+from speclsp.engine.api import MIN_TEMPERATURE, Request, Result, Start
 from speclsp.errors import InputError
 
 MAX_TOKENS = 64  # default
@@ -207,7 +207,7 @@ def common(fields: Fields, n: int) -> dict[str, Any]:
     `n`: number of completions. The second and later ones are drawn at any temperature.
     """
     temperature = fields.number("temperature", 0.0, 0, 100)
-    greedy = temperature < LEAST_TEMPERATURE
+    greedy = temperature < MIN_TEMPERATURE
     seed = fields.integer("seed", 0 if greedy and n == 1 else -1, -1, MAX_SEED)
     for name, values in (NEUTRAL | ({} if greedy else NEUTRAL_WHEN_DRAWN)).items():
         if fields.has(name) and fields.body[name] not in values:
@@ -291,9 +291,9 @@ def start_json(start: Start) -> Json:
     }
 
 
-def served_name(pair: str, results: Sequence[Result]) -> str:
-    """Name of the model that answered: the pair, or its draft alone."""
-    return f"{pair} (draft only)" if any(result.draft_only for result in results) else pair
+def served_name(model: str, results: Sequence[Result]) -> str:
+    """Name of the model that answered: the model, or its draft alone."""
+    return f"{model} (draft only)" if any(result.draft_only for result in results) else model
 
 
 def error_json(code: int, message: str, param: str | None = None) -> Json:

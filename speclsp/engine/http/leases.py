@@ -86,7 +86,12 @@ class Leases:
         """The object of /health, and of every event of /lease."""
         residency = self._residency
         completer, state = residency.completer, residency.state
-        fields: json_fields.Json = {"status": state, "pair": residency.pair, "version": __version__, "pid": os.getpid()}
+        fields: json_fields.Json = {
+            "status": state,
+            "pair": residency.model,
+            "version": __version__,
+            "pid": os.getpid(),
+        }
         if completer is not None:
             fields |= {"target": completer.target, "draft": completer.draft, "device": completer.device}
         if state == "ok" and residency.adapter:
@@ -122,7 +127,7 @@ class Leases:
         """Report the state to every lease."""
         before, self._state = self._state, self._residency.state
         if self._state == "ok" != before:
-            log.info("%s is loaded", self._residency.pair)
+            log.info("%s is loaded", self._residency.model)
         for lease in self.open:
             lease.changed.set()
 

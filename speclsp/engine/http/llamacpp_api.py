@@ -125,14 +125,14 @@ def branch_json(branch: Branch) -> Json:
     return fields | {"p": float(f"{branch.p:.4g}")}
 
 
-def answer_json(parsed: ParsedRequest, results: Sequence[Result], pair: str, queue_ms: float) -> Json | list[Json]:
+def answer_json(parsed: ParsedRequest, results: Sequence[Result], model: str, queue_ms: float) -> Json | list[Json]:
     """An answer that is not streamed: an object, or a list of the different texts for several completions."""
     if parsed.request.n == 1:
-        return final_json(parsed, 0, results[0], pair, queue_ms)
-    return [final_json(parsed, index, result, pair, queue_ms) for index, result in enumerate(distinct_texts(results))]
+        return final_json(parsed, 0, results[0], model, queue_ms)
+    return [final_json(parsed, index, result, model, queue_ms) for index, result in enumerate(distinct_texts(results))]
 
 
-def final_json(parsed: ParsedRequest, index: int, result: Result, pair: str, queue_ms: float, sent: str = "") -> Json:
+def final_json(parsed: ParsedRequest, index: int, result: Result, model: str, queue_ms: float, sent: str = "") -> Json:
     """The final object of one completion. `sent`: its text that was already streamed, which is left out here."""
     text = result.text[len(sent) :] if parsed.stream else trimmed_text(parsed, result)
     answer: Json = {
@@ -141,7 +141,7 @@ def final_json(parsed: ParsedRequest, index: int, result: Result, pair: str, que
         "tokens": result.tokens,
         "stop": True,
         "stop_type": result.stop_type,
-        "model": json_fields.served_name(pair, [result]),
+        "model": json_fields.served_name(model, [result]),
         "tokens_predicted": len(result.tokens),
         "tokens_evaluated": result.prompt_tokens,
         "tokens_cached": result.prompt_tokens + len(result.tokens),
@@ -249,14 +249,14 @@ def slots_json(config: Config, context_tokens: int, running: int) -> list[Json]:
     return [{"id": number, **shared, "is_processing": number < running} for number in range(max(1, running))]
 
 
-def props_json(config: Config, context_tokens: int, pair: str, running: int, asleep: bool) -> Json:
+def props_json(config: Config, context_tokens: int, model: str, running: int, asleep: bool) -> Json:
     """GET /props. Without those of llama.cpp's fields that have no true value here, such as model_path."""
     slots = slots_json(config, context_tokens, running)
     params = settings_json(infill(b'{"prompt": ""}', config)) | {"seed": json_fields.RANDOM_SEED, "stop": []}
     return {
         "default_generation_settings": {**slots[0], "params": params},
         "total_slots": len(slots),
-        "model_alias": pair,
+        "model_alias": model,
         "modalities": {"vision": False, "audio": False},
         "build_info": f"speclsp-{__version__}",
         "is_sleeping": asleep,

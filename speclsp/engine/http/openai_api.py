@@ -50,13 +50,13 @@ def completions(body: bytes, config: Config) -> ParsedRequest:
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def answer_json(parsed: ParsedRequest, number: int, results: Sequence[Result], pair: str, queue_ms: float) -> Json:
+def answer_json(parsed: ParsedRequest, number: int, results: Sequence[Result], model: str, queue_ms: float) -> Json:
     """An answer that is not streamed."""
     choices = [
         choice_json(index, parsed.echo + result.text, result, parsed.request.logprobs, likely=result.likely)
         for index, result in enumerate(results)
     ]
-    name = json_fields.served_name(pair, results)
+    name = json_fields.served_name(model, results)
     return {
         **chunk_json(number, name, choices),
         "usage": usage_json(results),
@@ -125,11 +125,11 @@ def usage_json(results: Sequence[Result]) -> Json:
 # ── models ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def model_json(pair: str, context_tokens: int, trained_tokens: int, created_s: int) -> Json:
+def model_json(model: str, context_tokens: int, trained_tokens: int, created_s: int) -> Json:
     """The model served here. Its context is given under vLLM's name and llama.cpp's. `trained_tokens`: 0 if unknown."""
     meta = {"n_ctx": context_tokens} | ({"n_ctx_train": trained_tokens} if trained_tokens else {})
     return {
-        "id": pair,
+        "id": model,
         "object": "model",
         "created": created_s,
         "owned_by": "speclsp",

@@ -30,7 +30,7 @@ class DeliveredCompletion:
     stop_type: str
     prompt_tokens: int
     draft_only: bool
-    made_by: tuple[str, str, str]  # pair, target with its number format, device
+    made_by: tuple[str, str, str]  # model, target with its number format, device
     at_s: float = field(default_factory=time.time)
 
     @property
@@ -50,8 +50,8 @@ class DeliveredCompletion:
 
 
 def model_identity(completer: Completer) -> tuple[str, str, str]:
-    """The facts about a completer that decide its tokens: pair, target with its number format, device."""
-    return completer.pair, completer.target, completer.device
+    """The facts about a completer that decide its tokens: model, target with its number format, device."""
+    return completer.model, completer.target, completer.device
 
 
 def delivered(request: Request, result: Result, completer: Completer) -> DeliveredCompletion:

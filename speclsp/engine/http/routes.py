@@ -66,7 +66,7 @@ def llamacpp_handler(parse: Parse) -> Callable[[Http], Awaitable[Response]]:
         if answer.parsed.stream:
             return EventStream(llamacpp_events(answer, first))
         done = await answer.rest(first)
-        return json_response(llamacpp_api.answer_json(answer.parsed, done.results, answer.pair, done.queue_ms))
+        return json_response(llamacpp_api.answer_json(answer.parsed, done.results, answer.model, done.queue_ms))
 
     return handle
 
@@ -81,7 +81,7 @@ async def llamacpp_events(answer: RunningAnswer, event: Event | None) -> AsyncIt
         event = await answer.next()
     if isinstance(event, DoneEvent):
         for index, result in enumerate(event.results):
-            yield sse(llamacpp_api.final_json(parsed, index, result, answer.pair, event.queue_ms, sent[index]))
+            yield sse(llamacpp_api.final_json(parsed, index, result, answer.model, event.queue_ms, sent[index]))
     elif isinstance(event, ErrorEvent):
         yield sse(error_object(event.error))
 
@@ -93,12 +93,14 @@ async def openai_completions(http: Http) -> Response:
     if answer.parsed.stream:
         return EventStream(openai_events(answer, first))
     done = await answer.rest(first)
-    return json_response(openai_api.answer_json(answer.parsed, answer.number, done.results, answer.pair, done.queue_ms))
+    return json_response(
+        openai_api.answer_json(answer.parsed, answer.number, done.results, answer.model, done.queue_ms)
+    )
 
 
 async def openai_events(answer: RunningAnswer, event: Event | None) -> AsyncIterator[bytes]:
     """Each round as it is made, the finish reason of each choice, the token counts if wanted, and [DONE]."""
-    parsed, number, name = answer.parsed, answer.number, answer.pair
+    parsed, number, name = answer.parsed, answer.number, answer.model
     logprobs = parsed.request.logprobs
     sent = [""] * parsed.request.n
     spelled_chars = [0] * parsed.request.n  # of the tokens whose log-probabilities were sent
@@ -150,9 +152,9 @@ class RunningAnswer:
         self._watch = loop.create_task(self._cancel_on_disconnect(http.receive, self._job))
 
     @property
-    def pair(self) -> str:
-        """The pair that answers; certain once the first event is here."""
-        return self._scheduler.residency.pair
+    def model(self) -> str:
+        """The model that answers; certain once the first event is here."""
+        return self._scheduler.residency.model
 
     async def _cancel_on_disconnect(self, receive: Receive, job: ScheduledJob) -> None:
         await leases.until_disconnect(receive)
@@ -267,7 +269,7 @@ async def stop_on_disconnect(receive: Receive, runner: replay.ShadowRunner) -> N
 
 
 async def models(http: Http) -> Response:
-    """GET /v1/models: the one pair."""
+    """GET /v1/models: the one model."""
     return json_response({"object": "list", "data": [model_object(http)]})
 
 
@@ -282,11 +284,11 @@ async def model(http: Http) -> Response:
 
 
 def model_object(http: Http) -> json_fields.Json:
-    """The pair as an object of /v1/models."""
+    """The model as an object of /v1/models."""
     context = context_of(http)
-    pair, completer = context.residency.pair or context.config.model, context.residency.completer
+    model, completer = context.residency.model or context.config.model, context.residency.completer
     trained_tokens = completer.trained_tokens if completer else 0
-    return openai_api.model_json(pair, context.context_tokens, trained_tokens, context.created_s)
+    return openai_api.model_json(model, context.context_tokens, trained_tokens, context.created_s)
 
 
 async def slots(http: Http) -> Response:
@@ -303,7 +305,7 @@ async def props(http: Http) -> Response:
     running, _ = context.scheduler.counts()
     asleep = residency.state == "asleep"
     return json_response(
-        llamacpp_api.props_json(context.config, context.context_tokens, residency.pair, running, asleep)
+        llamacpp_api.props_json(context.config, context.context_tokens, residency.model, running, asleep)
     )
 
 
@@ -318,7 +320,7 @@ async def metrics(http: Http) -> Response:
         context.metrics.set(
             "pair_info",
             1,
-            pair=completer.pair,
+            pair=completer.model,
             target=completer.target,
             draft=completer.draft,
             device=completer.device,

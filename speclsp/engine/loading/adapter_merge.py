@@ -21,7 +21,7 @@ PRODUCT_WEIGHTS = 1 << 23  # of B A at a time: 32 MiB
 SUM_WEIGHTS = (
     1 << 15
 )  # summed at a time: torch does it in one thread, without barriers that last long on a busy machine
-MOST_CHANGE = 4096.0  # of one weight: trained ones are below 1, and larger ones overflow half precision
+MAX_CHANGE = 4096.0  # of one weight: trained ones are below 1, and larger ones overflow half precision
 DTYPES = {"BF16": "<u2", "F16": "<f2", "F32": "<f4", "I8": "i1"}
 
 
@@ -44,7 +44,7 @@ class Lora:
             if (len(b), a.shape[1]) != size:
                 raise file.error(f"adapts {linear} as {[len(b), a.shape[1]]}, and the model has it as {list(size)}")
             change = abs(file.scale) * file.rank * float(np.abs(a).max()) * float(np.abs(b).max())
-            if not change <= MOST_CHANGE:  # false for NaN too
+            if not change <= MAX_CHANGE:  # false for NaN too
                 raise file.error(f"has numbers for {linear} that are not finite or too large")
 
     def adapts(self, name: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from speclsp.engine.api import Completion, Request
 from speclsp.engine.decoding.completion import CompletionEngine
 
-MOST_TOKENS = 32  # of a completion
+MAX_TOKENS = 32  # of a completion
 
 
 class DraftOnlyEngine:
@@ -26,8 +26,8 @@ class DraftOnlyEngine:
         self.engine = engine
 
     @property
-    def pair(self) -> str:
-        return self.engine.pair
+    def model(self) -> str:
+        return self.engine.model
 
     @property
     def target(self) -> str:
@@ -67,7 +67,7 @@ class DraftOnlyEngine:
         line = replace(
             request,
             stop=(*request.stop, "\n"),
-            max_tokens=min(request.max_tokens, MOST_TOKENS),
+            max_tokens=min(request.max_tokens, MAX_TOKENS),
             speculate=False,
             gamma=0,
         )

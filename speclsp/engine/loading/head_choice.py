@@ -44,7 +44,7 @@ from speclsp.weights.untrusted.tensor_file import SHA256, TensorFile
 from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 FORMAT = "speclsp-head-1"
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 WITHOUT = "The model runs without it: replace the file, or remove it."
 GROUP = 32  # weights of 4 bits that share a scale; outputs that forward.c multiplies together
 DTYPES = {"I8": "i1", "U8": "u1", "F16": "<f2", "F32": "<f4", "I32": "<i4"}
@@ -91,7 +91,7 @@ def label(file: TensorFile) -> str:
 def read(path: Path) -> TensorFile:
     """A file with checked metadata. Raises HeadError."""
     try:
-        file = tensor_file.read(path, MOST_BYTES)
+        file = tensor_file.read(path, MAX_BYTES)
         file.checked("format", re.escape(FORMAT), repr(FORMAT))
         for key in ("weights_sha256", "vocabulary_sha256"):
             file.checked(key, SHA256, "64 hexadecimal digits")

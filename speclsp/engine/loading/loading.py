@@ -1,4 +1,4 @@
-"""Model loading: from a model definition to a running engine, with memory checks and warm-up.
+"""Model loading: from a card to a running engine, with memory checks and warm-up.
 
     card ─► weights on disk ─► tokenizers agree? ─► fits? ─► Decoder(target) [, Decoder(draft)] ─► costs ─► engine
 
@@ -52,7 +52,7 @@ from speclsp.weights.cards import Card
 log = logging.getLogger("speclsp.engine")
 
 SMALL_PARAMETERS = 50_000_000  # below this, "auto" keeps float32: the cost is negligible, and nothing is rounded
-LEAST_CONTEXT_TOKENS = 256  # memory pressure cuts prompts no shorter than this
+MIN_CONTEXT_TOKENS = 256  # memory pressure cuts prompts no shorter than this
 LONG_PARAMETERS = 400_000_000  # from here on, the draft answers alone while the target is read
 
 
@@ -179,7 +179,7 @@ class LoadedParts:
         if plan.slots > 1:
             shrink, grow = (lambda: engine.set_slot_count(1)), (lambda: engine.set_slot_count(plan.slots))
             steps.append(ReleaseStep(name=SMALL_CACHE, release=shrink, restore=grow))
-        if (tokens := max(LEAST_CONTEXT_TOKENS, plan.context_tokens // 4)) <= plan.context_tokens // 2:
+        if (tokens := max(MIN_CONTEXT_TOKENS, plan.context_tokens // 4)) <= plan.context_tokens // 2:
             shorten = partial(engine.set_context_tokens, tokens)
             lengthen = partial(engine.set_context_tokens, plan.context_tokens)
             steps.append(ReleaseStep(name=SHORT_CONTEXT, release=shorten, restore=lengthen, changes_text=True))

@@ -2,8 +2,8 @@
 
     prompt-styles.json   {machine, weights: {NAME SUM: order, heal, exact, default_exact, places}}
 
-`tune` measures it, and `setup` does so for a model in a directory, whose order no model definition states. Without a
-measurement, the style of the model definition, or of the directory's model family, is used.
+`tune` measures it, and `setup` does so for a model in a directory, whose order no card states. Without a
+measurement, the style of the card, or of the directory's model family, is used.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from speclsp.weights import auto_choice
 from speclsp.weights.cards import Card
 
 FILE = "prompt-styles.json"
-MOST_BYTES = 1 << 16
+MAX_BYTES = 1 << 16
 ORDERS = ("lines", "standard", "spm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptChoice:
-    """A chosen style, and the lines that it and the model definition's style restored exactly."""
+    """A chosen style, and the lines that it and the card's style restored exactly."""
 
     order: str
     heal: bool
@@ -46,12 +46,12 @@ def path() -> Path:
 
 
 def is_stated(card: Card) -> bool:
-    """True if a model definition states the order; False for a model in a directory, which may be tuned for another."""
+    """True if a card states the order; False for a model in a directory, which may be tuned for another."""
     return not Path(card.name).is_absolute()
 
 
 def style(card: Card) -> PromptStyle:
-    """The measured style of these weights, or the model definition's."""
+    """The measured style of these weights, or the card's."""
     choice = recorded(card)
     return choice.style if choice else PromptStyle.of_family(card)
 
@@ -78,7 +78,7 @@ def record(card: Card, choice: PromptChoice) -> None:
 def _entries() -> dict[str, Any]:
     """The measurements of this machine."""
     try:
-        content = json.loads(private_files.read_bytes(path(), MOST_BYTES))
+        content = json.loads(private_files.read_bytes(path(), MAX_BYTES))
         return dict(content["weights"]) if content["machine"] == auto_choice.machine_name() else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}

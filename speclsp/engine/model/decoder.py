@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from speclsp.engine.model.kv_cache import MOST_SLOTS, SLOTS, CachedModel
+from speclsp.engine.model.kv_cache import MAX_SLOTS, SLOTS, CachedModel
 
 ROWS = 8  # queries in an attention slice, and rows in a slice of a linear whose result depends on the row count
 BLOCK = 128  # keys in a block
@@ -103,7 +103,7 @@ class Decoder(CachedModel):
         dtype: torch.dtype = torch.float32,
         slots: int = SLOTS,
     ) -> None:
-        super().__init__(context_tokens, PREFILL_TOKENS, slots, MOST_SLOTS)
+        super().__init__(context_tokens, PREFILL_TOKENS, slots, MAX_SLOTS)
         self.shape, self.layers, self.embedding, self.norm, self.head = shape, list(layers), embedding, norm, head
         self.rows = rows
         self.device, self.dtype = device, dtype

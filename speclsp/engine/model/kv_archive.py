@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-LIMIT_MIB = 128  # 17 texts of 600 tokens of the 0.5B, 7 of the 1.5B
+MAX_MIB = 128  # 17 texts of 600 tokens of the 0.5B, 7 of the 1.5B
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class KvArchive:
         limit_mib: 0 keeps nothing.
     """
 
-    def __init__(self, limit_mib: int = LIMIT_MIB) -> None:
+    def __init__(self, limit_mib: int = MAX_MIB) -> None:
         self.limit_bytes = limit_mib << 20
         self.texts: list[ArchivedText] = []
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SLOTS = 3
-MOST_SLOTS = 8  # for decoders that allocate a slot on first use: the number of concurrent completions
-MOST_GAMMA = 64  # guesses in a round
+MAX_SLOTS = 8  # for decoders that allocate a slot on first use: the number of concurrent completions
+MAX_GAMMA = 64  # guesses in a round
 EVEN_TOKENS = 32  # prefill steps are a multiple of it: kernels process rows by 16 or 32
 WORTH_KEEPING_TOKENS = 96  # a slot that would lose at least this many tokens is kept, and another slot is used
 WORTH_RESTORING_TOKENS = 32  # an archived text is used if it saves at least this many tokens of prefill

@@ -39,7 +39,7 @@ from speclsp.errors import EngineError, SpeclspError
 from speclsp.observability.metrics import Metrics
 
 KEEP_ALIVE_S = 600  # an editor's pool must not meet a connection that was just closed
-READY_WAIT_S = 0.1  # a pair that needs no loading is ready before the first request is read
+READY_WAIT_S = 0.1  # a model that needs no loading is ready before the first request is read
 TICK_S = 5.0  # an idle process wakes up seldom; its end is signalled and not polled for
 HUNG = 75  # the exit code: try again (sysexits.h)
 REPORT_S = 0.3  # for failed requests to be answered
@@ -87,7 +87,7 @@ def main(config: Config, socket: str | Path, watch_parent: int | None = None) ->
     """Serve on the Unix socket at path `socket` until a signal, or until process `watch_parent` ends.
 
     With `watch_parent`, the end of standard input counts as that process's end when it is a pipe. Returns the exit
-    code: 0 after a requested end, 1 with one line on stderr when the pair is unknown or the socket is not available.
+    code: 0 after a requested end, 1 with one line on stderr when the model is unknown or the socket is not available.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="speclsp engine: %(message)s")
     try:
@@ -128,7 +128,7 @@ def serve(
     scheduler = Scheduler(
         load,
         metrics,
-        pair="" if config.model == "auto" else config.model,
+        model="" if config.model == "auto" else config.model,
         idle_s=60 * config.engine.idle_unload_minutes,
         min_free_memory_mib=config.engine.min_free_memory_mib,
     )
@@ -306,7 +306,7 @@ def http_protocol(guarded: ASGIApp | None) -> type[tcp_guard.TimedProtocol]:
 
 
 def model_loader(config: Config) -> Load:
-    """The function that loads the completer, for the engine's thread. Raises UnknownPair for an unknown name."""
+    """The function that loads the completer, for the engine's thread. Raises UnknownModel for an unknown name."""
     if config.model == "echo":
         return lambda progress, with_draft=True: EchoCompleter(config)
     from speclsp.weights import cards
@@ -317,7 +317,7 @@ def model_loader(config: Config) -> Load:
     def load(progress: Callable[[float, str], None], with_draft: bool = True) -> Completer | LoadedModel:
         from speclsp.weights import auto_choice
 
-        nonlocal chosen, why  # auto's choice holds for a reload: the same pair wakes up that was unloaded
+        nonlocal chosen, why  # auto's choice holds for a reload: the same model wakes up that was unloaded
         if chosen is None:
             from speclsp.engine.loading import cpu_speed
 

@@ -134,7 +134,7 @@ def lock_or_running_engine() -> int | EngineEndpoint:
 
 def running_message(running: EngineEndpoint) -> str:
     """The sentence that an engine already runs."""
-    return f"this user's engine already runs (process {running.pid}, model {running.pair})"
+    return f"this user's engine already runs (process {running.pid}, model {running.model})"
 
 
 def check_compatible(running: EngineEndpoint, settings: Config, port: int | None) -> None:
@@ -175,7 +175,7 @@ def open_listeners(settings: Config, host: str, port: int | None) -> tuple[Liste
     from speclsp.engine.process.server_process import Listeners
 
     listeners = Listeners(host=host or "127.0.0.1")
-    address = {"pid": os.getpid(), "pair": settings.model, "settings": endpoint.restart_settings(settings)}
+    address = {"pid": os.getpid(), "model": settings.model, "settings": endpoint.restart_settings(settings)}
     try:
         if platform.HAS_UNIX_SOCKETS:
             remove_abandoned()

@@ -20,7 +20,7 @@ from pathlib import Path
 from speclsp.errors import EngineError
 from speclsp.private_files import reason
 
-LONGEST_PATH_BYTES = 107 if sys.platform == "linux" else 103  # sun_path without its closing NUL
+MAX_PATH_BYTES = 107 if sys.platform == "linux" else 103  # sun_path without its closing NUL
 LOCK_WAIT_S = 5.0
 CONNECT_TIMEOUT_S = 1.0
 BACKLOG = 128
@@ -71,7 +71,7 @@ def listen(text: str) -> UnixListener:
 def bind_and_listen(listener: socket.socket, path: Path) -> None:
     """Create the socket file under another name and move it to `path` once it listens: a visible file accepts."""
     hidden = path.with_name(f".{os.getpid()}")
-    if len(os.fsencode(hidden)) > LONGEST_PATH_BYTES:
+    if len(os.fsencode(hidden)) > MAX_PATH_BYTES:
         hidden = path
     check_replaceable(hidden)
     mask = os.umask(0o177)
@@ -91,10 +91,10 @@ def checked_path(text: str) -> Path:
     if not text or "\0" in text or text.endswith("/"):
         raise EngineError(f"{text!r} is not a socket path: give a file in a directory of yours.")
     path = Path(os.path.abspath(text))  # noqa: PTH100 - a final symlink must stay visible
-    if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
         size_bytes = len(os.fsencode(path))
         raise EngineError(
-            f"socket path has {size_bytes} bytes, the system takes {LONGEST_PATH_BYTES}: choose a shorter one."
+            f"socket path has {size_bytes} bytes, the system takes {MAX_PATH_BYTES}: choose a shorter one."
         )
     return path
 

@@ -48,18 +48,18 @@ class Residency:
     def __init__(
         self,
         load: Load,
-        pair: str = "",
+        model: str = "",
         *,
         idle_s: float = 0.0,
         min_free_memory_mib: int = 0,
         clock: Callable[[], float] = time.monotonic,
         memory_of: Callable[[str], DeviceMemory] = DeviceMemory,
     ) -> None:
-        """`pair`: its name until it is loaded. `idle_s`: unload after so long without a request; 0: never.
+        """`model`: its name until it is loaded. `idle_s`: unload after so long without a request; 0: never.
 
         `min_free_memory_mib`: the device's memory left to other programs; 0: none.
         """
-        self.pair = pair
+        self.model = model
         self.state = "loading"  # "loading" | "ok" | "asleep" | "error"
         self.progress = 0.0  # while loading
         self.message = "starting"  # one line: the current action, or why the completer is missing or degraded
@@ -182,7 +182,7 @@ class Residency:
         if loaded.pending_target is None:
             self._attach(loaded)
             return
-        self.pair, self.completer, self.draft_only = loaded.completer.pair, loaded.completer, True
+        self.model, self.completer, self.draft_only = loaded.completer.model, loaded.completer, True
         self._clear_caches = loaded.clear_caches
         self._target_reading = TargetReading(loaded.pending_target)
         self.ready_event.set()
@@ -204,7 +204,7 @@ class Residency:
     def _attach(self, loaded: LoadedModel) -> None:
         """Use a loaded model: all of it, or all but the steps that are released."""
         self.draft_only = False
-        self.pair, self.completer = loaded.completer.pair, loaded.completer
+        self.model, self.completer = loaded.completer.model, loaded.completer
         self._clear_caches, self._note, self.adapter = loaded.clear_caches, loaded.note, loaded.adapter
         if loaded.note:
             log.warning("%s", loaded.note)
@@ -222,7 +222,7 @@ class Residency:
         self._detach()
         self.draft_only, self._failed_s = False, self._clock()
         clear_references(error)  # a traceback would keep the loaded tensors in memory
-        log.error("could not %s %s: %s", action, self.pair or "the model", one_line(error))
+        log.error("could not %s %s: %s", action, self.model or "the model", one_line(error))
         self._target_reading = None
         with suppress(Exception):  # a failed device cannot take anything back
             self.ladder.device_memory.trim()

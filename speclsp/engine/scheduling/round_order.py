@@ -17,7 +17,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-MAX_ACTIVE = 8  # requests; the KV cache has as many slots (kv_cache.MOST_SLOTS), and a further text would evict one
+MAX_ACTIVE = 8  # requests; the KV cache has as many slots (kv_cache.MAX_SLOTS), and a further text would evict one
 
 
 @dataclass(eq=False, slots=True)

@@ -54,11 +54,11 @@ class Scheduler:
     """The engine's thread and the requests that wait for it."""
 
     def __init__(
-        self, load: Load, metrics: Metrics, pair: str = "", *, idle_s: float = 0.0, min_free_memory_mib: int = 0
+        self, load: Load, metrics: Metrics, model: str = "", *, idle_s: float = 0.0, min_free_memory_mib: int = 0
     ) -> None:
         """`load` is called in the thread with a progress callback; see Residency for the rest."""
         self.metrics = metrics
-        self.residency = Residency(load, pair, idle_s=idle_s, min_free_memory_mib=min_free_memory_mib)
+        self.residency = Residency(load, model, idle_s=idle_s, min_free_memory_mib=min_free_memory_mib)
         self.on_result: Callable[[Request, Result, Completer], None] = lambda request, result, completer: None
         self.on_device_lost: Callable[[], None] = lambda: None  # called after all requests have failed
         self.residency.on_device_lost = self.fail_all
@@ -164,7 +164,7 @@ class Scheduler:
 
     def _fail_hung_step(self, took_s: float, expected_s: float) -> None:
         self.fail_all(
-            f"a step of {self.residency.pair} hangs: {took_s:.0f} s so far, usually {expected_s * 1000:.0f} ms. "
+            f"a step of {self.residency.model} hangs: {took_s:.0f} s so far, usually {expected_s * 1000:.0f} ms. "
             "The engine ends, and the next client starts another one."
         )
 

@@ -18,7 +18,7 @@ from speclsp import private_files
 from speclsp.errors import WeightsError
 
 FORMAT = "speclsp-lora-1"
-MOST_BYTES = 8_000_000
+MAX_BYTES = 8_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +66,9 @@ def write(tensors: Mapping[str, Tensor], facts: AdapterFacts, path: Path, mode: 
             raise WeightsError(f"{name} of adapter {facts.name} holds a value that is not a number: train it again.")
         stored[name], stored[f"{name}.scale"] = quantized(tensor.detach().cpu())
     data = to_bytes(stored, facts.metadata())
-    if len(data) > MOST_BYTES:
+    if len(data) > MAX_BYTES:
         raise WeightsError(
-            f"adapter {facts.name} has {len(data)} bytes; the most are {MOST_BYTES}: "
-            "train fewer layers or a lower rank."
+            f"adapter {facts.name} has {len(data)} bytes; the most are {MAX_BYTES}: train fewer layers or a lower rank."
         )
     store(data, path, mode)
     return len(data)

@@ -15,7 +15,7 @@ from torch import Tensor
 from speclsp.engine.training.adapter_export import quantized, store
 from speclsp.errors import WeightsError
 
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 GROUP = 32
 RATIOS = torch.linspace(0.75, 1.1, 8)  # of the scales that are tried
 
@@ -48,7 +48,7 @@ def write(tensors: Mapping[str, Tensor], vocabulary: Tensor, metadata: Mapping[s
     for name, tensor in tensors.items():
         if not bool(tensor.isfinite().all()):
             raise WeightsError(f"{name} of the head holds a value that is not a number: train it again.")
-    is_small = sum(tensor.numel() for tensor in tensors.values()) < MOST_BYTES * 0.97
+    is_small = sum(tensor.numel() for tensor in tensors.values()) < MAX_BYTES * 0.97
     stored: dict[str, Tensor] = {"vocabulary": vocabulary.to(torch.int32)}
     for name, tensor in tensors.items():
         if tensor.dim() < 2:
@@ -56,7 +56,7 @@ def write(tensors: Mapping[str, Tensor], vocabulary: Tensor, metadata: Mapping[s
         else:
             stored[name], stored[f"{name}.scale"] = (quantized if is_small else narrow)(tensor.detach())
     data = to_bytes({name: tensor.contiguous() for name, tensor in stored.items()}, dict(metadata))
-    if len(data) > MOST_BYTES:
-        raise WeightsError(f"the head has {len(data)} bytes; the most are {MOST_BYTES}: choose a smaller --inner.")
+    if len(data) > MAX_BYTES:
+        raise WeightsError(f"the head has {len(data)} bytes; the most are {MAX_BYTES}: choose a smaller --inner.")
     store(data, path, mode)
     return len(data)

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from speclsp.engine.training import training_state
 from speclsp.engine.training.head_layer import HeadLayer, losses, tensors_of
-from speclsp.engine.training.learning import LARGEST_GRADIENT, Diverged, rate_at
+from speclsp.engine.training.learning import MAX_GRADIENT, Diverged, rate_at
 
 STEPS = 3  # of a chain in training
 GUESSES = 4  # of a chain whose acceptance is counted
 POSITIONS = 96  # of a text in a step
-MOST_TOKENS = 384  # of a text: the last ones
+MAX_TOKENS = 384  # of a text: the last ones
 STEP_TEXTS = 6
 SAVE_EVERY_S = 60.0
 PEAK_RATE = 1.5e-3
@@ -123,7 +123,7 @@ class HeadTraining:
             (of_text / len(texts)).backward()
             loss += float(of_text.detach()) / len(texts)
             shares.append(agreed)
-        norm = float(torch.nn.utils.clip_grad_norm_(list(self.tensors.values()), LARGEST_GRADIENT))
+        norm = float(torch.nn.utils.clip_grad_norm_(list(self.tensors.values()), MAX_GRADIENT))
         if not torch.isfinite(torch.tensor([loss, norm])).all():
             raise Diverged(f"step {self.step_count + 1} has a loss of {loss:.3g}: lower the learning rate.")
         for group in self.optimizer.param_groups:
@@ -139,7 +139,7 @@ class HeadTraining:
 
 def chosen_positions(text: Text, dice: random.Random) -> tuple[Tensor, Tensor, Tensor]:
     """The last tokens of a text, their states, and where chains begin: in the answer first."""
-    cut = max(0, len(text.states) - MOST_TOKENS)
+    cut = max(0, len(text.states) - MAX_TOKENS)
     states = text.states[cut:].float()
     ids, first = torch.tensor(text.ids[cut : cut + len(states)]), max(0, text.prompt - cut)
     last = len(ids) - STEPS

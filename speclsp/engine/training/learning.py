@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from speclsp.engine.training.lora import Adapter, parameters
 from speclsp.errors import EngineError
 
-LARGEST_GRADIENT = 1.0  # its norm; longer ones are scaled down
+MAX_GRADIENT = 1.0  # its norm; longer ones are scaled down
 WARM_UP_STEPS = 10
 LAST_RATE = 0.05  # of the peak
 
@@ -113,7 +113,7 @@ class Learner:
                 for tensor, gradient in zip(parameters, gradients, strict=True):
                     assert tensor.grad is not None
                     tensor.grad += gradient
-        norm = float(nn.utils.clip_grad_norm_(parameters, LARGEST_GRADIENT))
+        norm = float(nn.utils.clip_grad_norm_(parameters, MAX_GRADIENT))
         if not (math.isfinite(mean) and math.isfinite(norm)):
             raise Diverged(
                 f"step {self.step_count + 1} has a loss of {mean:.3g} and a gradient of {norm:.3g}, "

@@ -65,7 +65,7 @@ class EngineClient:
     def __init__(self, config: Config, on_status: OnStatus, client: str = "") -> None:
         """`client` is the editor's name."""
         self._config, self._on_status, self._client = rooted(config), on_status, client
-        self.status = Status(state="starting", pair=config.model, device=config.device, shared=self.shared)
+        self.status = Status(state="starting", model=config.model, device=config.device, shared=self.shared)
         self._http: EngineHttp | None = None
         self._life: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
@@ -199,8 +199,9 @@ class EngineClient:
             return
         if state not in ("ok", "asleep", "loading") or (state != "loading" and "pair" not in event):
             raise EngineError(not_an_engine(address))
-        facts: dict[str, Any] = {name: str(event[name]) for name in ("pair", "target", "device") if event.get(name)}
-        facts["pair_reason"] = str(event.get("reason") or "")
+        facts: dict[str, Any] = {name: str(event[name]) for name in ("target", "device") if event.get(name)}
+        facts |= {"model": str(event["pair"])} if event.get("pair") else {}
+        facts["model_reason"] = str(event.get("reason") or "")
         if "target" in event:
             facts["draft"] = str(event.get("draft") or "")
         facts["clients"], facts["engine_pid"] = int_or_zero(event.get("clients")), int_or_zero(event.get("pid"))

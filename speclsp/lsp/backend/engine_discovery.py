@@ -164,14 +164,14 @@ async def settings_differences(engine: EngineEndpoint, config: Config) -> list[s
     if not differences:
         return []
     http = http_to(engine)
-    try:  # it may run the configured pair under another name
+    try:  # it may run the configured model under another name
         health = await http.get("/health")
     except InvalidResponse:
         health = {}
     finally:
         await http.close()
-    running_pair = str(health.get("pair") or "") if isinstance(health, dict) else ""
-    return endpoint.differences(engine, config, running_pair)
+    running_model = str(health.get("pair") or "") if isinstance(health, dict) else ""
+    return endpoint.differences(engine, config, running_model)
 
 
 async def request_leave(engine: EngineEndpoint) -> dict[str, object]:

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from speclsp.daemon import endpoint
-from speclsp.errors import LONGEST_MESSAGE, EngineError, shortened
+from speclsp.errors import MAX_MESSAGE, EngineError, shortened
 from speclsp.lsp.backend.unix_http import BROKEN, UnixHttp
 
 UNIX = getattr(socket, "AF_UNIX", None)
@@ -216,7 +216,7 @@ def error_text(status: int, body: bytes) -> str:
     """The message of an error answer, in one line."""
     with suppress(ValueError, LookupError, TypeError):
         error = json.loads(body)["error"]
-        return shortened(str(error.get("message") if isinstance(error, dict) else error), LONGEST_MESSAGE)
+        return shortened(str(error.get("message") if isinstance(error, dict) else error), MAX_MESSAGE)
     return f"the server answered with HTTP status {status}."
 
 

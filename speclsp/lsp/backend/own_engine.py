@@ -21,11 +21,11 @@ from pathlib import Path
 from speclsp.config import Config
 from speclsp.daemon import endpoint
 from speclsp.daemon.launch import engine_flags, environment, rooted
-from speclsp.errors import LONGEST_MESSAGE, EngineError, shortened
+from speclsp.errors import MAX_MESSAGE, EngineError, shortened
 
 TERMINATE_S = 1.0  # for the engine to end after SIGTERM; an editor kills us 2 s after `shutdown`
 LAST_OUTPUT_S = 0.5  # after its exit, to read the rest of its output: a grandchild may hold the pipe open
-LONGEST_LINE_BYTES = 4096
+MAX_LINE_BYTES = 4096
 _numbers = itertools.count(1)  # of the engines that this process started
 
 
@@ -114,10 +114,10 @@ class EngineProcess:
         """Pass on the engine's output, in lines of a bounded length."""
         assert self._process.stdout is not None
         with self._process.stdout as stream:
-            while line := stream.readline(LONGEST_LINE_BYTES):
+            while line := stream.readline(MAX_LINE_BYTES):
                 text = line.decode("utf-8", "replace").strip()
                 if text:
-                    self._lines.append(shortened(text, LONGEST_MESSAGE))
+                    self._lines.append(shortened(text, MAX_MESSAGE))
                     log(text)
 
     def _close_stdin(self) -> None:

@@ -131,8 +131,8 @@ class Status:
     state: str  # "starting" | "loading" | "ready" | "asleep" | "waiting" | "stopped" | "error"
     message: str = ""  # one sentence for a person
     progress: float | None = None  # 0 to 1 while loading, when known
-    pair: str = ""
-    pair_reason: str = ""  # of "auto", in sentences; "" for a model chosen by name
+    model: str = ""
+    model_reason: str = ""  # of "auto", in sentences; "" for a model chosen by name
     target: str = ""
     draft: str = ""
     device: str = ""
@@ -148,7 +148,7 @@ class Status:
     @classmethod
     def starting(cls, config: Config) -> Status:
         """The status before a backend exists: nothing is known but the settings."""
-        return cls(state="starting", pair=config.model, device=config.device, shared=config.engine.shared)
+        return cls(state="starting", model=config.model, device=config.device, shared=config.engine.shared)
 
     @property
     def usable(self) -> bool:
@@ -158,7 +158,7 @@ class Status:
     @property
     def model_identity(self) -> tuple[object, ...]:
         """The models that produce the answers. When it changes, cached answers are invalid."""
-        return self.pair, self.target, self.draft_only
+        return self.model, self.target, self.draft_only
 
 
 OnStatus = Callable[[Status], None]

@@ -40,7 +40,7 @@ SHOWN_CHARACTERS, ACCEPTED_CHARACTERS, TYPED_CHARACTERS = (f"{name}_characters" 
 
 SentItem = tuple[str, int, int]  # the text of an answer, which replaces the document's [start, end)
 Counts = dict[str, int]
-Report = Callable[[str, str, Counts], None]  # language, model pair, and what to add to their counts
+Report = Callable[[str, str, Counts], None]  # language, model, and what to add to their counts
 
 log = logging.getLogger("speclsp.feedback")
 
@@ -58,7 +58,7 @@ class ShownSuggestion:
     """The suggestion that an editor shows, and how much of it has arrived in the document."""
 
     language: str
-    pair: str
+    model: str
     start: int  # of its text in the document
     offers: list[OfferedSuggestion]  # the first is shown; the others, on an explicit request, may be chosen
     since_s: float
@@ -227,7 +227,7 @@ class SuggestionWatcher:
                 self.end()
                 outcome = PARTLY if accepted.accepted_characters else UNDONE
                 counts = {ACCEPTED: -1, ACCEPTED_CHARACTERS: -last_characters, outcome: 1}
-                self.report(accepted.language, accepted.pair, counts)
+                self.report(accepted.language, accepted.model, counts)
                 return
         shown = self.shown
         if shown is None:
@@ -242,7 +242,7 @@ class SuggestionWatcher:
         """The suggestion is not shown any more: report its counts."""
         shown, self.shown = self.shown, None
         if shown is not None and (counts := shown.final_counts(self.clock())):
-            self.report(shown.language, shown.pair, counts)
+            self.report(shown.language, shown.model, counts)
 
 
 class AcceptanceTracker:
@@ -252,7 +252,7 @@ class AcceptanceTracker:
         self._report, self._clock = report, clock
         self._watchers: dict[str, SuggestionWatcher] = {}
 
-    def answered(self, document: Document, cursor: int, sent: Sequence[SentItem], pair: str) -> None:
+    def answered(self, document: Document, cursor: int, sent: Sequence[SentItem], model: str) -> None:
         """`sent` went to the editor, for the document as it is now. An empty answer clears the shown suggestion."""
         offers = [offer for item in sent if (offer := offer_of(item, cursor, document)) is not None]
         watcher = self._watchers.get(document.uri)
@@ -271,7 +271,7 @@ class AcceptanceTracker:
         if watcher.shown is not None and watcher.shown.continue_with(start, alternatives, document):
             return
         watcher.end()
-        watcher.shown = ShownSuggestion(document.language, pair, start, alternatives, self._clock())
+        watcher.shown = ShownSuggestion(document.language, model, start, alternatives, self._clock())
         document.watch = watcher.edited
 
     def closed(self, uri: str) -> None:

@@ -35,7 +35,7 @@ TokenProb = tuple[int, float]  # of a token: the characters it brings to the lin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Calibration of one model pair, computed by `python -m benchmarks calibration`."""
+    """Calibration of one model, computed by `python -m benchmarks calibration`."""
 
     first: Mapping[str, float]  # weights of the first line, in log-odds: "intercept" and "total"
     later: Mapping[str, float]  # the same of each further line, given that the lines above are right
@@ -49,7 +49,7 @@ QWEN_05B = Curve(
     later={"intercept": 2.69, "total": 1.86},
     expected=0.34,
 )
-CURVES: Mapping[str, Curve] = {  # by pair
+CURVES: Mapping[str, Curve] = {  # by model
     "qwen2.5-coder-0.5b-instruct": QWEN_05B,
     # 2026-11-27: 184 candidates in 8 bodies of 7 packages; on the half that it is not made from,
     # area under ROC 0.92, Brier's score 0.11. Too few later lines: those of the 0.5B.
@@ -59,13 +59,13 @@ CURVES: Mapping[str, Curve] = {  # by pair
         expected=0.43,
     ),
 }
-DEFAULT = QWEN_05B  # for pairs that were not measured
-UNJUDGED = ("echo", "tiny")  # pairs for tests: everything that they write is shown
+DEFAULT = QWEN_05B  # for models that were not measured
+UNJUDGED = ("echo", "tiny")  # models for tests: everything that they write is shown
 
 
-def curve_of(pair: str) -> Curve | None:
-    """The curve of a model pair; None where nothing is judged."""
-    return None if pair in UNJUDGED else CURVES.get(pair, DEFAULT)
+def curve_of(model: str) -> Curve | None:
+    """The curve of a model; None where nothing is judged."""
+    return None if model in UNJUDGED else CURVES.get(model, DEFAULT)
 
 
 # ── the tokens of a line ─────────────────────────────────────────────────────────────────────────────────────

@@ -69,9 +69,9 @@ class ConfidenceGate:
         return apply_gate(suggestion, plan, text, decision, cuts)
 
     def _curve(self) -> Curve | None:
-        """The curve of the current model pair; None for the draft model alone and where nothing is judged."""
+        """The curve of the current model; None for the draft model alone and where nothing is judged."""
         backend = self._backend()
-        return None if backend is None or backend.status.draft_only else curve_of(backend.status.pair)
+        return None if backend is None or backend.status.draft_only else curve_of(backend.status.model)
 
 
 class GateDecision(NamedTuple):

@@ -159,7 +159,7 @@ class Pipeline:
         tree = self._parser.parse(
             snapshot.language, snapshot.text, config.context.parse_budget_ms, near=snapshot.cursor
         )
-        verbatim = backend is not None and backend.status.pair == "echo"  # its answers are evidence: kept unchanged
+        verbatim = backend is not None and backend.status.model == "echo"  # its answers are evidence: kept unchanged
         if backend is not None and backend.status.remote and not is_loopback_url(config.remote.url):
             verbatim = False  # any remote server may call its model "echo"
         others, outdents = current.others(), self.client_outdents

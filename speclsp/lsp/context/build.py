@@ -27,7 +27,7 @@ from speclsp.lsp.syntax.tree import Scope, SyntaxTree
 _BLOCK_TOKENS = 256  # the window's start moves in steps of this
 _PREAMBLE_SHARE = 4  # a quarter of the prefix budget may go to code above the window
 _LINES_BELOW_SCOPE = 3
-_LONGEST_ITEM = 240  # characters of one import statement or signature
+_MAX_ITEM = 240  # characters of one import statement or signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def _preamble(syntax: _StableSyntax, low: int, room: int) -> str:
     def keep(kind: str, start: int, item: str) -> bool:
         nonlocal room
         size = token_count.size(item + "\n")
-        fits = size <= room and len(item) <= _LONGEST_ITEM
+        fits = size <= room and len(item) <= _MAX_ITEM
         if fits and start not in kept and item.strip():
             kept[start] = kind, item
             room -= size

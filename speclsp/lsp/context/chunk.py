@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from speclsp.lsp.documents.uri_paths import file_path
 from speclsp.lsp.syntax import hidden_characters
 
-_LONGEST_PATH = 160  # characters
+_MAX_PATH = 160  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,6 @@ def path_in(uri: str, root: str | None) -> str:
     inside = path.removeprefix(base + "/") if base else path
     shown = posixpath.basename(path) if inside == path else inside
     shown = hidden_characters.visible(shown).replace("\n", " ").replace("\t", " ")
-    while len(shown) > _LONGEST_PATH and "/" in shown:
+    while len(shown) > _MAX_PATH and "/" in shown:
         shown = shown.partition("/")[2]
-    return shown[-_LONGEST_PATH:]
+    return shown[-_MAX_PATH:]

@@ -28,14 +28,14 @@ from speclsp.lsp.syntax.languages.record import BlockStyle
 CLASS = "class"  # a Chunk's source, and its name in `context.sources`
 MEMBERS = 14  # of a class shown
 CLASS_CHARACTERS = 900
-LONGEST_SIGNATURE = 200
+MAX_SIGNATURE = 200
 NAMES = 32  # looked up
 NAMES_IN_WARM_UP = 50  # of each sort, in a part of a document
 TARGETS = 14  # classes shown at most
 MODULES = 12  # whose imported names are looked up
 NEAR_LINES = 24
 FAR_CHARACTERS = 12_000
-MOST_LINES = 8192  # of documents, whose words are cached
+MAX_LINES = 8192  # of documents, whose words are cached
 MEMBER_KINDS = frozenset({"method", "property", "field", "constant", "variable", "function", "prototype"})
 
 AddSymbol = Callable[[Symbol, float], None]  # (symbol, weight)
@@ -151,7 +151,7 @@ def add_named(
         add(symbols[0], 0.6 * nearby.weight(name) / len(symbols))
 
 
-@cache_short(MOST_LINES)
+@cache_short(MAX_LINES)
 def words_and_members(line: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """Words of a line, and its (receiver, member) pairs; cached, since the same line is searched again soon."""
     return tuple(_WORD.findall(line)), tuple(_MEMBER.findall(line))
@@ -219,7 +219,7 @@ def class_stub(symbol: Symbol, members: Sequence[Symbol], style: BlockStyle, nea
         if line and len(line) < room:
             kept.append((member.line, "    " + line.strip()))
             room -= len(line) + 5
-    head = one_line(symbol.signature, style)[:LONGEST_SIGNATURE]
+    head = one_line(symbol.signature, style)[:MAX_SIGNATURE]
     body = [line for _, line in sorted(kept)]
     if style == "colon":
         return "\n".join([head.rstrip(":") + ":", *(body or ["    ..."])]) + "\n"
@@ -243,7 +243,7 @@ def member_score(symbol: Symbol, nearby: NearbyWords) -> float:
 def stub(symbol: Symbol, style: BlockStyle) -> str:
     """A signature on one line, with a stub of a body where the language needs one; "" if it is too long."""
     line = one_line(symbol.signature, style)
-    if len(line) > LONGEST_SIGNATURE:
+    if len(line) > MAX_SIGNATURE:
         return ""
     is_callable = symbol.kind in ("function", "method", "property", "prototype")
     if style == "colon":

@@ -34,7 +34,7 @@ _MODULES = 8  # whose importers are searched
 _IMPORTERS = 8  # of each
 LINES_A_STEP = 100  # of a document, in one step of the warm-up
 CHARACTERS_A_STEP = 10_000
-MOST_CHARACTERS = 80_000
+MAX_CHARACTERS = 80_000
 STEP_S = 0.001  # of reading one file, in one step of the warm-up
 
 
@@ -136,11 +136,11 @@ def warm_up_steps(path: str, index: IndexReader) -> Iterator[None]:
         while similar_code.FILE_WORDS.get(file.text, Deadline(perf_counter() + STEP_S), file.key) is None:
             yield
     text = index.text(path)
-    for start in range(0, min(len(text), MOST_CHARACTERS), CHARACTERS_A_STEP):
+    for start in range(0, min(len(text), MAX_CHARACTERS), CHARACTERS_A_STEP):
         for name in class_members.lookup_names(text[start : start + CHARACTERS_A_STEP]):
             yield
             index.symbols([name], near=path)
-    lines = text.split("\n")[: similar_code.MOST_LINES // 2]
+    lines = text.split("\n")[: similar_code.MAX_LINES // 2]
     for start in range(0, len(lines), LINES_A_STEP):
         yield
         for line in lines[start : start + LINES_A_STEP]:

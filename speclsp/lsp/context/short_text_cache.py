@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-LONGEST_CHARACTERS = 200  # of a cached text: the words of 8,192 lines take 50 MiB at most
+MAX_CHARACTERS = 200  # of a cached text: the words of 8,192 lines take 50 MiB at most
 
 Result = TypeVar("Result")
 
@@ -24,7 +24,7 @@ class ShortTextCache(Generic[Result]):
         self.cache_info = self._cached.cache_info
 
     def __call__(self, text: str) -> Result:
-        return self._cached(text) if len(text) <= LONGEST_CHARACTERS else self._function(text)
+        return self._cached(text) if len(text) <= MAX_CHARACTERS else self._function(text)
 
 
 def cache_short(most: int) -> Callable[[Callable[[str], Result]], ShortTextCache[Result]]:

@@ -36,10 +36,10 @@ A_FILE = 2  # pieces of one file
 STEPS = LINES // STEP
 APART = STEPS + LINES_BELOW // STEP  # steps between two pieces that do not overlap
 STEPS_A_CHECK = 32  # indexed between two checks of the time: a tenth of a millisecond
-MOST_WORDS = 400  # of a file, whose pieces are cached
-MOST_CHARACTERS = 2_000_000  # of the files whose words are cached, one text of each: about 15 MiB
-MOST_OWN_CHARACTERS = 400_000  # of the documents' own ends outside the window: this text changes with every line
-MOST_LINES = 8192  # of documents, whose words are cached
+MAX_WORDS = 400  # of a file, whose pieces are cached
+MAX_CHARACTERS = 2_000_000  # of the files whose words are cached, one text of each: about 15 MiB
+MAX_OWN_CHARACTERS = 400_000  # of the documents' own ends outside the window: this text changes with every line
+MAX_LINES = 8192  # of documents, whose words are cached
 
 UNLIKE = "too little like the code at the cursor"
 TOO_MANY = f"beyond the {FILES} files looked at"
@@ -209,7 +209,7 @@ class WordIndex:
         for step in self.steps.get(word, ()):
             numbers += range(max(end, step - STEPS + 1), min(step, last) + 1)
             end = step + 1
-        if len(self._pieces_of) >= MOST_WORDS:
+        if len(self._pieces_of) >= MAX_WORDS:
             self._pieces_of.clear()
         self._pieces_of[word] = pieces = tuple(numbers)
         return pieces
@@ -260,14 +260,14 @@ def words(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text)) - _STOP_WORDS
 
 
-@cache_short(MOST_LINES)
+@cache_short(MAX_LINES)
 def words_of_line(line: str) -> frozenset[str]:
     """Words of a line, cached: the same line is searched again soon."""
     return words(line)
 
 
-FILE_WORDS = WordIndexCache(lambda lines: words("\n".join(lines)), MOST_CHARACTERS)  # documents share neighbours
-OWN_WORDS = WordIndexCache(lambda lines: frozenset().union(*map(words_of_line, lines)), MOST_OWN_CHARACTERS)
+FILE_WORDS = WordIndexCache(lambda lines: words("\n".join(lines)), MAX_CHARACTERS)  # documents share neighbours
+OWN_WORDS = WordIndexCache(lambda lines: frozenset().union(*map(words_of_line, lines)), MAX_OWN_CHARACTERS)
 
 _KEYWORDS = """
 and async await break case class const continue def elif else end except export extends False false final finally for

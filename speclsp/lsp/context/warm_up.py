@@ -18,7 +18,7 @@ SLICE_S = 0.002  # no step starts after it: a keystroke waits no longer than for
 STEP_S = 0.004  # a query that takes longer gets no answer
 BETWEEN_S = 0.02  # slices
 ROUNDS = 3  # an answer that was late, or came from the disk, may be there in the next round
-MOST_WAITING = 16  # documents
+MAX_WAITING = 16  # documents
 
 log = logging.getLogger("speclsp.index")
 
@@ -42,7 +42,7 @@ class IndexWarmUp:
 
     def add(self, path: str) -> None:
         """Warm the cache for a document of the folder."""
-        if len(self._waiting) >= MOST_WAITING or self._is_stopped or self._index.is_hidden(path):
+        if len(self._waiting) >= MAX_WAITING or self._is_stopped or self._index.is_hidden(path):
             return
         self._waiting.setdefault(path, ROUNDS)
         self._schedule()

@@ -18,10 +18,10 @@ from speclsp.lsp.syntax import text_windows
 
 RECHECK_S = 2.0  # age after which a text is checked again before it is returned
 AT_ONCE_S = 60.0  # the same for a caller that cannot wait; the check runs meanwhile
-MOST_BYTES = 512 * 1024
-MOST_FILES = 128
-MOST_CACHED_BYTES = 4 * 1024 * 1024  # of all texts
-_MOST_PENDING = 32  # reads
+MAX_BYTES = 512 * 1024
+MAX_FILES = 128
+MAX_CACHED_BYTES = 4 * 1024 * 1024  # of all texts
+_MAX_PENDING = 32  # reads
 
 FileState = tuple[int, int]  # modification time in ns, and size
 
@@ -82,7 +82,7 @@ class FileCache:
         pending = self._pending.get(path)
         if pending is not None and pending[0] == state:
             return pending[1]
-        if len(self._pending) >= _MOST_PENDING:
+        if len(self._pending) >= _MAX_PENDING:
             return None
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="speclsp-text", daemon=True)
@@ -103,7 +103,7 @@ class FileCache:
             return
         self._texts[path] = result
         self._bytes += getsizeof(result.text)
-        while len(self._texts) > MOST_FILES or self._bytes > MOST_CACHED_BYTES:
+        while len(self._texts) > MAX_FILES or self._bytes > MAX_CACHED_BYTES:
             _, oldest = self._texts.popitem(last=False)
             self._bytes -= getsizeof(oldest.text)
 
@@ -129,5 +129,5 @@ def read(folder: str, path: str, state: FileState, known_text: str | None = None
         return known_text
     if os.path.realpath(full) != f"{os.path.realpath(folder)}/{path}".replace("/", os.sep):
         return None
-    data = private_files.read_bytes(full, MOST_BYTES, follow=False)
+    data = private_files.read_bytes(full, MAX_BYTES, follow=False)
     return text_windows.normal_newlines(data.decode("utf-8-sig", "replace"))

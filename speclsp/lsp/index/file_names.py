@@ -10,7 +10,7 @@ from speclsp.lsp.syntax.languages.import_rules import Import
 _IMPORT_RULES = [language.imports for language in LANGUAGES if language.imports is not None]
 _DIRECTORY_STEMS = frozenset(stem for rules in _IMPORT_RULES for stem in rules.directory_stems)
 _WRITTEN = tuple(dict.fromkeys(suffix for rules in _IMPORT_RULES for suffix in rules.written_suffixes))  # in an import
-_LONGEST_LEAF = 200
+_MAX_LEAF = 200
 
 
 def stem_of(path: str) -> str:
@@ -30,7 +30,7 @@ def leaves_of(statement: Import) -> set[str]:
     for suffix in _WRITTEN:
         last = last.removesuffix(suffix)
     leaves = {last, name, *(there for there, _ in statement.names[:50])}
-    return {leaf for leaf in leaves if leaf and leaf != "*" and len(leaf) < _LONGEST_LEAF}
+    return {leaf for leaf in leaves if leaf and leaf != "*" and len(leaf) < _MAX_LEAF}
 
 
 def twins(stem: str) -> list[str]:

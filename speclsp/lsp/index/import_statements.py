@@ -11,7 +11,7 @@ from speclsp.lsp.syntax.languages.import_rules import MAX_DEPTH, Import, KnownFi
 
 _LONGEST = 4000  # characters of one statement
 _MOST = 200  # imports in one statement
-_LONGEST_MODULE = 400
+_MAX_MODULE = 400
 
 
 def read(grammar: str, statement: str, line: int = 0) -> list[Import]:
@@ -24,7 +24,7 @@ def read(grammar: str, statement: str, line: int = 0) -> list[Import]:
 
 def resolve(module: str, from_path: str, files: KnownFiles) -> str | None:
     """The path of the file that `module` means in the file at `from_path`; None where it is none of the workspace's."""
-    if not module or len(module) > _LONGEST_MODULE or module.count("/") > MAX_DEPTH or module.count(".") > MAX_DEPTH:
+    if not module or len(module) > _MAX_MODULE or module.count("/") > MAX_DEPTH or module.count(".") > MAX_DEPTH:
         return None
     language = BY_NAME.get(grammar_of(from_path))
     if language is None:

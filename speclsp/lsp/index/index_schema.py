@@ -21,10 +21,10 @@ APPLICATION = 0x53504C58  # "SPLX"
 VERSION = 2  # of the tables and of outline.py; an index of another version is rebuilt
 SUFFIX = ".sqlite"
 SIDE_FILES = ("-wal", "-shm", "-journal", "-new")  # endings of sqlite's files beside a database
-MOST_PAGES = 65_536  # 256 MiB
+MAX_PAGES = 65_536  # 256 MiB
 BUSY_S = 120.0  # another window's process may write, and has the lowest priority too
 UNUSED_S = 30 * 24 * 3600.0
-MOST_ALL_BYTES = 1 << 30  # of all indexes
+MAX_ALL_BYTES = 1 << 30  # of all indexes
 
 OK, SKIPPED, UNSAVED = 0, 1, 2  # a file's state
 
@@ -135,7 +135,7 @@ def remove_old(directory: Path, current: Path) -> None:
     total_bytes, latest = 0, time.time()
     for used_s, size, path in databases:
         total_bytes += size
-        if total_bytes > MOST_ALL_BYTES or latest - used_s > UNUSED_S:
+        if total_bytes > MAX_ALL_BYTES or latest - used_s > UNUSED_S:
             with suppress(OSError):
                 remove_database(path)
                 path.with_suffix(".lock").unlink(missing_ok=True)
@@ -148,7 +148,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = OFF")  # a power cut may damage it; then it is rebuilt
         connection.execute("PRAGMA cache_size = -16384")  # KiB
-        connection.execute(f"PRAGMA max_page_count = {MOST_PAGES}")
+        connection.execute(f"PRAGMA max_page_count = {MAX_PAGES}")
         connection.execute("PRAGMA wal_autocheckpoint = 1000")
         connection.execute("PRAGMA journal_size_limit = 4194304")
         connection.execute("PRAGMA trusted_schema = OFF")

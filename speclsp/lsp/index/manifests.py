@@ -13,7 +13,7 @@ from speclsp import private_files
 from speclsp.lsp.syntax.languages import LANGUAGES
 from speclsp.lsp.syntax.languages.import_rules import ManifestReader, joined
 
-_MOST_BYTES = 128 * 1024
+_MAX_BYTES = 128 * 1024
 _MOST = 2000  # manifests of one workspace
 _LONGEST = 200
 READERS: Mapping[str, ManifestReader] = MappingProxyType(  # by file name
@@ -31,9 +31,7 @@ def roots(folder: str, paths: Iterable[str]) -> set[tuple[str, str, str]]:
     package_roots: set[tuple[str, str, str]] = set()
     for path in sorted(paths, key=lambda path: (path.count("/"), path))[:_MOST]:
         try:
-            text = private_files.read_bytes(f"{folder}/{path}", _MOST_BYTES, follow=False).decode(
-                "utf-8-sig", "replace"
-            )
+            text = private_files.read_bytes(f"{folder}/{path}", _MAX_BYTES, follow=False).decode("utf-8-sig", "replace")
             for kind, name, directory in READERS[posixpath.basename(path)](text):
                 there = joined(posixpath.dirname(path), directory)
                 if there is not None and 0 < len(name) <= _LONGEST and f"{name}{there}".encode():

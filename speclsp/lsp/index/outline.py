@@ -16,11 +16,11 @@ from speclsp.lsp.syntax.languages.import_rules import Import
 from speclsp.lsp.syntax.languages.record import OutlineRules
 from speclsp.lsp.visibility import secret_text
 
-MOST_SYMBOLS = 2000  # of one file
-_LOOKED_AT = 4 * MOST_SYMBOLS  # locals are among them
+MAX_SYMBOLS = 2000  # of one file
+_LOOKED_AT = 4 * MAX_SYMBOLS  # locals are among them
 _SIGNATURE_CHARS = 240
 _VALUE_CHARS = 120
-_MOST_AROUND = 40
+_MAX_AROUND = 40
 
 _BLANKS = re.compile(r"\s+")
 _NAME = re.compile(r"(?:[^\W\d]|[$~#@])[\w$]*(?:(?:::|\.)~?\w+)*[?!=]?")
@@ -67,10 +67,10 @@ def outline(tree: syntax.SyntaxTree, path: str = "") -> Outline:
         written = bool(owner) or bool(item.container)
         local = any(kind == "function" for _, kind, _ in around)
         if item.init:  # self.x, in __init__, or this.x in a constructor
-            local = [kind for _, kind, _ in around][-2:] != ["class", "function"] or len(around) > _MOST_AROUND
+            local = [kind for _, kind, _ in around][-2:] != ["class", "function"] or len(around) > _MAX_AROUND
         holders = [holder for _, kind, holder in around if kind in _HOLDERS]
         in_class = bool(around) and around[-1][1] != "module"
-        if (item.kind == "function" or item.kind in _HOLDERS) and len(around) <= _MOST_AROUND:
+        if (item.kind == "function" or item.kind in _HOLDERS) and len(around) <= _MAX_AROUND:
             around.append((item.end, item.kind, name))
         if local or not name or item.kind == "scope" or (item.kind == "field" and not holders and not item.init):
             continue
@@ -85,7 +85,7 @@ def outline(tree: syntax.SyntaxTree, path: str = "") -> Outline:
         before = by_key.setdefault((name, owner, kind), symbol)
         if before.end_line - before.line < symbol.end_line - symbol.line and item.kind == "function":
             by_key[name, owner, kind] = symbol  # a definition says more than its declaration or its overloads
-        if len(by_key) >= MOST_SYMBOLS:
+        if len(by_key) >= MAX_SYMBOLS:
             break
     symbols = sorted(by_key.values(), key=lambda symbol: (symbol.line, -symbol.end_line))
     return Outline(tuple(symbols), tuple(imports(tree, lines)))

@@ -19,8 +19,8 @@ from time import perf_counter
 from typing import Any, TypeVar, cast
 
 BUDGET_MS = 10.0  # of one query
-_MOST_ANSWERS = 4096
-_MOST_ROWS = 15_000  # in all answers: about 10 MiB
+_MAX_ANSWERS = 4096
+_MAX_ROWS = 15_000  # in all answers: about 10 MiB
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
@@ -160,7 +160,7 @@ class QueryCache:
             return answer
         self._answers[key] = answer
         self._rows += _rows(answer)
-        while len(self._answers) > _MOST_ANSWERS or self._rows > _MOST_ROWS:
+        while len(self._answers) > _MAX_ANSWERS or self._rows > _MAX_ROWS:
             self._rows -= _rows(self._answers.popitem(last=False)[1])
         return answer
 

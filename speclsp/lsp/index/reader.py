@@ -31,11 +31,11 @@ from speclsp.lsp.syntax.languages.import_rules import Import, distance
 from speclsp.lsp.visibility import secret_files
 
 _PROGRESS_STEPS = 1000  # of sqlite's virtual machine, between two checks of the time
-_MOST_NAMES = 64  # in one query
-_MOST_FILES_OF_A_NAME = 300  # whose distance is compared
-_NEAREST_FILES_OF_A_NAME = 12  # whose definitions are returned
-_MOST_PATHS = 400
-_MOST_KNOWN_PATHS = 20_000
+_MAX_NAMES = 64  # in one query
+_MAX_FILES_OF_A_NAME = 300  # whose distance is compared
+_MAX_NEAREST_FILES = 12  # whose definitions are returned
+_MAX_PATHS = 400
+_MAX_KNOWN_PATHS = 20_000
 _REEXPORT_LEVELS = 3  # of modules that only re-export
 _COLUMNS = "f.path, s.name, s.container, s.kind, s.signature, s.line, s.end_line"
 
@@ -112,7 +112,7 @@ class IndexReader:
 
     def symbols(self, names: Iterable[str], near: str = "", limit: int = 20) -> list[Symbol]:
         """Definitions of these names, in the languages that the file at `near` can use, the nearest file first."""
-        wanted = tuple(dict.fromkeys(names))[:_MOST_NAMES]
+        wanted = tuple(dict.fromkeys(names))[:_MAX_NAMES]
         steps: dict[str, int] = {}
 
         def query() -> list[_RankedSymbol]:
@@ -181,7 +181,7 @@ class IndexReader:
         def query() -> list[str]:
             sql = "SELECT f.path FROM leaves l JOIN files f ON f.id = l.file WHERE l.leaf = ? LIMIT ?"
             languages = family(path)
-            rows = self._select(sql, (stem_of(path), _MOST_PATHS))
+            rows = self._select(sql, (stem_of(path), _MAX_PATHS))
             paths = [str(row[0]) for row in rows if row[0] != path and family(row[0]) == languages]
             in_directory = {other.rpartition("/")[0]: other for other in paths}  # many files, few directories
             steps = {name: distance(other, path) for name, other in in_directory.items()}
@@ -243,8 +243,8 @@ class IndexReader:
 
     def first_existing(self, paths: Iterable[str]) -> str | None:
         """The first of these paths that is in the index."""
-        wanted = list(dict.fromkeys(paths))[:_MOST_PATHS]
-        if len(self._exists) > _MOST_KNOWN_PATHS:
+        wanted = list(dict.fromkeys(paths))[:_MAX_PATHS]
+        if len(self._exists) > _MAX_KNOWN_PATHS:
             self._exists.clear()
         missing = [path for path in wanted if path not in self._exists]
         if missing:
@@ -256,7 +256,7 @@ class IndexReader:
 
     def files_with_stem(self, stem: str) -> list[str]:
         """Files of this name without its suffix."""
-        rows = self._select("SELECT path FROM files WHERE stem = ? LIMIT ?", (stem, _MOST_PATHS))
+        rows = self._select("SELECT path FROM files WHERE stem = ? LIMIT ?", (stem, _MAX_PATHS))
         return [str(row[0]) for row in rows]
 
     def files_in(self, directory: str) -> list[str]:
@@ -264,13 +264,13 @@ class IndexReader:
         low = f"{directory}/" if directory else ""
         rows = self._select(
             "SELECT path FROM files WHERE path >= ? AND path < ? AND instr(substr(path, ?), '/') = 0 LIMIT ?",
-            (low, low[:-1] + "0" if low else "\U0010ffff", len(low) + 1, _MOST_PATHS),
+            (low, low[:-1] + "0" if low else "\U0010ffff", len(low) + 1, _MAX_PATHS),
         )
         return [str(row[0]) for row in rows]
 
     def package_roots(self, kind: str) -> list[tuple[str, str]]:
         """(name, directory) of the packages that manifests declare, the longest name first."""
-        rows = self._select("SELECT name, path FROM roots WHERE kind = ? LIMIT ?", (kind, _MOST_PATHS))
+        rows = self._select("SELECT name, path FROM roots WHERE kind = ? LIMIT ?", (kind, _MAX_PATHS))
         return sorted(((str(name), str(path)) for name, path in rows), key=lambda row: (-len(row[0]), row))
 
     # ── symbols ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -287,7 +287,7 @@ class IndexReader:
 
     def _nearest_files(self, name: str, near: str, steps: dict[str, int]) -> list[int]:
         """Ids of the nearest files that define a name, in the languages that the file at `near` can use."""
-        rows = self._select("SELECT DISTINCT file FROM symbols WHERE name = ? LIMIT ?", (name, _MOST_FILES_OF_A_NAME))
+        rows = self._select("SELECT DISTINCT file FROM symbols WHERE name = ? LIMIT ?", (name, _MAX_FILES_OF_A_NAME))
         missing = [file for (file,) in rows if file not in self._paths_by_id]
         if missing:
             marks = ",".join("?" * len(missing))
@@ -301,7 +301,7 @@ class IndexReader:
                 if directory not in steps:
                     steps[directory] = distance(path, near)
                 ranked.append((steps[directory], path, file))
-        return [file for _, _, file in nsmallest(_NEAREST_FILES_OF_A_NAME, ranked)]
+        return [file for _, _, file in nsmallest(_MAX_NEAREST_FILES, ranked)]
 
     def _follow_reexports(self, name: str, is_default: bool, path: str | None) -> list[Symbol]:
         """Definitions of a name that the file at `path` has or re-exports; a default export has no name of its own."""

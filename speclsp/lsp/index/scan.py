@@ -14,16 +14,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import process_time
 
-from speclsp.lsp.index.file_cache import MOST_BYTES
+from speclsp.lsp.index.file_cache import MAX_BYTES
 from speclsp.lsp.index.manifests import READERS
 from speclsp.lsp.syntax.grammars import grammar_of
 from speclsp.lsp.syntax.languages.import_rules import distance
 from speclsp.lsp.visibility import eligibility, secret_files
 from speclsp.lsp.visibility.ignore_files import IgnoreWorkspace
 
-MOST_ENTRIES = 400_000  # of directories, in one scan
-MOST_FILES = 100_000  # source files among them
-_DEEPEST = 32
+MAX_ENTRIES = 400_000  # of directories, in one scan
+MAX_FILES = 100_000  # source files among them
+_MAX_DEPTH = 32
 _FOREIGN_DIRECTORIES = frozenset({"node_modules", "bower_components", "__pycache__", "site-packages", "jspm_packages"})
 _GENERATED_MARKERS = frozenset({"pyvenv.cfg", "CACHEDIR.TAG"})  # files in a directory that a tool generates
 _MINIFIED = re.compile(r"[.-]min\.\w+\Z|\.bundle\.js\Z")
@@ -62,7 +62,7 @@ class WorkspaceScan:
         if path.startswith("/") or ".." in path.split("/") or not grammar_of(path):
             return None
         *above, _name = path.split("/")
-        if len(above) > _DEEPEST or any(self._is_foreign(name) for name in above):
+        if len(above) > _MAX_DEPTH or any(self._is_foreign(name) for name in above):
             return None
         try:
             for depth in range(1, len(above) + 1):
@@ -72,7 +72,7 @@ class WorkspaceScan:
             info = os.lstat(f"{self.root}/{path}")
         except (OSError, ValueError):
             return None
-        if not stat.S_ISREG(info.st_mode) or info.st_size > MOST_BYTES or not self.may_be_shown(path):
+        if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_BYTES or not self.may_be_shown(path):
             return None
         return ScannedFile(path, info.st_mtime_ns, info.st_size)
 
@@ -98,7 +98,7 @@ class WorkspaceScan:
                     for entry in entries:
                         listed.append(entry)
                         entry_count += 1
-                        if entry_count > MOST_ENTRIES or process_time() > deadline_s:
+                        if entry_count > MAX_ENTRIES or process_time() > deadline_s:
                             return
             except (OSError, ValueError):
                 continue
@@ -110,12 +110,12 @@ class WorkspaceScan:
                 try:
                     entry.name.encode("utf-8")
                     if entry.is_dir(follow_symlinks=False):
-                        deep = path.count("/") >= _DEEPEST
+                        deep = path.count("/") >= _MAX_DEPTH
                         if not deep and not self._is_foreign(entry.name) and not self._prunes(path):
                             below.append(path)
                     elif grammar_of(entry.name) or entry.name in READERS:
                         info = entry.stat(follow_symlinks=False)
-                        if not stat.S_ISREG(info.st_mode) or info.st_size > MOST_BYTES:
+                        if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_BYTES:
                             continue
                         if not self.may_be_shown(path):
                             continue
@@ -123,7 +123,7 @@ class WorkspaceScan:
                             self.manifests.append(path)
                             continue
                         count += 1
-                        if count > MOST_FILES:
+                        if count > MAX_FILES:
                             return
                         yield ScannedFile(path, info.st_mtime_ns, info.st_size)
                 except (OSError, ValueError):

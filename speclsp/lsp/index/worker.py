@@ -28,9 +28,9 @@ from typing import Any, NoReturn, TypeAlias
 from speclsp.lsp.index import index_schema
 from speclsp.lsp.index.writer import IndexWriter, Outliner
 
-MOST_MEMORY_BYTES = 2 << 30
-MOST_LINE_BYTES = 8 << 20  # of a message from the server
-MOST_CHANGED = 200  # files in one message; above it the whole folder is scanned
+MAX_MEMORY_BYTES = 2 << 30
+MAX_LINE_BYTES = 8 << 20  # of a message from the server
+MAX_CHANGED = 200  # files in one message; above it the whole folder is scanned
 
 Inbox: TypeAlias = "queue.SimpleQueue[dict[str, Any]]"
 
@@ -38,7 +38,7 @@ Inbox: TypeAlias = "queue.SimpleQueue[dict[str, Any]]"
 def main(outliner: Outliner | None = None) -> NoReturn:
     """Execute the messages on stdin until it ends. Exit code 0: stdin ended; 3: no index is possible here."""
     inbox: Inbox = queue.SimpleQueue()
-    first = parse_message(sys.stdin.buffer.readline(MOST_LINE_BYTES))
+    first = parse_message(sys.stdin.buffer.readline(MAX_LINE_BYTES))
     if not first:
         os._exit(0)
     lower_priority()
@@ -98,7 +98,7 @@ def process_messages(writer: IndexWriter, inbox: Inbox, lock: ScanLock, first: d
         if "disabled_globs" in message and message["disabled_globs"] != list(writer.scan.disabled_globs):
             writer.scan.disabled_globs = tuple(message["disabled_globs"])
             message["scan"] = ""
-        if "locked" in message or "scan" in message or len(changed) > MOST_CHANGED:
+        if "locked" in message or "scan" in message or len(changed) > MAX_CHANGED:
             rules, reported = message.get("rules", rules), False
             # Every scan starts near the same file: else the budget would leave out other files each time.
             scan, began_s = (writer.steps(near) if lock.owned else scan), time.monotonic()
@@ -134,7 +134,7 @@ class ScanLock:
 
 def read_messages(inbox: Inbox) -> None:
     """Put the server's messages into `inbox`. The end of stdin ends this process at once."""
-    while line := sys.stdin.buffer.readline(MOST_LINE_BYTES):
+    while line := sys.stdin.buffer.readline(MAX_LINE_BYTES):
         message = parse_message(line)
         if message:
             inbox.put(message)
@@ -157,7 +157,7 @@ def report(**facts: object) -> None:
 
 
 def lower_priority() -> None:
-    """Set nice 19, the idle I/O class, and an address space of `MOST_MEMORY_BYTES`."""
+    """Set nice 19, the idle I/O class, and an address space of `MAX_MEMORY_BYTES`."""
     for step in (lambda: os.nice(19), lambda: Path("/proc/self/autogroup").write_text("19"), idle_disk, limit_memory):
         with contextlib.suppress(Exception):  # no system has all of them
             step()
@@ -176,7 +176,7 @@ def limit_memory() -> None:
     """Limit the address space, so that a grammar without bounds ends this process and not others."""
     import resource
 
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from speclsp import private_files
 from speclsp.lsp.index import index_schema, manifests, outline
-from speclsp.lsp.index.file_cache import MOST_BYTES
+from speclsp.lsp.index.file_cache import MAX_BYTES
 from speclsp.lsp.index.file_names import leaves_of, stem_of
 from speclsp.lsp.index.outline import Outline
 from speclsp.lsp.index.scan import ScannedFile, WorkspaceScan, is_code
@@ -131,7 +131,7 @@ class IndexWriter:
     def write_unsaved(self, path: str, text: str) -> None:
         """Index the unsaved text of an open document."""
         file = self.scan.file_at(path)
-        if file is not None and len(text) <= MOST_BYTES:
+        if file is not None and len(text) <= MAX_BYTES:
             text = text.encode("utf-8", "replace").decode("utf-8")  # an editor may send a lone surrogate
             self._write(
                 ScannedFile(path, -1, -1),
@@ -157,7 +157,7 @@ class IndexWriter:
     def write_saved(self, file: ScannedFile) -> None:
         """Index a file with its text on the disk."""
         try:
-            data = private_files.read_bytes(f"{self.root}/{file.path}", MOST_BYTES, follow=False)
+            data = private_files.read_bytes(f"{self.root}/{file.path}", MAX_BYTES, follow=False)
         except (OSError, ValueError):
             self._forget(file.path)
             return

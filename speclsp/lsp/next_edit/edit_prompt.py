@@ -29,7 +29,7 @@ STOPS = ("<|endoftext|>", SEPARATOR)
 LINES_ABOVE, LINES_BELOW = 2, 7  # of the line that a window is chosen around
 BEFORE_LINES, BEFORE_CHARACTERS = 10, 600  # window: text above the window
 FILE_LINES = 40  # sweep, zeta2: lines of the file on either side of the window; sweep's training had about 150
-MOST_HUNKS, MOST_HUNK_CHARACTERS = 6, 1500  # of all formats: the newest that fit
+MAX_HUNKS, MAX_HUNK_CHARACTERS = 6, 1500  # of all formats: the newest that fit
 
 _MARKER = re.compile(r"<(?=[|｜][^|｜\n]{1,40}[|｜]>)")
 # zeta2: its own tokens too, and lines of a merge conflict, which mark the window
@@ -142,10 +142,10 @@ def window_around(line: int, line_count: int) -> tuple[int, int]:
 
 
 def newest_hunks(hunks: Sequence[Hunk]) -> list[Hunk]:
-    """The newest hunks that fit MOST_HUNKS and MOST_HUNK_CHARACTERS, the newest last."""
+    """The newest hunks that fit MAX_HUNKS and MAX_HUNK_CHARACTERS, the newest last."""
     kept: list[Hunk] = []
-    room = MOST_HUNK_CHARACTERS
-    for hunk in reversed(hunks[-MOST_HUNKS:]):
+    room = MAX_HUNK_CHARACTERS
+    for hunk in reversed(hunks[-MAX_HUNKS:]):
         room -= sum(map(len, (*hunk.old, *hunk.new)))
         if room < 0:
             break

@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from speclsp.lsp.next_edit.substitutions import (
-    LEAST_BLOCK_CHARACTERS,
+    MAX_BLOCK_LINES,
+    MAX_LINE_CHARACTERS,
     MEMBER,
-    MOST_BLOCK_LINES,
-    MOST_LINE_CHARACTERS,
+    MIN_BLOCK_CHARACTERS,
     TOKEN,
     Evidence,
     Origin,
@@ -27,8 +27,8 @@ from speclsp.lsp.next_edit.substitutions import (
     unindented,
 )
 
-LEAST_SIBLING_CHARACTERS = 8
-MOST_PLACES = 32  # of inserted lines that are examined
+MIN_SIBLING_CHARACTERS = 8
+MAX_PLACES = 32  # of inserted lines that are examined
 GROUP_LINES = 12  # below a sibling, in which the member may stand already
 STATEMENT = re.compile(
     r"\W*(?:return|if|elif|else|for|while|try|except|finally|with|break|continue|pass|raise|throw)\b"
@@ -62,7 +62,7 @@ def siblings_of(member: str, uri: str, text: str) -> dict[str, list[Origin]]:
     first, *rest = member.split("\n")
     siblings: dict[str, list[Origin]] = {}
     for start in starts_of(first.strip(), text):
-        lines = text[start : start + MOST_LINE_CHARACTERS * (len(rest) + 2)].split("\n")[: len(rest) + 1]
+        lines = text[start : start + MAX_LINE_CHARACTERS * (len(rest) + 2)].split("\n")[: len(rest) + 1]
         above = line_above(text, start)
         if unindented(lines) == member and is_sibling(above, lines[0]):
             siblings.setdefault(above.strip(), []).append(Origin(uri, lines[0]))
@@ -73,20 +73,20 @@ def is_member(lines: Sequence[str]) -> bool:
     """True for a short block that is characteristic enough, and no statement that changes the flow of control."""
     characters = sum(len(line.strip()) for line in lines)
     names = sum(is_name(token) for line in lines for token in TOKEN.findall(line))
-    short = 0 < len(lines) <= MOST_BLOCK_LINES and max(map(len, lines)) <= MOST_LINE_CHARACTERS
-    return short and characters >= LEAST_BLOCK_CHARACTERS and names > 0 and not STATEMENT.match(lines[0])
+    short = 0 < len(lines) <= MAX_BLOCK_LINES and max(map(len, lines)) <= MAX_LINE_CHARACTERS
+    return short and characters >= MIN_BLOCK_CHARACTERS and names > 0 and not STATEMENT.match(lines[0])
 
 
 def is_sibling(line: str, member: str) -> bool:
     """True for a line of the member's own indentation with a name in it, and no statement."""
-    alike = indentation(line) == indentation(member) and len(line) <= MOST_LINE_CHARACTERS
+    alike = indentation(line) == indentation(member) and len(line) <= MAX_LINE_CHARACTERS
     named = any(map(is_name, TOKEN.findall(line)))
-    return alike and named and len(line.strip()) >= LEAST_SIBLING_CHARACTERS and not STATEMENT.match(line)
+    return alike and named and len(line.strip()) >= MIN_SIBLING_CHARACTERS and not STATEMENT.match(line)
 
 
 def has_member(text: str, end: int, sibling: str, first: str) -> bool:
     """True if a member's first line stands already in the group of lines below its sibling, which ends at `end`."""
-    for line in text[end + 1 : end + GROUP_LINES * MOST_LINE_CHARACTERS].split("\n")[:GROUP_LINES]:
+    for line in text[end + 1 : end + GROUP_LINES * MAX_LINE_CHARACTERS].split("\n")[:GROUP_LINES]:
         if line.strip() and not line.startswith(indentation(sibling)):
             return False
         if line.strip() == first.strip():
@@ -97,7 +97,7 @@ def has_member(text: str, end: int, sibling: str, first: str) -> bool:
 def starts_of(line: str, text: str) -> list[int]:
     """The starts of the first lines that are `line` at any indentation."""
     pattern = re.compile(rf"(?m)^[ \t]*{re.escape(line)}[ \t]*\r?$")
-    return [match.start() for match, _ in zip(pattern.finditer(text), range(MOST_PLACES), strict=False)]
+    return [match.start() for match, _ in zip(pattern.finditer(text), range(MAX_PLACES), strict=False)]
 
 
 def line_above(text: str, start: int) -> str:

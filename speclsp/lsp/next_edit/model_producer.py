@@ -46,10 +46,10 @@ from speclsp.lsp.visibility.secret_text import FORBIDDEN
 MODEL = "model"  # the kind of its edits
 # Of the changed tokens together, for a model that was not calibrated. With the adapter of an experiment, 23 of the 45
 # hunks above it were right, of all 126 hunks 40.
-LEAST_PROBABILITY = 0.61
+MIN_PROBABILITY = 0.61
 DEADLINE_MS = 2000
 CHECK_MS = 20.0  # of the processor, for the syntax
-MOST_WINDOW_CHARACTERS = 1500
+MAX_WINDOW_CHARACTERS = 1500
 NEAR_LINES = 300  # on either side of the window, in which the last edits are located
 SPARE_TOKENS = 64  # of an answer, beyond the window's own
 
@@ -59,7 +59,7 @@ class EditModel:
     """The edit format of the loaded model (edit_prompt.FORMATS), and the least probability of an edit that is shown."""
 
     edit_format: str
-    least_probability: float = LEAST_PROBABILITY
+    least_probability: float = MIN_PROBABILITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class ModelProducer:
         at = document.position(cursor, "utf-32")
         for first, end in windows(document, at["line"], recent):
             edit = edit_input(document, first, end, recent, self._engine.path, (at["line"] - first, at["character"]))
-            if not edit_format.holds_marker(edit.window) and 0 < sum(map(len, edit.window)) <= MOST_WINDOW_CHARACTERS:
+            if not edit_format.holds_marker(edit.window) and 0 < sum(map(len, edit.window)) <= MAX_WINDOW_CHARACTERS:
                 hunk, outcome = await self._ask(document.uri, edit, edit_format)
                 if hunk is None:
                     reason = str(outcome)
@@ -229,7 +229,7 @@ def edit_input(
         first=first + 1,
         earlier=earlier,
         cursor=cursor if cursor is not None and 0 <= cursor[0] < len(window) else None,
-        hunks=tuple(hunk_of(document, edit, first, path) for edit in recent[-edit_prompt.MOST_HUNKS :]),
+        hunks=tuple(hunk_of(document, edit, first, path) for edit in recent[-edit_prompt.MAX_HUNKS :]),
     )
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from speclsp.lsp.next_edit.recent_activity import RecentActivity
 
 TURN_S = 0.01  # between two looks at whether ghost text is under way
-MOST_WAIT_S = 1.0
-MOST_REST = 400  # characters right of the cursor that are looked at
+MAX_WAIT_S = 1.0
+MAX_REST = 400  # characters right of the cursor that are looked at
 PRECEDES_MS = 3.0  # of the processor, before ghost text is requested in mid-line
 MODEL = "model"  # name of the model's producer, and the kind of its edits
 
@@ -137,7 +137,7 @@ class NextEdits:
         if activity is None or document.language not in self._warm or not activity.recent():
             return False
         line, cursor = document.locate(position, encoding)
-        rest = document.piece(cursor, min(document.characters, cursor + MOST_REST)).partition("\n")[0]
+        rest = document.piece(cursor, min(document.characters, cursor + MAX_REST)).partition("\n")[0]
         if not any(map(str.isalnum, rest)):
             return False
         base, _text, proposal = self._proposal(document, cursor, activity, PRECEDES_MS)
@@ -160,7 +160,7 @@ class NextEdits:
     async def _turn(self, is_current: Callable[[], bool]) -> None:
         """Wait for messages that have arrived, and for ghost text that is under way."""
         await asyncio.sleep(0)
-        end_s = time.monotonic() + MOST_WAIT_S
+        end_s = time.monotonic() + MAX_WAIT_S
         while self._busy() and is_current() and time.monotonic() < end_s:
             await asyncio.sleep(TURN_S)
 

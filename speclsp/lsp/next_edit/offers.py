@@ -17,8 +17,8 @@ from speclsp.lsp.next_edit.producer import Proposal
 from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, MEMBER, PHRASE, RENAME
 from speclsp.lsp.reasons import DECLINED, UNDOES
 
-MOST_OFFERS = 64
-MOST_ANSWERS = 256  # rejected or applied changes that are kept
+MAX_OFFERS = 64
+MAX_ANSWERS = 256  # rejected or applied changes that are kept
 # Right edits of those shown, plus one, over all Python states of benchmarks/editor/next_edit.py without its cap.
 CONFIDENCE: Mapping[str, float] = {RENAME: 0.74, PHRASE: 0.62, LINES: 0.94, ARGUMENT: 0.91, MEMBER: 0.62}
 
@@ -71,7 +71,7 @@ class Offers:
         uri, language, version = document.uri, document.language, document.version
         offer = Offer(uri, language, version, start, end, proposal.text, line, proposal.place, old, probability)
         self._by_id[offer.id] = offer
-        while len(self._by_id) > MOST_OFFERS:
+        while len(self._by_id) > MAX_OFFERS:
             self._by_id.popitem(last=False)
         return offer
 
@@ -91,7 +91,7 @@ class Offers:
         offer = self._answer(offer_id, "next_edit.accepted")
         if offer is not None:
             self._applied[_place_key(offer.uri, offer.line, offer.old_line, offer.place)] = None
-            while len(self._applied) > MOST_ANSWERS:
+            while len(self._applied) > MAX_ANSWERS:
                 self._applied.popitem(last=False)
 
     def rejected(self, offer_id: str) -> None:
@@ -121,7 +121,7 @@ class Offers:
 
     def _reject(self, uri: str, place: Place) -> None:
         self._rejected[uri, place.substitution] = place.evidence.times
-        while len(self._rejected) > MOST_ANSWERS:
+        while len(self._rejected) > MAX_ANSWERS:
             self._rejected.popitem(last=False)
 
     def closed(self, uri: str) -> None:

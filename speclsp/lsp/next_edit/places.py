@@ -15,8 +15,8 @@ from speclsp.lsp.next_edit.substitutions import (
     ARGUMENT,
     DEFINES,
     LINES,
+    MAX_LINE_CHARACTERS,
     MEMBER,
-    MOST_LINE_CHARACTERS,
     RENAME,
     Evidence,
     Learned,
@@ -27,9 +27,9 @@ from speclsp.lsp.next_edit.substitutions import (
 from speclsp.plain_text import is_word
 
 REACH_CHARACTERS = 60_000  # searched on either side of the cursor
-MOST_PLACES = 12  # examined on either side of the cursor, for one substitution
-MOST_SUBSTITUTIONS = 24
-MOST_CALL_CHARACTERS = 200
+MAX_PLACES = 12  # examined on either side of the cursor, for one substitution
+MAX_SUBSTITUTIONS = 24
+MAX_CALL_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ def places(
     low, high = max(0, cursor - REACH_CHARACTERS), min(len(text), cursor + REACH_CHARACTERS)
     edited = {new for _, new in learned.changes}
     listed: list[Place] = []
-    for substitution, evidence in newest_first(learned.substitutions)[:MOST_SUBSTITUTIONS]:
+    for substitution, evidence in newest_first(learned.substitutions)[:MAX_SUBSTITUTIONS]:
         if wanted(Place(0, 0, "", substitution, evidence)):
             starts = occurrences(substitution, text, low, high)
             above, below = [start for start in starts if start < cursor], [start for start in starts if start >= cursor]
-            for start in [*above[-MOST_PLACES:], *below[:MOST_PLACES]]:
+            for start in [*above[-MAX_PLACES:], *below[:MAX_PLACES]]:
                 if is_late():
                     return
                 place = place_at(substitution, evidence, text, start)
@@ -93,7 +93,7 @@ def place_at(substitution: Substitution, evidence: Evidence, text: str, start: i
     """The place at the line that begins at `start`; None if the substitution does not apply there."""
     end = _line_end(text, start)
     line = text[start:end]
-    if len(line) > MOST_LINE_CHARACTERS:
+    if len(line) > MAX_LINE_CHARACTERS:
         return None
     if substitution.kind == MEMBER and has_member(text, end, line, substitution.new.split("\n")[1]):
         return None
@@ -176,7 +176,7 @@ def with_argument(line: str, substitution: Substitution, pattern: re.Pattern[str
 def closing_parenthesis(line: str, start: int) -> int | None:
     """The offset of the parenthesis that closes the one before `start`; None if it is not on the line."""
     depth, quote = 0, ""
-    for index in range(start, min(len(line), start + MOST_CALL_CHARACTERS)):
+    for index in range(start, min(len(line), start + MAX_CALL_CHARACTERS)):
         character = line[index]
         if quote:
             quote = "" if character == quote and line[index - 1] != "\\" else quote

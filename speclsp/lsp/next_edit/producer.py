@@ -47,15 +47,15 @@ Item = TypeVar("Item")
 PRODUCER = "rules"  # its name in explanations
 BUDGET_MS = 8.0  # of the processor; the last step may overrun it by a little
 WARM_UP_MS = 1000.0
-LEAST_TIMES = {RENAME: 2, PHRASE: 2, LINES: 2, ARGUMENT: 3, MEMBER: 2}
-LEAST_KEPT = 0.8  # share of the characters of lines that stay, in a change that was made once
-LEAST_ALIKE_AROUND = 0.4  # share of equal characters, of the lines above and below the two places, on average
-LEAST_TEXT = 8  # characters of a phrase in a comment or a string: short ones are words of a language
-MOST_ADDED_LINES = 20
+MIN_TIMES = {RENAME: 2, PHRASE: 2, LINES: 2, ARGUMENT: 3, MEMBER: 2}
+MIN_KEPT = 0.8  # share of the characters of lines that stay, in a change that was made once
+MIN_ALIKE_AROUND = 0.4  # share of equal characters, of the lines above and below the two places, on average
+MIN_TEXT = 8  # characters of a phrase in a comment or a string: short ones are words of a language
+MAX_ADDED_LINES = 20
 MEMBER_CHARACTERS = 15_000  # searched for definitions on either side of a place
 AROUND_CHARACTERS = 600  # searched for the lines above and below a place
-MOST_COMPARED, MOST_COMPARED_LINE = 600, 120  # characters: comparing takes the square of their number
-MOST_CHECKED = 6  # places that are parsed
+MAX_COMPARED, MAX_COMPARED_LINE = 600, 120  # characters: comparing takes the square of their number
+MAX_CHECKED = 6  # places that are parsed
 STATEMENT = re.compile(
     r"\b(?:if|elif|else|return|await|for|while|in|is|not|raise|yield|assert|with|try|except|case|switch|throw|new|const|let"
     r"|var|del|async|import|from|lambda|and|or)\b"
@@ -132,7 +132,7 @@ class Producer:
         checked, reason, tree = 0, NO_REPEAT, None
         cursor_line = line_at(text, cursor)
         for place in places(learned, text, cursor, lambda place: is_wanted(place, len(recent) - 1), is_late):
-            if checked == MOST_CHECKED or is_late():
+            if checked == MAX_CHECKED or is_late():
                 break
             if is_skipped(place, text) or not (is_repeated(place) or is_certain(place, text, cursor_line)):
                 continue
@@ -162,13 +162,13 @@ def is_wanted(place: Place, newest: int) -> bool:
 
 def is_repeated(place: Place) -> bool:
     """True if the user made this change several times."""
-    return place.evidence.times >= LEAST_TIMES[place.substitution.kind]
+    return place.evidence.times >= MIN_TIMES[place.substitution.kind]
 
 
 def is_small(substitution: Substitution) -> bool:
     """True if most characters of the replaced lines stay."""
     old, new = substitution.old, substitution.new
-    return substitution.kind == LINES and len(old) <= MOST_COMPARED and is_alike(old, new, LEAST_KEPT)
+    return substitution.kind == LINES and len(old) <= MAX_COMPARED and is_alike(old, new, MIN_KEPT)
 
 
 def is_certain(place: Place, text: str, cursor_line: str) -> bool:
@@ -184,7 +184,7 @@ def has_like_surroundings(place: Place, text: str) -> bool:
         offset = text.find(origin.line)
         if offset >= 0:
             pairs = zip(around, lines_around(text, offset, offset + len(origin.line)), strict=True)
-            if sum(likeness(line, other) for line, other in pairs) / 2 >= LEAST_ALIKE_AROUND:
+            if sum(likeness(line, other) for line, other in pairs) / 2 >= MIN_ALIKE_AROUND:
                 return True
     return False
 
@@ -205,7 +205,7 @@ def lines_around(text: str, start: int, end: int) -> tuple[str, str]:
 
 def filled(lines: Iterable[str]) -> Iterator[str]:
     """Lines that are not blank, without the blanks around them, as far as they are compared."""
-    return (stripped[:MOST_COMPARED_LINE] for line in lines if (stripped := line.strip()))
+    return (stripped[:MAX_COMPARED_LINE] for line in lines if (stripped := line.strip()))
 
 
 def is_alike(text: str, other: str, least: float) -> bool:
@@ -247,7 +247,7 @@ def is_skipped(place: Place, text: str) -> bool:
 
 def text_problem(old: str, new: str) -> str:
     """The reason why new lines must not replace the old ones, whatever is around them; "" for none."""
-    if old.split() == new.split() or new.count("\n") - old.count("\n") > MOST_ADDED_LINES:
+    if old.split() == new.split() or new.count("\n") - old.count("\n") > MAX_ADDED_LINES:
         return UNFIT
     if any(line not in old and secret_text.holds_secret(line) for line in new.split("\n")):
         return secret_text.SECRET
@@ -267,7 +267,7 @@ def syntax_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str, l
     kind, kinds = tree.kind_at(place.changed_at(text) + 1), {tree.kind_at(at + 1) for _, at in changed}
     if substitution.kind not in (LINES, MEMBER) and kinds and kind not in kinds:
         return NO_REPEAT
-    if substitution.kind == PHRASE and kind != "code" and len(substitution.old) < LEAST_TEXT:
+    if substitution.kind == PHRASE and kind != "code" and len(substitution.old) < MIN_TEXT:
         return NO_REPEAT
     if substitution.kind == RENAME and not is_renamed(tree, place, text, [line for line, _ in changed]):
         return NO_REPEAT

@@ -25,12 +25,12 @@ from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.visibility import secret_text
 
 APART_LINES = 6  # edits this near each other are merged
-MOST_LINES = 40  # of an edit, before and after: a paste, a formatter run or a branch switch is no edit
-MOST_CHARACTERS = 2000
-MOST_RAW_CHARACTERS = 4 * MOST_CHARACTERS  # more is not even cleaned: a line may have 10 MB
-MOST_EDITS = 8
+MAX_LINES = 40  # of an edit, before and after: a paste, a formatter run or a branch switch is no edit
+MAX_CHARACTERS = 2000
+MAX_RAW_CHARACTERS = 4 * MAX_CHARACTERS  # more is not even cleaned: a line may have 10 MB
+MAX_EDITS = 8
 FORGET_AFTER_S = 3600.0
-LEAST_JOINED = 8  # characters that must be the same for an edit to continue an older one
+MIN_JOINED = 8  # characters that must be the same for an edit to continue an older one
 
 log = logging.getLogger("speclsp.activity")
 
@@ -116,8 +116,8 @@ class RecentActivity:
             pending = PendingEdit(document, first, inserted_lines, list(removed))
         else:
             _extend(pending, first, removed, growth)
-        too_many_lines = max(pending.count, len(pending.before)) > MOST_LINES
-        self._pending = None if too_many_lines or sum(map(len, pending.before)) > MOST_CHARACTERS else pending
+        too_many_lines = max(pending.count, len(pending.before)) > MAX_LINES
+        self._pending = None if too_many_lines or sum(map(len, pending.before)) > MAX_CHARACTERS else pending
 
     def _commit_edit(self) -> None:
         """Turn the pending edit into an Edit, merged with the older ones that it continues."""
@@ -137,7 +137,7 @@ class RecentActivity:
             others = [other for other in others if other not in same]
             times = edit.times + sum(other.times for other in same)
             others.append(replace(edit, times=times))
-        self.edits = others[-MOST_EDITS:]
+        self.edits = others[-MAX_EDITS:]
 
     def _pending_edit(self) -> Edit | None:
         """The pending edit as an Edit; None if there is none, or no model may see it."""
@@ -145,7 +145,7 @@ class RecentActivity:
         if pending is None or self.kept_back(pending.document.uri):
             return None
         lines = pending.document.lines(pending.first, pending.first + pending.count)
-        if sum(map(len, lines)) > MOST_RAW_CHARACTERS:
+        if sum(map(len, lines)) > MAX_RAW_CHARACTERS:
             return None
         before, after = whole_lines(clean("".join(pending.before))), whole_lines(clean("".join(lines)))
         return Edit(pending.document.uri, pending.document.language, *trimmed(before, after), self.clock())
@@ -153,7 +153,7 @@ class RecentActivity:
 
 def _is_worth_keeping(edit: Edit) -> bool:
     """True if an edit changes words, is short, and has nothing in it that looks like a key or a password."""
-    changes_words = edit.before.split() != edit.after.split() and len(edit.after) <= MOST_CHARACTERS
+    changes_words = edit.before.split() != edit.after.split() and len(edit.after) <= MAX_CHARACTERS
     return changes_words and not secret_text.holds_secret(edit.before) and not secret_text.holds_secret(edit.after)
 
 
@@ -201,9 +201,9 @@ def joined(older: Edit, newer: Edit) -> Edit | None:
     """Both edits as one, if the newer one changes lines that the older one left; else None."""
     if older.uri != newer.uri:
         return None
-    if len(older.after.strip()) >= LEAST_JOINED and older.after in newer.before:
+    if len(older.after.strip()) >= MIN_JOINED and older.after in newer.before:
         before, after = newer.before.replace(older.after, older.before, 1), newer.after
-    elif len(newer.before.strip()) >= LEAST_JOINED and newer.before in older.after:
+    elif len(newer.before.strip()) >= MIN_JOINED and newer.before in older.after:
         before, after = older.before, older.after.replace(newer.before, newer.after, 1)
     else:
         return None

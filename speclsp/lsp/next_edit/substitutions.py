@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 RENAME, PHRASE, ARGUMENT, LINES, MEMBER = "rename", "phrase", "argument", "lines", "member"
-LEAST_NAME = 3  # characters of an identifier that a substitution is about
-MOST_LINE_CHARACTERS = 300
-MOST_TOKENS = 12  # of a phrase
-MOST_BLOCK_LINES = 8  # of replaced lines
-LEAST_BLOCK_CHARACTERS = 12
-LEAST_ALIKE = 0.5  # share of equal characters in a line and its successor, where a block changes its number of lines
+MIN_NAME = 3  # characters of an identifier that a substitution is about
+MAX_LINE_CHARACTERS = 300
+MAX_TOKENS = 12  # of a phrase
+MAX_BLOCK_LINES = 8  # of replaced lines
+MIN_BLOCK_CHARACTERS = 12
+MIN_ALIKE = 0.5  # share of equal characters in a line and its successor, where a block changes its number of lines
 
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 NAME = re.compile(r"[^\W\d]\w*\Z")
@@ -149,7 +149,7 @@ def changed_lines(edit: RecentEdit) -> Iterator[tuple[str, str]]:
         else:
             pairs = _alike(old, new)
         for old_line, new_line in pairs:
-            short = max(len(old_line), len(new_line)) <= MOST_LINE_CHARACTERS
+            short = max(len(old_line), len(new_line)) <= MAX_LINE_CHARACTERS
             if short and old_line.split() != new_line.split():
                 yield old_line, new_line
 
@@ -157,15 +157,15 @@ def changed_lines(edit: RecentEdit) -> Iterator[tuple[str, str]]:
 def _alike(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Lines of two blocks that are alike, in order."""
     start = 0
-    if max(len(old), len(new)) > MOST_BLOCK_LINES:
+    if max(len(old), len(new)) > MAX_BLOCK_LINES:
         return
     for line in old:
         ratios = [
             likeness(line.strip(), other.strip())
             for other in new[start:]
-            if len(line) <= MOST_LINE_CHARACTERS and len(other) <= MOST_LINE_CHARACTERS
+            if len(line) <= MAX_LINE_CHARACTERS and len(other) <= MAX_LINE_CHARACTERS
         ]
-        if ratios and max(ratios) >= LEAST_ALIKE:
+        if ratios and max(ratios) >= MIN_ALIKE:
             start += ratios.index(max(ratios)) + 1
             yield line, new[start - 1]
 
@@ -180,7 +180,7 @@ def is_block(old: Sequence[str], new: Sequence[str]) -> bool:
     characters = sum(len(line.strip()) for line in old)
     names = [token for line in old for token in TOKEN.findall(line) if is_name(token)]
     lines = max(len(old), len(new))
-    return lines <= MOST_BLOCK_LINES and characters >= LEAST_BLOCK_CHARACTERS and len(names) >= 2
+    return lines <= MAX_BLOCK_LINES and characters >= MIN_BLOCK_CHARACTERS and len(names) >= 2
 
 
 def unindented(lines: Sequence[str]) -> str:
@@ -249,9 +249,9 @@ def _phrase(old: list[str], new: list[str], low: int, high: int, start: int, end
             high, end = high + 1, end + 1
         else:
             return None
-        if high - low > MOST_TOKENS:
+        if high - low > MAX_TOKENS:
             return None
-    if high - low > MOST_TOKENS or end - start > 2 * MOST_TOKENS or (high - low == 1 == end - start):
+    if high - low > MAX_TOKENS or end - start > 2 * MAX_TOKENS or (high - low == 1 == end - start):
         return None
     return Substitution(PHRASE, "".join(old[low:high]), "".join(new[start:end]))
 
@@ -284,7 +284,7 @@ def enclosing_call(tokens: Sequence[str], at: int) -> int | None:
 
 def is_name(token: str) -> bool:
     """True for an identifier long enough to be characteristic."""
-    return len(token) >= LEAST_NAME and NAME.match(token) is not None
+    return len(token) >= MIN_NAME and NAME.match(token) is not None
 
 
 def newest_first(substitutions: dict[Substitution, Evidence]) -> list[tuple[Substitution, Evidence]]:

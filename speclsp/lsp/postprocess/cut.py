@@ -16,7 +16,7 @@ from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import hidden_characters, lexical_rules
 from speclsp.lsp.visibility import secret_text
 
-MOST_LINES = 12
+MAX_LINES = 12
 LOOK_BACK = 400  # characters of the line before the cursor in which a marker or a key may have begun
 _LOOP = re.compile(r"(\W{0,11}\w.{2,23}?)\1{11,}|(\w\W?)\2{39,}")  # the same few characters over and over
 
@@ -47,7 +47,7 @@ class CutRules:
     around: surroundings.Surroundings
     floor: int = 0  # minimum indentation of a block's lines, in columns
     opener: str = ""  # the end of the line that opens the block: "bracket" | "word"; "": not at the cursor
-    most_lines: int = MOST_LINES
+    most_lines: int = MAX_LINES
     next_line: bool = True  # after a complete current line, the next one may be suggested
     enclosed: bool = False  # closers stand right of the cursor: a block may be suggested between them and the line
     others: tuple[Snapshot, ...] = ()  # a key or licence that stands in one of these may be suggested

@@ -47,8 +47,8 @@ _REQUIREMENTS = re.compile(r"(?i)(?:[\w.-]*(?:requirements|constraints)[\w.-]*\.
 _WORDS = re.compile(
     r"(?i)(?:words?|dict(?:ionary)?|wordlist|stopwords|[\w.-]*\.dic|authors|contributors|\.mailmap)(?:\.txt)?\Z"
 )
-_LEAST_LINES = 10  # of a file without a known name that counts as a word list
-_MOST_CHARACTERS = 200_000
+_MIN_LINES = 10  # of a file without a known name that counts as a word list
+_MAX_CHARACTERS = 200_000
 _COMMENTS = ("#", "//", ";", "!")
 
 
@@ -288,8 +288,8 @@ def list_file(uri: str, language: str, text: str) -> ListFile | None:
 
 def _is_word_list(text: str) -> bool:
     """True if every line is one word, and none stands twice."""
-    lines = [line.strip() for line in text[:_MOST_CHARACTERS].splitlines() if line.strip()]
+    lines = [line.strip() for line in text[:_MAX_CHARACTERS].splitlines() if line.strip()]
     entries = [line for line in lines if not line.startswith(_COMMENTS)]
-    if len(entries) < _LEAST_LINES or any(len(entry.split()) > 1 for entry in entries):
+    if len(entries) < _MIN_LINES or any(len(entry.split()) > 1 for entry in entries):
         return False
     return len(set(entries)) == len(entries) and all(entry[-1].isalnum() for entry in entries)

@@ -16,7 +16,7 @@ from speclsp.lsp.syntax.languages.record import Language, LexicalRules
 from speclsp.lsp.syntax.text_windows import normal_newlines
 
 _REACH_CHARACTERS = 4_000  # of the document on either side, in which statements are counted
-_LEAST_STATEMENTS, _MOST_STATEMENTS = 3, 12  # counted on either side
+_MIN_STATEMENTS, _MAX_STATEMENTS = 3, 12  # counted on either side
 _AGREEING = 0.9  # least share of the statements
 _KEYWORD = re.compile(
     r"\s*(?:export\s+)?(?:(?:const|let|var|return|throw|import|break|continue|debugger|new|delete)\b"
@@ -53,8 +53,8 @@ def semicolons(language: Language, around: Surroundings) -> str:
             if (_KEYWORD.match(line) or _EXPRESSION.match(line))
             and (end := _ends_with_semicolon(line, next_line, around.rules)) is not None
         )
-        ends += islice(statements, _MOST_STATEMENTS)
-    if len(ends) < _LEAST_STATEMENTS:
+        ends += islice(statements, _MAX_STATEMENTS)
+    if len(ends) < _MIN_STATEMENTS:
         return ""
     share = sum(ends) / len(ends)
     return "always" if share >= _AGREEING else "never" if share <= 1 - _AGREEING else ""

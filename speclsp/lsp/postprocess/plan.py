@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
 from speclsp.lsp.postprocess import closers, file_style, outdent, repetition, surroundings, syntax_check, whole_end
-from speclsp.lsp.postprocess.cut import MOST_LINES, CutRules
+from speclsp.lsp.postprocess.cut import MAX_LINES, CutRules
 from speclsp.lsp.postprocess.duplicates import Duplicates
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
 from speclsp.lsp.syntax import lexical_rules
@@ -29,9 +29,9 @@ from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.plain_text import is_word
 
-_MOST_LINES_EAGER = 24
+_MAX_LINES_EAGER = 24
 _BINARY_CHARACTERS = 8192  # searched for NUL at the start of the file and around the cursor
-_MOST_CHARACTERS = 8192  # of generated text: no suggestion is as long, and every rule here is fast for this length
+_MAX_CHARACTERS = 8192  # of generated text: no suggestion is as long, and every rule here is fast for this length
 _CHECK_MS = 20.0  # budget of the syntax check; it usually takes less than 1, in 3 of 100 cases more than 8
 _REPAIR_MS = 12.0  # additional budget to find a shorter text that does not break the syntax
 
@@ -76,7 +76,7 @@ class SuggestionPlan(CutRules):
         """True if the text streamed so far holds all that will be shown."""
         if self.verbatim:
             return False
-        return len(text) >= _MOST_CHARACTERS or self.cut(normal_newlines(text)).final
+        return len(text) >= _MAX_CHARACTERS or self.cut(normal_newlines(text)).final
 
     def prepare(self) -> None:
         """Do the part of the syntax check that no generated text is needed for, while the model generates it."""
@@ -91,8 +91,8 @@ class SuggestionPlan(CutRules):
         around, cuts = self.around, cuts if cuts is not None else []
         if self.verbatim:
             return Suggestion(text, around.cursor, around.cursor) if text else NoSuggestion(Reason.EMPTY)
-        complete = complete and len(text) < _MOST_CHARACTERS
-        text = normal_newlines(text[:_MOST_CHARACTERS])
+        complete = complete and len(text) < _MAX_CHARACTERS
+        text = normal_newlines(text[:_MAX_CHARACTERS])
         end, is_final, reason = self.cut(text, truncated=not complete)
         is_cut_short = not complete and not is_final
         is_ended = complete and end == len(text) and not text.endswith("\n")  # by the model, and not with its line
@@ -263,7 +263,7 @@ def plan(
         around=around,
         floor=lexical_rules.indent_width(opener) + 1 if opens else lexical_rules.indent_width(around.line),
         opener=("bracket" if lexical_rules.ends_in_bracket(opener, around.rules) else "word") if opens else "",
-        most_lines=_MOST_LINES_EAGER if high else MOST_LINES,
+        most_lines=_MAX_LINES_EAGER if high else MAX_LINES,
         trivial=high,
         next_line=not one_line and around.kind in ("code", "comment") and is_at_end,
         verbatim=verbatim,

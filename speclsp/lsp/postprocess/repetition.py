@@ -15,9 +15,9 @@ _WORD = re.compile(r"\w+")
 _PROSE_WORD = re.compile(
     r"[\u3040-\u30ff\u3400-\u9fff][。！？，；：]?|[^\s\u3040-\u30ff\u3400-\u9fff]+"
 )  # Chinese: one character
-_LONGEST_PERIOD = 24  # words of a loop
-_MOST_WORDS = 400  # of a text, in which a loop is searched
-_LEAST_LETTERS = 8  # of a loop in prose; a Chinese character counts as two
+_MAX_PERIOD = 24  # words of a loop
+_MAX_WORDS = 400  # of a text, in which a loop is searched
+_MIN_LETTERS = 8  # of a loop in prose; a Chinese character counts as two
 _LOGICAL = frozenset(("and", "or", "&&", "||", "elif"))
 _COMMON = frozenset(
     (
@@ -93,14 +93,14 @@ def second_repetition(text: str, *, prose: bool) -> int | None:
     operator: the entries of a list may well be equal, the operands of `or` may not. A last word without a blank after
     it may still grow and is not counted: a longer text has the same loop.
     """
-    matches = islice(_PROSE_WORD.finditer(text), _MOST_WORDS)
+    matches = islice(_PROSE_WORD.finditer(text), _MAX_WORDS)
     words = [
         (match[0].casefold() if prose else match[0], match.start()) for match in matches if match.end() < len(text)
     ]
     runs = dict[int, int]()  # period -> words so far that equal the one a period before
     places: defaultdict[str, list[int]] = defaultdict(list)  # word -> its indices
     for index, (word, _at) in enumerate(words):
-        periods = [index - place for place in places[word] if 1 < index - place <= _LONGEST_PERIOD]
+        periods = [index - place for place in places[word] if 1 < index - place <= _MAX_PERIOD]
         runs = {period: runs.get(period, 0) + 1 for period in reversed(periods)}
         places[word].append(index)
         for period in runs:
@@ -117,7 +117,7 @@ def _may_loop(words: Sequence[str], *, prose: bool) -> bool:
     if not prose:
         return not _LOGICAL.isdisjoint(words)
     letters = sum(1 + (character > "\u2fff") for word in words for character in word if character.isalpha())
-    return letters >= _LEAST_LETTERS and len(set(words)) > 1
+    return letters >= _MIN_LETTERS and len(set(words)) > 1
 
 
 def _clause_start(words: Sequence[tuple[str, int]], second: int, period: int, *, prose: bool) -> int:

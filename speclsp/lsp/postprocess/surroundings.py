@@ -22,14 +22,14 @@ from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newline
 from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.plain_text import is_inside_word, is_word
 
-_MOST_LINES_ABOVE = 60  # enough for a docstring
-_MOST_LINES_BELOW = 12
+_MAX_LINES_ABOVE = 60  # enough for a docstring
+_MAX_LINES_BELOW = 12
 _NEAR_CHARACTERS = 6000  # of the document before the cursor, in which brackets are matched; half as many after it
 _LINE_CHARACTERS = 2000  # of the current line, on either side of the cursor
-_MOST_CHOICES = 4  # that are tried for a text that breaks the syntax
-_MOST_ENDS = 12  # ends within its first line that are tried
-_MOST_REPEATED = 4  # characters of the rest that may occur in a text; twice as many in a comment
-_MOST_CLOSED = 40  # unmatched closers in a text; behind them a model repeats ")" for ever
+_MAX_CHOICES = 4  # that are tried for a text that breaks the syntax
+_MAX_ENDS = 12  # ends within its first line that are tried
+_MAX_REPEATED = 4  # characters of the rest that may occur in a text; twice as many in a comment
+_MAX_CLOSED = 40  # unmatched closers in a text; behind them a model repeats ")" for ever
 _TOP_LEVEL = re.compile(r"(?m)^[^\s)\]}#/*]")  # a line without indentation
 _OPENER = {")": "(", "]": "[", "}": "{"}
 _OWN_CLOSERS = {**_OPENER, ">": "<"}  # in a text whose brackets are not matched: a comment, and type arguments
@@ -89,8 +89,8 @@ def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundin
         kind=kind,
         line=line,
         rest=rest,
-        above=tuple(line for line in above.split("\n") if line.strip())[-_MOST_LINES_ABOVE:],
-        below=tuple(line for line in below.split("\n") if line.strip())[:_MOST_LINES_BELOW],
+        above=tuple(line for line in above.split("\n") if line.strip())[-_MAX_LINES_ABOVE:],
+        below=tuple(line for line in below.split("\n") if line.strip())[:_MAX_LINES_BELOW],
         before=before,
         after=after,
         closing=closing,
@@ -166,7 +166,7 @@ def pairs(around: Surroundings, text: str) -> tuple[list[int], list[tuple[int, i
 def fit(text: str, around: Surroundings) -> Choice:
     """The best choice for `text`, so that nothing right of the cursor is repeated or closed twice."""
     rest = around.rest.rstrip()
-    outside = pairs(around, text)[0][_MOST_CLOSED:]
+    outside = pairs(around, text)[0][_MAX_CLOSED:]
     text = trim(text[: outside[0]], around) if outside else text
     while True:
         choices = list(_choices(text, rest, around))  # the first of equally balanced ones wins
@@ -187,7 +187,7 @@ def alternatives(text: str, around: Surroundings) -> Iterator[tuple[int, Choice 
     """
     choices = _choices(text, around.rest.rstrip(), around)
     ranked = sorted(choices, key=lambda choice: imbalance(choice[0], choice[1], around))
-    yield from ((len(text), choice) for choice in ranked[:_MOST_CHOICES] if len(ranked) > 1)
+    yield from ((len(text), choice) for choice in ranked[:_MAX_CHOICES] if len(ranked) > 1)
     lines = [match.start() for match in re.finditer(r"\n", text) if text[: match.start()].strip()]
     yield from ((at, None) for at in reversed(lines) if not _goes_on(text, at, around))
     first = lines[0] if lines else len(text)
@@ -200,7 +200,7 @@ def alternatives(text: str, around: Surroundings) -> Iterator[tuple[int, Choice 
     ends += [match.start() for match in re.finditer(r"(?<=;)|\*/|-->|\"\"\"|'''", text[:first])]
     ends.append(len(text[:first].rstrip().rstrip(")]}\"'`")))
     ends = sorted({at for at in ends if 0 < at < first and not _goes_on(text, at, around)}, reverse=True)
-    for at in ends[:_MOST_ENDS]:
+    for at in ends[:_MAX_ENDS]:
         openers = pair(whole[: head + at], around.rules).openers
         if not openers or openers[-1].start < head:  # the text closes what it opens
             yield at, None
@@ -219,7 +219,7 @@ def _goes_on(text: str, at: int, around: Surroundings) -> bool:
 def _choices(text: str, rest: str, around: Surroundings) -> Iterator[Choice]:
     """The choices for `text` and the rest of the line: cut the text's end, or replace the start of the rest."""
     has_brackets = around.kind in ("code", "string")
-    again = _find_beginning(rest, text, _MOST_REPEATED if has_brackets else 2 * _MOST_REPEATED)
+    again = _find_beginning(rest, text, _MAX_REPEATED if has_brackets else 2 * _MAX_REPEATED)
     if again > 0:
         yield trim(text[:again], around), 0
     opener = "" if has_brackets else _OPENER.get(rest[:1], "")

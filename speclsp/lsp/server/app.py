@@ -25,7 +25,7 @@ from speclsp.lsp.next_edit import wire
 from speclsp.lsp.protocol.language_server import serve
 from speclsp.lsp.server import handlers
 from speclsp.lsp.server.completion_menu import OPTIONS, CompletionMenu
-from speclsp.lsp.server.custom_requests import DID_FOCUS, HERE, PAIRS, RETRY, SUGGESTION_GREW, grown_params
+from speclsp.lsp.server.custom_requests import DID_FOCUS, HERE, LIST_MODELS, RETRY, SUGGESTION_GREW, grown_params
 from speclsp.lsp.server.explain import EXPLAIN, ExplainRecorder
 from speclsp.lsp.server.handlers import App
 from speclsp.lsp.server.progress_bar import ProgressBar
@@ -55,7 +55,7 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (types.WINDOW_WORK_DONE_PROGRESS_CANCEL, handlers.cancel_progress, None),
     (DID_FOCUS, handlers.did_focus, None),
     (HERE, handlers.here, None),
-    (PAIRS, handlers.pairs, None),
+    (LIST_MODELS, handlers.list_models, None),
     (EXPLAIN, handlers.explain_last, None),
     (RETRY, handlers.retry, None),
     (wire.COPILOT_INLINE_EDIT, handlers.copilot_inline_edit, None),
@@ -111,7 +111,7 @@ def compose(config: Config, problems: list[str], trace: bool = False) -> App:
         ),
         usage=UsageStats(
             server.documents,
-            pair=lambda: server.pair,
+            model=lambda: server.model,
             enabled=lambda: server.config.stats.enabled,
             acceptance_history=lambda: server.session.acceptance_history if server.session is not None else None,
         ),
@@ -176,7 +176,7 @@ def next_edits_of(app: App) -> NextEdits:
     from speclsp.lsp.next_edit.model_producer import EditEngine, ModelProducer
     from speclsp.lsp.next_edit.next_edits import NextEdits
     from speclsp.lsp.next_edit.offers import Offers
-    from speclsp.lsp.server.model_pairs import edit_model
+    from speclsp.lsp.server.model_list import edit_model
 
     server, documents = app.server, app.documents
 

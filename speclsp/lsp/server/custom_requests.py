@@ -16,7 +16,7 @@ from speclsp.lsp.visibility.eligibility import why_not
 if TYPE_CHECKING:
     from speclsp.lsp.completion.job import CompletionRequest
 
-HERE, PAIRS, RETRY = "speclsp/here", "speclsp/pairs", "speclsp/retry"
+HERE, LIST_MODELS, RETRY = "speclsp/here", "speclsp/pairs", "speclsp/retry"
 DID_FOCUS = "speclsp/didFocus"
 SUGGESTION_GREW = "speclsp/suggestionGrew"
 OUTDENT, GROWTH = "outdent", "suggestionGrew"  # abilities of a client
@@ -69,11 +69,11 @@ def focused_position(params: Any) -> tuple[str, Mapping[str, int]] | None:
     return (uri, {"line": line, "character": character}) if valid else None
 
 
-async def pairs(config: Config, current: str) -> dict[str, object]:
+async def list_models(config: Config, current: str) -> dict[str, object]:
     """The available models, with the memory and download that each needs. `current`: the one in use."""
 
     def list_pairs() -> dict[str, object]:
-        from speclsp.lsp.server.model_pairs import listing  # the import is slow, too
+        from speclsp.lsp.server.model_list import listing  # the import is slow, too
 
         return listing(config, current)
 

@@ -105,7 +105,8 @@ class ExplainRecorder:
             return facts
         answered_by = trace.about.status
         if answered_by is not None:  # the backend that answered then, not the one that would answer now
-            fields = ("pair", "target", "draft", "device", "remote")
+            fields = ("target", "draft", "device", "remote")
+            facts["engine"] |= {"pair": answered_by.model}
             facts["engine"] |= {name: getattr(answered_by, name) for name in fields}
         folder = self._documents.root(trace.about.uri)
         return facts | explanation(trace, self._refusal_message(trace), self._hidden_reasons(trace), folder)

@@ -379,9 +379,9 @@ async def here(app: App, params: Any) -> dict[str, object]:
     return await custom_requests.here(app.documents, params)
 
 
-async def pairs(app: App, params: Any) -> dict[str, object]:
+async def list_models(app: App, params: Any) -> dict[str, object]:
     """speclsp/pairs: the available models."""
-    return await custom_requests.pairs(app.server.config, app.server.pair)
+    return await custom_requests.list_models(app.server.config, app.server.model)
 
 
 def retry(app: App, params: Any) -> dict[str, object]:

@@ -26,7 +26,7 @@ from speclsp.config import Config
 from speclsp.daemon.launch import environment
 from speclsp.lsp.context.warm_up import IndexWarmUp
 from speclsp.lsp.documents.uri_paths import file_path
-from speclsp.lsp.index.file_cache import MOST_BYTES
+from speclsp.lsp.index.file_cache import MAX_BYTES
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.server.request_context import WorkspaceDocuments
 from speclsp.lsp.visibility.eligibility import glob_off
@@ -173,7 +173,7 @@ class IndexSupervisor:
             folder, document = self._folders.get(root), self._documents.documents.get(uri)
             if folder is not None and document is not None and not self._documents.is_too_large(document):
                 text = document.text
-                if len(text) <= MOST_BYTES:
+                if len(text) <= MAX_BYTES:
                     folder.send({"path": path_in_folder(uri, root), "text": text})
                     self._schedule_warm_up(folder, uri, root)
 

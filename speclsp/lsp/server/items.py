@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LABEL_CHARACTERS = 60
 WORD_BEFORE = re.compile(r"\w*\Z")
-LONGEST_WORD = 100
+MAX_WORD = 100
 
 log = logging.getLogger("speclsp.server")
 
@@ -57,7 +57,7 @@ def menu_item(suggestion: Suggestion, snapshot: Snapshot, line: int, encoding: s
     a part of the item, of its range and of its filter text.
     """
     text, cursor = snapshot.text, snapshot.cursor
-    word = WORD_BEFORE.search(text, max(0, cursor - LONGEST_WORD), cursor)
+    word = WORD_BEFORE.search(text, max(0, cursor - MAX_WORD), cursor)
     start = word.start() if word is not None else cursor
     if not suggestion.text.startswith(text[suggestion.start : start]):
         return None  # it takes back indentation

@@ -114,9 +114,9 @@ class CompletionServer(SpecLanguageServer):
         return self.backend.status if self.backend is not None else None
 
     @property
-    def pair(self) -> str:
+    def model(self) -> str:
         """The model that answers."""
-        return self.backend.status.pair if self.backend is not None else self.config.model
+        return self.backend.status.model if self.backend is not None else self.config.model
 
     @property
     def is_remote(self) -> bool:
@@ -166,7 +166,7 @@ class CompletionServer(SpecLanguageServer):
         state = (status.state, status.message)
         changed = state != self._backend_state
         if changed and status.state != "loading":
-            log.info("%s: %s", status.state, status.message or f"{status.pair} on {status.device}")
+            log.info("%s: %s", status.state, status.message or f"{status.model} on {status.device}")
         lost = changed and not status.usable and status.state != "loading"
         if self.session is not None and (lost or status.model_identity != self._model_identity):
             self.session.discard_answers()
@@ -209,8 +209,11 @@ class CompletionServer(SpecLanguageServer):
             state = "starting"  # an engine that already runs is there before this process can use it
         elif state == "ready" and self.session is not None and self.session.busy:
             state = "thinking"
+        fields = asdict(status)
         return {
-            **asdict(status),
+            "pair": fields.pop("model"),
+            "pair_reason": fields.pop("model_reason"),
+            **fields,
             "state": state,
             "last_latency_ms": rounded(self.metrics.last_ms("latency_ms"), 1),
             "acceptance": rounded(self.metrics.acceptance, 3),

@@ -45,19 +45,19 @@ def errors_logged() -> Iterator[None]:
 class UsageStats:
     """Usage counters of one server.
 
-    `pair` returns the model that answers, `enabled` whether counts are stored, `acceptance_history` the history that
+    `model` returns the model that answers, `enabled` whether counts are stored, `acceptance_history` the history that
     the confidence threshold is computed from (None before the session has started).
     """
 
     def __init__(
         self,
         documents: Documents,
-        pair: Callable[[], str],
+        model: Callable[[], str],
         enabled: Callable[[], bool],
         acceptance_history: Callable[[], AcceptanceHistory | None],
     ) -> None:
         self._documents = documents
-        self._pair = pair
+        self._pair = model
         self._enabled = enabled
         self._acceptance_history = acceptance_history
         self._tally = Tally(stats_path())
@@ -116,13 +116,13 @@ class UsageStats:
                 if week in age_s and history is not None:
                     history.learn(language, {name: count}, age_s[week])
 
-    def _suggestion_ended(self, language: str, pair: str, counts: Counts) -> None:
+    def _suggestion_ended(self, language: str, model: str, counts: Counts) -> None:
         """A suggestion was accepted, partly accepted or ignored."""
         history = self._acceptance_history()
         if history is not None:
             history.learn(language, counts)
-        self._add(language, pair, counts)
+        self._add(language, model, counts)
 
-    def _add(self, language: str, pair: str, counts: Counts) -> None:
+    def _add(self, language: str, model: str, counts: Counts) -> None:
         if self._enabled():
-            self._tally.add(language, pair, counts)
+            self._tally.add(language, model, counts)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import tree_sitter
 
 _READ_BYTES = 8192  # tree-sitter reads the text in pieces; between them other threads run
-_DEEPEST = 400  # levels of the tree that are visited
+_MAX_DEPTH = 400  # levels of the tree that are visited
 _LONE_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
 # Budgets count the time that the thread computed: with a wall clock, a busy machine would leave suggestions unchecked.
 # Windows counts that time in steps of 16 ms.
@@ -113,7 +113,7 @@ def count_errors(tree: tree_sitter.Tree, deadline: float) -> int | None:
             is_error = node.is_error or node.is_missing
             count += is_error
             found_below[-1] = True
-            if len(found_below) < _DEEPEST and cursor.goto_first_child():
+            if len(found_below) < _MAX_DEPTH and cursor.goto_first_child():
                 found_below.append(is_error)
                 continue
             count += not is_error

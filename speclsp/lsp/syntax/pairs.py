@@ -20,7 +20,7 @@ _TAG_START = re.compile(r"<(?P<close>/)?(?P<name>[A-Za-z][\w.:-]*|(?=>))(?=[\s/>
 _ATTRIBUTE = re.compile(
     r"\s+|[\w:@.#*$-]+(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|(?=\{)|[^\s\"'<>{}=`]+))?|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
 )
-_MOST_TAG_CHARACTERS = 4_000
+_MAX_TAG_CHARACTERS = 4_000
 _VOID = frozenset(
     ("br", "hr", "img", "input", "link", "meta", "area", "base", "col", "embed", "source", "track", "wbr")
 )
@@ -140,7 +140,7 @@ def _tags(text: str, markup: str, result: Pairing) -> Iterator[Mark]:
 
 def _tag_end(text: str, at: int) -> int:
     """The end of the tag with attributes from `at` on; 0: this is no tag; -1: it is not complete."""
-    last = min(len(text), at + _MOST_TAG_CHARACTERS)
+    last = min(len(text), at + _MAX_TAG_CHARACTERS)
     while at < last:
         if text[at] == ">":
             return at + 1

@@ -23,7 +23,7 @@ from speclsp.lsp.syntax.tree import SyntaxTree, load_grammar
 # tree-sitter-bash 0.25 calls C's isalpha() with any character, which reads past the end of a table: an emoji can end
 # the process. Such a grammar gets letters instead, as many bytes long.
 _AS_LETTERS = bytes(range(128)) + b"x" * 128
-_LARGEST_CHARACTERS = 32_000_000  # of a larger text not even a window is parsed
+_MAX_CHARACTERS = 32_000_000  # of a larger text not even a window is parsed
 _FIRST_RATE = 5_000  # characters per ms, until parses of that language were timed (2,000 hostile .. 15,000 usual)
 _SLOWEST_RATE, _FASTEST_RATE = 500, 40_000
 _LONG_CHARACTERS = 4000  # the time of a shorter text measures the overhead, not the rate
@@ -48,7 +48,7 @@ class SyntaxParser:
         was expected to fit and did not, one window is tried with half the budget.
         """
         name = grammar(language)
-        if name is None or budget_ms <= 0 or len(text) > _LARGEST_CHARACTERS:
+        if name is None or budget_ms <= 0 or len(text) > _MAX_CHARACTERS:
             return None
         with self._lock:
             last_view, _tree, is_whole = self._last.get(name, ("", None, False))
@@ -72,7 +72,7 @@ class SyntaxParser:
     def parse_once(self, language: str, text: str, budget_ms: float) -> SyntaxTree | None:
         """The tree of the whole `text`, without reuse of an earlier tree and without keeping this one."""
         name = grammar(language)
-        if name is None or len(text) > _LARGEST_CHARACTERS:
+        if name is None or len(text) > _MAX_CHARACTERS:
             return None
         with self._lock:
             self._last.pop(name, None)

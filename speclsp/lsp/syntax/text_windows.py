@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-_LONGEST_EDIT = 4000  # characters: a parse reuses the last tree for edits up to this length
-_MOST_LINES_UP = 4000
+_MAX_EDIT = 4000  # characters: a parse reuses the last tree for edits up to this length
+_MAX_LINES_UP = 4000
 _HEADER_CHARACTERS = 400
 _HEAD_CHARACTERS = 8000
 _NOISE_CHARACTERS = 1000
@@ -58,7 +58,7 @@ def _enclosing_lines(text: str, low: int) -> list[tuple[int, int]]:
     below = text[low : low + _HEADER_CHARACTERS].lstrip("\r\n")
     least = len(below) - len(below.lstrip(" \t"))
     end = low
-    for _ in range(_MOST_LINES_UP):
+    for _ in range(_MAX_LINES_UP):
         if end <= 0 or least == 0:
             break
         start = line_start(text, end - 1)
@@ -75,14 +75,14 @@ def _enclosing_lines(text: str, low: int) -> list[tuple[int, int]]:
 def difference(old: str, new: str) -> tuple[int, int] | None:
     """(equal characters at the start, equal characters at the end); None if the part between is too long."""
     most = min(len(old), len(new))
-    if abs(len(old) - len(new)) > _LONGEST_EDIT:
+    if abs(len(old) - len(new)) > _MAX_EDIT:
         return None
     start = _equal_prefix(most, lambda low, high: old[low:high] == new[low:high])
     rest = most - start
     end = _equal_prefix(
         rest, lambda low, high: old[len(old) - high : len(old) - low] == new[len(new) - high : len(new) - low]
     )
-    return (start, end) if max(len(old), len(new)) - start - end <= _LONGEST_EDIT else None
+    return (start, end) if max(len(old), len(new)) - start - end <= _MAX_EDIT else None
 
 
 def _equal_prefix(most: int, equal: Callable[[int, int], bool]) -> int:

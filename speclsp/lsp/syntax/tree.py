@@ -25,12 +25,12 @@ from speclsp.lsp.syntax.languages import BY_NAME
 from speclsp.lsp.syntax.offset_map import OffsetMap
 
 _COUNT_BUDGET_MS = 5.0
-_DEEPEST = 400  # levels of the tree that are searched: a query takes seconds 10,000 levels down
+_MAX_DEPTH = 400  # levels of the tree that are searched: a query takes seconds 10,000 levels down
 _HEADER_CHARACTERS = 400
-_MOST_SIBLINGS = 64
+_MAX_SIBLINGS = 64
 _SIBLING_CHARACTERS = (2_000, 40_000)  # search range on either side of the cursor; the second if the first finds few
-_MOST_MEMBERS = 2_000  # members that are examined: a minified style sheet has 20,000
-_LONGEST_NAME = 200
+_MAX_MEMBERS = 2_000  # members that are examined: a minified style sheet has 20,000
+_MAX_NAME = 200
 _PARTS = frozenset({"name", "body", "value", "declarator", "container", "init"})  # captures within a definition
 _FUNCTIONS = {  # values of a variable that make it a function or class: node type -> kind of definition
     "arrow_function": "function",
@@ -180,8 +180,8 @@ class SyntaxTree:
             high = self.view.to_byte(self.view.to_view(min(end, offset + reach)))
             scopes = (self._scope(captures)[0] for captures in self._matches("scopes", low, high))
             inside = (scope for scope in scopes if scope.end <= end and (not classes or scope.start > start))
-            members = [scope for scope in islice(inside, _MOST_MEMBERS) if scope.name]
-            if len(members) >= 2 * _MOST_SIBLINGS:
+            members = [scope for scope in islice(inside, _MAX_MEMBERS) if scope.name]
+            if len(members) >= 2 * _MAX_SIBLINGS:
                 break
         members.sort(key=lambda scope: (scope.start, -scope.end))
         siblings: list[Scope] = []
@@ -192,7 +192,7 @@ class SyntaxTree:
                 if not scope.start <= offset <= scope.end:
                     siblings.append(scope)
         middle = bisect_right([scope.start for scope in siblings], offset)
-        return siblings[max(0, middle - _MOST_SIBLINGS) : middle + _MOST_SIBLINGS]
+        return siblings[max(0, middle - _MAX_SIBLINGS) : middle + _MAX_SIBLINGS]
 
     def count_errors(self) -> int:
         """The number of places that the grammar cannot parse; 1 if they are too many to count within the budget.
@@ -230,7 +230,7 @@ class SyntaxTree:
     # ── nodes and queries ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _matches(
-        self, section: str, low: int, high: int, depth: int = _DEEPEST, match_limit: int = 4096
+        self, section: str, low: int, high: int, depth: int = _MAX_DEPTH, match_limit: int = 4096
     ) -> Iterator[_Captures]:
         """The matches of a section of queries/*.scm in the bytes `[low, high)` of the view."""
         query = load_queries(self.grammar).get(section)
@@ -278,7 +278,7 @@ class SyntaxTree:
     def _name(self, node: tree_sitter.Node) -> str:
         """The text of a name node, truncated."""
         low = self.view.from_byte(node.start_byte)
-        return self.view.text[low : min(self.view.from_byte(node.end_byte), low + _LONGEST_NAME)]
+        return self.view.text[low : min(self.view.from_byte(node.end_byte), low + _MAX_NAME)]
 
     def _ends_open(self, node: tree_sitter.Node) -> bool:
         """True if text typed right after this comment belongs to it."""

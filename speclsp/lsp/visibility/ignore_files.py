@@ -41,14 +41,14 @@ TOO_LONG = "everything, because it is too long,"
 
 RECHECK_S = 2.0  # maximum age of a verdict
 WAIT_S = 0.25  # for the first answer about a file that is completed in
-MOST_BYTES = 256 * 1024
-MOST_PATTERNS = 2000  # in one file
-_MOST_NEW_PATTERNS = 10_000  # read for one answer, of all files: a repository may have thousands, each of them full
-_MOST_CACHED_PATTERNS = 50_000  # of all answers: 60 MB
-_MOST_WILD = 3  # "*" and "**" in a pattern that can stand for texts of different lengths at one place
-_LONGEST_PATTERN = 512
-_LONGEST_PATH = 1024
-_DEEPEST = 64
+MAX_BYTES = 256 * 1024
+MAX_PATTERNS = 2000  # in one file
+_MAX_NEW_PATTERNS = 10_000  # read for one answer, of all files: a repository may have thousands, each of them full
+_MAX_CACHED_PATTERNS = 50_000  # of all answers: 60 MB
+_MAX_WILD = 3  # "*" and "**" in a pattern that can stand for texts of different lengths at one place
+_MAX_PATTERN = 512
+_MAX_PATH = 1024
+_MAX_DEPTH = 64
 _REMEMBERED = 4096
 _STARS = re.compile(r"\*{2,}")
 
@@ -180,9 +180,9 @@ class IgnoreWorkspace:
     def verdict(self, root: str, inside: str) -> IgnoreVerdict:
         """Verdict of the ignore files between `root` and a file in it."""
         parts = inside.split("/")
-        if len(parts) > _DEEPEST or len(inside) > _LONGEST_PATH:
+        if len(parts) > _MAX_DEPTH or len(inside) > _MAX_PATH:
             return IgnoreVerdict(no_context="no ignore file: its path is too long")
-        if len(self._rules) > _REMEMBERED or self._cached_patterns > _MOST_CACHED_PATTERNS:
+        if len(self._rules) > _REMEMBERED or self._cached_patterns > _MAX_CACHED_PATTERNS:
             self._rules.clear()
             self._cached_patterns = 0
         self._new = 0
@@ -244,7 +244,7 @@ class IgnoreWorkspace:
         known_state, known_rules = self._rules.get((root, inside), (None, NONE))
         if known_state == state:
             return known_rules
-        if self._new > _MOST_NEW_PATTERNS:
+        if self._new > _MAX_NEW_PATTERNS:
             rules = IgnoreRules(everything=TOO_LONG)
         else:
             rules = parsed(path, negation=not inside.endswith(WITHOUT_NEGATION))
@@ -277,7 +277,7 @@ def parsed(path: str, *, negation: bool) -> IgnoreRules:
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
     try:
-        data = private_files.read_bytes(path, MOST_BYTES, follow=False)
+        data = private_files.read_bytes(path, MAX_BYTES, follow=False)
     except FileNotFoundError:
         return NONE
     except OSError as error:
@@ -288,7 +288,7 @@ def parsed(path: str, *, negation: bool) -> IgnoreRules:
     if not negation and not text.strip():
         return IgnoreRules(everything=EMPTY)
     lines = [line for raw_line in text.split("\n") if (line := bounded(raw_line)) and (negation or line[0] != "!")]
-    if len(lines) > MOST_PATTERNS:
+    if len(lines) > MAX_PATTERNS:
         return IgnoreRules(everything=TOO_LONG)
     rules = IgnoreRules()
     for line in lines:
@@ -310,15 +310,15 @@ def bounded(line: str) -> str:
         return ""
     taken_back = bare.startswith("!")
     parts = [part if part == "**" or "\\" in part else _STARS.sub("*", part) for part in bare[taken_back:].split("/")]
-    if len(bare) <= _LONGEST_PATTERN and len(parts) <= _DEEPEST and wild(parts) <= _MOST_WILD:
+    if len(bare) <= _MAX_PATTERN and len(parts) <= _MAX_DEPTH and wild(parts) <= _MAX_WILD:
         return "!" * taken_back + "/".join(parts)
     if taken_back:
         return ""
     parts = [one_star(part) for part in parts]
-    if len(bare) > _LONGEST_PATTERN or wild(parts) > _MOST_WILD:
+    if len(bare) > _MAX_PATTERN or wild(parts) > _MAX_WILD:
         plain = next((at for at, part in enumerate(parts) if "*" in part or "?" in part or "[" in part), len(parts))
         start = "/".join(parts[:plain])
-        return f"{start}/**" if start and len(start) <= _LONGEST_PATTERN else "*"
+        return f"{start}/**" if start and len(start) <= _MAX_PATTERN else "*"
     return "/".join(parts)
 
 

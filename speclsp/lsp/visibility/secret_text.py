@@ -77,7 +77,7 @@ SHAPES = (
     SecretPattern(r"AAAA[A-Za-z0-9_-]{7}:", _URL_SAFE, 100),  # Firebase
 )
 _LOOKED_AT = 64  # characters that words of placeholders are looked for in: a long value has any word by chance
-_TORN_LEAST = 6  # characters of a body at the end of a torn line
+_MIN_TORN = 6  # characters of a body at the end of a torn line
 
 _NAMES = (
     r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|credential|bearer"
@@ -111,7 +111,7 @@ _KNOWN = re.compile(
     "|".join(f"(?P<m{n}>{shape.head}(?P<b{n}>{shape.body}{{{shape.least},4000}}))" for n, shape in enumerate(SHAPES))
 )
 _TORN = re.compile(
-    "|".join(f"(?P<m{n}>{shape.head}(?P<b{n}>{shape.body}{{{_TORN_LEAST},4000}})\\Z)" for n, shape in enumerate(SHAPES))
+    "|".join(f"(?P<m{n}>{shape.head}(?P<b{n}>{shape.body}{{{_MIN_TORN},4000}})\\Z)" for n, shape in enumerate(SHAPES))
 )
 
 _LICENCE = re.compile(

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from speclsp.weights.untrusted.untrusted_files import Unreadable, not_itself, object_of, open_plain
 
-MOST_HEADER_BYTES = 16 << 20  # a shard of the largest known models has a header of 100 KB
-MOST_DIMENSIONS = 8
+MAX_HEADER_BYTES = 16 << 20  # a shard of the largest known models has a header of 100 KB
+MAX_DIMENSIONS = 8
 SIZES = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
     **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
@@ -49,7 +49,7 @@ def header_bytes(start: bytes, size: int) -> int:
     if size < 8:
         raise Unreadable(f"is {size} bytes long, too short for a safetensors file")
     length = int.from_bytes(start[:8], "little")
-    if length > min(MOST_HEADER_BYTES, size - 8):
+    if length > min(MAX_HEADER_BYTES, size - 8):
         raise Unreadable(f"has a header of {length} bytes, in a file of {size}")
     return length
 
@@ -81,7 +81,7 @@ def tensor(entry: dict[str, object]) -> StoredTensor:
     for numbers in (shape, places):
         if not isinstance(numbers, list) or not all(type(number) is int and 0 <= number < 2**48 for number in numbers):
             raise ValueError("an invalid shape or offset")
-    if not isinstance(shape, list) or not isinstance(places, list) or len(places) != 2 or len(shape) > MOST_DIMENSIONS:
+    if not isinstance(shape, list) or not isinstance(places, list) or len(places) != 2 or len(shape) > MAX_DIMENSIONS:
         raise ValueError("an invalid shape or offset")
     return StoredTensor(dtype, tuple(shape), places[0], places[1])
 

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from speclsp import private_files
 
-MOST_ENTRIES = 3_000_000  # of all lists and objects together; the largest real tokenizer.json has 1.8 million
+MAX_ENTRIES = 3_000_000  # of all lists and objects together; the largest real tokenizer.json has 1.8 million
 CONFIG_BYTES = 1 << 20
 INDEX_BYTES = 16 << 20
 TOKENIZER_BYTES = 48 << 20  # real ones have 2 to 33 MB
@@ -77,8 +77,8 @@ def object_of(data: bytes) -> dict[str, Any]:
     """The object that JSON text holds. Raises Unreadable."""
     if problem := not_itself(data[:64]):
         raise Unreadable(problem)
-    if data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_ENTRIES:
-        raise Unreadable(f"has more than {MOST_ENTRIES} entries")
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_ENTRIES:
+        raise Unreadable(f"has more than {MAX_ENTRIES} entries")
     try:
         content = json.loads(data)
     except RecursionError:

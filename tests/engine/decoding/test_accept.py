@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from promises import Measured
 
-from speclsp.engine.api import LEAST_TEMPERATURE
+from speclsp.engine.api import MIN_TEMPERATURE
 from speclsp.engine.decoding.accept import Sampler, Sampling, agree, noise, noise_rows, reject, warp
 from speclsp.errors import InvalidLogits
 
 VOCAB = 12
 DRAWS, SOAK_DRAWS = 8_000, 200_000
-LEAST_P_VALUE = 1e-4  # fixed seeds, so a failure is a bug and not chance
+MIN_P_VALUE = 1e-4  # fixed seeds, so a failure is a bug and not chance
 
 
 def peaked(seed: int, sharpness: float = 1.5) -> torch.Tensor:
@@ -67,14 +67,14 @@ def check_pairs(pairs: np.ndarray, chain: Chain) -> None:
 
     p = chain.p_logits.softmax(-1).numpy().astype(np.float64)
     single = np.bincount(pairs[:, 0], minlength=VOCAB)
-    assert stats.chisquare(single, p[0] / p[0].sum() * len(pairs)).pvalue > LEAST_P_VALUE
+    assert stats.chisquare(single, p[0] / p[0].sum() * len(pairs)).pvalue > MIN_P_VALUE
     joint = (p[0][:, None] * p).reshape(-1)
     counts = np.bincount(pairs[:, 0] * VOCAB + pairs[:, 1], minlength=VOCAB * VOCAB)
     expected = joint / joint.sum() * len(pairs)
     common = expected >= 5  # chi-square needs several counts in each cell; the rest form one cell
     observed = np.append(counts[common], counts[~common].sum())
     wanted = np.append(expected[common], expected[~common].sum())
-    assert stats.chisquare(observed, wanted).pvalue > LEAST_P_VALUE
+    assert stats.chisquare(observed, wanted).pvalue > MIN_P_VALUE
 
 
 @pytest.mark.promise(37)
@@ -118,7 +118,7 @@ def test_coupled_draws_follow_the_targets_distribution():
     assert torch.equal(e[11], noise(11, 5, VOCAB))
     counts = np.bincount((p / e).argmax(dim=-1).numpy(), minlength=VOCAB)
     wanted = p.numpy().astype(np.float64)
-    assert stats.chisquare(counts, wanted / wanted.sum() * len(e)).pvalue > LEAST_P_VALUE
+    assert stats.chisquare(counts, wanted / wanted.sum() * len(e)).pvalue > MIN_P_VALUE
     sampler = Sampler(Sampling(temperature=1.0, seed=11))
     assert sampler.choose(logits[None], 5) == [int((p / noise(11, 5, VOCAB)).argmax())], "the same noise is used"
 
@@ -169,7 +169,7 @@ def rows(count: int) -> st.SearchStrategy[torch.Tensor]:
 
 @given(
     logits=rows(3),
-    temperature=st.floats(0.0, LEAST_TEMPERATURE, exclude_max=True),
+    temperature=st.floats(0.0, MIN_TEMPERATURE, exclude_max=True),
     top_p=POSITIVE,
     method=st.sampled_from(METHODS),
     drafted=st.lists(st.integers(0, VOCAB - 1), min_size=2, max_size=2),
@@ -185,7 +185,7 @@ def test_a_temperature_below_the_least_is_greedy(
 
 @given(
     logits=rows(2),
-    temperature=st.floats(LEAST_TEMPERATURE, 100),
+    temperature=st.floats(MIN_TEMPERATURE, 100),
     top_p=POSITIVE,
     top_k=st.integers(0, 2**31),
     method=st.sampled_from(METHODS),

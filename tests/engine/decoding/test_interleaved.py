@@ -19,7 +19,7 @@ from speclsp.engine.api import Cancel, Piece, Request, Result
 from speclsp.engine.decoding.completion import CompletionEngine, RunningCompletion
 from speclsp.engine.decoding.token_healing import Healing
 from speclsp.engine.model.int8.native import NativeDecoder
-from speclsp.engine.model.kv_cache import MOST_SLOTS, SLOTS
+from speclsp.engine.model.kv_cache import MAX_SLOTS, SLOTS
 from speclsp.engine.scheduling.scheduled_job import DoneEvent, Event, RoundEvent
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.observability.metrics import Metrics
@@ -138,8 +138,8 @@ def interleaved(engine: CompletionEngine, requests: Sequence[Request], slots: in
     return runs
 
 
-IN_FLOAT = [(4, 2), (3, MOST_SLOTS)]  # ten times as slow as int8
-MANY = [(2, 1), (3, 2), (5, 3), (8, 2), (8, MOST_SLOTS)]
+IN_FLOAT = [(4, 2), (3, MAX_SLOTS)]  # ten times as slow as int8
+MANY = [(2, 1), (3, 2), (5, 3), (8, 2), (8, MAX_SLOTS)]
 
 
 def test_interleaved_completions_have_the_tokens_they_have_alone(anywhere: CompletionEngine):
@@ -266,11 +266,11 @@ def test_slots_are_allocated_for_concurrent_completions_and_freed_on_request():
     alone(engine, request(1))
     one_mib = target.kv_mib
     target.set_slot_count(SLOTS)
-    runs = [begun(engine, request(number, ignore_eos=True, max_tokens=6)) for number in range(MOST_SLOTS + 2)]
+    runs = [begun(engine, request(number, ignore_eos=True, max_tokens=6)) for number in range(MAX_SLOTS + 2)]
     for run in runs:
         while not run.tokens:
             run.round()
-    assert target.kv_mib - target.archive.mib == MOST_SLOTS * one_mib, "never more than that"
+    assert target.kv_mib - target.archive.mib == MAX_SLOTS * one_mib, "never more than that"
     engine.set_slot_count(1)
     assert target.kv_mib == one_mib
     wanted = [alone(tiny_engine(), request(number, ignore_eos=True, max_tokens=6)).text for number in (0, 1)]

@@ -41,9 +41,9 @@ def place() -> Iterator[Path]:
         yield Path(directory)
 
 
-def running(place: Path, pair: str) -> Iterator[TcpEngine]:
-    (place / pair).mkdir()
-    with closing(TcpEngine(place / pair, pair=pair)) as engine:
+def running(place: Path, model: str) -> Iterator[TcpEngine]:
+    (place / model).mkdir()
+    with closing(TcpEngine(place / model, model=model)) as engine:
         wait_until(lambda: engine.http.get("/health").status_code == 200, 60)
         yield engine
 
@@ -91,7 +91,7 @@ def send(engine: TcpEngine, request: dict[str, Any]) -> httpx.Response:
 
 
 def expected_text(request: dict[str, Any]) -> str:
-    """The echo pair's text for the request, which proves that it received the text that the program meant."""
+    """The echo model's text for the request, which proves that it received the text that the program meant."""
     body = request["body"]
     if "input_prefix" in body:
         return f"E:{digest(body['input_prefix'] + body['prompt'])}:{digest(body['input_suffix'])}"

@@ -55,7 +55,7 @@ sys.exit(process.main(Config(model="echo"), sys.argv[1]))
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
-    """A real process with the tiny pair loaded."""
+    """A real process with the tiny model loaded."""
     socket = tmp_path_factory.mktemp("t") / "e.sock"
     program = [sys.executable, "-m", "speclsp", "engine", "--model", "tiny", "--socket", str(socket)]
     process = EngineProcess(

@@ -36,7 +36,7 @@ from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.model.cuda.graphs import CAPTURE_AT, CudaGraphs
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
 from speclsp.engine.model.cuda.uplink import Uplink
-from speclsp.engine.model.kv_cache import MOST_GAMMA, Cancelled
+from speclsp.engine.model.kv_cache import MAX_GAMMA, Cancelled
 from speclsp.errors import OutOfMemory
 from speclsp.weights import auto_choice, cards
 
@@ -423,7 +423,7 @@ def test_the_warm_up_measures_every_cost_and_leaves_the_caches_empty():
     costs, warm = warm_up(fused.target, fused.draft, repeats=1)
     assert warm is not None
     assert min(*costs.verify_ms.values(), costs.guess("model"), costs.missing_ms["model"], costs.prefill_ms) > 0
-    assert max(costs.verify_ms) > MOST_GAMMA, "no round is wider, so no cost is extrapolated"
+    assert max(costs.verify_ms) > MAX_GAMMA, "no round is wider, so no cost is extrapolated"
     assert costs.verify(16) == costs.verify(1) < costs.verify(17), "a pass has 16 rows, however many are needed"
     assert fused.target.ids == fused.draft.ids == []
     assert warm_up(fused.target, repeats=1)[1] is None

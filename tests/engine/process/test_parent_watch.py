@@ -38,7 +38,7 @@ CANNOT_LOAD = (
 )
 NEVER_DONE = """
 class Deaf:  # a round that cancel cannot reach
-    pair = target = 'deaf'; draft = device = ''; result = Result()
+    model = target = 'deaf'; draft = device = ''; result = Result()
     def truncate(self, request): return request
     def complete(self, request, cancel): return self
     def __iter__(self): time.sleep(60); yield

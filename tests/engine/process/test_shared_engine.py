@@ -65,7 +65,7 @@ connection.sendall(b"GET /lease?client=mortal&pid=%d HTTP/1.0\\r\\n\\r\\n" % __i
 print(connection.recv(100)[:15], flush=True)
 sys.stdin.read()
 """
-# The command, with the pair loaded by {body}'s `load`.
+# The command, with the model loaded by {body}'s `load`.
 STRANGE = """
 import sys, time
 from speclsp.cli import entry as cli
@@ -78,7 +78,7 @@ sys.exit(cli.main(["engine", "start", "--model", "tiny", "--set", "engine.shutdo
 NEVER_LOADED = "def load(progress, with_draft=True): progress(0.25, 'fetching weights'); time.sleep(600)"
 NEVER_DONE = """
 class Deaf:  # a round that cancel cannot reach
-    pair = target = 'deaf'; draft = device = ''; result = Result()
+    model = target = 'deaf'; draft = device = ''; result = Result()
     def truncate(self, request): return request
     def complete(self, request, cancel): return self
     def __iter__(self): time.sleep(600); yield
@@ -86,7 +86,7 @@ def load(progress, with_draft=True): return Deaf()
 """
 LOADS_IN_1000_STEPS = """
 class Silent:
-    pair = target = 'silent'; draft = device = ''
+    model = target = 'silent'; draft = device = ''
 def load(progress, with_draft=True):
     for step in range(1000): progress(step / 1000, f'step {step}'); time.sleep(0.001)
     return Silent()
@@ -204,7 +204,7 @@ def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
 
 
 def strange(body: str) -> None:
-    """Starts an engine whose pair is loaded by `body`."""
+    """Starts an engine whose model is loaded by `body`."""
     program = STRANGE.format(body=body)
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -135,7 +135,7 @@ def test_a_directory_that_others_can_write_to_is_refused_unless_it_is_sticky(pat
 def test_a_path_too_long_for_a_socket_is_named_with_both_lengths(isolated: Path):
     path = isolated / ("x" * 200)
     assert f"has {len(str(path))} bytes" in refusal(path)
-    longest = isolated / ("x" * (unix_socket.LONGEST_PATH_BYTES - len(str(isolated)) - 1))
+    longest = isolated / ("x" * (unix_socket.MAX_PATH_BYTES - len(str(isolated)) - 1))
     unix_socket.listen(str(longest)).listener.close()
 
 

@@ -23,7 +23,7 @@ from support.engine.engine_process import EngineProcess
 from support.waiting import wait_until
 
 from speclsp.engine.api import Piece, Request, Result
-from speclsp.engine.model.kv_cache import MOST_SLOTS
+from speclsp.engine.model.kv_cache import MAX_SLOTS
 from speclsp.engine.scheduling.round_order import MAX_ACTIVE, Entrant, RoundOrder
 from speclsp.engine.scheduling.scheduled_job import DoneEvent, Event, RoundEvent, ScheduledJob
 from speclsp.engine.scheduling.scheduler import Scheduler
@@ -53,7 +53,7 @@ def test_two_requests_alternate_and_the_newest_of_more_has_every_second_round():
 
 
 def test_every_active_request_has_a_slot_of_the_kv_cache():
-    assert MAX_ACTIVE == MOST_SLOTS
+    assert MAX_ACTIVE == MAX_SLOTS
 
 
 def test_of_many_requests_the_oldest_finish_first_and_at_most_max_active_alternate():
@@ -147,7 +147,7 @@ def answer_to(prefix: str) -> str:
 class Hasher:
     """Each round generates one character of a hash of the prefix; an optional `gate` admits rounds."""
 
-    pair = target = "hasher"
+    model = target = "hasher"
     draft = device = ""
 
     def __init__(self, gate: threading.Semaphore | None = None) -> None:

@@ -24,7 +24,7 @@ from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.generate import Limits, generate
 from speclsp.engine.decoding.policy import FixedPolicy
 from speclsp.engine.loading import checkpoint, loading
-from speclsp.engine.loading.draft_only import MOST_TOKENS
+from speclsp.engine.loading.draft_only import MAX_TOKENS
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.memory_ladder import CHECK_S, NO_DRAFT, WAIT_S
@@ -47,7 +47,7 @@ ASKED = Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n
 
 
 def on_gpu(which: str = "target", rows: int = 8) -> CudaDecoder:
-    """The tiny pair's decoder for a GPU; "cpu:0" is the CPU under a name that reading.py treats as a GPU's."""
+    """The tiny model's decoder for a GPU; "cpu:0" is the CPU under a name that reading.py treats as a GPU's."""
     decoder = checkpoint.read_decoder(TINY / which, "fp32", "cpu:0", 512, 2048, rows=rows, dtype=torch.float32)
     assert isinstance(decoder, CudaDecoder)
     return decoder
@@ -110,7 +110,7 @@ def test_a_gpu_without_room_for_a_larger_cache_keeps_the_small_one(monkeypatch: 
     decoder.forward([1])
 
 
-# ── the pair in the engine's memory ──────────────────────────────────────────────────────────────────────────
+# ── the model in the engine's memory ──────────────────────────────────────────────────────────────────────────
 
 
 class Crowded(DeviceMemory):
@@ -248,7 +248,7 @@ def test_while_the_target_loads_the_draft_answers_single_lines_marked_draft_only
     ]
     for request in requests:
         result = subject.says(request)
-        assert result.draft_only and "\n" not in result.text and len(result.tokens) <= MOST_TOKENS
+        assert result.draft_only and "\n" not in result.text and len(result.tokens) <= MAX_TOKENS
         assert (result.drafted, result.by_source) == (0, {})
     opened(subject, gate)
     assert (subject.residency.state, subject.residency.draft_only) == ("ok", False)
@@ -343,7 +343,7 @@ def test_released_memory_returns_to_the_system(tmp_path: Path, promise: Measured
     class Weights:
         """A completer that only holds a model."""
 
-        pair = target = draft = device = ""
+        model = target = draft = device = ""
 
         def __init__(self) -> None:
             self.model = checkpoint.read_decoder(tmp_path, "fp32", "cpu", 512, 2000)

@@ -28,7 +28,7 @@ class Completer:
     device = "cpu"
 
     def __init__(self, name: str = "pair") -> None:
-        self.pair = self.target = name
+        self.model = self.target = name
         self.draft = "draft"
 
     def complete(self, request: Request, cancel: threading.Event) -> Any:
@@ -37,7 +37,7 @@ class Completer:
 
 @dataclass
 class World:
-    """A clock, a machine with fixed memory, other programs that use it, and a pair that loads as the test sets."""
+    """A clock, a machine with fixed memory, other programs that use it, and a model that loads as the test sets."""
 
     total_mib: int = 8000
     others_mib: int = 0
@@ -129,7 +129,7 @@ def world() -> World:
 
 @pytest.fixture
 def residency(world: World) -> Residency:
-    """A residency whose pair is loaded."""
+    """A residency whose model is loaded."""
     residency = world.new_residency()
     residency.maintain()
     assert residency.state == "ok"
@@ -151,7 +151,7 @@ def test_the_first_maintain_loads_and_until_then_requests_are_refused_with_the_p
     assert residency.next_due_s() == 0.0
     residency.maintain()
     assert refused == ["the model is loading (40%, loading weights): retry when /health reports ok."]
-    assert (residency.state, residency.refusal(), residency.memory, residency.pair) == ("ok", "", "full", "pair")
+    assert (residency.state, residency.refusal(), residency.memory, residency.model) == ("ok", "", "full", "pair")
     assert residency.ready_event.is_set()
 
 

@@ -34,7 +34,7 @@ def scheduler(talker: ScriptedCompleter) -> Iterator[Scheduler]:
 
 
 def load_with(load: Callable[[Callable[[float, str], None]], ScriptedCompleter]) -> Scheduler:
-    scheduler = Scheduler(load, Metrics(), pair="talker")
+    scheduler = Scheduler(load, Metrics(), model="talker")
     scheduler.thread.start()
     return scheduler
 

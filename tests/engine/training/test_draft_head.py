@@ -255,11 +255,11 @@ def test_four_bits_are_near_the_weights_and_the_nearest_of_their_scale():
 def test_a_large_head_is_stored_in_four_bits(engine: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = write(engine, tmp_path)
     wide = path.stat().st_size
-    monkeypatch.setattr(head_export, "MOST_BYTES", int(wide * 0.8))
+    monkeypatch.setattr(head_export, "MAX_BYTES", int(wide * 0.8))
     narrow = write(engine, tmp_path).stat().st_size
     assert narrow < 0.75 * wide
     assert equipped(engine, tmp_path).head is not None
-    monkeypatch.setattr(head_export, "MOST_BYTES", narrow // 2)
+    monkeypatch.setattr(head_export, "MAX_BYTES", narrow // 2)
     with pytest.raises(WeightsError, match="choose a smaller --inner"):
         write(engine, tmp_path)
 

@@ -153,7 +153,7 @@ def test_each_token_of_a_step_weighs_the_same_whatever_the_length_of_its_answer(
     gradients = torch.autograd.grad(total, list(other.tensors.values()))
     norm = float(torch.cat([gradient.flatten() for gradient in gradients]).norm())
     for ours, theirs in zip(together, gradients, strict=True):
-        assert torch.allclose(ours, theirs / max(1.0, norm / learning.LARGEST_GRADIENT), rtol=1e-3, atol=1e-7)
+        assert torch.allclose(ours, theirs / max(1.0, norm / learning.MAX_GRADIENT), rtol=1e-3, atol=1e-7)
 
 
 def test_a_held_out_loss_that_is_stopped_is_of_the_examples_before():

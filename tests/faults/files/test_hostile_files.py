@@ -1,6 +1,6 @@
 """Huge and hostile files: the server stays responsive, a key costs the usual time, and other documents are unaffected.
 
-Over the wire, with the pair `echo`. A request that needs no work is sent continuously beside the typing: its wait is
+Over the wire, with the model `echo`. A request that needs no work is sent continuously beside the typing: its wait is
 the gap of the event loop.
 """
 
@@ -21,7 +21,7 @@ from support.lsp.lsp_client import frame
 
 OTHER = "file:///project/other.py"
 PATIENCE_S = 180.0
-GAP_MS, LONGEST_GAP_MS = 50.0, 100.0  # the limits of the promise
+GAP_MS, MAX_GAP_MS = 50.0, 100.0  # the limits of the promise
 USUAL_AND_MS = 50.0
 BUSY = 20  # times the limit is still no failure, on a busy machine
 SHORT = (
@@ -35,11 +35,11 @@ SHORT = (
 class Watched(Editor):
     """An editor that records the arrival time of each answer."""
 
-    def __init__(self, *arguments: str, pair: str = "echo") -> None:
+    def __init__(self, *arguments: str, model: str = "echo") -> None:
         self.heard_at: dict[Any, float] = {}
         self.versions = 1
         flags = ("--set", "completion.timeout_ms=20000", "--set", "completion.disabled_languages=")
-        super().__init__(*flags, *arguments, pair=pair)
+        super().__init__(*flags, *arguments, model=model)
 
     def _hear(self, message: dict[str, Any]) -> None:
         self.heard_at[message.get("id")] = time.perf_counter()
@@ -154,9 +154,9 @@ def test_parsing_a_hostile_file_never_blocks_the_event_loop_for_long(key_times: 
     promise.measured(
         f"{len(key_times.keys)} hostile files typed in: {len(gaps):,} gaps of the loop, "
         f"{usual:.0f} ms (p99.9), {longest:.0f} ms at most",
-        holds=usual <= GAP_MS and longest <= LONGEST_GAP_MS,
+        holds=usual <= GAP_MS and longest <= MAX_GAP_MS,
     )
-    assert longest < LONGEST_GAP_MS * BUSY
+    assert longest < MAX_GAP_MS * BUSY
 
 
 @pytest.mark.promise(17)
@@ -228,7 +228,7 @@ def test_the_largest_file_that_gets_suggestions_still_gets_them_in_time(promise)
 @pytest.mark.promise(17)
 def test_a_binary_file_gets_nothing_at_once(promise, soak: bool):
     took: list[float] = []
-    with Watched(pair="tiny") as editor:
+    with Watched(model="tiny") as editor:
         editor.begin()
         for number, make in enumerate(BINARY.values()):
             language, text = make()

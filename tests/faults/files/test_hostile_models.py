@@ -1,6 +1,6 @@
 """A model directory is data: its code never runs, no file outside is read, memory is bounded, refusals name a reason.
 
-A canary file appears if code of the directory runs. Each directory is given to the engine as a pair (`model = PATH`),
+A canary file appears if code of the directory runs. Each directory is given to the engine as a model (`model = PATH`),
 the entry point with the fewest requirements.
 """
 
@@ -309,7 +309,7 @@ def highest_mib(root: Path, folder: Path) -> tuple[str, int]:
 
 @pytest.mark.promise(31)
 def test_an_engine_survives_a_model_directory_damaged_after_it_was_accepted(tmp_path: Path, isolated: Path) -> None:
-    """The engine checks the pair's card at start and reads the files later: its process stays and reports damage."""
+    """The engine checks the model's card at start and reads the files later: its process stays and reports damage."""
     folder = tmp_path / "model"
     shutil.copytree(TINY, folder)
     edit(folder, vocab_size=4096)

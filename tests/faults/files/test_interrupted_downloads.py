@@ -297,7 +297,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.promise(24)
 def test_a_stalled_download_in_the_engine_is_cancelled_from_the_editor(house: FaultyHubRun, promise: Measured) -> None:
-    """`completion.enabled = false` or another pair: the download ends with the engine that has no client left."""
+    """`completion.enabled = false` or another model: the download ends with the engine that has no client left."""
     house.hub.next = [("stall", CHUNK)] * 50
     with house.editor() as editor:
         editor.initialize({"window": {"workDoneProgress": True}})

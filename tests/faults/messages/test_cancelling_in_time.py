@@ -66,10 +66,10 @@ def took_ms(editor: Clocked, way: Way, times: int) -> list[float]:
 
 
 @pytest.mark.promise(9, 10)
-@pytest.mark.parametrize("pair", ["echo", *in_soak("tiny")])
-def test_a_cancelled_request_is_answered_at_once(promise: Measured, soak: bool, pair: str):
+@pytest.mark.parametrize("model", ["echo", *in_soak("tiny")])
+def test_a_cancelled_request_is_answered_at_once(promise: Measured, soak: bool, model: str):
     times = 150 if soak else 10
-    with Clocked(*SETTINGS[pair], pair=pair) as editor:
+    with Clocked(*SETTINGS[model], model=model) as editor:
         editor.initialize({})
         editor.until("ready", timeout_s=60)
         took_ms(editor, cancels_alone, 5)
@@ -80,7 +80,7 @@ def test_a_cancelled_request_is_answered_at_once(promise: Measured, soak: bool, 
     p99_ms = [quantile(ms, 0.99) for ms in (cancelled, superseded)]
     assert max(p99_ms) < 1000
     promise.measured(
-        f"{pair}: {len(cancelled)} cancelled, answered after {quantile(cancelled, 0.5):.1f} ms (p50) and "
+        f"{model}: {len(cancelled)} cancelled, answered after {quantile(cancelled, 0.5):.1f} ms (p50) and "
         f"{p99_ms[0]:.1f} (p99); {len(superseded)} superseded, after {quantile(superseded, 0.5):.1f} "
         f"and {p99_ms[1]:.1f}",
         holds=max(p99_ms) <= 50,
@@ -121,13 +121,13 @@ def test_the_engine_runs_at_most_one_more_round_for_a_cancelled_request(promise:
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., EngineProcess]]:
-    """Starts engines with a pair and settings."""
+    """Starts engines with a model and settings."""
     with ExitStack() as stack:
 
-        def start(pair: str, *settings: str) -> EngineProcess:
+        def start(model: str, *settings: str) -> EngineProcess:
             socket = tmp_path / "s"
             flags = [word for setting in settings for word in ("--set", setting)]
-            program = [*COMMAND, "--model", pair, "--socket", str(socket), *flags]
+            program = [*COMMAND, "--model", model, "--socket", str(socket), *flags]
             process = stack.enter_context(closing(EngineProcess(socket, program=program)))
             wait_until(lambda: socket.exists() or process.process.poll() is not None, 60)
             process.wait()
@@ -197,8 +197,8 @@ def test_prefill_of_an_abandoned_prompt_stops(promise: Measured, soak: bool, eng
 def test_prefill_of_eight_thousand_tokens_is_cancelled_midway(
     promise: Measured, soak: bool, coder_0_5b: Path, engine: Callable[..., EngineProcess]
 ):
-    pair = "qwen2.5-coder-0.5b-instruct"
-    process = engine(pair, f"models_dir={coder_0_5b.parent}", "engine.context_tokens=8192", "engine.offline=true")
+    model = "qwen2.5-coder-0.5b-instruct"
+    process = engine(model, f"models_dir={coder_0_5b.parent}", "engine.context_tokens=8192", "engine.offline=true")
     freed = [freed_ms(process, LONG[number:], after_s) for number, after_s in enumerate((1.5, 4.0)[: 2 if soak else 1])]
     worst_ms, read = max(ms for ms, _ in freed), max(tokens for _, tokens in freed)
     assert worst_ms < 5000

@@ -2,7 +2,7 @@
 
 utf16_reference.js is the editor: it makes edits, keeps its documents as JavaScript strings, and prints the text
 expected of the server.
-Over the wire the pair `echo` answers with hashes of the text that it received; in the process texts are compared
+Over the wire the model `echo` answers with hashes of the text that it received; in the process texts are compared
 exactly, newlines included. A misplaced edit stays in the text, so a later request finds it too.
 """
 

@@ -142,8 +142,8 @@ def test_every_item_has_a_range_on_one_line_around_the_cursor(encoding: str, fas
     checker, rng = RangeChecker(), random.Random(encoding)
     with Editor(*fast) as editor:
         ask_everywhere(begun(editor, encoding), rng, checker, encoding, texts=100 if soak else 8, questions=8)
-    if soak:  # the echo pair's text is inserted unchanged; this text is fitted to its surroundings
-        with Editor(*fast, "--set", "completion.eagerness=high", pair="tiny") as editor:
+    if soak:  # the echo model's text is inserted unchanged; this text is fitted to its surroundings
+        with Editor(*fast, "--set", "completion.eagerness=high", model="tiny") as editor:
             ask_everywhere(begun(editor, encoding), rng, checker, encoding, texts=8, questions=6)
     promise.measured(f"{encoding}: {checker.summary()}", holds=True)
     assert checker.counts["items"] > checker.counts["questions"] // 2

@@ -69,12 +69,12 @@ def places(page: Page, count: int) -> Iterator[int]:
 
 
 @pytest.mark.promise(15)
-@pytest.mark.parametrize("pair", ["echo", *in_soak("tiny")])
-def test_copies_with_other_line_ends_get_the_same_suggestion_and_keep_their_line_ends(pair: str, promise, soak: bool):
-    count = (400 if soak else 20) if pair == "echo" else (30 if soak else 4)
+@pytest.mark.parametrize("model", ["echo", *in_soak("tiny")])
+def test_copies_with_other_line_ends_get_the_same_suggestion_and_keep_their_line_ends(model: str, promise, soak: bool):
+    count = (400 if soak else 20) if model == "echo" else (30 if soak else 4)
     counts = Counter[str]()
     flags = [word for setting in SHORT_ANSWERS for word in ("--set", setting)]
-    with Editor(*flags, *BLOCKS, *UNHURRIED, pair=pair) as editor:
+    with Editor(*flags, *BLOCKS, *UNHURRIED, model=model) as editor:
         editor.begin()
         marks = [len(only_lf(SOURCE[:at])) for at in places(Page(editor, SOURCE, uri="file:///lf/marks.py"), count)]
         editor.notify("textDocument/didClose", {"textDocument": {"uri": "file:///lf/marks.py"}})
@@ -95,12 +95,12 @@ def test_copies_with_other_line_ends_get_the_same_suggestion_and_keep_their_line
                 editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
             counts["different"] += len(set(suggested.values())) > 1
     promise.measured(
-        f"{pair}: {len(marks)} places in a file and its CRLF and CR twins: {counts['different']} suggestions differ, "
+        f"{model}: {len(marks)} places in a file and its CRLF and CR twins: {counts['different']} suggestions differ, "
         f"{counts['lone']} lone line ends after accepting {counts['accepted']}",
         holds=not counts["different"] and not counts["lone"],
     )
     assert counts["accepted"] >= len(marks), "most places get a suggestion"
-    assert pair == "echo" or counts["lines"], "none of them had a second line: nothing was shown"
+    assert model == "echo" or counts["lines"], "none of them had a second line: nothing was shown"
     assert counts["different"] == counts["lone"] == 0
 
 
@@ -111,7 +111,7 @@ def test_a_suggestion_uses_the_most_frequent_line_end_of_a_mixed_file(promise, s
     flags = [word for setting in SHORT_ANSWERS for word in ("--set", setting)]
     lines = SOURCE.split("\n")
     blank = [number for number, line in enumerate(lines) if not line.strip()]
-    with Editor(*flags, *BLOCKS, pair="tiny") as editor:
+    with Editor(*flags, *BLOCKS, model="tiny") as editor:
         editor.begin()
         for most, end in ENDS.items():
             others = [other for other in ENDS.values() if other != end]

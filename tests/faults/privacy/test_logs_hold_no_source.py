@@ -59,25 +59,25 @@ def use(editor: Editor, name: str) -> None:
 
 
 @pytest.mark.promise(35)
-@pytest.mark.parametrize("pair", ["echo", *in_soak("tiny")])
-def test_no_text_of_a_buffer_is_on_disk_or_in_a_process_s_arguments(promise: Measured, isolated: Path, pair: str):
-    with Editor("--trace", pair=pair) as editor:
+@pytest.mark.parametrize("model", ["echo", *in_soak("tiny")])
+def test_no_text_of_a_buffer_is_on_disk_or_in_a_process_s_arguments(promise: Measured, isolated: Path, model: str):
+    with Editor("--trace", model=model) as editor:
         editor.begin()
-        use(editor, pair)
+        use(editor, model)
         (engine,) = editor.engines()
         for process in (editor.server, engine):
             assert CANARY not in " ".join(process.cmdline()) + json.dumps(process.environ())
         during = found_in(isolated)
         engine.kill()  # a crash writes no more than an orderly end
         editor.until("ready", after=len(editor.statuses()))
-        use(editor, f"{pair}-again")
+        use(editor, f"{model}-again")
         logs = sorted(editor.logs.iterdir())
     assert {path.name for path in logs} >= {"lsp.log", "engine.log"}
     assert during == found_in(isolated) == []
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in logs)
     assert stat.S_IMODE(editor.logs.stat().st_mode) == 0o700
     files = sum(1 for _ in everything_written(isolated))
-    promise.measured(f"{pair}: 0 canaries in {files} files after an hour's worth of messages and a crash", holds=True)
+    promise.measured(f"{model}: 0 canaries in {files} files after an hour's worth of messages and a crash", holds=True)
 
 
 @pytest.mark.promise(35, 36)
@@ -87,7 +87,7 @@ def test_a_remote_error_that_quotes_the_document_reaches_no_log(promise: Measure
 
     with FaultyServer() as server:
         server.always = quotes
-        with Editor("--trace", "--set", f"remote.url={server.url}", pair="qwen2.5-coder-0.5b-instruct") as editor:
+        with Editor("--trace", "--set", f"remote.url={server.url}", model="qwen2.5-coder-0.5b-instruct") as editor:
             editor.initialize()
             assert editor.wait_for(lambda: editor.states() and editor.states()[-1] in ("ready", "error"), 20)
             use(editor, "far")
@@ -109,7 +109,7 @@ def test_a_log_stays_within_ten_megabytes_and_is_readable_by_its_user_only(promi
         os.umask(before)
     files = list((tmp_path / "log").iterdir())
     size = sum(path.stat().st_size for path in files)
-    assert size <= 2 * logfile.LARGEST_BYTES + 5000
+    assert size <= 2 * logfile.MAX_BYTES + 5000
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files)
     promise.measured(f"15 MB logged: {size / 1e6:.1f} MB kept, mode 0600", holds=size <= 10_000_000)
 

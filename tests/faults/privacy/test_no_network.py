@@ -57,11 +57,11 @@ def test_the_command_line_works_without_a_network(promise: Measured, soak: bool,
 class Sealed(Editor):
     """An editor whose server and engine run without network access."""
 
-    def __init__(self, *arguments: str, pair: str) -> None:
+    def __init__(self, *arguments: str, model: str) -> None:
         self.settings = None
         self.arrived = []
         self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
-        ours = ["--model", pair, "--set", "engine.shutdown_delay_seconds=0", *arguments]
+        ours = ["--model", model, "--set", "engine.shutdown_delay_seconds=0", *arguments]
         Client.__init__(self, [*SEALED, sys.executable, "-m", "speclsp", "lsp", *ours])
         Editor.sharing[self.runtime] += 1
 
@@ -69,7 +69,7 @@ class Sealed(Editor):
 @pytest.mark.promise(26, 27)
 @pytest.mark.parametrize("shared", ["true", "false"])
 def test_an_editor_is_served_without_a_network(promise: Measured, shared: str):
-    with Sealed("--set", f"engine.shared={shared}", pair="tiny") as editor:
+    with Sealed("--set", f"engine.shared={shared}", model="tiny") as editor:
         editor.begin()
         page, cursor, answered = Page(editor, SOURCE), CURSOR, 0
         for letter in "result * 2":

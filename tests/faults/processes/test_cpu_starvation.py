@@ -85,7 +85,7 @@ def test_a_small_request_does_not_wait_behind_sixty_four_completions(promise: Me
 @pytest.mark.promise(12)
 def test_a_small_request_does_not_wait_while_a_model_loads(promise: Measured):
     waits = []
-    with Clocked(pair="tiny") as editor:
+    with Clocked(model="tiny") as editor:
         editor.initialize({})
         Page(editor, SOURCE)
         while "ready" not in editor.states():

@@ -54,7 +54,7 @@ Start = Callable[..., EngineProcess]
 
 @pytest.fixture
 def start(isolated: Path) -> Iterator[Start]:
-    """Starts an engine of the pair tiny: unchanged, or with passes that allocate more memory on demand."""
+    """Starts an engine of the model tiny: unchanged, or with passes that allocate more memory on demand."""
     engines: list[EngineProcess] = []
 
     def one(*more: str, program: str = "") -> EngineProcess:
@@ -163,7 +163,7 @@ def test_an_editor_gets_one_empty_answer_and_a_status_message(start: Start, prom
     hungry, source = Path(f"{engine.socket}.hungry"), "def add(a, b):\n    return \n"
     settings = ("--set", f"engine.socket={engine.socket}", "--set", "completion.timeout_ms=30000")
     settings += ("--set", "completion.prefetch_next=false")  # it would exhaust memory by itself and be counted
-    with Editor(*settings, pair="tiny") as editor:
+    with Editor(*settings, model="tiny") as editor:
         editor.begin()
         server, cursor, longest_s = editor.process.pid, len(source) - 1, 0.0
         page = Page(editor, source)

@@ -76,15 +76,15 @@ def completions(editor: Clocked, pages: list[Page], count: int) -> Iterator[int]
 
 @pytest.mark.promise(25)
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("pair", "short", "long"), [("echo", 500, 100_000), ("tiny", 60, 4800)])
+@pytest.mark.parametrize(("model", "short", "long"), [("echo", 500, 100_000), ("tiny", 60, 4800)])
 def test_completion_after_completion_neither_process_grows(
-    promise: Measured, soak: bool, pair: str, short: int, long: int
+    promise: Measured, soak: bool, model: str, short: int, long: int
 ):
     count = long if soak else short
-    with Clocked("--set", "completion.timeout_ms=60000", pair=pair) as editor:
+    with Clocked("--set", "completion.timeout_ms=60000", model=model) as editor:
         editor.initialize({})
         editor.until("ready", timeout_s=60)
-        pages = [Page(editor, SOURCE, uri=f"file:///{pair}-{number}.py") for number in range(12)]
+        pages = [Page(editor, SOURCE, uri=f"file:///{model}-{number}.py") for number in range(12)]
         watched = Watched(editor)
         for number, done in enumerate(completions(editor, pages, count)):
             if number % max(1, count // 12 // 100) == 0:
@@ -95,7 +95,7 @@ def test_completion_after_completion_neither_process_grows(
     if soak:  # a short run covers only the allocator's warm-up
         assert max(per_hour_kib) < 8 * WANTED_KIB
     promise.measured(
-        f"{pair}: {count:,} completions: at one a second the server grows by {per_hour_kib[0] / 1024:.2f} MB an hour "
+        f"{model}: {count:,} completions: at one a second the server grows by {per_hour_kib[0] / 1024:.2f} MB an hour "
         f"and the engine by {per_hour_kib[1] / 1024:.2f}; {more} more handles or threads",
         holds=more == 0 and (max(per_hour_kib) < WANTED_KIB or not soak),
     )
@@ -188,7 +188,7 @@ def closes(editor: Clocked, number: int) -> None:
 @pytest.mark.promise(25)
 def test_an_idle_editor_uses_almost_no_processor_time(promise: Measured, soak: bool):
     seconds = 20 if soak else 3
-    with Clocked("--set", f"engine.idle_unload_minutes={(seconds + 4) / 60}", pair="tiny") as editor:
+    with Clocked("--set", f"engine.idle_unload_minutes={(seconds + 4) / 60}", model="tiny") as editor:
         editor.initialize({})
         editor.until("ready", timeout_s=60)
         page = Page(editor, SOURCE)

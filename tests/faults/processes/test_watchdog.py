@@ -39,7 +39,7 @@ memory.DeviceMemory.works = lambda self: {answers}
 
 class Steps:
     # a request's own text says what its one step does
-    pair = target = "steps"
+    model = target = "steps"
     draft = device = ""
     step_ms, passes = {step_ms}, 0
 

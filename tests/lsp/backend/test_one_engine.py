@@ -211,7 +211,7 @@ def test_an_editor_releases_the_engine_while_completion_is_off_and_returns_to_it
 
 
 def test_an_engine_that_cannot_load_is_released_and_retried_when_a_setting_changes():
-    with Editor("--set", "engine.offline=true", pair="starcoder2-3b") as editor:
+    with Editor("--set", "engine.offline=true", model="starcoder2-3b") as editor:
         editor.initialize(CAPABILITIES)
         editor.until("error", timeout_s=PATIENCE_S)
         assert "starcoder2-3b" in status(editor)["message"]

@@ -13,7 +13,7 @@ CURSOR = SOURCE.index("return ") + len("return ")
 
 
 def test_a_trained_model_loads_with_progress_and_completes():
-    with Editor(pair="tiny") as editor:
+    with Editor(model="tiny") as editor:
         editor.initialize({"window": {"workDoneProgress": True}})
         page = Page(editor, SOURCE)
         assert editor.items(page.ask(CURSOR)) == [], "nothing to show while it loads, and no error"
@@ -30,7 +30,7 @@ def test_a_trained_model_loads_with_progress_and_completes():
 
 @pytest.mark.real
 def test_qwen_completes_a_line_and_typing_through_it_needs_no_model(coder_0_5b: Path):
-    with Editor("--set", f"models_dir={coder_0_5b.parent}", pair="qwen2.5-coder-0.5b-instruct") as editor:
+    with Editor("--set", f"models_dir={coder_0_5b.parent}", model="qwen2.5-coder-0.5b-instruct") as editor:
         editor.initialize({"window": {"workDoneProgress": True}})
         page = Page(editor, SOURCE)
         editor.until("ready", timeout_s=120)

@@ -38,7 +38,7 @@ ANSWER = "a + b"
 
 
 def pointed_at(server: FaultyServer, *more: str, **how: Any) -> Editor:
-    return Editor("--set", f"remote.url={server.url}", *more, **{"pair": "auto", **how})
+    return Editor("--set", f"remote.url={server.url}", *more, **{"model": "auto", **how})
 
 
 def own_settings(text: str) -> None:
@@ -201,7 +201,7 @@ def test_a_server_that_starts_later_is_used():
 
 
 def test_the_local_engine_starts_and_answers_only_while_the_server_cannot():
-    with FaultyServer() as server, pointed_at(server, "--set", "remote.fallback=true", pair="echo") as editor:
+    with FaultyServer() as server, pointed_at(server, "--set", "remote.fallback=true", model="echo") as editor:
         page = Page(editor.begin(), SOURCE)
         assert editor.text(page.ask(CURSOR)) == ANSWER
         assert editor.engines() == []
@@ -244,7 +244,7 @@ def port_engine() -> Iterator[tuple[str, str]]:
 def test_a_remote_speclsp_engine_answers_like_a_local_one(style: str, port_engine: tuple[str, str]):
     url, token = port_engine
     api_keys.store(url, token)
-    with Editor("--set", f"remote.url={url}", "--set", f"remote.api={style}", pair="auto") as editor:
+    with Editor("--set", f"remote.url={url}", "--set", f"remote.api={style}", model="auto") as editor:
         page = Page(editor.begin(), "x = 'é𝒙\u2028'\r\ndef f():\n    return \n\n# the end\n")
         assert editor.statuses()[-1]["target"] == "echo"
         for cursor in (page.text.index("return ") + 7, page.type(page.text.index("return ") + 7, "[")):
@@ -261,7 +261,7 @@ def test_the_key_goes_to_the_users_own_server_and_nowhere_else(monkeypatch: pyte
     monkeypatch.setenv("SPECLSP_API_KEY", key)
     with FaultyServer() as server, FaultyServer() as elsewhere:
         own_settings(f'[remote]\nurl = "{server.url}"\n')
-        with Editor(pair="auto", settings=None) as editor:
+        with Editor(model="auto", settings=None) as editor:
             page = Page(editor.begin(), SOURCE)
             server.then += [refuses(307, location=f"{elsewhere.url}/v1/completions"), refuses(401, f"bad key {key}")]
             assert editor.items(page.ask(CURSOR)) == []
@@ -273,7 +273,7 @@ def test_the_key_goes_to_the_users_own_server_and_nowhere_else(monkeypatch: pyte
             assert elsewhere.requests == []
             assert key not in " ".join(editor.server.cmdline())
             assert key not in all_output(editor)
-        with Editor(pair="auto") as editor:  # an editor that names another server, as settings of a repository may
+        with Editor(model="auto") as editor:  # an editor that names another server, as settings of a repository may
             editor.begin(initializationOptions={"remote": {"url": elsewhere.url}})
             assert editor.text(Page(editor, SOURCE).ask(CURSOR)) == ANSWER
             assert len(elsewhere.requests) >= 2

@@ -447,7 +447,7 @@ def test_control_characters_are_removed_from_a_servers_texts():
         with FaultyServer(models=[evil]) as server:
             async with Far(server.url) as backend:
                 assert backend.status.target.startswith("Qwen2.5-Coder-7B") and backend.status.target.isprintable()
-                assert len(backend.status.target) <= remote.LONGEST_MESSAGE
+                assert len(backend.status.target) <= remote.MAX_MESSAGE
                 assert backend.remote.server.model == evil, "as it wants to be asked"
                 server.always = refuses(400, f"no {evil} here")
                 with pytest.raises(EngineError, match="HTTP 400") as raised:

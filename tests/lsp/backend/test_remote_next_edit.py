@@ -96,7 +96,7 @@ class EditPage:
 
 
 def editor_of(server: FaultyServer) -> Editor:
-    return Editor("--set", f"remote.url={server.url}", pair="auto")
+    return Editor("--set", f"remote.url={server.url}", model="auto")
 
 
 def prompts(server: FaultyServer) -> list[HttpRequest]:

@@ -17,7 +17,7 @@ from support.waiting import wait_until
 from support.weights import small_adapters
 
 from speclsp.lsp.next_edit import wire
-from speclsp.lsp.next_edit.model_producer import LEAST_PROBABILITY
+from speclsp.lsp.next_edit.model_producer import MIN_PROBABILITY
 from speclsp.weights import cards
 
 ROOT = {"workspaceFolders": [{"uri": "file:///project", "name": "project"}]}
@@ -39,7 +39,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def editor(directory: Path) -> Iterator[Editor]:
-    with Editor(pair=str(directory)) as editor:
+    with Editor(model=str(directory)) as editor:
         editor.begin(**ROOT)
         yield editor
         assert editor.popups() == [] and editor.stray == b""
@@ -74,7 +74,7 @@ def test_the_model_is_asked_and_shows_only_what_passes_the_gate(editor: Editor):
     record = outcome(editor, page)
     assert record["producer"] == "model" and record["outcome"] in BY_MODEL
     assert bool(edits) == (record["outcome"] == "shown")
-    assert not edits or record["probability"] >= LEAST_PROBABILITY
+    assert not edits or record["probability"] >= MIN_PROBABILITY
     assert "(model, " in editor.call("speclsp/explain", {})["text"]
     wait_until(lambda: prompted(editor) > before)
 
@@ -99,7 +99,7 @@ def test_ghost_text_is_answered_while_a_next_edit_is_made(editor: Editor):
 
 def test_the_edit_format_of_an_adapter_counts_where_next_edits_are_its_job(isolated: Path):
     file = small_adapters.write(isolated)
-    with Editor("--set", f"models_dir={isolated}", pair="tiny") as editor:
+    with Editor("--set", f"models_dir={isolated}", model="tiny") as editor:
         editor.begin(**ROOT)
         page, params = edited(editor, "adapted")
         editor.call(wire.COPILOT_INLINE_EDIT, params)
@@ -108,7 +108,7 @@ def test_the_edit_format_of_an_adapter_counts_where_next_edits_are_its_job(isola
         assert editor.statuses()[-1]["adapter"] == adapter
     weights = small_adapters.metadata(small_adapters.TINY / "target")["weights_sha256"]
     small_adapters.write_card(file, "tiny", weights, jobs=["fill"])
-    with Editor("--set", f"models_dir={isolated}", pair="tiny") as editor:
+    with Editor("--set", f"models_dir={isolated}", model="tiny") as editor:
         editor.begin(**ROOT)
         page, params = edited(editor, "filled")
         assert editor.call(wire.COPILOT_INLINE_EDIT, params) == {"edits": []}

@@ -105,7 +105,7 @@ def fetched_mb(editor: Editor) -> list[int]:
 
 def test_fetching_is_shown_with_sizes_cancelled_by_its_button_and_resumed(hub: SlowHub):
     partial = Path(os.environ["XDG_CACHE_HOME"]) / "speclsp" / "models" / f"{PAIR}.fetching"
-    with Editor(pair=PAIR) as editor:
+    with Editor(model=PAIR) as editor:
         editor.initialize(CAPABILITIES)
         assert editor.wait_for(lambda: max(fetched_mb(editor), default=0) >= 1, 60), editor.progress()
         (engine,) = editor.engines()
@@ -147,7 +147,7 @@ def test_cancelling_a_finished_progress_bar_does_nothing():
 
 
 def test_after_cancelling_one_pair_another_can_be_chosen(hub: SlowHub):
-    with Editor(pair=PAIR) as editor:
+    with Editor(model=PAIR) as editor:
         editor.initialize(CAPABILITIES)
         assert editor.wait_for(lambda: begun(editor), 60)
         editor.notify("window/workDoneProgress/cancel", {"token": begun(editor)[0]["token"]})

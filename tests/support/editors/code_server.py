@@ -138,7 +138,7 @@ class Server:
     def settings(self, machine: dict[str, Any] | None = None, user: dict[str, Any] | None = None) -> None:
         """Replaces the settings: the machine's, which may name commands and models, and the user's.
 
-        Without `machine` the server is speclsp behind the tap, with the pair `tiny`.
+        Without `machine` the server is speclsp behind the tap, with the model `tiny`.
         """
         replace(self.machine, json.dumps(self.ours if machine is None else machine))
         replace(self.user, json.dumps(QUIET | (user or {})))

@@ -14,7 +14,7 @@ from speclsp.engine.scheduling.scheduler import Scheduler
 class ScriptedCompleter:
     """Completes each request with its prefix, in one round, once `gate` is open; or raises `error`."""
 
-    pair = target = "talker"
+    model = target = "talker"
     draft = device = ""
 
     def __init__(self) -> None:

@@ -15,11 +15,11 @@ import httpx
 class TcpEngine:
     """The process, its port and its token. `root`: a short, empty directory."""
 
-    def __init__(self, root: Path, *more: str, pair: str = "echo") -> None:
+    def __init__(self, root: Path, *more: str, model: str = "echo") -> None:
         self.root = root
         places = {f"XDG_{name}_HOME": str(root / name.lower()) for name in ("CONFIG", "STATE", "CACHE")}
         (root / "run").mkdir(mode=0o700)
-        command = [sys.executable, "-m", "speclsp", "engine", "--model", pair, "--port", "0", *more]
+        command = [sys.executable, "-m", "speclsp", "engine", "--model", model, "--port", "0", *more]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Engines of the pair echo that fail on request: killed, hung or slow at start, at loading or at a completion.
+"""Engines of the model echo that fail on request: killed, hung or slow at start, at loading or at a completion.
 
 The engine is the real one, as an editor starts it. The fault comes from a `sitecustomize` that every Python process
 under the test imports, and that acts only where a file requests it.

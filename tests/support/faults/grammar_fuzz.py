@@ -102,7 +102,7 @@ OPENERS = {
 }
 ODD = [*"\0\1\r\n\t\f\v\x1a\x85\u2028\ufeff\ud800é漢𝒙\\\"'`()[]{}<>#$@%&*0a_;,.:=-+/|!?^~\u200b\xa0", "\r\n", "\n\n"]
 ODD += ["👩\u200d🚀", "\\\n", "A" * 300, " " * 100, "\n" + " " * 50, "EOF\n", "END", "\nA\n"]
-MOST_CHARACTERS = 150_000
+MAX_CHARACTERS = 150_000
 BUDGETS_MS = (10, 10, 100)
 
 
@@ -129,7 +129,7 @@ class Fire:
             return rng.choice(["", " ", "\n"]).join(self.piece(rng) for _ in range(rng.choice([3, 10, 50, 400, 3000])))
         if kind == 1:  # one piece, repeated or nested in itself
             open_, close = self.piece(rng) + self.piece(rng) * rng.randrange(2), self.piece(rng) * rng.randrange(2)
-            times = min(rng.choice([2, 20, 100, 300, 1100, 3000, 20_000]), MOST_CHARACTERS // len(open_))
+            times = min(rng.choice([2, 20, 100, 300, 1100, 3000, 20_000]), MAX_CHARACTERS // len(open_))
             return self.piece(rng) * rng.randrange(2) + open_ * times + close * rng.choice([1, times]) + self.piece(rng)
         if kind == 2:  # ever deeper
             lines, depth = [], 0

@@ -48,4 +48,4 @@ def editor_of(server: FaultyServer, *settings: str, style: str = "infill", **how
         for setting in (f"remote.url={server.url}", f"remote.api={style}", *settings)
         for word in ("--set", setting)
     ]
-    return Editor("--trace", *ours, **{"pair": "auto", **how})
+    return Editor("--trace", *ours, **{"model": "auto", **how})

@@ -24,9 +24,9 @@ CANCELLED = -32800
 class Clocked(Editor):
     """An editor that records the arrival time of each reply."""
 
-    def __init__(self, *arguments: str, pair: str = "echo") -> None:
+    def __init__(self, *arguments: str, model: str = "echo") -> None:
         self.came: dict[Any, float] = {}  # by id, time.perf_counter()
-        super().__init__(*arguments, pair=pair)
+        super().__init__(*arguments, model=model)
 
     def _hear(self, message: dict[str, Any]) -> None:
         if "method" not in message:

@@ -19,7 +19,7 @@ class EditedDocument:
         self.now = 0.0
         self.tracker = AcceptanceTracker(self.report, lambda: self.now)
 
-    def report(self, language: str, pair: str, counts: dict[str, int]) -> None:
+    def report(self, language: str, model: str, counts: dict[str, int]) -> None:
         self.counts.update(counts)
 
     def show(self, cursor: int, text: str, start: int | None = None, end: int | None = None, wait_s: float = 1) -> None:

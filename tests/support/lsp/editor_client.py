@@ -1,6 +1,6 @@
 """An editor for tests: `speclsp lsp` as a real process, a synchronized document, and the expected echo answers.
 
-The pair `echo` answers with hashes of the text in the request, so each answer shows whether it is stale. Editors of
+The model `echo` answers with hashes of the text in the request, so each answer shows whether it is stale. Editors of
 one test share an engine, as a user's editors do. It exits with the last of them at once
 (`engine.shutdown_delay_seconds` = 0).
 """
@@ -36,13 +36,13 @@ class Editor(Client):
 
     sharing: ClassVar[Counter[Path]] = Counter()  # number of open editors by runtime directory
 
-    def __init__(self, *arguments: str, settings: object = None, pair: str = "echo") -> None:
+    def __init__(self, *arguments: str, settings: object = None, model: str = "echo") -> None:
         self.settings = settings  # for workspace/configuration
         self.arrived: list[Any] = []  # ids of replies
         self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
         self.logs = Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / "log"
         self.started = time.perf_counter()
-        options = ["--model", pair, "--set", "engine.shutdown_delay_seconds=0"]
+        options = ["--model", model, "--set", "engine.shutdown_delay_seconds=0"]
         options += ["--set", f"completion.timeout_ms={DEADLINE_MS}"]
         super().__init__([sys.executable, "-m", "speclsp", "lsp", "--stdio", *options, *arguments])
         Editor.sharing[self.runtime] += 1

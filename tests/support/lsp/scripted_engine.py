@@ -27,7 +27,7 @@ class ScriptedEngine(TokenBackend):
     def __init__(self, script: Path, on_status: OnStatus) -> None:
         super().__init__("")
         self._script = script
-        self.status, self._on_status = Status(state="ready", pair="scripted"), on_status
+        self.status, self._on_status = Status(state="ready", model="scripted"), on_status
 
     def start(self) -> None:
         asyncio.get_running_loop().call_soon(self._on_status, self.status)

@@ -308,19 +308,19 @@ class FaultyHubRun:
             self.zygote.kill()
             self.zygote.communicate()
 
-    def editor(self, *words: str, pair: str = "hubbed") -> HouseEditor:
-        return HouseEditor(self, *words, pair=pair)
+    def editor(self, *words: str, model: str = "hubbed") -> HouseEditor:
+        return HouseEditor(self, *words, model=model)
 
 
 class HouseEditor(Editor):
     """An editor that starts the house's server."""
 
-    def __init__(self, house: FaultyHubRun, *words: str, pair: str) -> None:
+    def __init__(self, house: FaultyHubRun, *words: str, model: str) -> None:
         self.settings, self.arrived = None, []
         self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
         self.logs = Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / "log"
         self.started = time.perf_counter()
-        ours = ["--model", pair, "--set", "engine.shutdown_delay_seconds=0", *words]
+        ours = ["--model", model, "--set", "engine.shutdown_delay_seconds=0", *words]
         command = [sys.executable, "-m", "speclsp", "lsp", "--stdio", *ours]
         Client.__init__(self, command, env=house.environment(), cwd=house.root)
         Editor.sharing[self.runtime] += 1

@@ -55,7 +55,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def echo(prefix: str, suffix: str) -> str:
-    """The echo pair's answer."""
+    """The echo model's answer."""
     first, second = (hashlib.sha256(text.encode()).hexdigest()[:8] for text in (prefix, suffix))
     return f"E:{first}:{second}"
 

@@ -23,7 +23,7 @@ ANSWER = "if key not in self.values:\n            return default\n        return
 class Scripted:
     """Completer that generates ANSWER, one character per token. A speculative round yields up to four tokens."""
 
-    pair, target, draft, device = "scripted", "scripted (fp32)", "", "paper"
+    model, target, draft, device = "scripted", "scripted (fp32)", "", "paper"
 
     def __init__(self, says: str = ANSWER, says_when_drafting: str | None = None, ms: float = 10.0) -> None:
         self.says = {False: says, True: says if says_when_drafting is None else says_when_drafting}

@@ -21,7 +21,7 @@ from speclsp.errors import SpeclspError
 
 @pytest.fixture(scope="module")
 def echoed() -> list[DoctorCheck]:
-    """The whole report for the model-free pair."""
+    """The whole report for the model `echo`."""
     return list(doctor.checks({"model": "echo"}))
 
 

@@ -120,7 +120,7 @@ def test_the_tiny_model_is_measured_with_every_style_and_loads_with_the_choice(m
 
 
 def test_too_few_places_in_the_time_are_no_measurement(monkeypatch: pytest.MonkeyPatch):
-    few = {style: [True] * (prompt_trial.LEAST_PLACES - 1) for style in STYLES}
+    few = {style: [True] * (prompt_trial.MIN_PLACES - 1) for style in STYLES}
     monkeypatch.setattr(prompt_trial, "measure", lambda engine, bar: few)
     with terminal.progress() as bar:
         engine, _ = complete.open_engine(Config(model="tiny", device="cpu"), bar)

@@ -80,7 +80,7 @@ def test_the_order_of_a_model_in_a_directory_is_measured_once_with_progress(
     directory = tmp_path / "tuned"
     shutil.copytree(ROOT / "models" / "tiny" / "target", directory)
     monkeypatch.setattr(prompt_trial, "PLACES", 2)
-    monkeypatch.setattr(prompt_trial, "LEAST_PLACES", 1)
+    monkeypatch.setattr(prompt_trial, "MIN_PLACES", 1)
     code, out, err = run("--model", str(directory))
     assert code == 0 and "Prompt:  order " in out and "not measured" not in out
     assert err.startswith("comparing prompt orders:   0%\n"), "in a pipe too: it takes minutes"

@@ -54,7 +54,7 @@ def measured(way: tune.TuneCandidate, ms: float, tokens: int = 2, drafted: int =
 
 
 def with_times(*times: float) -> list[tune.TuneMeasurement]:
-    """The ways of a pair with a draft model, in the order of `tune.ways`, with these ms per token."""
+    """The ways of a model with a draft model, in the order of `tune.ways`, with these ms per token."""
     return [measured(way, ms * 2, drafted=4) for way, ms in zip(tune.ways(True), times, strict=True)]
 
 
@@ -192,7 +192,7 @@ def test_on_a_busy_machine_no_setting_is_written(
 class Ready:
     """The state reported by an engine."""
 
-    pair, target, draft, device, costs = "tiny", "tiny (fp32)", "tiny (fp32)", "cpu", FAST
+    model, target, draft, device, costs = "tiny", "tiny (fp32)", "tiny (fp32)", "cpu", FAST
 
 
 def test_the_draft_model_is_chosen_with_its_best_gamma_where_it_pays():
@@ -282,7 +282,7 @@ def test_the_command_prints_its_table_and_adds_its_choice_to_the_users_file(
 ):
     monkeypatch.setattr(tune, "HOLES", 1)
     monkeypatch.setattr(prompt_trial, "PLACES", 1)
-    monkeypatch.setattr(prompt_trial, "LEAST_PLACES", 1)
+    monkeypatch.setattr(prompt_trial, "MIN_PLACES", 1)
     monkeypatch.setattr(tune, "LONG_TOKENS", 16)
     monkeypatch.setattr(tune, "STEADY", 1e9)  # tests run on a shared machine
     path = config.config_path()

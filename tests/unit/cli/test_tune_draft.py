@@ -68,9 +68,9 @@ def project(tmp_path: Path) -> Path:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few and short places."""
-    monkeypatch.setattr(draft_judge, "MOST_PLACES", 8)
+    monkeypatch.setattr(draft_judge, "MAX_PLACES", 8)
     monkeypatch.setattr(draft_examples, "ANSWER_TOKENS", 6)
-    monkeypatch.setattr(draft_command, "MOST_TEXTS", 4)
+    monkeypatch.setattr(draft_command, "MAX_TEXTS", 4)
     monkeypatch.setattr(draft_training, "INNER", 160)
 
 

@@ -57,7 +57,7 @@ def value(settings: Config, key: str) -> object:
 
 
 def running_with(settings: Config) -> EngineEndpoint:
-    return EngineEndpoint(pid=1, pair=settings.model, settings=endpoint.restart_settings(settings))
+    return EngineEndpoint(pid=1, model=settings.model, settings=endpoint.restart_settings(settings))
 
 
 @given(configs(), configs())
@@ -79,8 +79,8 @@ def test_differences_are_symmetric_except_for_auto(one: Config, other: Config):
 @given(configs())
 def test_the_loaded_pair_suits_by_its_own_name(settings: Config):
     auto = running_with(replace(settings, model="auto"))
-    assert endpoint.differences(auto, replace(settings, model="tiny"), running_pair="tiny") == []
-    assert len(endpoint.differences(auto, replace(settings, model="tiny"), running_pair="echo")) == 1
+    assert endpoint.differences(auto, replace(settings, model="tiny"), running_model="tiny") == []
+    assert len(endpoint.differences(auto, replace(settings, model="tiny"), running_model="echo")) == 1
 
 
 def test_another_version_never_suits():
@@ -129,7 +129,7 @@ def test_a_log_is_private_and_bounded_for_any_content(isolated: Path):
     program = """
 import logging, os, pathlib, sys
 from speclsp.observability import logfile
-logfile.LARGEST_BYTES = 10_000
+logfile.MAX_BYTES = 10_000
 handler = logfile.open_file(pathlib.Path(sys.argv[1]))
 handler.take_prints()
 logging.getLogger().addHandler(handler)
@@ -157,7 +157,7 @@ def test_a_record_is_one_short_line(isolated: Path):
     handler.close()
     (line,) = (isolated / "a.log").read_text().splitlines()
     assert f" {os.getpid()} info engine: two lines xxx" in line
-    assert len(line) < logfile.LONGEST_LINE + 100
+    assert len(line) < logfile.MAX_LINE + 100
 
 
 def test_a_log_that_cannot_be_opened_is_none(isolated: Path):

@@ -17,7 +17,7 @@ from speclsp import errors
 from speclsp.config import Config
 from speclsp.daemon import control, launch
 from speclsp.engine.process import daemonize
-from speclsp.errors import LONGEST_MESSAGE, EngineError, shortened
+from speclsp.errors import MAX_MESSAGE, EngineError, shortened
 from speclsp.lsp.backend.engine_http import error_text
 
 TREE_LINE = re.compile(r"^    ([│ ]*)[├└]── (\w+)")  # of errors.py: its level and its class
@@ -55,7 +55,7 @@ def test_the_last_line_of_an_engine_that_did_not_start_is_its_error(monkeypatch:
     monkeypatch.setattr(launch.subprocess, "run", ended)
     with pytest.raises(EngineError) as caught:
         launch.start(Config())
-    assert str(caught.value) == long_error.removeprefix("speclsp: ") and len(long_error) < LONGEST_MESSAGE
+    assert str(caught.value) == long_error.removeprefix("speclsp: ") and len(long_error) < MAX_MESSAGE
 
 
 def test_a_log_is_named_only_where_it_exists(isolated: Path):

@@ -39,7 +39,7 @@ def log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> py
 
 
 def kept(path: Path) -> Counter[tuple[str, str, str, str]]:
-    return Counter({(week, language, pair, name): n for week, language, pair, name, n in usage_db.read(path)})
+    return Counter({(week, language, model, name): n for week, language, model, name, n in usage_db.read(path)})
 
 
 def total(path: Path, name: str = "shown") -> int:
@@ -229,8 +229,8 @@ def test_sums_by_week_language_and_pair_each_cover_all_counts():
     assert summary.whole.acceptance == 0.25
     assert list(summary.weeks) == ["2026-W01", "2026-W02"]
     assert list(summary.languages) == ["lua", "python"]
-    assert list(summary.pairs) == ["small", "large"]
-    for cut in (summary.weeks, summary.languages, summary.pairs, summary.cells):
+    assert list(summary.models) == ["small", "large"]
+    for cut in (summary.weeks, summary.languages, summary.models, summary.cells):
         assert sum(figures["shown"] for figures in cut.values()) == 20
     assert summary.weeks["2026-W01"].acceptance == 0.25
     assert summary.whole.drafts == {"ngram": (20, 5, 0.25)}

@@ -28,7 +28,7 @@ PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "editors")
 PAGES += [*(ROOT / "editors/nvim").rglob("*.lua"), *(ROOT / "editors/nvim/doc").glob("*.txt")]
 INSTALL = re.compile(r"[^\n`]*\b(?:uv tool|uv pip|pipx|pip) install\b[^\n`]*")
 RESULTS = [*(ROOT / "benchmarks/results").glob("memory-*.json")]
-MOST_DIFFERENCE = 0.05  # relative difference of the stated and the measured memory
+MAX_DIFFERENCE = 0.05  # relative difference of the stated and the measured memory
 
 
 def imported() -> set[str]:
@@ -89,7 +89,7 @@ def stated_gib(name: str) -> str:
 def test_the_stated_memory_is_the_measured_one(file: Path):
     result = json.loads(file.read_text(encoding="utf-8"))
     needed_mib = cards.load(result["pair"]).needed_mib("cpu", 0, "int8")
-    assert abs(needed_mib / result["used_mib"] - 1) <= MOST_DIFFERENCE
+    assert abs(needed_mib / result["used_mib"] - 1) <= MAX_DIFFERENCE
     assert result["loaded_mib"] <= result["used_mib"]
 
 

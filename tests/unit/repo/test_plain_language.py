@@ -22,7 +22,7 @@ PRIVATE = frozenset(
 )
 SQL = re.compile(r"\b(SELECT|INSERT|CREATE TABLE|UPDATE|DELETE FROM)\b")
 LOCAL, PARAMETER, FUNCTION = "a local of", "a parameter of", "a function"
-MOST_PRIVATE = {  # (kind of name, top folder): so many such names, in all
+MAX_PRIVATE = {  # (kind of name, top folder): so many such names, in all
     (LOCAL, "speclsp"): 0, (LOCAL, "benchmarks"): 30, (LOCAL, "tests"): 150,
     (PARAMETER, "speclsp"): 0, (PARAMETER, "benchmarks"): 45, (PARAMETER, "tests"): 60,
     (FUNCTION, "speclsp"): 0, (FUNCTION, "benchmarks"): 0, (FUNCTION, "tests"): 19,
@@ -89,7 +89,7 @@ def test_no_docstring_of_the_product_opens_with_a_question_word(top: str):
     assert places == [], "\n".join(places)
 
 
-@pytest.mark.parametrize(("kind", "top"), MOST_PRIVATE)
+@pytest.mark.parametrize(("kind", "top"), MAX_PRIVATE)
 def test_names_say_what_they_hold_or_do(kind: str, top: str):
     places = [
         f"{path.relative_to(ROOT)}:{line} {function}: {name}"
@@ -97,7 +97,7 @@ def test_names_say_what_they_hold_or_do(kind: str, top: str):
         for name_kind, function, line, name in private_names(path.read_text("utf-8"))
         if name_kind == kind
     ]
-    assert len(places) <= MOST_PRIVATE[kind, top], f"{len(places)} places\n" + "\n".join(places)
+    assert len(places) <= MAX_PRIVATE[kind, top], f"{len(places)} places\n" + "\n".join(places)
 
 
 def test_sql_and_loggers_speak_plainly():

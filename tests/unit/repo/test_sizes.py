@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.source_tree import ROOT, entries_of, long_functions, modules
 
-MOST_ENTRIES, MOST_FILE_LINES, MOST_FUNCTION_LINES = 12, 400, 60
+MAX_ENTRIES, MAX_FILE_LINES, MAX_FUNCTION_LINES = 12, 400, 60
 FOLDER_EXCEPTIONS = {  # folders of data files, one per language, package or client
     "speclsp/lsp/syntax/queries",
     "benchmarks/results",
@@ -26,21 +26,21 @@ def sources(*tops: str) -> list[Path]:
 def test_no_folder_has_more_entries_than_the_limit():
     folders = {path.parent for top in ("speclsp", "benchmarks", "tests") for path in (ROOT / top).rglob("*.py")}
     wide = {str(folder.relative_to(ROOT)): len(entries_of(folder)) for folder in folders}
-    assert {name: n for name, n in wide.items() if n > MOST_ENTRIES and name not in FOLDER_EXCEPTIONS} == {}
+    assert {name: n for name, n in wide.items() if n > MAX_ENTRIES and name not in FOLDER_EXCEPTIONS} == {}
 
 
 def test_no_file_is_longer_than_the_limit():
     lengths = {
         str(path.relative_to(ROOT)): path.read_text("utf-8").count("\n") for path in sources("speclsp", "benchmarks")
     }
-    assert {name: lines for name, lines in lengths.items() if lines > MOST_FILE_LINES} == {}
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
 
 
 def test_no_function_is_longer_than_the_limit():
     too_long = {
         f"{path.relative_to(ROOT)} {name}": lines
         for path in sources("speclsp", "benchmarks")
-        for name, lines in long_functions(path.read_text("utf-8"), MOST_FUNCTION_LINES)
+        for name, lines in long_functions(path.read_text("utf-8"), MAX_FUNCTION_LINES)
     }
     assert too_long == {}
 
@@ -59,13 +59,13 @@ def test_files_and_classes_are_named_for_their_job():
 
 
 def test_a_long_function_and_a_wide_folder_are_reported(tmp_path: Path):
-    source = "def short():\n    pass\n\n\ndef long():\n" + "    x = 1\n" * MOST_FUNCTION_LINES
-    assert list(long_functions(source, MOST_FUNCTION_LINES)) == [("long", MOST_FUNCTION_LINES + 1)]
-    for number in range(MOST_ENTRIES + 1):
+    source = "def short():\n    pass\n\n\ndef long():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
+    assert list(long_functions(source, MAX_FUNCTION_LINES)) == [("long", MAX_FUNCTION_LINES + 1)]
+    for number in range(MAX_ENTRIES + 1):
         (tmp_path / f"m{number}.py").touch()
     (tmp_path / "__init__.py").touch()
     (tmp_path / "_forward.so").touch()
-    assert len(entries_of(tmp_path)) == MOST_ENTRIES + 1
+    assert len(entries_of(tmp_path)) == MAX_ENTRIES + 1
 
 
 @pytest.mark.parametrize("name", sorted(FOLDER_EXCEPTIONS))

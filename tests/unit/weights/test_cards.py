@@ -1,4 +1,4 @@
-"""Model cards: every card is consistent, every error in one is named, and "auto" selects a pair that fits."""
+"""Model cards: every card is consistent, every error in one is named, and "auto" selects a model that fits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.source_tree import ROOT
 
-from speclsp.errors import UnknownPair
+from speclsp.errors import UnknownModel
 from speclsp.weights import adapters, auto_choice, cards
 from speclsp.weights.cards import CardError, Weights
 
@@ -151,11 +151,11 @@ def test_reading_a_card_takes_a_few_milliseconds() -> None:
 
 def test_an_unknown_pair_is_named_with_the_nearest_one() -> None:
     with pytest.raises(
-        UnknownPair, match=r"'qwen2.5-coder-0.5b-instruc': did you mean 'qwen2.5-coder-0.5b-instruct'\?"
+        UnknownModel, match=r"'qwen2.5-coder-0.5b-instruc': did you mean 'qwen2.5-coder-0.5b-instruct'\?"
     ):
         cards.load("qwen2.5-coder-0.5b-instruc")
     for odd in ("", "..", "a/b", "README", "tiny/target", "nul\0"):
-        with pytest.raises(UnknownPair):
+        with pytest.raises(UnknownModel):
             cards.load(odd)
 
 

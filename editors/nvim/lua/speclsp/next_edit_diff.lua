@@ -6,7 +6,7 @@
 --- Pure functions of lines and byte columns: no buffer and no window.
 local M = {}
 local diff = vim.text and vim.text.diff or vim.diff -- renamed in 0.12
-local MOST_LINES = 3 -- shown word by word; longer hunks are shown as blocks
+local MAX_LINES = 3 -- shown word by word; longer hunks are shown as blocks
 
 ---@class speclsp.Word
 ---@field from integer byte column of the deleted text
@@ -67,7 +67,7 @@ end
 ---@param new string[]
 ---@return speclsp.Word[][]?
 local function words_of_lines(old, new)
-  if #old ~= #new or #new > MOST_LINES then
+  if #old ~= #new or #new > MAX_LINES then
     return nil
   end
   local list, added, whole = {}, 0, 0

@@ -40,7 +40,7 @@ from speclsp.weights.cards import Card
 KEPT, NOT_KEPT, STOPPED = 0, 1, 130  # exit codes
 MINUTES = 10.0  # by default
 ANSWERS_END, TRAINING_END = 0.4, 0.8  # shares of the time
-MOST_TEXTS, LEAST_TEXTS, FILE_TEXTS = 2000, 2, 8
+MAX_TEXTS, MIN_TEXTS, FILE_TEXTS = 2000, 2, 8
 SEED = 17
 FURTHER_RATE = 5e-4  # of a head that is trained already
 
@@ -105,9 +105,9 @@ class Tuning:
                 count = len(stored) + len(new)
                 if number < done:
                     continue
-                if count >= MOST_TEXTS or self.is_over(1.0) or (count >= LEAST_TEXTS and self.is_over(ANSWERS_END)):
+                if count >= MAX_TEXTS or self.is_over(1.0) or (count >= MIN_TEXTS and self.is_over(ANSWERS_END)):
                     break
-                self.bar.step(count / MOST_TEXTS, f"{count} answers of the target")
+                self.bar.step(count / MAX_TEXTS, f"{count} answers of the target")
                 prompt = self.engine.prompter.build(request).ids
                 text = draft_examples.answered(self.engine, recorder, prompt, self.cancel)
                 if len(text.ids) > text.prompt and not self.cancel.is_set():
@@ -119,7 +119,7 @@ class Tuning:
         finally:
             recorder.close()
             stored += self.write(new)
-        if len(stored) < LEAST_TEXTS:
+        if len(stored) < MIN_TEXTS:
             raise InputError(f"the target answers at {len(stored)} places of {self.directory}: name a larger one.")
         return [text for text, _ in stored]
 
@@ -182,8 +182,8 @@ class Tuning:
         policies = [MeasuredPolicy(replace(engine.costs), engine.config.max_draft_tokens) for _ in range(2)]
 
         def stop(places: int) -> bool:
-            self.bar.step(places / draft_judge.MOST_PLACES, "completing in held-out files")
-            return places >= draft_judge.LEAST_PLACES and self.is_over(1.0)
+            self.bar.step(places / draft_judge.MAX_PLACES, "completing in held-out files")
+            return places >= draft_judge.MIN_PLACES and self.is_over(1.0)
 
         places = draft_examples.requests(self.directory, paths, self.settings, SEED)
         judgement = draft_judge.judge(
@@ -267,7 +267,7 @@ def lines_of(facts: dict[str, Any], files: TuningFiles) -> list[str]:
     """The verdict for a person."""
     head = f"{facts['model']}: its draft head learned {facts['answers']} answers in {facts['steps']} steps"
     lines = [f"{head} and was judged at {facts['places']} places in {facts['files']} held-out files.", ""]
-    if facts["places"] < draft_judge.LEAST_PLACES:
+    if facts["places"] < draft_judge.MIN_PLACES:
         return [*lines, f"Not kept: {facts['places']} places are too few to judge; name a larger directory."]
     lines.append(f"  {'':16}{'accepted':>10}{'tokens/round':>14}{'ms/token':>10}")
     for side in ("before", "after"):
@@ -279,6 +279,6 @@ def lines_of(facts: dict[str, Any], files: TuningFiles) -> list[str]:
     low, high = facts["interval"]
     figures = f"{facts['gain']:.3f} x the tokens per millisecond (95 % interval {low:.3f} to {high:.3f})"
     if not facts["kept"]:
-        return [*lines, "", f"Not kept: {figures}. It is kept from {draft_judge.LEAST_GAIN} on, beyond the noise."]
+        return [*lines, "", f"Not kept: {figures}. It is kept from {draft_judge.MIN_GAIN} on, beyond the noise."]
     lines += ["", f"Kept: {figures}. The text of suggestions does not change."]
     return [*lines, f"The head is {files.head}; the engine uses it after `speclsp engine stop`."]

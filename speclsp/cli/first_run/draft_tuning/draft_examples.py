@@ -33,7 +33,7 @@ from speclsp.lsp.visibility import eligibility
 
 ANSWER_TOKENS = 48
 PROMPT_TOKENS = 192, 64  # before and after the cursor: a shorter prompt than the product's costs less to learn
-LEAST_FILES = 5
+MIN_FILES = 5
 SCAN_S = 30.0  # of processor time
 HELD_OUT_SHARE = 5  # one file in so many
 
@@ -59,9 +59,9 @@ def own_files(directory: Path, config: Config) -> tuple[list[str], list[str]]:
         and rules.file_at((top / file.path).relative_to(root).as_posix())
         and is_allowed(top / file.path, file.size, config, root)
     ]
-    if len(paths) < LEAST_FILES:
+    if len(paths) < MIN_FILES:
         raise InputError(
-            f"{directory} has {len(paths)} files of code that a model may read, and a head needs {LEAST_FILES}: "
+            f"{directory} has {len(paths)} files of code that a model may read, and a head needs {MIN_FILES}: "
             "name a larger directory."
         )
     paths.sort(key=lambda path: hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest())

@@ -23,8 +23,8 @@ from speclsp.engine.model.int8.draft_head import DraftHead
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.errors import EngineError
 
-MOST_PLACES, LEAST_PLACES = 64, 8
-LEAST_GAIN = 1.02  # of tokens per millisecond; below it a head is not worth its file
+MAX_PLACES, MIN_PLACES = 64, 8
+MIN_GAIN = 1.02  # of tokens per millisecond; below it a head is not worth its file
 RESAMPLES = 2000
 
 
@@ -65,8 +65,8 @@ class Judgement:
 
     @property
     def pays(self) -> bool:
-        """True if decoding is faster by more than LEAST_GAIN, and beyond the noise."""
-        return len(self.places) >= LEAST_PLACES and self.gain() >= LEAST_GAIN and self.interval()[0] > 1.0
+        """True if decoding is faster by more than MIN_GAIN, and beyond the noise."""
+        return len(self.places) >= MIN_PLACES and self.gain() >= MIN_GAIN and self.interval()[0] > 1.0
 
     def facts(self) -> dict[str, Any]:
         """The figures as JSON."""
@@ -101,7 +101,7 @@ def judge(
     """
     judgement = Judgement()
     for number, (path, request) in enumerate(requests):
-        if number == MOST_PLACES or stop(number):
+        if number == MAX_PLACES or stop(number):
             break
         runs: dict[int, rounds.Run] = {}
         for turn in (0, 1) if number % 2 == 0 else (1, 0):

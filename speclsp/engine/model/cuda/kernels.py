@@ -28,7 +28,7 @@ from torch import Tensor
 from speclsp.engine.model.cuda.ops import Ops
 
 PART = 128  # the fewest keys for one program of the split attention
-MOST_PARTS = 64  # longer contexts have longer parts, each a power of two
+MAX_PARTS = 64  # longer contexts have longer parts, each a power of two
 WIDE_PART = 512  # in prefill, where there are enough programs by rows
 WIDE_ROWS = 32  # rows from which WIDE_PART is used
 TILE_ROWS = 16  # rows in a tile of a skinny product: a tensor core's size
@@ -234,7 +234,7 @@ def triton_attend(q: Tensor, keys: Tensor, values: Tensor, start: Tensor, slot: 
     rows, heads, width = q.shape
     kv_heads, capacity = keys.shape[1:3]
     group = heads // kv_heads
-    part = max(PART, power_of_two(-(-capacity // MOST_PARTS))) if rows < WIDE_ROWS else WIDE_PART
+    part = max(PART, power_of_two(-(-capacity // MAX_PARTS))) if rows < WIDE_ROWS else WIDE_PART
     parts = -(-capacity // part)
     lines = rows * group
     block_d = max(16, power_of_two(width))

@@ -15,7 +15,7 @@ from speclsp.weights.cards import Card
 
 PREFILL_WIDTHS = (64, 256)  # rows of a prefill pass
 CARD_CONTEXT_TOKENS = 2048  # a card's memory_mib includes one cache slot of this length
-LEAST_CONTEXT_TOKENS = 1024  # a shorter context costs more than a model without a draft
+MIN_CONTEXT_TOKENS = 1024  # a shorter context costs more than a model without a draft
 GRAPHS_MIB = 256  # captured graphs, and the attention's parts
 DRAFT_BYTES = {"bf16": 2.0, "fp32": 4.0}  # per parameter; nf4 takes about 1, as embedding and head keep 16 bits
 
@@ -73,7 +73,7 @@ def plans_for(
 ) -> Iterator[MemoryPlan]:
     """All plans for a model, best first."""
     contexts = [context_tokens]
-    while contexts[-1] // 2 >= LEAST_CONTEXT_TOKENS:
+    while contexts[-1] // 2 >= MIN_CONTEXT_TOKENS:
         contexts.append(contexts[-1] // 2)
     draft_bytes = DRAFT_BYTES.get(card.draft_quantization, 1.0)
     draft_mib = card.draft.parameters * draft_bytes / 2**20 if card.draft else 0.0

@@ -87,7 +87,7 @@ void speclsp_free(Model *m) {
     unmap(m->x, (size_t)rows * s->hidden * 4), unmap(m->h, (size_t)rows * s->hidden * 4);
     unmap(m->qkv, (size_t)rows * (qkv > 32 ? qkv : 32) * 4), unmap(m->attended, (size_t)rows * attention * 4);
     unmap(m->act, (size_t)rows * s->inner * 4), unmap(m->quantized, (size_t)rows * widest);
-    unmap(m->wide, (size_t)(rows + WIDE_MOST) * widest * 2);
+    unmap(m->wide, (size_t)(rows + MAX_WIDE_ROWS) * widest * 2);
     unmap(m->row_scale, (size_t)rows * (widest / BLOCK_INPUTS + 1) * 4);
     unmap(m->row_sums, (size_t)rows * (widest / BLOCK_INPUTS + 1) * GROUPS * 4);
     unmap(m->q, (size_t)rows * attention * 2);

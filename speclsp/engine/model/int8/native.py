@@ -18,14 +18,14 @@ from torch import Tensor
 from speclsp.engine.model.decoder import ModelShape
 from speclsp.engine.model.int8.library import CShape, library
 from speclsp.engine.model.kv_archive import KvArchive
-from speclsp.engine.model.kv_cache import MOST_GAMMA, MOST_SLOTS, SLOTS, CachedModel, Cancelled, StateReader
+from speclsp.engine.model.kv_cache import MAX_GAMMA, MAX_SLOTS, SLOTS, CachedModel, Cancelled, StateReader
 from speclsp.engine.model.superblocks import Q4K, Q6K, WeightMatrix
 from speclsp.errors import WeightsError
 
 PREFILL_TOKENS = 320  # in one step; within it, `cancel` is checked several times per layer
-MOST_UNBROKEN_ROWS = 24  # of a pass that ignores `cancel`: 50 ms of the 0.5B on two cores without AMX
-MOST_ROWS = PREFILL_TOKENS + MOST_GAMMA + 1  # the last step of prefill and the first round share a pass
-PASS_ROWS = MOST_ROWS + 1  # with the token before them, whose state a reader lacks
+MAX_UNBROKEN_ROWS = 24  # of a pass that ignores `cancel`: 50 ms of the 0.5B on two cores without AMX
+MAX_ROWS = PREFILL_TOKENS + MAX_GAMMA + 1  # the last step of prefill and the first round share a pass
+PASS_ROWS = MAX_ROWS + 1  # with the token before them, whose state a reader lacks
 PATHS = {  # fastest first: the library, and the least value of its speclsp_path
     "AMX": ("_forward.so", 3),
     "AVX-512 BF16": ("_forward.so", 2),  # VNNI as well
@@ -134,7 +134,7 @@ class NativeDecoder(CachedModel):
         slots: int = SLOTS,
         path: str = "",
     ) -> None:
-        super().__init__(context_tokens, PREFILL_TOKENS, slots, MOST_SLOTS)
+        super().__init__(context_tokens, PREFILL_TOKENS, slots, MAX_SLOTS)
         self.archive = KvArchive()
         self.shape, self.threads, self.path = shape, threads, path or best_path()
         file, number = PATHS[self.path]
@@ -213,13 +213,13 @@ class NativeDecoder(CachedModel):
 
     def forward(self, new: Sequence[int]) -> Tensor:
         """Append `new`; their logits, [T, vocab], float32."""
-        starts = range(0, len(new), MOST_ROWS)
-        parts = [self._pass(part := new[start : start + MOST_ROWS], len(part), None) for start in starts]
+        starts = range(0, len(new), MAX_ROWS)
+        parts = [self._pass(part := new[start : start + MAX_ROWS], len(part), None) for start in starts]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def forward_with_tail(self, new: Sequence[int], wanted: int, cancel: threading.Event | None = None) -> Tensor:
         # a narrow round is short, and its tokens are worth its time: it does not stop half-way
-        return self._pass(new, wanted, cancel if len(new) > MOST_UNBROKEN_ROWS else None)
+        return self._pass(new, wanted, cancel if len(new) > MAX_UNBROKEN_ROWS else None)
 
     def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
         self._pass(new, 0, cancel)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 FAILURES = 3
-SHORTEST_S, LONGEST_S = 0.5, 30.0
+MIN_S, MAX_S = 0.5, 30.0
 JITTER = 0.25  # share by which a wait is shorter or longer at most
 
 
@@ -49,7 +49,7 @@ class CircuitBreaker:
         self._failures += 1
         if not at_once and wait_s is None and self._failures < FAILURES and not self._openings:
             return False
-        mean_s = min(LONGEST_S, SHORTEST_S * 2 ** min(self._openings, 20))
+        mean_s = min(MAX_S, MIN_S * 2 ** min(self._openings, 20))
         self._openings += 1
         backoff_s = mean_s * self._draw(1 - JITTER, 1 + JITTER)
         requested_s = 0.0 if wait_s is None else wait_s + mean_s * self._draw(0, JITTER)

@@ -31,7 +31,7 @@ from speclsp.weights.cards import Card, Fim
 
 ANSWER_S = 5.0
 PROBE_S = 2.0
-MOST_MODELS = 1000  # names that are compared with the cards, or with a misspelt name
+MAX_MODELS = 1000  # names that are compared with the cards, or with a misspelt name
 # Zed's Zeta-2 has no card of its own. Zeta-2.1 has another format. Formats: speclsp/lsp/next_edit/edit_prompt.py
 ZETA2_NAME, ZETA2_CARD, ZETA2_FORMAT = re.compile(r"(?:^|-)zeta-?2(?=-|$)"), "seed-coder-8b", "zeta2"
 KIND_OF_OWNER = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp", "speclsp": "speclsp"}
@@ -104,11 +104,11 @@ def choose_model(listed: list[Mapping[str, Any]], config: Config) -> tuple[str, 
     owners = {str(entry["id"]): str(entry.get("owned_by") or "") for entry in listed}
     if wanted:
         if listed and wanted not in owners and f"{wanted}:latest" not in owners:
-            near = nearest(wanted, [*islice(owners, MOST_MODELS)]) or next(iter(owners))
+            near = nearest(wanted, [*islice(owners, MAX_MODELS)]) or next(iter(owners))
             others = f" and {len(owners) - 1} more" if len(owners) > 1 else ""
             raise EngineError(f"it has no model {wanted!r} (remote.model); it has {near!r}{others}.")
         return wanted, owners.get(wanted, next(iter(owners.values()), ""))
-    with_card = (model for model in islice(owners, MOST_MODELS) if card_for(model)[0] is not None)
+    with_card = (model for model in islice(owners, MAX_MODELS) if card_for(model)[0] is not None)
     model = next(with_card, next(iter(owners), ""))
     return model, owners.get(model, "")
 

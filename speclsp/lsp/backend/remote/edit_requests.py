@@ -19,7 +19,7 @@ from speclsp.lsp.backend import infill_codec
 from speclsp.lsp.backend.engine_http import ConnectionLost, InvalidResponse
 from speclsp.lsp.backend.remote.remote_http import DONE, RemoteHttp
 from speclsp.lsp.backend.remote.request_styles import (
-    MOST_STOPS,
+    MAX_STOPS,
     RemoteServerType,
     StopStringFilter,
     choice_of,
@@ -77,7 +77,7 @@ def request_of(server: RemoteServerType, request: FimRequest) -> tuple[str, dict
     if server.accepts_extra_fields:
         own |= {"stop": stops, "skip_special_tokens": False}
     else:
-        own["stop"] = stops[:MOST_STOPS]
+        own["stop"] = stops[:MAX_STOPS]
     return f"{server.api}/completions", shared | own
 
 

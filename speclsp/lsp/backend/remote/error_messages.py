@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 from speclsp.errors import shortened
 
-LONGEST_ERROR_CHARACTERS = 2000  # of a server's error text, before it is shortened
+MAX_ERROR_CHARACTERS = 2000  # of a server's error text, before it is shortened
 QUOTED_CHARACTERS = 12  # characters in a row that are also in the request: from this number on, a quotation
-LONGEST_WAIT_S = 86_400.0  # a longer Retry-After is taken for a mistake
+MAX_WAIT_S = 86_400.0  # a longer Retry-After is taken for a mistake
 DOCUMENT_FIELDS = ("prompt", "suffix", "input_prefix", "input_suffix", "input_extra", "previous", "filename")
 
 
@@ -106,7 +106,7 @@ def retry_after_s(value: str) -> float | None:
             date = parsedate_to_datetime(value)
             date = date if date.tzinfo is not None else date.replace(tzinfo=timezone.utc)
             wait_s = (date - datetime.now(timezone.utc)).total_seconds()
-    return None if wait_s is None else min(max(0.0, wait_s), LONGEST_WAIT_S)
+    return None if wait_s is None else min(max(0.0, wait_s), MAX_WAIT_S)
 
 
 def unreachable(error: BaseException, host: str) -> str:

@@ -19,7 +19,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from speclsp.config import Config, api_keys
-from speclsp.errors import LONGEST_MESSAGE, EngineError, SpeclspError, shortened
+from speclsp.errors import MAX_MESSAGE, EngineError, SpeclspError, shortened
 from speclsp.lsp.backend.engine_http import InvalidResponse, ResponseTimeout, is_loopback_url
 from speclsp.lsp.backend.remote import detection, edit_requests, error_messages, request_styles
 from speclsp.lsp.backend.remote.circuit_breaker import CircuitBreaker
@@ -48,7 +48,7 @@ class RemoteBackend:
         self._url = config.remote.url.rstrip("/")
         host = urlsplit(self._url).netloc.rpartition("@")[2]
         self.status = Status(
-            state="starting", message=f"looking at {host}", pair=config.model, device=host, remote=host
+            state="starting", message=f"looking at {host}", model=config.model, device=host, remote=host
         )
         self.server = RemoteServerType()  # as detected
         self._http: RemoteHttp | None = None
@@ -131,10 +131,10 @@ class RemoteBackend:
                 self._open_breaker(not_understood(error))
             else:
                 self._breaker.probe_succeeded()
-                pair, target = self.server.card_name or self._config.model, self.server.model or self._url
+                model, target = self.server.card_name or self._config.model, self.server.model or self._url
                 target = target.replace("\\", "/").rpartition("/")[2] if target.endswith(".gguf") else target
                 edit_format = self.server.edit_format
-                self._set_status(state="ready", message="", pair=pair, target=target, edit_format=edit_format)
+                self._set_status(state="ready", message="", model=model, target=target, edit_format=edit_format)
                 await self._opened.wait()
             await asyncio.sleep(self._breaker.wait_s)
             if self._key_denied and not self._user_was_prompted:
@@ -215,7 +215,7 @@ class RemoteBackend:
 
     def _set_status(self, **changes: str) -> None:
         # a server can put anything into these texts
-        safe = {name: shortened(error_messages.visible(text), LONGEST_MESSAGE) for name, text in changes.items()}
+        safe = {name: shortened(error_messages.visible(text), MAX_MESSAGE) for name, text in changes.items()}
         status = replace(self.status, **safe)  # type: ignore[arg-type]
         if status != self.status:
             self.status = status

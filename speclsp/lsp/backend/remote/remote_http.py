@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 CONNECT_S = 3.0
 SLACK_S = 2.0  # time after a request's deadline before its connection is closed
 DRAIN_S = 0.05  # to read what follows the last event: a connection is reusable only after a complete answer
-LONGEST_LINE_BYTES = 2**20
-LONGEST_ANSWER_BYTES = 8 * 2**20
-LONGEST_ERROR_BYTES = 2**16
+MAX_LINE_BYTES = 2**20
+MAX_ANSWER_BYTES = 8 * 2**20
+MAX_ERROR_BYTES = 2**16
 DONE: Mapping[str, Any] = {"done": True}  # stands for the event `data: [DONE]`
 
 
@@ -154,7 +154,7 @@ class RemoteHttp:
                 ) as response:
                     if raise_for_status:
                         await self._raise_for_status(response, path, body)
-                    data = await read(response, LONGEST_ANSWER_BYTES)
+                    data = await read(response, MAX_ANSWER_BYTES)
                     return HttpAnswer(response.status_code, content_type_of(response), data)
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 raise self._connection_error(error, timeout_s) from error
@@ -166,7 +166,7 @@ class RemoteHttp:
 
     def redacted(self, text: str, request: Mapping[str, object] = {}) -> str:
         """`text` in one short line, without the key, and without quotations of the request."""
-        text = error_messages.visible(" ".join(text[: error_messages.LONGEST_ERROR_CHARACTERS].split()))
+        text = error_messages.visible(" ".join(text[: error_messages.MAX_ERROR_CHARACTERS].split()))
         text = text.replace(self._key, "***") if self._key else text
         return shortened(error_messages.without_quotes(text, request), 300)
 
@@ -178,13 +178,13 @@ class RemoteHttp:
         """The events of a successful answer."""
         kind = content_type_of(response)
         if kind == "application/json":  # a server that does not stream
-            yield self._parse_event(await read(response, LONGEST_ANSWER_BYTES, chunks), request)
+            yield self._parse_event(await read(response, MAX_ANSWER_BYTES, chunks), request)
             yield DONE
             return
         if kind not in ("text/event-stream", ""):
             raise InvalidResponse(error_messages.not_json(kind))
         check_encoding(response)
-        parser = EventParser(LONGEST_LINE_BYTES, LONGEST_ANSWER_BYTES)
+        parser = EventParser(MAX_LINE_BYTES, MAX_ANSWER_BYTES)
         async for chunk in chunks:
             for data in parser.feed(chunk):
                 if data is not None:
@@ -210,7 +210,7 @@ class RemoteHttp:
             return
         server_text = ""
         with suppress(InvalidResponse):
-            body = await read(response, LONGEST_ERROR_BYTES)
+            body = await read(response, MAX_ERROR_BYTES)
             server_text = self.redacted(error_messages.server_error_text(body), request or {})
         wait_s = error_messages.retry_after_s(response.headers.get("retry-after", "")) if status in (429, 503) else None
         full_path = f"{urlsplit(self.url).path}/{path}"

@@ -28,7 +28,7 @@ from speclsp.plain_text import first_stop, longest_stop_start
 from speclsp.weights.cards import Fim
 
 INFILL, TEMPLATE, SUFFIX = "infill", "template", "suffix"
-MOST_STOPS = 4  # the limit of OpenAI, and of TGI by default
+MAX_STOPS = 4  # the limit of OpenAI, and of TGI by default
 OWN_FIELDS = ("session", "previous")  # fields of /infill that only our own engine knows
 OPTIONAL = ("seed", "stop", "skip_special_tokens")  # left out when a server refuses them by name
 
@@ -144,7 +144,7 @@ def completion_body(server: RemoteServerType, request: FimRequest) -> dict[str, 
     elif server.accepts_extra_fields:
         body |= {"stop": list(server.stop), "skip_special_tokens": False}
     elif server.stop:
-        body["stop"] = list(server.stop[:MOST_STOPS])
+        body["stop"] = list(server.stop[:MAX_STOPS])
     return body
 
 

@@ -24,7 +24,7 @@ from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.draft_head import KEPT_ROWS, STEP_ROWS, DraftHead
 from speclsp.engine.model.int8.hidden_states import StateRecorder
 from speclsp.engine.model.int8.native import NativeDecoder
-from speclsp.engine.model.kv_cache import MOST_SLOTS, Cancelled
+from speclsp.engine.model.kv_cache import MAX_SLOTS, Cancelled
 from speclsp.weights import cards
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="heads run in forward.c")
@@ -111,7 +111,7 @@ def test_guesses_do_not_depend_on_the_cache_s_history(head: DraftHead, seed: int
         target.forward(ids[-1:])
         assert torch.equal(got, expected_of(head, ids))
     assert len([ids for ids in target.slot_ids if ids]) > 1
-    assert len(target.slot_ids) == MOST_SLOTS
+    assert len(target.slot_ids) == MAX_SLOTS
 
 
 def expected_of(head: DraftHead, ids: Sequence[int]) -> torch.Tensor:
@@ -128,7 +128,7 @@ def twin(head: DraftHead) -> DraftHead:
 
 
 def test_the_widest_pass_has_room_for_the_token_before_it(head: DraftHead):
-    ids = [*IDS[:40], *IDS[: native.MOST_ROWS + 1]]
+    ids = [*IDS[:40], *IDS[: native.MAX_ROWS + 1]]
     expected = cold(head, ids)
     head.target.rewind(20)
     assert head.lacks(20)

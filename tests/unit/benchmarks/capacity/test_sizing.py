@@ -20,7 +20,7 @@ from benchmarks.__main__ import main
 from benchmarks.capacity import sizing
 from benchmarks.capacity.roofline import (
     GPUS,
-    LARGEST_BATCH,
+    MAX_BATCH,
     MODELS,
     Serving,
     anchors,
@@ -98,7 +98,7 @@ def test_a_better_draft_pays_up_to_a_larger_batch(gpu: str, target: str, gamma: 
 def test_speculation_pays_only_in_small_batches_and_prefill_lowers_the_limit():
     serving = speculating(3, 0.7)
     alone, reading = off_above(serving, 600), off_above(serving, 600, 16)
-    assert 0 < reading < alone < LARGEST_BATCH
+    assert 0 < reading < alone < MAX_BATCH
     assert speedup(serving, 1, 600) > 1 > speedup(serving, alone + 1, 600)
 
 
@@ -114,7 +114,7 @@ def test_gamma_by_batch_covers_every_batch_once_and_never_slows_it_down(
     serving = speculating(gamma, alpha, gpu, target)
     found = schedule(serving, 600)
     assert [low for low, _, _ in found] == [1, *(high + 1 for _, high, _ in found[:-1])]
-    assert found[-1][1] == LARGEST_BATCH
+    assert found[-1][1] == MAX_BATCH
     for low, high, best in found:
         for batch in (low, high):
             assert best == 0 or speedup(replace(serving, gamma=best), batch, 600) >= 1

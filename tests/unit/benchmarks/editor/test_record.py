@@ -12,7 +12,7 @@ from benchmarks.editor.recording import story
 from benchmarks.editor.recording.frames import Frame, broken_limits, sampled, seconds, write_gif
 from speclsp.errors import InputError
 
-MOST_STILL_BYTES = 200_000
+MAX_STILL_BYTES = 200_000
 
 
 def plain(colour: str, width: int = 760) -> Image.Image:
@@ -71,7 +71,7 @@ def test_the_committed_moving_pictures_are_within_their_limits():
 
 def test_the_committed_still_pictures_are_small():
     committed = [path for path in PICTURES.values() if path.suffix == ".png" and path.exists()]
-    assert {path.name for path in committed if path.stat().st_size > MOST_STILL_BYTES} == set()
+    assert {path.name for path in committed if path.stat().st_size > MAX_STILL_BYTES} == set()
 
 
 def test_a_story_types_and_waits_for_each_suggestion():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import pairs
+from benchmarks import model_options
 from benchmarks.__main__ import main
 from benchmarks.quality import quality, run_task, variants
 from benchmarks.quality.cache import generation_cache
@@ -74,7 +74,7 @@ def at(folder: Path, name: str, truth: str, crosses: tuple[str, ...]) -> Task:
 
 @pytest.fixture(scope="module")
 def tiny() -> CompletionEngine:
-    return pairs.engine(Config(model="tiny", engine=EngineConfig(context_tokens=1024)))
+    return model_options.engine(Config(model="tiny", engine=EngineConfig(context_tokens=1024)))
 
 
 class Wanting:
@@ -273,7 +273,7 @@ def test_the_command_writes_its_figures_and_a_second_run_generates_nothing(
     tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pairs, "engine", lambda settings: tiny)
+    monkeypatch.setattr(model_options, "engine", lambda settings: tiny)
     monkeypatch.setattr(quality, "tasks_of", lambda name: tasks(tmp_path / "shapes"))
     command = ["quality", "--model", "tiny", "--set", "quick", "--variants", "full,plain,llama.vscode"]
     assert main(command) == 0
@@ -311,7 +311,7 @@ def test_a_slow_variant_is_compared_on_its_tasks_only(
     tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pairs, "engine", lambda settings: tiny)
+    monkeypatch.setattr(model_options, "engine", lambda settings: tiny)
     monkeypatch.setattr(quality, "tasks_of", lambda name: tasks(tmp_path / "shapes"))
     monkeypatch.setattr(variants, "FEWER", 1)
     assert main(["quality", "--model", "tiny", "--variants", "full,plain,psm-line"]) == 0
@@ -327,7 +327,7 @@ def test_a_part_of_a_set_does_not_replace_the_result_of_the_whole(
     tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pairs, "engine", lambda settings: tiny)
+    monkeypatch.setattr(model_options, "engine", lambda settings: tiny)
     monkeypatch.setattr(quality, "tasks_of", lambda name: tasks(tmp_path / "shapes"))
     assert main(["quality", "--model", "tiny", "--only", "cross", "--variants", "base"]) == 0
     assert not (tmp_path / "benchmarks").exists()

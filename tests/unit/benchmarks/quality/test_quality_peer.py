@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import pairs
+from benchmarks import model_options
 from benchmarks.quality.llama_vscode import policy
 from benchmarks.quality.llama_vscode.policy import Ask, InfillPrompter, Ring
 from benchmarks.quality.tasks.tasks import Task
@@ -131,7 +131,7 @@ def test_a_line_with_less_indent_ends_the_answer():
 
 
 def test_the_prompt_equals_the_servers_prompt(tmp_path: Path):
-    engine = pairs.engine(Config(model="tiny", engine=EngineConfig(context_tokens=1024)))
+    engine = model_options.engine(Config(model="tiny", engine=EngineConfig(context_tokens=1024)))
     ours, fim = engine.prompter, engine.card.fim
     writes = InfillPrompter(ours.card, ours.tokenizer, ours.vocabulary, policy.CONTEXT_TOKENS)
     wanted = policy.ask(task(tmp_path, "import os\nprint(|)\nexit()\n"))

@@ -142,7 +142,7 @@ def test_an_archive_with_another_checksum_is_refused_and_the_others_are_kept(tmp
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "MOST_FILES", 3)
+    monkeypatch.setattr(corpus, "MAX_FILES", 3)
     index = Index(tmp_path / "index")
     file = archive_of(index.folder, "many-1.0.tar.gz", {f"t/{n}.py": "a = 1\n" for n in range(4)})
     with pytest.raises(CorpusError, match="more than 3 files"):

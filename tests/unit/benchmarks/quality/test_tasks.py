@@ -221,9 +221,9 @@ def test_the_second_set_repeats_itself_and_no_task_of_the_first(shops: list[Pack
 
 def test_tasks_per_file_and_per_package_are_limited(made: list[Task]) -> None:
     places = [(task.package, task.path) for task in made]
-    assert max(map(places.count, places)) <= cursors.MOST_A_FILE
+    assert max(map(places.count, places)) <= cursors.MAX_A_FILE
     packages = [task.package for task in made]
-    assert max(map(packages.count, packages)) <= cursors.MOST_A_PACKAGE
+    assert max(map(packages.count, packages)) <= cursors.MAX_A_PACKAGE
 
 
 def test_duplicate_code_gives_one_task(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ ABOUT = {
 }
 
 
-def completions(pair: str) -> dict[str, Any]:
+def completions(model: str) -> dict[str, Any]:
     way = {
         "source": "ngram", "gamma": 7, "runs": 12, "identical_runs": 12, "new_tokens": 12, "ms_per_token": 17.0,
         "ttft_ms": {"p50": 200.0, "p95": 240.0}, "decode_ms": {"p50": 300.0, "p95": 340.0},
@@ -37,17 +37,17 @@ def completions(pair: str) -> dict[str, Any]:
     plain = way | {"source": "", "judged": 0, "by_depth": [], "ms_per_token": 33.0}
     ways = {"plain": plain, "n-grams, 7": way, "policy": way}
     lengths = {str(n): {"max_tokens": n, "identical": True, "ways": ways, "best": {}} for n in (12, 48)}
-    return {"pair": pair, "target": f"{pair} (int8)", "draft": "", "holes": 12, "lengths": lengths}
+    return {"pair": model, "target": f"{model} (int8)", "draft": "", "holes": 12, "lengths": lengths}
 
 
-def scale(pair: str) -> dict[str, Any]:
+def scale(model: str) -> dict[str, Any]:
     prompt = [
         {"prompt_tokens": n, "cold_first_ms": n * 0.9, "prefill_ms": n * 0.8, "warm_first_ms": 40.0, "step_ms": 30.0}
         for n in (128, 512, 2048)
     ]
     output = [{"tokens": n, "plain_ms": 33.0 * n, "speculative_ms": 18.0 * n} for n in (8, 32)]
     memory = {"before_loading": 300.0, "loaded": 1100.0, "after": 1200.0}
-    return {"pair": pair, "target": pair, "prompt": prompt, "output": output, "memory_mib": memory}
+    return {"pair": model, "target": model, "prompt": prompt, "output": output, "memory_mib": memory}
 
 
 def document() -> dict[str, Any]:
@@ -55,30 +55,37 @@ def document() -> dict[str, Any]:
     return {"document": [{"lines": lines, **dict.fromkeys(names, 5.0)} for lines in (100, 10_000)]}
 
 
-def floor(pair: str) -> dict[str, Any]:
+def floor(model: str) -> dict[str, Any]:
     ms = {"weights_1": 24.0, "weights_16": 25.0, "round_1": 25.0, "round_16": 27.5}
     ratios = {"round_16_to_weights": 1.1, "round_16_to_round_1": 1.1, "cancel_p99_ms": 12.0}
     parts = {"round_1": {"qkv": 2.0, "head": 10.0}, "round_16": {"qkv": 2.5, "head": 11.0}}
     prefill = {"64": 32.5, "512": 186.0}
-    return {"target": pair, "context_tokens": 600, "ms": ms, "ratios": ratios, "parts_ms": parts, "prefill_ms": prefill}
+    return {
+        "target": model,
+        "context_tokens": 600,
+        "ms": ms,
+        "ratios": ratios,
+        "parts_ms": parts,
+        "prefill_ms": prefill,
+    }
 
 
-def peers(pair: str) -> dict[str, Any]:
+def peers(model: str) -> dict[str, Any]:
     spread = {name: {"p50": 900.0, "p95": 990.0} for name in ("total_ms", "first_ms", "decode_ms")}
     way = {"settings": {"num_assistant_tokens": 5}, "cold": spread, "warm": spread}
     ratios = {f"cold_{name}_ms": {"ratio": 0.48, "best_peer": "openvino prompt lookup"} for name in
               ("total", "first", "decode")}  # fmt: skip
     return {
-        "pair": pair, "new_tokens": 32, "prompt_tokens": [540, 560], "threads": 2, "not_measured": {"vllm": "memory"},
+        "pair": model, "new_tokens": 32, "prompt_tokens": [540, 560], "threads": 2, "not_measured": {"vllm": "memory"},
         "against_the_best_peer": ratios,
         "ways": {name: {"peer": name.split()[0], **way} for name in ("speclsp policy", "openvino prompt lookup")},
     }  # fmt: skip
 
 
-def typed(pair: str) -> dict[str, Any]:
+def typed(model: str) -> dict[str, Any]:
     empty = figures.side_by_side([], [])
     empty["suggestion"] = {"count": 9, "p50_ms": 280.0, "p95_ms": 900.0}
-    return {"pair": pair, "recorded_minutes": 6.0, **empty, "languages": {"python": empty, "rust": empty}}
+    return {"pair": model, "recorded_minutes": 6.0, **empty, "languages": {"python": empty, "rust": empty}}
 
 
 def gpu() -> dict[str, Any]:

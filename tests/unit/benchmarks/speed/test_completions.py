@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.engine.tiny_engine import FAST
 
-from benchmarks import pairs
+from benchmarks import model_options
 from benchmarks.__main__ import main
 from benchmarks.speed import completions
 from speclsp.cli import measure
@@ -21,7 +21,7 @@ from speclsp.engine.decoding.completion import CompletionEngine
 
 @pytest.fixture(scope="module")
 def tiny() -> CompletionEngine:
-    return pairs.engine(Config(model="tiny", engine=EngineConfig(context_tokens=512, quantization=FAST)))
+    return model_options.engine(Config(model="tiny", engine=EngineConfig(context_tokens=512, quantization=FAST)))
 
 
 class Watched:
@@ -29,7 +29,7 @@ class Watched:
 
     def __init__(self, engine: CompletionEngine) -> None:
         self.engine, self.requests = engine, []
-        self.pair, self.draft = engine.pair, engine.draft
+        self.model, self.draft = engine.model, engine.draft
 
     def complete(self, request: Request, cancel: Any) -> Any:
         self.requests.append(request)
@@ -122,12 +122,12 @@ def test_the_command_writes_its_figures_with_their_machine(
 
 def test_every_benchmark_parses_pairs_and_settings_alike():
     parser = argparse.ArgumentParser()
-    pairs.add_arguments(parser)
+    model_options.add_arguments(parser)
     both = parser.parse_args(["--model", "tiny", "--model", "echo", "--set", "engine.threads=1"])
     fixed = {"engine.context_tokens": 4096}
-    assert [(setting.model, setting.engine.threads) for setting in pairs.settings(both, fixed)] == [
+    assert [(setting.model, setting.engine.threads) for setting in model_options.settings(both, fixed)] == [
         ("tiny", 1),
         ("echo", 1),
     ]
-    assert all(setting.engine.context_tokens == 4096 for setting in pairs.settings(both, fixed))
-    assert [setting.model for setting in pairs.settings(parser.parse_args([]))] == ["auto"]
+    assert all(setting.engine.context_tokens == 4096 for setting in model_options.settings(both, fixed))
+    assert [setting.model for setting in model_options.settings(parser.parse_args([]))] == ["auto"]

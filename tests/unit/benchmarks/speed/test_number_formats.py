@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.engine.tiny_engine import FAST
 
-from benchmarks import pairs
+from benchmarks import model_options
 from benchmarks.__main__ import main
 from benchmarks.speed import number_formats
 from speclsp.config import Config, EngineConfig
@@ -25,7 +25,7 @@ def still(fraction: float, what: str) -> None:
 @pytest.fixture(scope="module")
 def tiny() -> CompletionEngine:
     settings = Config(model="tiny", engine=EngineConfig(context_tokens=1024))
-    return pairs.engine(number_formats.in_format(settings, FAST))
+    return model_options.engine(number_formats.in_format(settings, FAST))
 
 
 def test_tasks_are_lines_of_real_files_and_the_answer_is_the_rest():

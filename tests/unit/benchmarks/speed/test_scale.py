@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import pairs
+from benchmarks import model_options
 from benchmarks.__main__ import main
 from benchmarks.speed import scale
 from speclsp.cli import terminal
@@ -17,7 +17,7 @@ from speclsp.engine.decoding.completion import CompletionEngine
 
 @pytest.fixture(scope="module")
 def tiny() -> CompletionEngine:
-    return pairs.engine(Config(model="tiny", engine=EngineConfig(context_tokens=512, draft=False)))
+    return model_options.engine(Config(model="tiny", engine=EngineConfig(context_tokens=512, draft=False)))
 
 
 @pytest.mark.slow

@@ -41,15 +41,15 @@ LAST = {"content": "", "stop": True, "stop_type": "eos"}
 class Pretender:
     """A fake engine that answers HTTP requests as an engine does."""
 
-    def __init__(self, pid: int = 7, version: str = __version__, pair: str = "echo") -> None:
-        """`pair` is the requested name, which may differ from the name of the loaded pair."""
+    def __init__(self, pid: int = 7, version: str = __version__, model: str = "echo") -> None:
+        """`model` is the requested name, which may differ from the name of the loaded model."""
         self.pid = pid
         self.says: dict[str, object] = {**OK, "pid": pid}
         self.mute = False  # reads requests and never answers
         self.slow = False  # delays the answers to /infill
         self.clients = 0  # number of other clients in its answer to /leave
         self.requests: list[tuple[str, str, Any]] = []  # path, authorization, body
-        self.found = EngineEndpoint(pid=pid, version=version, settings={} if pair == "auto" else {"model": pair})
+        self.found = EngineEndpoint(pid=pid, version=version, settings={} if model == "auto" else {"model": model})
         self._streams: dict[asyncio.StreamWriter, asyncio.Queue[bytes | None]] = {}
 
     @asynccontextmanager
@@ -159,7 +159,7 @@ def world(monkeypatch: pytest.MonkeyPatch, isolated: Path) -> World:
 
 @asynccontextmanager
 async def using(statuses: list[Status], **changes: object) -> AsyncIterator[EngineClient]:
-    """A Backend for the pair echo and these settings."""
+    """A Backend for the model echo and these settings."""
     config, problems = parse({"model": "echo", **changes})
     assert problems == []
     engine = connect(config, statuses.append, lambda line: None, "an editor")
@@ -525,7 +525,7 @@ def test_an_engine_of_another_version_is_ended_once_no_client_uses_it(world: Wor
 def test_an_engine_suits_if_it_runs_the_pair_under_another_name(world: World, isolated: Path):
     async def work() -> None:
         statuses: list[Status] = []
-        async with Pretender(pair="auto").at(isolated / "s") as engine:  # its loaded pair is echo
+        async with Pretender(model="auto").at(isolated / "s") as engine:  # its loaded model is echo
             world.here = engine.found
             async with using(statuses, model="echo"):
                 await until(statuses, "ready")

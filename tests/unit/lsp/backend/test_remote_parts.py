@@ -21,7 +21,7 @@ from speclsp.lsp.backend.engine_http import InvalidResponse
 from speclsp.lsp.backend.fallback import FallbackBackend
 from speclsp.lsp.backend.infill_codec import parse_piece
 from speclsp.lsp.backend.remote import detection, error_messages
-from speclsp.lsp.backend.remote.circuit_breaker import FAILURES, JITTER, LONGEST_S, SHORTEST_S, CircuitBreaker
+from speclsp.lsp.backend.remote.circuit_breaker import FAILURES, JITTER, MAX_S, MIN_S, CircuitBreaker
 from speclsp.lsp.backend.remote.detection import card_for, edit_format_of, split_url
 from speclsp.lsp.backend.remote.request_styles import StopStringFilter, fim_prompt, stops_of
 from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
@@ -58,7 +58,7 @@ def test_each_wait_doubles_up_to_a_limit_and_a_success_resets_it(draws: list[flo
     breaker = CircuitBreaker(clock, lambda low, high: low + (high - low) * next(remaining))
     for number in range(11):
         assert breaker.record_failure(at_once=number == 0), "half-open: one failure is enough"
-        mean_s = min(LONGEST_S, SHORTEST_S * 2**number)
+        mean_s = min(MAX_S, MIN_S * 2**number)
         assert mean_s * (1 - JITTER) - 1e-9 <= breaker.wait_s <= mean_s * (1 + JITTER) + 1e-9
         clock.s += breaker.wait_s
         breaker.probe_succeeded()
@@ -66,7 +66,7 @@ def test_each_wait_doubles_up_to_a_limit_and_a_success_resets_it(draws: list[flo
     breaker.record_success()
     assert breaker.state == "closed"
     breaker.record_failure(at_once=True)
-    assert breaker.wait_s <= SHORTEST_S * (1 + JITTER)
+    assert breaker.wait_s <= MIN_S * (1 + JITTER)
 
 
 @given(retry_after_s=st.floats(0, 86_400), before=st.integers(0, 20))
@@ -81,7 +81,7 @@ def test_retry_after_is_a_lower_bound_of_the_wait(retry_after_s: float, before: 
 
 
 @pytest.mark.parametrize(
-    ("model", "pair", "fits"),
+    ("model", "model_name", "fits"),
     [
         ("Qwen/Qwen2.5-Coder-7B", "qwen2.5-coder-7b", True),
         ("Qwen/Qwen2.5-Coder-7B-Instruct-AWQ", "qwen2.5-coder-7b", True),
@@ -105,10 +105,10 @@ def test_retry_after_is_a_lower_bound_of_the_wait(retry_after_s: float, before: 
         ("echo", "echo", True),
     ],
 )
-def test_a_card_is_found_by_the_names_of_publishers_and_quantizers(model: str, pair: str, fits: bool):
+def test_a_card_is_found_by_the_names_of_publishers_and_quantizers(model: str, model_name: str, fits: bool):
     card, is_exact = card_for(model)
     assert card is not None
-    assert (card.name if is_exact else card.family, is_exact) == (pair, fits)
+    assert (card.name if is_exact else card.family, is_exact) == (model_name, fits)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_retry_after_is_seconds_or_a_date():
     soon = datetime.now(timezone.utc) + timedelta(seconds=90)
     assert 85 < (error_messages.retry_after_s(format_datetime(soon, usegmt=True)) or 0) <= 90
     assert error_messages.retry_after_s("Wed, 21 Oct 2015 07:28:00 GMT") == 0
-    assert error_messages.retry_after_s("9" * 30) == error_messages.LONGEST_WAIT_S
+    assert error_messages.retry_after_s("9" * 30) == error_messages.MAX_WAIT_S
     assert (
         error_messages.retry_after_s("soon") is None
         and error_messages.retry_after_s("") is None
@@ -221,7 +221,7 @@ def test_retry_after_is_seconds_or_a_date():
 @given(value=st.text(max_size=40))
 def test_any_retry_after_value_gives_a_bounded_wait(value: str):
     wait_s = error_messages.retry_after_s(value)
-    assert wait_s is None or 0 <= wait_s <= error_messages.LONGEST_WAIT_S
+    assert wait_s is None or 0 <= wait_s <= error_messages.MAX_WAIT_S
 
 
 @given(body=st.binary(max_size=200) | st.sampled_from([b'{"error": 1}', b'{"error": {"message": [2]}}', b"[[[", b"{}"]))
@@ -299,9 +299,9 @@ def test_any_streamed_event_is_a_piece_or_an_invalid_response(event: dict[str, o
 def test_only_the_first_models_of_a_long_list_are_examined(monkeypatch: pytest.MonkeyPatch):
     examined: list[str] = []
     monkeypatch.setattr(detection, "card_for", lambda model: (examined.append(model), (None, False))[1])
-    models = [{"id": f"m{number}"} for number in range(3 * detection.MOST_MODELS)]
+    models = [{"id": f"m{number}"} for number in range(3 * detection.MAX_MODELS)]
     assert detection.choose_model(models, Config()) == ("m0", "")
-    assert len(examined) == detection.MOST_MODELS
+    assert len(examined) == detection.MAX_MODELS
 
 
 # ── local fallback ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -314,14 +314,14 @@ class Fake:
 
     def __init__(self, name: str, on_status: OnStatus) -> None:
         self.name, self.on_status = name, on_status
-        self.status = Status(state="starting", pair=name, remote=name if name == "far" else "")
+        self.status = Status(state="starting", model=name, remote=name if name == "far" else "")
         self.started = self.closed = False
 
     def start(self) -> None:
         self.started = True
 
     def say(self, state: str, message: str = "") -> None:
-        self.status = Status(state=state, message=message, pair=self.name, remote=self.status.remote)
+        self.status = Status(state=state, message=message, model=self.name, remote=self.status.remote)
         self.on_status(self.status)
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:

@@ -116,8 +116,8 @@ def test_the_least_confidence_is_a_probability(value: float, is_valid: bool):
 
 def test_a_pair_without_a_measured_curve_has_the_usual_one_and_a_test_pair_none():
     assert curve_of("some-other-model") is DEFAULT
-    assert all(curve_of(pair) is None for pair in UNJUDGED)
-    assert all(curve_of(pair) is curve for pair, curve in CURVES.items())
+    assert all(curve_of(model) is None for model in UNJUDGED)
+    assert all(curve_of(model) is curve for model, curve in CURVES.items())
 
 
 # ── the value of the first lines ─────────────────────────────────────────────────────────────────────────────────────

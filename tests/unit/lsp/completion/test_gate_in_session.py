@@ -22,7 +22,7 @@ class UnsureBackend(ScriptedBackend):
     def __init__(self, *answers: str, logprob: float) -> None:
         super().__init__(*answers)
         self.logprob = logprob
-        self.status = replace(self.status, pair=PAIR)
+        self.status = replace(self.status, model=PAIR)
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         async with aclosing(super().stream(request)) as pieces:
@@ -192,9 +192,9 @@ def test_the_gate_is_open_without_probabilities_and_for_pairs_of_tests():
         assert (await scripted.complete(at(TEXT))).suggestions
 
     unjudged = UnsureBackend("append(1)", logprob=-9.0)
-    unjudged.status = replace(unjudged.status, pair=UNJUDGED[0])
+    unjudged.status = replace(unjudged.status, model=UNJUDGED[0])
     for backend in (ScriptedBackend("append(1)"), unjudged):
-        backend.status = replace(backend.status, pair=backend.status.pair or PAIR)
+        backend.status = replace(backend.status, model=backend.status.model or PAIR)
         scripted = ScriptedSession(backend, **{"completion.eagerness": "low"})
         run(scripted, work)
         assert scripted.traces[0].confidence is None
@@ -205,7 +205,7 @@ def test_a_pair_without_a_measured_curve_is_judged_by_the_usual_one():
         assert (await scripted.complete(at(TEXT))).reason == "unsure"
 
     backend = UnsureBackend("append(1)", logprob=-9.0)
-    backend.status = replace(backend.status, pair="another")
+    backend.status = replace(backend.status, model="another")
     run(ScriptedSession(backend), work)
 
 

@@ -241,7 +241,7 @@ def test_a_remote_server_that_calls_itself_echo_is_still_post_processed(remote: 
         assert len(await scripted.texts(at(TEXT))) == shown
 
     backend = ScriptedBackend("\u202eappend(1)")
-    backend.status = Status(state="ready", pair="echo", remote=remote)
+    backend.status = Status(state="ready", model="echo", remote=remote)
     run(ScriptedSession(backend, **{"remote.url": url}), work)
 
 
@@ -258,7 +258,7 @@ def test_nothing_is_sent_to_a_remote_server_while_the_ignore_files_are_unread(
 
     monkeypatch.setattr(IgnoreFiles, "settled", hangs)
     backend = ScriptedBackend("append(1)")
-    backend.status = Status(state="ready", pair="x", remote=remote)
+    backend.status = Status(state="ready", model="x", remote=remote)
     scripted = ScriptedSession(backend)
     run(scripted, work)
     assert len(backend.requests) == shown

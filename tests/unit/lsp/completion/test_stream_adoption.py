@@ -108,7 +108,7 @@ def test_a_shown_text_is_always_the_backends_answer_to_the_text_or_to_a_beginnin
             assert answer.startswith(sent) and start.startswith(TEXT)
 
     backend = ScriptedBackend(answer)
-    backend.status = Status(state="ready", pair="echo")  # whose words are not touched
+    backend.status = Status(state="ready", model="echo")  # whose words are not touched
     run(ScriptedSession(backend), work)
 
 

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.lsp.context.class_members import word_parts, words_and_members
-from speclsp.lsp.context.short_text_cache import LONGEST_CHARACTERS, cache_short
+from speclsp.lsp.context.short_text_cache import MAX_CHARACTERS, cache_short
 from speclsp.lsp.context.similar_code import words_of_line
 
 
-@given(st.lists(st.text("ab", max_size=2 * LONGEST_CHARACTERS), max_size=20))
+@given(st.lists(st.text("ab", max_size=2 * MAX_CHARACTERS), max_size=20))
 def test_short_texts_are_computed_once_and_long_ones_each_time(texts: list[str]):
     computed = []
 
@@ -20,7 +20,7 @@ def test_short_texts_are_computed_once_and_long_ones_each_time(texts: list[str])
         return len(text)
 
     assert [measure(text) for text in texts] == list(map(len, texts))
-    short = [text for text in texts if len(text) <= LONGEST_CHARACTERS]
+    short = [text for text in texts if len(text) <= MAX_CHARACTERS]
     assert len(computed) == len(set(short)) + len(texts) - len(short)
     assert measure.cache_info().currsize == len(set(short))
 

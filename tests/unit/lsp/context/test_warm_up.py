@@ -299,7 +299,7 @@ def test_a_checked_text_counts_from_its_check_not_from_its_collection(tmp_path: 
 
 
 def test_the_cache_of_file_texts_is_bounded(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(file_cache, "MOST_CACHED_BYTES", 2000)
+    monkeypatch.setattr(file_cache, "MAX_CACHED_BYTES", 2000)
     monkeypatch.setattr(file_cache, "RECHECK_S", 60.0)
     texts = file_cache.FileCache(str(tmp_path))
     for n in range(10):

@@ -488,7 +488,7 @@ def test_old_indexes_are_removed_and_the_current_one_is_kept(tmp_path: Path, mon
         os.utime(path, (1, 1))
     index_schema.remove_old(tmp_path, current)
     assert current.exists() and new.exists() and not old.exists()
-    monkeypatch.setattr(index_schema, "MOST_ALL_BYTES", 50)
+    monkeypatch.setattr(index_schema, "MAX_ALL_BYTES", 50)
     index_schema.remove_old(tmp_path, current)
     assert current.exists() and not new.exists()
 

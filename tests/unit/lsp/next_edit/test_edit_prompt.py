@@ -64,7 +64,7 @@ def test_only_the_newest_hunks_that_fit_are_in_the_prompt():
     kept = edit_prompt.newest_hunks(hunks)
     assert [hunk.old for hunk in kept] == [("old 16",), ("old 17",), ("old 18",), ("old 19",)]
     assert edit_prompt.newest_hunks(hunks[:1] * 9 + [Hunk(old=(), new=("x" * 1501,))]) == []
-    assert len(edit_prompt.newest_hunks([Hunk(old=("a",), new=("b",))] * 9)) == edit_prompt.MOST_HUNKS
+    assert len(edit_prompt.newest_hunks([Hunk(old=("a",), new=("b",))] * 9)) == edit_prompt.MAX_HUNKS
 
 
 MARKERS = ["<|file_sep|>", "<|endoftext|>", "<|cursor|>", "<|user_cursor|>", "<[fim-suffix]>", "<filename>"]

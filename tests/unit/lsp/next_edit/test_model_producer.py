@@ -15,11 +15,11 @@ from speclsp.lsp.backend.engine_http import ResponseTimeout
 from speclsp.lsp.backend.types import AdapterUse, CompletionCost, FimRequest, Status, StreamPiece
 from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.next_edit.edit_prompt import expected_answer
-from speclsp.lsp.next_edit.model_producer import LEAST_PROBABILITY, EditEngine, EditModel, ModelProducer
+from speclsp.lsp.next_edit.model_producer import MIN_PROBABILITY, EditEngine, EditModel, ModelProducer
 from speclsp.lsp.next_edit.next_edits import NextEditOutcome, NextEdits
 from speclsp.lsp.next_edit.offers import Offer, Offers
 from speclsp.lsp.next_edit.recent_activity import RecentActivity
-from speclsp.lsp.server.model_pairs import edit_model
+from speclsp.lsp.server.model_list import edit_model
 
 URI = "file:///work/app.py"
 TEXT = (
@@ -46,7 +46,7 @@ class ScriptedEngine:
 
     def __init__(self, old: str = "", new: str = "", logprob: float = -0.1, edit_format: str = "window") -> None:
         self.old, self.new, self.logprob, self.edit_format = old, new, logprob, edit_format
-        self.least_probability = LEAST_PROBABILITY
+        self.least_probability = MIN_PROBABILITY
         self.requests: list[FimRequest] = []
         self.rounds = 0
         self.closed = 0
@@ -131,7 +131,7 @@ async def test_the_first_hunk_is_offered_and_the_rest_is_not_waited_for():
     ("old", "new", "logprob", "reason"),
     [
         ("", "", -0.1, "unchanged"),
-        (LOAD, EDITED, math.log(LEAST_PROBABILITY) - 0.01, "model_unsure"),
+        (LOAD, EDITED, math.log(MIN_PROBABILITY) - 0.01, "model_unsure"),
         ("    size = 0\n", "", -0.1, "reverts"),
         (LOAD, LOAD.replace("=", " = "), -0.1, "unfit"),
         (LOAD, EDITED.replace("size']", "size'"), -0.1, "breaks"),
@@ -151,7 +151,7 @@ async def test_nothing_is_offered_and_the_outcome_says_why(old: str, new: str, l
 @in_loop
 async def test_copied_tokens_are_no_evidence():
     """Long windows would never pass: each line that is copied has a probability below 1 as well."""
-    desk = Desk(ScriptedEngine(LOAD, EDITED, logprob=math.log(LEAST_PROBABILITY) + 0.1))
+    desk = Desk(ScriptedEngine(LOAD, EDITED, logprob=math.log(MIN_PROBABILITY) + 0.1))
     assert await desk.answer() is not None
 
 
@@ -201,19 +201,19 @@ async def test_the_threshold_is_the_models_own():
 
 @in_loop
 async def test_the_loaded_adapter_decides_before_the_models_definition():
-    ready = Status(state="ready", pair="sweep-next-edit-0.5b")
-    assert await edit_model(ready) == EditModel("sweep", LEAST_PROBABILITY)
+    ready = Status(state="ready", model="sweep-next-edit-0.5b")
+    assert await edit_model(ready) == EditModel("sweep", MIN_PROBABILITY)
     window = AdapterUse(name="a", edit_format="window", edit_threshold=0.8)
     assert await edit_model(replace(ready, adapter=window)) == EditModel("window", 0.8)
     assert await edit_model(replace(ready, adapter=AdapterUse(name="fill only"))) == EditModel("sweep")
-    assert await edit_model(Status(state="ready", pair="tiny", adapter=window)) == EditModel("window", 0.8)
+    assert await edit_model(Status(state="ready", model="tiny", adapter=window)) == EditModel("window", 0.8)
     assert await edit_model(replace(ready, remote="server", edit_format="sweep")) == EditModel("sweep")
     unusable = (
         None,
         replace(ready, state="asleep"),
         replace(ready, remote="server", adapter=window),
-        Status(state="ready", pair="tiny"),
-        Status(state="ready", pair="tiny", adapter=AdapterUse.of({"name": "a", "edit_format": "of a later version"})),
+        Status(state="ready", model="tiny"),
+        Status(state="ready", model="tiny", adapter=AdapterUse.of({"name": "a", "edit_format": "of a later version"})),
     )
     assert [await edit_model(status) for status in unusable] == [None] * len(unusable)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.next_edit import recent_activity as module
-from speclsp.lsp.next_edit.recent_activity import APART_LINES, FORGET_AFTER_S, MOST_EDITS, MOST_LINES, RecentActivity
+from speclsp.lsp.next_edit.recent_activity import APART_LINES, FORGET_AFTER_S, MAX_EDITS, MAX_LINES, RecentActivity
 
 HERE, THERE, SECRET = "file:///work/here.py", "file:///work/there.py", "file:///work/.env"
 LINES = "".join(f"line_{n} = {n}\n" for n in range(60))
@@ -159,7 +159,7 @@ def test_a_change_of_blanks_is_no_edit(desk: Desk):
 
 def test_a_long_paste_or_a_branch_switch_is_no_edit(desk: Desk):
     desk.open()
-    desk.put(10, 11, "pasted\n" * (MOST_LINES + 1))
+    desk.put(10, 11, "pasted\n" * (MAX_LINES + 1))
     desk.commit()
     desk.documents.change(HERE, None, [{"text": "another branch\n" * 100}], "utf-16")
     desk.commit()
@@ -214,8 +214,8 @@ def test_edits_stay_within_the_limits_of_number_length_and_age(changes: list[tup
     for first, count, text in changes:
         desk.put(first, first + count, text)
     desk.commit()
-    assert len(desk.activity.edits) <= MOST_EDITS
-    assert all(max(edit.before.count("\n"), edit.after.count("\n")) <= MOST_LINES + 1 for edit in desk.activity.edits)
+    assert len(desk.activity.edits) <= MAX_EDITS
+    assert all(max(edit.before.count("\n"), edit.after.count("\n")) <= MAX_LINES + 1 for edit in desk.activity.edits)
     desk.now_s += FORGET_AFTER_S + 1
     assert desk.recent() == [] and desk.activity.edits == []
 

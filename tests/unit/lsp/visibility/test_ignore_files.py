@@ -161,7 +161,7 @@ def test_hostile_entries_in_place_of_ignore_files_do_not_block(promise: Measured
     (root / "in").symlink_to(tmp_path / "far")
     lay(tmp_path, {"far/.gitignore": "*\n"})
     assert verdict(root, "in/x.py") == IgnoreVerdict(), "nor is what lies behind a link"
-    big = lay(root / "big", {".gitignore": "a\n" * 200_000, "b/.aiexclude": "x\n" * (ignore_files.MOST_PATTERNS + 1)})
+    big = lay(root / "big", {".gitignore": "a\n" * 200_000, "b/.aiexclude": "x\n" * (ignore_files.MAX_PATTERNS + 1)})
     assert "too long" in verdict(root, "big/x.py").no_context and "too long" in verdict(big, "b/y").no_suggestions
     seconds = time.monotonic() - start_s
     promise.measured(

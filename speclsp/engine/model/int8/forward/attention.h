@@ -90,7 +90,7 @@ VEC static void scale_out(const Attention *at, int32_t query, int32_t c, floats 
 AMX static void attend_amx(Model *m, int32_t chunk) {
     const int32_t d = m->shape.head_dim;
     Attention at = attention_of(m, chunk);
-    uint16_t q[QUERIES * MOST_HEAD_DIM] __attribute__((aligned(64)));
+    uint16_t q[QUERIES * MAX_HEAD_DIM] __attribute__((aligned(64)));
     for (int32_t i = 0; i < QUERIES; i++) memcpy(q + i * d, at.q[i], (size_t)d * 2);
     _tile_loadd(0, q, d * 2);
     if (d > 32) _tile_loadd(1, q + 32, d * 2);
@@ -142,7 +142,7 @@ AMX static void attend_amx(Model *m, int32_t chunk) {
 VEC static void attend_vectors(Model *m, int32_t chunk) {
     const int32_t d = m->shape.head_dim;
     Attention at = attention_of(m, chunk);
-    float q[MOST_HEAD_DIM][QUERIES], wide[SIDE][MOST_HEAD_DIM * 16]; /* wide: of 16 keys [D][16], of 32 values [32][16] */
+    float q[MAX_HEAD_DIM][QUERIES], wide[SIDE][MAX_HEAD_DIM * 16]; /* wide: of 16 keys [D][16], of 32 values [32][16] */
     for (int32_t i = 0; i < QUERIES; i++)
         for (int32_t c = 0; c < d; c++) {
             const uint32_t bits = (uint32_t)at.q[i][c] << 16;
@@ -209,7 +209,7 @@ VEC static void attend_vectors(Model *m, int32_t chunk) {
 BF16 static void attend_bf16(Model *m, int32_t chunk) {
     const int32_t d = m->shape.head_dim;
     Attention at = attention_of(m, chunk);
-    int32_t q[MOST_HEAD_DIM / 2][QUERIES]; /* two numbers of a query in each */
+    int32_t q[MAX_HEAD_DIM / 2][QUERIES]; /* two numbers of a query in each */
     for (int32_t i = 0; i < QUERIES; i++)
         for (int32_t c = 0; c < d / 2; c++) memcpy(&q[c][i], at.q[i] + c * 2, 4);
     for (int32_t few = 0; few < at.real; few += FEW)

@@ -21,7 +21,7 @@ Model *speclsp_new(const Shape *shape, const void *embedding, const float *cos, 
     m->attended = zeroed((size_t)rows * attention * 4);
     m->act = zeroed((size_t)rows * s->inner * 4);
     m->quantized = zeroed((size_t)rows * widest);
-    m->wide = m->widen_row ? zeroed((size_t)(rows + WIDE_MOST) * widest * 2) : NULL;
+    m->wide = m->widen_row ? zeroed((size_t)(rows + MAX_WIDE_ROWS) * widest * 2) : NULL;
     m->row_scale = zeroed((size_t)rows * (widest / BLOCK_INPUTS + 1) * 4);
     m->row_sums = zeroed((size_t)rows * (widest / BLOCK_INPUTS + 1) * GROUPS * 4);
     m->q = zeroed((size_t)rows * attention * 2);

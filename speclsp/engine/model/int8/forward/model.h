@@ -3,7 +3,7 @@
 
 #define MAX_THREADS 64
 #define QUERIES 16       /* processed together in attention */
-#define MOST_HEAD_DIM 128
+#define MAX_HEAD_DIM 128
 #define STEPS 16         /* of 64 inputs: these weights stay in the first-level cache while all rows are multiplied */
 #define SUM_BLOCKS 4     /* of 32 outputs, whose sums a thread keeps while many rows are multiplied */
 #define CACHED_BYTES (384 << 10) /* of activations: at most this much stays in the second-level cache */
@@ -11,7 +11,7 @@
 #define SPREAD_ROWS 64   /* from this number of rows on, all of them fetch the next weights */
 #define ROWS 16          /* in an AMX tile */
 #define WIDE_ROWS 4      /* from this number of rows on, AVX2 widens weights and activations once; see products/wide_avx2.h */
-#define WIDE_MOST 6      /* rows that are multiplied together then */
+#define MAX_WIDE_ROWS 6      /* rows that are multiplied together then */
 #define AHEAD 8192       /* bytes between the weights in use and those to fetch: 0.2 us of reading */
 #define AHEAD_OF_ROWS 12288 /* the same where more rows than fit one pass use the weights */
 #define STATES 3         /* hidden states of a row that a draft head reads */

@@ -68,7 +68,7 @@ VEC static void quantize_row(Model *m, int32_t row, const float *x, int32_t n) {
         if (format->sum_groups) format->sum_groups(m->row_sums + (row * l->steps + k) * 2 * GROUPS, to);
     }
     if (!l->blocks && m->widen_row && m->t >= WIDE_ROWS)
-        m->widen_row(m->wide + (size_t)(row / WIDE_MOST) * (WIDE_MOST * l->in / 4) + row % WIDE_MOST, start, l->in);
+        m->widen_row(m->wide + (size_t)(row / MAX_WIDE_ROWS) * (MAX_WIDE_ROWS * l->in / 4) + row % MAX_WIDE_ROWS, start, l->in);
 }
 
 VEC static void one_normed(Model *m, int32_t row) {
@@ -111,7 +111,7 @@ VEC static void one_rotated(Model *m, int32_t row) {
         store_shorts(q + i, half(mul(load(qkv + i), scale)));
     for (int32_t j = 0; j < s->kv_heads; j++) {
         const size_t head = ((size_t)m->now_index * s->kv_heads + j) * m->kv_stride;
-        uint16_t own[MOST_HEAD_DIM];
+        uint16_t own[MAX_HEAD_DIM];
         uint16_t *key = m->keys + (head + position / 16 * 16) * d + position % 16 * 2;
         for (int32_t i = 0; i < d; i += 16)
             store_shorts(own + i, half(load(qkv + (s->heads + j) * d + i)));
@@ -133,6 +133,6 @@ static void some_rotated(Model *m, int32_t chunk) { each_row(m, chunk, one_rotat
 /* A chunk is a few rows: a single row takes less time than waking another core. */
 static void rows(Model *m, Job some) {
     m->group = m->t <= 2 * m->threads ? 1 : m->t < 64 ? 4 : 8;
-    if (m->widen_row && m->t >= WIDE_ROWS) m->group = WIDE_MOST; /* rows that share cache lines of m->wide */
+    if (m->widen_row && m->t >= WIDE_ROWS) m->group = MAX_WIDE_ROWS; /* rows that share cache lines of m->wide */
     run(m, some, (m->t + m->group - 1) / m->group);
 }

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.keystrokes.economy.person import (
-    LEAST_SAVED,
+    MIN_SAVED,
     NOTHING,
     Acceptance,
     Keyboard,
@@ -38,14 +38,14 @@ def test_the_keys_type_the_whole_text_and_enter_types_the_next_indentation(text:
 def test_only_right_text_is_taken_and_only_where_it_saves_keys(suggestion: str, meant: str):
     acceptance = taken(suggestion, meant)
     assert suggestion[: acceptance.characters] == meant[: acceptance.characters]
-    assert acceptance == NOTHING or acceptance.saved >= LEAST_SAVED > 0
+    assert acceptance == NOTHING or acceptance.saved >= MIN_SAVED > 0
     assert acceptance.keys + acceptance.saved == Keyboard.of(meant).position(acceptance.characters)
 
 
 @given(TEXTS)
 def test_a_suggestion_that_is_right_is_taken_whole_with_one_key(text: str):
     keys = Keyboard.of(text).keys
-    expected = Acceptance(len(text), 1, keys - 1) if keys > LEAST_SAVED else NOTHING
+    expected = Acceptance(len(text), 1, keys - 1) if keys > MIN_SAVED else NOTHING
     acceptance = taken(text, text + "\nmore")
     assert acceptance.saved == expected.saved
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import pairs
+from benchmarks import model_options
 from benchmarks.__main__ import main
 from benchmarks.quality.cache.generation_cache import Generation, GenerationCache
 from benchmarks.quality.infilling import columns, infilling, tasks
@@ -40,7 +40,7 @@ CONFIG = Config(model="tiny", engine=EngineConfig(context_tokens=1024))
 
 @pytest.fixture(scope="module")
 def tiny() -> CompletionEngine:
-    return pairs.engine(CONFIG)
+    return model_options.engine(CONFIG)
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_model_that_computes_other_numbers_writes_nothing(
 def command(monkeypatch: pytest.MonkeyPatch, tiny: CompletionEngine, results: Path) -> Any:
     """The command with four tasks, the tiny model and a sandbox that passes every right program."""
     monkeypatch.setattr(tasks, "load", lambda kind: RETURNS)
-    monkeypatch.setattr(pairs, "engine", lambda config: tiny)
+    monkeypatch.setattr(model_options, "engine", lambda config: tiny)
     monkeypatch.setattr(Sandbox, "choose", classmethod(lambda cls: cls("hooks")))
     right = {f"y = {number} * x\n    return y" for number in range(4)}
     monkeypatch.setattr(Sandbox, "run", lambda self, text: PASSED if any(part in text for part in right) else "failed")

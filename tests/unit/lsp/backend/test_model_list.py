@@ -1,4 +1,4 @@
-"""The list of pairs for clients: download and memory sizes before any fetch, and the fit for this machine."""
+"""The list of models for clients: download and memory sizes before any fetch, and the fit for this machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from speclsp.config import Config, parse
-from speclsp.lsp.server import model_pairs
-from speclsp.lsp.server.model_pairs import MachineFacts, as_json, listing, needed_mib
+from speclsp.lsp.server import model_list
+from speclsp.lsp.server.model_list import MachineFacts, as_json, listing, needed_mib
 from speclsp.weights import cards, store
 
 CPU, GPU = MachineFacts("cpu", 8000), MachineFacts("cuda", 8000)
@@ -34,9 +34,9 @@ def test_every_card_is_listed_once_with_licence_title_sizes_and_fit():
 
 def test_the_download_size_is_that_of_the_listed_files_or_of_the_parameters():
     listed, not_listed = cards.load("qwen2.5-coder-0.5b-instruct"), cards.load("starcoder2-7b")
-    assert model_pairs.download_mib(listed) == round(sum(file.bytes for file in listed.target.files) / 2**20)
+    assert model_list.download_mib(listed) == round(sum(file.bytes for file in listed.target.files) / 2**20)
     parameters = not_listed.target.parameters + not_listed.draft.parameters
-    assert model_pairs.download_mib(not_listed) == round(2 * parameters / 2**20)
+    assert model_list.download_mib(not_listed) == round(2 * parameters / 2**20)
 
 
 def test_a_fetched_pair_has_no_download_size():
@@ -70,7 +70,7 @@ def test_a_large_pair_without_a_gpu_fits_with_a_warning_that_it_is_slow():
 
 def test_the_memory_of_the_pair_in_use_counts_as_free(monkeypatch: pytest.MonkeyPatch):
     need_mib = cards.load("qwen2.5-coder-3b").needed_mib("cpu", 0, "int8")
-    monkeypatch.setattr(model_pairs, "machine", lambda device: MachineFacts("cpu", need_mib - 10))
+    monkeypatch.setattr(model_list, "machine", lambda device: MachineFacts("cpu", need_mib - 10))
     monkeypatch.setattr(store, "path", lambda *_, **__: None)
 
     def fits(current: str) -> bool:
@@ -97,7 +97,7 @@ def test_the_gpu_memory_is_the_drivers_value_or_none(
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    machine = model_pairs.machine(device)
+    machine = model_list.machine(device)
     if found is None:
         assert machine.device == "cpu" and machine.free_mib > 0
     else:

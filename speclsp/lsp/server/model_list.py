@@ -1,6 +1,6 @@
 """The models that a client can offer: download size, memory, and whether they fit; the loaded one's edits.
 
-The sizes come from the model definitions, so they are known before any download. The memory of the current model counts
+The sizes come from the cards, so they are known before any download. The memory of the current model counts
 as free, because another model would replace it.
 """
 
@@ -16,7 +16,7 @@ from speclsp import process_resources
 from speclsp.config import Config
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.next_edit.edit_prompt import FORMATS
-from speclsp.lsp.next_edit.model_producer import LEAST_PROBABILITY, EditModel
+from speclsp.lsp.next_edit.model_producer import MIN_PROBABILITY, EditModel
 from speclsp.weights import cards, store
 from speclsp.weights.cards import Card
 
@@ -84,15 +84,15 @@ async def edit_model(status: Status | None) -> EditModel | None:
     if status.remote:
         return EditModel(status.edit_format) if status.edit_format in FORMATS else None
     if status.adapter is not None and status.adapter.edit_format in FORMATS:
-        return EditModel(status.adapter.edit_format, status.adapter.edit_threshold or LEAST_PROBABILITY)
-    declared = await asyncio.to_thread(declared_edit_format, status.pair)
+        return EditModel(status.adapter.edit_format, status.adapter.edit_threshold or MIN_PROBABILITY)
+    declared = await asyncio.to_thread(declared_edit_format, status.model)
     return EditModel(declared) if declared in FORMATS else None
 
 
 @lru_cache(maxsize=8)  # a directory's card is made from its files each time
-def declared_edit_format(pair: str) -> str:
+def declared_edit_format(model: str) -> str:
     """The edit format of a model's card."""
-    return cards.edit_format(pair)
+    return cards.edit_format(model)
 
 
 def machine(device: str) -> MachineFacts:
