@@ -19,7 +19,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from speclsp.lsp.backend import infill_codec, liveness
 from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, InvalidResponse, ResponseTimeout
 from speclsp.lsp.backend.liveness import LivenessProbe
 from speclsp.lsp.backend.own_engine import EngineProcess
-from speclsp.lsp.backend.types import AdapterUse, FimRequest, OnStatus, Status, StreamPiece
+from speclsp.lsp.backend.types import AdapterUse, FimRequest, OnStatus, Status, StreamPiece, end_task
 
 CRASHES, CRASH_WINDOW_S = 3, 60.0  # after this many without a completion between them, the engine is not restarted
 HANG_WINDOW_S = 300.0  # the same window when the last crash was a hang: confirming a hang takes time
@@ -81,9 +81,7 @@ class EngineClient:
 
     async def close(self) -> None:
         if self._life is not None:
-            self._life.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._life
+            await end_task(self._life)
         await self._disconnect()
 
     def end(self) -> None:

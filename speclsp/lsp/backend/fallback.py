@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
-from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
+from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece, end_task
 
 KEPT_S = 60.0  # the engine is kept for so long after the server works again: it may fail again
 
@@ -54,9 +54,7 @@ class FallbackBackend:
 
     async def close(self) -> None:
         if self._life is not None:
-            self._life.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._life
+            await end_task(self._life)
         await self._first.close()
         await self._close_other()
 

@@ -12,7 +12,9 @@ Closing the stream cancels the request: the server stops within one round. If a 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -188,3 +190,19 @@ class Backend(Protocol):
 
     def end(self) -> None:
         """End child processes after the event loop has stopped. Blocks for about a second at most."""
+
+
+CANCEL_AGAIN_S = 0.5
+
+
+async def end_task(task: asyncio.Task[None]) -> None:
+    """Cancel a task until it has ended. Raises what it raises.
+
+    In Python 3.10 and 3.11 `asyncio.wait_for` loses a cancellation that comes together with its result
+    (github.com/python/cpython/issues/86296). The task then goes on, so one cancellation does not suffice.
+    """
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=CANCEL_AGAIN_S)
+    with suppress(asyncio.CancelledError):
+        await task

@@ -25,7 +25,7 @@ from speclsp.lsp.backend.remote import detection, edit_requests, error_messages,
 from speclsp.lsp.backend.remote.circuit_breaker import CircuitBreaker
 from speclsp.lsp.backend.remote.remote_http import HttpRefused, RemoteHttp, Unreachable
 from speclsp.lsp.backend.remote.request_styles import RemoteServerType
-from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece
+from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece, end_task
 
 KEYRING_S = 20.0  # time limit: the system may ask the user to unlock the keyring
 KEYRING_PROMPT_S = 2.0  # a longer access means that the user was prompted: the keyring is not read a second time
@@ -65,9 +65,7 @@ class RemoteBackend:
 
     async def close(self) -> None:
         if self._life is not None:
-            self._life.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._life
+            await end_task(self._life)
         if self._http is not None:
             await self._http.close()
 

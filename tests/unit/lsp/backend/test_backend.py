@@ -24,7 +24,7 @@ from speclsp.lsp.backend.engine_http import (
     is_loopback_url,
 )
 from speclsp.lsp.backend.infill_codec import infill_body, is_last, parse_piece
-from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
+from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece, end_task
 
 ASK = FimRequest(prefix="a\n", line_prefix="b", suffix="c", path="f.py", extra=(("g.py", "d"),), deadline_ms=500)
 ODD = "x\u2028\u0085\r\n\ud800é𝒙"  # line ends of other standards, and a character that is not valid UTF-8
@@ -244,3 +244,36 @@ def test_loopback_is_recognised(url: str):
 )
 def test_other_hosts_are_not_loopback(url: str):
     assert not is_loopback_url(url)
+
+
+def test_a_task_that_loses_a_cancellation_is_cancelled_again():
+    async def main() -> tuple[int, bool]:
+        cancellations = 0
+
+        async def life() -> None:
+            nonlocal cancellations
+            while cancellations < 2:
+                try:
+                    await asyncio.sleep(600)
+                except asyncio.CancelledError:
+                    cancellations += 1
+
+        task = asyncio.create_task(life())
+        await asyncio.sleep(0)
+        await asyncio.wait_for(end_task(task), 60)
+        return cancellations, task.done()
+
+    assert asyncio.run(main()) == (2, True)
+
+
+def test_the_error_of_an_ended_task_is_raised():
+    async def main() -> None:
+        async def life() -> None:
+            raise ConnectionLost("gone")
+
+        task = asyncio.create_task(life())
+        await asyncio.sleep(0)
+        await end_task(task)
+
+    with pytest.raises(ConnectionLost, match="gone"):
+        asyncio.run(main())
