@@ -208,7 +208,7 @@ from speclsp.engine.process import server_process as process
 from speclsp.engine.api import Piece
 from speclsp.engine.api import Result
 class Alone:
-    pair, target, draft, device = "big", "big (int8)", "small", "cpu"
+    model, target, draft, device = "big", "big (int8)", "small", "cpu"
     def truncate(self, request): return request
     def complete(self, request, cancel): return Answer()
 class Answer:
@@ -241,7 +241,7 @@ from speclsp.engine.process import server_process as process
 from speclsp.engine.api import Piece
 from speclsp.engine.api import Result
 class Coder:
-    pair, target, draft, device = "coder", "coder", "", "cpu"
+    model, target, draft, device = "coder", "coder", "", "cpu"
     def truncate(self, request): return request
     def complete(self, request, cancel): return Answer(request, cancel)
 class Answer:

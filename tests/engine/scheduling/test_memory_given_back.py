@@ -346,7 +346,7 @@ def test_released_memory_returns_to_the_system(tmp_path: Path, promise: Measured
         model = target = draft = device = ""
 
         def __init__(self) -> None:
-            self.model = checkpoint.read_decoder(tmp_path, "fp32", "cpu", 512, 2000)
+            self.weights = checkpoint.read_decoder(tmp_path, "fp32", "cpu", 512, 2000)
 
     subject = ManagedModel(load=lambda progress: Weights(), idle_s=60.0)
     loaded_mib = DeviceMemory("cpu").held_mib()
