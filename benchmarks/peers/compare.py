@@ -4,8 +4,7 @@
 
     holes ─► token ids ─► [ each peer in each of its modes: cold, then one token more and warm ]*hole ─► ratios
 
-Every engine gets the same token ids, without token healing or adapter, and continues to the wanted length through an
-end of text.
+Every engine gets the same token ids, without token healing or adapter, and continues through an end of text.
 Cold: nothing of the prompt is cached. Warm: the same prompt and one more token, through the peer's own prefix cache.
 Only one process runs at a time; the others are stopped. Engines that do not fit into memory together are measured in
 groups, with speclsp again in each. `--tune` finds each peer's best settings among drivers/candidates.json, on other
@@ -32,6 +31,7 @@ from benchmarks.peers.reference import bf16_folder, bf16_way
 from benchmarks.speed.holes import holes_and_rests
 from speclsp import config, process_resources
 from speclsp.config import Config
+from speclsp.engine.loading.loading import pick_format
 from speclsp.errors import ConfigError
 from speclsp.weights import auto_choice, store
 from speclsp.weights.cards import Card, Weights
@@ -133,9 +133,10 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
     if broken := next((way for way in ours if way.failed), None):
         raise PeerError(broken.failed)
     missing |= {way.name: way.failed for way in theirs if way.failed}
+    wanted, card = settings.engine.quantization, bench.card
     figures = {
         "pair": bench.card.name,
-        "quantization": settings.engine.quantization,
+        "quantization": pick_format(wanted, "cpu", card.target.parameters, auto_choice.few_bits(card)),
         "settings": bench.assignments,
         "new_tokens": options.tokens,
         "prompt_tokens": [len(hole.ids) for hole in holes],
@@ -146,8 +147,8 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
         "against_the_best_peer": against(ours[-1], [way for way in theirs if not way.failed]),
         "ways": {way.name: facts(way, ours[0], bf16, bench.stops) for way in (*ours, *theirs) if not way.failed},
     }
-    chosen_format = "" if settings.engine.quantization == "auto" else settings.engine.quantization
-    name = "-".join(part for part in (bench.card.name, chosen_format, options.name, results_file.cpu_kind()) if part)
+    words = (card.name, wanted.removeprefix("auto"), options.name, results_file.cpu_kind())
+    name = "-".join(word for word in words if word)
     file = results_file.write("peers", figures, f"peers-{name}")
     runs = {way.name: way.timings() for way in (*ours, *theirs) if not way.failed}
     results_file.write_raw(f"peers-{bench.card.name}-runs", runs)
