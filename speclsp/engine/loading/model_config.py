@@ -1,4 +1,4 @@
-"""Meaning of a model's config.json, by the record of its family (model_families.py).
+"""Meaning of a model's config.json, by the record of its family (weights/gguf/model_families.py).
 
     config.json ─► read_config: a ModelConfig, its sizes checked ─► read_shape: the ModelShape that the decoders need
 
@@ -20,7 +20,7 @@ from speclsp.engine.loading.checkpoint_checks import FIX, ExpectedTensor, check_
 from speclsp.engine.loading.nf4_linear import quiet_imports
 from speclsp.engine.model.decoder import ModelShape
 from speclsp.errors import WeightsError
-from speclsp.model_families import FAMILIES, Family
+from speclsp.weights.gguf.model_families import FAMILIES, Family
 from speclsp.weights.untrusted import untrusted_files
 
 ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}  # a config's name: ours

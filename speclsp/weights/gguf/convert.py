@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from speclsp import process_resources
 from speclsp.errors import WeightsError
-from speclsp.model_families import FAMILIES, GGUF_OUTER_NAMES, Family, GgufForm
 from speclsp.weights.gguf.header import REPAIR, Header, Tensor, read_header
+from speclsp.weights.gguf.model_families import FAMILIES, GGUF_OUTER_NAMES, Family, GgufForm
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,7 +2,7 @@
 
     top      cli, __main__                                   may import everything
     sides    lsp/     |     engine/                          never import each other, never import cli
-    ground   config daemon observability weights errors plain_text private_files process_resources model_families
+    ground   config daemon observability weights errors plain_text private_files process_resources
              never import a side; torch in functions only
 
 Every import counts: at module level, inside functions and under TYPE_CHECKING. `speclsp/engine/__init__.py` only sets
@@ -29,19 +29,18 @@ from support.source_tree import (
 )
 
 BASE = {"errors", "plain_text", "private_files", "process_resources", "config"}
-GROUND = {"daemon", "observability", "weights", "model_families", *BASE}
+GROUND = {"daemon", "observability", "weights", *BASE}
 TOP = {"cli", "__main__"}
 EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import directly
     "errors": set(),
     "plain_text": set(),
     "private_files": {"errors"},
     "process_resources": set(),
-    "model_families": set(),
     "config": {"errors", "private_files"},
     "daemon": BASE,
     "observability": BASE,
     "weights": {"weights.gguf", "weights.untrusted", *BASE},
-    "weights.gguf": {"errors", "process_resources", "model_families"},
+    "weights.gguf": {"errors", "process_resources"},
     "weights.untrusted": {"private_files"},
     "engine.api": set(),
     "engine.truncation": {"engine.api"},
@@ -55,9 +54,9 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
         *("weights", "config", "errors", "plain_text"),
     },
     "engine.loading": {
-        *("engine.api", "engine.decoding", "engine.scheduling", "weights", "weights.untrusted"),
+        *("engine.api", "engine.decoding", "engine.scheduling", "weights", "weights.gguf", "weights.untrusted"),
         *("engine.model", "engine.model.int8", "engine.model.cuda"),
-        *("model_families", *BASE),
+        *BASE,
     },
     "engine.http": {"engine.api", "engine.scheduling", "daemon", "observability", *BASE},
     "engine.process": {

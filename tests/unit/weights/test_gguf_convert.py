@@ -17,9 +17,9 @@ from support.weights import tiny_gguf
 from tokenizers import Tokenizer
 
 from speclsp.errors import WeightsError
-from speclsp.model_families import FAMILIES, GGUF_OUTER_NAMES
 from speclsp.weights.gguf import convert as gguf_convert
 from speclsp.weights.gguf.header import read_header
+from speclsp.weights.gguf.model_families import FAMILIES, GGUF_OUTER_NAMES
 
 SHAPE = {
     "hidden_size": tiny_gguf.HIDDEN,
