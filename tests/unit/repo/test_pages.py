@@ -20,7 +20,6 @@ LIMITS = {  # (lines, words) of a page; others: DOCS_LIMIT
     "docs/lsp-extensions.md": (240, 2_800),
     "docs/http-api.md": (240, 2_400),
     "docs/benchmarks.md": (400, 3_540),
-    "docs/benchmarks-engines.md": (220, 2_100),
     "docs/teams.md": (220, 2_600),
     "docs/gpu.md": (220, 2_600),
 }
