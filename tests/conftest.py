@@ -50,9 +50,17 @@ SLOW_FIRST = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects by the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests of the soak to `--soak`, and order files by SLOW_FIRST when xdist distributes them."""
-    if not config.getoption("--soak"):
+    """Leave tests of the soak to `--soak`, and order files by SLOW_FIRST when xdist distributes them.
+
+    A test that asks whether this is a soak is longer in one, so it belongs to the soak too.
+    """
+    if config.getoption("--soak"):
+        for item in items:
+            if "soak" in getattr(item, "fixturenames", ()):
+                item.add_marker("soak")
+    else:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
         for item in items:

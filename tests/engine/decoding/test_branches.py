@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.engine.tiny_engine import tiny_engine
+from support.engine.tiny_engine import FAST, tiny_engine
 from support.engine.tiny_tasks import HOLES
+from support.soak import in_soak
 
 from speclsp.config import Config
 from speclsp.engine.api import Branch, Cancel, Request, Result
@@ -22,9 +23,9 @@ PARTIAL = ("        self._it", "    return f.re", "    print(sys.ar", "        s
 FEW = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.fixture(scope="module")
-def engine() -> CompletionEngine:
-    return tiny_engine()
+@pytest.fixture(scope="module", params=[FAST, *in_soak("fp32")])
+def engine(request: pytest.FixtureRequest) -> CompletionEngine:
+    return tiny_engine(request.param)
 
 
 @st.composite

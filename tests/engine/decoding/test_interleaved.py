@@ -281,8 +281,9 @@ def test_slots_are_allocated_for_concurrent_completions_and_freed_on_request():
     assert target.kv_mib - target.archive.mib == SLOTS * one_mib, "one after the other needs no more"
 
 
-def test_a_draft_model_can_be_dropped_during_a_completion_and_restored():
-    engine = tiny_engine()
+@pytest.mark.parametrize("number_format", [FAST, *in_soak("fp32")])
+def test_a_draft_model_can_be_dropped_during_a_completion_and_restored(number_format: str):
+    engine = tiny_engine(number_format)
     drafting = request(3, gamma=4, sources=("model",), ignore_eos=True)
     wanted = alone(engine, drafting)
     run = begun(engine, drafting)
@@ -298,7 +299,7 @@ def test_a_draft_model_can_be_dropped_during_a_completion_and_restored():
     assert finished(run).text == wanted.text
     assert run.running.result.by_source["model"]["drafted"] == drafted
     assert alone(engine, drafting).text == wanted.text
-    again = tiny_engine().draft_decoder
+    again = tiny_engine(number_format).draft_decoder
     assert again is not None
     engine.restore_draft(again, replace(costs, guess_ms={"model": 0.1}))
     assert engine.policy.costs.guess("model") == 0.1

@@ -7,7 +7,8 @@ import threading
 from dataclasses import replace
 
 import pytest
-from support.engine.tiny_engine import tiny_engine
+from support.engine.tiny_engine import FAST, tiny_engine
+from support.soak import in_soak
 
 from speclsp.engine.api import Request, Result
 from speclsp.engine.decoding.completion import CompletionEngine
@@ -22,9 +23,9 @@ SOURCE = (
 LINE = "        return len(self.values) + self.total"
 
 
-@pytest.fixture(scope="module")
-def engine() -> CompletionEngine:
-    return tiny_engine()
+@pytest.fixture(scope="module", params=[FAST, *in_soak("fp32")])
+def engine(request: pytest.FixtureRequest) -> CompletionEngine:
+    return tiny_engine(request.param)
 
 
 def completed(engine: CompletionEngine, request: Request) -> Result:

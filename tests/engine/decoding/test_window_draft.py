@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engine.tiny_engine import tiny_engine
+from support.engine.tiny_engine import FAST, tiny_engine
+from support.soak import in_soak
 
 from speclsp.engine.api import Piece, Request
 from speclsp.engine.decoding.accept import Sampler, Sampling
@@ -136,9 +137,9 @@ def test_recorded_answers_take_few_rounds(capsys: pytest.CaptureFixture[str]):
 # ── exactness ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture(scope="module")
-def engine() -> CompletionEngine:
-    return tiny_engine()
+@pytest.fixture(scope="module", params=[FAST, *in_soak("fp32")])
+def engine(request: pytest.FixtureRequest) -> CompletionEngine:
+    return tiny_engine(request.param)
 
 
 def decoded(engine: CompletionEngine, window: Sequence[int] | None, gamma: int, sampling: Sampling) -> list[int]:
