@@ -47,7 +47,7 @@ class CompletionRequest:
     automatic: bool = False  # sent for a key, not by the user: refused while completion.trigger is "manual"
     menu: bool = False  # for the completion menu, which an editor may fill beside the inline suggestion
     id: int | str = ""  # the editor's id of the request, for the trace
-    position: tuple[int, int] = (0, 0)  # line and column, for the trace
+    position: tuple[int, int] = (0, 0)  # line and column in the document
     at: CursorContext | None = None  # None: prepared, and not requested by the editor
 
 
