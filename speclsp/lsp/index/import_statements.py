@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
 
 from speclsp.lsp.syntax.grammars import grammar_of
@@ -14,12 +13,12 @@ _MOST = 200  # imports in one statement
 _MAX_MODULE = 400
 
 
-def read(grammar: str, statement: str, line: int = 0) -> list[Import]:
+def read(grammar: str, statement: str) -> list[Import]:
     """The imports of one statement."""
     language = BY_NAME.get(grammar)
     if language is None or language.imports is None or len(statement) > _LONGEST:
         return []
-    return [replace(imported, line=line) for imported in islice(language.imports.read(statement), _MOST)]
+    return list(islice(language.imports.read(statement), _MOST))
 
 
 def resolve(module: str, from_path: str, files: KnownFiles) -> str | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from speclsp import config as settings
 
 APPLICATION = 0x53504C58  # "SPLX"
-VERSION = 2  # of the tables and of outline.py; an index of another version is rebuilt
+VERSION = 3  # of the tables and of outline.py; an index of another version is rebuilt
 SUFFIX = ".sqlite"
 SIDE_FILES = ("-wal", "-shm", "-journal", "-new")  # endings of sqlite's files beside a database
 MAX_PAGES = 65_536  # 256 MiB
@@ -30,17 +30,16 @@ OK, SKIPPED, UNSAVED = 0, 1, 2  # a file's state
 
 _TABLES = """
 CREATE TABLE files(
-    id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, stem TEXT NOT NULL, grammar TEXT NOT NULL,
-    mtime_ns INTEGER NOT NULL, size INTEGER NOT NULL, state INTEGER NOT NULL);
+    id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, stem TEXT NOT NULL, mtime_ns INTEGER NOT NULL,
+    size INTEGER NOT NULL, state INTEGER NOT NULL);
 CREATE INDEX files_stem ON files(stem);
 CREATE TABLE symbols(
-    file INTEGER NOT NULL, number INTEGER NOT NULL, line INTEGER NOT NULL, end_line INTEGER NOT NULL,
-    name TEXT NOT NULL, container TEXT NOT NULL, kind TEXT NOT NULL, signature TEXT NOT NULL,
-    PRIMARY KEY(file, number)) WITHOUT ROWID;
+    file INTEGER NOT NULL, number INTEGER NOT NULL, line INTEGER NOT NULL, name TEXT NOT NULL,
+    container TEXT NOT NULL, kind TEXT NOT NULL, signature TEXT NOT NULL, PRIMARY KEY(file, number)) WITHOUT ROWID;
 CREATE INDEX symbols_name ON symbols(name, file);
 CREATE TABLE imports(
-    file INTEGER NOT NULL, number INTEGER NOT NULL, line INTEGER NOT NULL, module TEXT NOT NULL, alias TEXT NOT NULL,
-    names TEXT NOT NULL, PRIMARY KEY(file, number)) WITHOUT ROWID;
+    file INTEGER NOT NULL, number INTEGER NOT NULL, module TEXT NOT NULL, names TEXT NOT NULL,
+    PRIMARY KEY(file, number)) WITHOUT ROWID;
 CREATE TABLE leaves(leaf TEXT NOT NULL, file INTEGER NOT NULL, PRIMARY KEY(leaf, file)) WITHOUT ROWID;
 CREATE INDEX leaves_file ON leaves(file);
 CREATE TABLE roots(kind TEXT NOT NULL, name TEXT NOT NULL, path TEXT NOT NULL, PRIMARY KEY(kind, name, path));

@@ -43,7 +43,6 @@ class Symbol:
     kind: str  # "function" "method" "property" "class" "interface" "enum" "type" "constant" "variable" "field" ...
     signature: str  # one line, without the body and what opens it
     line: int
-    end_line: int  # its last
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Outline:
 def outline(tree: syntax.SyntaxTree, path: str = "") -> Outline:
     """Definitions and imports of the file at `path`."""
     rules = BY_NAME[tree.grammar].outline
-    by_key: dict[tuple[str, str, str], Symbol] = {}
+    by_key: dict[tuple[str, str, str], tuple[int, Symbol]] = {}  # last line, and the symbol
     lines = tree.text.split("\n")
     around: list[tuple[int, str, str]] = []  # (end, kind, name) of what the next one may lie in, outermost first
     for item in tree.definitions(_LOOKED_AT):
@@ -81,23 +80,21 @@ def outline(tree: syntax.SyntaxTree, path: str = "") -> Outline:
         signature = _without_secrets(_signature(tree, item, rules))
         if "= require(" in signature:
             continue
-        symbol = Symbol(path, name, owner, kind, signature, item.line, item.end_line)
-        before = by_key.setdefault((name, owner, kind), symbol)
-        if before.end_line - before.line < symbol.end_line - symbol.line and item.kind == "function":
-            by_key[name, owner, kind] = symbol  # a definition says more than its declaration or its overloads
+        symbol = Symbol(path, name, owner, kind, signature, item.line)
+        end_line, before = by_key.setdefault((name, owner, kind), (item.end_line, symbol))
+        if end_line - before.line < item.end_line - item.line and item.kind == "function":
+            by_key[name, owner, kind] = item.end_line, symbol  # a definition says more than its declaration
         if len(by_key) >= MAX_SYMBOLS:
             break
-    symbols = sorted(by_key.values(), key=lambda symbol: (symbol.line, -symbol.end_line))
-    return Outline(tuple(symbols), tuple(imports(tree, lines)))
+    ordered = sorted(by_key.values(), key=lambda entry: (entry[1].line, -entry[0]))
+    return Outline(tuple(symbol for _, symbol in ordered), tuple(imports(tree)))
 
 
-def imports(tree: syntax.SyntaxTree, lines: list[str] | None = None) -> list[Import]:
+def imports(tree: syntax.SyntaxTree) -> list[Import]:
     """Imports of the file, in order."""
     result: list[Import] = []
-    line, at = 0, 0
     for start, end in tree.imports():
-        line, at = line + tree.text.count("\n", at, start), start
-        result += import_statements.read(tree.grammar, tree.text[start:end], line)
+        result += import_statements.read(tree.grammar, tree.text[start:end])
     return result
 
 

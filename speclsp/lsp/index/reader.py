@@ -37,7 +37,7 @@ _MAX_NEAREST_FILES = 12  # whose definitions are returned
 _MAX_PATHS = 400
 _MAX_KNOWN_PATHS = 20_000
 _REEXPORT_LEVELS = 3  # of modules that only re-export
-_COLUMNS = "f.path, s.name, s.container, s.kind, s.signature, s.line, s.end_line"
+_COLUMNS = "f.path, s.name, s.container, s.kind, s.signature, s.line"
 
 _RankedSymbol = tuple[int, str, int, Symbol]  # distance, path and line of a symbol, and the symbol
 _RANK = itemgetter(0, 1, 2)
@@ -140,15 +140,12 @@ class IndexReader:
 
     def imports(self, path: str) -> list[Import]:
         """All imports of a file, in order."""
-        sql = (
-            "SELECT i.module, i.names, i.alias, i.line FROM imports i JOIN files f ON f.id = i.file "
-            "WHERE f.path = ? ORDER BY i.number"
-        )
+        sql = "SELECT i.module, i.names FROM imports i JOIN files f ON f.id = i.file WHERE f.path = ? ORDER BY i.number"
 
         def query() -> list[Import]:
             return [
-                Import(str(module), tuple((str(a), str(b)) for a, b in json.loads(names)), str(alias), int(line))
-                for module, names, alias, line in self._select(sql, (path,))
+                Import(str(module), tuple((str(a), str(b)) for a, b in json.loads(names)))
+                for module, names in self._select(sql, (path,))
             ]
 
         return [] if self.is_hidden(path) else list(self._cache.get_list(("imports", path), query))

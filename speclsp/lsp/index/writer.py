@@ -185,22 +185,22 @@ class IndexWriter:
         self._begin()
         self._forget(scanned.path)
         file = self._rows.execute(
-            "INSERT INTO files(path, stem, grammar, mtime_ns, size, state) VALUES(?,?,?,?,?,?)",
-            (scanned.path, stem_of(scanned.path), grammar_of(scanned.path), scanned.mtime_ns, scanned.size, state),
+            "INSERT INTO files(path, stem, mtime_ns, size, state) VALUES(?,?,?,?,?)",
+            (scanned.path, stem_of(scanned.path), scanned.mtime_ns, scanned.size, state),
         ).lastrowid
         self.outlined += 1
         if result is None:
             return
         self._rows.executemany(
-            "INSERT INTO symbols VALUES(?,?,?,?,?,?,?,?)",
+            "INSERT INTO symbols VALUES(?,?,?,?,?,?,?)",
             [
-                (file, number, s.line, s.end_line, s.name, s.container, s.kind, s.signature)
+                (file, number, s.line, s.name, s.container, s.kind, s.signature)
                 for number, s in enumerate(result.symbols)
             ],
         )
         self._rows.executemany(
-            "INSERT INTO imports VALUES(?,?,?,?,?,?)",
-            [(file, number, i.line, i.module, i.alias, json.dumps(i.names)) for number, i in enumerate(result.imports)],
+            "INSERT INTO imports VALUES(?,?,?,?)",
+            [(file, number, i.module, json.dumps(i.names)) for number, i in enumerate(result.imports)],
         )
         leaves = set().union(*map(leaves_of, result.imports))
         self._rows.executemany("INSERT OR IGNORE INTO leaves VALUES(?,?)", [(leaf, file) for leaf in leaves])

@@ -12,8 +12,8 @@ from speclsp.lsp.syntax.languages.record import C_RULES, DefinitionRules, Langua
 
 
 def _imports(statement: str) -> Iterator[Import]:
-    for match in re.finditer(r'([\w.]+)?[ \t]*"([^"\n]+)"', statement.removeprefix("import")):
-        yield Import(match[2], alias=match[1] or match[2].rpartition("/")[2])
+    for match in re.finditer(r'"([^"\n]+)"', statement):
+        yield Import(match[1])
 
 
 def _file(module: str, from_path: str, files: KnownFiles) -> str | None:

@@ -23,8 +23,6 @@ class Import:
 
     module: str  # as the language writes it: "a.b", "..a", "./a.js", "crate::a::b", "a/b.h"
     names: tuple[tuple[str, str], ...] = ()  # of the module: (its name there, its name here); ("*", "*") for all
-    alias: str = ""  # what the module itself is called here; "" where it is not
-    line: int = 0
 
 
 class KnownFiles(Protocol):

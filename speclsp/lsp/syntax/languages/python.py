@@ -28,8 +28,8 @@ def _imports(statement: str) -> Iterator[Import]:
     if named:
         yield Import(named[1].replace(" ", ""), renamed(named[2], " as "))
         return
-    for there, here in renamed(re.sub(r"^\s*import\s+", "", bare), " as "):
-        yield Import(there, alias=here)
+    for module, _ in renamed(re.sub(r"^\s*import\s+", "", bare), " as "):
+        yield Import(module)
 
 
 def _file(module: str, from_path: str, files: KnownFiles) -> str | None:

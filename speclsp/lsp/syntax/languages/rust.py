@@ -14,7 +14,7 @@ from speclsp.lsp.syntax.languages.record import C_RULES, DefinitionRules, Langua
 def _imports(statement: str) -> Iterator[Import]:
     module = re.match(r"\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;", statement)
     if module:
-        yield Import(f"self::{module[1]}", alias=module[1])
+        yield Import(f"self::{module[1]}")
         return
     used = re.match(r"\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?use\s+(.*?);?\s*\Z", statement, re.DOTALL)
     if used:

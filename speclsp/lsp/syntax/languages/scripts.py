@@ -35,17 +35,12 @@ def _imports(statement: str) -> Iterator[Import]:
     head = bare[: source.start()]
     braces = re.search(r"\{([^}]*)\}", head)
     names = renamed(braces[1].replace(":", " as ") if braces else "", " as ")
-    everything = re.search(r"\*\s*as\s+([\w$]+)", head)
     if re.match(r"\s*export\s*\*\s*$", head):
         names = (("*", "*"),)
     default = re.match(r"\s*(?:import|const|let|var)\s+(?:type\s+)?([\w$]+)\s*(?:,|=|\Z|from)", head)
-    if default and default[1] != "type":
-        required = "require" in source[0]
-        if not required:
-            names = (("default", default[1]), *names)
-        yield Import(source[2], names, everything[1] if everything else default[1] if required else "")
-        return
-    yield Import(source[2], names, everything[1] if everything else "")
+    if default and default[1] != "type" and "require" not in source[0]:
+        names = (("default", default[1]), *names)
+    yield Import(source[2], names)
 
 
 def _file(module: str, from_path: str, files: KnownFiles) -> str | None:

@@ -205,7 +205,7 @@ SOURCES = {
         class A.Inner · class Inner
         method A.Inner.m · def m(self)
         function f · async def f(a, b=1)""",
-        [(".", "store"), ("..x.y", "Foo"), ("..x.y", "bar as baz"), ("os = os", ""), ("numpy = np", "")],
+        [(".", "store"), ("..x.y", "Foo"), ("..x.y", "bar as baz"), ("os", ""), ("numpy", "")],
     ),
     "typescript": (
         TYPESCRIPT,
@@ -227,7 +227,7 @@ SOURCES = {
         function fn · export const fn = async (a: number): Promise<string>
         constant LIMIT · export const LIMIT = 3
         function main · function main(a: string): number""",
-        [("./x.js", "default as def"), ("./x.js", "A"), ("./x.js", "b as c"), ("../y = ns", ""), ("./z", "*")],
+        [("./x.js", "default as def"), ("./x.js", "A"), ("./x.js", "b as c"), ("../y", ""), ("./z", "*")],
     ),
     "javascript": (
         JAVASCRIPT,
@@ -255,7 +255,7 @@ SOURCES = {
         macro mm · macro_rules! mm { () => {} }""",
         [
             *[("crate::store", "Store"), ("crate::store::inner", "A"), ("crate::store::inner", "B as C")],
-            ("self::sub = sub", ""),
+            ("self::sub", ""),
         ],
     ),
     "go": (
@@ -269,7 +269,7 @@ SOURCES = {
         function New · func New[K any](a K) *T
         constant Max · const Max = 3
         variable Err · var Err = fmt.Errorf("x")""",
-        [("fmt = fmt", ""), ("example.com/m/store = st", "")],
+        [("fmt", ""), ("example.com/m/store", "")],
     ),
     "c": (
         C,
@@ -418,9 +418,8 @@ def line(symbol: Symbol) -> str:
 
 
 def names_of(made: Import) -> list[tuple[str, str]]:
-    module = f"{made.module} = {made.alias}" if made.alias else made.module
     names = [original if original == alias else f"{original} as {alias}" for original, alias in made.names]
-    return [(module, name) for name in names or [""]]
+    return [(made.module, name) for name in names or [""]]
 
 
 @pytest.mark.parametrize("grammar", SOURCES)
@@ -440,8 +439,7 @@ def test_the_lines_of_a_symbol_contain_its_name(grammar: str):
     text = SOURCES[grammar][0]
     lines = text.split("\n")
     for symbol in of(grammar, text).symbols:
-        assert symbol.line <= symbol.end_line < len(lines)
-        assert symbol.name in "\n".join(lines[symbol.line : symbol.end_line + 1])
+        assert symbol.name in "\n".join(lines[symbol.line :])
 
 
 @given(st.sampled_from(sorted(SOURCES)), st.text(max_size=6), st.floats(0, 1), st.floats(0, 1))
@@ -469,7 +467,7 @@ def test_a_tree_parsed_once_does_not_depend_on_the_previous_one():
 def test_a_javascript_require_is_an_import_of_its_names():
     (statement,) = import_statements.read("javascript", 'const { a, b: c } = require("./x");')
     assert statement == Import("./x", (("a", "a"), ("b", "c")))
-    assert import_statements.read("javascript", 'const fs = require("fs")') == [Import("fs", (), "fs")]
+    assert import_statements.read("javascript", 'const fs = require("fs")') == [Import("fs")]
 
 
 def test_a_key_in_a_source_file_is_in_no_signature():

@@ -56,10 +56,9 @@ def database(tmp_path: Path) -> Path:
 
 
 ALL = (
-    "SELECT path, stem, grammar, size, state FROM files",
-    "SELECT f.path, number, line, end_line, name, container, kind, signature "
-    "FROM symbols s LEFT JOIN files f ON f.id = s.file",
-    "SELECT f.path, number, line, module, alias, names FROM imports i LEFT JOIN files f ON f.id = i.file",
+    "SELECT path, stem, size, state FROM files",
+    "SELECT f.path, number, line, name, container, kind, signature FROM symbols s LEFT JOIN files f ON f.id = s.file",
+    "SELECT f.path, number, module, names FROM imports i LEFT JOIN files f ON f.id = i.file",
     "SELECT f.path, leaf FROM leaves l LEFT JOIN files f ON f.id = l.file",
     "SELECT kind, name, path FROM roots",
 )
@@ -509,7 +508,7 @@ def test_a_file_that_fails_to_parse_is_skipped_until_it_changes(root: Path, data
         read.append(path)
         if path == "bad.py":
             raise RecursionError(text)
-        return Outline((Symbol(path, "g", "", "function", "def g()", 0, 0),), ())
+        return Outline((Symbol(path, "g", "", "function", "def g()", 0),), ())
 
     for _ in range(2):
         with IndexWriter(str(root), database, outliner=failing) as writer:
