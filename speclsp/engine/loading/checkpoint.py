@@ -242,7 +242,7 @@ def open_tensors(directory: Path, lora: Lora | None = None) -> Iterator[Any]:
             return None
         raise WeightsError(f"{directory} has no tensor {name}. {FIX}")
 
-    def adapted(name: str, optional: bool = False) -> Tensor | None:
+    def adapted(name: str, optional: bool = False) -> Any:
         if lora is None or not lora.adapts(name):
             return get(name, optional)
         return lora.merged(name, get(name)) if name.endswith(".weight") else None
