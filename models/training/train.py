@@ -26,20 +26,20 @@ from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import fmean
-from types import FrameType
 from typing import Any
 
 import torch
 
 import speclsp.engine  # noqa: F401 - before torch is imported: it sets the OpenMP wait policy
+from models.training import lora
 from models.training.auto_closed_examples import KIND as AUTO_CLOSED
 from models.training.data import KINDS, MODEL, OTHER_FILES, OUT, tokens_of
+from models.training.learning import Example, Learner, in_batches
+from models.training.lora import LoraShape
 from speclsp import private_files
-from speclsp.engine.loading import adapter_merge, checkpoint
+from speclsp.cli.first_run.draft_tuning import training_state
+from speclsp.engine.loading import adapter_merge
 from speclsp.engine.model.cpu_linears import quicker_float
-from speclsp.engine.training import lora, training_state
-from speclsp.engine.training.learning import Example, Learner, in_batches
-from speclsp.engine.training.lora import LoraShape
 from speclsp.errors import InputError, SpeclspError, WeightsError
 from speclsp.weights import adapters, cards, store
 
@@ -100,17 +100,15 @@ class Training:
                 "(--examples-per-step: 1 or more)."
             )
         self.state, self.log = work / "state.safetensors", work / "log.jsonl"
-        facts = training_state.restore(learner, self.state)
-        if facts and facts["plan"] != asdict(plan):
-            raise training_state.other_plan(self.state, facts["plan"], asdict(plan))
-        self.trained_s = float(facts.get("trained_s", 0.0))
-        if not facts:
-            training_state.save(learner, self.state, self.facts())  # says at once that the disk takes it
+        trained_s = training_state.restore(learner, self.state, asdict(plan))
+        self.trained_s = trained_s or 0.0
+        if trained_s is None:
+            self.save()  # says at once that the disk takes it
         self.cut_log()
 
-    def facts(self) -> dict[str, Any]:
-        """The part of the state beside its tensors."""
-        return {"plan": asdict(self.plan), "trained_s": self.trained_s}
+    def save(self) -> None:
+        """Write the state. Raises WeightsError; the former state is then kept."""
+        training_state.save(self.learner, self.state, asdict(self.plan), self.trained_s)
 
     def cut_log(self) -> None:
         """Remove the log's lines after the state, and a line that was not written to its end."""
@@ -131,7 +129,7 @@ class Training:
         """Train for `seconds`, until `stop` answers True, or to the end. Returns True at the end."""
         began_s = last_s = saved_s = time.monotonic()
         lengths = [example.tokens for example in self.learned]
-        steps = islice_from(order(lengths, self.plan.seed, self.plan.step_examples), self.learner.step_count)
+        steps = islice(order(lengths, self.plan.seed, self.plan.step_examples), self.learner.step_count, None)
         while self.progress() < 1 and last_s - began_s < seconds and not stop():
             of_step = [self.learned[number] for number in next(steps)]
             loss = self.learner.step(of_step, self.progress())
@@ -146,9 +144,9 @@ class Training:
                 out.write(json.dumps(line) + "\n")
             print(json.dumps(line), flush=True)
             if last_s - saved_s > SAVE_EVERY_S:
-                training_state.save(self.learner, self.state, self.facts())
+                self.save()
                 saved_s = last_s
-        training_state.save(self.learner, self.state, self.facts())
+        self.save()
         return self.progress() >= 1
 
     def held_out_losses(self) -> dict[str, Any]:
@@ -184,13 +182,6 @@ def order(lengths: Sequence[int], seed: int, step_examples: int = STEP_EXAMPLES)
             draw.shuffle(steps)
             yield from steps
         epoch += 1
-
-
-def islice_from(steps: Iterator[Sequence[int]], done: int) -> Iterator[Sequence[int]]:
-    """The steps after the first `done`."""
-    for _ in range(done):
-        next(steps)
-    return steps
 
 
 def with_share(rows: Sequence[dict[str, Any]], share: float) -> Sequence[dict[str, Any]]:
@@ -258,7 +249,7 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
 def read_model(directory: Path, device: str) -> Any:
     """The model in bf16, or in float32 where a CPU emulates bf16."""
     is_narrow = device != "cpu" or quicker_float() == "bf16"
-    return checkpoint.read_trainable(directory, device, torch.bfloat16 if is_narrow else torch.float32)
+    return lora.read_trainable(directory, device, torch.bfloat16 if is_narrow else torch.float32)
 
 
 def start(learner: Learner, adapter: Path, shape: LoraShape, weights_sha256: str) -> str:
@@ -298,22 +289,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--most-tokens", type=int, default=MAX_TOKENS, help="longer examples are left out (900)")
     parser.add_argument("--jobs", nargs="+", choices=KINDS, default=list(KINDS), help="whose examples (default: both)")
     parser.add_argument(
-        "--other-files-share",
-        type=float,
-        default=0.0,
+        "--other-files-share", type=float, default=0.0,
         help="of the examples that need a name from another file (as in the data)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--auto-closed-share", type=float, default=0.0, help="of the examples at automatic closers (as in the data)"
     )
     parser.add_argument("--start-from", type=Path, help="an adapter's .safetensors, to train it further")
     parser.add_argument("--skip", type=int, default=0, help="the first examples, which that adapter has seen")
     parser.add_argument(
-        "--examples-per-step",
-        type=int,
-        default=STEP_EXAMPLES,
+        "--examples-per-step", type=int, default=STEP_EXAMPLES,
         help=f"default {STEP_EXAMPLES}; a large GPU learns more of them in the same time",
-    )
+    )  # fmt: skip
     parser.add_argument("--peak-rate", type=float, default=3e-4)
     parser.add_argument(
         "--held-out", type=int, default=HELD_OUT_EXAMPLES, help=f"examples of the held-out loss ({HELD_OUT_EXAMPLES})"
@@ -327,13 +314,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m models.training.train", description=__doc__.splitlines()[0])
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    stopped = []
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        stopped.append(number)
-
+    stopped: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+        signal.signal(number, lambda number, frame: stopped.append(number))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     workers = options.workers or (torch.get_num_threads() if device == "cpu" else 1)
     torch.set_num_threads(max(1, torch.get_num_threads() // workers))

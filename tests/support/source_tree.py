@@ -183,6 +183,29 @@ def long_functions(source: str, most_lines: int) -> Iterator[tuple[str, int]]:
                 yield node.name, lines
 
 
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def code_lines(source: str) -> int:
+    """The number of lines that hold code: no blank lines, comments, docstrings or imports. A text's lines are code."""
+    written = (line.strip() for line in source.splitlines())
+    code = {number for number, line in enumerate(written, 1) if line and not line.startswith("#")}
+    left_out: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno:
+            code.update(lines_of(node))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            left_out.update(lines_of(node))
+        elif isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            left_out.update(lines_of(node.body[0]))
+    return len(code - left_out)
+
+
+def lines_of(node: ast.stmt | ast.expr) -> range:
+    """The numbers of the lines of a statement or an expression."""
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
 def entries_of(folder: Path) -> list[str]:
     """What `ls` shows of a source folder: files and folders, without __init__.py, caches and build products."""
     return sorted(

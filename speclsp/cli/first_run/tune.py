@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import reduce
+from itertools import islice
 from pathlib import Path
-from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,6 @@ from speclsp.cli import measure as rounds
 from speclsp.cli.first_run import prompt_trial
 from speclsp.config import Config, toml_edit
 from speclsp.errors import InputError
-from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
 from speclsp.lsp.syntax.languages import record
 from speclsp.weights import auto_choice
@@ -83,14 +82,8 @@ class TuneMeasurement:
     runs: list[rounds.Run] = field(default_factory=list)
 
     def ms_per_token(self, tokens: int) -> float:
-        """Decoding's, over the first `tokens` of each completion.
-
-        A round counts as long as the middle of those like it: a machine has other things to do now and then.
-        """
-        usual_ms = {
-            kind: median(piece.ms for run in self.runs for piece in run.rounds if kind_of(piece) == kind)
-            for kind in {kind_of(piece) for run in self.runs for piece in run.rounds}
-        }
+        """Decoding's, over the first `tokens` of each completion. A round counts as long as the middle of its kind."""
+        usual_ms = rounds.usual_ms((piece for run in self.runs for piece in run.rounds), kind_of)
         spent_ms = sum(usual_ms[kind_of(piece)] for run in self.runs for piece in run.first(tokens))
         return spent_ms / max(sum(min(tokens, len(run.result.tokens)) for run in self.runs), 1)
 
@@ -180,13 +173,7 @@ def own_holes(directory: Path, settings: Config) -> list[Request]:
     dice = random.Random(SEED)
     files = sorted(file for file in source_files(directory) if usable(file))
     dice.shuffle(files)
-    holes: list[Request] = []
-    for file in files:
-        if len(holes) == HOLES:
-            break
-        request = hole_in(file, settings, dice)
-        if request is not None:
-            holes.append(request)
+    holes = list(islice(filter(None, (hole_in(file, settings, dice) for file in files)), HOLES))
     if not holes:
         raise InputError(f"no source files of a known language in {directory}: name a directory with source files.")
     return holes
@@ -244,13 +231,10 @@ def hole_in(file: Path, settings: Config, dice: random.Random) -> Request | None
     at = dice.choice((indent, dice.randrange(indent + 4, end - 2)))  # a new line, or one that has begun
     before = "".join(lines[:n])
     whole = before + lines[n][:at] + lines[n][end:] + "".join(lines[n + 1 :])
-    snapshot: Snapshot = complete.snapshot_of(file, whole, len(before) + at)
-    hole = complete.prepare(snapshot, settings)
-    return (
-        replace(hole.request, max_tokens=LONG_TOKENS, temperature=0.0)
-        if isinstance(hole, complete.CompletionPoint)
-        else None
-    )
+    hole = complete.prepare(complete.snapshot_of(file, whole, len(before) + at), settings)
+    if not isinstance(hole, complete.CompletionPoint):
+        return None
+    return replace(hole.request, max_tokens=LONG_TOKENS, temperature=0.0)
 
 
 # ── measuring ────────────────────────────────────────────────────────────────────────────────────────────────

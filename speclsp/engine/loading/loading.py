@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -34,7 +35,6 @@ from speclsp.engine.loading.checkpoint import (
     read_tokenizer,
 )
 from speclsp.engine.loading.draft_only import DraftOnlyEngine
-from speclsp.engine.loading.load_progress import Progress, share, weights_progress
 from speclsp.engine.loading.model_config import read_config, read_shape
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 from speclsp.engine.model.cuda import memory_plan
@@ -43,11 +43,12 @@ from speclsp.engine.model.cuda.memory_plan import MemoryPlan
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-from speclsp.engine.scheduling.loaded_model import LoadedModel, PendingTarget
+from speclsp.engine.scheduling.loaded_model import LoadedModel, PendingTarget, ReportProgress
 from speclsp.engine.scheduling.memory_ladder import NO_DRAFT, SHORT_CONTEXT, SMALL_CACHE, ReleaseStep
 from speclsp.errors import OutOfMemory, WeightsError
 from speclsp.weights import auto_choice, store
 from speclsp.weights.cards import Card
+from speclsp.weights.store_messages import STAGES
 
 log = logging.getLogger("speclsp.engine")
 
@@ -56,7 +57,7 @@ MIN_CONTEXT_TOKENS = 256  # memory pressure cuts prompts no shorter than this
 LONG_PARAMETERS = 400_000_000  # from here on, the draft answers alone while the target is read
 
 
-def load(config: Config, card: Card, progress: Progress = lambda fraction, message: None) -> CompletionEngine:
+def load(config: Config, card: Card, progress: ReportProgress = lambda fraction, message: None) -> CompletionEngine:
     """Read, check, quantize and warm up a model and its draft.
 
     Raises:
@@ -67,22 +68,18 @@ def load(config: Config, card: Card, progress: Progress = lambda fraction, messa
     parts = prepare(config, card, progress)
     if parts.note:
         log.warning("%s", parts.note)
-    target = parts.read_target(share(progress, 0.5, 0.8))
-    return parts.build_engine(
-        target, parts.read_draft(share(progress, 0.8, 0.9)) if parts.draft_dir else None, progress
-    )
+    return parts.whole_engine(progress)
 
 
 def start(
-    config: Config, card: Card, progress: Progress = lambda fraction, message: None, with_draft: bool = True
+    config: Config, card: Card, progress: ReportProgress = lambda fraction, message: None, with_draft: bool = True
 ) -> LoadedModel:
     """As `load`, for residency.py. `with_draft` false: the draft is not loaded yet, and may be restored later."""
     parts = prepare(config, card, progress, with_draft)
     if parts.draft_dir is None or not with_draft:
         return parts.loaded(parts.build_engine(parts.read_target(share(progress, 0.5, 0.9)), None, progress))
     if card.target.parameters < LONG_PARAMETERS:
-        target = parts.read_target(share(progress, 0.5, 0.8))
-        return parts.loaded(parts.build_engine(target, parts.read_draft(share(progress, 0.8, 0.9)), progress))
+        return parts.loaded(parts.whole_engine(progress))
     alone = DraftFirst(parts, parts.read_draft(share(progress, 0.5, 0.6)), progress)
     return LoadedModel(
         completer=alone.completer(),
@@ -106,42 +103,36 @@ class LoadedParts:
     loras: Sequence[Lora | None]  # the target's adapter, then the draft's if it is loaded
     note: str  # why an adapter cannot be used
 
-    def read_target(self, progress: Progress) -> CachedModel:
+    def read_target(self, progress: ReportProgress) -> CachedModel:
         """Read the target's weights."""
-        with explain_out_of_memory(self.card, self.plan, self.device):
-            return read_decoder(
-                self.target_dir,
-                self.plan.number_format,
-                self.device,
-                self.plan.context_tokens,
-                len(self.prompter.vocabulary),
-                progress,
-                slots=self.plan.slots,
-                lora=self.loras[0],
-            )
+        return self._read(self.target_dir, self.plan.number_format, progress, lora=self.loras[0])
 
-    def read_draft(self, progress: Progress) -> CachedModel:
+    def read_draft(self, progress: ReportProgress) -> CachedModel:
         """Read the draft's weights."""
         assert self.draft_dir is not None
-        with explain_out_of_memory(self.card, self.plan, self.device):
+        return self._read(self.draft_dir, self.draft_format, progress, rows=1, lora=self.loras[1])
+
+    def _read(self, directory: Path, number_format: str, progress: ReportProgress, **options: Any) -> CachedModel:
+        plan, vocab = self.plan, len(self.prompter.vocabulary)
+        with explain_out_of_memory(self.card, plan, self.device):
             return read_decoder(
-                self.draft_dir,
-                self.draft_format,
-                self.device,
-                self.plan.context_tokens,
-                len(self.prompter.vocabulary),
-                progress,
-                rows=1,
-                slots=self.plan.slots,
-                lora=self.loras[1],
+                directory, number_format, self.device, plan.context_tokens, vocab, progress, slots=plan.slots, **options
             )
+
+    def whole_engine(self, progress: ReportProgress) -> CompletionEngine:
+        """Read the target and, if it is loaded, the draft; in the thread that will run completions."""
+        target = self.read_target(share(progress, 0.5, 0.8))
+        draft = self.read_draft(share(progress, 0.8, 0.9)) if self.draft_dir else None
+        return self.build_engine(target, draft, progress)
 
     def described(self, model: int, *facts: str) -> str:
         """The number format, the kernels and the adapter of a model, for display; `model`: 0 or 1, as in `loras`."""
         lora = self.loras[model]
         return ", ".join(filter(None, (*facts, f"adapter {lora.label}" if lora else "")))
 
-    def build_engine(self, target: CachedModel, draft: CachedModel | None, progress: Progress) -> CompletionEngine:
+    def build_engine(
+        self, target: CachedModel, draft: CachedModel | None, progress: ReportProgress
+    ) -> CompletionEngine:
         """Build and warm up the engine; in the thread that will run completions."""
         progress(0.92, "measuring this machine")
         costs, fused = self.warm_up(target, draft)
@@ -198,7 +189,7 @@ class LoadedParts:
 class DraftFirst:
     """Loads the target in the background while the draft's decoder answers alone."""
 
-    def __init__(self, parts: LoadedParts, draft: CachedModel, progress: Progress) -> None:
+    def __init__(self, parts: LoadedParts, draft: CachedModel, progress: ReportProgress) -> None:
         self.parts, self.draft, self.progress = parts, draft, progress
         self.target: CachedModel | None = None
         if isinstance(draft, CudaDecoder):
@@ -207,7 +198,7 @@ class DraftFirst:
     def completer(self) -> DraftOnlyEngine:
         """The completer for the time until the target is read."""
         parts = self.parts
-        engine = CompletionEngine(
+        return DraftOnlyEngine(
             card=parts.card,
             config=parts.config.engine,
             device=describe_device(parts.device),
@@ -217,7 +208,6 @@ class DraftFirst:
             prompter=parts.prompter,
             costs=Costs(verify_ms={1: 1.0}),  # never read: nothing is drafted
         )
-        return DraftOnlyEngine(engine)
 
     def read(self) -> None:
         """Read the target's weights; in a separate thread."""
@@ -230,7 +220,7 @@ class DraftFirst:
         return self.parts.loaded(self.parts.build_engine(self.target, self.draft, self.progress))
 
 
-def prepare(config: Config, card: Card, progress: Progress, with_draft: bool = True) -> LoadedParts:
+def prepare(config: Config, card: Card, progress: ReportProgress, with_draft: bool = True) -> LoadedParts:
     """Fetch the weights to disk, check that draft and target match, and decide what is loaded in which format.
 
     Raises:
@@ -242,7 +232,7 @@ def prepare(config: Config, card: Card, progress: Progress, with_draft: bool = T
     if device == "cpu":
         torch.set_num_threads(cpu_threads(config, card.target.parameters))
         native.use(config.engine.cpu_path)
-    fetch = weights_progress(progress, 0.0, 0.5)
+    fetch = partial(weights_progress, share(progress, 0.0, 0.5))
     models_dir, offline = config.models_dir, config.engine.offline
     target_dir = store.ensure(card.target, models_dir=models_dir, offline=offline, progress=fetch)
     draft = card.draft if config.engine.draft else None
@@ -270,6 +260,21 @@ def prepare(config: Config, card: Card, progress: Progress, with_draft: bool = T
         loras=loras,
         note=note,
     )
+
+
+# ── progress ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def share(progress: ReportProgress, start: float, end: float) -> ReportProgress:
+    """A progress that maps 0..1 to `start`..`end` of another."""
+    return lambda fraction, message: progress(start + (end - start) * fraction, message)
+
+
+def weights_progress(progress: ReportProgress, step: store.Progress) -> None:
+    """Report a step of fetching, checking or converting weights, with sizes in MB."""
+    done = step.done_bytes / step.total_bytes if step.total_bytes else 0.0
+    sizes = f": {step.done_bytes // 10**6} of {step.total_bytes // 10**6} MB" if step.total_bytes else ""
+    progress(min(done, 1.0), f"{STAGES[step.stage]} {step.detail}{sizes}")
 
 
 # ── the device and the number format ─────────────────────────────────────────────────────────────────────────
