@@ -25,7 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers share the cores, an
 import speclsp.engine  # noqa: F401 - before any test imports torch: it sets the OpenMP wait policy
 from speclsp.errors import EngineError
 
-pytest_plugins = ["promises"]
+pytest_plugins = ["promises", "async_tests"]
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("ci")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from support.faults.broken_engines import Trouble
 from support.weights.faulty_hub import FaultyHubRun
 
 
@@ -14,3 +16,9 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyHubRun]:
     installation = FaultyHubRun(tmp_path_factory.mktemp("house"))
     yield installation
     installation.close()
+
+
+@pytest.fixture
+def trouble(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Trouble:
+    """Faults of the engines that this test starts."""
+    return Trouble(isolated, monkeypatch)

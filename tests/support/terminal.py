@@ -1,8 +1,15 @@
-"""A terminal for tests: a stream in memory that commands take for one."""
+"""A run of the command in this process, and text streams that are a terminal."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+
+import pytest
+
+from speclsp.cli import entry
+
+Run = Callable[..., tuple[int, str, str]]
 
 
 class Terminal(io.StringIO):
@@ -10,3 +17,17 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+def runner(capsys: pytest.CaptureFixture[str], *first: object) -> Run:
+    """Runs the command with `first` and further words: (exit code, stdout, stderr)."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        try:
+            code = entry.main([str(word) for word in (*first, *words)])
+        except SystemExit as leaving:  # raised by argparse
+            code = int(leaving.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run

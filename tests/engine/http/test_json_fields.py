@@ -14,50 +14,28 @@ from hypothesis import strategies as st
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Extra, Piece, Request, Result, TokenLogprobs
 from speclsp.engine.http import json_fields, llamacpp_api, openai_api
+from speclsp.engine.http.json_fields import ParsedRequest
 from speclsp.engine.http.responses import status_and_message
 from speclsp.errors import InputError, InvalidLogits
 from speclsp.lsp.backend.infill_codec import request_body
 from speclsp.lsp.backend.types import FimRequest
 
 CONFIG = Config()
-KNOWN = [
-    "input_prefix",
-    "prompt",
-    "input_suffix",
-    "input_extra",
-    "filename",
-    "n_predict",
-    "t_max_predict_ms",
-    "temperature",
-    "top_p",
-    "top_k",
-    "seed",
-    "stream",
-    "stop",
-    "n_cmpl",
-    "ignore_eos",
-    "cache_prompt",
-    "session",
-    "speculation",
-    "sampling",
-    "heal",
-    "previous",
-    "response_fields",
-    "n_probs",
-    "logprobs",
-    "echo",
-    "best_of",
-    "presence_penalty",
-    "logit_bias",
-    "suffix",
-    "max_tokens",
-    "n",
-    "stream_options",
-]
+FIELD_NAMES = """
+input_prefix prompt input_suffix input_extra filename n_predict t_max_predict_ms temperature top_p top_k seed stream
+stop n_cmpl ignore_eos cache_prompt session speculation sampling heal previous response_fields n_probs logprobs echo
+best_of presence_penalty logit_bias suffix max_tokens n stream_options
+"""
+KNOWN = FIELD_NAMES.split()
+
+
+def parsed(config: Config = CONFIG, **fields: Any) -> ParsedRequest:
+    """The request of an infill body, and how it is answered."""
+    return llamacpp_api.infill(json.dumps({"prompt": ""} | fields).encode(), config)
 
 
 def infill(**fields: Any) -> Request:
-    return llamacpp_api.infill(json.dumps({"prompt": ""} | fields).encode(), CONFIG).request
+    return parsed(**fields).request
 
 
 def openai(**fields: Any) -> Request:
@@ -65,54 +43,18 @@ def openai(**fields: Any) -> Request:
 
 
 def test_every_field_of_an_infill_body_reaches_the_engine():
+    same = {"filename": "x.py", "temperature": 1, "top_p": 0.5, "top_k": 3, "seed": 9, "ignore_eos": True}
+    same |= {"cache_prompt": False, "sampling": "rejection", "heal": False, "previous": "d", "draft_window": "e"}
     request = infill(
-        input_prefix="a\n",
-        prompt="b",
-        input_suffix="c",
-        filename="x.py",
-        input_extra=[{"filename": "y.py", "text": "y"}, {"text": "z", "time": 5}],
-        n_predict=7,
-        t_max_predict_ms=300,
-        stream=True,
-        temperature=1,
-        top_p=0.5,
-        top_k=3,
-        seed=9,
-        stop=["\n\n"],
-        ignore_eos=True,
-        cache_prompt=False,
-        speculation={"enabled": False, "gamma": 4},
-        sampling="rejection",
-        heal=False,
-        previous="d",
-        draft_window="e",
-        session="s",
-        n_cmpl=2,
-    )
+        **same, input_prefix="a\n", prompt="b", input_suffix="c", session="s", n_cmpl=2,
+        input_extra=[{"filename": "y.py", "text": "y"}, {"text": "z", "time": 5}], n_predict=7, t_max_predict_ms=300,
+        stream=True, stop=["\n\n"], speculation={"enabled": False, "gamma": 4},
+    )  # fmt: skip
     assert request == Request(
-        prefix="a\n",
-        line_prefix="b",
-        suffix="c",
-        filename="x.py",
-        extra=(Extra(filename="y.py", text="y"), Extra(filename="", text="z")),
-        max_tokens=7,
-        deadline_ms=300,
-        temperature=1.0,
-        top_p=0.5,
-        top_k=3,
-        seed=9,
-        stop=("\n\n",),
-        ignore_eos=True,
-        cache_prompt=False,
-        speculate=False,
-        gamma=4,
-        sampling="rejection",
-        heal=False,
-        previous="d",
-        draft_window="e",
-        session="s",
-        n=2,
-    )
+        **same, prefix="a\n", line_prefix="b", suffix="c", session="s", n=2,
+        extra=(Extra(filename="y.py", text="y"), Extra(filename="", text="z")), max_tokens=7, deadline_ms=300,
+        stop=("\n\n",), speculate=False, gamma=4,
+    )  # fmt: skip
 
 
 def test_missing_and_null_fields_have_llama_cpps_defaults_but_greedy_and_short():
@@ -122,20 +64,14 @@ def test_missing_and_null_fields_have_llama_cpps_defaults_but_greedy_and_short()
 
 def test_the_settings_decide_whether_to_speculate_unless_the_body_does():
     off = Config(engine=EngineConfig(speculative_decoding=False))
-    assert not llamacpp_api.infill(b'{"prompt": ""}', off).request.speculate
-    assert llamacpp_api.infill(b'{"prompt": "", "speculation": {"enabled": true}}', off).request.speculate
+    assert not parsed(off).request.speculate
+    assert parsed(off, speculation={"enabled": True}).request.speculate
 
 
 def test_a_client_without_a_limit_gets_half_of_the_context():
     small = Config(engine=EngineConfig(context_tokens=256))
-
-    def tokens(n_predict: int) -> int:
-        return llamacpp_api.infill(
-            json.dumps({"prompt": "", "n_predict": n_predict}).encode(), small
-        ).request.max_tokens
-
-    assert [tokens(n) for n in (0, 64, 256)] == [0, 64, 256]
-    assert {tokens(n) for n in (-1, 257, 4096)} == {128}
+    for wanted, tokens in {0: 0, 64: 64, 256: 256, -1: 128, 257: 128, 4096: 128}.items():
+        assert parsed(small, n_predict=wanted).request.max_tokens == tokens
 
 
 @pytest.mark.parametrize(
@@ -157,8 +93,8 @@ def test_a_seed_of_the_client_is_used_as_it_is(seed: int, temperature: float):
 
 
 def test_the_answer_reports_the_drawn_seed_and_a_request_with_it_is_the_same_request():
-    ask = llamacpp_api.infill(b'{"prompt": "a", "temperature": 0.7, "n_predict": 5}', CONFIG)
-    settings = llamacpp_api.final_json(ask, 0, result("b"), "p", 0.0)["generation_settings"]
+    ask = parsed(prompt="a", temperature=0.7, n_predict=5)
+    settings = final(ask, result("b"))["generation_settings"]
     assert settings["seed"] == ask.request.seed
     assert infill(**{"prompt": "a"} | settings) == ask.request
 
@@ -246,10 +182,8 @@ def test_a_body_of_too_many_values_is_refused_and_a_text_that_looks_like_them_is
 @given(count=st.integers(0, 30))
 def test_only_the_last_snippets_that_can_fit_are_read(count: int):
     """Each takes a token; the most relevant are last."""
-    config = Config(engine=EngineConfig(context_tokens=256))
     extra = [{"text": str(number)} for number in range(240 + count)]
-    body = json.dumps({"prompt": "", "input_extra": extra}).encode()
-    request = llamacpp_api.infill(body, config).request
+    request = parsed(Config(engine=EngineConfig(context_tokens=256)), input_extra=extra).request
     assert [item.text for item in request.extra] == [item["text"] for item in extra][-256:]
 
 
@@ -275,7 +209,12 @@ def test_bytes_that_are_not_json_are_refused(body: bytes):
 
 
 def result(text: str = "", **fields: Any) -> Result:
-    return Result(text=text, stop_type="eos", **fields)
+    return Result(**{"text": text, "stop_type": "eos"} | fields)
+
+
+def final(ask: ParsedRequest, answer: Result, *sent: str) -> dict[str, Any]:
+    """The final object of an answer of which `sent` was streamed."""
+    return llamacpp_api.final_json(ask, 0, answer, "p", 0.0, *sent)
 
 
 def test_timings_count_cached_prompt_tokens_apart_and_never_divide_by_zero():
@@ -296,26 +235,25 @@ def test_different_completions_keep_their_order_and_the_first_even_if_empty():
 
 
 def test_unstreamed_text_comes_with_the_final_object():
-    ask = llamacpp_api.infill(b'{"prompt": "", "stream": true}', CONFIG)
-    assert llamacpp_api.final_json(ask, 0, result("abc"), "p", 0.0, "ab")["content"] == "c"
-    assert llamacpp_api.final_json(ask, 0, result("abc"), "p", 0.0)["content"] == "abc"
+    assert final(parsed(stream=True), result("abc"), "ab")["content"] == "c"
+    assert final(parsed(stream=True), result("abc"))["content"] == "abc"
 
 
 def test_a_line_end_that_was_streamed_already_counts_as_one_of_the_completion():
-    ask = llamacpp_api.infill(b'{"prompt": "", "stream": true}', CONFIG)
-    assert llamacpp_api.final_json(ask, 0, result("a\nb"), "p", 0.0, "a\nb")["has_new_line"] is True
-    assert llamacpp_api.final_json(ask, 0, result("ab"), "p", 0.0, "ab")["has_new_line"] is False
+    for text, has_new_line in {"a\nb": True, "ab": False}.items():
+        assert final(parsed(stream=True), result(text), text)["has_new_line"] is has_new_line
 
 
 def test_draft_only_results_are_marked_and_named():
     alone = result("abc", draft_only=True)
-    ask = llamacpp_api.infill(b'{"prompt": ""}', CONFIG)
-    answer = llamacpp_api.answer_json(ask, [alone], "big", 0.0)
-    assert (answer["draft_only"], answer["model"]) == (True, "big (draft only)")
-    assert "draft_only" not in llamacpp_api.answer_json(ask, [result("abc")], "big", 0.0)
     ask = openai_api.completions(b'{"prompt": ""}', CONFIG)
-    answer = openai_api.answer_json(ask, 1, [alone], "big", 0.0)
-    assert (answer["draft_only"], answer["model"]) == (True, "big (draft only)")
+    answers = (
+        llamacpp_api.answer_json(parsed(), [alone], "big", 0.0),
+        openai_api.answer_json(ask, 1, [alone], "big", 0.0),
+    )
+    for answer in answers:
+        assert (answer["draft_only"], answer["model"]) == (True, "big (draft only)")
+    assert "draft_only" not in llamacpp_api.answer_json(parsed(), [result("abc")], "big", 0.0)
 
 
 LIKELY = [
@@ -335,17 +273,10 @@ def test_likely_tokens_have_openai_s_four_lists():
 
 
 def test_likely_tokens_have_llama_cpp_s_shape_in_pieces_and_wholes():
-    wanted = [
-        {"id": 7, "token": "ab", "bytes": [97, 98], "logprob": -0.5}
-        | {
-            "top_logprobs": [
-                {"id": 7, "token": "ab", "bytes": [97, 98], "logprob": -0.5},
-                {"id": 8, "token": "é", "bytes": [195, 169], "logprob": -1.5},
-            ]
-        }
-    ]
-    ask = llamacpp_api.infill(b'{"prompt": "", "n_probs": 2}', CONFIG)
-    whole = llamacpp_api.answer_json(ask, [result("ab", likely=LIKELY[:1])], "p", 0.0)
+    first = {"id": 7, "token": "ab", "bytes": [97, 98], "logprob": -0.5}
+    second = {"id": 8, "token": "é", "bytes": [195, 169], "logprob": -1.5}
+    wanted = [first | {"top_logprobs": [first, second]}]
+    whole = llamacpp_api.answer_json(parsed(n_probs=2), [result("ab", likely=LIKELY[:1])], "p", 0.0)
     assert whole["completion_probabilities"] == wanted
     piece = Piece(text="ab", tokens=(7,), source="", drafted=0, accepted=0, ms=1.0, likely=tuple(LIKELY[:1]))
     assert llamacpp_api.piece_json(0, piece)["completion_probabilities"] == wanted
@@ -359,10 +290,9 @@ def test_a_request_for_log_probabilities_is_the_same_request_otherwise():
 
 
 def test_an_answer_cut_to_a_block_has_the_log_probabilities_of_its_own_text():
-    ask = llamacpp_api.infill(b'{"prompt": "", "n_probs": 1, "n_indent": 2}', CONFIG)
     texts = ["", "  a", "\n  b\n", "", "c", "d"]
     likely = [TokenLogprobs(token=number, text=text, logprob=0.0) for number, text in enumerate(texts)]
-    answer = llamacpp_api.final_json(ask, 0, result("".join(texts), likely=likely), "p", 0.0)
+    answer = final(parsed(n_probs=1, n_indent=2), result("".join(texts), likely=likely))
     reported = [(entry["id"], entry["token"]) for entry in answer["completion_probabilities"]]
     assert (answer["content"], reported) == ("  a\n  b\n", [(0, ""), (1, "  a"), (2, "\n  b\n"), (3, "")])
     within = llamacpp_api.within(likely, 5)
@@ -374,10 +304,9 @@ def test_unsupported_options_are_accepted_only_with_their_neutral_value(name: st
     for neutral in (*json_fields.NEUTRAL[name], None):
         assert infill(**{name: neutral}) == infill()
         assert openai(prompt="a", **{name: neutral}) == openai(prompt="a")
-    with pytest.raises(InputError, match=f"{name} is .*: expected .*only supported value"):
-        infill(**{name: {"7": 5}})
-    with pytest.raises(InputError, match=f"{name} is .*: expected .*only supported value"):
-        openai(prompt="a", **{name: 1.5})
+    for parse, value in ((infill, {"7": 5}), (openai, 1.5)):
+        with pytest.raises(InputError, match=f"{name} is .*: expected .*only supported value"):
+            parse(prompt="a", **{name: value})
 
 
 def test_min_p_and_typical_p_matter_only_with_a_temperature():
@@ -404,10 +333,8 @@ BLOCK = "(a):\n        b()\n\n      c()\n    d()\ne()"
      (6, "(a):\n        b()\n\n      c()\n"), (8, "(a):\n        b()\n\n"), (9, "(a):\n")],
 )  # fmt: skip
 def test_an_unstreamed_answer_ends_with_the_clients_block(indent: int, kept: str):
-    ask = llamacpp_api.infill(json.dumps({"prompt": "", "n_indent": indent}).encode(), CONFIG)
-    assert llamacpp_api.final_json(ask, 0, result(BLOCK), "p", 0.0)["content"] == kept
-    streamed = llamacpp_api.infill(json.dumps({"prompt": "", "n_indent": indent, "stream": True}).encode(), CONFIG)
-    assert llamacpp_api.final_json(streamed, 0, result(BLOCK), "p", 0.0)["content"] == BLOCK
+    assert final(parsed(n_indent=indent), result(BLOCK))["content"] == kept
+    assert final(parsed(n_indent=indent, stream=True), result(BLOCK))["content"] == BLOCK
 
 
 @given(lines=st.lists(st.from_regex(r"[ \t]{0,6}[ab]?", fullmatch=True), max_size=8), indent=st.integers(0, 6))
@@ -422,23 +349,19 @@ def test_a_block_is_a_prefix_of_whole_lines_that_later_text_cannot_change(lines:
 
 
 def test_after_a_deadline_an_unstreamed_answer_ends_at_a_line_end():
-    ask = llamacpp_api.infill(b'{"prompt": ""}', CONFIG)
-    late = Result(text="a\nb\nc", stop_type="deadline")
-    assert llamacpp_api.final_json(ask, 0, late, "p", 0.0)["content"] == "a\nb\n"
-    assert llamacpp_api.final_json(ask, 0, Result(text="abc", stop_type="deadline"), "p", 0.0)["content"] == "abc"
-    assert llamacpp_api.final_json(ask, 0, Result(text="a\nb", stop_type="limit"), "p", 0.0)["content"] == "a\nb"
+    assert final(parsed(), result("a\nb\nc", stop_type="deadline"))["content"] == "a\nb\n"
+    assert final(parsed(), result("abc", stop_type="deadline"))["content"] == "abc"
+    assert final(parsed(), result("a\nb", stop_type="limit"))["content"] == "a\nb"
 
 
 def test_a_deadline_ends_an_unstreamed_answer_at_a_line_end_and_a_streamed_one_anywhere():
-    body = {"prompt": "", "t_max_predict_ms": 250}
-    whole = llamacpp_api.infill(json.dumps(body).encode(), CONFIG)
+    whole = parsed(t_max_predict_ms=250)
     assert (whole.request.deadline_ms, whole.line_ms) == (0, 250)
     assert llamacpp_api.early_stop(whole, "a", 999) == llamacpp_api.early_stop(whole, "a\n", 249) == ""
     assert llamacpp_api.early_stop(whole, "a\nb", 251) == "deadline"
-    for more in ({"stream": True}, {"n_cmpl": 2}):
-        ask = llamacpp_api.infill(json.dumps(body | more).encode(), CONFIG)
+    for ask in (parsed(t_max_predict_ms=250, stream=True), parsed(t_max_predict_ms=250, n_cmpl=2)):
         assert (ask.request.deadline_ms, ask.line_ms) == (250, 0)
-    unlimited = llamacpp_api.infill(json.dumps(body | {"t_max_predict_ms": -1}).encode(), CONFIG)
+    unlimited = parsed(t_max_predict_ms=-1)
     assert (unlimited.request.deadline_ms, unlimited.line_ms) == (0, 0)
 
 

@@ -135,22 +135,6 @@ def test_an_openai_prompt_without_a_suffix_is_completed_as_it_is(engine: EngineP
     assert whole["choices"][0]["text"] == "E:ba7816bf:e3b0c442"
 
 
-def test_an_openai_stream_ends_with_done(engine: EngineProcess):
-    body = {"prompt": "abc", "suffix": "def", "stream": True, "n": 2, "stream_options": {"include_usage": True}}
-    with engine.http.stream("POST", "/v1/completions", json=body) as reply:
-        assert reply.headers["content-type"].startswith("text/event-stream")
-        lines = [line for line in reply.iter_lines() if line]
-    assert lines[-1] == "data: [DONE]"
-    chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
-    texts = {0: "", 1: ""}
-    for choice in (choice for chunk in chunks for choice in chunk["choices"]):
-        texts[choice["index"]] += choice["text"]
-    assert texts == {0: ANSWER, 1: ANSWER + ":2"}
-    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[-3:-1]] == ["stop", "stop"]
-    assert chunks[-1]["choices"] == []
-    assert chunks[-1]["usage"]["completion_tokens"] == 2 * len(ANSWER) + 2
-
-
 def test_several_completions_come_as_a_list_of_different_texts_as_in_llama_cpp(engine: EngineProcess):
     answers = engine.infill(n_cmpl=3)
     assert [answer["content"] for answer in answers] == [ANSWER, ANSWER + ":2", ANSWER + ":3"]

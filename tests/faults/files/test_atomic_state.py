@@ -37,11 +37,8 @@ def prepare(name: str) -> tuple[Path, bytes, bytes]:
         path.write_text(OLD)
         return path, OLD.encode(), (toml_edit.changed(OLD, SETTINGS, "by tune") or "").encode()
     api_keys.write({"https://old.example:443": "k1"})
-    return (
-        path,
-        path.read_bytes(),
-        json.dumps({"https://old.example:443": "k1", "https://new.example:443": "k2"}).encode(),
-    )
+    new = json.dumps({"https://old.example:443": "k1", "https://new.example:443": "k2"}).encode()
+    return path, path.read_bytes(), new
 
 
 @pytest.mark.parametrize("name", sorted(WRITERS))
@@ -82,12 +79,8 @@ def test_counts_are_added_whole_or_not_at_all_when_the_writer_is_killed(tmp_path
     path = tmp_path / "state" / "stats.db"
     rng, reported = random.Random(6), 0
     for _ in range(10):
-        writer = subprocess.Popen(
-            [sys.executable, "-c", COUNTING, str(path)],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[3],
-        )
+        words, root = [sys.executable, "-c", COUNTING, str(path)], Path(__file__).parents[3]
+        writer = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=root)
         assert writer.stdout is not None
         first = writer.stdout.readline()
         time.sleep(rng.uniform(0, 0.05))
@@ -105,12 +98,8 @@ def test_counts_are_added_whole_or_not_at_all_when_the_writer_is_killed(tmp_path
     assert not path.with_name(path.name + ".damaged").exists()
 
 
-def zeros(data: bytes) -> bytes:
-    return bytes(len(data))
-
-
 SPOILT: dict[str, Callable[[bytes], bytes]] = {
-    "zeros": zeros,
+    "zeros": lambda data: bytes(len(data)),
     "cut short": lambda data: data[: len(data) // 2 - 100],
     "a hole": lambda data: data[:100] + bytes(len(data) - 200) + data[-100:],
     "something else": lambda data: b"<!DOCTYPE html>" * 500,
@@ -118,28 +107,22 @@ SPOILT: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("kind", sorted(SPOILT))
-def test_a_damaged_usage_database_is_moved_aside_with_one_log_line_and_replaced(tmp_path: Path, kind: str) -> None:
+def test_a_damaged_usage_database_is_moved_aside_with_one_log_line_and_replaced(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "stats.db"
     rows = [("2026-W47", "python", "tiny", f"shown{number}", 1) for number in range(400)]
     assert usage_db.write(path, rows) == ""
     spoilt = SPOILT[kind](path.read_bytes())
     path.write_bytes(spoilt)
-    lines: list[str] = []
-
-    class ListHandler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.getMessage())
-
-    logger, handler = logging.getLogger("speclsp.stats"), ListHandler()
-    logger.addHandler(handler)
-    try:
+    with caplog.at_level(logging.WARNING, "speclsp.stats"):
+        monkeypatch.setattr(logging.getLogger("speclsp"), "propagate", True)
         for _ in range(3):
             assert usage_db.write(path, [("2026-W48", "python", "tiny", "shown", 1)]) == ""
-    finally:
-        logger.removeHandler(handler)
     assert usage_db.summed(usage_db.read(path)).whole["shown"] == 3
     assert path.with_name("stats.db.damaged").read_bytes()[:50] == spoilt[:50]
-    assert len(lines) == 1 and "was damaged: it is saved as stats.db.damaged" in lines[0]
+    (line,) = caplog.messages
+    assert "was damaged: it is saved as stats.db.damaged" in line
 
 
 def output_lines(editor: Editor) -> list[str]:
@@ -178,28 +161,25 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def test_without_writable_state_suggestions_still_come_and_one_message_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def no_directory(tmp_path: Path) -> Path:
     (tmp_path / "file").write_text("in the place of a directory")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    with Editor() as editor:
-        use(editor)
-        lines = output_lines(editor)
-    assert not [line for line in lines if "Traceback" in line or "Logging error" in line], lines
-    about = [line for line in lines if str(tmp_path / "file") in line]
-    assert len(about) == 1, lines
+    return tmp_path / "file"
 
 
-def test_on_a_full_disk_suggestions_still_come_and_one_message_says_so(
-    full_disk: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("place", "words"), [("no_directory", "{}"), ("full_disk", "cannot be written: no space left on device")]
+)
+def test_without_writable_state_suggestions_still_come_and_one_message_says_so(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, place: str, words: str
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(full_disk))
+    state = request.getfixturevalue(place)
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
     with Editor() as editor:
         use(editor)
         lines = output_lines(editor)
     assert not [line for line in lines if "Traceback" in line or "Logging error" in line], lines
-    assert len([line for line in lines if "cannot be written: no space left on device" in line]) == 1, lines
+    assert len([line for line in lines if words.format(state) in line]) == 1, lines
 
 
 def test_an_engines_address_is_complete_or_absent_when_it_is_killed_at_start(isolated: Path) -> None:

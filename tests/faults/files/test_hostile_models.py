@@ -63,158 +63,129 @@ def instead(file: Path, data: bytes) -> None:
     file.write_bytes(data)
 
 
-def pickles(folder: Path, canary: Path) -> str:
-    (folder / "model.safetensors").unlink()
+Fault = Callable[[Path, Path], object]  # poisons a model's directory; its code would touch the canary
+INDEX, CONFIG, TOKENIZER, TENSORS = model_directory.INDEX, "config.json", "tokenizer.json", "model.safetensors"
+
+
+def pickles(folder: Path, canary: Path) -> None:
+    (folder / TENSORS).unlink()
     for name in ("pytorch_model.bin", "model.pt", "training_args.bin"):
         (folder / name).write_bytes(pickle.dumps(Reduce(canary)))
-    return "pickle files can run code when they are read, so they are refused"
 
 
-def pickle_as_safetensors(folder: Path, canary: Path) -> str:
-    instead(folder / "model.safetensors", pickle.dumps(Reduce(canary)))
-    return "has a header of|too short"
-
-
-def auto_map(folder: Path, canary: Path) -> str:
-    edit(folder, auto_map={"AutoConfig": "hostile.Model", "AutoModelForCausalLM": "hostile.Model"})
-    return "speclsp never runs such code, so the model is refused"
-
-
-def python_file(folder: Path, canary: Path) -> str:
+def python_files(folder: Path, canary: Path) -> None:
     for name in ("modeling_qwen2.py", "__init__.py", "sitecustomize.py"):
         (folder / name).write_text(code(canary))
-    return "speclsp never runs such code, so the model is refused"
 
 
-def unknown_type(folder: Path, canary: Path) -> str:
-    edit(folder, model_type="hostile", architectures=["hostile.Model"])
-    return "is a 'hostile' model; speclsp runs"
+def edited(**changes: object) -> Fault:
+    return lambda folder, canary: edit(folder, **changes)
 
 
-def index_outside(folder: Path, canary: Path) -> str:
-    shutil.copy(folder / "model.safetensors", folder.parent / "outside.safetensors")
-    (folder / model_directory.INDEX).write_text(
-        json.dumps({"weight_map": {"model.norm.weight": "../outside.safetensors"}})
-    )
-    return r"names '../outside.safetensors', which is not a safetensors file of this directory: refused"
+def changed(name: str, change: Callable[[bytes], bytes]) -> Fault:
+    return lambda folder, canary: instead(folder / name, change((folder / name).read_bytes()))
 
 
-def index_absolute(folder: Path, canary: Path) -> str:
-    (folder / model_directory.INDEX).write_text(json.dumps({"weight_map": {"model.norm.weight": "/etc/passwd"}}))
-    return "names '/etc/passwd', which is not a safetensors file of this directory: refused"
+def appended(fields: bytes) -> Fault:
+    """config.json with further fields."""
+    return changed(CONFIG, lambda old: old.rstrip()[:-1] + b"," + fields + b"}")
 
 
-def link_to(name: str, target: str) -> Callable[[Path, Path], str]:
-    def fault(folder: Path, canary: Path) -> str:
+def indexed(name: str) -> Fault:
+    def fault(folder: Path, canary: Path) -> None:
+        shutil.copy(folder / TENSORS, folder.parent / "outside.safetensors")
+        (folder / INDEX).write_text(json.dumps({"weight_map": {"model.norm.weight": name}}))
+
+    return fault
+
+
+def link_to(name: str, target: str) -> tuple[Fault, str]:
+    def fault(folder: Path, canary: Path) -> None:
         (folder / name).unlink()
         (folder / name).symlink_to(target)
-        return f"{name} is a link out of its directory, to {target}, and is not followed"
 
-    return fault
+    return fault, f"{name} is a link out of its directory, to {target}, and is not followed"
 
 
-def pipe(name: str) -> Callable[[Path, Path], str]:
-    def fault(folder: Path, canary: Path) -> str:
+def pipe(name: str) -> tuple[Fault, str]:
+    def fault(folder: Path, canary: Path) -> None:
         (folder / name).unlink()
         os.mkfifo(folder / name)
-        return f"{name} is a named pipe, not a plain file"
 
-    return fault
-
-
-def huge_header(folder: Path, canary: Path) -> str:
-    file = folder / "model.safetensors"
-    instead(file, struct.pack("<Q", 1 << 60) + file.read_bytes()[8:])
-    return f"has a header of {1 << 60} bytes"
+    return fault, f"{name} is a named pipe, not a plain file"
 
 
-def huge_metadata(folder: Path, canary: Path) -> str:
-    table = json.dumps({"__metadata__": {"a": "x" * (64 << 20)}}).encode()
-    instead(folder / "model.safetensors", struct.pack("<Q", len(table)) + table)
-    return r"has a header of \d+ bytes"
-
-
-def sparse(folder: Path, canary: Path) -> str:
+def sparse(folder: Path, canary: Path) -> None:
     """A sparse file: it claims an enormous size and takes no disk space."""
-    with (folder / "tokenizer.json").open("r+b") as file:
+    with (folder / TOKENIZER).open("r+b") as file:
         file.truncate(1 << 40)
-    return "has 1099511627776 bytes; the limit is"
 
 
-def deep(name: str) -> Callable[[Path, Path], str]:
-    def fault(folder: Path, canary: Path) -> str:
-        depth = 500_000
-        instead(folder / name, b'{"a":' + b"[" * depth + b"]" * depth + b"}")
-        return "is nested too deeply"
-
-    return fault
-
-
-def many_objects(folder: Path, canary: Path) -> str:
-    instead(folder / "tokenizer.json", b'{"added_tokens":[' + b"{}," * (15 << 20) + b"{}]}")
-    return "has more than 3000000 entries"
-
-
-def long_number(folder: Path, canary: Path) -> str:
-    file = folder / "config.json"
-    instead(file, file.read_bytes().rstrip()[:-1] + b',"a":' + b"9" * 900_000 + b"}")
-    return "is not JSON"
-
-
-def twice(folder: Path, canary: Path) -> str:
-    file = folder / "config.json"
-    instead(file, file.read_bytes().rstrip()[:-1] + b',"hidden_size": 99999,"hidden_size": 64}')
-    return "contradicts itself: hidden_size 64 is not a multiple of 3 heads"
-
-
-def sized(**changes: object) -> Callable[[Path, Path], str]:
-    def fault(folder: Path, canary: Path) -> str:
-        edit(folder, **changes)
-        return (
-            "expected a|config.json expects|max_position_embeddings is|contradicts itself|has no tensor|are not valid"
-        )
-
-    return fault
-
-
-def adapter(folder: Path, canary: Path) -> str:
-    (folder / "config.json").unlink()
-    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+def adapter(folder: Path, canary: Path) -> None:
+    (folder / CONFIG).unlink()
+    (folder / TENSORS).rename(folder / "adapter_model.safetensors")
     (folder / "adapter_config.json").write_text('{"auto_mapping": {"base_model_class": "hostile.Model"}}')
-    return r"is an adapter \(LoRA\), not a model"
 
 
-POISON: dict[str, Callable[[Path, Path], str]] = {
-    "pickles": pickles,
-    "a pickle called safetensors": pickle_as_safetensors,
-    "auto_map": auto_map,
-    "python files": python_file,
-    "an unknown type": unknown_type,
-    "an index that leads up": index_outside,
-    "an index with an absolute path": index_absolute,
-    "a link to /etc/passwd": link_to("config.json", "/etc/passwd"),
-    "a link to /dev/zero": link_to("tokenizer.json", "/dev/zero"),
-    "weights that link out": link_to("model.safetensors", str(TINY / "model.safetensors")),
-    "a pipe as weights": pipe("model.safetensors"),
-    "a pipe as config.json": pipe("config.json"),
-    "a pipe as tokenizer.json": pipe("tokenizer.json"),
-    "a header of 2^60 bytes": huge_header,
-    "64 MB of metadata": huge_metadata,
-    "a sparse file of a TiB": sparse,
-    "deep nesting": deep("config.json"),
-    "deep nesting of tokens": deep("tokenizer.json"),
-    "millions of objects": many_objects,
-    "a number of 900,000 digits": long_number,
-    "a key twice": twice,
-    "a million layers": sized(num_hidden_layers=1_000_000, layer_types=None),
-    "an endless number of layers": sized(num_hidden_layers=10**15, layer_types=None),
-    "a negative size": sized(hidden_size=-192),
-    "an enormous vocabulary": sized(vocab_size=4_000_000),
-    "no heads": sized(num_attention_heads=0),
-    "an enormous head": sized(head_dim=4096),
-    "positions without end": sized(max_position_embeddings=10**18),
-    "positions of a strange kind": sized(rope_parameters={"rope_type": "yarn", "factor": "os.system('true')"}),
-    "an adapter": adapter,
+def huge_metadata(old: bytes) -> bytes:
+    table = json.dumps({"__metadata__": {"a": "x" * (64 << 20)}}).encode()
+    return struct.pack("<Q", len(table)) + table
+
+
+def many_objects(old: bytes) -> bytes:
+    return b'{"added_tokens":[' + b"{}," * (15 << 20) + b"{}]}"
+
+
+NO_CODE = "speclsp never runs such code, so the model is refused"
+NOT_INSIDE = "which is not a safetensors file of this directory: refused"
+NO_SIZE = "expected a|config.json expects|max_position_embeddings is|contradicts itself|has no tensor|are not valid"
+DEEP = b'{"a":' + b"[" * 500_000 + b"]" * 500_000 + b"}"
+POISON: dict[str, tuple[Fault, str]] = {  # {fault: (how it is made, a regular expression of the message)}
+    "pickles": (pickles, "pickle files can run code when they are read, so they are refused"),
+    "a pickle called safetensors": (
+        lambda folder, canary: instead(folder / TENSORS, pickle.dumps(Reduce(canary))),
+        "has a header of|too short",
+    ),
+    "auto_map": (edited(auto_map={"AutoConfig": "hostile.Model", "AutoModelForCausalLM": "hostile.Model"}), NO_CODE),
+    "python files": (python_files, NO_CODE),
+    "an unknown type": (
+        edited(model_type="hostile", architectures=["hostile.Model"]),
+        "is a 'hostile' model; speclsp runs",
+    ),
+    "an index that leads up": (indexed("../outside.safetensors"), f"names '../outside.safetensors', {NOT_INSIDE}"),
+    "an index with an absolute path": (indexed("/etc/passwd"), f"names '/etc/passwd', {NOT_INSIDE}"),
+    "a link to /etc/passwd": link_to(CONFIG, "/etc/passwd"),
+    "a link to /dev/zero": link_to(TOKENIZER, "/dev/zero"),
+    "weights that link out": link_to(TENSORS, str(TINY / TENSORS)),
+    "a pipe as weights": pipe(TENSORS),
+    "a pipe as config.json": pipe(CONFIG),
+    "a pipe as tokenizer.json": pipe(TOKENIZER),
+    "a header of 2^60 bytes": (
+        changed(TENSORS, lambda old: struct.pack("<Q", 1 << 60) + old[8:]),
+        f"has a header of {1 << 60} bytes",
+    ),
+    "64 MB of metadata": (changed(TENSORS, huge_metadata), r"has a header of \d+ bytes"),
+    "a sparse file of a TiB": (sparse, "has 1099511627776 bytes; the limit is"),
+    "deep nesting": (changed(CONFIG, lambda old: DEEP), "is nested too deeply"),
+    "deep nesting of tokens": (changed(TOKENIZER, lambda old: DEEP), "is nested too deeply"),
+    "millions of objects": (changed(TOKENIZER, many_objects), "has more than 3000000 entries"),
+    "a number of 900,000 digits": (appended(b'"a":' + b"9" * 900_000), "is not JSON"),
+    "a key twice": (
+        appended(b'"hidden_size": 99999,"hidden_size": 64'),
+        "contradicts itself: hidden_size 64 is not a multiple of 3 heads",
+    ),
+    "a million layers": (edited(num_hidden_layers=1_000_000, layer_types=None), NO_SIZE),
+    "an endless number of layers": (edited(num_hidden_layers=10**15, layer_types=None), NO_SIZE),
+    "a negative size": (edited(hidden_size=-192), NO_SIZE),
+    "an enormous vocabulary": (edited(vocab_size=4_000_000), NO_SIZE),
+    "no heads": (edited(num_attention_heads=0), NO_SIZE),
+    "an enormous head": (edited(head_dim=4096), NO_SIZE),
+    "positions without end": (edited(max_position_embeddings=10**18), NO_SIZE),
+    "positions of a strange kind": (
+        edited(rope_parameters={"rope_type": "yarn", "factor": "os.system('true')"}),
+        NO_SIZE,
+    ),
+    "an adapter": (adapter, r"is an adapter \(LoRA\), not a model"),
 }
 
 
@@ -222,7 +193,9 @@ def poisoned(root: Path, kind: str) -> tuple[Path, Path, str]:
     folder, canary = root / "model", root / "canary"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(TINY, folder)
-    return folder, canary, POISON[kind](folder, canary)
+    fault, message = POISON[kind]
+    fault(folder, canary)
+    return folder, canary, message
 
 
 @pytest.mark.promise(31)
@@ -331,15 +304,9 @@ def test_files_that_only_other_tools_run_are_never_opened(tmp_path: Path) -> Non
     folder, canary = tmp_path / "model", tmp_path / "canary"
     shutil.copytree(TINY, folder)
     exploit = "{{ cycler.__init__.__globals__.os.popen('touch " + str(canary) + "').read() }}"
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps(
-            {
-                "tokenizer_class": "hostile.Tokenizer",
-                "chat_template": exploit,
-                "auto_map": {"AutoTokenizer": ["hostile.Tokenizer", None]},
-            }
-        )
-    )
+    hostile = {"tokenizer_class": "hostile.Tokenizer", "chat_template": exploit}
+    hostile["auto_map"] = {"AutoTokenizer": ["hostile.Tokenizer", None]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(hostile))
     (folder / "chat_template.jinja").write_text(exploit)
     (folder / "generation_config.json").write_text('{"custom_generate": "hostile"}')
     os.mkfifo(folder / "special_tokens_map.json")
@@ -362,10 +329,8 @@ def test_any_bytes_in_a_model_directory_give_a_model_or_one_sentence(
     folder = tmp_path_factory.getbasetemp() / "changed"
     if not folder.exists():
         shutil.copytree(TINY, folder)
-    name = data.draw(st.sampled_from(["config.json", "model.safetensors", model_directory.INDEX]))
-    whole = (
-        (TINY / name).read_bytes() if name != model_directory.INDEX else b'{"weight_map": {"a": "model.safetensors"}}'
-    )
+    name = data.draw(st.sampled_from([CONFIG, TENSORS, INDEX]))
+    whole = b'{"weight_map": {"a": "model.safetensors"}}' if name == INDEX else (TINY / name).read_bytes()
     at = data.draw(st.integers(0, min(len(whole), 4000)))
     over = data.draw(st.integers(0, 8))
     put = data.draw(st.one_of(st.binary(max_size=16), st.sampled_from([b"[" * 3000, b"{}", b"null", b"-1", b"1e999"])))
@@ -374,7 +339,7 @@ def test_any_bytes_in_a_model_directory_give_a_model_or_one_sentence(
     assert message == "" or (message.endswith("The way out.") and str(folder) in message) or "is refused" in message
     assert "\n" not in message
     (folder / name).unlink()
-    if name != model_directory.INDEX:
+    if name != INDEX:
         shutil.copy(TINY / name, folder / name)
 
 

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from promises import Measured
 from support.faults.scripted_server import Talker, editor_of
+from support.lsp.suggested import inserted, plan_at, plan_for, streamed
 
-from speclsp.config import CompletionConfig, ContextConfig
+from speclsp.config import ContextConfig
 from speclsp.lsp.context import build
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.postprocess import plan
-from speclsp.lsp.postprocess.plan import NoSuggestion, SuggestionPlan
+from speclsp.lsp.postprocess.plan import NoSuggestion
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import hidden_characters
 
@@ -57,16 +57,7 @@ EMOJI_STYLE = re.compile("[\u2190-\u2bff\U0001f000-\U0001faff]\ufe0f")  # an arr
 
 def markers() -> list[str]:
     """The markers of the cards' models and of other families."""
-    names = {
-        "<|python_tag|>",
-        "<start_of_turn>",
-        "<fim-middle>",
-        "<[fim-suffix]>",
-        "[INST]",
-        "<EOT>",
-        "<PRE>",
-        "<MID>",
-    }
+    names = {"<|python_tag|>", "<start_of_turn>", "<fim-middle>", "<[fim-suffix]>", "[INST]", "<EOT>", "<PRE>", "<MID>"}
     names |= {"[SUFFIX]", "[PREFIX]", "<|code_suffix|>", "<jupyter_start>", "<commit_before>", "<issue_comment>"}
     for path in sorted((ROOT / "models").glob("*.toml")):
         text = path.read_text(encoding="utf-8")
@@ -81,21 +72,8 @@ VARIANTS = [
     if marker[0] == "<" and marker[1] in "|｜"
     for variant in (marker.upper(), marker.title())
 ]
-CODE = [
-    "x = 1",
-    "return value",
-    "    ",
-    "\n",
-    " + b",
-    "foo(bar)",
-    "def f(a):\n    ",
-    "if x:\n        y()\n",
-    '"text"',
-    "# why",
-    "é日本",
-    "🙂",
-    "→",
-]
+CODE = ["x = 1", "return value", "    ", "\n", " + b", "foo(bar)", "def f(a):\n    ", "if x:\n        y()\n"]
+CODE += ['"text"', "# why", "é日本", "🙂", "→"]
 HIDDEN = sorted(NEVER | UNSEEN | set(sorted(PRIVATE)[::1500]))
 
 
@@ -109,10 +87,8 @@ def hostile(chance: random.Random) -> str:
         elif kind == 3:
             parts.insert(at, chance.choice(MARKERS + VARIANTS) + chance.choice(["", "src/a.py", " x"]))
         elif kind == 4:  # bytes hidden in variation selectors or tags behind a letter
-            parts.insert(
-                at,
-                "a" + "".join(chr(chance.choice([0xFE00, 0xE0100, 0xE0020]) + chance.randrange(16)) for _ in range(9)),
-            )
+            smuggled = (chr(chance.choice([0xFE00, 0xE0100, 0xE0020]) + chance.randrange(16)) for _ in range(9))
+            parts.insert(at, "a" + "".join(smuggled))
         else:
             parts.insert(at, "🙂\ufe0f" + chance.choice(["\u200d", "\ufe0e", "\ufe0f\ufe0f", ""]))
     return "".join(parts)
@@ -174,20 +150,15 @@ def test_no_hidden_character_of_any_model_output_is_delivered(promise: Measured,
                 editor.change(uri, version, {"text": before + after})
                 lines = before.split("\n")
                 place = {"line": len(lines) - 1, "character": len(lines[-1].encode("utf-16-le")) // 2}
-                params: dict[str, Any] = {
-                    "textDocument": {"uri": uri},
-                    "position": place,
-                    "context": {"triggerKind": 2},
-                }
+                params: dict[str, Any] = {"textDocument": {"uri": uri}, "position": place}
+                params["context"] = {"triggerKind": 2}
                 method, way = "textDocument/inlineCompletion", chance.randrange(10)
                 if way == 0:
                     params["context"]["triggerKind"] = 1
                 elif way == 1:
-                    chosen = {
-                        "range": {"start": place, "end": place},
-                        "text": chance.choice(["go", "x\u202ey", "z\u200b"]),
-                    }
-                    params["context"]["selectedCompletionInfo"] = chosen
+                    chosen = chance.choice(["go", "x\u202ey", "z\u200b"])
+                    info = {"range": {"start": place, "end": place}, "text": chosen}
+                    params["context"]["selectedCompletionInfo"] = info
                 elif way == 2:
                     method, params["context"] = "textDocument/completion", {"triggerKind": 1}
                 waiting.append((editor.request(method, params), before + after))
@@ -218,26 +189,18 @@ texts = st.lists(scraps, max_size=12).map("".join)
 def test_no_hidden_character_passes_whatever_the_cut_or_the_completion_point(
     before: str, after: str, text: str, step: int, whole: bool
 ):
-    planned = plan.plan(Snapshot("file:///a.py", "python", 1, before + after, len(before)), None, CompletionConfig())
-    if isinstance(planned, NoSuggestion):
+    plan = plan_for(before + after, len(before), tree=False)
+    if isinstance(plan, NoSuggestion):
         return
-    streamed = next((text[:end] for end in range(step, len(text), step) if planned.finished(text[:end])), text)
-    assert planned.to_suggestion(streamed) == planned.to_suggestion(text), "closing the stream early costs nothing"
-    for suggestion in (planned.to_suggestion(text, complete=whole), planned.to_suggestion(streamed, complete=whole)):
+    read = streamed(plan, text, step)
+    assert plan.to_suggestion(read) == plan.to_suggestion(text), "closing the stream early costs nothing"
+    for suggestion in (plan.to_suggestion(text, complete=whole), plan.to_suggestion(read, complete=whole)):
         if not isinstance(suggestion, NoSuggestion):
             assert hidden_in(suggestion.text, before + after) == []
 
 
-def plan_at(text: str) -> SuggestionPlan:
-    cursor = text.index("¦")
-    planned = plan.plan(Snapshot("file:///a.py", "python", 1, text.replace("¦", ""), cursor), None, CompletionConfig())
-    assert isinstance(planned, SuggestionPlan)
-    return planned
-
-
-def shown(text: str, output: str) -> str:
-    suggestion = plan_at(text).to_suggestion(output)
-    return suggestion.reason.value if isinstance(suggestion, NoSuggestion) else suggestion.text
+def shown(marked: str, output: str) -> str:
+    return inserted(marked, output, tree=False)
 
 
 def test_every_invisible_character_of_unicode_is_known():
@@ -249,6 +212,7 @@ def test_every_invisible_character_of_unicode_is_known():
             assert hidden_characters.HIDDEN.match(character), f"U+{code:04X}"
     for character in HIDDEN[::7]:
         assert shown("x = ¦", f"a{character}b") == "a", f"U+{ord(character):04X}"
+        assert shown("x = ¦", f"{character}b") is Reason.FORBIDDEN
 
 
 def test_an_emoji_keeps_its_variation_selector_and_other_text_gets_none():
@@ -261,24 +225,25 @@ def test_an_emoji_keeps_its_variation_selector_and_other_text_gets_none():
 @pytest.mark.parametrize("marker", MARKERS)
 def test_no_marker_of_any_model_is_shown_unless_the_file_has_it(marker: str):
     plain = f"1{marker}src/a.py"
-    assert shown("x = ¦", plain) == "1"
+    assert shown("x = ¦", plain) == "1" and shown("x = ¦", plain[1:]) is Reason.FORBIDDEN
     assert shown(f"y = '{marker}'\nx = ¦", plain) == plain
     head, tail = marker[: len(marker) // 2], marker[len(marker) // 2 :]
     if marker not in ("<filename>", "<reponame>"):
         assert shown(f"x = '{head}¦'", tail) == "forbidden", "half of it typed, half of it said"
 
 
-@pytest.mark.parametrize(
-    "harmless", ["usage: prog <filename>", "x[suffix]", "<pre>text</pre>", "a <| b |> c", "f <| g", "List<int>"]
-)
+HARMLESS = ("usage: prog <filename>", "x[suffix]", "<pre>text</pre>", "a <| b |> c", "a <| b", "f <| g", "List<int>")
+
+
+@pytest.mark.parametrize("harmless", [*HARMLESS, "<div>", "x < y | z > w", "vec<T>"])
 def test_text_that_only_resembles_a_marker_is_shown(harmless: str):
     assert shown("x = ¦", harmless) == harmless
 
 
 def test_a_marker_cut_off_by_the_deadline_is_not_shown_in_part():
-    suggestion = plan_at("x = ¦").to_suggestion("f(1); g(<|fim_mid", complete=False)
+    suggestion = plan_at("x = ¦", tree=False).to_suggestion("f(1); g(<|fim_mid", complete=False)
     assert not isinstance(suggestion, NoSuggestion) and suggestion.text == "f(1);"
-    expression = plan_at("x = ¦").to_suggestion("1 + <|fim_mid", complete=False)
+    expression = plan_at("x = ¦", tree=False).to_suggestion("1 + <|fim_mid", complete=False)
     assert expression == NoSuggestion(Reason.FORBIDDEN), "nor is the half of an expression"
 
 

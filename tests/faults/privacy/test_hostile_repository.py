@@ -20,6 +20,9 @@ from speclsp import config
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
 COMMAND = [str(Path(sys.executable).with_name("speclsp"))]  # `python -m` searches the working directory by default
+# Modules that Python finds with -m in a directory, and files that it runs at start.
+MODULES = ("speclsp/__init__.py", "speclsp/__main__.py", "torch.py", "httpx.py", "pygls.py", "tree_sitter.py")
+MODULES += ("sitecustomize.py", "usercustomize.py", "conftest.py", "setup.py")
 PULLS = {**CAPABILITIES, "workspace": {"configuration": True}}
 
 
@@ -67,12 +70,7 @@ def repository(tmp_path: Path, attacker: socket.socket, canary: Path) -> Path:
         **dict.fromkeys(("config.toml", "speclsp.toml", ".speclsp.toml", ".speclsp/config.toml"), settings),
         "pyproject.toml": f"[tool.speclsp]\n{settings}\n",
         ".vscode/settings.json": "{" + ",".join(f'"speclsp.{k}": "{v}"' for k, v in {"remote.url": "x"}.items()) + "}",
-        **dict.fromkeys(
-            # modules that Python finds with -m in a directory, and files that it runs at start
-            ("speclsp/__init__.py", "speclsp/__main__.py", "torch.py", "httpx.py", "pygls.py", "tree_sitter.py"),
-            run,
-        ),
-        **dict.fromkeys(("sitecustomize.py", "usercustomize.py", "conftest.py", "setup.py"), run),
+        **dict.fromkeys(MODULES, run),
         "models/qwen2.5-coder-0.5b-instruct.toml": "",
     }
     for name, text in files.items():
@@ -116,12 +114,8 @@ def test_no_content_of_a_repository_changes_the_users_own_settings(
     with InTheProject(repository, settings={"speclsp": nested}) as editor:
         editor.begin(PULLS, rootUri=repository.as_uri(), workspaceFolders=[{"uri": repository.as_uri(), "name": "p"}])
         (engine,) = editor.engines()
-        for payload in (
-            settings,
-            nested,
-            {"speclsp": nested},
-            {f"speclsp.{key}": value for key, value in settings.items()},
-        ):
+        dotted = {f"speclsp.{key}": value for key, value in settings.items()}
+        for payload in (settings, nested, {"speclsp": nested}, dotted):
             editor.notify("workspace/didChangeConfiguration", {"settings": payload})
         editor.settings = nested
         editor.notify("workspace/didChangeConfiguration", {"settings": None})

@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from promises import Measured
@@ -20,11 +19,6 @@ CURSOR = len(SOURCE) - 1
 PATIENCE_S = 180.0  # limit of a wait, on a busy machine
 SLOW_ROUNDS = ("--set", "echo.round_ms=30", "--set", "completion.timeout_ms=60000")
 WHOSE = {"shared": (), "its own": ("--set", "engine.shared=false")}
-
-
-@pytest.fixture
-def trouble(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Trouble:
-    return Trouble(isolated, monkeypatch)
 
 
 def engine_of(editor: Editor) -> int:
@@ -154,10 +148,7 @@ def test_a_retry_starts_only_an_abandoned_engine():
     with Editor() as editor:
         editor.begin()
         (engine,) = editor.engines()
-        assert editor.call("speclsp/retry") == {
-            "retrying": False,
-            "message": "nothing to retry; the state is ready",
-        }
+        assert editor.call("speclsp/retry") == {"retrying": False, "message": "nothing to retry; the state is ready"}
         since = len(editor.statuses())
         os.kill(engine.pid, signal.SIGTERM)
         editor.until("stopped", after=since, timeout_s=PATIENCE_S)

@@ -32,11 +32,6 @@ HASTY = ("--set", "completion.timeout_ms=500")
 PROBE_S = 5.0  # limit of a health answer while a request waits
 
 
-@pytest.fixture
-def trouble(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Trouble:
-    return Trouble(isolated, monkeypatch)
-
-
 @contextmanager
 def editors(count: int, *arguments: str) -> Iterator[list[Editor]]:
     """Starts `count` editors and waits until each is ready."""

@@ -80,11 +80,6 @@ class Parented(Editor):
     parent: subprocess.Popen[bytes]
 
 
-@pytest.fixture
-def trouble(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Trouble:
-    return Trouble(isolated, monkeypatch)
-
-
 @pytest.mark.promise(4)
 @pytest.mark.timeout(600)
 def test_no_process_or_file_is_left_however_the_server_ends(

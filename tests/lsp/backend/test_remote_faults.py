@@ -8,8 +8,8 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from support.lsp.faulty_http_server import (
     drips,
     good,
     listing,
-    nothing_here,
     refuses,
     says,
     stuck,
@@ -80,22 +79,12 @@ class Far:
             return "".join([piece.text async for piece in pieces])
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        await asyncio.wait_for(work(), 60)
-
-    asyncio.run(whole())
-
-
-def kind_of_server(answers: dict[str, Behaviour]) -> FaultyServer:
-    """A server with these answers by path, and 404 for every other path."""
-    server = FaultyServer()
-
-    async def by_path(request: HttpRequest, connection: Connection) -> None:
-        await answers.get(request.path, nothing_here)(request, connection)
-
-    server.everywhere = by_path
-    return server
+@asynccontextmanager
+async def using(server: FaultyServer, ending: str = "", **settings: object) -> AsyncIterator[tuple[FaultyServer, Far]]:
+    """A listening server, and a client of it whose first detection is over."""
+    with server:
+        async with Far(server.url + ending, **settings) as backend:
+            yield server, backend
 
 
 def tells(found: object, status: int = 200) -> Behaviour:
@@ -170,11 +159,7 @@ SERVERS: dict[str, tuple[dict[str, Behaviour], tuple[str, str, str]]] = {
     ),
     "Ollama": (OLLAMA, ("ollama", "suffix", "qwen2.5-coder:7b")),
     "speclsp": (
-        {
-            "/v1/models": listing(["tiny"], "speclsp"),
-            "/health": tells({"status": "asleep"}),
-            "/infill": infilled,
-        },
+        {"/v1/models": listing(["tiny"], "speclsp"), "/health": tells({"status": "asleep"}), "/infill": infilled},
         ("speclsp", "infill", "tiny"),
     ),
     "a gateway": ({"/v1/models": listing([CODER], "acme"), "/v1/completions": good}, ("", "template", CODER)),
@@ -182,36 +167,27 @@ SERVERS: dict[str, tuple[dict[str, Behaviour], tuple[str, str, str]]] = {
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_each_kind_of_server_is_detected_without_generating_a_token(name: str):
+async def test_each_kind_of_server_is_detected_without_generating_a_token(name: str):
     answers, expected = SERVERS[name]
-
-    async def work() -> None:
-        with kind_of_server(answers) as server:
-            async with Far(server.url) as backend:
-                assert backend.status.state == "ready", backend.status.message
-                detected = backend.remote.server
-                assert (detected.kind, detected.style, detected.model) == expected
-                assert not any(request.body and request.path.endswith("completions") for request in server.requests)
-                assert await backend.text() == ("x" if detected.style == "infill" else "a + b")
-                request = server.requests[-1]
-                assert request.headers["x-session-id"] == "w1"
-                assert request.headers["accept-encoding"] == "identity"
-                if detected.style == "infill":
-                    own_fields = {"session", "previous"} & set(request.body)
-                    assert bool(own_fields) == (detected.kind == "speclsp"), (
-                        "only our own engine is told what only it knows"
-                    )
-                    assert (request.body["input_prefix"], request.body["prompt"], request.body["input_suffix"]) == (
-                        *("a\n", "b", "c"),
-                    )
-                elif detected.style == "suffix":
-                    assert (request.body["prompt"], request.body["suffix"]) == ("a\nb", "c")
-                else:
-                    assert "a\nb" in request.body["prompt"] and "suffix" not in request.body
-                    assert len(request.body["stop"]) <= 4 or detected.accepts_extra_fields
-                    assert ("skip_special_tokens" in request.body) == detected.accepts_extra_fields
-
-    run(work)
+    async with using(FaultyServer(paths=answers)) as (server, backend):
+        assert backend.status.state == "ready", backend.status.message
+        detected = backend.remote.server
+        assert (detected.kind, detected.style, detected.model) == expected
+        assert not any(request.body and request.path.endswith("completions") for request in server.requests)
+        assert await backend.text() == ("x" if detected.style == "infill" else "a + b")
+        request = server.requests[-1]
+        assert request.headers["x-session-id"] == "w1"
+        assert request.headers["accept-encoding"] == "identity"
+        if detected.style == "infill":
+            own_fields = {"session", "previous"} & set(request.body)
+            assert bool(own_fields) == (detected.kind == "speclsp"), "no other server knows these fields"
+            assert [request.body[name] for name in ("input_prefix", "prompt", "input_suffix")] == ["a\n", "b", "c"]
+        elif detected.style == "suffix":
+            assert (request.body["prompt"], request.body["suffix"]) == ("a\nb", "c")
+        else:
+            assert "a\nb" in request.body["prompt"] and "suffix" not in request.body
+            assert len(request.body["stop"]) <= 4 or detected.accepts_extra_fields
+            assert ("skip_special_tokens" in request.body) == detected.accepts_extra_fields
 
 
 @pytest.mark.parametrize(
@@ -227,40 +203,25 @@ def test_each_kind_of_server_is_detected_without_generating_a_token(name: str):
         ("/gw/v2/completions", "/gw/v2/completions"),
     ],
 )
-def test_the_url_may_end_at_any_part_of_the_path(ending: str, completions: str):
-    async def work() -> None:
-        path = completions.replace("/completions", "/models")
-        with kind_of_server({path: listing([CODER], "vllm"), completions: good}) as server:
-            async with Far(server.url + ending) as backend:
-                assert await backend.text() == "a + b", backend.status.message
-
-    run(work)
+async def test_the_url_may_end_at_any_part_of_the_path(ending: str, completions: str):
+    paths = {completions.replace("/completions", "/models"): listing([CODER], "vllm"), completions: good}
+    async with using(FaultyServer(paths=paths), ending) as (_, backend):
+        assert await backend.text() == "a + b", backend.status.message
 
 
-def test_a_url_that_ends_in_infill_selects_the_infill_style():
-    async def work() -> None:
-        with kind_of_server({"/infill": infilled}) as server:
-            async with Far(f"{server.url}/infill") as backend:
-                assert await backend.text() == "x"
-
-    run(work)
+async def test_a_url_that_ends_in_infill_selects_the_infill_style():
+    async with using(FaultyServer(paths={"/infill": infilled}), "/infill") as (_, backend):
+        assert await backend.text() == "x"
 
 
-def test_a_gateway_without_a_model_list_is_used_when_the_settings_name_the_model():
-    async def work() -> None:
-        with kind_of_server({"/v1/completions": good}) as server:
-            async with Far(server.url) as backend:
-                assert "HTTP 404" in backend.status.message
-            async with Far(server.url, remote={"model": "company-coder"}, model="starcoder2-3b") as backend:
-                assert await backend.text() == "a + b"
-                assert server.requests[-1].body["model"] == "company-coder"
-                assert (
-                    server.requests[-1]
-                    .body["prompt"]
-                    .startswith("<repo_name>repo\n<file_sep>g.py\nd\n<file_sep>f.py\n")
-                )
-
-    run(work)
+async def test_a_gateway_without_a_model_list_is_used_when_the_settings_name_the_model():
+    with FaultyServer(paths={"/v1/completions": good}) as server:
+        async with Far(server.url) as backend:
+            assert "HTTP 404" in backend.status.message
+        async with Far(server.url, remote={"model": "company-coder"}, model="starcoder2-3b") as backend:
+            assert await backend.text() == "a + b"
+            assert server.requests[-1].body["model"] == "company-coder"
+            assert server.requests[-1].body["prompt"].startswith("<repo_name>repo\n<file_sep>g.py\nd\n<file_sep>f.py\n")
 
 
 @pytest.mark.promise(36)
@@ -279,25 +240,19 @@ def test_a_gateway_without_a_model_list_is_used_when_the_settings_name_the_model
             {},
             ["HTTP 503", "loading, 40%", "Next try at"],
         ),
-        (
-            {"/v1/models": refuses(301, location="//x.example/v1")},
-            {},
-            ["to http://x.example/v1 (", "set remote"],
-        ),
+        ({"/v1/models": refuses(301, location="//x.example/v1")}, {}, ["to http://x.example/v1 (", "set remote"]),
+        ({"/v1/models": refuses(307, location="http://a:99999/")}, {}, ["HTTP 307"]),
+        ({"/v1/models": refuses(429, retry_after="Mon, 01 Jan 99999999999 00:00:00 GMT")}, {}, ["HTTP 429"]),
     ],
 )
-def test_an_unusable_server_is_reported_with_reason_and_fix(
+async def test_an_unusable_server_is_reported_with_reason_and_fix(
     answers: dict[str, Behaviour], settings: dict[str, Any], words: list[str]
 ):
-    async def work() -> None:
-        with kind_of_server(answers) as server:
-            async with Far(server.url, **settings) as backend:
-                assert backend.status.state == "error"
-                assert all(word in backend.status.message for word in words), backend.status.message
-                with pytest.raises(EngineError):
-                    await backend.text()
-
-    run(work)
+    async with using(FaultyServer(paths=answers), **settings) as (_, backend):
+        assert backend.status.state == "error"
+        assert all(word in backend.status.message for word in words), backend.status.message
+        with pytest.raises(EngineError):
+            await backend.text()
 
 
 @pytest.mark.parametrize(
@@ -311,279 +266,194 @@ def test_an_unusable_server_is_reported_with_reason_and_fix(
         ("https://no-such-host.invalid", "no host named no-such-host.invalid"),
     ],
 )
-def test_an_unusable_address_is_reported_with_the_reason(url: str, words: str):
-    async def work() -> None:
-        async with Far(url) as backend:
-            assert backend.status.state == "error"
-            assert words in backend.status.message
-            assert "me:secret" not in str(backend.statuses)
-
-    run(work)
+async def test_an_unusable_address_is_reported_with_the_reason(url: str, words: str):
+    async with Far(url) as backend:
+        assert backend.status.state == "error"
+        assert words in backend.status.message
+        assert "me:secret" not in str(backend.statuses)
 
 
 @pytest.mark.promise(36)
-def test_a_key_for_another_server_is_not_sent_and_that_is_reported(monkeypatch: pytest.MonkeyPatch):
+async def test_a_key_for_another_server_is_not_sent_and_that_is_reported(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SPECLSP_API_KEY", "sk-1")
-
-    async def work() -> None:
-        with kind_of_server({"/v1/models": refuses(401)}) as server:
-            async with Far(server.url, own_url="https://coder.example") as backend:
-                assert "SPECLSP_API_KEY is not sent to" in backend.status.message
-                assert "authorization" not in server.requests[0].headers
-            async with Far(server.url, own_url=server.url) as backend:
-                assert "refuses the key" in backend.status.message
-                assert server.requests[-1].headers["authorization"] == "Bearer sk-1"
-
-    run(work)
+    with FaultyServer(paths={"/v1/models": refuses(401)}) as server:
+        async with Far(server.url, own_url="https://coder.example") as backend:
+            assert "SPECLSP_API_KEY is not sent to" in backend.status.message
+            assert "authorization" not in server.requests[0].headers
+        async with Far(server.url, own_url=server.url) as backend:
+            assert "refuses the key" in backend.status.message
+            assert server.requests[-1].headers["authorization"] == "Bearer sk-1"
 
 
-def test_a_key_stored_after_a_refusal_is_used_at_the_next_detection():
-    async def work() -> None:
-        with kind_of_server({"/v1/models": listing([CODER], "vllm"), "/v1/completions": good}) as server:
-            answer = server.everywhere
+async def test_a_key_stored_after_a_refusal_is_used_at_the_next_detection():
+    with FaultyServer(paths={"/v1/models": listing([CODER], "vllm"), "/v1/completions": good}) as server:
+        answer = server.everywhere
 
-            async def locked(request: HttpRequest, connection: Connection) -> None:
-                is_authorized = request.headers.get("authorization") == "Bearer sk-new"
-                await (answer if is_authorized else refuses(401))(request, connection)
+        async def locked(request: HttpRequest, connection: Connection) -> None:
+            is_authorized = request.headers.get("authorization") == "Bearer sk-new"
+            await (answer if is_authorized else refuses(401))(request, connection)
 
-            server.everywhere = locked
-            remote.api_keys.store(server.url, "sk-old")
-            async with Far(server.url) as backend:
-                assert "refuses the key" in backend.status.message
-                remote.api_keys.store(server.url, "sk-new")
-                await backend.until(lambda status: status.state == "ready")
-                assert await backend.text()
-
-    run(work)
+        server.everywhere = locked
+        remote.api_keys.store(server.url, "sk-old")
+        async with Far(server.url) as backend:
+            assert "refuses the key" in backend.status.message
+            remote.api_keys.store(server.url, "sk-new")
+            await backend.until(lambda status: status.state == "ready")
+            assert await backend.text()
 
 
-def test_the_user_is_prompted_for_the_keyring_once(monkeypatch: pytest.MonkeyPatch):
+async def test_the_user_is_prompted_for_the_keyring_once(monkeypatch: pytest.MonkeyPatch):
     prompts: list[str] = []
     monkeypatch.setattr(remote, "KEYRING_PROMPT_S", -1.0)  # every lookup counts as a prompt
     monkeypatch.setattr(remote.api_keys, "find", lambda url, own_url: prompts.append(url) or ("", ""))
-
-    async def work() -> None:
-        with kind_of_server({"/v1/models": refuses(401)}) as server:
-            async with Far(server.url) as backend:
-                requests_before = len(server.requests)
-                await backend.until(lambda status: len(server.requests) >= requests_before + 2)
-                assert prompts == [server.url]
-
-    run(work)
+    async with using(FaultyServer(paths={"/v1/models": refuses(401)})) as (server, backend):
+        requests_before = len(server.requests)
+        await backend.until(lambda status: len(server.requests) >= requests_before + 2)
+        assert prompts == [server.url]
 
 
-def test_a_keyring_that_waits_for_the_user_does_not_block_the_editor(monkeypatch: pytest.MonkeyPatch):
+async def test_a_keyring_that_waits_for_the_user_does_not_block_the_editor(monkeypatch: pytest.MonkeyPatch):
     opened = threading.Event()
     monkeypatch.setattr(remote, "KEYRING_S", 0.05)
     monkeypatch.setattr(remote.api_keys, "find", lambda url, own_url: opened.wait(20))
-
-    async def work() -> None:
-        async with Far("http://127.0.0.1:9") as backend:
-            assert "keyring has not answered" in backend.status.message
-        opened.set()
-
-    run(work)
+    async with Far("http://127.0.0.1:9") as backend:
+        assert "keyring has not answered" in backend.status.message
+    opened.set()
 
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("status", [400, 422])
-def test_a_field_that_a_strict_gateway_rejects_by_name_is_omitted_from_then_on(status: int):
+async def test_a_field_that_a_strict_gateway_rejects_by_name_is_omitted_from_then_on(status: int):
     async def strict(request: HttpRequest, connection: Connection) -> None:
         for name in ("seed", "stop", "skip_special_tokens"):
             if name in request.body:
                 return await connection.whole(status, f'{{"detail": "unknown field: {name}"}}'.encode())
         return await good(request, connection)
 
-    async def work() -> None:
-        with FaultyServer(owner="vllm") as server:
-            server.always = strict
-            async with Far(server.url) as backend:
-                assert await backend.text() == "a + b"
-                assert len(server.completions()) == 4
-                assert await backend.text() == "a + b"
-                assert len(server.completions()) == 5
-                assert backend.status.message == ""
-
-    run(work)
+    async with using(FaultyServer(owner="vllm", always=strict)) as (server, backend):
+        assert await backend.text() == "a + b"
+        assert len(server.completions()) == 4
+        assert await backend.text() == "a + b"
+        assert len(server.completions()) == 5
+        assert backend.status.message == ""
 
 
-def test_a_refused_request_is_reported_and_the_next_one_is_sent():
-    async def work() -> None:
-        with FaultyServer() as server:
-            async with Far(server.url) as backend:
-                server.then.append(refuses(400, "maximum context length is 16 tokens"))
-                with pytest.raises(EngineError, match="16 tokens"):
-                    await backend.text()
-                assert backend.status.state == "ready" and "16 tokens" in backend.status.message
-                assert await backend.text() == "a + b"
-                assert backend.status.message == ""
-
-    run(work)
+async def test_a_refused_request_is_reported_and_the_next_one_is_sent():
+    async with using(FaultyServer()) as (server, backend):
+        server.then.append(refuses(400, "maximum context length is 16 tokens"))
+        with pytest.raises(EngineError, match="16 tokens"):
+            await backend.text()
+        assert backend.status.state == "ready" and "16 tokens" in backend.status.message
+        assert await backend.text() == "a + b"
+        assert backend.status.message == ""
 
 
-@pytest.mark.parametrize(
-    ("status", "headers"),
-    [(307, {"location": "http://a:99999/"}), (429, {"retry_after": "Mon, 01 Jan 99999999999 00:00:00 GMT"})],
-)
-def test_an_invalid_header_is_an_ordinary_failure(status: int, headers: dict[str, str]):
-    async def nonsense(request: HttpRequest, connection: Connection) -> None:
-        await connection.whole(status, b"", **headers)
-
-    async def work() -> None:
-        with FaultyServer() as server:
-            server.everywhere = nonsense
-            async with Far(server.url) as backend:
-                assert backend.status.state == "error" and f"HTTP {status}" in backend.status.message
-
-    run(work)
-
-
-def test_control_characters_are_removed_from_a_servers_texts():
+async def test_control_characters_are_removed_from_a_servers_texts():
     evil = "Qwen2.5-Coder-7B\x1b]0;\x07\u202e\u200b" + "x" * 5000
-
-    async def work() -> None:
-        with FaultyServer(models=[evil]) as server:
-            async with Far(server.url) as backend:
-                assert backend.status.target.startswith("Qwen2.5-Coder-7B") and backend.status.target.isprintable()
-                assert len(backend.status.target) <= remote.MAX_MESSAGE
-                assert backend.remote.server.model == evil, "as it wants to be asked"
-                server.always = refuses(400, f"no {evil} here")
-                with pytest.raises(EngineError, match="HTTP 400") as raised:
-                    await backend.text()
-                assert str(raised.value).isprintable() and backend.status.message.isprintable()
-
-    run(work)
+    async with using(FaultyServer(models=[evil])) as (server, backend):
+        assert backend.status.target.startswith("Qwen2.5-Coder-7B") and backend.status.target.isprintable()
+        assert len(backend.status.target) <= remote.MAX_MESSAGE
+        assert backend.remote.server.model == evil, "as it wants to be asked"
+        server.always = refuses(400, f"no {evil} here")
+        with pytest.raises(EngineError, match="HTTP 400") as raised:
+            await backend.text()
+        assert str(raised.value).isprintable() and backend.status.message.isprintable()
 
 
-def test_an_unforeseen_exception_is_reported_and_detection_runs_again(monkeypatch: pytest.MonkeyPatch):
-    async def work() -> None:
-        with FaultyServer() as server:
-            detect = detection.detect
+async def test_an_unforeseen_exception_is_reported_and_detection_runs_again(monkeypatch: pytest.MonkeyPatch):
+    with FaultyServer() as server:
+        detect = detection.detect
 
-            async def failing_detect(*_: object) -> detection.Server:
-                monkeypatch.setattr(detection, "detect", detect)
-                raise KeyError("choices")
+        async def failing_detect(*_: object) -> detection.Server:
+            monkeypatch.setattr(detection, "detect", detect)
+            raise KeyError("choices")
 
-            monkeypatch.setattr(detection, "detect", failing_detect)
-            async with Far(server.url) as backend:
-                assert backend.status.state == "error" and "cannot be understood (KeyError)" in backend.status.message
-                await backend.until(lambda status: status.state == "ready")
-
-    run(work)
+        monkeypatch.setattr(detection, "detect", failing_detect)
+        async with Far(server.url) as backend:
+            assert backend.status.state == "error" and "cannot be understood (KeyError)" in backend.status.message
+            await backend.until(lambda status: status.state == "ready")
 
 
-def test_a_server_that_quotes_the_document_in_its_error_is_not_quoted():
+async def test_a_server_that_quotes_the_document_in_its_error_is_not_quoted():
     secret = "password = 'hunter2 \\ \"twice\"'"
 
     async def quotes(request: HttpRequest, connection: Connection) -> None:
         error = {"detail": [{"type": "string_type", "loc": ["body", "stop"], "input": request.body}]}
         await connection.whole(413, json.dumps(error).encode())
 
-    async def work() -> None:
-        with FaultyServer() as server:
-            server.always = quotes
-            async with Far(server.url) as backend:
-                with pytest.raises(EngineError, match="string_type") as raised:
-                    await backend.text(FimRequest(prefix=f"import os\n{secret}\n", line_prefix="print(", suffix=secret))
-                for message in (str(raised.value), backend.status.message):
-                    assert "hunter2" not in message and "import os" not in message and "HTTP 413" in message
-
-    run(work)
+    async with using(FaultyServer(always=quotes)) as (_, backend):
+        with pytest.raises(EngineError, match="string_type") as raised:
+            await backend.text(FimRequest(prefix=f"import os\n{secret}\n", line_prefix="print(", suffix=secret))
+        for message in (str(raised.value), backend.status.message):
+            assert "hunter2" not in message and "import os" not in message and "HTTP 413" in message
 
 
-def test_a_marker_ends_the_text_of_a_server_that_ignores_stop():
-    async def work() -> None:
-        with FaultyServer() as server:
-            server.always = says("x = 1", "<|file", "_sep|>other", "y")
-            async with Far(server.url) as backend:
-                assert await backend.text() == "x = 1"
-            server.always = says("x <", "|file", " y")
-            async with Far(server.url) as backend:
-                assert await backend.text() == "x <|file y"
-
-    run(work)
-
-
-def test_an_answer_that_is_not_streamed_is_accepted():
-    async def work() -> None:
-        with FaultyServer() as server:
-            server.always = body_of("application/json", json.dumps(choice("whole", "stop")).encode())
-            async with Far(server.url) as backend:
-                assert await backend.text() == "whole"
-
-    run(work)
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (says("x = 1", "<|file", "_sep|>other", "y"), "x = 1"),
+        (says("x <", "|file", " y"), "x <|file y"),
+        (body_of("application/json", json.dumps(choice("whole", "stop")).encode()), "whole"),
+    ],
+    ids=["a marker that the server does not stop at", "the beginning of a marker", "an answer that is not streamed"],
+)
+async def test_the_text_of_an_unusual_answer_is_read(answer: Behaviour, text: str):
+    async with using(FaultyServer(always=answer)) as (_, backend):
+        assert await backend.text() == text
 
 
-def test_a_connection_is_reused_after_a_complete_answer():
-    async def work() -> None:
-        with FaultyServer() as server:
-            async with Far(server.url) as backend:
-                for _ in range(5):
-                    assert await backend.text() == "a + b"
-                assert server.connections == 1
-
-    run(work)
+async def test_a_connection_is_reused_after_a_complete_answer():
+    async with using(FaultyServer()) as (server, backend):
+        for _ in range(5):
+            assert await backend.text() == "a + b"
+        assert server.connections == 1
 
 
 @pytest.mark.promise(36)
 @pytest.mark.parametrize("behaviour", [drips(0.01), comments, stuck], ids=["drips", "comments", "stuck"])
-def test_every_answer_is_bounded_in_time_and_size(behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch):
+async def test_every_answer_is_bounded_in_time_and_size(behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(http, "SLACK_S", 0.3)
-
-    async def work() -> None:
-        with FaultyServer() as server:
-            server.always = behaviour
-            async with Far(server.url) as backend:
-                with pytest.raises(EngineError, match=r"has not|no end|past max_tokens"):
-                    await backend.text(FimRequest(prefix="a", deadline_ms=500, max_tokens=10_000))
-            server.wait(lambda: server.completions()[-1].closed_at is not None)
-
-    run(work)
+    async with using(FaultyServer(always=behaviour)) as (server, backend):
+        with pytest.raises(EngineError, match=r"has not|no end|past max_tokens"):
+            await backend.text(FimRequest(prefix="a", deadline_ms=500, max_tokens=10_000))
+        server.wait(lambda: server.completions()[-1].closed_at is not None)
 
 
 @pytest.mark.promise(36)
-def test_three_failures_open_the_breaker_and_one_good_answer_closes_it():
-    async def work() -> None:
-        with FaultyServer() as server:
-            async with Far(server.url) as backend:
-                server.then += [refuses(500, "no")] * 4
-                for number in range(3):
-                    assert backend.status.state == "ready"
-                    with pytest.raises(EngineError):
-                        await backend.text()
-                    assert ("has failed once" in backend.status.message) == (number < 2)
-                assert backend.status.state == "error"
-                await backend.until(lambda status: status.state == "ready")
-                with pytest.raises(EngineError):
-                    await backend.text()
-                assert backend.status.state == "error", "half-open: one failure is enough"
-                await backend.until(lambda status: status.state == "ready")
-                assert await backend.text() == "a + b"
-                server.then.append(refuses(500, "no"))
-                with pytest.raises(EngineError):
-                    await backend.text()
-                assert backend.status.state == "ready", "closed: it takes three again"
-
-    run(work)
+async def test_three_failures_open_the_breaker_and_one_good_answer_closes_it():
+    async with using(FaultyServer()) as (server, backend):
+        server.then += [refuses(500, "no")] * 4
+        for number in range(3):
+            assert backend.status.state == "ready"
+            with pytest.raises(EngineError):
+                await backend.text()
+            assert ("has failed once" in backend.status.message) == (number < 2)
+        assert backend.status.state == "error"
+        await backend.until(lambda status: status.state == "ready")
+        with pytest.raises(EngineError):
+            await backend.text()
+        assert backend.status.state == "error", "half-open: one failure is enough"
+        await backend.until(lambda status: status.state == "ready")
+        assert await backend.text() == "a + b"
+        server.then.append(refuses(500, "no"))
+        with pytest.raises(EngineError):
+            await backend.text()
+        assert backend.status.state == "ready", "closed: it takes three again"
 
 
-def test_nothing_is_sent_before_the_date_that_retry_after_names():
-    async def work() -> None:
-        with FaultyServer() as server:
-            async with Far(server.url) as backend:
-                retry_at_s = int(time.time()) + 2
-                server.then.append(refuses(429, retry_after=formatdate(retry_at_s, usegmt=True)))
-                with pytest.raises(EngineError):
-                    await backend.text()
-                assert "Next try at" in backend.status.message
-                requests_before, now_s, clock_s = len(server.requests), time.monotonic(), time.time()
-                assert remote.retry_after[server.url] >= now_s + retry_at_s - clock_s - 0.1
-                await backend.until(lambda status: status.state == "ready")
-                assert server.requests[requests_before].at >= now_s + retry_at_s - clock_s - 0.1
-
-    run(work)
+async def test_nothing_is_sent_before_the_date_that_retry_after_names():
+    async with using(FaultyServer()) as (server, backend):
+        retry_at_s = int(time.time()) + 2
+        server.then.append(refuses(429, retry_after=formatdate(retry_at_s, usegmt=True)))
+        with pytest.raises(EngineError):
+            await backend.text()
+        assert "Next try at" in backend.status.message
+        requests_before, now_s, clock_s = len(server.requests), time.monotonic(), time.time()
+        assert remote.retry_after[server.url] >= now_s + retry_at_s - clock_s - 0.1
+        await backend.until(lambda status: status.state == "ready")
+        assert server.requests[requests_before].at >= now_s + retry_at_s - clock_s - 0.1
 
 
 def test_doctor_checks_the_server_instead_of_local_models():
@@ -614,63 +484,48 @@ def ca() -> trustme.CA:
     return trustme.CA()
 
 
-def test_a_private_certificate_authority_is_trusted_when_the_settings_name_it(ca: trustme.CA, tmp_path: Path):
+async def test_a_private_certificate_authority_is_trusted_when_the_settings_name_it(ca: trustme.CA, tmp_path: Path):
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")
-
-    async def work() -> None:
-        with FaultyServer(tls(ca)) as server:
-            url = server.url.replace("127.0.0.1", "localhost")
-            async with Far(url, remote={"ca_file": str(tmp_path / "ca.pem")}) as backend:
-                assert await backend.text() == "a + b", backend.status.message
-            async with Far(url) as backend:
-                assert "signed by nobody known here" in backend.status.message
-                assert "remote.ca_file" in backend.status.message
-            assert len(server.requests) == 2, "nothing was sent to the one that is not trusted"
-
-    run(work)
+    with FaultyServer(tls(ca)) as server:
+        url = server.url.replace("127.0.0.1", "localhost")
+        async with Far(url, remote={"ca_file": str(tmp_path / "ca.pem")}) as backend:
+            assert await backend.text() == "a + b", backend.status.message
+        async with Far(url) as backend:
+            assert "signed by nobody known here" in backend.status.message
+            assert "remote.ca_file" in backend.status.message
+        assert len(server.requests) == 2, "nothing was sent to the one that is not trusted"
 
 
 @pytest.mark.promise(36)
-def test_an_expired_certificate_or_one_for_another_name_is_refused(ca: trustme.CA, tmp_path: Path):
+async def test_an_expired_certificate_or_one_for_another_name_is_refused(ca: trustme.CA, tmp_path: Path):
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
     expired = {"not_before": past, "not_after": past + datetime.timedelta(days=1)}
-
-    async def work() -> None:
-        settings = {"ca_file": str(tmp_path / "ca.pem")}
-        for context, words in ((tls(ca, **expired), "must renew it"), (tls(ca, "elsewhere.example"), "another name")):
-            with FaultyServer(context) as server:
-                async with Far(server.url.replace("127.0.0.1", "localhost"), remote=settings) as backend:
-                    assert words in backend.status.message
-                assert server.requests == []
-
-    run(work)
-
-
-def test_a_ca_file_without_certificates_and_a_server_without_tls_are_reported(tmp_path: Path):
-    (tmp_path / "empty.pem").write_text("nothing\n")
-
-    async def work() -> None:
-        for name, words in (("empty.pem", "holds no certificates"), ("none.pem", "No such file")):
-            async with Far("https://localhost:9", remote={"ca_file": str(tmp_path / name)}) as backend:
+    settings = {"ca_file": str(tmp_path / "ca.pem")}
+    for context, words in ((tls(ca, **expired), "must renew it"), (tls(ca, "elsewhere.example"), "another name")):
+        with FaultyServer(context) as server:
+            async with Far(server.url.replace("127.0.0.1", "localhost"), remote=settings) as backend:
                 assert words in backend.status.message
-        with FaultyServer() as server:
-            async with Far(server.url.replace("http:", "https:")) as backend:
-                assert "TLS" in backend.status.message
-
-    run(work)
+            assert server.requests == []
 
 
-def test_a_proxy_is_used_for_other_machines_only(monkeypatch: pytest.MonkeyPatch):
-    async def work() -> None:
-        with FaultyServer() as server, FaultyServer() as proxy:
-            for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-                monkeypatch.setenv(name, proxy.url)
-            async with Far(server.url) as backend:
-                assert await backend.text() == "a + b"
-            assert proxy.requests == []
-            async with Far("https://coder.example") as backend:
-                assert "proxy" in backend.status.message
-            assert proxy.requests[0].method == "CONNECT"
+async def test_a_ca_file_without_certificates_and_a_server_without_tls_are_reported(tmp_path: Path):
+    (tmp_path / "empty.pem").write_text("nothing\n")
+    for name, words in (("empty.pem", "holds no certificates"), ("none.pem", "No such file")):
+        async with Far("https://localhost:9", remote={"ca_file": str(tmp_path / name)}) as backend:
+            assert words in backend.status.message
+    with FaultyServer() as server:
+        async with Far(server.url.replace("http:", "https:")) as backend:
+            assert "TLS" in backend.status.message
 
-    run(work)
+
+async def test_a_proxy_is_used_for_other_machines_only(monkeypatch: pytest.MonkeyPatch):
+    with FaultyServer() as server, FaultyServer() as proxy:
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        async with Far(server.url) as backend:
+            assert await backend.text() == "a + b"
+        assert proxy.requests == []
+        async with Far("https://coder.example") as backend:
+            assert "proxy" in backend.status.message
+        assert proxy.requests[0].method == "CONNECT"

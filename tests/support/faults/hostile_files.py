@@ -29,21 +29,7 @@ def soup(count: int, seed: int = 1) -> str:
         "*/",
     ]
     pieces += [
-        "<div>",
-        "</",
-        "--[[",
-        'r#"',
-        "name",
-        "x1",
-        "fn ",
-        "end\n",
-        "\r\n",
-        "漢",
-        "𝒙",
-        "\n    ",
-        "- ",
-        ": ",
-        "|\n",
+        *("<div>", "</", "--[[", 'r#"', "name", "x1", "fn ", "end\n", "\r\n", "漢", "𝒙", "\n    ", "- ", ": ", "|\n"),
     ]
     return "".join(rng.choices(pieces, k=count))
 

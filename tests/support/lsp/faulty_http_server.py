@@ -13,7 +13,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,12 +77,20 @@ Behaviour = Callable[[HttpRequest, Connection], Awaitable[None]]
 class FaultyServer:
     """`with FaultyServer() as server:` listens on `server.url`."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None, models: list[str] | None = None, owner: str = "vllm") -> None:
+    def __init__(
+        self,
+        tls: ssl.SSLContext | None = None,
+        models: list[str] | None = None,
+        owner: str = "vllm",
+        always: Behaviour | None = None,
+        paths: Mapping[str, Behaviour] | None = None,
+    ) -> None:
+        """`paths`: the behaviour of each path; every other path then answers with HTTP status 404."""
         self.requests: list[HttpRequest] = []
         self.then: deque[Behaviour] = deque()
-        self.always: Behaviour = good
+        self.always = always or good
         self.listed: Behaviour = listing(models or [MODEL], owner)  # GET /v1/models
-        self.everywhere: Behaviour | None = None  # if set, answers every path instead of those three
+        self.everywhere: Behaviour | None = by_path(paths) if paths is not None else None  # instead of those three
         self.connections = 0
         self.url = ""
         self.port = 0
@@ -214,6 +222,13 @@ def listing(models: list[str], owner: str) -> Behaviour:
 
 async def nothing_here(request: HttpRequest, connection: Connection) -> None:
     await connection.whole(404, b'{"error": {"message": "not found"}}')
+
+
+def by_path(paths: Mapping[str, Behaviour]) -> Behaviour:
+    async def behave(request: HttpRequest, connection: Connection) -> None:
+        await paths.get(request.path, nothing_here)(request, connection)
+
+    return behave
 
 
 def choice(text: str, finish: str | None = None) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
+
+from async_tests import check_at_end
 
 from speclsp.config import Config, parse
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, Status, StreamPiece
@@ -98,7 +100,14 @@ class ScriptedSession:
         assert problems == []
         self.backend, self.traces = backend, list[Trace]()
         self.metrics = Metrics()
-        self.session = Session(config, lambda: self.backend, self.metrics, on_trace=self.traces.append)
+        self.on_busy: Callable[[], object] = lambda: None
+        connected, on_busy = lambda: self.backend, lambda: self.on_busy()
+        self.session = Session(config, connected, self.metrics, on_busy=on_busy, on_trace=self.traces.append)
+        check_at_end(self._check_idle)
+
+    def _check_idle(self) -> None:
+        assert not self.session.busy
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "something still runs"
 
     async def complete(self, snapshot: Snapshot, wanted: int = 1, **options: Any) -> Outcome:
         """The outcome of one request; `options` are fields of CompletionRequest."""
@@ -120,14 +129,3 @@ async def streamed(scripted: ScriptedSession, characters: int, number: int = 0) 
 def start_request(scripted: ScriptedSession, text: str, **options: Any) -> asyncio.Task[Outcome]:
     """A task with one request at the end of `text`; `options` are those of `at`."""
     return asyncio.create_task(scripted.complete(at(text, **options)))
-
-
-def run(scripted: ScriptedSession, work: Callable[[ScriptedSession], Awaitable[object]]) -> None:
-    """Run `work` in an event loop of its own, and check that it leaves nothing running."""
-
-    async def run_and_check() -> None:
-        await work(scripted)
-        assert not scripted.session.busy
-        assert asyncio.all_tasks() == {asyncio.current_task()}, "something still runs"
-
-    asyncio.run(run_and_check())

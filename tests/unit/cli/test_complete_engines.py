@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import io
 import json
@@ -17,9 +18,10 @@ from pathlib import Path
 import pytest
 from support.engine.engine_process import EngineProcess
 from support.lsp.faulty_http_server import FaultyServer, refuses
+from support.terminal import Run, runner
 from support.waiting import wait_until
 
-from speclsp.cli import entry, terminal
+from speclsp.cli import terminal
 from speclsp.cli.complete import backend_completer
 from speclsp.daemon import control, endpoint
 from speclsp.lsp.backend import blocking
@@ -27,26 +29,18 @@ from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, Str
 from speclsp.weights import locations
 
 SOURCE = "def add(a, b):\n    return \n\n\nprint(add(1, 2))\n"
-VARYING = (  # times, and what a round drafted: it may go past the end of the suggestion
-    *("ttft_ms", "prompt_ms", "decode_ms", "rounds", "drafted_tokens", "accepted_tokens", "by_source"),
-    *("new_tokens", "stop_type"),
-)
+# Times, and what a round drafted: it may go past the end of the suggestion.
+VARYING = {"ttft_ms", "prompt_ms", "decode_ms", "rounds", "drafted_tokens", "accepted_tokens", "by_source"}
+VARYING |= {"new_tokens", "stop_type"}
 NOWHERE = "http://127.0.0.1:9"
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Runs `speclsp complete` at the hole of SOURCE: (exit code, stdout, stderr)."""
+    """Runs `speclsp complete` at the hole of SOURCE."""
     path = tmp_path / "add.py"
     path.write_text(SOURCE)
-
-    def run(*words: str) -> tuple[int, str, str]:
-        code = entry.main(["complete", f"{path}:2:12", *words])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return runner(capsys, "complete", f"{path}:2:12")
 
 
 @contextmanager
@@ -147,13 +141,8 @@ def test_an_interrupt_cancels_the_request_silently_and_the_engine_stays(tmp_path
     path.write_text("x = ")
     words = ["complete", f"{path}:1:5", "--model", "echo", "--set", "echo.round_ms=60000"]
     listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "speclsp", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=listens,
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-m", "speclsp", *words], **pipes, text=True, preexec_fn=listens)
     wait_until(lambda: (control.status() or {}).get("leases"))
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
@@ -217,13 +206,9 @@ class ScriptedBackend:
         self.status, self.states, self.on_status, self.closed = states[0], states[1:], on_status, False
 
     def start(self) -> None:
-        import asyncio
-
         self.task = asyncio.create_task(self.live())
 
     async def live(self) -> None:
-        import asyncio
-
         for status in self.states:
             await asyncio.sleep(0)
             self.status = status
@@ -266,10 +251,7 @@ def test_a_draft_model_that_answers_alone_is_waited_out():
 @pytest.mark.parametrize("state", blocking.UNAVAILABLE)
 def test_a_backend_that_cannot_serve_is_closed_and_its_message_raised(state: str):
     made, connect = scripted(LOADING, Status(state=state, message="no memory"))
-    with (
-        pytest.raises(blocking.Unavailable, match="no memory") as caught,
-        blocking.ready(connect, lambda status: None),
-    ):
+    with pytest.raises(blocking.Unavailable, match="no memory") as caught, blocking.ready(connect, lambda status: None):
         raise AssertionError("it is not ready")
     assert made[0].closed and caught.value.state == state
 
@@ -287,8 +269,6 @@ class InterruptedBackend(ScriptedBackend):
     """A backend whose stream is being cancelled when Ctrl-C is pressed."""
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
-        import asyncio
-
         yield StreamPiece(text="x", tokens=1)
         try:
             await asyncio.Event().wait()

@@ -5,38 +5,28 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from support.terminal import Terminal
+from support.terminal import Run, Terminal, runner
 from support.weights import small_adapters
 from support.weights.wheel_index import Shop, open_shop
 
 from speclsp import config
-from speclsp.cli import entry
 from speclsp.daemon import control
 from speclsp.errors import WeightsError
 from speclsp.weights import removal, store
 
 NAME = "qwen2.5-coder-0.5b-instruct"
 INCLUDED = "qwen2.5-coder-0.5b-fill-9"  # an adapter in the package
-Run = Callable[..., tuple[int, str, str]]
 
 CHOSEN = "qwen2.5-coder-0.5b-q8_0"  # by `model = "auto"` on an empty disk, where the hub answers
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `speclsp models` in this process: (exit code, stdout, stderr)."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        code = entry.main(["models", *words])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return runner(capsys, "models")
 
 
 @pytest.fixture

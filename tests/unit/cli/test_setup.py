@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.terminal import Terminal
+from support.terminal import Run, Terminal, runner
 from support.weights.wheel_index import Shop, open_shop
 
 from speclsp import config
@@ -26,20 +25,13 @@ pytestmark = pytest.mark.slow  # each runs the whole command
 ROOT = Path(__file__).parents[3]
 REASON = "because a test chose it"  # the model that `auto` chose
 HEALTH = {"pid": 7, "version": "0.1.0", "status": "ok", "pair": "tiny", "socket": "/s", "log": "/l", "reason": REASON}
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Runs `speclsp setup` in this process, without editors on PATH: (exit code, stdout, stderr)."""
+    """Runs `speclsp setup` without editors on PATH."""
     monkeypatch.setenv("PATH", str(tmp_path))
-
-    def run(*words: str) -> tuple[int, str, str]:
-        code = entry.main(["setup", *words])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return runner(capsys, "setup")
 
 
 @pytest.fixture
@@ -48,9 +40,8 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     opened = open_shop(tmp_path, monkeypatch)
     opened.cache = locations.store_root(None)
     card = replace(cards.load("tiny"), name="tiny-gguf", target=opened.weights, draft=None, draft_quantization="")
-    monkeypatch.setattr(
-        auto_choice, "auto", lambda settings, ask_hub=False: (card, "tiny-gguf, because there is no GPU.")
-    )
+    choice = (card, "tiny-gguf, because there is no GPU.")
+    monkeypatch.setattr(auto_choice, "auto", lambda settings, ask_hub=False: choice)
     monkeypatch.setattr(setup, "test_completion", lambda settings, chosen: print("tested"))
     return opened
 
@@ -109,10 +100,8 @@ def test_the_default_choice_is_downloaded_and_leaves_the_settings_alone(run: Run
 
 def test_without_a_terminal_it_downloads_only_with_yes(run: Run, shop: Shop):
     code, _, err = run()
-    assert (code, err) == (
-        2,
-        "speclsp: setup asks before a download and stdin is no terminal: run `speclsp setup --yes`.\n",
-    )
+    fix = "setup asks before a download and stdin is no terminal: run `speclsp setup --yes`."
+    assert (code, err) == (2, f"speclsp: {fix}\n")
     assert shop.requested_parts() == []
 
 

@@ -52,13 +52,7 @@ EXTRA = (  # further forms of these commands
     ("complete", "FILE:2:6", *ECHO),
     ("engine", "stop"),
 )
-LONG = (
-    "setup",
-    "doctor",
-    "demo",
-    "tune",
-    "verify",
-)  # seconds each: in `make test` with full streams only
+LONG = ("setup", "doctor", "demo", "tune", "verify")  # seconds each: in `make test` with full streams only
 DOCUMENTED = {0, 1, 2}  # of docs/cli.md; 70 is a bug, 120 the interpreter's own
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.terminal import Run, runner
 
 from speclsp import config as settings
-from speclsp.cli import entry
 from speclsp.observability import usage_db
 from speclsp.observability.metrics import BUCKETS_MS
 from speclsp.observability.usage_db import SLOWER, Figures, Row, Tally
@@ -128,15 +128,6 @@ def test_while_the_file_is_locked_counts_wait_and_one_line_is_logged(
     tally.close(wait_s=60)
     assert total(path) == 6
     assert log.text.count("cannot count") == 1
-
-
-def test_a_damaged_file_is_moved_aside_and_counting_starts_again(path: Path, log: pytest.LogCaptureFixture):
-    path.parent.mkdir()
-    path.write_bytes(b"this was a database once, said nobody " * 40)
-    assert usage_db.write(path, [("2026-W01", "python", "tiny", "shown", 3)]) == ""
-    assert total(path) == 3
-    assert (path.parent / "stats.db.damaged").read_bytes().startswith(b"this was")
-    assert log.text.count("was damaged") == 1
 
 
 def test_a_file_that_another_server_has_replaced_is_not_moved_aside(path: Path):
@@ -257,37 +248,36 @@ def some_weeks() -> None:
     assert usage_db.write(settings.stats_path(), [(*key, count) for key, count in rows.items()]) == ""
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = entry.main(["stats", *words])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return runner(capsys, "stats")
 
 
-def test_without_counts_the_message_names_the_fix(capsys: pytest.CaptureFixture[str]):
-    code, out, _ = run(capsys)
+def test_without_counts_the_message_names_the_fix(run: Run):
+    code, out, _ = run()
     assert (code, out.count("\n")) == (0, 1)
     assert "speclsp lsp" in out
-    assert json.loads(run(capsys, "--json")[1])["all"]["shown"] == 0
+    assert json.loads(run("--json")[1])["all"]["shown"] == 0
     settings.config_path().parent.mkdir(parents=True, exist_ok=True)
     settings.config_path().write_text("[stats]\nenabled = false\n")
-    assert "stats.enabled is false" in run(capsys)[1]
+    assert "stats.enabled is false" in run()[1]
 
 
-def test_older_weeks_are_shown_with_the_weeks_flag(capsys: pytest.CaptureFixture[str]):
+def test_older_weeks_are_shown_with_the_weeks_flag(run: Run):
     usage_db.write(settings.stats_path(), [("2020-W01", "python", "tiny", "shown", 1)])
-    assert "--weeks" in run(capsys)[1]
-    assert "2020-W01" in run(capsys, "--weeks", "1000")[1]
+    assert "--weeks" in run()[1]
+    assert "2020-W01" in run("--weeks", "1000")[1]
 
 
 @pytest.mark.parametrize("weeks", ["0", "-3", "1000000"])
-def test_an_invalid_number_of_weeks_gives_one_line(capsys: pytest.CaptureFixture[str], weeks: str):
-    code, out, err = run(capsys, "--weeks", weeks)
+def test_an_invalid_number_of_weeks_gives_one_line(run: Run, weeks: str):
+    code, out, err = run("--weeks", weeks)
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 
-def test_in_a_pipe_it_is_plain_text_in_columns(capsys: pytest.CaptureFixture[str]):
+def test_in_a_pipe_it_is_plain_text_in_columns(run: Run):
     some_weeks()
-    code, out, err = run(capsys)
+    code, out, err = run()
     assert (code, err) == (0, "")
     assert "\x1b" not in out
     weeks = out.split("\n\n")[0].splitlines()
@@ -300,55 +290,50 @@ def test_in_a_pipe_it_is_plain_text_in_columns(capsys: pytest.CaptureFixture[str
     assert next(line for line in out.splitlines() if line.startswith("ngram")).split() == ["ngram", "720", "360", "50%"]
 
 
-def test_next_edits_have_a_row_for_each_language_that_has_some(capsys: pytest.CaptureFixture[str]):
+def test_next_edits_have_a_row_for_each_language_that_has_some(run: Run):
     some_weeks()
-    assert "next edits" not in run(capsys)[1]
+    assert "next edits" not in run()[1]
     week = usage_db.week_of(date.today())
     counts = {("python", "shown"): 8, ("python", "accepted"): 6, ("python", "rejected"): 1, ("go", "shown"): 2}
     rows = [(week, language, "tiny", f"next_edit.{name}", count) for (language, name), count in counts.items()]
     assert usage_db.write(settings.stats_path(), rows) == ""
-    table = next(part for part in run(capsys)[1].split("\n\n") if part.startswith("next edits"))
+    table = next(part for part in run()[1].split("\n\n") if part.startswith("next edits"))
     assert [line.split()[-5:] for line in table.splitlines()[1:]] == [
         ["python", "8", "6", "1", "75%"],
         ["go", "2", "0", "0", "0%"],
         ["all", "10", "6", "1", "60%"],
     ]
-    report = json.loads(run(capsys, "--json")[1])
+    report = json.loads(run("--json")[1])
     assert report["languages"]["python"]["next_edits"] == {"shown": 8, "accepted": 6, "rejected": 1}
 
 
-def test_json_contains_the_numbers_of_the_table(capsys: pytest.CaptureFixture[str]):
+def test_json_contains_the_numbers_of_the_table(run: Run):
     some_weeks()
-    report = json.loads(run(capsys, "--json", "--weeks", "1")[1])
+    report = json.loads(run("--json", "--weeks", "1")[1])
     assert list(report["weeks"]) == [usage_db.week_of(date.today())] == [report["since"]]
     assert report["all"]["shown"] == 40
     assert report["languages"]["python"]["acceptance"] == 0.533
     assert report["all"]["drafts"]["model"] == {"drafted": 160, "accepted": 120, "acceptance": 0.75}
-    assert report["all"]["requests"] == {
-        "total": 40,
-        "reused": 0,
-        "prepared": 0,
-        "by_outcome": {"shown": 40},
-    }
+    assert report["all"]["requests"] == {"total": 40, "reused": 0, "prepared": 0, "by_outcome": {"shown": 40}}
     assert 40 <= report["languages"]["python"]["latency_ms"]["p50"] <= 60
 
 
-def test_the_tables_work_with_very_few_counts(capsys: pytest.CaptureFixture[str]):
+def test_the_tables_work_with_very_few_counts(run: Run):
     week = usage_db.week_of(date.today())
     usage_db.write(settings.stats_path(), [(week, "python", "tiny", "outcome.inside_word", 1)])
-    assert run(capsys)[0] == 0
+    assert run()[0] == 0
 
 
-def test_forget_deletes_all_counts(capsys: pytest.CaptureFixture[str]):
+def test_forget_deletes_all_counts(run: Run):
     some_weeks()
-    assert run(capsys, "--forget")[1].startswith("deleted")
+    assert run("--forget")[1].startswith("deleted")
     assert list(settings.stats_path().parent.glob("stats.db*")) == []
-    assert run(capsys, "--forget")[:2] == (0, "nothing to delete\n")
+    assert run("--forget")[:2] == (0, "nothing to delete\n")
 
 
-def test_an_unreadable_file_gives_one_line_with_the_fix(capsys: pytest.CaptureFixture[str]):
+def test_an_unreadable_file_gives_one_line_with_the_fix(run: Run):
     settings.stats_path().parent.mkdir(parents=True)
     settings.stats_path().write_bytes(b"no database at all " * 100)
-    code, out, err = run(capsys)
+    code, out, err = run()
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "--forget" in err

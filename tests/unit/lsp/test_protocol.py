@@ -63,15 +63,11 @@ def test_framed_messages_are_read_back_for_every_split_into_chunks(messages, chu
 @pytest.mark.parametrize(
     "header",
     [
-        b"content-length: 5\r\n\r\n",
-        b"CONTENT-LENGTH:5\r\n\r\n",
-        b"Content-Length : 5 \r\n\r\n",
-        b"Content-Length: 00005\r\n\r\n",
-        b"Content-Length: 5\n\n",
+        *(b"content-length: 5\r\n\r\n", b"CONTENT-LENGTH:5\r\n\r\n", b"Content-Length : 5 \r\n\r\n"),
+        *(b"Content-Length: 00005\r\n\r\n", b"Content-Length: 5\n\n"),
         b"Content-Type: application/vscode-jsonrpc; charset=utf-8\r\nContent-Length: 5\r\n\r\n",
         b"Content-Length: 5\r\nContent-Type: application/vscode-jsonrpc; charset=utf-8\r\n\r\n",
-        b"Content-Length: 77\r\nContent-Length: 5\r\n\r\n",
-        b"\r\n\r\nContent-Length: 5\r\n\r\n",
+        *(b"Content-Length: 77\r\nContent-Length: 5\r\n\r\n", b"\r\n\r\nContent-Length: 5\r\n\r\n"),
     ],
 )
 @pytest.mark.parametrize("chunk_bytes", [1, 7, 1000])

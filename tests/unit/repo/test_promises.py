@@ -28,7 +28,8 @@ def marked_tests() -> dict[int, set[str]]:
             node for node in body if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node.targets[0])
         )
         for_all = {number for node in assigned for number in marks(ast.walk(node))}
-        for test in (node for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")):
+        tests = (node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        for test in (node for node in tests if node.name.startswith("test_")):
             for number in for_all.union(*(marks(ast.walk(mark)) for mark in test.decorator_list)):
                 tests_of[number].add(f"{path.relative_to(ROOT)}::{test.name}")
     return tests_of

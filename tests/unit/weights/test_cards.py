@@ -108,13 +108,7 @@ def test_the_table_of_models_has_the_sizes_of_each_card(name: str) -> None:
 def test_the_promised_pairs_have_cards() -> None:
     qwen = {f"qwen2.5-coder-{size}" for size in ("0.5b", "1.5b", "3b", "7b", "14b", "32b")}
     families = {
-        "codellama",
-        "deepseek-coder",
-        "starcoder2",
-        "codegemma",
-        "seed-coder",
-        "mellum",
-        "granite-code",
+        *("codellama", "deepseek-coder", "starcoder2", "codegemma", "seed-coder", "mellum", "granite-code"),
         "llama-3",
     }
     assert {

@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import count
@@ -177,37 +177,31 @@ async def until(statuses: list[Status], state: str, after: int = 0) -> Status:
     return next(status for status in statuses[after:] if status.state == state)
 
 
+async def becomes_true(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
 async def text_of(engine: EngineClient) -> str:
     return "".join([piece.text async for piece in engine.stream(ASK)])
-
-
-def run(work: Awaitable[object]) -> None:
-    async def whole() -> None:
-        await asyncio.wait_for(work, 30)
-
-    asyncio.run(whole())
 
 
 # ── statuses ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_engine_on_a_port_is_sent_the_token_with_every_request(world: World):
+async def test_an_engine_on_a_port_is_sent_the_token_with_every_request(world: World):
     """As on systems without Unix sockets: Windows."""
-
-    async def work() -> None:
-        statuses: list[Status] = []
-        async with Pretender().at(None, token="s3cret") as engine:
-            world.here = engine.found
-            async with using(statuses) as client:
-                assert (await until(statuses, "ready")).engine_pid == 7
-                assert await text_of(client) == "said"
-        assert engine.paths()[:2] == ["/lease", "/infill"]
-        assert {authorization for _, authorization, _ in engine.requests} == {"Bearer s3cret"}
-        query = engine.requests[0][0].partition("?")[2]
-        assert "client=an+editor" in query and f"pid={os.getpid()}" in query
-        assert world.starts == 0
-
-    run(work())
+    statuses: list[Status] = []
+    async with Pretender().at(None, token="s3cret") as engine:
+        world.here = engine.found
+        async with using(statuses) as client:
+            assert (await until(statuses, "ready")).engine_pid == 7
+            assert await text_of(client) == "said"
+    assert engine.paths()[:2] == ["/lease", "/infill"]
+    assert {authorization for _, authorization, _ in engine.requests} == {"Bearer s3cret"}
+    query = engine.requests[0][0].partition("?")[2]
+    assert "client=an+editor" in query and f"pid={os.getpid()}" in query
+    assert world.starts == 0
 
 
 @pytest.mark.parametrize(
@@ -219,133 +213,108 @@ def test_an_engine_on_a_port_is_sent_the_token_with_every_request(world: World):
         ({"status": "ok", "memory": "no draft"}, "ready", True),
     ],
 )
-def test_a_request_is_sent_in_every_usable_state(
+async def test_a_request_is_sent_in_every_usable_state(
     world: World, isolated: Path, changes: dict[str, object], state: str, usable: bool
 ):
-    async def work() -> None:
-        statuses: list[Status] = []
-        async with Pretender().at(isolated / "s") as engine:
-            engine.says = {**engine.says, **changes}
-            world.here = engine.found
-            async with using(statuses) as client:
-                status = await until(statuses, state)
-                assert status.usable is usable and status.message
-                if usable:
-                    assert await text_of(client) == "said"
-                else:
-                    with pytest.raises(EngineError):
-                        await text_of(client)
-                    assert engine.paths() == ["/lease"]
-
-    run(work())
+    statuses: list[Status] = []
+    async with Pretender().at(isolated / "s") as engine:
+        engine.says = {**engine.says, **changes}
+        world.here = engine.found
+        async with using(statuses) as client:
+            status = await until(statuses, state)
+            assert status.usable is usable and status.message
+            if usable:
+                assert await text_of(client) == "said"
+            else:
+                with pytest.raises(EngineError):
+                    await text_of(client)
+                assert engine.paths() == ["/lease"]
 
 
-def test_every_change_of_state_is_reported(world: World, isolated: Path):
-    async def work() -> None:
-        statuses: list[Status] = []
-        async with Pretender().at(isolated / "s") as engine:
-            world.here = engine.found
-            async with using(statuses):
-                await until(statuses, "ready")
-                engine.say(clients=3)
-                engine.say(memory="small cache")
-                engine.say(status="asleep", memory="full")
-                await until(statuses, "asleep")
-        assert [status.clients for status in statuses if status.state == "ready"][:2] == [1, 3]
-        assert any(status.memory == "small cache" and "memory" in status.message for status in statuses)
-
-    run(work())
+async def test_every_change_of_state_is_reported(world: World, isolated: Path):
+    statuses: list[Status] = []
+    async with Pretender().at(isolated / "s") as engine:
+        world.here = engine.found
+        async with using(statuses):
+            await until(statuses, "ready")
+            engine.say(clients=3)
+            engine.say(memory="small cache")
+            engine.say(status="asleep", memory="full")
+            await until(statuses, "asleep")
+    assert [status.clients for status in statuses if status.state == "ready"][:2] == [1, 3]
+    assert any(status.memory == "small cache" and "memory" in status.message for status in statuses)
 
 
-def test_a_path_that_is_not_an_engine_socket_is_never_connected_to(world: World, isolated: Path):
+async def test_a_path_that_is_not_an_engine_socket_is_never_connected_to(world: World, isolated: Path):
     (isolated / "plain").write_text("")
     (isolated / "link").symlink_to(isolated / "s")
-
-    async def work() -> None:
-        async with Pretender().at(isolated / "s") as engine:
-            for name in ("plain", "link"):
-                statuses: list[Status] = []
-                world.here = EngineEndpoint(pid=7, socket=str(isolated / name))
-                async with using(statuses):
-                    assert str(isolated / name) in (await until(statuses, "error")).message
-            assert engine.requests == [] and world.starts == 0
-
-    run(work())
+    async with Pretender().at(isolated / "s") as engine:
+        for name in ("plain", "link"):
+            statuses: list[Status] = []
+            world.here = EngineEndpoint(pid=7, socket=str(isolated / name))
+            async with using(statuses):
+                assert str(isolated / name) in (await until(statuses, "error")).message
+        assert engine.requests == [] and world.starts == 0
 
 
 # ── engines that end ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_crashed_engine_is_restarted_and_one_that_left_is_not(world: World, isolated: Path):
-    async def work() -> None:
-        statuses: list[Status] = []
-        async with Pretender(1).at(isolated / "1") as first, Pretender(2).at(isolated / "2") as second:
-            world.here, world.on_start = first.found, lambda: second.found
-            async with using(statuses) as client:
-                await until(statuses, "ready")
-                world.here = None
-                first.vanish()
-                while statuses[-1].engine_pid != 2:
-                    await asyncio.sleep(0.005)
-                assert world.starts == 1
-                world.here = None
-                second.leave()
-                assert "setting" in (await until(statuses, "stopped")).message
-                with pytest.raises(EngineError):
-                    await text_of(client)
-                async with Pretender(3).at(isolated / "3") as third:
-                    world.here = third.found  # started by another client
-                    while statuses[-1].engine_pid != 3:
-                        await asyncio.sleep(0.005)
-                    assert await text_of(client) == "said"
-                assert world.starts == 1, "not by us"
-
-    run(work())
+async def test_a_crashed_engine_is_restarted_and_one_that_left_is_not(world: World, isolated: Path):
+    statuses: list[Status] = []
+    async with Pretender(1).at(isolated / "1") as first, Pretender(2).at(isolated / "2") as second:
+        world.here, world.on_start = first.found, lambda: second.found
+        async with using(statuses) as client:
+            await until(statuses, "ready")
+            world.here = None
+            first.vanish()
+            await becomes_true(lambda: statuses[-1].engine_pid == 2)
+            assert world.starts == 1
+            world.here = None
+            second.leave()
+            assert "setting" in (await until(statuses, "stopped")).message
+            with pytest.raises(EngineError):
+                await text_of(client)
+            async with Pretender(3).at(isolated / "3") as third:
+                world.here = third.found  # started by another client
+                await becomes_true(lambda: statuses[-1].engine_pid == 3)
+                assert await text_of(client) == "said"
+            assert world.starts == 1, "not by us"
 
 
-def test_an_engine_that_crashes_in_a_loop_is_not_restarted(world: World, isolated: Path):
-    async def work() -> None:
-        statuses: list[Status] = []
-        async with Pretender().at(isolated / "s") as engine:
-            world.here, world.on_start = engine.found, lambda: engine.found
-            async with using(statuses):
-                for number in range(engine_client.CRASHES):
-                    await until(statuses, "ready", after=len(statuses) if number else 0)
-                    engine.vanish()
-                assert "3 times" in (await until(statuses, "error")).message
-
-    run(work())
+async def test_an_engine_that_crashes_in_a_loop_is_not_restarted(world: World, isolated: Path):
+    statuses: list[Status] = []
+    async with Pretender().at(isolated / "s") as engine:
+        world.here, world.on_start = engine.found, lambda: engine.found
+        async with using(statuses):
+            for number in range(engine_client.CRASHES):
+                await until(statuses, "ready", after=len(statuses) if number else 0)
+                engine.vanish()
+            assert "3 times" in (await until(statuses, "error")).message
 
 
-def test_a_completion_between_crashes_resets_the_crash_count(world: World, isolated: Path):
-    async def work() -> None:
-        statuses: list[Status] = []
-        async with Pretender().at(isolated / "s") as engine:
-            world.here = engine.found
-            async with using(statuses) as client:
-                for number in range(engine_client.CRASHES + 2):
-                    await until(statuses, "ready", after=len(statuses) if number else 0)
-                    assert await text_of(client) == "said"
-                    engine.vanish()
-                await until(statuses, "ready", after=len(statuses))
-        assert "error" not in [status.state for status in statuses]
-
-    run(work())
+async def test_a_completion_between_crashes_resets_the_crash_count(world: World, isolated: Path):
+    statuses: list[Status] = []
+    async with Pretender().at(isolated / "s") as engine:
+        world.here = engine.found
+        async with using(statuses) as client:
+            for number in range(engine_client.CRASHES + 2):
+                await until(statuses, "ready", after=len(statuses) if number else 0)
+                assert await text_of(client) == "said"
+                engine.vanish()
+            await until(statuses, "ready", after=len(statuses))
+    assert "error" not in [status.state for status in statuses]
 
 
-def test_an_engine_that_cannot_load_is_ended_and_its_error_reported(world: World, isolated: Path):
-    async def work() -> None:
-        statuses: list[Status] = []
-        async with Pretender().at(isolated / "s") as engine:
-            engine.says = {"status": "error", "pair": "echo", "error": {"message": "no weights: fetch them."}}
-            world.here = engine.found
-            async with using(statuses):
-                assert (await until(statuses, "error")).message == "no weights: fetch them."
-                while "/leave" not in engine.paths():
-                    await asyncio.sleep(0.005)
-        assert engine.requests[-1][2] == {"pid": 7} and world.starts == 0
-
-    run(work())
+async def test_an_engine_that_cannot_load_is_ended_and_its_error_reported(world: World, isolated: Path):
+    statuses: list[Status] = []
+    async with Pretender().at(isolated / "s") as engine:
+        engine.says = {"status": "error", "pair": "echo", "error": {"message": "no weights: fetch them."}}
+        world.here = engine.found
+        async with using(statuses):
+            assert (await until(statuses, "error")).message == "no weights: fetch them."
+            await becomes_true(lambda: "/leave" in engine.paths())
+    assert engine.requests[-1][2] == {"pid": 7} and world.starts == 0
 
 
 @pytest.fixture
@@ -356,116 +325,91 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "TICK_S", 0.02)
 
 
-def test_a_silent_engine_is_reported_and_used_again_when_it_recovers(world: World, isolated: Path, hasty: None):
+async def test_a_silent_engine_is_reported_and_used_again_when_it_recovers(world: World, isolated: Path, hasty: None):
     """The process is not known to be our engine, so it is not killed."""
-
-    async def work() -> None:
-        statuses: list[Status] = []
-        async with Pretender(pid=4711).at(isolated / "s") as engine:
-            engine.mute = True
-            world.here = engine.found
-            async with using(statuses):
-                assert "process 4711" in (await until(statuses, "error")).message
-                assert "process 4711" in statuses[-2].message and statuses[-2].state == "starting", (
-                    "said before we gave up"
-                )
-                engine.mute = False
-                await until(statuses, "ready")
-        assert world.starts == 0 and "/leave" not in engine.paths()
-
-    run(work())
+    statuses: list[Status] = []
+    async with Pretender(pid=4711).at(isolated / "s") as engine:
+        engine.mute = True
+        world.here = engine.found
+        async with using(statuses):
+            assert "process 4711" in (await until(statuses, "error")).message
+            assert "process 4711" in statuses[-2].message and statuses[-2].state == "starting", "said before we gave up"
+            engine.mute = False
+            await until(statuses, "ready")
+    assert world.starts == 0 and "/leave" not in engine.paths()
 
 
 @pytest.mark.slow
-def test_a_hung_engine_is_killed_and_another_is_started(
+async def test_a_hung_engine_is_killed_and_another_is_started(
     world: World, isolated: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
 ):
     killed: list[int] = []
     monkeypatch.setattr(control, "end_hung", lambda found: not killed.append(found.pid))
-
-    async def work() -> None:
-        statuses: list[Status] = []
-        async with Pretender(1).at(isolated / "1") as first, Pretender(2).at(isolated / "2") as second:
-            world.here, world.on_start = first.found, lambda: second.found
-            async with using(statuses) as client:
-                await until(statuses, "ready")
-                first.mute, status_count = True, len(statuses)
-                world.here = None
-                with pytest.raises(EngineError):  # the request in flight fails
-                    await text_of(client)
-                await until(statuses, "ready", after=status_count)
-                assert statuses[-1].engine_pid == 2 and await text_of(client) == "said"
-            assert {status.state for status in statuses[status_count:-1]} == {"starting"}
-            assert "process 1" in statuses[status_count].message
-        assert killed == [1] and world.starts == 1 and "/leave" not in first.paths()
-
-    run(work())
+    statuses: list[Status] = []
+    async with Pretender(1).at(isolated / "1") as first, Pretender(2).at(isolated / "2") as second:
+        world.here, world.on_start = first.found, lambda: second.found
+        async with using(statuses) as client:
+            await until(statuses, "ready")
+            first.mute, status_count = True, len(statuses)
+            world.here = None
+            with pytest.raises(EngineError):  # the request in flight fails
+                await text_of(client)
+            await until(statuses, "ready", after=status_count)
+            assert statuses[-1].engine_pid == 2 and await text_of(client) == "said"
+        assert {status.state for status in statuses[status_count:-1]} == {"starting"}
+        assert "process 1" in statuses[status_count].message
+    assert killed == [1] and world.starts == 1 and "/leave" not in first.paths()
 
 
-def test_an_engine_that_hangs_repeatedly_is_not_restarted(
+async def test_an_engine_that_hangs_repeatedly_is_not_restarted(
     world: World, isolated: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
 ):
     """The limit holds however long each detection takes."""
     monkeypatch.setattr(control, "end_hung", lambda found: True)
     monkeypatch.setattr(engine_client, "CRASH_WINDOW_S", 0.0)
-
-    async def work() -> None:
-        statuses: list[Status] = []
-        async with Pretender().at(isolated / "s") as engine:
-            engine.mute = True
-            world.here = engine.found
-            async with using(statuses):
-                assert "3 times within 300 s (last: it did not answer)" in (await until(statuses, "error")).message
-
-    run(work())
+    statuses: list[Status] = []
+    async with Pretender().at(isolated / "s") as engine:
+        engine.mute = True
+        world.here = engine.found
+        async with using(statuses):
+            assert "3 times within 300 s (last: it did not answer)" in (await until(statuses, "error")).message
 
 
-def test_an_abandoned_request_alone_does_not_confirm_a_hang(world: World, isolated: Path, hasty: None):
+async def test_an_abandoned_request_alone_does_not_confirm_a_hang(world: World, isolated: Path, hasty: None):
     """A slow engine only gets a health check."""
-
-    async def work() -> None:
-        statuses: list[Status] = []
-        async with Pretender().at(isolated / "s") as engine:
-            engine.slow = True
-            world.here = engine.found
-            async with using(statuses) as client:
-                await until(statuses, "ready")
-                for _ in range(3):
-                    request = asyncio.create_task(text_of(client))
-                    await asyncio.sleep(ASK.deadline_ms / 1000)
-                    request.cancel()
-                    await asyncio.wait([request])
-                while "/health" not in engine.paths():
-                    await asyncio.sleep(0.005)
-                engine.slow = False
-                assert await text_of(client) == "said"
-            assert [status.state for status in statuses[1:]] == ["ready"]
-
-    run(work())
+    statuses: list[Status] = []
+    async with Pretender().at(isolated / "s") as engine:
+        engine.slow = True
+        world.here = engine.found
+        async with using(statuses) as client:
+            await until(statuses, "ready")
+            for _ in range(3):
+                request = asyncio.create_task(text_of(client))
+                await asyncio.sleep(ASK.deadline_ms / 1000)
+                request.cancel()
+                await asyncio.wait([request])
+            await becomes_true(lambda: "/health" in engine.paths())
+            engine.slow = False
+            assert await text_of(client) == "said"
+        assert [status.state for status in statuses[1:]] == ["ready"]
 
 
-def test_late_ticks_do_not_count_against_the_engine(hasty: None):
+async def test_late_ticks_do_not_count_against_the_engine(hasty: None):
     async def busy() -> None:
         for _ in range(10):
             time.sleep(0.05)  # as when the process is swapped out, or the machine was suspended
             await asyncio.sleep(0.001)
 
-    async def work() -> None:
-        assert await liveness.done_in_time(asyncio.create_task(busy()), 0.1), "half a second of it"
-        assert not await liveness.done_in_time(asyncio.create_task(asyncio.sleep(30)), 0.1)
-
-    run(work())
+    assert await liveness.done_in_time(asyncio.create_task(busy()), 0.1), "half a second of it"
+    assert not await liveness.done_in_time(asyncio.create_task(asyncio.sleep(30)), 0.1)
 
 
-def test_ticks_with_page_faults_do_not_count_against_the_engine(hasty: None, monkeypatch: pytest.MonkeyPatch):
-    async def work() -> None:
-        slow = asyncio.create_task(asyncio.sleep(0.5))
-        assert await liveness.done_in_time(slow, 0.1, pid=7), "its pages came, one after the other"
-        assert not await liveness.done_in_time(asyncio.create_task(asyncio.sleep(30)), 0.1, pid=8)
-
+async def test_ticks_with_page_faults_do_not_count_against_the_engine(hasty: None, monkeypatch: pytest.MonkeyPatch):
     pages = count()
     monkeypatch.setattr(liveness, "major_page_faults", lambda pid: next(pages) if pid == 7 else 0)
-    run(work())
+    slow = asyncio.create_task(asyncio.sleep(0.5))
+    assert await liveness.done_in_time(slow, 0.1, pid=7), "its pages came, one after the other"
+    assert not await liveness.done_in_time(asyncio.create_task(asyncio.sleep(30)), 0.1, pid=8)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
@@ -475,63 +419,49 @@ def test_major_page_faults_of_a_process_are_read_from_proc():
     assert before <= liveness.major_page_faults(os.getpid()) <= resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
-def test_a_starting_engine_is_waited_for_with_a_time_limit(
+async def test_a_starting_engine_is_waited_for_with_a_time_limit(
     world: World, isolated: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(shared_engine, "STARTING_S", 0.2)
-
-    async def work() -> None:
-        statuses: list[Status] = []
-        async with Pretender().at(isolated / "s") as engine, using(statuses):
-            assert str(endpoint.lock_path()) in (await until(statuses, "error")).message
-            assert world.starts > 1, "it looks again and again"
-            world.here = engine.found
-            await until(statuses, "ready")
-
-    run(work())
+    statuses: list[Status] = []
+    async with Pretender().at(isolated / "s") as engine, using(statuses):
+        assert str(endpoint.lock_path()) in (await until(statuses, "error")).message
+        assert world.starts > 1, "it looks again and again"
+        world.here = engine.found
+        await until(statuses, "ready")
 
 
 # ── engines of another version or model ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_engine_of_another_version_is_ended_once_no_client_uses_it(world: World, isolated: Path):
-    async def work() -> None:
-        statuses: list[Status] = []
-        old, new = Pretender(1, version="0.0.1"), Pretender(2)
-        old.clients = 2
-        async with old.at(isolated / "1"), new.at(isolated / "2"):
-            world.here, world.on_start = old.found, lambda: new.found
-            async with using(statuses):
-                message = (await until(statuses, "waiting")).message
-                assert (
-                    "2 other editors" in message and "version is 0.0.1" in message and "speclsp engine stop" in message
-                )
-                assert world.starts == 0
-                old.clients = 1
-                while "1 other editor " not in statuses[-1].message:
-                    await asyncio.sleep(0.005)
-                old.clients, world.here = 0, old.found
-                while "/leave" not in old.paths()[-1:]:
-                    await asyncio.sleep(0.005)
-                world.here = None
-                assert (await until(statuses, "ready")).engine_pid == 2
-        assert "/lease" not in old.paths() and "/infill" not in old.paths()
-        assert all(body == {"pid": 1} for path, _, body in old.requests if path == "/leave"), "that one, and no other"
-        assert "/leave" not in new.paths()
-
-    run(work())
+async def test_an_engine_of_another_version_is_ended_once_no_client_uses_it(world: World, isolated: Path):
+    statuses: list[Status] = []
+    old, new = Pretender(1, version="0.0.1"), Pretender(2)
+    old.clients = 2
+    async with old.at(isolated / "1"), new.at(isolated / "2"):
+        world.here, world.on_start = old.found, lambda: new.found
+        async with using(statuses):
+            message = (await until(statuses, "waiting")).message
+            assert "2 other editors" in message and "version is 0.0.1" in message and "speclsp engine stop" in message
+            assert world.starts == 0
+            old.clients = 1
+            await becomes_true(lambda: "1 other editor " in statuses[-1].message)
+            old.clients, world.here = 0, old.found
+            await becomes_true(lambda: "/leave" in old.paths()[-1:])
+            world.here = None
+            assert (await until(statuses, "ready")).engine_pid == 2
+    assert "/lease" not in old.paths() and "/infill" not in old.paths()
+    assert all(body == {"pid": 1} for path, _, body in old.requests if path == "/leave"), "that one, and no other"
+    assert "/leave" not in new.paths()
 
 
-def test_an_engine_suits_if_it_runs_the_pair_under_another_name(world: World, isolated: Path):
-    async def work() -> None:
-        statuses: list[Status] = []
-        async with Pretender(model="auto").at(isolated / "s") as engine:  # its loaded model is echo
-            world.here = engine.found
-            async with using(statuses, model="echo"):
-                await until(statuses, "ready")
-        assert engine.paths() == ["/health", "/lease"]
-
-    run(work())
+async def test_an_engine_suits_if_it_runs_the_pair_under_another_name(world: World, isolated: Path):
+    statuses: list[Status] = []
+    async with Pretender(model="auto").at(isolated / "s") as engine:  # its loaded model is echo
+        world.here = engine.found
+        async with using(statuses, model="echo"):
+            await until(statuses, "ready")
+    assert engine.paths() == ["/health", "/lease"]
 
 
 # ── an engine process of its own ──────────────────────────────────────────────────────────────────────────────────────
@@ -580,20 +510,16 @@ HUNG = "raise SystemExit(75)"  # its device did not answer; another process may 
         (HUNG, ""),
     ],
 )
-def test_an_engine_that_does_not_start_is_reported_with_its_error(
+async def test_an_engine_that_does_not_start_is_reported_with_its_error(
     program: str, message: str, is_shared: bool, monkeypatch: pytest.MonkeyPatch, isolated: Path
 ):
     python_that(program, isolated, monkeypatch)
     monkeypatch.setattr(engine_client, "BACKOFF_S", (0.0, 0.0, 0.0))
     if not message:
         message = f"exit code {-9 if program == KILLED else 75}" if is_shared else "ended 3 times"
-
-    async def work() -> None:
-        statuses: list[Status] = []
-        async with using(statuses, **{"engine.shared": is_shared}):
-            assert message in (await until(statuses, "error")).message
-
-    run(work())
+    statuses: list[Status] = []
+    async with using(statuses, **{"engine.shared": is_shared}):
+        assert message in (await until(statuses, "error")).message
     assert [path.name for path in settings.runtime_dir().iterdir() if path.name != "engine.lock"] == []
 
 

@@ -34,14 +34,6 @@ ASK = FimRequest(prefix="a\n", line_prefix="b", suffix="c", path="f.py", extra=(
 # ── the breaker ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.s = 100.0
-
-    def __call__(self) -> float:
-        return self.s
-
-
 def test_several_failures_in_a_row_open_the_breaker():
     breaker = CircuitBreaker()
     for _ in range(3):
@@ -53,13 +45,13 @@ def test_several_failures_in_a_row_open_the_breaker():
 
 @given(draws=st.lists(st.floats(0, 1), min_size=12, max_size=12))
 def test_each_wait_doubles_up_to_a_limit_and_a_success_resets_it(draws: list[float]):
-    clock, remaining = Clock(), iter(draws)
-    breaker = CircuitBreaker(clock, lambda low, high: low + (high - low) * next(remaining))
+    now, remaining = [100.0], iter(draws)
+    breaker = CircuitBreaker(lambda: now[0], lambda low, high: low + (high - low) * next(remaining))
     for number in range(11):
         assert breaker.record_failure(at_once=number == 0), "half-open: one failure is enough"
         mean_s = min(MAX_S, MIN_S * 2**number)
         assert mean_s * (1 - JITTER) - 1e-9 <= breaker.wait_s <= mean_s * (1 + JITTER) + 1e-9
-        clock.s += breaker.wait_s
+        now[0] += breaker.wait_s
         breaker.probe_succeeded()
         assert breaker.wait_s == 0
     breaker.record_success()
@@ -70,7 +62,7 @@ def test_each_wait_doubles_up_to_a_limit_and_a_success_resets_it(draws: list[flo
 
 @given(retry_after_s=st.floats(0, 86_400), before=st.integers(0, 20))
 def test_retry_after_is_a_lower_bound_of_the_wait(retry_after_s: float, before: int):
-    breaker = CircuitBreaker(Clock())
+    breaker = CircuitBreaker(lambda: 100.0)
     for _ in range(before):
         breaker.record_failure(at_once=True)
     assert breaker.record_failure(wait_s=retry_after_s) and breaker.wait_s >= retry_after_s
@@ -110,26 +102,16 @@ def test_a_card_is_found_by_the_names_of_publishers_and_quantizers(model: str, m
     assert (card.name if is_exact else card.family, is_exact) == (model_name, fits)
 
 
-@pytest.mark.parametrize(
-    ("model", "edit_format"),
-    [
-        ("sweepai/sweep-next-edit-1.5B", "sweep"),
-        ("/models/sweep-next-edit-0.5b.q8_0.gguf", "sweep"),
-        ("sweep-next-edit-7b-v2", "sweep"),
-        ("sweep-next-edit-1.5b", "sweep"),
-        ("zed-industries/zeta-2", "zeta2"),
-        ("zed-industries_zeta-2-Q8_0.gguf", "zeta2"),
-        ("zeta2:latest", "zeta2"),
-        ("zed-industries/zeta-2.1", ""),
-        ("zed-industries/zeta", ""),
-        ("Qwen/Qwen2.5-Coder-0.5B", ""),
-        ("company-qwen2.5-coder-0.5b-awq", ""),
-        ("gpt-4o", ""),
-    ],
-)
-def test_only_models_of_a_tuning_for_edits_have_an_edit_format(model: str, edit_format: str):
-    assert edit_format_of(model) == edit_format
-    assert not edit_format or card_for(model)[0] is not None
+SWEEP = "sweepai/sweep-next-edit-1.5B /models/sweep-next-edit-0.5b.q8_0.gguf sweep-next-edit-7b-v2 sweep-next-edit-1.5b"
+ZETA2 = "zed-industries/zeta-2 zed-industries_zeta-2-Q8_0.gguf zeta2:latest"
+NEITHER = "zed-industries/zeta-2.1 zed-industries/zeta Qwen/Qwen2.5-Coder-0.5B company-qwen2.5-coder-0.5b-awq gpt-4o"
+
+
+@pytest.mark.parametrize(("edit_format", "models"), [("sweep", SWEEP), ("zeta2", ZETA2), ("", NEITHER)])
+def test_only_models_of_a_tuning_for_edits_have_an_edit_format(edit_format: str, models: str):
+    for model in models.split():
+        assert edit_format_of(model) == edit_format, model
+        assert not edit_format or card_for(model)[0] is not None
 
 
 @pytest.mark.parametrize("model", ["", "gpt-4o", "mistral-7b", "TinyLlama-1.1B", "codestral", "qwen2.5-7b-instruct"])
@@ -155,9 +137,8 @@ def test_the_prompt_follows_the_order_of_the_family_without_its_first_token():
 
 def test_the_four_likeliest_stop_strings_come_first():
     card = cards.load("qwen2.5-coder-7b")
-    assert stops_of(card.fim, card.stop_tokens)[:4] == (
-        *("<|endoftext|>", "<|file_sep|>", "<|fim_prefix|>", "<|fim_pad|>"),
-    )
+    likeliest = ("<|endoftext|>", "<|file_sep|>", "<|fim_prefix|>", "<|fim_pad|>")
+    assert stops_of(card.fim, card.stop_tokens)[:4] == likeliest
     assert set(card.stop_tokens) <= set(stops_of(card.fim, card.stop_tokens))
 
 
@@ -208,11 +189,7 @@ def test_retry_after_is_seconds_or_a_date():
     assert 85 < (error_messages.retry_after_s(format_datetime(soon, usegmt=True)) or 0) <= 90
     assert error_messages.retry_after_s("Wed, 21 Oct 2015 07:28:00 GMT") == 0
     assert error_messages.retry_after_s("9" * 30) == error_messages.MAX_WAIT_S
-    assert (
-        error_messages.retry_after_s("soon") is None
-        and error_messages.retry_after_s("") is None
-        and error_messages.retry_after_s("-5") is None
-    )
+    assert [error_messages.retry_after_s(value) for value in ("soon", "", "-5")] == [None] * 3
 
 
 @example("Mon, 01 Jan 99999999999 00:00:00 GMT")
@@ -243,10 +220,8 @@ def test_an_invalid_redirect_target_is_left_out(location: str):
 def test_quotations_of_the_document_are_removed_from_an_error(prompt: str, message: str, data: st.DataObject):
     offset = data.draw(st.integers(0, len(prompt)))
     message = " ".join(f"{message}{prompt[offset:]}{message}".split())
-    shown, document = (
-        error_messages.without_quotes(message, {"prompt": prompt}),
-        " ".join(json.dumps([prompt], ensure_ascii=False).split()),
-    )
+    shown = error_messages.without_quotes(message, {"prompt": prompt})
+    document = " ".join(json.dumps([prompt], ensure_ascii=False).split())
     size = error_messages.QUOTED_CHARACTERS
     assert not any(shown[offset : offset + size] in document for offset in range(len(shown) - size + 1))
     rest = iter(message)
@@ -254,40 +229,19 @@ def test_quotations_of_the_document_are_removed_from_an_error(prompt: str, messa
     assert error_messages.without_quotes(message, {"model": prompt}) == message
 
 
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-        lambda inner: (
-            st.lists(inner, max_size=2)
-            | st.dictionaries(
-                st.sampled_from(
-                    [
-                        "content",
-                        "tokens",
-                        "stop",
-                        "stop_type",
-                        "round",
-                        "drafted",
-                        "accepted",
-                        "source",
-                        "timings",
-                        "prompt_n",
-                        "cache_n",
-                        "predicted_n",
-                        "ttft_ms",
-                        "speculation",
-                        "rounds",
-                        "by_source",
-                        "draft_only",
-                    ]
-                ),
-                inner,
-                max_size=4,
-            )
-        ),
-        max_leaves=8,
-    ).filter(lambda event: isinstance(event, dict))
+EVENT_FIELDS = """
+content tokens stop stop_type round drafted accepted source timings prompt_n cache_n predicted_n ttft_ms speculation
+rounds by_source draft_only
+"""
+EVENT_KEYS = EVENT_FIELDS.split()
+EVENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(EVENT_KEYS), inner, max_size=4),
+    max_leaves=8,
 )
+
+
+@given(EVENTS.filter(lambda event: isinstance(event, dict)))
 def test_any_streamed_event_is_a_piece_or_an_invalid_response(event: dict[str, object]):
     with suppress(InvalidResponse):
         assert isinstance(parse_piece(event), StreamPiece)
@@ -333,7 +287,7 @@ class Fake:
         self.closed = True
 
 
-def test_the_fallback_answers_only_while_the_first_backend_cannot(monkeypatch: pytest.MonkeyPatch):
+async def test_the_fallback_answers_only_while_the_first_backend_cannot(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fallback, "KEPT_S", 0.01)
     backends: list[Fake] = []
 
@@ -351,37 +305,28 @@ def test_the_fallback_answers_only_while_the_first_backend_cannot(monkeypatch: p
         while not true():
             await asyncio.sleep(0.001)
 
-    async def work() -> None:
-        statuses: list[Status] = []
-        combined = FallbackBackend(make("far"), make("near"), statuses.append)
-        combined.start()
-        (first,) = backends
-        assert first.started
-        first.say("ready")
-        assert await text(combined) == "far" and statuses[-1].remote == "far"
-        for round_number in range(2):
-            first.say("error", "it is gone.")
-            await until(lambda count=round_number: len(backends) == 2 + count)
-            near = backends[-1]
-            await until(lambda near=near: near.started)
-            near.say("loading", "loading")
-            assert (
-                statuses[-1].state == "loading"
-                and "it is gone" in statuses[-1].message
-                and "loading" in statuses[-1].message
-            )
-            near.say("ready")
-            assert await text(combined) == "near"
-            assert statuses[-1].state == "ready" and statuses[-1].remote == "" and "it is gone" in statuses[-1].message
-            first.say("ready")
-            assert await text(combined) == "far" and statuses[-1].remote == "far" and statuses[-1].message == ""
-            await until(lambda near=near: near.closed)
+    statuses: list[Status] = []
+    combined = FallbackBackend(make("far"), make("near"), statuses.append)
+    combined.start()
+    (first,) = backends
+    assert first.started
+    first.say("ready")
+    assert await text(combined) == "far" and statuses[-1].remote == "far"
+    for round_number in range(2):
         first.say("error", "it is gone.")
-        await until(lambda: len(backends) == 4 and backends[-1].started)
-        await combined.close()
-        assert all(fake.closed for fake in backends)
-
-    async def whole() -> None:
-        await asyncio.wait_for(work(), 20)
-
-    asyncio.run(whole())
+        await until(lambda count=round_number: len(backends) == 2 + count)
+        near = backends[-1]
+        await until(lambda near=near: near.started)
+        near.say("loading", "loading")
+        assert statuses[-1].state == "loading"
+        assert "it is gone" in statuses[-1].message and "loading" in statuses[-1].message
+        near.say("ready")
+        assert await text(combined) == "near"
+        assert statuses[-1].state == "ready" and statuses[-1].remote == "" and "it is gone" in statuses[-1].message
+        first.say("ready")
+        assert await text(combined) == "far" and statuses[-1].remote == "far" and statuses[-1].message == ""
+        await until(lambda near=near: near.closed)
+    first.say("error", "it is gone.")
+    await until(lambda: len(backends) == 4 and backends[-1].started)
+    await combined.close()
+    assert all(fake.closed for fake in backends)

@@ -31,76 +31,95 @@ def counts(outcome: str, of: str = SUGGESTION, accepted: int = 0, typed: int = 0
     return expected | {f"{name}_characters": n for name, n in (("accepted", accepted), ("typed", typed)) if n}
 
 
-def test_the_whole_suggestion_in_one_edit_is_accepted(editing: EditedDocument):
-    editing.show(AT, SUGGESTION)
-    editing.edit(AT, AT, SUGGESTION)
-    assert editing.counts == counts("accepted", accepted=len(SUGGESTION)), "reported at once, not with the next edit"
-    assert editing.counted() == counts("accepted", accepted=len(SUGGESTION))
+Step = Callable[[EditedDocument], object]
 
 
-def test_several_lines_are_accepted_where_the_next_line_begins_alike(editing: EditedDocument):
-    editing.show(AT, LONG)
-    editing.edit(AT, AT, LONG)
-    assert editing.counted() == counts("accepted", LONG, accepted=len(LONG))
+def show(text: str = SUGGESTION, at: int = 0, **options: float) -> Step:
+    """A suggestion is shown `at` characters behind AT."""
+    return lambda editing: editing.show(AT + at, text, **options)
 
 
-def test_a_suggestion_that_replaces_the_typed_word_is_accepted(editing: EditedDocument):
-    start = HEAD.index("return")
-    editing.show(AT, "return " + SUGGESTION, start=start)
-    editing.edit(start, AT, "return " + SUGGESTION)
-    assert editing.counted() == counts("accepted", accepted=len(SUGGESTION))
+def edit(text: str, at: int = 0, end: int | None = None) -> Step:
+    """One edit puts `text` in the place of the characters from `at` to `end`."""
+    return lambda editing: editing.edit(AT + at, AT + (at if end is None else end), text)
 
 
-def test_words_accepted_one_by_one_count_as_partly_accepted(editing: EditedDocument):
-    editing.show(AT, SUGGESTION)
-    editing.edit(AT, AT, "total ")
-    editing.edit(AT + 6, AT + 6, "+ step_of")
-    assert editing.counted() == counts("partly", accepted=15)
+def keys(text: str, at: int = 0) -> Step:
+    return lambda editing: editing.type(AT + at, text)
 
 
-def test_accepting_the_last_word_makes_the_suggestion_accepted(editing: EditedDocument):
-    editing.show(AT, SUGGESTION)
-    for at, word in ((0, "total"), (5, " + step_of"), (15, "(total)")):
-        editing.edit(AT + at, AT + at, word)
-    assert editing.counted() == counts("accepted", accepted=len(SUGGESTION))
+WHOLE, SIZE, LIST = [show(), edit(SUGGESTION)], len(SUGGESTION), "[\n        1,\n    ]"
+STORIES: dict[str, tuple[list[Step], dict[str, int]]] = {  # {edits: (the steps, their counts)}
+    "the whole suggestion in one edit": (WHOLE, counts("accepted", accepted=SIZE)),
+    "several lines where the next line begins alike": ([show(LONG), edit(LONG)], counts("accepted", LONG, len(LONG))),
+    "the suggestion in place of the typed word": (
+        [show("return " + SUGGESTION, start=AT - 7), edit("return " + SUGGESTION, -7, 0)],
+        counts("accepted", accepted=SIZE),
+    ),
+    "some words, one by one": ([show(), edit("total "), edit("+ step_of", 6)], counts("partly", accepted=15)),
+    "all words, one by one": (
+        [show(), edit("total"), edit(" + step_of", 5), edit("(total)", 15)],
+        counts("accepted", accepted=SIZE),
+    ),
+    "some keys, then the rest in one edit": (
+        [show(), keys("tot"), edit(SUGGESTION[3:], 3)],
+        counts("accepted", accepted=SIZE - 3, typed=3),
+    ),
+    "all keys": ([show(), keys(SUGGESTION)], counts("typed", typed=SIZE)),
+    "Enter with an indentation, and a tab of blanks": (
+        [show(LIST), keys("["), edit("\n    ", 1), edit("    ", 6), keys("1,", 10)],
+        counts("ignored", LIST, typed=12),
+    ),
+    "another key": ([show(), keys("x")], counts("ignored")),
+    "an edit above": ([show(), edit("#\n", -AT)], counts("ignored")),
+    "another word in place of the one before": ([show(), edit("yield ", -7, 0)], counts("ignored")),
+    "the same text elsewhere": ([show(), edit(SUGGESTION, 1)], counts("ignored")),
+    "another key before the suggestion can be read": ([show(wait_s=0.05), keys("x")], {}),
+    "the suggestion before it can be read": (
+        [show(wait_s=0.01), edit(SUGGESTION)],
+        counts("accepted", accepted=SIZE),
+    ),
+    "the rest of a longer answer that came later": (
+        [show("total"), keys("to"), show(SUGGESTION[2:], 2), edit(SUGGESTION[2:], 2)],
+        counts("accepted", accepted=SIZE - 2, typed=2),
+    ),
+    "keys, two of them deleted, and the rest": (
+        [show(), keys("tota"), edit("", 2, 4), show(SUGGESTION[2:], 2), edit(SUGGESTION[2:], 2)],
+        counts("accepted", accepted=SIZE - 2, typed=2),
+    ),
+    "undone": ([*WHOLE, edit("", 0, SIZE)], counts("undone")),
+    "undone while the next one is shown": ([*WHOLE, show("\n", SIZE, wait_s=0), edit("", 0, SIZE)], counts("undone")),
+    "several lines undone": ([show(LONG), edit(LONG), edit("", 0, len(LONG))], counts("undone", LONG)),
+    "several lines undone while the next one is shown": (
+        [show(LONG), edit(LONG), show("\n", len(LONG), wait_s=0), edit("", 0, len(LONG))],
+        counts("undone", LONG),
+    ),
+    "deleted after a further key": (
+        [*WHOLE, keys("x", SIZE), edit("", 0, SIZE + 1)],
+        counts("accepted", accepted=SIZE),
+    ),
+    "a pair of brackets in one edit, which is one key": ([show("[]"), edit("[]")], counts("typed", "[]", typed=2)),
+    "a pair of brackets after a word": (
+        [show("total()"), edit("total"), edit("()", 5)],
+        counts("accepted", "total()", accepted=7),
+    ),
+}  # fmt: skip
+AT_ONCE = {
+    "the whole suggestion in one edit",
+    "another key",
+    "an edit above",
+    "another word in place of the one before",
+}
 
 
-def test_characters_typed_before_accepting_are_not_counted_as_accepted(editing: EditedDocument):
-    editing.show(AT, SUGGESTION)
-    at = editing.type(AT, "tot")
-    editing.edit(at, at, SUGGESTION[3:])
-    assert editing.counted() == counts("accepted", accepted=len(SUGGESTION) - 3, typed=3)
-
-
-def test_a_suggestion_typed_to_its_end_counts_as_typed(editing: EditedDocument):
-    editing.show(AT, SUGGESTION)
-    editing.type(AT, SUGGESTION)
-    assert editing.counted() == counts("typed", typed=len(SUGGESTION))
-
-
-def test_enter_with_indentation_and_a_tab_of_blanks_count_as_typed(editing: EditedDocument):
-    editing.show(AT, "[\n        1,\n    ]")
-    at = editing.type(AT, "[")
-    editing.edit(at, at, "\n    ")
-    editing.edit(at + 5, at + 5, "    ")
-    editing.type(at + 9, "1,")
-    assert editing.counted() == counts("ignored", "[\n        1,\n    ]", typed=12)
-
-
-@pytest.mark.parametrize(
-    "part", [lambda e: e.type(AT, "x"), lambda e: e.edit(0, 0, "#\n"), lambda e: e.edit(AT - 7, AT, "yield ")]
-)
-def test_an_edit_that_disagrees_means_ignored(editing: EditedDocument, part: Callable[[EditedDocument], object]):
-    editing.show(AT, SUGGESTION)
-    part(editing)
-    assert editing.counts == counts("ignored")
-    assert editing.counted() == counts("ignored")
-
-
-def test_the_same_text_typed_elsewhere_means_ignored(editing: EditedDocument):
-    editing.show(AT, SUGGESTION)
-    editing.edit(AT + 1, AT + 1, SUGGESTION)
-    assert editing.counted() == counts("ignored")
+@pytest.mark.parametrize("story", STORIES)
+def test_the_edits_after_a_suggestion_decide_what_is_counted(editing: EditedDocument, story: str):
+    steps, expected = STORIES[story]
+    for step in steps:
+        step(editing)
+    if story in AT_ONCE:
+        assert editing.counts == expected, "reported at once, not with the next edit"
+    assert editing.counted() == expected
 
 
 def test_another_suggestion_an_empty_answer_and_closing_end_a_suggestion(editing: EditedDocument):
@@ -116,18 +135,6 @@ def test_another_suggestion_an_empty_answer_and_closing_end_a_suggestion(editing
     assert editing.counted()["shown"] == 3
 
 
-def test_a_suggestion_that_lived_too_short_to_be_read_does_not_count_as_shown(editing: EditedDocument):
-    editing.show(AT, SUGGESTION, wait_s=0.05)
-    editing.type(AT, "x")
-    assert editing.counted() == {}
-
-
-def test_an_accepted_suggestion_counts_as_shown_however_short_it_lived(editing: EditedDocument):
-    editing.show(AT, SUGGESTION, wait_s=0.01)
-    editing.edit(AT, AT, SUGGESTION)
-    assert editing.counted() == counts("accepted", accepted=len(SUGGESTION))
-
-
 def test_typing_through_with_an_answer_for_every_key_is_one_suggestion(editing: EditedDocument):
     at, rest = AT, SUGGESTION
     editing.show(at, rest, wait_s=0.06)
@@ -139,47 +146,11 @@ def test_typing_through_with_an_answer_for_every_key_is_one_suggestion(editing: 
     assert editing.counted() == counts("typed", typed=len(SUGGESTION))
 
 
-def test_a_longer_answer_extends_the_shown_suggestion(editing: EditedDocument):
-    editing.show(AT, "total")
-    editing.type(AT, "to")
-    editing.show(AT + 2, SUGGESTION[2:])
-    editing.edit(AT + 2, AT + 2, SUGGESTION[2:])
-    assert editing.counted() == counts("accepted", accepted=len(SUGGESTION) - 2, typed=2)
-
-
-def test_deleting_and_accepting_again_counts_every_character_once(editing: EditedDocument):
-    editing.show(AT, SUGGESTION)
-    editing.type(AT, "tota")
-    editing.edit(AT + 2, AT + 4, "")
-    editing.show(AT + 2, SUGGESTION[2:])
-    editing.edit(AT + 2, AT + 2, SUGGESTION[2:])
-    assert editing.counted() == counts("accepted", accepted=len(SUGGESTION) - 2, typed=2)
-
-
 def test_the_chosen_alternative_is_the_one_that_counts(editing: EditedDocument):
     second = "total_of(steps)"
     editing.offer(AT, ("total", AT, AT), (second, AT, AT))
     editing.edit(AT, AT, second)
     assert editing.counted() == counts("accepted", second, accepted=len(second))
-
-
-@pytest.mark.parametrize("suggestion", [SUGGESTION, LONG])
-@pytest.mark.parametrize("next_stands", [False, True])
-def test_undo_right_after_accepting_counts_as_undone(editing: EditedDocument, suggestion: str, next_stands: bool):
-    editing.show(AT, suggestion)
-    editing.edit(AT, AT, suggestion)
-    if next_stands:
-        editing.show(AT + len(suggestion), "\n", wait_s=0)
-    editing.edit(AT, AT + len(suggestion), "")
-    assert editing.counted() == counts("undone", suggestion)
-
-
-def test_deleting_an_accepted_suggestion_later_does_not_count_as_undone(editing: EditedDocument):
-    editing.show(AT, SUGGESTION)
-    editing.edit(AT, AT, SUGGESTION)
-    editing.type(AT + len(SUGGESTION), "x")
-    editing.edit(AT, AT + len(SUGGESTION) + 1, "")
-    assert editing.counted() == counts("accepted", accepted=len(SUGGESTION))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -207,19 +178,6 @@ def test_a_bracket_that_the_editor_closes_counts_as_typed(at_once: bool, text: s
     editing.edit(6, 7, text[2:])
     assert editing.counts["accepted"] == 1
     assert editing.counted()["typed_characters"] == 2
-
-
-def test_a_pair_of_brackets_in_one_edit_counts_as_one_typed_key(editing: EditedDocument):
-    editing.show(AT, "[]")
-    editing.edit(AT, AT, "[]")
-    assert editing.counted() == counts("typed", "[]", typed=2)
-
-
-def test_a_pair_of_brackets_after_an_accepted_word_counts_as_accepted(editing: EditedDocument):
-    editing.show(AT, "total()")
-    editing.edit(AT, AT, "total")
-    editing.edit(AT + 5, AT + 5, "()")
-    assert editing.counted() == counts("accepted", "total()", accepted=7)
 
 
 def test_typing_over_the_replaced_text_keeps_the_suggestion():

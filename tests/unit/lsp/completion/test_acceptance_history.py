@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from datetime import date, timedelta
 
@@ -86,16 +85,12 @@ def usage_stats(enabled: bool, document: Document | None = None) -> tuple[UsageS
     return UsageStats(documents, lambda: "tiny", lambda: enabled, lambda: history), history
 
 
-def end_request(usage: UsageStats, loads: bool) -> None:
+async def end_request(usage: UsageStats, loads: bool) -> None:
     """Count one request and end; `loads`: whether the stored counts of the last weeks are read."""
-
-    async def work() -> None:
-        usage.request_ended(Trace(document="x", language="python", version=1, characters=9, wanted=1, outcome="shown"))
-        assert (usage._loading is not None) == loads
-        if usage._loading is not None:
-            await usage._loading
-
-    asyncio.run(work())
+    usage.request_ended(Trace(document="x", language="python", version=1, characters=9, wanted=1, outcome="shown"))
+    assert (usage._loading is not None) == loads
+    if usage._loading is not None:
+        await usage._loading
     usage.end()
 
 
@@ -113,22 +108,22 @@ def test_outcomes_are_learned_even_with_statistics_disabled(enabled: bool):
     assert stats_path().exists() == enabled
 
 
-def test_the_statistics_of_the_last_weeks_are_learned_with_decay_if_they_are_enabled():
+async def test_the_statistics_of_the_last_weeks_are_learned_with_decay_if_they_are_enabled():
     today = date.today()
     weeks = [usage_db.week_of(today - timedelta(weeks=ago)) for ago in (0, 1, 30)]
     rows = [(week, "python", "tiny", name, 8) for week in weeks for name in ("accepted", "ignored", "shown")]
     assert usage_db.write(stats_path(), rows) == ""
     usage, history = usage_stats(enabled=True)
-    end_request(usage, loads=True)
+    await end_request(usage, loads=True)
     assert history.counts("python") == pytest.approx((12.0, 12.0))
     usage, history = usage_stats(enabled=False)
-    end_request(usage, loads=False)
+    await end_request(usage, loads=False)
     assert history.counts("python") == (0.0, 0.0)
 
 
-def test_unreadable_statistics_are_not_learned_from():
+async def test_unreadable_statistics_are_not_learned_from():
     stats_path().parent.mkdir(parents=True, exist_ok=True)
     stats_path().write_bytes(b"no database" * 100)
     usage, history = usage_stats(enabled=True)
-    end_request(usage, loads=True)
+    await end_request(usage, loads=True)
     assert history.counts("python") == (0.0, 0.0)

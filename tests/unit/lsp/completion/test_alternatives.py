@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 
 import pytest
+from async_tests import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.lsp.scripted_session import TEXT, ScriptedBackend, ScriptedSession, at, run
+from support.lsp.scripted_session import TEXT, ScriptedBackend, ScriptedSession, at
 
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamBranch, StreamPiece
 from speclsp.lsp.completion.alternatives import TRIES, is_distinct
@@ -61,11 +62,11 @@ def alternatives_of(backend: ScriptedBackend, wanted: int = 3, text: str = TEXT,
     """The suggestions for an explicit request at the end of `text`."""
     texts: list[str] = []
 
-    async def work(scripted: ScriptedSession) -> None:
-        outcome = await scripted.complete(at(text), wanted, by_hand=True)
+    async def work() -> None:
+        outcome = await ScriptedSession(backend, **options).complete(at(text), wanted, by_hand=True)
         texts.extend(suggestion.text for suggestion in outcome.suggestions)
 
-    run(ScriptedSession(backend, **options), work)
+    run(work())
     return texts
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import copy
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from async_tests import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, TokenBackend, at, captured
@@ -28,14 +32,19 @@ def short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(next_suggestion, "PAUSE_S", 0.01)
 
 
-def run(scripted: ScriptedSession, work: Callable[[ScriptedSession], Awaitable[object]]) -> None:
-    async def whole() -> None:
-        await work(scripted)
-        scripted.session.close()
-        await asyncio.sleep(0.02)
-        assert asyncio.all_tasks() == {asyncio.current_task()}, "something still runs"
+@asynccontextmanager
+async def preparing(backend: ScriptedBackend, **settings: object) -> AsyncIterator[ScriptedSession]:
+    """A session that is closed at the end."""
+    scripted = ScriptedSession(backend, **settings)
+    yield scripted
+    scripted.session.close()
+    await asyncio.sleep(0.02)
 
-    asyncio.run(whole())
+
+async def closing(work: Callable[[ScriptedSession], Awaitable[object]], *backend: Any, **settings: object) -> None:
+    """Do `work` in a session that is closed at the end: an example of a law."""
+    async with preparing(*backend, **settings) as scripted:
+        await work(scripted)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -64,34 +73,29 @@ def idle(scripted: ScriptedSession) -> list[str]:
     return [request.prefix + request.line_prefix for request in scripted.backend.requests if request.idle]
 
 
-def test_accepting_shows_the_prepared_suggestion_without_a_new_request() -> None:
-    async def work(scripted: ScriptedSession) -> None:
+async def test_accepting_shows_the_prepared_suggestion_without_a_new_request() -> None:
+    async with preparing(ScriptedBackend(FIRST, SECOND)) as scripted:
         await prepared(scripted)
         scripted.session.document_changed(URI, captured(ACCEPTED))
         assert await scripted.texts(at(ACCEPTED)) == [SECOND]
         assert len(scripted.backend.requests) == 2
-
-    scripted = ScriptedSession(ScriptedBackend(FIRST, SECOND))
-    run(scripted, work)
     assert idle(scripted) == [ACCEPTED], "the document with the suggestion accepted"
     assert [trace.outcome for trace in scripted.traces] == ["shown", "shown"], "a preparation is not a request"
     assert [trace.prepared for trace in scripted.traces] == [False, True]
     assert (scripted.metrics.total("prepared_total"), scripted.metrics.total("prepared_used_total")) == (1, 1)
 
 
-def test_accepting_during_the_preparation_adopts_its_stream() -> None:
-    async def work(scripted: ScriptedSession) -> None:
+async def test_accepting_during_the_preparation_adopts_its_stream() -> None:
+    async with preparing(ScriptedBackend(FIRST, SECOND, round_s=0.01)) as scripted:
         assert await scripted.texts(at(TEXT)) == [FIRST]
         await until(lambda: len(scripted.backend.streamed) == 2 and len(scripted.backend.streamed[1]) > 2)
         scripted.session.document_changed(URI, captured(ACCEPTED))
         assert await scripted.texts(at(ACCEPTED)) == [SECOND]
         assert len(scripted.backend.requests) == 2 and scripted.traces[-1].adopted and scripted.traces[-1].prepared
 
-    run(ScriptedSession(ScriptedBackend(FIRST, SECOND, round_s=0.01)), work)
 
-
-def test_accepting_word_by_word_keeps_the_preparation() -> None:
-    async def work(scripted: ScriptedSession) -> None:
+async def test_accepting_word_by_word_keeps_the_preparation() -> None:
+    async with preparing(ScriptedBackend(FIRST, SECOND, round_s=0.005)) as scripted:
         assert await scripted.texts(at(TEXT)) == [FIRST]
         await until(lambda: len(scripted.backend.requests) == 2)
         for end in (3, 6, 8):
@@ -101,8 +105,6 @@ def test_accepting_word_by_word_keeps_the_preparation() -> None:
         scripted.session.document_changed(URI, captured(ACCEPTED))
         assert await scripted.texts(at(ACCEPTED)) == [SECOND]
         assert len(scripted.backend.requests) == 2
-
-    run(ScriptedSession(ScriptedBackend(FIRST, SECOND, round_s=0.005)), work)
 
 
 @settings(max_examples=20, deadline=None)
@@ -119,24 +121,20 @@ def test_any_other_edit_closes_the_preparations_stream_within_a_round(typed: str
         assert len(scripted.backend.streamed[1]) <= streamed_characters + 1, "the engine was stopped"
         assert scripted.session.cache.lookup(at(ACCEPTED), 1) is None, "half an answer is none"
 
-    run(ScriptedSession(ScriptedBackend(FIRST, "\n" + "x" * 400, round_s=0.002)), work)
+    run(closing(work, ScriptedBackend(FIRST, "\n" + "x" * 400, round_s=0.002)))
 
 
-def test_an_edit_before_the_preparation_begins_cancels_it() -> None:
-    async def work(scripted: ScriptedSession) -> None:
+async def test_an_edit_before_the_preparation_begins_cancels_it() -> None:
+    async with preparing(ScriptedBackend(FIRST, SECOND)) as scripted:
         await scripted.texts(at(TEXT))
         scripted.session.document_changed(URI, lambda: None)
         await asyncio.sleep(0.05)
-
-    scripted = ScriptedSession(ScriptedBackend(FIRST, SECOND))
-    run(scripted, work)
     assert idle(scripted) == []
 
 
-def test_keys_that_agree_delay_the_preparation_until_typing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_that_agree_delay_the_preparation_until_typing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(next_suggestion, "PAUSE_S", 0.2)
-
-    async def work(scripted: ScriptedSession) -> None:
+    async with preparing(ScriptedBackend(FIRST, SECOND)) as scripted:
         assert await scripted.texts(at(TEXT)) == [FIRST]
         for end in range(1, len(FIRST)):
             await asyncio.sleep(0.05)
@@ -145,46 +143,19 @@ def test_keys_that_agree_delay_the_preparation_until_typing_pauses(monkeypatch: 
         assert len(FIRST) * 0.05 > 0.2 and idle(scripted) == []
         await until(lambda: idle(scripted) == [ACCEPTED])
 
-    run(ScriptedSession(ScriptedBackend(FIRST, SECOND)), work)
 
-
-def test_only_one_suggestion_is_prepared_until_it_is_accepted() -> None:
-    async def work(scripted: ScriptedSession) -> None:
+async def test_only_one_suggestion_is_prepared_until_it_is_accepted() -> None:
+    async with preparing(ScriptedBackend(FIRST, SECOND, "\nitems.clear()")) as scripted:
         await prepared(scripted)
         await asyncio.sleep(0.05)
         assert len(scripted.backend.requests) == 2
         scripted.session.document_changed(URI, captured(ACCEPTED))
         await scripted.texts(at(ACCEPTED))
         await until(lambda: len(scripted.backend.requests) == 3)
-
-    scripted = ScriptedSession(ScriptedBackend(FIRST, SECOND, "\nitems.clear()"))
-    run(scripted, work)
     assert idle(scripted) == [ACCEPTED, ACCEPTED + SECOND]
 
 
-@pytest.mark.parametrize(
-    ("options", "status"),
-    [
-        ({"completion.eagerness": "low"}, Status(state="ready")),
-        ({"completion.prefetch_next": False}, Status(state="ready")),
-        ({}, Status(state="asleep")),
-        ({}, Status(state="ready", remote="models.example")),
-    ],
-)
-def test_nothing_is_prepared_at_low_eagerness_or_for_an_unloaded_engine_or_a_remote_server(
-    options: dict[str, object], status: Status
-) -> None:
-    async def work(scripted: ScriptedSession) -> None:
-        scripted.backend.status = status
-        await scripted.texts(at(TEXT))
-        await asyncio.sleep(0.06)
-
-    scripted = ScriptedSession(ScriptedBackend(FIRST, SECOND), **options)
-    run(scripted, work)
-    assert idle(scripted) == []
-
-
-def test_a_preempted_preparation_is_not_shown_and_is_requested_again() -> None:
+async def test_a_preempted_preparation_is_not_shown_and_is_requested_again() -> None:
     class Interrupted(ScriptedBackend):
         async def stream(self, request):
             async for piece in super().stream(request):
@@ -192,14 +163,12 @@ def test_a_preempted_preparation_is_not_shown_and_is_requested_again() -> None:
                     piece = replace(piece, cost=replace(piece.cost, stop_type="cancelled"))
                 yield piece
 
-    async def work(scripted: ScriptedSession) -> None:
+    async with preparing(Interrupted(FIRST, "\nitems", "\nitems.clear()")) as scripted:
         await prepared(scripted)
         assert await scripted.texts(at(ACCEPTED)) == ["\nitems.clear()"]
 
-    run(ScriptedSession(Interrupted(FIRST, "\nitems", "\nitems.clear()")), work)
 
-
-def test_a_preparation_changes_the_selected_context_only_when_it_is_accepted() -> None:
+async def test_a_preparation_changes_the_selected_context_only_when_it_is_accepted() -> None:
     long = "".join(f"def f{number}():\n    return {number}\n\n\n" for number in range(600)) + TEXT
 
     def chosen(session: Session) -> tuple[object, ...]:
@@ -207,7 +176,7 @@ def test_a_preparation_changes_the_selected_context_only_when_it_is_accepted() -
             uri: replace(shelf) for uri, shelf in session.pipeline.selections.items()
         }
 
-    async def work(scripted: ScriptedSession) -> None:
+    async with preparing(ScriptedBackend(FIRST + "\nitems.", SECOND), **{"completion.multiline": "always"}) as scripted:
         assert await scripted.texts(at(long)) == [FIRST + "\nitems."]
         before = chosen(scripted.session)
         await until(lambda: len(scripted.backend.requests) == 2 and not busy(scripted))
@@ -215,11 +184,9 @@ def test_a_preparation_changes_the_selected_context_only_when_it_is_accepted() -
         await scripted.texts(at(long + FIRST + "\nitems."))
         assert chosen(scripted.session) != before, "what was accepted goes on from there"
 
-    run(ScriptedSession(ScriptedBackend(FIRST + "\nitems.", SECOND), **{"completion.multiline": "always"}), work)
 
-
-def test_closing_the_document_or_new_settings_end_the_preparation() -> None:
-    async def work(scripted: ScriptedSession) -> None:
+async def test_closing_the_document_or_new_settings_end_the_preparation() -> None:
+    async with preparing(ScriptedBackend(FIRST, "\n" + "y" * 400, FIRST, "\n" + "y" * 400, round_s=0.002)) as scripted:
         for end in (
             lambda: scripted.session.document_closed(URI),
             lambda: scripted.session.apply_config(scripted.session.config),
@@ -231,8 +198,6 @@ def test_closing_the_document_or_new_settings_end_the_preparation() -> None:
             streamed_characters = len(scripted.backend.streamed[-1])
             await asyncio.sleep(0.03)
             assert len(scripted.backend.streamed[-1]) <= streamed_characters + 1
-
-    run(ScriptedSession(ScriptedBackend(FIRST, "\n" + "y" * 400, FIRST, "\n" + "y" * 400, round_s=0.002)), work)
 
 
 @given(st.text("ab(\n", max_size=8), st.text("ab)\n", max_size=8), st.text("ab(", min_size=1, max_size=6), st.data())
@@ -278,16 +243,13 @@ async def under_way(scripted: ScriptedSession, characters: int) -> None:
     await until(lambda: len(scripted.backend.streamed) == 2 and len(scripted.backend.streamed[1]) >= characters)
 
 
-def test_sure_lines_join_the_first_line_and_the_prompt_is_not_prefilled_again() -> None:
-    async def work(scripted: ScriptedSession) -> None:
+async def test_sure_lines_join_the_first_line_and_the_prompt_is_not_prefilled_again() -> None:
+    async with preparing(TokenBackend(DOCUMENT)) as scripted:
         reports = grown(scripted)
         assert await scripted.texts(at(TEXT, version=7)) == [FIRST], "the first line does not wait"
         await until(lambda: reports)
         assert [report.input.snapshot for report in reports] == [at(TEXT, version=7)]
         assert await scripted.texts(at(TEXT, version=7)) == [JOINED]
-
-    scripted = ScriptedSession(TokenBackend(DOCUMENT))
-    run(scripted, work)
     first, further = scripted.backend.requests
     assert replace(further, begin=(), idle=False, max_tokens=0, deadline_ms=0, previous="") == replace(
         first, max_tokens=0, deadline_ms=0, previous=""
@@ -296,52 +258,42 @@ def test_sure_lines_join_the_first_line_and_the_prompt_is_not_prefilled_again() 
     assert scripted.metrics.total("joined_total") == 1 and scripted.traces[-1].reused
 
 
-def test_accepting_the_first_line_after_lines_have_joined_it_offers_them_without_new_work() -> None:
-    async def work(scripted: ScriptedSession) -> None:
+async def test_accepting_the_first_line_after_lines_have_joined_it_offers_them_without_new_work() -> None:
+    async with preparing(TokenBackend(DOCUMENT)) as scripted:
         await prepared(scripted)
         scripted.session.document_changed(URI, captured(ACCEPTED))
         assert await scripted.texts(at(ACCEPTED)) == ["\n" + "\n".join(LINES[1:])]
         assert len(scripted.backend.requests) == 2 and scripted.traces[-1].prepared
 
-    run(ScriptedSession(TokenBackend(DOCUMENT)), work)
-
 
 @pytest.mark.parametrize("characters", [0, 5, 14])
-def test_accepting_the_first_line_while_lines_are_under_way_adopts_their_stream(characters: int) -> None:
-    async def work(scripted: ScriptedSession) -> None:
+async def test_accepting_the_first_line_while_lines_are_under_way_adopts_their_stream(characters: int) -> None:
+    async with preparing(TokenBackend(DOCUMENT, round_s=0.003)) as scripted:
         reports = grown(scripted)
         await under_way(scripted, characters)
         scripted.session.document_changed(URI, captured(ACCEPTED))
         assert await scripted.texts(at(ACCEPTED)) == ["\n" + LINES[1]]
         assert len(scripted.backend.requests) == 2 and scripted.traces[-1].adopted and reports == []
 
-    run(ScriptedSession(TokenBackend(DOCUMENT, round_s=0.003)), work)
 
-
-def test_lines_that_are_not_sure_enough_do_not_join_but_the_next_line_is_ready() -> None:
-    async def work(scripted: ScriptedSession) -> None:
+async def test_lines_that_are_not_sure_enough_do_not_join_but_the_next_line_is_ready() -> None:
+    logprobs = {1: -0.62 / len(FIRST), 2: -0.9 / len(LINES[1]), 3: -2.0}
+    async with preparing(TokenBackend(DOCUMENT, logprobs), **{"completion.min_confidence": 0.5}) as scripted:
         reports = grown(scripted)
         await prepared(scripted)
         assert reports == [] and await scripted.texts(at(TEXT)) == [FIRST]
         scripted.session.document_changed(URI, captured(ACCEPTED))
         assert await scripted.texts(at(ACCEPTED)) == ["\n" + LINES[1]], "judged as a first line"
         assert len(scripted.backend.requests) == 2 and scripted.traces[-1].prepared
-
-    logprobs = {1: -0.62 / len(FIRST), 2: -0.9 / len(LINES[1]), 3: -2.0}
-    scripted = ScriptedSession(TokenBackend(DOCUMENT, logprobs), **{"completion.min_confidence": 0.5})
-    run(scripted, work)
     assert scripted.metrics.total("joined_total") == 0
 
 
-def test_the_forced_tokens_keep_the_log_probabilities_that_they_had() -> None:
+async def test_the_forced_tokens_keep_the_log_probabilities_that_they_had() -> None:
     """The engine reports forced tokens as certain: an unsure first line must not become sure."""
-
-    async def work(scripted: ScriptedSession) -> None:
+    logprobs = {1: -0.75 / len(FIRST), 2: -0.3 / len(LINES[1]), 3: -9.0}  # together below 0.6, each of them above
+    async with preparing(TokenBackend(DOCUMENT, logprobs), **{"completion.min_confidence": 0.62}) as scripted:
         await prepared(scripted)
         assert await scripted.texts(at(TEXT)) == [FIRST]
-
-    logprobs = {1: -0.75 / len(FIRST), 2: -0.3 / len(LINES[1]), 3: -9.0}  # together below 0.6, each of them above
-    run(ScriptedSession(TokenBackend(DOCUMENT, logprobs), **{"completion.min_confidence": 0.62}), work)
 
 
 @given(
@@ -371,7 +323,7 @@ def test_the_first_line_is_the_beginning_of_the_joined_text_and_no_other_documen
             cached = scripted.session.cache.lookup(at(other), 1)
             assert cached is None or other == text, "stored for another document"
 
-    run(ScriptedSession(TokenBackend(document, logprobs), **{"completion.eagerness": eagerness}), work)
+    run(closing(work, TokenBackend(document, logprobs), **{"completion.eagerness": eagerness}))
 
 
 @settings(max_examples=20, deadline=None)
@@ -391,11 +343,11 @@ def test_an_edit_that_disagrees_stops_the_further_lines_within_a_round(
         assert reports == [] and scripted.session.cache.lookup(at(ACCEPTED), 1) is None
         assert scripted.session.cache.lookup(at(TEXT), 1) == ((Suggestion(FIRST, len(TEXT), len(TEXT)),), "")
 
-    run(ScriptedSession(TokenBackend(DOCUMENT, round_s=0.002)), work)
+    run(closing(work, TokenBackend(DOCUMENT, round_s=0.002)))
 
 
-def test_a_newer_request_at_another_place_stops_the_further_lines_within_a_round() -> None:
-    async def work(scripted: ScriptedSession) -> None:
+async def test_a_newer_request_at_another_place_stops_the_further_lines_within_a_round() -> None:
+    async with preparing(TokenBackend(DOCUMENT, round_s=0.005)) as scripted:
         reports = grown(scripted)
         await under_way(scripted, 3)
         newer = asyncio.create_task(scripted.texts(at(TEXT, cursor=len("items = ["))))
@@ -406,11 +358,9 @@ def test_a_newer_request_at_another_place_stops_the_further_lines_within_a_round
         await asyncio.sleep(0.02)
         assert len(scripted.backend.streamed[1]) <= streamed_characters + 1 and reports == []
 
-    run(ScriptedSession(TokenBackend(DOCUMENT, round_s=0.005)), work)
 
-
-def test_a_suggestion_that_is_typed_through_grows_where_the_user_is() -> None:
-    async def work(scripted: ScriptedSession) -> None:
+async def test_a_suggestion_that_is_typed_through_grows_where_the_user_is() -> None:
+    async with preparing(TokenBackend(DOCUMENT, round_s=0.003)) as scripted:
         reports = grown(scripted)
         await under_way(scripted, 1)
         scripted.session.document_changed(URI, captured(TEXT + "app", version=2))
@@ -418,55 +368,49 @@ def test_a_suggestion_that_is_typed_through_grows_where_the_user_is() -> None:
         await until(lambda: reports)
         assert [report.input.snapshot for report in reports] == [at(TEXT + "app", version=2)], "the newest request"
         assert await scripted.texts(at(TEXT + "app", version=2)) == [JOINED[3:]]
-
-    scripted = ScriptedSession(TokenBackend(DOCUMENT, round_s=0.003))
-    run(scripted, work)
     assert continued(scripted) == [FIRST + "\n"]
 
 
-def test_at_the_deadline_only_whole_lines_have_joined() -> None:
-    async def work(scripted: ScriptedSession) -> None:
+async def test_at_the_deadline_only_whole_lines_have_joined() -> None:
+    async with preparing(TokenBackend(DOCUMENT)) as scripted:
         scripted.backend.stop_after = len(LINES[0]) + 1 + len(LINES[1]) + 1 + 7
         await prepared(scripted)
         assert await scripted.texts(at(TEXT)) == ["\n".join(LINES[:2])]
 
-    run(ScriptedSession(TokenBackend(DOCUMENT)), work)
+
+READY, REMOTE = Status(state="ready"), Status(state="ready", remote="models.example")
 
 
 @pytest.mark.parametrize(
-    ("options", "status"),
+    ("options", "status", "prepares_nothing"),
     [
-        ({"completion.eagerness": "low"}, Status(state="ready")),
-        ({"completion.prefetch_next": False}, Status(state="ready")),
-        ({"completion.multiline": "never"}, Status(state="ready")),
-        ({"completion.trigger": "manual"}, Status(state="ready")),
-        ({}, Status(state="asleep")),
-        ({}, Status(state="ready", remote="models.example")),
-        ({}, Status(state="ready", memory="no draft")),
-        ({}, Status(state="loading", draft_only=True)),
+        ({"completion.eagerness": "low"}, READY, True),
+        ({"completion.prefetch_next": False}, READY, True),
+        ({}, Status(state="asleep"), True),
+        ({}, REMOTE, True),
+        ({"completion.multiline": "never"}, READY, False),
+        ({"completion.trigger": "manual"}, READY, False),
+        ({}, Status(state="ready", memory="no draft"), False),
+        ({}, Status(state="loading", draft_only=True), False),
     ],
 )
-def test_nothing_joins_where_no_further_lines_are_wanted_or_the_engine_has_better_things_to_do(
-    options: dict[str, object], status: Status
+@pytest.mark.parametrize("backend", [TokenBackend(DOCUMENT), ScriptedBackend(FIRST, SECOND)], ids=["tokens", "texts"])
+async def test_nothing_joins_or_is_prepared_where_it_is_not_wanted_or_the_engine_has_better_things_to_do(
+    backend: ScriptedBackend, options: dict[str, object], status: Status, prepares_nothing: bool
 ) -> None:
-    async def work(scripted: ScriptedSession) -> None:
+    async with preparing(copy.deepcopy(backend), **options) as scripted:
         scripted.backend.status = status
         assert await scripted.texts(at(TEXT)) == [FIRST]
         await asyncio.sleep(0.06)
-
-    scripted = ScriptedSession(TokenBackend(DOCUMENT), **options)
-    run(scripted, work)
     assert continued(scripted) == []
+    assert idle(scripted) == [] or not prepares_nothing
 
 
-def test_tokens_of_another_model_are_never_continued() -> None:
-    async def work(scripted: ScriptedSession) -> None:
+async def test_tokens_of_another_model_are_never_continued() -> None:
+    async with preparing(TokenBackend(DOCUMENT, round_s=0.002)) as scripted:
         answer = asyncio.create_task(scripted.texts(at(TEXT)))
         await until(lambda: scripted.backend.streamed and scripted.backend.streamed[0])
         scripted.session.discard_answers()  # the model has changed
         assert await answer == [FIRST]
         await until(lambda: len(scripted.backend.requests) == 2)
-
-    scripted = ScriptedSession(TokenBackend(DOCUMENT, round_s=0.002))
-    run(scripted, work)
     assert continued(scripted) == [] and idle(scripted) == [ACCEPTED]

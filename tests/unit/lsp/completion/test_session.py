@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, at, run
+from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, at
 
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.types import Status
@@ -15,12 +15,9 @@ from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles, IgnoreVerdict
 
 
-def test_a_request_returns_the_backends_answer():
-    async def work(scripted: ScriptedSession) -> None:
-        assert await scripted.texts(at(TEXT)) == ["append(1)"]
-
+async def test_a_request_returns_the_backends_answer():
     scripted = ScriptedSession(ScriptedBackend("append(1)"))
-    run(scripted, work)
+    assert await scripted.texts(at(TEXT)) == ["append(1)"]
     (request,), (trace,) = scripted.backend.requests, scripted.traces
     assert request.prefix + request.line_prefix == TEXT and request.suffix == ""
     assert request.line_prefix == "items." and request.temperature == 0 and request.previous == ""
@@ -29,130 +26,103 @@ def test_a_request_returns_the_backends_answer():
     assert scripted.metrics.acceptance == 0.5 and scripted.metrics.last_ms("latency_ms") is not None
 
 
-def test_the_stream_is_closed_as_soon_as_the_text_is_finished():
-    async def work(scripted: ScriptedSession) -> None:
-        assert await scripted.texts(at(TEXT)) == ["append(1)"]
-
+async def test_the_stream_is_closed_as_soon_as_the_text_is_finished():
     scripted = ScriptedSession(
         ScriptedBackend("append(1)\nitems.append(2)\nitems.append(3)\n" * 9), **{"completion.multiline": "never"}
     )
-    run(scripted, work)
+    assert await scripted.texts(at(TEXT)) == ["append(1)"]
     assert len(scripted.backend.streamed[0]) < 20
 
 
-def test_a_newer_request_for_the_same_document_ends_the_older_one_at_once():
-    async def work(scripted: ScriptedSession) -> None:
-        older = asyncio.create_task(scripted.complete(at(TEXT)))
-        elsewhere = asyncio.create_task(scripted.complete(at(TEXT, uri="file:///b.py")))
-        await asyncio.sleep(0.05)
-        start = time.perf_counter()
-        newer = asyncio.create_task(scripted.complete(at(TEXT + "x", version=2)))
-        assert await older == Outcome(reason="superseded")
-        assert time.perf_counter() - start < 0.5
-        assert (await newer).suggestions and (await elsewhere).suggestions
-
+async def test_a_newer_request_for_the_same_document_ends_the_older_one_at_once():
     scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.02))
-    run(scripted, work)
+    older = asyncio.create_task(scripted.complete(at(TEXT)))
+    elsewhere = asyncio.create_task(scripted.complete(at(TEXT, uri="file:///b.py")))
+    await asyncio.sleep(0.05)
+    start = time.perf_counter()
+    newer = asyncio.create_task(scripted.complete(at(TEXT + "x", version=2)))
+    assert await older == Outcome(reason="superseded")
+    assert time.perf_counter() - start < 0.5
+    assert (await newer).suggestions and (await elsewhere).suggestions
     assert len(scripted.backend.streamed[0]) < 9, "its stream was closed"
     assert [trace.outcome for trace in scripted.traces] == ["superseded", "shown", "shown"]
 
 
-def test_the_session_is_busy_only_while_the_engine_works():
-    async def work(scripted: ScriptedSession) -> None:
-        busy_states: list[bool] = []
-        scripted.session._on_busy = lambda: busy_states.append(scripted.session.busy)
-        older = asyncio.create_task(scripted.texts(at(TEXT)))
-        await asyncio.sleep(0.01)
-        await scripted.texts(at(TEXT + "x"))
-        await older
-        await scripted.texts(at(TEXT + "x"))
-        assert busy_states == [True, True, False, False]
-
-    run(ScriptedSession(ScriptedBackend("append(1)", round_s=0.005)), work)
+async def test_the_session_is_busy_only_while_the_engine_works():
+    scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.005))
+    busy_states: list[bool] = []
+    scripted.on_busy = lambda: busy_states.append(scripted.session.busy)
+    older = asyncio.create_task(scripted.texts(at(TEXT)))
+    await asyncio.sleep(0.01)
+    await scripted.texts(at(TEXT + "x"))
+    await older
+    await scripted.texts(at(TEXT + "x"))
+    assert busy_states == [True, True, False, False]
 
 
-def test_the_text_of_a_superseded_stream_is_a_draft_hint_and_never_shown():
-    async def work(scripted: ScriptedSession) -> None:
-        older = asyncio.create_task(scripted.complete(at(TEXT)))
-        while len(scripted.backend.streamed[0] if scripted.backend.streamed else "") < 6:
-            await asyncio.sleep(0.001)
-        newer = asyncio.create_task(scripted.complete(at(TEXT + "ax", version=2)))
-        await older
-        await newer
-
+async def test_the_text_of_a_superseded_stream_is_a_draft_hint_and_never_shown():
     scripted = ScriptedSession(ScriptedBackend("append(1)", "pop()", round_s=0.002))
-    run(scripted, work)
+    older = asyncio.create_task(scripted.complete(at(TEXT)))
+    while len(scripted.backend.streamed[0] if scripted.backend.streamed else "") < 6:
+        await asyncio.sleep(0.001)
+    newer = asyncio.create_task(scripted.complete(at(TEXT + "ax", version=2)))
+    await older
+    await newer
     assert scripted.backend.requests[1].previous == scripted.backend.streamed[0][1:]
     assert scripted.backend.requests[1].previous.startswith("ppend")
     assert len(scripted.backend.streamed[0]) < 9, "its stream was closed"
 
 
-def test_a_cancelled_caller_stops_the_backend():
-    async def work(scripted: ScriptedSession) -> None:
-        asking = asyncio.create_task(scripted.complete(at(TEXT)))
-        await asyncio.sleep(0.05)
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        await asyncio.sleep(0.05)
-
+async def test_a_cancelled_caller_stops_the_backend():
     scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.02))
-    run(scripted, work)
+    asking = asyncio.create_task(scripted.complete(at(TEXT)))
+    await asyncio.sleep(0.05)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await asyncio.sleep(0.05)
     assert len(scripted.backend.streamed[0]) < 9
     assert [trace.outcome for trace in scripted.traces] == ["cancelled"]
 
 
-def test_typing_through_a_suggestion_is_answered_from_the_cache():
-    async def work(scripted: ScriptedSession) -> None:
-        assert await scripted.texts(at(TEXT)) == ["append(1)"]
-        assert await scripted.texts(at(TEXT + "app")) == ["end(1)"]
-        assert await scripted.texts(at(TEXT)) == ["append(1)"], "and back"
-        assert len(scripted.backend.requests) == 1
-        assert await scripted.texts(at(TEXT + "append(1)")) != ["append(1)"]
-        assert len(scripted.backend.requests) == 2, "when all of it is typed, what follows is asked for"
-
-    run(ScriptedSession(ScriptedBackend("append(1)", "")), work)
+async def test_typing_through_a_suggestion_is_answered_from_the_cache():
+    scripted = ScriptedSession(ScriptedBackend("append(1)", ""))
+    assert await scripted.texts(at(TEXT)) == ["append(1)"]
+    assert await scripted.texts(at(TEXT + "app")) == ["end(1)"]
+    assert await scripted.texts(at(TEXT)) == ["append(1)"], "and back"
+    assert len(scripted.backend.requests) == 1
+    assert await scripted.texts(at(TEXT + "append(1)")) != ["append(1)"]
+    assert len(scripted.backend.requests) == 2, "when all of it is typed, what follows is asked for"
 
 
-def test_diverging_text_is_requested_with_the_rest_of_the_old_answer_as_draft_hint():
-    async def work(scripted: ScriptedSession) -> None:
-        await scripted.texts(at(TEXT))
-        await scripted.texts(at(TEXT + "apx"))
-
+async def test_diverging_text_is_requested_with_the_rest_of_the_old_answer_as_draft_hint():
     scripted = ScriptedSession(ScriptedBackend("append(1)", "y"))
-    run(scripted, work)
+    await scripted.texts(at(TEXT))
+    await scripted.texts(at(TEXT + "apx"))
     assert scripted.backend.requests[1].previous == "pend(1)"
 
 
-def test_a_change_elsewhere_in_the_document_needs_a_new_request():
-    async def work(scripted: ScriptedSession) -> None:
-        await scripted.texts(at(TEXT))
-        await scripted.texts(at("# \n" + TEXT))
-        await scripted.texts(at(TEXT + "\n#", cursor=len(TEXT)))
-
+async def test_a_change_elsewhere_in_the_document_needs_a_new_request():
     scripted = ScriptedSession(ScriptedBackend("append(1)"))
-    run(scripted, work)
+    await scripted.texts(at(TEXT))
+    await scripted.texts(at("# \n" + TEXT))
+    await scripted.texts(at(TEXT + "\n#", cursor=len(TEXT)))
     assert len(scripted.backend.requests) == 3
 
 
-def test_an_explicit_request_returns_a_greedy_answer_and_distinct_sampled_ones():
-    async def work(scripted: ScriptedSession) -> None:
-        assert await scripted.texts(at(TEXT), wanted=4) == ["append(1)", "pop()", "clear()"]
-        assert await scripted.texts(at(TEXT), wanted=1) == ["append(1)"], "one is among them"
-        assert len(scripted.backend.requests) == 4
-
+async def test_an_explicit_request_returns_a_greedy_answer_and_distinct_sampled_ones():
     scripted = ScriptedSession(ScriptedBackend("append(1)", "pop()", "append(1)", "clear()"))
-    run(scripted, work)
+    assert await scripted.texts(at(TEXT), wanted=4) == ["append(1)", "pop()", "clear()"]
+    assert await scripted.texts(at(TEXT), wanted=1) == ["append(1)"], "one is among them"
+    assert len(scripted.backend.requests) == 4
     assert [request.temperature for request in scripted.backend.requests] == [0.0, 0.8, 0.8, 0.8]
     assert len({request.seed for request in scripted.backend.requests}) == 4
 
 
-def test_one_cached_suggestion_does_not_answer_a_request_for_several():
-    async def work(scripted: ScriptedSession) -> None:
-        await scripted.texts(at(TEXT))
-        assert await scripted.texts(at(TEXT), wanted=2) == ["append(1)", "pop()"]
-
-    run(ScriptedSession(ScriptedBackend("append(1)", "append(1)", "pop()")), work)
+async def test_one_cached_suggestion_does_not_answer_a_request_for_several():
+    scripted = ScriptedSession(ScriptedBackend("append(1)", "append(1)", "pop()"))
+    await scripted.texts(at(TEXT))
+    assert await scripted.texts(at(TEXT), wanted=2) == ["append(1)", "pop()"]
 
 
 @pytest.mark.parametrize(
@@ -168,173 +138,140 @@ def test_one_cached_suggestion_does_not_answer_a_request_for_several():
         (ScriptedBackend("append(1)", round_s=0.1), {"completion.timeout_ms": 30}, at(TEXT), "deadline"),
     ],
 )
-def test_an_empty_answer_has_a_reason(
+async def test_an_empty_answer_has_a_reason(
     backend: ScriptedBackend | None, settings: dict[str, object], snapshot: Snapshot, reason: str
 ):
-    async def work(scripted: ScriptedSession) -> None:
-        assert await scripted.complete(snapshot) == Outcome(reason=reason)
-        await asyncio.sleep(0.01)
-
     scripted = ScriptedSession(backend, **settings)
-    run(scripted, work)
+    assert await scripted.complete(snapshot) == Outcome(reason=reason)
+    await asyncio.sleep(0.01)
     assert [trace.outcome for trace in scripted.traces] == [reason]
 
 
-def test_a_failure_is_not_cached():
-    async def work(scripted: ScriptedSession) -> None:
-        assert await scripted.texts(at(TEXT)) == []
-        assert await scripted.texts(at(TEXT)) == ["append(1)"]
-
-    run(ScriptedSession(ScriptedBackend(EngineError("gone"), "append(1)")), work)
+async def test_a_failure_is_not_cached():
+    scripted = ScriptedSession(ScriptedBackend(EngineError("gone"), "append(1)"))
+    assert await scripted.texts(at(TEXT)) == []
+    assert await scripted.texts(at(TEXT)) == ["append(1)"]
 
 
-def test_at_the_deadline_the_text_so_far_is_shown_as_far_as_it_is_whole():
-    text = "a();" + " b();" * 20
-
-    async def statements(scripted: ScriptedSession) -> None:
-        (shown,) = await scripted.texts(at(TEXT))
-        assert text.startswith(shown) and shown.endswith(";") and len(shown) < len(text)
-        await asyncio.sleep(0.05)
-
-    async def expression(scripted: ScriptedSession) -> None:
-        assert list(await scripted.texts(at(TEXT))) == [], "the half of a call means something else"
-        await asyncio.sleep(0.05)
-
-    settings = {"completion.timeout_ms": 200}
-    run(ScriptedSession(ScriptedBackend(text, round_s=0.02), **settings), statements)
-    run(ScriptedSession(ScriptedBackend("append(1234567890)", round_s=0.02), **settings), expression)
+async def test_at_the_deadline_the_text_so_far_is_shown_as_far_as_it_is_whole():
+    statements, settings = "a();" + " b();" * 20, {"completion.timeout_ms": 200}
+    (shown,) = await ScriptedSession(ScriptedBackend(statements, round_s=0.02), **settings).texts(at(TEXT))
+    assert statements.startswith(shown) and shown.endswith(";") and len(shown) < len(statements)
+    expression = ScriptedSession(ScriptedBackend("append(1234567890)", round_s=0.02), **settings)
+    assert await expression.texts(at(TEXT)) == [], "the half of a call means something else"
+    await asyncio.sleep(0.05)
 
 
-def test_a_debounced_request_waits_for_a_pause():
-    async def work(scripted: ScriptedSession) -> None:
-        first = asyncio.create_task(scripted.complete(at(TEXT)))
-        await asyncio.sleep(0.01)
-        await scripted.complete(at(TEXT + "p"))
-        await first
-
+async def test_a_debounced_request_waits_for_a_pause():
     scripted = ScriptedSession(ScriptedBackend("op()"), **{"completion.debounce_ms": 60})
-    run(scripted, work)
+    first = asyncio.create_task(scripted.complete(at(TEXT)))
+    await asyncio.sleep(0.01)
+    await scripted.complete(at(TEXT + "p"))
+    await first
     assert [request.line_prefix for request in scripted.backend.requests] == ["items.p"], (
         "the backend never saw the first"
     )
 
 
-def test_closing_a_document_ends_its_request_and_forgets_its_answers():
-    async def work(scripted: ScriptedSession) -> None:
-        await scripted.texts(at(TEXT))
-        asking = asyncio.create_task(scripted.complete(at(TEXT + "x")))
-        await asyncio.sleep(0.01)
-        scripted.session.document_closed(URI)
-        assert await asking == Outcome(reason="closed")
-        await scripted.texts(at(TEXT))
-        assert len(scripted.backend.requests) == 3
-
-    run(ScriptedSession(ScriptedBackend("append(1)", "append(1)", round_s=0.005)), work)
+async def test_closing_a_document_ends_its_request_and_forgets_its_answers():
+    scripted = ScriptedSession(ScriptedBackend("append(1)", "append(1)", round_s=0.005))
+    await scripted.texts(at(TEXT))
+    asking = asyncio.create_task(scripted.complete(at(TEXT + "x")))
+    await asyncio.sleep(0.01)
+    scripted.session.document_closed(URI)
+    assert await asking == Outcome(reason="closed")
+    await scripted.texts(at(TEXT))
+    assert len(scripted.backend.requests) == 3
 
 
 @pytest.mark.parametrize(
     ("remote", "url", "shown"),
     [("", "", 1), ("localhost:1", "http://localhost:1", 1), ("far.example", "https://far.example", 0)],
 )
-def test_a_remote_server_that_calls_itself_echo_is_still_post_processed(remote: str, url: str, shown: int):
-    async def work(scripted: ScriptedSession) -> None:
-        assert len(await scripted.texts(at(TEXT))) == shown
-
+async def test_a_remote_server_that_calls_itself_echo_is_still_post_processed(remote: str, url: str, shown: int):
     backend = ScriptedBackend("\u202eappend(1)")
     backend.status = Status(state="ready", model="echo", remote=remote)
-    run(ScriptedSession(backend, **{"remote.url": url}), work)
+    scripted = ScriptedSession(backend, **{"remote.url": url})
+    assert len(await scripted.texts(at(TEXT))) == shown
 
 
 @pytest.mark.promise(32)
 @pytest.mark.parametrize(("remote", "shown"), [("", 1), ("far.example", 0)])
-def test_nothing_is_sent_to_a_remote_server_while_the_ignore_files_are_unread(
+async def test_nothing_is_sent_to_a_remote_server_while_the_ignore_files_are_unread(
     remote: str, shown: int, monkeypatch: pytest.MonkeyPatch
 ):
     async def hangs(ignored: IgnoreFiles, uri: str, root: str | None) -> IgnoreVerdict:
         return UNREAD
 
-    async def work(scripted: ScriptedSession) -> None:
-        assert len(await scripted.texts(at(TEXT))) == shown
-
     monkeypatch.setattr(IgnoreFiles, "settled", hangs)
     backend = ScriptedBackend("append(1)")
     backend.status = Status(state="ready", model="x", remote=remote)
     scripted = ScriptedSession(backend)
-    run(scripted, work)
+    assert len(await scripted.texts(at(TEXT))) == shown
     assert len(backend.requests) == shown
 
 
-def test_a_draft_only_answer_is_shown_only_until_the_target_has_loaded():
+async def test_a_draft_only_answer_is_shown_only_until_the_target_has_loaded():
     alone = Status(state="loading", draft_only=True)
-
-    async def work(scripted: ScriptedSession) -> None:
-        scripted.backend.status = alone
-        assert await scripted.texts(at(TEXT)) == ["append(1)"]
-        assert await scripted.texts(at(TEXT)) == ["append(1)"], "as long as there is nothing better"
-        assert [trace.draft_only for trace in scripted.traces] == [True, False] and scripted.traces[1].reused
-        under_way = asyncio.create_task(scripted.texts(at(TEXT + "x", version=2)))
-        await asyncio.sleep(0.01)
-        scripted.backend.status = Status(state="ready", target="the target")
-        scripted.session.discard_answers()  # as the server does then
-        assert await under_way == ["late"], "who waited for it gets it"
-        assert await scripted.texts(at(TEXT + "x", version=2)) == ["better"]
-        assert await scripted.texts(at(TEXT, version=3)) == ["best"]
-        assert [trace.draft_only for trace in scripted.traces[2:]] == [True, False, False]
-
     scripted = ScriptedSession(ScriptedBackend("append(1)", "late", "better", "best", round_s=0.01))
-    run(scripted, work)
+    scripted.backend.status = alone
+    assert await scripted.texts(at(TEXT)) == ["append(1)"]
+    assert await scripted.texts(at(TEXT)) == ["append(1)"], "as long as there is nothing better"
+    assert [trace.draft_only for trace in scripted.traces] == [True, False] and scripted.traces[1].reused
+    under_way = asyncio.create_task(scripted.texts(at(TEXT + "x", version=2)))
+    await asyncio.sleep(0.01)
+    scripted.backend.status = Status(state="ready", target="the target")
+    scripted.session.discard_answers()  # as the server does then
+    assert await under_way == ["late"], "who waited for it gets it"
+    assert await scripted.texts(at(TEXT + "x", version=2)) == ["better"]
+    assert await scripted.texts(at(TEXT, version=3)) == ["best"]
+    assert [trace.draft_only for trace in scripted.traces[2:]] == [True, False, False]
     assert len(scripted.backend.requests) == 4
 
 
-def test_a_trace_records_the_arrival_the_duration_and_the_engines_share():
-    async def work(scripted: ScriptedSession) -> None:
-        before_ms = time.monotonic() * 1000
-        await scripted.complete(at(TEXT), id="7")
-        after_ms = time.monotonic() * 1000
-        await scripted.complete(at(TEXT), id=8)
-        slow = asyncio.create_task(scripted.complete(at(TEXT + "y")))
-        await asyncio.sleep(0.1)
-        await scripted.complete(at(TEXT + "zz"))
-        await slow
-        request, reused, superseded, _ = scripted.traces
-        assert request.request == "7" and before_ms <= request.at_ms <= after_ms
-        assert 9 * 15 <= request.engine_ms <= request.total_ms <= after_ms - before_ms
-        assert request.total_ms - request.engine_ms >= request.parse_ms + request.context_ms - 0.01
-        assert reused.request == 8 and reused.reused and reused.engine_ms == 0
-        assert superseded.outcome == "superseded" and 0 < superseded.engine_ms <= superseded.total_ms
-
-    run(ScriptedSession(ScriptedBackend("append(1)", round_s=0.02)), work)
+async def test_a_trace_records_the_arrival_the_duration_and_the_engines_share():
+    scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.02))
+    before_ms = time.monotonic() * 1000
+    await scripted.complete(at(TEXT), id="7")
+    after_ms = time.monotonic() * 1000
+    await scripted.complete(at(TEXT), id=8)
+    slow = asyncio.create_task(scripted.complete(at(TEXT + "y")))
+    await asyncio.sleep(0.1)
+    await scripted.complete(at(TEXT + "zz"))
+    await slow
+    request, reused, superseded, _ = scripted.traces
+    assert request.request == "7" and before_ms <= request.at_ms <= after_ms
+    assert 9 * 15 <= request.engine_ms <= request.total_ms <= after_ms - before_ms
+    assert request.total_ms - request.engine_ms >= request.parse_ms + request.context_ms - 0.01
+    assert reused.request == 8 and reused.reused and reused.engine_ms == 0
+    assert superseded.outcome == "superseded" and 0 < superseded.engine_ms <= superseded.total_ms
 
 
-def test_queued_requests_are_read_before_work_begins_and_one_text_is_parsed_per_loop_turn(
+async def test_queued_requests_are_read_before_work_begins_and_one_text_is_parsed_per_loop_turn(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """The event loop reads one message per turn, so a cheap request never waits for more than one text."""
     monkeypatch.setattr("speclsp.lsp.completion.session.DRAIN_S", 60.0)
-    turn, worked = 0, list[int]()
+    scripted, turn, worked = ScriptedSession(ScriptedBackend("a")), 0, list[int]()
+    plan = scripted.session.pipeline._plan
 
-    async def work(scripted: ScriptedSession) -> None:
-        plan = scripted.session.pipeline._plan
+    def noted(*arguments: object) -> object:
+        worked.append(turn)
+        return plan(*arguments)
 
-        def noted(*arguments: object) -> object:
-            worked.append(turn)
-            return plan(*arguments)
-
-        async def turns() -> None:
-            nonlocal turn
-            while True:
-                turn += 1
-                await asyncio.sleep(0)
-
-        scripted.session.pipeline._plan = noted
-        counting, tasks = asyncio.create_task(turns()), []
-        for number in range(20):
-            tasks.append(asyncio.create_task(scripted.texts(at(TEXT, uri=f"file:///{number}.py"))))
+    async def turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
             await asyncio.sleep(0)
-        all_read = turn
-        assert await asyncio.gather(*tasks) == [["a"]] * 20
-        assert worked[0] > all_read and len(set(worked)) == 20
-        counting.cancel()
-        await asyncio.wait([counting])
 
-    run(ScriptedSession(ScriptedBackend("a")), work)
+    scripted.session.pipeline._plan = noted
+    counting, tasks = asyncio.create_task(turns()), []
+    for number in range(20):
+        tasks.append(asyncio.create_task(scripted.texts(at(TEXT, uri=f"file:///{number}.py"))))
+        await asyncio.sleep(0)
+    all_read = turn
+    assert await asyncio.gather(*tasks) == [["a"]] * 20
+    assert worked[0] > all_read and len(set(worked)) == 20
+    counting.cancel()
+    await asyncio.wait([counting])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from async_tests import run
 from hypothesis import given
 from hypothesis import strategies as st
 from support.lsp.scripted_session import (
@@ -13,7 +14,6 @@ from support.lsp.scripted_session import (
     ScriptedSession,
     at,
     captured,
-    run,
     start_request,
     streamed,
 )
@@ -23,17 +23,14 @@ from speclsp.lsp.completion.job import Outcome
 from speclsp.lsp.postprocess.plan import SuggestionPlan
 
 
-def test_a_key_that_agrees_with_the_stream_adopts_it():
-    async def work(scripted: ScriptedSession) -> None:
-        older = start_request(scripted, TEXT)
-        await streamed(scripted, 5)
-        newer = asyncio.create_task(scripted.texts(at(TEXT + "app", version=2)))
-        assert await older == Outcome(reason="superseded")
-        assert not newer.done(), "the older one is answered at once"
-        assert await newer == ["end(1)"]
-
+async def test_a_key_that_agrees_with_the_stream_adopts_it():
     scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.005))
-    run(scripted, work)
+    older = start_request(scripted, TEXT)
+    await streamed(scripted, 5)
+    newer = asyncio.create_task(scripted.texts(at(TEXT + "app", version=2)))
+    assert await older == Outcome(reason="superseded")
+    assert not newer.done(), "the older one is answered at once"
+    assert await newer == ["end(1)"]
     assert len(scripted.backend.requests) == 1 and scripted.backend.streamed == ["append(1)"]
     assert [(trace.outcome, trace.adopted) for trace in scripted.traces] == [("superseded", False), ("shown", True)]
     assert scripted.metrics.total("adopted_total") == 1
@@ -41,43 +38,34 @@ def test_a_key_that_agrees_with_the_stream_adopts_it():
     assert scripted.metrics.total("predicted_tokens_total") == 9
 
 
-def test_a_key_ahead_of_the_stream_is_confirmed_without_a_second_request():
-    async def work(scripted: ScriptedSession) -> None:
-        start_request(scripted, TEXT)
-        await streamed(scripted, 2)
-        assert await scripted.texts(at(TEXT + "appe", version=2)) == ["nd(1)"]
-
+async def test_a_key_ahead_of_the_stream_is_confirmed_without_a_second_request():
     scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.02))
-    run(scripted, work)
+    start_request(scripted, TEXT)
+    await streamed(scripted, 2)
+    assert await scripted.texts(at(TEXT + "appe", version=2)) == ["nd(1)"]
     assert len(scripted.backend.requests) == 1
 
 
-def test_a_key_ahead_of_the_stream_that_diverges_ends_it_within_a_round():
-    async def work(scripted: ScriptedSession) -> None:
-        start_request(scripted, TEXT)
-        await streamed(scripted, 2)
-        assert await scripted.texts(at(TEXT + "apx", version=2)) == ["y()"]
-
+async def test_a_key_ahead_of_the_stream_that_diverges_ends_it_within_a_round():
     scripted = ScriptedSession(ScriptedBackend("append(1)", "y()", round_s=0.02))
-    run(scripted, work)
+    start_request(scripted, TEXT)
+    await streamed(scripted, 2)
+    assert await scripted.texts(at(TEXT + "apx", version=2)) == ["y()"]
     assert len(scripted.backend.streamed[0]) <= 4, "the round that diverges, and perhaps one already begun"
     assert scripted.backend.requests[1].previous.startswith("pend"[:1])
     assert scripted.backend.requests[1].line_prefix == "items.apx"
 
 
-def test_many_agreeing_keys_need_one_request():
-    async def work(scripted: ScriptedSession) -> None:
-        answer, requests = "append(value)", []
-        for typed in range(len(answer) - 3):
-            requests.append(start_request(scripted, TEXT + answer[:typed], version=typed))
-            await asyncio.sleep(0.006)
-        *_, last = [await request for request in requests]
-        # A suggestion whose stream has ended by then starts at an earlier key.
-        cursor = len(TEXT) + len(answer) - 4
-        assert [suggestion.text[cursor - suggestion.start :] for suggestion in last.suggestions] == [answer[-4:]]
-
+async def test_many_agreeing_keys_need_one_request():
     scripted = ScriptedSession(ScriptedBackend("append(value)", round_s=0.01))
-    run(scripted, work)
+    answer, requests = "append(value)", []
+    for typed in range(len(answer) - 3):
+        requests.append(start_request(scripted, TEXT + answer[:typed], version=typed))
+        await asyncio.sleep(0.006)
+    *_, last = [await request for request in requests]
+    # A suggestion whose stream has ended by then starts at an earlier key.
+    cursor = len(TEXT) + len(answer) - 4
+    assert [suggestion.text[cursor - suggestion.start :] for suggestion in last.suggestions] == [answer[-4:]]
     assert len(scripted.backend.requests) == 1
 
 
@@ -90,7 +78,11 @@ def test_a_shown_text_is_always_the_backends_answer_to_the_text_or_to_a_beginnin
 ):
     """Every request has one outcome, the last one is not superseded, and every shown text comes from the backend."""
 
-    async def work(scripted: ScriptedSession) -> None:
+    backend = ScriptedBackend(answer)
+    backend.status = Status(state="ready", model="echo")  # whose words are not touched
+
+    async def work() -> None:
+        scripted = ScriptedSession(backend)
         text, requests = TEXT, [(TEXT, start_request(scripted, TEXT))]
         for typed, pause in keys:
             for _ in range(pause):
@@ -107,140 +99,111 @@ def test_a_shown_text_is_always_the_backends_answer_to_the_text_or_to_a_beginnin
         for start, sent in zip(request_texts, scripted.backend.streamed, strict=True):
             assert answer.startswith(sent) and start.startswith(TEXT)
 
-    backend = ScriptedBackend(answer)
-    backend.status = Status(state="ready", model="echo")  # whose words are not touched
-    run(ScriptedSession(backend), work)
+    run(work())
 
 
-def test_a_fully_typed_stream_is_followed_by_a_new_request():
-    async def work(scripted: ScriptedSession) -> None:
-        start_request(scripted, TEXT)
-        await streamed(scripted, 2)
-        assert await scripted.texts(at(TEXT + "pop()", version=2)) == ["  # last"]
-
+async def test_a_fully_typed_stream_is_followed_by_a_new_request():
     scripted = ScriptedSession(ScriptedBackend("pop()", "  # last", round_s=0.005))
-    run(scripted, work)
+    start_request(scripted, TEXT)
+    await streamed(scripted, 2)
+    assert await scripted.texts(at(TEXT + "pop()", version=2)) == ["  # last"]
     assert [request.line_prefix for request in scripted.backend.requests] == ["items.", "items.pop()"]
 
 
-def test_an_adopted_stream_follows_the_newer_requests_plan():
+async def test_an_adopted_stream_follows_the_newer_requests_plan():
     """The older request was for the rest of a line; after the colon, the newer one is for a block."""
-
-    async def work(scripted: ScriptedSession) -> None:
-        older = start_request(scripted, "for item in items")
-        await streamed(scripted, 1)
-        assert await scripted.texts(at("for item in items:", version=2)) == ["\n    print(item)\n    use(item)"]
-        assert (await older).reason == "superseded"
-
     scripted = ScriptedSession(ScriptedBackend(":\n    print(item)\n    use(item)\n\nx = 1\n", round_s=0.01))
-    run(scripted, work)
+    older = start_request(scripted, "for item in items")
+    await streamed(scripted, 1)
+    assert await scripted.texts(at("for item in items:", version=2)) == ["\n    print(item)\n    use(item)"]
+    assert (await older).reason == "superseded"
     assert len(scripted.backend.requests) == 1
 
 
-def test_an_adopted_stream_follows_the_newer_requests_deadline():
-    async def work(scripted: ScriptedSession) -> None:
-        older = start_request(scripted, TEXT)
-        await asyncio.sleep(0.5)
-        newer = asyncio.create_task(scripted.texts(at(TEXT + "a", version=2)))
-        assert (await older).reason == "superseded"
-        (shown,) = await newer
-        assert len(shown) > 8, "the older request's deadline had passed"
-        assert "ppend(1234567890)".startswith(shown)
-
-    run(ScriptedSession(ScriptedBackend("append(1234567890)", round_s=0.045), **{"completion.timeout_ms": 700}), work)
+async def test_an_adopted_stream_follows_the_newer_requests_deadline():
+    scripted = ScriptedSession(ScriptedBackend("append(1234567890)", round_s=0.045), **{"completion.timeout_ms": 700})
+    older = start_request(scripted, TEXT)
+    await asyncio.sleep(0.5)
+    newer = asyncio.create_task(scripted.texts(at(TEXT + "a", version=2)))
+    assert (await older).reason == "superseded"
+    (shown,) = await newer
+    assert len(shown) > 8, "the older request's deadline had passed"
+    assert "ppend(1234567890)".startswith(shown)
 
 
-def test_a_cancelled_completion_keeps_its_stream_for_the_next_keystroke():
-    async def work(scripted: ScriptedSession) -> None:
-        older = start_request(scripted, TEXT)
-        await streamed(scripted, 4)
-        older.cancel()
-        await asyncio.sleep(0.01)
-        assert await scripted.texts(at(TEXT + "ap", version=2)) == ["pend(1)"]
-        assert older.cancelled()
-
+async def test_a_cancelled_completion_keeps_its_stream_for_the_next_keystroke():
     scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.005))
-    run(scripted, work)
+    older = start_request(scripted, TEXT)
+    await streamed(scripted, 4)
+    older.cancel()
+    await asyncio.sleep(0.01)
+    assert await scripted.texts(at(TEXT + "ap", version=2)) == ["pend(1)"]
+    assert older.cancelled()
     assert len(scripted.backend.requests) == 1
     assert [trace.outcome for trace in scripted.traces] == ["cancelled", "shown"]
 
 
-def test_cancelling_the_older_request_after_the_adoption_changes_nothing():
-    async def work(scripted: ScriptedSession) -> None:
-        older = start_request(scripted, TEXT)
-        await streamed(scripted, 4)
-        newer = asyncio.create_task(scripted.texts(at(TEXT + "ap", version=2)))
-        await asyncio.sleep(0)
-        older.cancel()
-        assert await newer == ["pend(1)"]
-
+async def test_cancelling_the_older_request_after_the_adoption_changes_nothing():
     scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.005))
-    run(scripted, work)
+    older = start_request(scripted, TEXT)
+    await streamed(scripted, 4)
+    newer = asyncio.create_task(scripted.texts(at(TEXT + "ap", version=2)))
+    await asyncio.sleep(0)
+    older.cancel()
+    assert await newer == ["pend(1)"]
     assert len(scripted.backend.requests) == 1
 
 
-def test_an_unread_stream_ends_with_a_disagreeing_edit_and_outlives_an_agreeing_one():
-    async def work(scripted: ScriptedSession) -> None:
-        for edit, rounds in (("x", 1), ("a", 5)):
-            number = len(scripted.backend.streamed)
-            older = start_request(scripted, TEXT)
-            await streamed(scripted, 3, number)
-            older.cancel()
-            await asyncio.sleep(0)
-            characters = len(scripted.backend.streamed[number])
-            scripted.session.document_changed(URI, captured(TEXT + edit, version=2))
-            if edit == "x":
-                await asyncio.sleep(0.07)
-                assert len(scripted.backend.streamed[number]) <= characters + rounds
-            else:
-                await streamed(scripted, characters + rounds, number)
-        assert await scripted.texts(at(TEXT + "ap", version=3)) == ["pend(12345678)"]
-
+async def test_an_unread_stream_ends_with_a_disagreeing_edit_and_outlives_an_agreeing_one():
     scripted = ScriptedSession(ScriptedBackend("append(12345678)", round_s=0.01))
-    run(scripted, work)
+    for edit, rounds in (("x", 1), ("a", 5)):
+        number = len(scripted.backend.streamed)
+        older = start_request(scripted, TEXT)
+        await streamed(scripted, 3, number)
+        older.cancel()
+        await asyncio.sleep(0)
+        characters = len(scripted.backend.streamed[number])
+        scripted.session.document_changed(URI, captured(TEXT + edit, version=2))
+        if edit == "x":
+            await asyncio.sleep(0.07)
+            assert len(scripted.backend.streamed[number]) <= characters + rounds
+        else:
+            await streamed(scripted, characters + rounds, number)
+    assert await scripted.texts(at(TEXT + "ap", version=3)) == ["pend(12345678)"]
     assert [request.max_tokens > 0 for request in scripted.backend.requests].count(True) == 2
 
 
-def test_the_suggestion_of_an_unread_stream_is_cached():
-    async def work(scripted: ScriptedSession) -> None:
-        older = start_request(scripted, TEXT)
-        await streamed(scripted, 3)
-        older.cancel()
-        await streamed(scripted, len("pop()"))
-        await asyncio.sleep(0.025)  # the stream's end
-        assert scripted.backend.streamed == ["pop()"]
-        assert await scripted.texts(at(TEXT)) == ["pop()"]
-
+async def test_the_suggestion_of_an_unread_stream_is_cached():
     scripted = ScriptedSession(ScriptedBackend("pop()", round_s=0.001))
-    run(scripted, work)
+    older = start_request(scripted, TEXT)
+    await streamed(scripted, 3)
+    older.cancel()
+    await streamed(scripted, len("pop()"))
+    await asyncio.sleep(0.025)  # the stream's end
+    assert scripted.backend.streamed == ["pop()"]
+    assert await scripted.texts(at(TEXT)) == ["pop()"]
     assert len(scripted.backend.requests) == 1 and scripted.traces[-1].reused
 
 
-def test_a_stream_is_not_adopted_under_new_settings_or_for_a_text_changed_elsewhere():
-    async def work(scripted: ScriptedSession) -> None:
-        start_request(scripted, TEXT)
-        await streamed(scripted, 3)
-        scripted.session.apply_config(scripted.session.config)
-        start_request(scripted, TEXT + "a", version=2)
-        await streamed(scripted, 3, number=1)
-        assert await scripted.texts(at("# \n" + TEXT + "ap", version=3))
-
+async def test_a_stream_is_not_adopted_under_new_settings_or_for_a_text_changed_elsewhere():
     scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.005))
-    run(scripted, work)
+    start_request(scripted, TEXT)
+    await streamed(scripted, 3)
+    scripted.session.apply_config(scripted.session.config)
+    start_request(scripted, TEXT + "a", version=2)
+    await streamed(scripted, 3, number=1)
+    assert await scripted.texts(at("# \n" + TEXT + "ap", version=3))
     assert len(scripted.backend.requests) == 3
 
 
-def test_a_plan_is_prepared_once_while_the_engine_still_generates(monkeypatch):
+async def test_a_plan_is_prepared_once_while_the_engine_still_generates(monkeypatch):
     prepared: list[SuggestionPlan] = []
     monkeypatch.setattr(SuggestionPlan, "prepare", lambda plan: prepared.append(plan))
-
-    async def work(scripted: ScriptedSession) -> None:
-        older = start_request(scripted, TEXT)
-        await streamed(scripted, 3)
-        assert len(prepared) == 1, "not at each round"
-        newer = asyncio.create_task(scripted.texts(at(TEXT + "app", version=2)))
-        assert await older == Outcome(reason="superseded")
-        assert await newer == ["end(1)"]
-        assert len(prepared) == 2, "the newer request has a plan of its own"
-
-    run(ScriptedSession(ScriptedBackend("append(1)", round_s=0.02)), work)
+    scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.02))
+    older = start_request(scripted, TEXT)
+    await streamed(scripted, 3)
+    assert len(prepared) == 1, "not at each round"
+    newer = asyncio.create_task(scripted.texts(at(TEXT + "app", version=2)))
+    assert await older == Outcome(reason="superseded")
+    assert await newer == ["end(1)"]
+    assert len(prepared) == 2, "the newer request has a plan of its own"

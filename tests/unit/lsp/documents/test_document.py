@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from speclsp.lsp.documents import document as document_module
 from speclsp.lsp.documents.document import Document, Documents, newline
 
-NASTY = ["a", " ", "\n", "\r", "\r\n", "\t", "\f", "\v", "\x1c", "\x85", "\u2028", "\u2029", "\0", "é", "e\u0301", "漢"]
+NASTY = ["a", " ", "\n", "\r", "\r\n", "\t", "\0", "é", "e\u0301", "漢", *"\f\v\x1c\x1d\x1e\x85\u2028\u2029"]
 NASTY += ["𐐀", "🚀", "👩\u200d🚀", "\u200d", "\ufeff", "\ud83d", "\ude80", "\udbff", "\udc00", "\ud7ff", "\ue000"]
 TEXT = st.lists(st.sampled_from(NASTY), max_size=24).map("".join)
 PLACE = st.tuples(st.integers(0, 9), st.one_of(st.integers(0, 9), st.just(2**31 - 1)))
@@ -71,6 +71,10 @@ def put(text: str, start: tuple[int, int], end: tuple[int, int] | None = None) -
     return {"range": {"start": at(*start), "end": at(*(end or start))}, "text": text}
 
 
+def insertion(line: int, column: int) -> tuple[tuple[int, int], tuple[int, int], str]:
+    return (line, column), (line, column), "Z"
+
+
 def edited(text: str, *changes: dict[str, object], encoding: str = "utf-16") -> str:
     document = Document("file:///a", "python", 1, text)
     document.apply(list(changes), encoding)
@@ -96,6 +100,16 @@ def test_edits_give_the_same_text_as_in_an_editor_with_utf16_units(text, edits):
 
 @settings(max_examples=300, deadline=None)
 @given(TEXT, st.lists(st.tuples(PLACE, PLACE, TEXT), max_size=4), ENCODING)
+@example("abc\r\nd", [insertion(0, 99)], "utf-16").via("a column past the end of a line is its end before the newline")
+@example("abc\rd", [insertion(0, 99)], "utf-16").via("the same with another newline")
+@example("abc\n", [insertion(7, 1)], "utf-16").via("a line past the end is the end of the text")
+@example("𐐀b", [insertion(0, 1)], "utf-16").via("a position inside a character counts as before it")
+@example("é漢b", [insertion(0, 4)], "utf-8").via("the same in UTF-8")
+@example("a\x1db\nc", [insertion(1, 0)], "utf-16").via("a line end of Python alone is no line end")
+@example("a\rx\nb\nc", [((1, 0), (1, 1), ""), insertion(2, 0)], "utf-16").via("\\r and \\n that meet are one line end")
+@example("\ud83d\n", [((0, 1), (0, 1), "\ude80")], "utf-16").via("two adjacent halves become one character")
+@example("a\ud83d", [((0, 2), (0, 2), "b")], "utf-16").via("a lone half survives")
+@example("abcdef", [((0, 4), (0, 2), "Z")], "utf-16").via("a reversed range is swapped")
 def test_edits_in_one_notification_apply_in_order_in_any_encoding(text, edits, encoding):
     expected = text_of(units_of(text))
     for start, end, new in edits:
@@ -121,45 +135,6 @@ def test_an_offset_survives_the_round_trip_through_a_position(text, encoding, of
         if text[inside - 1 : inside + 1] == "\r\n":
             inside -= 1  # a position between \r and \n counts as before both
         assert document.offset(document.position(offset, encoding), encoding) == inside
-
-
-@pytest.mark.parametrize("odd", ["\f", "\v", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
-def test_a_line_end_of_python_alone_is_not_a_line_end(odd):
-    assert edited(f"a{odd}b\nc", put("Z", (1, 0))) == f"a{odd}b\nZc"
-
-
-def test_a_column_past_the_end_of_a_line_is_its_end_before_the_newline():
-    assert edited("abc", put("Z", (0, 99))) == "abcZ"
-    assert edited("abc\r\nd", put("Z", (0, 99))) == "abcZ\r\nd"
-    assert edited("abc\rd", put("Z", (0, 99))) == "abcZ\rd"
-
-
-def test_a_line_past_the_end_is_the_end_of_the_text():
-    assert edited("abc\n", put("Z", (7, 1))) == "abc\nZ"
-    assert edited("", put("Z", (7, 1))) == "Z"
-
-
-def test_a_position_inside_a_character_counts_as_before_it():
-    assert edited("𐐀b", put("Z", (0, 1))) == "Z𐐀b"
-    assert edited("𐐀b", put("Z", (0, 2))) == "𐐀Zb"
-    assert edited("é漢b", put("Z", (0, 4)), encoding="utf-8") == "éZ漢b"
-    assert edited("é漢b", put("Z", (0, 5)), encoding="utf-8") == "é漢Zb"
-
-
-def test_an_adjacent_return_and_newline_become_one_line_end():
-    document = Document("file:///a", "python", 1, "a\rx\nb\nc")
-    document.apply([put("", (1, 0), (1, 1)), put("Z", (2, 0))], "utf-16")
-    assert document.text == "a\r\nb\nZc"
-
-
-def test_lone_surrogates_survive_and_two_adjacent_halves_become_one_character():
-    assert edited("a\ud83d", put("b", (0, 2))) == "a\ud83db"
-    assert edited("\ud83d\n", put("\ude80", (0, 1))) == "🚀\n"
-    assert edited("\ud83d-\ude80", put("", (0, 1), (0, 2))) == "🚀"
-
-
-def test_a_reversed_range_is_swapped():
-    assert edited("abcdef", put("Z", (0, 4), (0, 2))) == "abZef"
 
 
 def test_a_change_without_a_range_is_the_whole_text():

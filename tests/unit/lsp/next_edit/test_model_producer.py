@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import math
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pytest
@@ -29,16 +28,6 @@ TEXT = (
 LOAD = "        self.name = data['name']\n"
 EDITED = LOAD + "        self.size = data['size']\n"
 BUSY, LOST, LATE = "(busy)", "(lost)", "(late)"
-
-
-def in_loop(test: Callable[..., Coroutine[None, None, None]]) -> Callable[..., None]:
-    """Run an asynchronous test."""
-
-    @functools.wraps(test)
-    def run(*arguments: object, **named: object) -> None:
-        asyncio.run(test(*arguments, **named))
-
-    return run
 
 
 class ScriptedEngine:
@@ -108,21 +97,15 @@ class Desk:
         return text[: offer.start] + offer.text + text[offer.end :]
 
 
-@in_loop
 async def test_the_first_hunk_is_offered_and_the_rest_is_not_waited_for():
     desk = Desk(ScriptedEngine(LOAD, EDITED))
     offer = await desk.answer()
     assert offer is not None and desk.applied(offer) == desk.document.text.replace(LOAD, EDITED)
     assert offer.kind == "model" and offer.confidence == pytest.approx(math.exp(-0.1))
     (request,) = desk.engine.requests
-    assert (
-        request.idle
-        and request.raw_prompt is not None
-        and request.draft_window == expected_answer(desk.document.text.splitlines())
-    )
-    assert (
-        "<|file_sep|>edit\noriginal:\n    name = ''\n\nupdated:\n    name = ''\n    size = 0\n\n" in request.raw_prompt
-    )
+    assert request.idle and request.draft_window == expected_answer(desk.document.text.splitlines())
+    edit = "<|file_sep|>edit\noriginal:\n    name = ''\n\nupdated:\n    name = ''\n    size = 0\n\n"
+    assert request.raw_prompt is not None and edit in request.raw_prompt
     assert desk.engine.closed == 1 and desk.engine.rounds == 8, "the window is repeated from the 8th line on"
     assert desk.outcomes[-1].outcome == "shown" and desk.outcomes[-1].producer == "model"
 
@@ -141,14 +124,12 @@ async def test_the_first_hunk_is_offered_and_the_rest_is_not_waited_for():
         (LATE, "", -0.1, "deadline"),
     ],
 )
-@in_loop
 async def test_nothing_is_offered_and_the_outcome_says_why(old: str, new: str, logprob: float, reason: str):
     desk = Desk(ScriptedEngine(old, new, logprob))
     assert await desk.answer() is None
     assert [(outcome.outcome, outcome.producer) for outcome in desk.outcomes] == [(reason, "model")]
 
 
-@in_loop
 async def test_copied_tokens_are_no_evidence():
     """Long windows would never pass: each line that is copied has a probability below 1 as well."""
     desk = Desk(ScriptedEngine(LOAD, EDITED, logprob=math.log(MIN_PROBABILITY) + 0.1))
@@ -171,13 +152,12 @@ class ZetaEngine(ScriptedEngine):
         yield StreamPiece(cost=CompletionCost(stop_type="eos"))
 
 
-@in_loop
 async def test_an_answer_in_format_zeta2():
     end = ">>>>>>> UPDATED\nx = 1\n"
-    desk = Desk(ZetaEngine(""))
+    engine = ZetaEngine("")
+    desk = Desk(engine)
     window = expected_answer(desk.document.text.splitlines())
-    desk.engine = engine = ZetaEngine(window.replace(LOAD, EDITED.replace("['size']", "['size<|user_cursor|>']")) + end)
-    desk.producer._engine = replace(desk.producer._engine, stream=engine.stream)
+    engine.text = window.replace(LOAD, EDITED.replace("['size']", "['size<|user_cursor|>']")) + end
     offer = await desk.answer()
     assert offer is not None and desk.applied(offer) == desk.document.text.replace(LOAD, EDITED)
     (request,) = engine.requests
@@ -190,7 +170,6 @@ async def test_an_answer_in_format_zeta2():
         assert desk.outcomes[-1].outcome == "unchanged"
 
 
-@in_loop
 async def test_the_threshold_is_the_models_own():
     for least, is_offered in ((0.5, True), (0.95, False)):
         desk = Desk(ScriptedEngine(LOAD, EDITED))
@@ -199,7 +178,6 @@ async def test_the_threshold_is_the_models_own():
         assert desk.outcomes[-1].outcome == ("shown" if is_offered else "model_unsure")
 
 
-@in_loop
 async def test_the_loaded_adapter_decides_before_the_models_definition():
     ready = Status(state="ready", model="sweep-next-edit-0.5b")
     assert await edit_model(ready) == EditModel("sweep", MIN_PROBABILITY)
@@ -218,21 +196,18 @@ async def test_the_loaded_adapter_decides_before_the_models_definition():
     assert [await edit_model(status) for status in unusable] == [None] * len(unusable)
 
 
-@in_loop
 async def test_a_model_without_an_edit_format_is_not_asked():
     desk = Desk(ScriptedEngine(LOAD, EDITED, edit_format=""))
     assert await desk.answer() is None
     assert desk.engine.requests == [] and desk.outcomes[-1].producer == "rules"
 
 
-@in_loop
 async def test_a_window_with_a_marker_is_not_sent():
     desk = Desk(ScriptedEngine(LOAD, EDITED))
     desk.edit("return self", "return '<|file_sep|>'")
     assert await desk.answer() is None and desk.engine.requests == []
 
 
-@in_loop
 async def test_the_next_key_ends_the_engines_work_without_an_outcome():
     desk = Desk(ScriptedEngine(LOAD, EDITED))
     desk.engine.gate.clear()
@@ -245,7 +220,6 @@ async def test_the_next_key_ends_the_engines_work_without_an_outcome():
     assert desk.engine.rounds == 1 and desk.engine.closed == 1 and desk.outcomes == []
 
 
-@in_loop
 async def test_a_rejected_edit_is_not_offered_again():
     desk = Desk(ScriptedEngine(LOAD, EDITED))
     offer = await desk.answer()
@@ -254,7 +228,6 @@ async def test_a_rejected_edit_is_not_offered_again():
     assert await desk.answer() is None and desk.outcomes[-1].outcome == "declined"
 
 
-@in_loop
 async def test_the_second_window_lies_below_the_last_edit():
     desk = Desk(ScriptedEngine(), TEXT + "".join(f"x{n} = {n}\n" for n in range(40)))
     cursor = desk.document.offset({"line": 30, "character": 0}, "utf-32")
@@ -264,7 +237,6 @@ async def test_the_second_window_lies_below_the_last_edit():
     assert [request.draft_window for request in desk.engine.requests] == windows
 
 
-@in_loop
 async def test_an_applied_edit_is_noticed_without_a_message():
     desk = Desk(ScriptedEngine(LOAD, EDITED))
     assert await desk.answer() is not None

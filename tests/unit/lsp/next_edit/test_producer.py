@@ -182,9 +182,8 @@ def test_a_name_is_no_rename_while_its_definition_keeps_the_old_name():
 
 
 def test_code_is_not_changed_in_a_comment_or_string():
-    desk = Desk(
-        KEYS.split("\n", 2)[0] + "\n" + KEYS.split("\n")[1] + "\n# see lib.read(open_file, 1)\ns = '(open_file, 2)'\n"
-    )
+    first, second, *_ = KEYS.splitlines(keepends=True)
+    desk = Desk(first + second + "# see lib.read(open_file, 1)\ns = '(open_file, 2)'\n")
     for line in (0, 1):
         desk.change("open_file", "shared.file", line)
     assert desk.propose() == Reason.NO_REPEAT
@@ -209,9 +208,8 @@ def test_nothing_is_offered_when_the_time_is_spent():
 
 
 NAMES = st.sampled_from(["alpha", "beta", "gamma", "open_file", "total", "items"])
-LINES_OF_CODE = st.builds("{} = call({}, {})".format, NAMES, NAMES, NAMES) | st.builds(
-    "if {}: {}()".format, NAMES, NAMES
-)
+LINES_OF_CODE = st.builds("{} = call({}, {})".format, NAMES, NAMES, NAMES)
+LINES_OF_CODE |= st.builds("if {}: {}()".format, NAMES, NAMES)
 NEW_TEXT = st.sampled_from(["delta", "shared.file", "wrap(item)", "", "(", "'text'", "x\ny = 1", "  "])
 
 

@@ -5,18 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.lsp.suggested import inserted
+from support.lsp.suggested import inserted, plan_for
 
-from speclsp.config import CompletionConfig
-from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess.duplicates import list_file
 from speclsp.lsp.postprocess.plan import SuggestionPlan
 from speclsp.lsp.reasons import Reason
-from speclsp.lsp.syntax.parser import SyntaxParser
-
-PARSER = SyntaxParser()
-
 
 # ── a definition that its scope has already ──────────────────────────────────────────────────────────────────────────
 
@@ -219,19 +212,8 @@ def test_any_file_is_a_list_file_or_none(text: str, language: str, name: str):
 scraps = st.lists(
     st.sampled_from(
         [
-            "def f():",
-            "def g():",
-            "class A:",
-            "    ",
-            "\t",
-            "x = 1",
-            "\n",
-            "\n    ",
-            "{",
-            "}",
-            "function f() {",
-            "@overload",
-            *('"a": 1,', "a: 1", "#if x", "fn f() {", "\r\n", '"""', "const f = 1;", "[a]", "é"),
+            *("def f():", "def g():", "class A:", "    ", "\t", "x = 1", "\n", "\n    ", "{", "}", "function f() {"),
+            *("@overload", '"a": 1,', "a: 1", "#if x", "fn f() {", "\r\n", '"""', "const f = 1;", "[a]", "é"),
         ]
     ),
     max_size=16,
@@ -246,8 +228,7 @@ scraps = st.lists(
 )
 def test_what_is_shown_has_no_duplicate_left(before: str, after: str, output: str, language: str):
     text = before + after
-    snapshot = Snapshot("file:///p/a", language, 1, text, len(before))
-    plan = postprocess.plan(snapshot, PARSER.parse(language, text, 2000), CompletionConfig())
+    plan = plan_for(text, len(before), language)
     if isinstance(plan, SuggestionPlan) and plan.duplicates is not None:
         length, reason = plan.duplicates.length_without(output)
         assert (length == len(output)) if reason is None else (length < len(output))

@@ -12,24 +12,12 @@ NEVER = ALWAYS.replace(";", "")
 LANGUAGES = ["javascript", "javascriptreact", "typescript", "typescriptreact"]
 
 
+STATEMENTS = ("const d = b.map((x) => x + 1)", "let d = { b, c }", "return", "throw new Error('d')", "b.push(c)")
+STATEMENTS += ("await b.push(c)", "b.d = c", "b.d += `${c}`", "import { d } from 'd'", "export default d")
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "const d = b.map((x) => x + 1)",
-        "let d = { b, c }",
-        "return",
-        "throw new Error('d')",
-        "b.push(c)",
-        "await b.push(c)",
-        "b.d = c",
-        "b.d += `${c}`",
-        "import { d } from 'd'",
-        "export default d",
-        "export * from 'd'",
-        "new D(c)",
-    ],
-)
+@pytest.mark.parametrize("statement", [*STATEMENTS, "export * from 'd'", "new D(c)"])
 def test_a_statement_ends_like_those_of_the_file(language: str, statement: str):
     for output in (statement, statement + ";"):
         assert inserted(ALWAYS + "¦", output, language) == statement + ";"
@@ -44,29 +32,24 @@ def test_every_statement_of_a_block_ends_like_those_of_the_file():
         assert isinstance(shown, str) and shown.startswith(f"const d = 1{end}\n  if (d) {{\n    b.run(){end}\n  }}\n")
 
 
+NO_STATEMENTS = ("function d() {", "if (b) {", "if (b) c()", "class D {}", "const d = [", "// const d = 1")
+MIXED = "const b = 1;\nconst c = 2\nlet d = 3;\nlet e = 4\n"
+
+
 @pytest.mark.parametrize(
-    ("start", "output"),
+    ("start", "outputs"),
     [
-        (ALWAYS, "function d() {"),
-        (ALWAYS, "if (b) {"),
-        (ALWAYS, "if (b) c()"),
-        (ALWAYS, "class D {}"),
-        (ALWAYS, "const d = ["),
-        (ALWAYS, "// const d = 1"),
-        (ALWAYS + "class E {\n  ", "d() {}"),
-        (ALWAYS, "const d = b +"),
-        (ALWAYS, "<div>"),
-        (NEVER, "for (;;) {"),
-        (NEVER, "const d = ';'"),
-        (NEVER, "// const d = 1;"),
-        ("const b = 1;\nconst c = 2\nlet d = 3;\nlet e = 4\n", "const f = 5"),
-        ("const b = 1;\nconst c = 2\nlet d = 3;\nlet e = 4\n", "const f = 5;"),
-        ("const b = 1\n", "const f = 5;"),
-        ("", "const f = 5"),
+        (ALWAYS, [*NO_STATEMENTS, "const d = b +", "<div>"]),
+        (ALWAYS + "class E {\n  ", ["d() {}"]),
+        (NEVER, ["for (;;) {", "const d = ';'", "// const d = 1;"]),
+        (MIXED, ["const f = 5", "const f = 5;"]),
+        ("const b = 1\n", ["const f = 5;"]),
+        ("", ["const f = 5"]),
     ],
+    ids=["always", "in a class", "never", "mixed", "too few", "empty"],
 )
-def test_other_lines_and_files_without_a_style_keep_their_ends(start: str, output: str):
-    assert inserted(start + "¦", output, "javascript") == output
+def test_other_lines_and_files_without_a_style_keep_their_ends(start: str, outputs: list[str]):
+    assert [inserted(start + "¦", output, "javascript") for output in outputs] == outputs
 
 
 @pytest.mark.parametrize(

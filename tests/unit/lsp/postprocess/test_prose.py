@@ -5,40 +5,22 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.lsp.suggested import outcome, plan_at, streamed
 
-from speclsp.config import CompletionConfig
-from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess import prose
-from speclsp.lsp.postprocess.plan import NoSuggestion, SuggestionPlan
+from speclsp.lsp.postprocess.plan import NoSuggestion
 from speclsp.lsp.reasons import Reason
-from speclsp.lsp.syntax.parser import SyntaxParser
-
-PARSER = SyntaxParser()
-
-
-def plan_at(marked: str, language: str) -> SuggestionPlan:
-    cursor = marked.index("¦")
-    text = marked.replace("¦", "")
-    tree = PARSER.parse(language, text, 10_000)
-    plan = postprocess.plan(Snapshot("file:///p/a", language, 1, text, cursor), tree, CompletionConfig())
-    assert isinstance(plan, SuggestionPlan)
-    return plan
 
 
 def complete(marked: str, output: str, language: str) -> str | Reason:
     """The text after accepting the suggestion made of `output` at the ¦, or the reason for showing nothing."""
-    plan, text = plan_at(marked, language), marked.replace("¦", "")
+    plan = plan_at(marked, language)
     suggestion = plan.to_suggestion(output)
-    early = next((output[:end] for end in range(1, len(output)) if plan.finished(output[:end])), output)
-    assert plan.to_suggestion(early) == suggestion, "closing the stream early costs nothing"
-    if isinstance(suggestion, NoSuggestion):
-        return suggestion.reason
-    again = plan.to_suggestion(suggestion.text)
-    assert not isinstance(again, NoSuggestion) and again.text == suggestion.text, (
-        "cleaning what is clean changes nothing"
-    )
-    return text[: suggestion.start] + suggestion.text + text[suggestion.end :]
+    assert plan.to_suggestion(streamed(plan, output)) == suggestion, "closing the stream early costs nothing"
+    if not isinstance(suggestion, NoSuggestion):
+        again = plan.to_suggestion(suggestion.text)
+        assert not isinstance(again, NoSuggestion) and again.text == suggestion.text, "cleaned twice as once"
+    return outcome(marked, suggestion)
 
 
 # ── comments and docstrings ──────────────────────────────────────────────────────────────────────────────────────────

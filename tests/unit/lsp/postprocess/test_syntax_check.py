@@ -14,20 +14,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.lsp.suggested import DEFAULT as CONFIG
+from support.lsp.suggested import PARSER, outcome, plan_at, suggest
 
-from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess import syntax_check
-from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
 from speclsp.lsp.reasons import SOONER, Cuts, Reason
 from speclsp.lsp.syntax import incremental_parse, lexical_rules
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
-from speclsp.lsp.syntax.parser import SyntaxParser
-from speclsp.lsp.syntax.tree import SyntaxTree
 
-PARSER = SyntaxParser()
-CONFIG = CompletionConfig()
 ROOT = Path(__file__).parents[4]
 LIBRARY = Path(argparse.__file__).parent
 SOURCES = {
@@ -46,18 +43,10 @@ def time_for_long_texts() -> Iterator[None]:
         yield
 
 
-def look(text: str, cursor: int, language: str) -> tuple[SyntaxTree, SuggestionPlan]:
-    tree = PARSER.parse(language, text, 10_000)
-    plan = postprocess.plan(Snapshot("file:///p/a", language, 1, text, cursor), tree, CONFIG)
-    assert tree is not None and isinstance(plan, SuggestionPlan)
-    return tree, plan
-
-
-def breaks(marked: str, output: str, language: str, *, torn: bool = False) -> bool:
-    cursor = marked.index("¦")
-    _, plan = look(marked.replace("¦", ""), cursor, language)
-    assert plan.check is not None
-    return plan.check.breaks(output, cursor, parse_clock_s() + 10, truncated=torn)
+def breaks(marked: str, output: str, language: str = "python", *, limit_s: float = 10, torn: bool = False) -> bool:
+    check = plan_at(marked, language).check
+    assert check is not None
+    return check.breaks(output, marked.index("¦"), parse_clock_s() + limit_s, truncated=torn)
 
 
 # ── broken syntax ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -121,21 +110,19 @@ def test_a_text_that_nothing_can_complete_breaks_the_syntax(language: str, marke
 
 
 def test_errors_elsewhere_do_not_count_against_a_suggestion():
-    assert not breaks("def g(:\n    )\n\nx = ¦\n", "f(1)", "python")
-    assert not breaks("foo(a b, ¦)\n", "c", "python")
+    assert not breaks("def g(:\n    )\n\nx = ¦\n", "f(1)")
+    assert not breaks("foo(a b, ¦)\n", "c")
 
 
 def test_only_a_truncated_text_may_end_in_an_open_string():
-    assert not breaks("x = ¦\n", '"some wor', "python", torn=True)
-    assert breaks("x = ¦\n", '"some wor', "python")
-    assert not breaks('x = f("SELECT ¦\n', "a FROM", "python"), "the person has begun it, and will end it"
+    assert not breaks("x = ¦\n", '"some wor', torn=True)
+    assert breaks("x = ¦\n", '"some wor')
+    assert not breaks('x = f("SELECT ¦\n', "a FROM"), "the person has begun it, and will end it"
 
 
 def test_an_unfinished_check_lets_the_suggestion_pass():
-    _, plan = look("x = \n", 4, "python")
-    assert plan.check is not None
-    assert not plan.check.breaks("f(1))", 4, parse_clock_s())
-    assert plan.check.breaks("f(1))", 4, parse_clock_s() + 10)
+    assert not breaks("x = ¦\n", "f(1))", limit_s=0)
+    assert breaks("x = ¦\n", "f(1))")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows counts processor time in steps of 16 ms")
@@ -147,8 +134,7 @@ def test_a_busy_machine_leaves_no_suggestion_unchecked(monkeypatch: pytest.Monke
     run = incremental_parse.run
     monkeypatch.setattr(incremental_parse, "run", interrupted)
     monkeypatch.setattr(postprocess, "_CHECK_MS", 20.0)
-    _, plan = look("x = \n", 4, "python")
-    assert plan.to_suggestion("f(a b)") == NoSuggestion(Reason.BREAKS)
+    assert suggest("x = ¦\n", "f(a b)") is Reason.BREAKS
 
 
 def test_in_a_long_file_only_a_window_is_checked(monkeypatch: pytest.MonkeyPatch):
@@ -156,11 +142,11 @@ def test_in_a_long_file_only_a_window_is_checked(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(syntax_check, "_NEAR_CHARACTERS", 2_000)
     text = "def f(x):\n    return x\n\n\n" * 400
     offset = text.index("    return", 5_000)
-    _, plan = look(text[:offset] + "    \n" + text[offset:], offset + 4, "python")
-    assert plan.check is not None
-    assert plan.check.breaks("y = )", offset + 4, parse_clock_s() + 10)
-    assert len(plan.check.tree.view_without(offset, offset)[0]) < 4_000
-    assert not plan.check.breaks("y = 1", offset + 4, parse_clock_s() + 10)
+    check = plan_at(text[:offset] + "    ¦\n" + text[offset:]).check
+    assert check is not None
+    assert check.breaks("y = )", offset + 4, parse_clock_s() + 10)
+    assert len(check.tree.view_without(offset, offset)[0]) < 4_000
+    assert not check.breaks("y = 1", offset + 4, parse_clock_s() + 10)
 
 
 # ── shortened suggestions ────────────────────────────────────────────────────────────────────────────────────────────
@@ -188,16 +174,8 @@ def test_in_a_long_file_only_a_window_is_checked(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_a_breaking_suggestion_is_shortened_or_not_shown(language: str, marked: str, output: str, result: str | Reason):
-    cursor = marked.index("¦")
-    text = marked.replace("¦", "")
     cuts: Cuts = []
-    suggestion = look(text, cursor, language)[1].to_suggestion(output, cuts=cuts)
-    shown = (
-        suggestion.reason
-        if isinstance(suggestion, NoSuggestion)
-        else text[: suggestion.start] + suggestion.text + text[suggestion.end :]
-    )
-    assert shown == result
+    assert outcome(marked, plan_at(marked, language).to_suggestion(output, cuts=cuts)) == result
     assert result is not Reason.BREAKS or dict(cuts)[SOONER] > 0
 
 

@@ -256,37 +256,29 @@ def waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("waits_long")
-def test_an_unread_verdict_allows_no_context_and_is_settled_later(tmp_path: Path):
+async def test_an_unread_verdict_allows_no_context_and_is_settled_later(tmp_path: Path):
     lay(tmp_path, {".cursorignore": "b.py\n"})
     root, ignore_files_cache = tmp_path.as_uri(), IgnoreFiles()
     a, b = f"{root}/a.py", f"{root}/b.py"
-
-    async def check() -> None:
-        assert ignore_files_cache.of(a, root) == ignore_files.UNREAD
-        assert await ignore_files_cache.settled(a, root) == ignore_files.FREE
-        assert (await ignore_files_cache.settled(b, root)).no_suggestions == "'b.py' in .cursorignore"
-        assert ignore_files_cache.of(a, root) == ignore_files.FREE
-
-    asyncio.run(check())
+    assert ignore_files_cache.of(a, root) == ignore_files.UNREAD
+    assert await ignore_files_cache.settled(a, root) == ignore_files.FREE
+    assert (await ignore_files_cache.settled(b, root)).no_suggestions == "'b.py' in .cursorignore"
+    assert ignore_files_cache.of(a, root) == ignore_files.FREE
 
 
 @pytest.mark.usefixtures("waits_long")
-def test_a_changed_ignore_file_applies_at_the_next_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_changed_ignore_file_applies_at_the_next_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ignore_files, "RECHECK_S", 0.0)
     root, ignore_files_cache = tmp_path.as_uri(), IgnoreFiles()
-
-    async def check() -> None:
-        assert not (await ignore_files_cache.settled(f"{root}/a.py", root)).no_context
-        lay(tmp_path, {".gitignore": "a.py"})
-        assert (await ignore_files_cache.settled(f"{root}/a.py", root)).no_context
-        (tmp_path / ".gitignore").unlink()
-        assert not (await ignore_files_cache.settled(f"{root}/a.py", root)).no_context
-
-    asyncio.run(check())
+    assert not (await ignore_files_cache.settled(f"{root}/a.py", root)).no_context
+    lay(tmp_path, {".gitignore": "a.py"})
+    assert (await ignore_files_cache.settled(f"{root}/a.py", root)).no_context
+    (tmp_path / ".gitignore").unlink()
+    assert not (await ignore_files_cache.settled(f"{root}/a.py", root)).no_context
 
 
 @pytest.mark.usefixtures("waits_long")
-def test_a_read_that_began_before_the_request_does_not_answer_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_read_that_began_before_the_request_does_not_answer_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     started, changed, read_verdict = threading.Event(), threading.Event(), IgnoreWorkspace.verdict
 
     def slow(self: IgnoreWorkspace, root: str, inside: str) -> IgnoreVerdict:
@@ -301,30 +293,23 @@ def test_a_read_that_began_before_the_request_does_not_answer_it(tmp_path: Path,
     assert started.wait(5)
     lay(tmp_path, {".gitignore": "a.py"})
 
-    async def check() -> IgnoreVerdict:
-        settled = asyncio.ensure_future(ignore_files_cache.settled(f"{root}/a.py", root))
-        await asyncio.sleep(0)  # the request is made
-        changed.set()
-        return await settled
-
-    assert asyncio.run(check()).no_context == "'a.py' in .gitignore"
+    settled = asyncio.ensure_future(ignore_files_cache.settled(f"{root}/a.py", root))
+    await asyncio.sleep(0)  # the request is made
+    changed.set()
+    assert (await settled).no_context == "'a.py' in .gitignore"
 
 
-def test_a_hung_disk_is_waited_for_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_hung_disk_is_waited_for_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     resume = threading.Event()
     monkeypatch.setattr(IgnoreWorkspace, "verdict", lambda self, root, inside: resume.wait(20) and IgnoreVerdict())
     root, ignore_files_cache = tmp_path.as_uri(), IgnoreFiles()
-
-    async def check() -> float:
-        first = await ignore_files_cache.settled(f"{root}/a.py", root)
-        assert first == ignore_files.UNREAD and not first.no_suggestions, "completion goes on"
-        monkeypatch.setattr(ignore_files, "WAIT_S", 60.0)  # a second wait would exceed the limit of this test
-        start_s = time.monotonic()
-        for number in range(50):
-            assert (await asyncio.wait_for(ignore_files_cache.settled(f"{root}/{number}.py", root), 10)).no_context
-        return time.monotonic() - start_s
-
-    assert asyncio.run(check()) < 30, "half of a second wait"
+    first = await ignore_files_cache.settled(f"{root}/a.py", root)
+    assert first == ignore_files.UNREAD and not first.no_suggestions, "completion goes on"
+    monkeypatch.setattr(ignore_files, "WAIT_S", 60.0)  # a second wait would exceed the limit of this test
+    start_s = time.monotonic()
+    for number in range(50):
+        assert (await asyncio.wait_for(ignore_files_cache.settled(f"{root}/{number}.py", root), 10)).no_context
+    assert time.monotonic() - start_s < 30, "half of a second wait"
     resume.set()
 
 

@@ -12,11 +12,10 @@ import uuid
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.lsp.suggested import plan_at, plan_for, streamed
 
-from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.postprocess import plan as postprocess
-from speclsp.lsp.postprocess.plan import NoSuggestion, SuggestionPlan
+from speclsp.lsp.postprocess.plan import NoSuggestion
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.visibility.secret_text import LICENCE, SECRET, hidden_in, secrets
 
@@ -137,13 +136,9 @@ LICENCES = [
     'THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND,',
 ]
 NO_LICENCES = [
-    "license = models.CharField(max_length=20)",
-    "def check_permission(user): return user.may_not_use",
-    "copyright_holder = get_holder()",
-    "# the rights of the user are checked above",
-    "# (c) a case like this one",
-    "parser.add_argument('--license', help='which licence to print')",
-    "this software is great",
+    *("license = models.CharField(max_length=20)", "def check_permission(user): return user.may_not_use"),
+    *("copyright_holder = get_holder()", "# the rights of the user are checked above", "# (c) a case like this one"),
+    *("parser.add_argument('--license', help='which licence to print')", "this software is great"),
 ]
 
 
@@ -219,24 +214,10 @@ def test_the_lines_of_an_open_private_key_are_hidden_and_other_base64_is_not():
     assert hidden_in(line, 0, [], above=["-----BEGIN CERTIFICATE-----"]) == ""
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "password",
-        "key='",
-        "AKIA",
-        "eyJ",
-        "://a:b",
-        "-----BEGIN ",
-        "token = '" + "a1" * 40,
-        "sk-",
-        "copyright (c) ",
-        "a",
-        " ",
-        "=",
-        "key_" * 3 + "('",
-    ],
-)
+UNITS = ("password", "key='", "AKIA", "eyJ", "://a:b", "-----BEGIN ", "sk-", "copyright (c) ", "a", " ", "=")
+
+
+@pytest.mark.parametrize("unit", [*UNITS, "token = '" + "a1" * 40, "key_" * 3 + "('"])
 @pytest.mark.parametrize("torn", [False, True])
 def test_every_line_is_checked_in_bounded_time(unit: str, torn: bool):
     line = (unit * 16384)[:16384]
@@ -248,18 +229,9 @@ def test_every_line_is_checked_in_bounded_time(unit: str, torn: bool):
 # ── in a suggestion ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def plan_at(marked: str, *others: str) -> SuggestionPlan:
-    cursor = marked.index("¦")
-    other_files = [Snapshot(f"file:///p/{n}.py", "python", 1, text, 0) for n, text in enumerate(others)]
-    plan = postprocess.plan(
-        Snapshot("file:///p/a.py", "python", 1, marked.replace("¦", ""), cursor), None, CompletionConfig(), other_files
-    )
-    assert isinstance(plan, SuggestionPlan)
-    return plan
-
-
 def shown(marked: str, output: str, *others: str, whole: bool = True) -> str | Reason:
-    suggestion = plan_at(marked, *others).to_suggestion(output, complete=whole)
+    other_files = [Snapshot(f"file:///p/{n}.py", "python", 1, text, 0) for n, text in enumerate(others)]
+    suggestion = plan_at(marked, tree=False, others=other_files).to_suggestion(output, complete=whole)
     return suggestion.reason if isinstance(suggestion, NoSuggestion) else suggestion.text
 
 
@@ -290,17 +262,9 @@ def test_half_a_key_is_hidden_when_the_deadline_cuts_the_answer():
 scraps = st.sampled_from(
     [
         *("\n", "    ", "x = 1", "    return x\n", "def f():", "'", '"', "api_key = ", "token: ", "(", ")", "# ", ", "),
-        *(
-            KEY,
-            KEY[:20],
-            KEY[20:],
-            f"AKIA{drawn(16, UPPER)}",
-            "AKIA",
-            drawn(24),
-            drawn(8),
-            "-----BEGIN PRIVATE KEY-----",
-        ),
+        *(KEY, KEY[:20], KEY[20:], f"AKIA{drawn(16, UPPER)}", "AKIA", drawn(24), drawn(8)),
         *("Copyright (c) 2015 Someone", "copyright ", "Licensed under ", "the Apache License", "://a:", "@b/"),
+        "-----BEGIN PRIVATE KEY-----",
     ]
 )
 texts = st.lists(scraps, max_size=14).map("".join)
@@ -313,12 +277,11 @@ def test_a_stream_closed_early_gives_the_same_suggestion_without_secrets(
     before: str, after: str, output: str, step: int
 ):
     document = before + after
-    plan = postprocess.plan(Snapshot("file:///a.py", "python", 1, document, len(before)), None, CompletionConfig())
+    plan = plan_for(document, len(before), tree=False)
     if isinstance(plan, NoSuggestion):
         return
     suggestion = plan.to_suggestion(output)
-    streamed = next((output[:end] for end in range(step, len(output), step) if plan.finished(output[:end])), output)
-    assert plan.to_suggestion(streamed) == suggestion, "closing the stream early costs nothing"
+    assert plan.to_suggestion(streamed(plan, output, step)) == suggestion, "closing the stream early costs nothing"
     if not isinstance(suggestion, NoSuggestion):
         line = before.rpartition("\n")[2]
         for number, row in enumerate(suggestion.text.split("\n")):
@@ -329,7 +292,7 @@ def test_a_stream_closed_early_gives_the_same_suggestion_without_secrets(
 
 def test_an_answer_of_a_megabyte_is_processed_in_bounded_time():
     for unit in ("a", "key='", "\u200b", "x = 1\n", "<|", "token", '"', "(", "AKIA0"):
-        plan, text = plan_at("def f():\n    ¦"), unit * (1_000_000 // len(unit))
+        plan, text = plan_at("def f():\n    ¦", tree=False), unit * (1_000_000 // len(unit))
         start_s = time.thread_time()
         plan.finished(text)
         plan.to_suggestion(text)
