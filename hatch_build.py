@@ -11,6 +11,7 @@ import os
 import platform
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +57,21 @@ class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
             return
         instructions, target, tag = PLATFORMS[wanted]
         source = Path(self.root) / "speclsp" / "engine" / "model" / "int8"
-        for name, flags in LIBRARIES[instructions].items():
-            compiler = [sys.executable, "-m", "ziglang", "cc", "-target", target, *FLAGS, *flags]
-            try:
-                subprocess.run(
-                    [*compiler, "-o", str(source / f"{name}.new"), str(source / "forward.c")],
+        compiler = [sys.executable, "-m", "ziglang", "cc", "-target", target, *FLAGS]
+        with ThreadPoolExecutor() as pool:  # each takes half a minute
+            running = {
+                name: pool.submit(
+                    subprocess.run,
+                    [*compiler, *flags, "-o", str(source / f"{name}.new"), str(source / "forward.c")],
                     check=True,
                     capture_output=True,
                     text=True,
                 )
+                for name, flags in LIBRARIES[instructions].items()
+            }
+        for name, compiled in running.items():
+            try:
+                compiled.result()
             except (OSError, subprocess.CalledProcessError) as error:
                 why = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
                 self.app.display_warning(f"{name} was not compiled, speclsp will be slower: {why[-1:]}")

@@ -6,6 +6,7 @@ Every function takes argparse's options and returns the exit code.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 from collections.abc import Mapping
@@ -40,6 +41,7 @@ def run_lsp(options: argparse.Namespace) -> int:
     from speclsp.lsp.protocol.stdio import redirect_stdio
 
     pipes = redirect_stdio()  # before the imports: one of them might print
+    gc.disable()  # during the imports: `serve` enables it again
     from speclsp.lsp.server import app
 
     return app.main(settings, trace=options.trace, pipes=pipes, copilot=options.copilot)

@@ -16,7 +16,7 @@ from speclsp.engine.model.superblocks import KINDS, SUPERBLOCK_WEIGHTS
 
 SOURCES = Path(native.__file__).parent
 REPLAY = Path(__file__).with_name("arm64_replay.c")
-FLAGS = ("-O2", "-ffp-contract=off", "-fno-sanitize=undefined", "-pthread")
+FLAGS = ("-Og", "-ffp-contract=off", "-fno-sanitize=undefined", "-pthread")
 PATHS = {"NEON": 1, "NEON dotprod": 2}
 
 

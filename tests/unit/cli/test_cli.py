@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import json
@@ -411,11 +412,13 @@ def test_the_language_server_receives_the_flags(run: Run, monkeypatch: pytest.Mo
     from speclsp.lsp.server import app
 
     calls: list[object] = []
+    monkeypatch.setattr(gc, "disable", lambda: calls.append("no collection during the imports"))
     monkeypatch.setattr(app, "main", lambda *given, **options: calls.append((*given, options)) or 0)
     monkeypatch.setattr(stdio, "redirect_stdio", lambda: (10, 11))
     words = ("--stdio", "--trace", "--model", "tiny", "--set", "engine.draft=false", "--set", "model=echo")
     assert run("lsp", *words)[0] == 0
-    assert calls == [({"model": "tiny", "engine.draft": False}, {"trace": True, "pipes": (10, 11), "copilot": False})]
+    given = {"model": "tiny", "engine.draft": False}, {"trace": True, "pipes": (10, 11), "copilot": False}
+    assert calls == ["no collection during the imports", given]
     code, _, err = run("lsp", "--set", "engin.draft=false")
     assert code == 2
     assert 'did you mean "engine.draft"?' in err
