@@ -31,7 +31,7 @@ def status(engine: EngineProcess) -> str:
     return "loading" if state.get("draft_only") else str(state.get("status", "error"))
 
 
-def measure(model: str, socket: Path) -> dict[str, int]:
+def measure(model: str, socket: Path) -> dict[str, object]:
     """MiB of the process of an engine that loads `model`. Raises EngineError: the model is not loaded."""
     program = [*COMMAND, "--model", model, "--socket", str(socket), "--set", "engine.offline=true"]
     engine = EngineProcess(socket, program=program).wait()
@@ -46,7 +46,8 @@ def measure(model: str, socket: Path) -> dict[str, int]:
             text = source(module)
             cut = text[PREFIX_CHARACTERS : PREFIX_CHARACTERS + SUFFIX_CHARACTERS]
             engine.infill(input_prefix=text[:PREFIX_CHARACTERS], prompt="", input_suffix=cut, n_predict=NEW_TOKENS)
-        return {"loaded_mib": loaded_mib, "used_mib": process.memory_info().rss >> 20}
+        target = engine.http.get("/health").json()["target"]
+        return {"target": target, "loaded_mib": loaded_mib, "used_mib": process.memory_info().rss >> 20}
     finally:
         engine.close()
 

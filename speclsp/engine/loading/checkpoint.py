@@ -27,11 +27,12 @@ from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
 from speclsp.engine.model.decoder import ROWS, Decoder, Layer, Linear, ModelShape, Norm
 from speclsp.engine.model.int8 import building, native
+from speclsp.engine.model.int8.lazy_memory import StoredEmbedding
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
 from speclsp.engine.scheduling.loaded_model import ReportProgress
 from speclsp.errors import TokenizerMismatch, WeightsError
 from speclsp.weights.cards import Card
-from speclsp.weights.untrusted import untrusted_files
+from speclsp.weights.untrusted import safetensors_header, untrusted_files
 
 # ── the tokenizer ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -147,8 +148,20 @@ def read_native(
             threads=torch.get_num_threads(),
             mlp_bits=int(number_format[3:]),
             mlp=(config.family.up, config.family.down),
+            stored=stored_embedding(directory, shape),
             progress=lambda done: progress(done, f"loading {directory.name} ({number_format})"),
         )
+
+
+def stored_embedding(directory: Path, shape: ModelShape) -> StoredEmbedding | None:
+    """The embedding in the model's file; None: it is not stored in bfloat16."""
+    for path in sorted(directory.glob("*.safetensors")):
+        stored = safetensors_header.read(path).get("model.embed_tokens.weight")
+        if stored is not None and stored.dtype == "BF16":
+            with path.open("rb") as file:
+                data_start = 8 + int.from_bytes(file.read(8), "little")
+            return StoredEmbedding(path, data_start + stored.start, shape.vocab, shape.hidden)
+    return None
 
 
 class DecoderWeights(NamedTuple):

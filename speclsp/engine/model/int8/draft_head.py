@@ -157,6 +157,7 @@ class DraftHead:
     def run(self, slot: int, ids: Sequence[int], states: Tensor, own: bool, start: int, wanted: bool) -> None:
         """One call of forward.c."""
         model, target = self.model, self.target
+        target.load_embeddings(ids)
         keys, values = (part[-1] for part in target.kv(slot))
         result, logits = (address(self.result), address(self.logits)) if wanted else (None, None)
         model._library.speclsp_draft(

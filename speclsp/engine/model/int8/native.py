@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import threading
 from collections.abc import Sequence
 from ctypes import c_double, c_int32
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from speclsp.engine.model.decoder import ModelShape
+from speclsp.engine.model.int8.lazy_memory import StoredEmbedding, zero_pages
 from speclsp.engine.model.int8.library import CShape, library
 from speclsp.engine.model.kv_archive import KvArchive
 from speclsp.engine.model.kv_cache import MAX_GAMMA, MAX_SLOTS, SLOTS, CachedModel, Cancelled, StateReader
@@ -127,7 +129,9 @@ class NativeDecoder(CachedModel):
         shape: ModelShape,
         layers: int,
         inner: int,
-        embedding: WeightMatrix | None,  # [vocab or more, hidden]; None: `set_linear` sets it, or it is the head
+        embedding: WeightMatrix
+        | StoredEmbedding
+        | None,  # [vocab or more, hidden]; None: `set_linear`'s, or the head's
         *,
         context_tokens: int,
         threads: int,
@@ -148,22 +152,25 @@ class NativeDecoder(CachedModel):
         self.weight_bytes = 0  # that one pass reads
         angle = torch.outer(torch.arange(self.positions, dtype=torch.float32), shape.inv_freq.float().cpu())
         self._cos, self._sin = angle.cos() * shape.rope_scale, angle.sin() * shape.rope_scale  # [positions, D/2]
-        self.embedding: Tensor | None = None
-        self.embedding_bytes = 0  # of its own, outside the head
-        if embedding is not None:
+        self.embedding: Tensor | StoredEmbedding | None = None
+        self.embedding_bytes = 0  # of its own, outside the head and the file
+        embedding_at, source = None, 0
+        if isinstance(embedding, StoredEmbedding):
+            self.embedding, embedding_at = embedding, embedding.address
+        elif embedding is not None:
             # a copy: a view would keep the whole file mapped, half a GiB of the 0.5B that is not read again
             stored = torch.uint8 if embedding.kind else torch.bfloat16
             self.embedding = embedding.tensor[: shape.vocab].to(stored, copy=True).contiguous()
             self.embedding_bytes = self.embedding.numel() * self.embedding.element_size()
+            embedding_at, source = address(self.embedding), embedding.source
         c_shape = CShape(
             layers=layers, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
             inner=inner, vocab=shape.vocab, positions=self.positions, rows=PASS_ROWS,
-            embedding=0 if embedding is None else embedding.source,
+            embedding=source,
             eps=shape.eps, attention_scale=shape.attention_scale or shape.head_dim**-0.5,
         )  # fmt: skip
-        own = None if self.embedding is None else address(self.embedding)
         self._model = loaded.speclsp_new(
-            ctypes.byref(c_shape), own, address(self._cos), address(self._sin), threads, number
+            ctypes.byref(c_shape), embedding_at, address(self._cos), address(self._sin), threads, number
         )
         if not self._model:
             raise MemoryError("no memory for the forward pass's buffers")
@@ -188,8 +195,14 @@ class NativeDecoder(CachedModel):
         if self._library.speclsp_linear(self._model, layer, which, address(rows), bias_at, out, width, weights.source):
             raise MemoryError(f"no memory for {out * width / 2**20:.0f} Mi weights")
 
+    def load_embeddings(self, ids: Sequence[int]) -> None:
+        """Read the embeddings of tokens that are still in the model's file only. Raises WeightsError."""
+        if isinstance(self.embedding, StoredEmbedding):
+            self.embedding.load(ids)
+
     def embedding_rows(self, ids: Sequence[int]) -> Tensor:
         """The embeddings of tokens, [T, hidden] float32."""
+        self.load_embeddings(ids)
         rows = torch.empty(len(ids), self.shape.hidden)
         self._library.speclsp_embed(self._model, (c_int32 * len(ids))(*ids), len(ids), address(rows))
         return rows
@@ -208,6 +221,8 @@ class NativeDecoder(CachedModel):
         if getattr(self, "_model", None):
             self._library.speclsp_free(self._model)
             self._model = None
+        if isinstance(getattr(self, "embedding", None), StoredEmbedding):
+            self.embedding.close()
 
     # ── interface for generate.py and drafters.py ────────────────────────────────────────────────────────────────
 
@@ -248,7 +263,9 @@ class NativeDecoder(CachedModel):
     def kv(self, slot: int) -> tuple[Tensor, Tensor]:
         """A slot's keys and values, [layers, J, positions, D] bfloat16, in forward.c's layout; a head's comes last."""
         if slot not in self._kv:
-            keys, values = (torch.zeros(self._kv_shape, dtype=torch.bfloat16) for _ in range(2))
+            size = math.prod(self._kv_shape) * 2
+            pages = (torch.frombuffer(zero_pages(size), dtype=torch.uint8)[:size] for _ in range(2))
+            keys, values = (part.view(torch.bfloat16).view(self._kv_shape) for part in pages)
             self._kv[slot] = keys, values
         return self._kv[slot]
 
@@ -309,6 +326,7 @@ class NativeDecoder(CachedModel):
         if start + t > self.context_tokens:
             raise ValueError(f"{start + t} tokens do not fit a KV cache of {self.context_tokens}")
         again = int(self.reader is not None and self.reader.lacks(start))  # the state before the new tokens
+        self.load_embeddings(new)
         ids, t, start = (c_int32 * (t + again))(*self.ids[start - again :], *new), t + again, start - again
         keys, values = self.kv(self.slot)
         c_flag = getattr(cancel, "c_flag", None)  # of api.Cancel
