@@ -10,10 +10,9 @@ import ctypes
 import mmap
 import os
 from collections.abc import Sequence
-from pathlib import Path
+from typing import BinaryIO
 
 from speclsp.errors import WeightsError
-from speclsp.weights.untrusted import untrusted_files
 
 VALUE_BYTES = 2  # of a bfloat16
 
@@ -33,12 +32,12 @@ class StoredEmbedding:
     """[vocab, hidden] bfloat16 at `address`. A row is valid after `load` of its token.
 
     Args:
-        start: the position of the first row in the file.
+        file: open for reading; `close` closes it.
+        start: the position of the first row in it.
     """
 
-    def __init__(self, path: Path, start: int, vocab: int, hidden: int) -> None:
-        self.path, self.start, self.row_bytes = path, start, hidden * VALUE_BYTES
-        self.file = untrusted_files.open_plain(path)
+    def __init__(self, file: BinaryIO, start: int, vocab: int, hidden: int) -> None:
+        self.file, self.start, self.row_bytes = file, start, hidden * VALUE_BYTES
         self.version = self._version()
         self.loaded: set[int] = set()
         self.memory = zero_pages(vocab * self.row_bytes)
@@ -57,8 +56,9 @@ class StoredEmbedding:
             for token in sorted(missing):
                 at = token * self.row_bytes
                 self.file.seek(self.start + at)
-                if self.file.readinto(rows[at : at + self.row_bytes]) != self.row_bytes:  # type: ignore[attr-defined]
+                if len(row := self.file.read(self.row_bytes)) != self.row_bytes:
                     raise self._altered()
+                rows[at : at + self.row_bytes] = row
         if self._version() != self.version:
             raise self._altered()
         self.loaded |= missing
@@ -74,6 +74,6 @@ class StoredEmbedding:
 
     def _altered(self) -> WeightsError:
         return WeightsError(
-            f"{self.path} was altered while its model was in use. Restart the engine (`speclsp engine stop`); "
+            f"{self.file.name} was altered while its model was in use. Restart the engine (`speclsp engine stop`); "
             "if the model does not load then, download it again with `speclsp models pull`."
         )
