@@ -155,7 +155,7 @@ def stored_embedding(directory: Path, shape: ModelShape) -> StoredEmbedding | No
         if stored is not None and stored.dtype == "BF16":
             file = untrusted_files.open_plain(path)
             data_start = 8 + int.from_bytes(file.read(8), "little")
-            return StoredEmbedding(file, data_start + stored.start, shape.vocab, shape.hidden)
+            return StoredEmbedding(file, path, data_start + stored.start, shape.vocab, shape.hidden)
     return None
 
 

@@ -10,6 +10,7 @@ import ctypes
 import mmap
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import BinaryIO
 
 from speclsp.errors import WeightsError
@@ -33,11 +34,12 @@ class StoredEmbedding:
 
     Args:
         file: open for reading; `close` closes it.
+        path: its path, for errors.
         start: the position of the first row in it.
     """
 
-    def __init__(self, file: BinaryIO, start: int, vocab: int, hidden: int) -> None:
-        self.file, self.start, self.row_bytes = file, start, hidden * VALUE_BYTES
+    def __init__(self, file: BinaryIO, path: Path, start: int, vocab: int, hidden: int) -> None:
+        self.path, self.file, self.start, self.row_bytes = path, file, start, hidden * VALUE_BYTES
         self.version = self._version()
         self.loaded: set[int] = set()
         self.memory = zero_pages(vocab * self.row_bytes)
@@ -74,6 +76,6 @@ class StoredEmbedding:
 
     def _altered(self) -> WeightsError:
         return WeightsError(
-            f"{self.file.name} was altered while its model was in use. Restart the engine (`speclsp engine stop`); "
+            f"{self.path} was altered while its model was in use. Restart the engine (`speclsp engine stop`); "
             "if the model does not load then, download it again with `speclsp models pull`."
         )
