@@ -158,9 +158,9 @@ def stored_embedding(directory: Path, shape: ModelShape) -> StoredEmbedding | No
     for path in sorted(directory.glob("*.safetensors")):
         stored = safetensors_header.read(path).get("model.embed_tokens.weight")
         if stored is not None and stored.dtype == "BF16":
-            with path.open("rb") as file:
-                data_start = 8 + int.from_bytes(file.read(8), "little")
-            return StoredEmbedding(path, data_start + stored.start, shape.vocab, shape.hidden)
+            file = untrusted_files.open_plain(path)
+            data_start = 8 + int.from_bytes(file.read(8), "little")
+            return StoredEmbedding(file, path, data_start + stored.start, shape.vocab, shape.hidden)
     return None
 
 

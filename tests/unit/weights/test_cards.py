@@ -64,9 +64,9 @@ def test_a_card_is_complete_and_agrees_with_itself(name: str) -> None:
     if card.target.format in ("safetensors", "gguf"):
         assert card.target.parameters > 100_000_000
         assert card.stop_tokens
-        sizes = [card.memory_mib[kind] for kind in ("bf16", "int8", "nf4")]
-        assert sizes == sorted(sizes, reverse=True)
-        assert sizes[0] * 2**20 > 2 * card.target.parameters, "bf16 takes two bytes a parameter"
+        bf16, int8, nf4 = (card.memory_mib[kind] for kind in ("bf16", "int8", "nf4"))
+        assert bf16 > max(int8, nf4)  # a CPU's int8 has no embedding in memory, and may take less than nf4
+        assert bf16 * 2**20 > 2 * card.target.parameters, "bf16 takes two bytes a parameter"
     markers = [card.fim.prefix, card.fim.suffix, card.fim.middle]
     assert all(markers) or not any(markers), "a family has all three markers or none"
     if all(markers):

@@ -11,9 +11,9 @@ import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from speclsp.errors import WeightsError
-from speclsp.weights.untrusted import untrusted_files
 
 VALUE_BYTES = 2  # of a bfloat16
 
@@ -33,12 +33,13 @@ class StoredEmbedding:
     """[vocab, hidden] bfloat16 at `address`. A row is valid after `load` of its token.
 
     Args:
-        start: the position of the first row in the file.
+        file: open for reading; `close` closes it.
+        path: its path, for errors.
+        start: the position of the first row in it.
     """
 
-    def __init__(self, path: Path, start: int, vocab: int, hidden: int) -> None:
-        self.path, self.start, self.row_bytes = path, start, hidden * VALUE_BYTES
-        self.file = untrusted_files.open_plain(path)
+    def __init__(self, file: BinaryIO, path: Path, start: int, vocab: int, hidden: int) -> None:
+        self.path, self.file, self.start, self.row_bytes = path, file, start, hidden * VALUE_BYTES
         self.version = self._version()
         self.loaded: set[int] = set()
         self.memory = zero_pages(vocab * self.row_bytes)
@@ -57,8 +58,9 @@ class StoredEmbedding:
             for token in sorted(missing):
                 at = token * self.row_bytes
                 self.file.seek(self.start + at)
-                if self.file.readinto(rows[at : at + self.row_bytes]) != self.row_bytes:  # type: ignore[attr-defined]
+                if len(row := self.file.read(self.row_bytes)) != self.row_bytes:
                     raise self._altered()
+                rows[at : at + self.row_bytes] = row
         if self._version() != self.version:
             raise self._altered()
         self.loaded |= missing

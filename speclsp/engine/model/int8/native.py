@@ -221,8 +221,8 @@ class NativeDecoder(CachedModel):
         if getattr(self, "_model", None):
             self._library.speclsp_free(self._model)
             self._model = None
-        if isinstance(getattr(self, "embedding", None), StoredEmbedding):
-            self.embedding.close()
+        if isinstance(embedding := getattr(self, "embedding", None), StoredEmbedding):
+            embedding.close()
 
     # ── interface for generate.py and drafters.py ────────────────────────────────────────────────────────────────
 
