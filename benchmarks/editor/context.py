@@ -27,7 +27,7 @@ from statistics import median, quantiles
 from benchmarks import results_file
 from benchmarks.editor.index import apart, lay
 from speclsp.config import ContextConfig
-from speclsp.lsp.context import build, class_members, similar_code
+from speclsp.lsp.context import build, similar_code
 from speclsp.lsp.context.chunk import Chunk
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.context.selection import Selections
@@ -79,12 +79,11 @@ class Editor:
         similar_code.FILE_WORDS.clear()
         similar_code.OWN_WORDS.clear()
         similar_code.words_of_line.cache_clear()
-        class_members.words_and_members.cache_clear()
         gc.collect()
         gc.freeze()  # as the server does, once it is ready
         self.folder, self.root = folder, folder.as_uri()
         self.index = IndexReader(str(folder), database)
-        self.index.outline("")  # the database is open, as in an editor
+        self.index.metadata("built")  # the database is open, as in an editor
         self.sources = CrossFileSources(index=self.index)
         self.config = ContextConfig()
         self.warm_up = IndexWarmUp(self.index, lambda _seconds, _slice: None)

@@ -49,7 +49,7 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
     tasks = selected(every, options.tasks, options.only)
     if not tasks:
         raise InputError(f"the {name} set has no such task.")
-    compared = variants.chosen(options.variants, config.context.sources)
+    compared = variants.chosen(options.variants)
     cache = GenerationCache(quality_dir() / "said")
     try:
         rows, about = run(config, compared, tasks, cache)

@@ -174,7 +174,7 @@ class TaskRunner:
         generation, is_new = self.say(
             request, plan, prompt_orders.prompter_for(self.ours, variant.order, config.engine.context_tokens)
         )
-        extra = tuple((chunk.source, chunk.path, len(chunk.text)) for chunk in context.extra)
+        extra = tuple(("similar", chunk.path, len(chunk.text)) for chunk in context.extra)
         return Answer(reader=plan, generation=generation, is_new=is_new, extra=extra, context_ms=context_ms)
 
     def peer(self, task: Task, variant: Variant) -> Answer:
@@ -246,7 +246,7 @@ def index_for(task: Task) -> IndexReader:
     """Index of the task's package without the task's own file, because that holds the true text."""
     index = IndexReader(str(task.root), indexed(task.root), hidden_rule=lambda path: path == task.path)
     index.budget.query_ms = PATIENCE_MS
-    index.outline("")  # the database is open, as in an editor
+    index.metadata("built")  # the database is open, as in an editor
     return index
 
 

@@ -1,14 +1,13 @@
 """Variants of the quality benchmark: the product with its default settings, and with one thing changed.
 
-Each variant is a few settings and a way to write the prompt. The sources of context are those of `context.sources`:
-`only-NAME` is the text around the cursor and that one, `no-NAME` the product without it, `with-NAME` the product and
-one that it leaves out.
+Each variant is a few settings and a way to write the prompt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from speclsp.errors import InputError
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
 
 PATIENCE_MS = CrossFileSources().patience_ms
 BASE, FULL = "base", "full"
-SOURCES = ("class", "similar")  # of context
 # Tasks of the full set, the first ones in the order of their ids, which is no order, for what takes long.
 FEWER, FEW, FEWEST = 120, 60, 12
+NO_OTHER_FILES: Mapping[str, object] = MappingProxyType({"context.cross_file_tokens": 0})
 OURS, PEER, SERVER = "speclsp", "llama.vscode", "llama-server"
 BY_KIND = (BASE, FULL, PEER, SERVER)  # variants whose figures are shown by language and kind of cursor as well
 
@@ -32,28 +31,21 @@ class Variant:
 
     name: str
     about: str
-    sources: tuple[str, ...] | None = None  # of context from elsewhere; None: those of the settings
     settings: Mapping[str, object] = field(default_factory=dict)  # dotted, as for --set
     order: str = "ours"  # of the prompt: prompt_orders.py
     heal: bool = True
     speculate: bool = True
     policy: str = OURS  # the policy that chooses the prompt, and the shown part of the answer
-    patience_ms: float | None = None  # time limit of the context sources; None: no limit
+    patience_ms: float | None = None  # time limit of the context from other files; None: no limit
     open_before: bool = False  # the document is open long enough for all of the server's prefetched queries
     most_tasks: int | None = None  # it takes long
 
 
-def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
-    """All of them by name; `sources` are those that the product uses."""
+def variants() -> dict[str, Variant]:
+    """All of them by name."""
     all_variants = [
-        Variant(name=BASE, about="the text around the cursor, nothing from elsewhere", sources=()),
+        Variant(name=BASE, about="the text around the cursor, nothing from elsewhere", settings=NO_OTHER_FILES),
         Variant(name=FULL, about="speclsp as it comes"),
-        *(Variant(name=f"only-{item}", about=f"base and {item}", sources=(item,)) for item in SOURCES),
-        *(
-            Variant(name=f"no-{item}", about=f"full without {item}", sources=tuple(set_without(sources, item)))
-            for item in SOURCES
-        ),
-        *(Variant(name=f"with-{item}", about=f"full and {item}", sources=(*sources, item)) for item in SOURCES),
         Variant(name="in-time", about="full with the server's own patience, the document open for a few seconds",
                 patience_ms=PATIENCE_MS, open_before=True),
         Variant(name="in-time-cold", about="full with the server's own patience, the document just opened",
@@ -71,37 +63,21 @@ def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
                     most_tasks=FEWEST if item == "nf4" else FEW)
             for item in ("int8", "bf16", "nf4")
         ),
-        Variant(name="base-bf16", about="base, the target in bf16", sources=(),
-                settings={"engine.quantization": "bf16"}, most_tasks=FEW),
+        Variant(name="base-bf16", about="base, the target in bf16",
+                settings={**NO_OTHER_FILES, "engine.quantization": "bf16"}, most_tasks=FEW),
         Variant(name=PEER, about="llama.vscode's context policy and filters on this engine and model", policy=PEER),
         Variant(name=SERVER, about="the same requests to a llama.cpp server, Q8_0", policy=SERVER, most_tasks=FEWEST),
     ]  # fmt: skip
     return {item.name: item for item in all_variants}
 
 
-def set_without(sources: tuple[str, ...], left_out: str) -> list[str]:
-    return [source for source in sources if source != left_out]
-
-
-def chosen(names: str, sources: tuple[str, ...]) -> list[Variant]:
-    """The named variants, base first, because the others are compared with it.
-
-    `each`: every source by itself; `without`: full less each of its sources; `with`: full and each of the others.
-
-    Raises InputError.
-    """
-    every, order = variants(sources), [BASE]
-    for name in (word.strip() for word in names.split(",")):
-        if name == "each":
-            order += [f"only-{source}" for source in SOURCES]
-        elif name == "without":
-            order += [f"no-{source}" for source in SOURCES if source in sources]
-        elif name == "with":
-            order += [f"with-{source}" for source in SOURCES if source not in sources]
-        elif name in every:
-            order.append(name)
-        elif name:
-            raise InputError(f"no variant is called {name!r}: there are {', '.join(every)}, each, without and with.")
+def chosen(names: str) -> list[Variant]:
+    """The named variants, base first, because the others are compared with it. Raises InputError."""
+    every, order = variants(), [BASE]
+    for name in filter(None, (word.strip() for word in names.split(","))):
+        if name not in every:
+            raise InputError(f"no variant is called {name!r}: there are {', '.join(every)}.")
+        order.append(name)
     return [every[name] for name in dict.fromkeys(order)]
 
 
@@ -109,8 +85,6 @@ def settings(config: Config, variant: Variant) -> Config:
     """The settings of a variant."""
     from speclsp import config as settings_of
 
-    if variant.sources is not None:
-        config = replace(config, context=replace(config.context, sources=variant.sources))
     for key, value in variant.settings.items():
         section, _, name = key.partition(".")
         assert key in settings_of.KNOWN

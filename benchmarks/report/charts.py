@@ -157,9 +157,9 @@ def quality(results: Results) -> Chart:
     adapted = results[ADAPTER]["judges_with_a_scale_for_256_activations"]["quality_full"]
     rows = (
         ("base", "current file only", "no cross-file context"),
-        ("only-class", "+ class definitions", "source: class"),
-        ("only-similar", "+ similar snippets", "source: similar"),
-        ("full", "+ both", "default, without its adapter"),
+        ("only-class", "+ class definitions", "source: class, since removed"),
+        ("only-similar", "+ similar snippets", "source: similar, the default"),
+        ("full", "+ both", "without the adapter"),
     )
     exact = {name: data["variants"][name]["of"]["all"]["exact"] for name, _, _ in rows}
     bars = [
@@ -173,7 +173,10 @@ def quality(results: Results) -> Chart:
         )
         for name, label, detail in rows
     ]
-    for name, label, detail in (("base", "current file only", "with the adapter"), ("full", "+ both", "default")):
+    for name, label, detail in (
+        ("base", "current file only", "with the adapter"),
+        ("full", "+ both", "default when measured"),
+    ):
         value = adapted[name]["all"]["with"]
         text = f"{value * 100:.1f} %"
         bars.append(Bar(label=label, detail=detail, value=value * 100, text=text, ours=name == "full"))

@@ -231,8 +231,8 @@ def sources(data: Mapping[str, Any]) -> str:
     names = {
         "base": "current file only",
         "only-class": "+ `class`",
-        "only-similar": "+ `similar`",
-        "full": "**+ `class`, `similar` (default)**",
+        "only-similar": "**+ `similar` (default)**",
+        "full": "+ `class`, `similar` (default when measured)",
     }
     head = ("prompt", "all", "needs another file", "other tasks", "characters saved", "prompt tokens, median")
 

@@ -47,8 +47,8 @@ def section(results: Mapping[str, Mapping[str, Any]], pairs: Sequence[str]) -> S
     ]
     about = (
         "Suggestions beside what people wrote, in code newer than the models: the product's own pipeline with one "
-        "thing changed at a time. base shows the model no other file; only-NAME adds one source of context to it, "
-        "no-NAME takes one from full, which is the product as it comes."
+        "thing changed at a time. base shows the model no other file; full is the product as it comes. In "
+        "older results, only-NAME adds one source of context to base and no-NAME takes one from full."
     )
     shown = [table for _, data in files for table in tables(data)]
     return Section(title="What is suggested", about=about, plots=plots, tables=shown)

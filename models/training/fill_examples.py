@@ -183,7 +183,7 @@ def index_of(root: Path) -> IndexReader:
     """The index of a release's folder, as the language server builds it."""
     index = IndexReader(str(root), run_task.indexed(root))
     index.budget.query_ms = run_task.PATIENCE_MS
-    index.outline("")  # the database is open, as in an editor
+    index.metadata("built")  # the database is open, as in an editor
     return index
 
 

@@ -208,18 +208,8 @@ class ContextConfig:
     )
     suffix_tokens: int = setting(128, "Token budget for the text after the cursor.", advanced=True, low=0)
     cross_file_tokens: int = setting(512, "Token budget for snippets of other files. 0 disables them.", low=0)
-    sources: tuple[str, ...] = setting(
-        ("class", "similar"),
-        "Kinds of snippets of other files that the model sees (docs/context.md).",
-        advanced=True,
-        choices=("class", "similar"),
-        choice_meanings=(
-            "Members of base classes and of the receivers' classes.",
-            "Code most like the code around the cursor.",
-        ),
-    )
     index_workspace: bool = setting(
-        True, "Index the definitions of the workspace's other files, in the user's cache directory."
+        True, "Index the workspace's other files and their imports, in the user's cache directory."
     )
     parse_budget_ms: int = setting(
         10, "Processor time limit of a parse (ms). Beyond it the file counts as plain text.", advanced=True, low=1

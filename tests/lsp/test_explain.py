@@ -188,9 +188,7 @@ ENGINE = {"state": "ready", "message": "", "pair": "p", "target": "t", "draft": 
 def test_recording_the_context_takes_under_two_milliseconds():
     from speclsp.lsp.context.build import Chunk, Context
 
-    context = Context(
-        "x" * 2000, "y", "z" * 500, tuple(Chunk(f"{n}.py", "t" * 200, 0.5, "similar") for n in range(4)), "a"
-    )
+    context = Context("x" * 2000, "y", "z" * 500, tuple(Chunk(f"{n}.py", "t" * 200, 0.5) for n in range(4)), "a")
     trace = Trace(document="d", language="python", version=1, characters=3, wanted=1)
     start_s = time.perf_counter()
     for _ in range(1000):

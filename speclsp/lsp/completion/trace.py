@@ -93,7 +93,7 @@ class Trace:
         """Record the paths and sizes of the text that the model is shown."""
         above, below = context.around
         shown_above, shown_below = len(context.prefix) + len(context.line_prefix), len(context.suffix)
-        other_files = [(chunk.path, len(chunk.text), chunk.source) for chunk in context.extra]
+        other_files = [(chunk.path, len(chunk.text), "similar") for chunk in context.extra]
         self.about.files = ((context.path, shown_above + shown_below, "document"), *other_files)
         self.about.not_shown = max(0, above - shown_above), max(0, below - shown_below)
         self.about.left_out = context.left_out

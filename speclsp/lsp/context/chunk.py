@@ -17,8 +17,7 @@ class Chunk:
 
     path: str
     text: str
-    score: float  # comparable with other chunks of the same source only
-    source: str  # "class" | "similar"
+    score: float
 
 
 @dataclass(frozen=True, slots=True)

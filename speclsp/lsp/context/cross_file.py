@@ -1,8 +1,7 @@
-"""Context from other files: asks each source within its time and selects the best chunks.
+"""Context from other files: searches open and near files for similar code and selects the best chunks.
 
-    place (the document without the line being typed) ─┬─ members of classes   class_members.py, by the index
-                                                       └─ similar code of open and near files   similar_code.py
-                                                       ─► selection.py ─► Chunks, the best one last
+    place (the document without the line being typed) ─► similar code of open and near files   similar_code.py
+                                                      ─► selection.py ─► Chunks, the best one last
 
 build.py asks when more than the line being typed has changed.
 """
@@ -16,7 +15,7 @@ from itertools import chain, islice, zip_longest
 from time import perf_counter
 
 from speclsp.config import ContextConfig
-from speclsp.lsp.context import class_members, selection, similar_code
+from speclsp.lsp.context import selection, similar_code
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace, path_in
 from speclsp.lsp.context.selection import Selection
 from speclsp.lsp.documents.document import Snapshot
@@ -33,17 +32,15 @@ LINES_A_CHOICE = 4  # lines of one scope share a selection, as they share the en
 _MODULES = 8  # whose importers are searched
 _IMPORTERS = 8  # of each
 LINES_A_STEP = 100  # of a document, in one step of the warm-up
-CHARACTERS_A_STEP = 10_000
-MAX_CHARACTERS = 80_000
 STEP_S = 0.001  # of reading one file, in one step of the warm-up
 
 
 @dataclass(frozen=True, slots=True)
 class CrossFileSources:
-    """Sources of code beside the open documents, and the time they have."""
+    """Source of code beside the open documents, and the time of a search."""
 
     index: IndexReader | None = None
-    patience_ms: float = 4.0  # for classes; 1.5 times this for all; after it, a source returns what it has
+    patience_ms: float = 6.0  # after it, the search returns what it has
     clock: Callable[[], float] = perf_counter
 
     def hides(self, chunk: Chunk) -> bool:
@@ -69,10 +66,9 @@ def update_selection(
     if config.cross_file_tokens <= 0:
         current.chosen = current.left_out = ()
         return
-    wanted = frozenset(config.sources)
     left_out: list[str] = []
     files = list(open_files(place, others, left_out))
-    offered, late = _candidates(place, wanted, files, left_out, sources)
+    offered, late = _candidates(place, files, left_out, sources)
     offered = [chunk for chunk in offered if not sources.hides(chunk)]
     known_paths = {place.path, *(file.path for file in files), *(chunk.path for chunk in offered)}
     may_keep = not has_hidden and (
@@ -91,34 +87,21 @@ def update_selection(
 
 
 def _candidates(
-    place: ChunkPlace,
-    wanted: frozenset[str],
-    files: Sequence[similar_code.SourceFile],
-    left_out: list[str],
-    sources: CrossFileSources,
+    place: ChunkPlace, files: Sequence[similar_code.SourceFile], left_out: list[str], sources: CrossFileSources
 ) -> tuple[list[Chunk], bool]:
-    """Candidates of all wanted sources, and True if one of them lacked time. `left_out` receives reasons."""
-    offered: list[Chunk] = []
-    late, index = False, sources.index
+    """Similar code, and True if the search lacked time. `left_out` receives reasons."""
+    index = sources.index
+    own = [similar_code.SourceFile(place.path, text) for text in own_cut_off(place) if text]
     imports = [statement for text in place.imports for statement in import_statements.read(place.language, text)]
-    start_s = sources.clock()
-    if index is not None and class_members.CLASS in wanted:
-        deadline = Deadline(start_s + sources.patience_ms / 1000, sources.clock)
-        with index.shared_deadline(deadline):
-            offered += class_members.candidates(place, index, imports, deadline)
-        late = deadline.passed()
-    if "similar" in wanted:
-        deadline = Deadline(start_s + 1.5 * sources.patience_ms / 1000, sources.clock)
-        own = [similar_code.SourceFile(place.path, text) for text in own_cut_off(place) if text]
-        near = near_files(place.path, imports, index, files) if index is not None else ()
-        with index.shared_deadline(deadline) if index is not None else nullcontext():
-            chunks, why_not = similar_code.candidates(place, chain(own, files, near), deadline)
-        offered += chunks
-        left_out += [why_not[file.path] for file in files if file.path in why_not]
-        late = late or similar_code.NO_TIME in why_not.values() or deadline.passed()
+    deadline = Deadline(sources.clock() + sources.patience_ms / 1000, sources.clock)
+    near = near_files(place.path, imports, index, files) if index is not None else ()
+    with index.shared_deadline(deadline) if index is not None else nullcontext():
+        chunks, why_not = similar_code.candidates(place, chain(own, files, near), deadline)
+    left_out += [why_not[file.path] for file in files if file.path in why_not]
+    late = similar_code.NO_TIME in why_not.values() or deadline.passed()
     if late and index is not None:
         index.on_late(place.path)
-    return offered, late
+    return chunks, late
 
 
 def warm_up_steps(path: str, index: IndexReader) -> Iterator[None]:
@@ -128,24 +111,15 @@ def warm_up_steps(path: str, index: IndexReader) -> Iterator[None]:
         yield
         if statement.module:
             index.resolve_module(statement.module, path)
-        if statement.names:
-            yield
-            index.imported_symbols(statement, path)
     for file in islice(near_files(path, imports, index, ()), similar_code.FILES):
         yield
         while similar_code.FILE_WORDS.get(file.text, Deadline(perf_counter() + STEP_S), file.key) is None:
             yield
-    text = index.text(path)
-    for start in range(0, min(len(text), MAX_CHARACTERS), CHARACTERS_A_STEP):
-        for name in class_members.lookup_names(text[start : start + CHARACTERS_A_STEP]):
-            yield
-            index.symbols([name], near=path)
-    lines = text.split("\n")[: similar_code.MAX_LINES // 2]
+    lines = index.text(path).split("\n")[: similar_code.MAX_LINES // 2]
     for start in range(0, len(lines), LINES_A_STEP):
         yield
         for line in lines[start : start + LINES_A_STEP]:
             similar_code.words_of_line(line)
-            class_members.words_and_members(line)
 
 
 def own_cut_off(place: ChunkPlace) -> tuple[str, str]:

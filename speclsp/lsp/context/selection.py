@@ -1,32 +1,28 @@
 """Selection of context from other files: the best chunks for their tokens, without repetition, stable over many keys.
 
-    candidates of all sources ─► worth = weight x score ─► drop text that is shown already ─► fill the budget ─► order
+    candidates ─► drop text that is shown already ─► fill the budget ─► order
 
 Each change of the selection costs the engine a prefill of all text after it. So a selection stays while it is still
-good: `Selection` remembers it for one document, and a new one must be clearly better to replace it. The chunk of the
-least worth stands first, the best one nearest to the document: a prompt that is too long is cut at its start.
+good: `Selection` remembers it for one document, and a new one must be clearly better to replace it. The chunk with
+the lowest score stands first, the best one nearest to the document: a prompt that is too long is cut at its start.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from speclsp.lsp.context import token_count
 from speclsp.lsp.context.chunk import Chunk
 
 PATH_TOKENS = 10  # a file's marker and its path
-STAYS = 0.5  # the last selection stays while it has this share of the worth of the best one now
+STAYS = 0.5  # the last selection stays while its scores have this share of those of the best one now
 ALIKE = 0.6  # a chunk with this share of its lines in the prompt already adds nothing
 
 # Reasons why a chunk is not shown.
 IN_SIGHT = "in sight already"
 NO_ROOM = "no room"
-
-# Worth of a source's chunks beside those of others, for the same score, chosen by `python -m benchmarks quality`.
-WEIGHTS: Mapping[str, float] = MappingProxyType({"class": 1.0, "similar": 2.5})  # scores of likeness are small
 
 
 @dataclass(slots=True)
@@ -64,11 +60,6 @@ def significant_lines(text: str) -> list[str]:
     return [line for line in map(str.strip, text.split("\n")) if len(_WORD.findall(line)) > 1]
 
 
-def worth(chunk: Chunk) -> float:
-    """Worth of a chunk, comparable with that of any other."""
-    return WEIGHTS[chunk.source] * chunk.score
-
-
 def size_tokens(chunk: Chunk) -> float:
     """Estimated number of tokens that a chunk adds to the prompt."""
     return token_count.tokens(chunk.text) + PATH_TOKENS
@@ -84,13 +75,13 @@ def select(
     offered = list(dict.fromkeys(candidates))
     best, left_out = _best(offered, room_tokens, window)
     if kept:
-        current_worth = {(chunk.path, chunk.text): worth(chunk) for chunk in offered}
+        scores = {(chunk.path, chunk.text): chunk.score for chunk in offered}
         shown = _ShownLines()
         shown.add(window)
         new_chunks = [chunk for chunk in kept if not shown.contain(chunk.text)]
-        kept_worth = sum(current_worth.get((chunk.path, chunk.text), 0.0) for chunk in new_chunks)
+        kept_score = sum(scores.get((chunk.path, chunk.text), 0.0) for chunk in new_chunks)
         fits = sum(map(size_tokens, kept)) <= room_tokens and len(new_chunks) == len(kept)
-        if fits and kept_worth > 0 and kept_worth >= STAYS * sum(map(worth, best)):
+        if fits and kept_score > 0 and kept_score >= STAYS * sum(chunk.score for chunk in best):
             return tuple(kept), left_out
     return best, left_out
 
@@ -101,7 +92,7 @@ def _best(offered: Sequence[Chunk], room_tokens: int, window: str) -> tuple[tupl
     chosen: list[Chunk] = []
     left_out: list[str] = []
     room = float(room_tokens)
-    for chunk in sorted(offered, key=lambda chunk: (-worth(chunk), chunk.path, chunk.text, chunk.source)):
+    for chunk in sorted(offered, key=lambda chunk: (-chunk.score, chunk.path, chunk.text)):
         tokens = size_tokens(chunk)
         if shown.contain(chunk.text):
             left_out.append(IN_SIGHT)

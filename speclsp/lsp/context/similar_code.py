@@ -1,4 +1,4 @@
-"""Context source `similar`: pieces of other files that share the most words with the code at the cursor.
+"""Similar code: pieces of other files that share the most words with the code at the cursor.
 
 Similarity is the share of the words around the cursor that a piece has too. Rare words count more than common ones, and
 words near the cursor more than distant ones. The lines that follow a similar piece are shown with it: they are the most
@@ -94,7 +94,7 @@ def candidates(
     chunks: list[Chunk] = []
     for file, index, pieces in searched:
         best = _best_pieces(index, pieces, weights)
-        chunks += [Chunk(file.path, index.text_of(number), round(score, 4), "similar") for score, number in best]
+        chunks += [Chunk(file.path, index.text_of(number), round(score, 4)) for score, number in best]
         if not best:
             left_out[file.path] = UNLIKE
     return chunks, left_out

@@ -20,8 +20,6 @@ from speclsp import config
 from speclsp.config import CompletionConfig, Config, ContextConfig, EngineConfig, directories, reference
 from speclsp.errors import ConfigError, SpeclspError
 
-SOURCES = 'a list of "class" or "similar"'
-
 
 def problems(settings: object) -> list[str]:
     return config.parse(settings)[1]  # type: ignore[arg-type]
@@ -87,8 +85,6 @@ def test_an_unknown_setting_like_no_other_is_still_named():
         ("completion.multiline", "sometimes", '"auto", "never" or "always"'),
         ("completion.disabled_languages", "python", "a list of texts"),
         ("completion.disabled_languages", ["python", 3], "a list of texts"),
-        ("context.sources", ["class", "smilar"], SOURCES + ' (did you mean "similar"?)'),
-        ("context.sources", ["class", []], SOURCES),
         ("context.max_file_bytes", 0, "a whole number, 1 or more"),
         ("device", "gpu", '"auto", "cpu", "cuda" or "cuda:0", "cuda:1", ...'),
         ("remote.url", "localhost:8000", "an http:// or https:// address, or nothing"),

@@ -203,7 +203,7 @@ def test_a_generation_equals_the_streamed_tokens(tiny: CompletionEngine):
 def test_the_same_prompt_is_generated_once(tiny: CompletionEngine, tmp_path: Path):
     memory, config = GenerationCache(tmp_path / "said"), Config(model="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[0]
-    every = variants.variants(config.context.sources)
+    every = variants.variants()
     one = TaskRunner(tiny, config, memory)
     first, again = one.row(task, every[BASE]), one.row(task, every[BASE])
     assert (first.asked, again.asked, one.new_generations) == (True, False, 1)
@@ -215,7 +215,7 @@ def test_the_same_prompt_is_generated_once(tiny: CompletionEngine, tmp_path: Pat
 def test_full_sends_other_files_and_base_sends_none(tiny: CompletionEngine, tmp_path: Path):
     memory, config = GenerationCache(tmp_path / "said"), Config(model="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[1]
-    every = variants.variants(config.context.sources)
+    every = variants.variants()
     one = TaskRunner(tiny, config, memory)
     base, full = one.row(task, every[BASE]), one.row(task, every[FULL])
     assert base.extra == ()
@@ -228,7 +228,7 @@ def test_full_sends_other_files_and_base_sends_none(tiny: CompletionEngine, tmp_
 def test_the_servers_time_limit_gives_no_more_context_than_unlimited_time(tiny: CompletionEngine, tmp_path: Path):
     memory, config = GenerationCache(tmp_path / "said"), Config(model="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[1]
-    every = variants.variants(config.context.sources)
+    every = variants.variants()
     none = replace(every["in-time-cold"], patience_ms=0.0)
     one = TaskRunner(tiny, config, memory)
     full, cold = one.row(task, every[FULL]), one.row(task, none)
@@ -253,16 +253,12 @@ def test_every_prompt_order_contains_the_same_text(tiny: CompletionEngine):
 
 
 def test_variants_are_chosen_by_name_and_base_is_always_among_them():
-    assert [task.name for task in variants.chosen("full", ("class",))] == [BASE, FULL]
-    assert [task.name for task in variants.chosen("without,plain", ("similar", "class"))] == [
-        BASE, "no-class", "no-similar", "plain",
-    ]  # fmt: skip
-    usual = Config().context.sources
-    assert [task.name for task in variants.chosen("with", ("similar",))] == [BASE, "with-class"]
-    without = variants.settings(Config(), variants.chosen("no-similar", usual)[1])
-    assert set(usual) - set(without.context.sources) == {"similar"}
+    assert [task.name for task in variants.chosen("full")] == [BASE, FULL]
+    assert [task.name for task in variants.chosen("in-time,, plain,base")] == [BASE, "in-time", "plain"]
+    base = variants.settings(Config(), variants.chosen("base")[0])
+    assert (base.context.cross_file_tokens, Config().context.cross_file_tokens) == (0, 512)
     with pytest.raises(InputError, match="nonsense"):
-        variants.chosen("nonsense", ())
+        variants.chosen("nonsense")
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -334,9 +330,9 @@ def test_a_part_of_a_set_does_not_replace_the_result_of_the_whole(
     file = "quality-quick-cross-1-tiny.json"
     assert json.loads((quality.quality_dir() / "part" / file).read_text())["tasks"]["all"] == 1
     command = ["quality", "--model", "tiny", "--tasks", "1", "--variants", "base", "--keep"]
-    assert main([*command, "--set", "context.sources=similar"]) == 0
+    assert main([*command, "--set", "context.cross_file_tokens=99"]) == 0
     kept = json.loads((tmp_path / "results/quality-quick-part-1-otherwise-tiny.json").read_text())
-    assert (kept["of_tasks"], kept["settings"]["context.sources"]) == (2, ["similar"])
+    assert (kept["of_tasks"], kept["settings"]["context.cross_file_tokens"]) == (2, 99)
 
 
 def test_set_takes_the_name_of_a_task_set_or_a_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

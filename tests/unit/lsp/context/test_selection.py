@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.lsp.context import selection
 from speclsp.lsp.context.chunk import Chunk
-from speclsp.lsp.context.selection import select, significant_lines, size_tokens, worth
+from speclsp.lsp.context.selection import select, significant_lines, size_tokens
 
 words = st.sampled_from(["alpha", "beta", "gamma", "delta", "load", "store", "path", "size"])
 lines = st.lists(words, min_size=2, max_size=4).map(" ".join)
@@ -17,7 +16,6 @@ chunks = st.builds(
     path=st.sampled_from(["a.py", "b.py", "c.py"]),
     text=texts,
     score=st.floats(0.01, 1.0),
-    source=st.sampled_from(sorted(selection.WEIGHTS)),
 )
 offers = st.lists(chunks, max_size=12)
 
@@ -51,7 +49,7 @@ def test_the_selection_does_not_depend_on_the_order_of_the_sources(offered: list
 @given(offers, st.integers(0, 400))
 def test_the_best_chunk_stands_last_and_every_dropped_chunk_has_a_reason(offered: list[Chunk], room: int):
     chosen, left_out = select(offered, room, "")
-    assert [worth(chunk) for chunk in chosen] == sorted(worth(chunk) for chunk in chosen)
+    assert [chunk.score for chunk in chosen] == sorted(chunk.score for chunk in chosen)
     assert len(chosen) + len(left_out) == len(set(offered))
 
 
@@ -62,7 +60,7 @@ def test_a_selection_stays_while_it_is_as_good_as_before(offered: list[Chunk], r
 
 
 def piece(name: str, score: float) -> Chunk:
-    return Chunk("a.py", f"def {name}(path): ...\n", score, "class")
+    return Chunk("a.py", f"def {name}(path): ...\n", score)
 
 
 def test_a_slightly_better_chunk_changes_nothing_and_a_much_better_one_does():

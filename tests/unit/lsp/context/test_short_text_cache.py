@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.lsp.context.class_members import word_parts, words_and_members
 from speclsp.lsp.context.short_text_cache import MAX_CHARACTERS, cache_short
 from speclsp.lsp.context.similar_code import words_of_line
 
@@ -26,8 +25,7 @@ def test_short_texts_are_computed_once_and_long_ones_each_time(texts: list[str])
 
 
 def test_typing_in_a_line_of_many_characters_fills_no_cache():
-    for cached in (words_and_members, words_of_line, word_parts):
-        cached.cache_clear()
-        for number in range(20):
-            cached("value.member " * 1000 + str(number))
-        assert cached.cache_info().currsize == 0
+    words_of_line.cache_clear()
+    for number in range(20):
+        words_of_line("value.member " * 1000 + str(number))
+    assert words_of_line.cache_info().currsize == 0

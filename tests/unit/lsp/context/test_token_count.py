@@ -241,4 +241,4 @@ def test_the_window_of_any_script_moves_in_steps_while_lines_are_added(script: s
 
 def test_a_chunk_of_another_file_is_sized_by_its_script():
     counted, text = SAMPLES["Chinese"]
-    assert abs(size_tokens(Chunk("a.py", text, "similar", 1.0)) - counted - PATH_TOKENS) < 0.2 * counted
+    assert abs(size_tokens(Chunk("a.py", text, 1.0)) - counted - PATH_TOKENS) < 0.2 * counted
