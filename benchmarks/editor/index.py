@@ -3,7 +3,7 @@
     python -m benchmarks index [--files 5000]
 
 The workspace consists of the installed packages: real code, copied, because the index ignores files in site-packages.
-The queries are those of a completion: the names around a place, and the imports of its file.
+The queries are those of a completion, for the imports of a file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -25,17 +24,12 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from benchmarks import results_file
-from speclsp.lsp.index import writer
-from speclsp.lsp.index.outline import imports
 from speclsp.lsp.index.query_cache import BUDGET_MS
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax.grammars import SUFFIXES, grammar_of
-from speclsp.lsp.syntax.languages.import_rules import Import
-from speclsp.lsp.syntax.parser import SyntaxParser
 
 SEED = 7
 QUESTIONS = 1000
-NAMES = 24  # of one question
 
 
 def lay(folder: Path, files: int) -> int:
@@ -96,7 +90,7 @@ def questions(index: IndexReader, folder: Path) -> dict[str, object]:
     """ms by kind of question, nothing remembered from the one before."""
     chance = random.Random(SEED)
     paths = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if grammar_of(file.name) == "python")
-    parser, took = SyntaxParser(), dict[str, list[tuple[float, float]]]()
+    took = dict[str, list[tuple[float, float]]]()
 
     def ask(kind: str, question: Callable[[], object]) -> None:
         index.clear_cache()
@@ -105,24 +99,13 @@ def questions(index: IndexReader, folder: Path) -> dict[str, object]:
         took.setdefault(kind, []).append(((time.perf_counter() - began_s) * 1000, (time.thread_time() - used_s) * 1000))
 
     for path in chance.choices(paths, k=QUESTIONS // 5):
-        text = (folder / path).read_text("utf-8", "replace")
-        tree = parser.parse_once("python", text[:200_000], writer.PARSE_MS)
-        words = sorted(set(_words(text)))
-        names = chance.sample(words, min(NAMES, len(words)))
-        ask(f"symbols of {NAMES} names", partial(index.symbols, names, near=path))
-        ask("outline of a file", partial(index.outline, path))
+        statements = index.imports(path)
+        ask("imports of a file", partial(index.imports, path))
         ask("importers of a file", partial(index.importers, path))
         ask("tests of a file", partial(index.counterparts, path))
-        statements = imports(tree) if tree else []
         for statement in chance.sample(statements, min(2, len(statements))):
             ask("file of an import", partial(index.resolve_module, statement.module, path))
-            if statement != Import(""):
-                ask("names of an import", partial(index.imported_symbols, statement, path))
     return {kind: _summary(times) for kind, times in sorted(took.items())}
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[A-Za-z_]\w{2,}", text)
 
 
 def _summary(times: list[tuple[float, float]]) -> dict[str, float]:

@@ -29,7 +29,7 @@ def leaves_of(statement: Import) -> set[str]:
     name = last if "/" in bare else last.rpartition(".")[2]
     for suffix in _WRITTEN:
         last = last.removesuffix(suffix)
-    leaves = {last, name, *(there for there, _ in statement.names[:50])}
+    leaves = {last, name, *statement.names[:50]}
     return {leaf for leaf in leaves if leaf and leaf != "*" and len(leaf) < _MAX_LEAF}
 
 

@@ -7,6 +7,7 @@ from itertools import islice
 from speclsp.lsp.syntax.grammars import grammar_of
 from speclsp.lsp.syntax.languages import BY_NAME
 from speclsp.lsp.syntax.languages.import_rules import MAX_DEPTH, Import, KnownFiles, by_path
+from speclsp.lsp.syntax.tree import SyntaxTree
 
 _LONGEST = 4000  # characters of one statement
 _MOST = 200  # imports in one statement
@@ -19,6 +20,12 @@ def read(grammar: str, statement: str) -> list[Import]:
     if language is None or language.imports is None or len(statement) > _LONGEST:
         return []
     return list(islice(language.imports.read(statement), _MOST))
+
+
+def read_all(tree: SyntaxTree) -> list[Import]:
+    """The imports of a file, in order."""
+    statements = (tree.text[start:end] for start, end in tree.imports())
+    return [imported for statement in statements for imported in read(tree.grammar, statement)]
 
 
 def resolve(module: str, from_path: str, files: KnownFiles) -> str | None:

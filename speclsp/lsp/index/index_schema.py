@@ -1,8 +1,8 @@
 """Schema of the index database: tables, path, privacy, and removal of broken, foreign or old files.
 
 One sqlite file for each workspace folder, in a directory of the user's cache that only this user may enter. It
-contains names, signatures and import lines of source files, so it is as private as they are. It can be rebuilt at any
-time, and any sign of damage is a reason to rebuild it.
+contains the paths and the imports of source files, so it is as private as they are. It can be rebuilt at any time, and
+any sign of damage is a reason to rebuild it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from speclsp import config as settings
 
 APPLICATION = 0x53504C58  # "SPLX"
-VERSION = 3  # of the tables and of outline.py; an index of another version is rebuilt
+VERSION = 4  # of the tables and of the readers of imports; an index of another version is rebuilt
 SUFFIX = ".sqlite"
 SIDE_FILES = ("-wal", "-shm", "-journal", "-new")  # endings of sqlite's files beside a database
 MAX_PAGES = 65_536  # 256 MiB
@@ -33,10 +33,6 @@ CREATE TABLE files(
     id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, stem TEXT NOT NULL, mtime_ns INTEGER NOT NULL,
     size INTEGER NOT NULL, state INTEGER NOT NULL);
 CREATE INDEX files_stem ON files(stem);
-CREATE TABLE symbols(
-    file INTEGER NOT NULL, number INTEGER NOT NULL, line INTEGER NOT NULL, name TEXT NOT NULL,
-    container TEXT NOT NULL, kind TEXT NOT NULL, signature TEXT NOT NULL, PRIMARY KEY(file, number)) WITHOUT ROWID;
-CREATE INDEX symbols_name ON symbols(name, file);
 CREATE TABLE imports(
     file INTEGER NOT NULL, number INTEGER NOT NULL, module TEXT NOT NULL, names TEXT NOT NULL,
     PRIMARY KEY(file, number)) WITHOUT ROWID;

@@ -104,7 +104,6 @@ class QueryCache:
         self._budget, self._is_ready, self._on_broken = budget, is_ready, on_broken
         self._answers: OrderedDict[tuple[object, ...], Any] = OrderedDict()
         self._rows = 0  # in all answers
-        self._incomplete = False  # the running query has left something out
 
     def get_or(self, key: tuple[object, ...], query: Callable[[], Answer], default: Answer) -> Answer:
         """The answer of `query`, cached under `key`; `default` if there is no index, no time, or a broken row.
@@ -119,7 +118,6 @@ class QueryCache:
             return cast(Answer, self._cached(key))
         if self._budget.is_spent:
             return default
-        self._incomplete = False
         try:
             with self._budget.run():
                 answer = query()
@@ -134,10 +132,6 @@ class QueryCache:
         """The same for a list, empty by default. Callers must not change it."""
         empty: list[Item] = []
         return self.get_or(key, query, empty)
-
-    def keep_incomplete(self) -> None:
-        """Return what the running query has found so far, and do not cache it."""
-        self._incomplete = True
 
     def clear(self) -> None:
         """Drop all answers."""
@@ -156,8 +150,6 @@ class QueryCache:
         return self._answers[key]
 
     def _store(self, key: tuple[object, ...], answer: Answer) -> Answer:
-        if self._incomplete:
-            return answer
         self._answers[key] = answer
         self._rows += _rows(answer)
         while len(self._answers) > _MAX_ANSWERS or self._rows > _MAX_ROWS:

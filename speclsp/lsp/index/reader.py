@@ -1,4 +1,4 @@
-"""Read side of the workspace index: definitions, imports, related files and their text, for the context.
+"""Read side of the workspace index: imports, related files and their text, for the context.
 
 A process of its own writes the index (worker.py, writer.py). This side only reads. Each query has a time budget. Where
 there is no index yet, or a broken one, every answer is empty: the context is poorer then, and nothing waits.
@@ -12,9 +12,7 @@ import posixpath
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from heapq import nsmallest
 from itertools import islice
-from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -23,7 +21,6 @@ from speclsp.lsp.documents.uri_paths import file_path
 from speclsp.lsp.index import import_statements, index_schema
 from speclsp.lsp.index.file_cache import FileCache
 from speclsp.lsp.index.file_names import leaves_of, stem_of, twins
-from speclsp.lsp.index.outline import Symbol
 from speclsp.lsp.index.query_cache import Deadline, QueryBudget, QueryCache
 from speclsp.lsp.syntax.grammars import family, grammar_of
 from speclsp.lsp.syntax.languages import BY_NAME
@@ -31,16 +28,8 @@ from speclsp.lsp.syntax.languages.import_rules import Import, distance
 from speclsp.lsp.visibility import secret_files
 
 _PROGRESS_STEPS = 1000  # of sqlite's virtual machine, between two checks of the time
-_MAX_NAMES = 64  # in one query
-_MAX_FILES_OF_A_NAME = 300  # whose distance is compared
-_MAX_NEAREST_FILES = 12  # whose definitions are returned
 _MAX_PATHS = 400
 _MAX_KNOWN_PATHS = 20_000
-_REEXPORT_LEVELS = 3  # of modules that only re-export
-_COLUMNS = "f.path, s.name, s.container, s.kind, s.signature, s.line"
-
-_RankedSymbol = tuple[int, str, int, Symbol]  # distance, path and line of a symbol, and the symbol
-_RANK = itemgetter(0, 1, 2)
 
 
 class IndexReader:
@@ -67,7 +56,6 @@ class IndexReader:
         self._version = -1
         self._is_ready = False  # checked at the start of the current group of queries
         self._hidden_paths: dict[str, bool] = {}  # of the current group of queries
-        self._paths_by_id: dict[int, str] = {}  # of files that were looked up
         self._exists: dict[str, bool] = {}  # by path, of those that were looked up
         self._texts = FileCache(self.folder)
 
@@ -84,7 +72,6 @@ class IndexReader:
     def clear_cache(self) -> None:
         """Drop all cached answers."""
         self._cache.clear()
-        self._paths_by_id.clear()
         self._exists.clear()
 
     def close(self) -> None:
@@ -110,42 +97,13 @@ class IndexReader:
 
     # ── queries ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def symbols(self, names: Iterable[str], near: str = "", limit: int = 20) -> list[Symbol]:
-        """Definitions of these names, in the languages that the file at `near` can use, the nearest file first."""
-        wanted = tuple(dict.fromkeys(names))[:_MAX_NAMES]
-        steps: dict[str, int] = {}
-
-        def query() -> list[_RankedSymbol]:
-            ranked: list[_RankedSymbol] = []
-            for name in wanted:
-                by_name = functools.partial(self._definitions, name, near, steps)
-                try:
-                    ranked += self._cache.get_list(("symbol", name, near), by_name)
-                except sqlite3.OperationalError:
-                    if not self.budget.is_late:
-                        raise
-                    self._cache.keep_incomplete()
-                    break
-            return sorted(ranked, key=_RANK)
-
-        ranked = self._cache.get_list(("symbols", wanted, near), query)
-        return list(islice((symbol for *_, symbol in ranked if not self.is_hidden(symbol.path)), limit))
-
-    def outline(self, path: str) -> list[Symbol]:
-        """All definitions of a file, in order."""
-        if self.is_hidden(path):
-            return []
-        sql = f"SELECT {_COLUMNS} FROM symbols s JOIN files f ON f.id = s.file WHERE f.path = ? ORDER BY s.number"
-        return list(self._cache.get_list(("outline", path), lambda: self._select_symbols(sql, (path,))))
-
     def imports(self, path: str) -> list[Import]:
         """All imports of a file, in order."""
         sql = "SELECT i.module, i.names FROM imports i JOIN files f ON f.id = i.file WHERE f.path = ? ORDER BY i.number"
 
         def query() -> list[Import]:
             return [
-                Import(str(module), tuple((str(a), str(b)) for a, b in json.loads(names)))
-                for module, names in self._select(sql, (path,))
+                Import(str(module), tuple(map(str, json.loads(names)))) for module, names in self._select(sql, (path,))
             ]
 
         return [] if self.is_hidden(path) else list(self._cache.get_list(("imports", path), query))
@@ -155,22 +113,6 @@ class IndexReader:
         query = functools.partial(import_statements.resolve, module, from_path, self)
         path = self._cache.get_or(("module", module, from_path), query, None)
         return None if path is None or self.is_hidden(path) else path
-
-    def imported_symbols(self, statement: Import, from_path: str) -> list[Symbol]:
-        """Definitions of the names that an import brings in, followed through modules that re-export them."""
-
-        def query() -> list[Symbol]:
-            symbols: list[Symbol] = []
-            module = self.resolve_module(statement.module, from_path)
-            for name, local_name in statement.names:
-                # Java's packages hold classes
-                path = module or self.resolve_module(f"{statement.module}.{name}", from_path)
-                is_default = name == "default"
-                symbols += self._follow_reexports(local_name if is_default else name, is_default, path)
-            return symbols
-
-        symbols = self._cache.get_list(("imported", statement, from_path), query)
-        return [symbol for symbol in symbols if not self.is_hidden(symbol.path)]
 
     def importers(self, path: str, limit: int = 12) -> list[str]:
         """Files that import this one, the nearest first."""
@@ -270,65 +212,6 @@ class IndexReader:
         rows = self._select("SELECT name, path FROM roots WHERE kind = ? LIMIT ?", (kind, _MAX_PATHS))
         return sorted(((str(name), str(path)) for name, path in rows), key=lambda row: (-len(row[0]), row))
 
-    # ── symbols ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _definitions(self, name: str, near: str, steps: dict[str, int]) -> list[_RankedSymbol]:
-        """Definitions of one name in the files nearest to `near`; `steps` caches the distance of directories."""
-        files = self._nearest_files(name, near, steps)
-        if not files:
-            return []
-        marks = ",".join("?" * len(files))
-        sql = f"SELECT {_COLUMNS} FROM symbols s JOIN files f ON f.id = s.file WHERE s.name = ? AND s.file IN ({marks})"
-        symbols = self._select_symbols(sql, (name, *files))
-        return [(distance(symbol.path, near), symbol.path, symbol.line, symbol) for symbol in symbols]
-
-    def _nearest_files(self, name: str, near: str, steps: dict[str, int]) -> list[int]:
-        """Ids of the nearest files that define a name, in the languages that the file at `near` can use."""
-        rows = self._select("SELECT DISTINCT file FROM symbols WHERE name = ? LIMIT ?", (name, _MAX_FILES_OF_A_NAME))
-        missing = [file for (file,) in rows if file not in self._paths_by_id]
-        if missing:
-            marks = ",".join("?" * len(missing))
-            self._paths_by_id.update(self._select(f"SELECT id, path FROM files WHERE id IN ({marks})", missing))
-        languages = family(near)
-        ranked: list[tuple[int, str, int]] = []
-        for (file,) in rows:
-            path = self._paths_by_id.get(file, "")  # "" if it was removed meanwhile
-            if path and (not languages or family(path) == languages):
-                directory = path.rpartition("/")[0]
-                if directory not in steps:
-                    steps[directory] = distance(path, near)
-                ranked.append((steps[directory], path, file))
-        return [file for _, _, file in nsmallest(_MAX_NEAREST_FILES, ranked)]
-
-    def _follow_reexports(self, name: str, is_default: bool, path: str | None) -> list[Symbol]:
-        """Definitions of a name that the file at `path` has or re-exports; a default export has no name of its own."""
-        for _ in range(_REEXPORT_LEVELS):
-            if path is None:
-                return []
-            outline = [symbol for symbol in self.outline(path) if not symbol.container]
-            symbols = outline if name == "*" else [symbol for symbol in outline if symbol.name == name]
-            if is_default and not symbols:
-                named = [symbol for symbol in outline if symbol.name == stem_of(path)]
-                symbols = (named or [symbol for symbol in outline if symbol.kind in ("class", "function")])[:1]
-            if symbols:
-                return symbols
-            path, name = self._reexport(name, path)
-        return []
-
-    def _reexport(self, name: str, path: str) -> tuple[str | None, str]:
-        """(file, name in it) that a name of the module at `path` comes from, by the module's own imports."""
-        fallback: str | None = None
-        for statement in self.imports(path):
-            original = next((original for original, local in statement.names if name == local), "")
-            if original or any(local == "*" for _, local in statement.names):
-                target = self.resolve_module(statement.module, path)
-                if target is None or target == path:
-                    continue
-                if original or any(symbol.name == name for symbol in self.outline(target)):
-                    return target, original or name
-                fallback = target
-        return fallback, name
-
     def _imports_file(self, importer: str, path: str) -> bool:
         """True if an import of `importer` means the file at `path`."""
         stem, language = stem_of(path), BY_NAME.get(grammar_of(importer))
@@ -338,7 +221,7 @@ class IndexReader:
                 continue
             if self.resolve_module(statement.module, importer) == path:
                 return True
-            if rules and rules.names_can_be_files and any(name == stem for name, _ in statement.names):
+            if rules and rules.names_can_be_files and stem in statement.names:
                 package = statement.module + "." if statement.module.strip(".") else statement.module
                 if self.resolve_module(package + stem, importer) == path:  # from a import b, where b is a file
                     return True
@@ -351,9 +234,6 @@ class IndexReader:
 
     def _select(self, sql: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         return [] if self._rows is None else self._rows.execute(sql, values).fetchall()
-
-    def _select_symbols(self, sql: str, values: Sequence[object]) -> list[Symbol]:
-        return [Symbol(*row) for row in self._select(sql, values)]
 
     def _check_ready(self) -> bool:
         """True once the current database is open; cached answers of an older version are dropped."""

@@ -1,6 +1,6 @@
 """Index worker process, `python -m speclsp.lsp.index.worker`: keeps the index of one workspace folder up to date.
 
-    server ──── lines of JSON on stdin ───►  scan the folder, outline what is new, write tables; then wait
+    server ──── lines of JSON on stdin ───►  scan the folder, parse what is new, write tables; then wait
                 {"root", "database", "near", "disabled_globs", "crashed", "rules"}     the first message
                 {"changed": [path, …]}  {"text": …, "path": …}  {"rebuild": true}  {"scan": …, "rules": number}
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from speclsp.lsp.index import index_schema
-from speclsp.lsp.index.writer import IndexWriter, Outliner
+from speclsp.lsp.index.writer import ImportReader, IndexWriter
 
 MAX_MEMORY_BYTES = 2 << 30
 MAX_LINE_BYTES = 8 << 20  # of a message from the server
@@ -35,7 +35,7 @@ MAX_CHANGED = 200  # files in one message; above it the whole folder is scanned
 Inbox: TypeAlias = "queue.SimpleQueue[dict[str, Any]]"
 
 
-def main(outliner: Outliner | None = None) -> NoReturn:
+def main(read_imports: ImportReader | None = None) -> NoReturn:
     """Execute the messages on stdin until it ends. Exit code 0: stdin ended; 3: no index is possible here."""
     inbox: Inbox = queue.SimpleQueue()
     first = parse_message(sys.stdin.buffer.readline(MAX_LINE_BYTES))
@@ -44,13 +44,13 @@ def main(outliner: Outliner | None = None) -> NoReturn:
     lower_priority()
     threading.Thread(target=read_messages, args=(inbox,), name="stdin", daemon=True).start()
     try:
-        maintain(first, inbox, outliner)
+        maintain(first, inbox, read_imports)
     except (OSError, sqlite3.Error) as error:  # a full disk, a cache that cannot be written
         report(error=type(error).__name__)
     os._exit(3)  # without a wait for the thread that reads
 
 
-def maintain(first: dict[str, Any], inbox: Inbox, outliner: Outliner | None) -> None:
+def maintain(first: dict[str, Any], inbox: Inbox, read_imports: ImportReader | None) -> None:
     """Build the index, and rebuild it when it is damaged. Never returns; an exception ends it."""
     database = Path(first["database"])
     index_schema.private_directory(database.parent)
@@ -58,7 +58,7 @@ def maintain(first: dict[str, Any], inbox: Inbox, outliner: Outliner | None) -> 
     lock = ScanLock(database.with_suffix(".lock"), inbox)
     crashed = bool(first.get("crashed"))
     while True:
-        with IndexWriter(first["root"], database, first.get("disabled_globs", ()), None, outliner, guard) as writer:
+        with IndexWriter(first["root"], database, first.get("disabled_globs", ()), None, read_imports, guard) as writer:
             with contextlib.suppress(OSError):
                 os.utime(database)  # the time of its last use
             if crashed and lock.owned:
@@ -87,7 +87,7 @@ def process_messages(writer: IndexWriter, inbox: Inbox, lock: ScanLock, first: d
                     report(scanned_rules=rules)
             except StopIteration:
                 scan = None
-                report(outlined=writer.outlined, seconds=round(time.monotonic() - began_s, 3))
+                report(parsed=writer.parsed, seconds=round(time.monotonic() - began_s, 3))
             continue
         message = inbox.get()  # blocks without waking
         changed = [path for path in message.get("changed", ()) if isinstance(path, str)]

@@ -1,4 +1,4 @@
-"""Write side of the workspace index: scans the files, outlines those that changed, writes the tables.
+"""Write side of the workspace index: scans the files, parses those that changed, writes the tables.
 
 Each step commits its part, and the process may end after any step: the next run writes the missing rows. The result
 does not depend on the order of writing: after any edits the index equals a rebuilt one.
@@ -16,20 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from speclsp import private_files
-from speclsp.lsp.index import index_schema, manifests, outline
+from speclsp.lsp.index import import_statements, index_schema, manifests
 from speclsp.lsp.index.file_cache import MAX_BYTES
 from speclsp.lsp.index.file_names import leaves_of, stem_of
-from speclsp.lsp.index.outline import Outline
 from speclsp.lsp.index.scan import ScannedFile, WorkspaceScan, is_code
 from speclsp.lsp.syntax import text_windows
 from speclsp.lsp.syntax.grammars import grammar_of
+from speclsp.lsp.syntax.languages import BY_NAME
+from speclsp.lsp.syntax.languages.import_rules import Import
 from speclsp.lsp.syntax.parser import SyntaxParser
 
 PARSE_MS = 10_000.0  # a file that takes longer is skipped; parsing is slow at the lowest priority
 HANG_CPU_S = 20.0  # a parse that ignores PARSE_MS ends the process after this time
 COMMIT_FILES = 64  # in one transaction
 
-Outliner = Callable[[str, str, str], Outline | None]  # grammar, text, path
+ImportReader = Callable[[str, str, str], Sequence[Import] | None]  # grammar, text, path
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Budget:
     """Limits of one index; seconds are processor time."""
 
     files: int = 20_000
-    outline_s: float = 300.0  # for the files of one scan
+    parse_s: float = 300.0  # for the files of one scan
     scan_s: float = 60.0  # to list the files
 
 
@@ -45,7 +46,7 @@ class IndexWriter:
     """Writes one folder's index.
 
     Args:
-        outliner: parses a file; it may raise anything.
+        read_imports: parses a file; it may raise anything.
         guard: called with a limit in seconds of processor time before each parse, and with 0 after it.
     """
 
@@ -55,14 +56,14 @@ class IndexWriter:
         database: Path,
         disabled_globs: Sequence[str] = (),
         budget: Budget | None = None,
-        outliner: Outliner | None = None,
+        read_imports: ImportReader | None = None,
         guard: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
         self.root, self.database = root, database
         self.budget = budget or Budget()
         self.scan = WorkspaceScan(root, disabled_globs)
-        self.outlined = 0  # files, so far
-        self._outliner = outliner or outliner_of()
+        self.parsed = 0  # files, so far
+        self._read_imports = read_imports or import_reader()
         self._guard = guard
         self._rows = index_schema.open_to_write(database)
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
@@ -106,7 +107,7 @@ class IndexWriter:
         pending.sort(key=lambda file: file.path == self._suspect)  # last
         finished = self.scan.complete
         for number, file in enumerate(pending):
-            if time.process_time() - began_s > self.budget.outline_s:
+            if time.process_time() - began_s > self.budget.parse_s:
                 finished = False
                 break
             self.write_saved(file)
@@ -135,7 +136,7 @@ class IndexWriter:
             text = text.encode("utf-8", "replace").decode("utf-8")  # an editor may send a lone surrogate
             self._write(
                 ScannedFile(path, -1, -1),
-                self._outline(file, text_windows.normal_newlines(text)),
+                self._imports(file, text_windows.normal_newlines(text)),
                 index_schema.UNSAVED,
             )
             self._commit()
@@ -162,13 +163,13 @@ class IndexWriter:
             self._forget(file.path)
             return
         text = text_windows.normal_newlines(data.decode("utf-8-sig", "replace"))
-        result = self._outline(file, text) if is_code(text, file.path) else None
-        self._write(file, result, index_schema.OK if result is not None else index_schema.SKIPPED)
+        imports = self._imports(file, text) if is_code(text, file.path) else None
+        self._write(file, imports, index_schema.OK if imports is not None else index_schema.SKIPPED)
 
-    def _outline(self, file: ScannedFile, text: str) -> Outline | None:
+    def _imports(self, file: ScannedFile, text: str) -> Sequence[Import] | None:
         self._record_progress(file)
         try:
-            return self._outliner(grammar_of(file.path), text, file.path)
+            return self._read_imports(grammar_of(file.path), text, file.path)
         except Exception:  # a hostile file can raise anything
             return None
         finally:
@@ -181,35 +182,28 @@ class IndexWriter:
             os.lseek(self._progress_file, 0, os.SEEK_SET)
             os.write(self._progress_file, (file.path.encode("utf-8", "replace") if file else b"") + b"\n")
 
-    def _write(self, scanned: ScannedFile, result: Outline | None, state: int) -> None:
+    def _write(self, scanned: ScannedFile, imports: Sequence[Import] | None, state: int) -> None:
         self._begin()
         self._forget(scanned.path)
         file = self._rows.execute(
             "INSERT INTO files(path, stem, mtime_ns, size, state) VALUES(?,?,?,?,?)",
             (scanned.path, stem_of(scanned.path), scanned.mtime_ns, scanned.size, state),
         ).lastrowid
-        self.outlined += 1
-        if result is None:
+        self.parsed += 1
+        if imports is None:
             return
         self._rows.executemany(
-            "INSERT INTO symbols VALUES(?,?,?,?,?,?,?)",
-            [
-                (file, number, s.line, s.name, s.container, s.kind, s.signature)
-                for number, s in enumerate(result.symbols)
-            ],
-        )
-        self._rows.executemany(
             "INSERT INTO imports VALUES(?,?,?,?)",
-            [(file, number, i.module, json.dumps(i.names)) for number, i in enumerate(result.imports)],
+            [(file, number, i.module, json.dumps(i.names)) for number, i in enumerate(imports)],
         )
-        leaves = set().union(*map(leaves_of, result.imports))
+        leaves = set().union(*map(leaves_of, imports))
         self._rows.executemany("INSERT OR IGNORE INTO leaves VALUES(?,?)", [(leaf, file) for leaf in leaves])
 
     def _forget(self, path: str) -> None:
         self._begin()
         row = self._rows.execute("SELECT id FROM files WHERE path = ?", (path,)).fetchone()
         if row is not None:
-            for table in ("symbols", "imports", "leaves"):
+            for table in ("imports", "leaves"):
                 self._rows.execute(f"DELETE FROM {table} WHERE file = ?", row)
             self._rows.execute("DELETE FROM files WHERE id = ?", row)
 
@@ -227,12 +221,14 @@ class IndexWriter:
             self._rows.execute("COMMIT")
 
 
-def outliner_of() -> Outliner:
-    """An outliner that parses with the grammars."""
+def import_reader() -> ImportReader:
+    """A reader that parses with the grammars; a language without imports is not parsed."""
     parser = SyntaxParser()
 
-    def read(grammar: str, text: str, path: str) -> Outline | None:
+    def read(grammar: str, text: str, _path: str) -> Sequence[Import] | None:
+        if BY_NAME[grammar].imports is None:
+            return ()
         tree = parser.parse_once(grammar, text, PARSE_MS)
-        return None if tree is None else outline.outline(tree, path)
+        return None if tree is None else import_statements.read_all(tree)
 
     return read

@@ -14,7 +14,7 @@ GRAMMARS: Mapping[str, tuple[str, str]] = MappingProxyType(
         for language in LANGUAGES
     }
 )
-# file suffix -> grammar, of the languages whose definitions are indexed
+# file suffix -> grammar, of the languages whose files are indexed
 SUFFIXES: Mapping[str, str] = MappingProxyType(
     {suffix: language.name for language in LANGUAGES for suffix in language.indexed.split()}
 )
@@ -41,6 +41,6 @@ def grammar_of(path: str) -> str:
 
 
 def family(path: str) -> str:
-    """A name that is the same for languages that use one another's definitions; "" for a file that is not indexed."""
+    """A name that is the same for languages that use one another's files; "" for a file that is not indexed."""
     name = grammar_of(path)
     return (BY_NAME[name].family or name) if name else ""

@@ -1,4 +1,4 @@
-"""Queries on a syntax tree: comment or code at an offset, enclosing scopes, imports, definitions, siblings, errors.
+"""Queries on a syntax tree: comment or code at an offset, enclosing scopes, imports, siblings, errors.
 
 All offsets in this interface are code points of the document, as in Snapshot; tree-sitter's byte offsets stay inside.
 Trees of hostile text are deep (50,000 nested parentheses). So nothing here recurses, follows `.parent` or prints a
@@ -31,13 +31,6 @@ _MAX_SIBLINGS = 64
 _SIBLING_CHARACTERS = (2_000, 40_000)  # search range on either side of the cursor; the second if the first finds few
 _MAX_MEMBERS = 2_000  # members that are examined: a minified style sheet has 20,000
 _MAX_NAME = 200
-_PARTS = frozenset({"name", "body", "value", "declarator", "container", "init"})  # captures within a definition
-_FUNCTIONS = {  # values of a variable that make it a function or class: node type -> kind of definition
-    "arrow_function": "function",
-    "function_expression": "function",
-    "generator_function": "function",
-    "class": "class",
-}
 _IMPORT_BYTES = 32_000  # search range for imports, from the start of the file
 _WORD = re.compile(r"[\w$@#:.~-]+")
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
@@ -53,25 +46,6 @@ class Scope:
     end: int  # of the whole definition
     kind: str  # "class" | "function"
     name: str  # "" when it has none
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A definition in a document. `name` is the grammar's: a C declarator includes its stars and parameters.
-
-    `start`, `end` and `body` are offsets of the whole definition and of its body; lines count from 0.
-    """
-
-    kind: str  # the name of the pattern in queries/*.scm
-    name: str
-    start: int
-    end: int
-    body: int
-    line: int
-    end_line: int
-    container: str  # the type that the definition itself names: Go's receiver
-    init: bool  # a field that __init__ or a constructor assigns
-    callable: bool  # a declarator with parameters
 
 
 class Reparser(Protocol):
@@ -136,40 +110,6 @@ class SyntaxTree:
                     ranges.add(self._range(node))
         return sorted(ranges)
 
-    def definitions(self, most: int) -> list[Definition]:
-        """The document's definitions in order, `most` at most; those local to a function are included."""
-        definitions: dict[tuple[int, int, int], Definition] = {}
-        for captures in self._matches("definitions", 0, self.raw.root_node.end_byte, match_limit=16384):
-            if len(definitions) >= most:
-                break
-            kind, node = next((name, nodes[0]) for name, nodes in captures.items() if name not in _PARTS)
-            name_node = (captures.get("name") or captures.get("declarator") or captures["container"])[0]
-            key = node.start_byte, -node.end_byte, name_node.start_byte
-            if key in definitions and (definitions[key].body < definitions[key].end or "body" not in captures):
-                continue
-            body = captures["body"][0].start_byte if captures.get("body") else node.end_byte
-            if captures.get("value"):
-                value = captures["value"][0]
-                if value.type in _FUNCTIONS:
-                    kind, inner = _FUNCTIONS[value.type], value.child_by_field_name("body")
-                    body = inner.start_byte if inner is not None else body
-            init = "init" in captures
-            if init and self._name(captures["init"][0]) not in ("__init__", "constructor"):
-                continue
-            definitions[key] = Definition(
-                kind=kind,
-                name=self._name(name_node),
-                start=self.view.to_document(node.start_byte),
-                end=self.view.to_document(node.end_byte, end=True),
-                body=self.view.to_document(body),
-                line=node.start_point.row,
-                end_line=node.end_point.row,
-                container=self._name(captures["container"][0]) if captures.get("container") else "",
-                init=init,
-                callable=name_node.type in ("function_declarator", "method_signature"),
-            )
-        return [definitions[key] for key in sorted(definitions)]
-
     def siblings(self, offset: int) -> list[Scope]:
         """Members of the innermost class around `offset`, or of the file, except those around `offset`."""
         classes = [scope for scope in self.enclosing(offset) if scope.kind == "class"]
@@ -229,14 +169,12 @@ class SyntaxTree:
 
     # ── nodes and queries ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _matches(
-        self, section: str, low: int, high: int, depth: int = _MAX_DEPTH, match_limit: int = 4096
-    ) -> Iterator[_Captures]:
+    def _matches(self, section: str, low: int, high: int, depth: int = _MAX_DEPTH) -> Iterator[_Captures]:
         """The matches of a section of queries/*.scm in the bytes `[low, high)` of the view."""
         query = load_queries(self.grammar).get(section)
         if query is None:
             return
-        cursor = tree_sitter.QueryCursor(query, match_limit=match_limit)
+        cursor = tree_sitter.QueryCursor(query, match_limit=4096)
         cursor.set_byte_range(low, high)
         cursor.set_max_start_depth(depth)
         # No progress callback here: with one, py-tree-sitter 0.26.1 crashes the process. The byte range is the bound.

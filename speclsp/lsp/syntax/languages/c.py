@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, by_path
-from speclsp.lsp.syntax.languages.record import C_RULES, DefinitionRules, Language, OutlineRules, keyword_pattern
+from speclsp.lsp.syntax.languages.record import C_RULES, DefinitionRules, Language, keyword_pattern
 
 
 def _imports(statement: str) -> Iterator[Import]:
@@ -20,7 +20,6 @@ _DEFINITION = DefinitionRules(
     pattern=keyword_pattern("struct|class|union|enum", after=r"\s*(?:final\s*)?(?::[^:].*)?\{")
 )
 _IMPORTS = ImportRules(read=_imports, resolve=by_path, written_suffixes=(".h", ".hpp"))
-_OUTLINE = OutlineRules(shares_namespace=True, block_style="braces")
 
 C = Language(
     name="c",
@@ -31,7 +30,6 @@ C = Language(
     definition=_DEFINITION,
     indexed=".c",
     imports=_IMPORTS,
-    outline=_OUTLINE,
 )
 CPP = Language(
     name="cpp",
@@ -44,5 +42,4 @@ CPP = Language(
     indexed=".h .cc .cpp .cxx .hh .hpp .hxx .cu .cuh",
     family="c",
     imports=_IMPORTS,
-    outline=_OUTLINE,
 )

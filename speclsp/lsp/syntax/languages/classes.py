@@ -13,7 +13,7 @@ from speclsp.lsp.syntax.languages.import_rules import (
     by_class,
     by_end,
     class_imports,
-    renamed,
+    original_names,
 )
 from speclsp.lsp.syntax.languages.record import (
     C_RULES,
@@ -23,29 +23,28 @@ from speclsp.lsp.syntax.languages.record import (
     TYPES,
     DefinitionRules,
     Language,
-    OutlineRules,
 )
 
 
 def _php_imports(statement: str) -> Iterator[Import]:
-    for match in re.finditer(r"([\\\w]+\\\w+)(?:\s+as\s+(\w+))?", statement):
-        module, _, name = match[1].rpartition("\\")
-        yield Import(module, ((name, match[2] or name),))
+    for match in re.finditer(r"[\\\w]+\\\w+", statement):
+        module, _, name = match[0].rpartition("\\")
+        yield Import(module, (name,))
 
 
 def _kotlin_imports(statement: str) -> Iterator[Import]:
-    match = re.match(r"\s*import\s+([\w.]+?)(\.\*)?(?:\s+as\s+(\w+))?\s*;?\s*\Z", statement)
+    match = re.match(r"\s*import\s+([\w.]+?)(\.\*)?(?:\s+as\s+\w+)?\s*;?\s*\Z", statement)
     if match:
         module, _, name = match[1].rpartition(".")
-        yield Import(match[1], (("*", "*"),)) if match[2] else Import(module, ((name, match[3] or name),))
+        yield Import(match[1]) if match[2] else Import(module, (name,))
 
 
 def _scala_imports(statement: str) -> Iterator[Import]:
     if not statement.startswith("import"):  # a package clause
         return
     for match in re.finditer(r"([\w.]+)\.(?:\{([^}]*)\}|(\w+|\*))", statement):
-        names = renamed(match[2].replace("=>", " as "), " as ") if match[2] else ((match[3], match[3]),)
-        yield Import(match[1], tuple(("*", "*") if there in ("_", "*") else (there, here) for there, here in names))
+        names = original_names(match[2].replace("=>", " as ")) if match[2] else (match[3],)
+        yield Import(match[1], tuple(name for name in names if name not in ("_", "*")))
 
 
 def _jvm_file(module: str, from_path: str, files: KnownFiles) -> str | None:
@@ -55,7 +54,6 @@ def _jvm_file(module: str, from_path: str, files: KnownFiles) -> str | None:
 
 
 _IMPORTS = ImportRules(read=class_imports, resolve=by_class)
-_OUTLINE = OutlineRules(shares_namespace=True, block_style="braces")
 
 JAVA = Language(
     name="java",
@@ -65,7 +63,6 @@ JAVA = Language(
     definition=TYPES,
     indexed=".java",
     imports=_IMPORTS,
-    outline=_OUTLINE,
 )
 C_SHARP = Language(
     name="c_sharp",
@@ -76,7 +73,6 @@ C_SHARP = Language(
     definition=TYPES,
     indexed=".cs",
     imports=_IMPORTS,
-    outline=_OUTLINE,
 )
 PHP = Language(
     name="php",
@@ -88,7 +84,6 @@ PHP = Language(
     ),
     indexed=".php",
     imports=ImportRules(read=_php_imports, resolve=by_class),
-    outline=_OUTLINE,
 )
 KOTLIN = Language(
     name="kotlin",
@@ -102,7 +97,6 @@ KOTLIN = Language(
     indexed=".kt .kts",
     family="java",
     imports=ImportRules(read=_kotlin_imports, resolve=_jvm_file),
-    outline=_OUTLINE,
 )
 SCALA = Language(
     name="scala",
@@ -123,5 +117,4 @@ SCALA = Language(
     indexed=".scala .sc .sbt",
     family="java",
     imports=ImportRules(read=_scala_imports, resolve=_jvm_file),
-    outline=_OUTLINE,
 )

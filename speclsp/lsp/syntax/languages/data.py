@@ -13,7 +13,6 @@ from speclsp.lsp.syntax.languages.record import (
     DefinitionRules,
     Language,
     LexicalRules,
-    OutlineRules,
 )
 
 _MAX_DOCUMENTS = 1000
@@ -127,5 +126,4 @@ SQL = Language(
     ),
     indexed=".sql",
     imports=None,
-    outline=OutlineRules(shares_namespace=True),
 )

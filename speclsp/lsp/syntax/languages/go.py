@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, joined
-from speclsp.lsp.syntax.languages.record import C_RULES, DefinitionRules, Language, OutlineRules
+from speclsp.lsp.syntax.languages.record import C_RULES, DefinitionRules, Language
 
 
 def _imports(statement: str) -> Iterator[Import]:
@@ -47,9 +47,4 @@ GO = Language(
     ),
     indexed=".go",
     imports=ImportRules(read=_imports, resolve=_file, manifests={"go.mod": _manifest}),
-    outline=OutlineRules(
-        kind_words={"class": "type", "interface": "type", "type": "type", "constant": "const", "variable": "var"},
-        shares_namespace=True,
-        block_style="flat",
-    ),
 )

@@ -22,7 +22,7 @@ class Import:
     """One imported module."""
 
     module: str  # as the language writes it: "a.b", "..a", "./a.js", "crate::a::b", "a/b.h"
-    names: tuple[tuple[str, str], ...] = ()  # of the module: (its name there, its name here); ("*", "*") for all
+    names: tuple[str, ...] = ()  # of the module, as it calls them
 
 
 class KnownFiles(Protocol):
@@ -57,15 +57,10 @@ class ImportRules(NamedTuple):
     manifests: Mapping[str, ManifestReader] = MappingProxyType({})  # file name -> its reader
 
 
-def renamed(names: str, word: str) -> tuple[tuple[str, str], ...]:
-    """(name there, name here) of "a, b as c", with `word` for " as "."""
-    pairs = []
-    for part in names.split(","):
-        there, _, here = part.strip().partition(word)
-        there, here = there.strip().removeprefix("type "), here.strip()
-        if there:
-            pairs.append((there, here or there))
-    return tuple(pairs)
+def original_names(names: str) -> tuple[str, ...]:
+    """The names in their module of "a, b as c": ("a", "b")."""
+    originals = (part.strip().partition(" as ")[0].strip().removeprefix("type ") for part in names.split(","))
+    return tuple(filter(None, originals))
 
 
 def above(path: str) -> Iterator[str]:
@@ -132,4 +127,4 @@ def class_imports(statement: str) -> Iterator[Import]:
     match = re.match(r"\s*(?:import|using)\s+(static\s+)?([\w.]+?)(?:\.(\*))?\s*;", statement)
     if match and match[2]:
         module, _, name = match[2].rpartition(".")
-        yield Import(match[2], (("*", "*"),)) if match[3] else Import(module, ((name, name),))
+        yield Import(match[2]) if match[3] else Import(module, (name,))

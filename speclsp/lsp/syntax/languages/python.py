@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, above, by_end, renamed
+from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, above, by_end, original_names
 from speclsp.lsp.syntax.languages.record import (
     BRACKET,
     TRIPLE,
     DefinitionRules,
     Language,
     LexicalRules,
-    OutlineRules,
 )
 
 _SUFFIXES = (".py", ".pyi")
@@ -26,10 +25,9 @@ def _imports(statement: str) -> Iterator[Import]:
     bare = re.sub(r"#[^\n]*|\\\n", " ", statement)
     named = re.match(r"\s*from\s+(\.*\s*[\w.]*)\s+import\s+\(?([^)]*)", bare)
     if named:
-        yield Import(named[1].replace(" ", ""), renamed(named[2], " as "))
+        yield Import(named[1].replace(" ", ""), original_names(named[2]))
         return
-    for module, _ in renamed(re.sub(r"^\s*import\s+", "", bare), " as "):
-        yield Import(module)
+    yield from map(Import, original_names(re.sub(r"^\s*import\s+", "", bare)))
 
 
 def _file(module: str, from_path: str, files: KnownFiles) -> str | None:
@@ -89,5 +87,4 @@ PYTHON = Language(
     definition=DefinitionRules(pattern=r"(?:async\s+)?(?P<keyword>def|class)\s+(?P<name>\w+)\s*[(:\[]"),
     indexed=".py .pyi",
     imports=ImportRules(read=_imports, resolve=_file, names_can_be_files=True, directory_stems=("__init__",)),
-    outline=OutlineRules(property_decorator="property", block_style="colon"),
 )

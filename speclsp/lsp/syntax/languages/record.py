@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from speclsp.lsp.syntax.languages.import_rules import ImportRules
 
 BRACKET = r"[({\[]\s*$"  # a line that ends like this opens a block in any language
-BlockStyle = Literal["lines", "braces", "colon", "flat"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +31,6 @@ class LexicalRules:
     strict: bool = False  # no comma is allowed before a closing bracket
     markup: Literal["", "in code", "page"] = ""  # tags count as brackets; in code, `a<b` is no tag
     stub: str | None = None  # completes a signature, in place of a "{" or ":" at its end; None: no such members
-
-
-class OutlineRules(NamedTuple):
-    """Rules for the symbols of the index: their signatures and use."""
-
-    property_decorator: str = ""  # the end of a decorator that makes a function a property
-    first_line_only: bool = False  # a signature without a body ends with its first line
-    kind_words: Mapping[str, str] = MappingProxyType({})  # kind -> keyword in front of its signature
-    shares_namespace: bool = False  # files see the definitions of others without an import
-    block_style: BlockStyle = "lines"  # a class without bodies; "flat": its members are not indented
-
-
-USUAL_OUTLINE = OutlineRules()
 
 
 class DefinitionRules(NamedTuple):
@@ -93,10 +78,9 @@ class Language:
     definition: DefinitionRules | None
     list_kind: Literal["", "patterns", "packages"] = ""  # each line of a file is such an entry
     # index
-    indexed: str  # suffixes of the files whose definitions are indexed
-    family: str = ""  # name of the language whose definitions it uses and that uses its own; "": none
+    indexed: str  # suffixes of the files that are indexed
+    family: str = ""  # name of the language whose files it uses and whose files use its own; "": none
     imports: ImportRules | None
-    outline: OutlineRules = USUAL_OUTLINE
 
 
 # ── rules that languages share ────────────────────────────────────────────────────────────────────────────────────────

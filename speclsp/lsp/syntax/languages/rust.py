@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, above, by_end, joined
-from speclsp.lsp.syntax.languages.record import C_RULES, DefinitionRules, Language, OutlineRules, keyword_pattern
+from speclsp.lsp.syntax.languages.record import C_RULES, DefinitionRules, Language, keyword_pattern
 
 
 def _imports(statement: str) -> Iterator[Import]:
@@ -28,12 +28,12 @@ def _use_tree(tree: str) -> Iterator[Import]:
         above, part = todo.pop()
         opened = part.find("{")
         if opened < 0:
-            path, _, here = part.partition(" as ")
-            *way, name = [piece for piece in (above + path.strip()).split("::") if piece] or [""]
+            path = above + part.partition(" as ")[0].strip()
+            *way, name = [piece for piece in path.split("::") if piece] or [""]
             if name == "self" and way:
                 name = way.pop()
             if name:
-                yield Import("::".join(way) or name, ((name, here.strip() or name),))
+                yield Import("::".join(way) or name, (name,))
             continue
         head, inner, depth, start = above + part[:opened].strip(), part[opened + 1 :].rstrip(), 0, 0
         inner = inner[:-1] if inner.endswith("}") else inner
@@ -111,5 +111,4 @@ RUST = Language(
     ),
     indexed=".rs",
     imports=ImportRules(read=_imports, resolve=_file, directory_stems=("mod",), manifests={"Cargo.toml": _manifest}),
-    outline=OutlineRules(block_style="braces"),
 )

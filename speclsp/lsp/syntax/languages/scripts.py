@@ -8,14 +8,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, joined, renamed
+from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, joined, original_names
 from speclsp.lsp.syntax.languages.record import (
     C_RULES,
     QUOTES,
     UNKNOWN_MARKUP,
     DefinitionRules,
     Language,
-    OutlineRules,
     keyword_pattern,
 )
 
@@ -32,15 +31,8 @@ def _imports(statement: str) -> Iterator[Import]:
     source = re.search(r"""(?:from|import|require\s*\()\s*(["'])([^"'\n]+)\1""", bare)
     if source is None:
         return
-    head = bare[: source.start()]
-    braces = re.search(r"\{([^}]*)\}", head)
-    names = renamed(braces[1].replace(":", " as ") if braces else "", " as ")
-    if re.match(r"\s*export\s*\*\s*$", head):
-        names = (("*", "*"),)
-    default = re.match(r"\s*(?:import|const|let|var)\s+(?:type\s+)?([\w$]+)\s*(?:,|=|\Z|from)", head)
-    if default and default[1] != "type" and "require" not in source[0]:
-        names = (("default", default[1]), *names)
-    yield Import(source[2], names)
+    braces = re.search(r"\{([^}]*)\}", bare[: source.start()])
+    yield Import(source[2], original_names(braces[1].replace(":", " as ")) if braces else ())
 
 
 def _file(module: str, from_path: str, files: KnownFiles) -> str | None:
@@ -101,7 +93,6 @@ _IMPORTS = ImportRules(
     written_suffixes=(".js", ".ts", ".mjs", ".jsx", ".tsx"),
     manifests={"package.json": _package, "tsconfig.json": _paths, "jsconfig.json": _paths},
 )
-_OUTLINE = OutlineRules(block_style="braces")
 
 JAVASCRIPT = Language(
     name="javascript",
@@ -114,7 +105,6 @@ JAVASCRIPT = Language(
     definition=SCRIPT_DEFINITION,
     indexed=".js .jsx .mjs .cjs",
     imports=_IMPORTS,
-    outline=_OUTLINE,
 )
 TYPESCRIPT = Language(
     name="typescript",
@@ -129,7 +119,6 @@ TYPESCRIPT = Language(
     indexed=".ts .mts .cts",
     family="javascript",
     imports=_IMPORTS,
-    outline=_OUTLINE,
 )
 TSX = Language(
     name="tsx",
@@ -144,7 +133,6 @@ TSX = Language(
     indexed=".tsx",
     family="javascript",
     imports=_IMPORTS,
-    outline=_OUTLINE,
 )
 SVELTE = Language(
     name="svelte",

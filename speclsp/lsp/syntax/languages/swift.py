@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, by_end
-from speclsp.lsp.syntax.languages.record import C_RULES, TRIPLE, TYPES, Language, OutlineRules
+from speclsp.lsp.syntax.languages.record import C_RULES, TRIPLE, TYPES, Language
 
 _KINDS = "struct|class|enum|protocol|func|let|var|typealias"  # of the imported name
 
@@ -15,7 +15,7 @@ _KINDS = "struct|class|enum|protocol|func|let|var|typealias"  # of the imported 
 def _imports(statement: str) -> Iterator[Import]:
     match = re.search(rf"\bimport\s+(?:(?:{_KINDS})\s+)?(\w+)(?:\.(\w+))?", statement)
     if match:
-        yield Import(match[1], ((match[2], match[2]),) if match[2] else ())
+        yield Import(match[1], (match[2],) if match[2] else ())
 
 
 def _file(module: str, from_path: str, files: KnownFiles) -> str | None:
@@ -40,5 +40,4 @@ SWIFT = Language(
     definition=TYPES,
     indexed=".swift",
     imports=ImportRules(read=_imports, resolve=_file),
-    outline=OutlineRules(shares_namespace=True, block_style="braces"),
 )

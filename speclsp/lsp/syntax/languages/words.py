@@ -13,7 +13,6 @@ from speclsp.lsp.syntax.languages.record import (
     DefinitionRules,
     Language,
     LexicalRules,
-    OutlineRules,
 )
 
 
@@ -68,7 +67,6 @@ RUBY = Language(
     definition=DefinitionRules(pattern=r"(?P<keyword>def)\s+(?P<name>(?:self\.)?\w+[?!=]?)"),
     indexed=".rb",
     imports=_IMPORTS,
-    outline=OutlineRules(first_line_only=True, shares_namespace=True),
 )
 LUA = Language(
     name="lua",

@@ -10,6 +10,3 @@
 (comment) @comment
 [(string) (raw_string) (ansi_c_string) (heredoc_body)] @string
 (command_substitution) @code
-
-;; definitions
-(function_definition name: (_) @name body: (_) @body) @function

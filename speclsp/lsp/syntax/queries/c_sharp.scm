@@ -20,15 +20,3 @@
 (comment) @comment
 [(string_literal) (verbatim_string_literal) (raw_string_literal) (interpolated_string_expression) (character_literal)] @string
 (interpolation) @code
-
-;; definitions
-(class_declaration name: (_) @name body: (_) @body) @class
-(struct_declaration name: (_) @name body: (_) @body) @class
-(record_declaration name: (_) @name body: (_)? @body) @class
-(interface_declaration name: (_) @name body: (_) @body) @interface
-(enum_declaration name: (_) @name body: (_) @body) @enum
-(enum_member_declaration name: (_) @name) @member
-(method_declaration name: (_) @name body: (_)? @body) @function
-(constructor_declaration name: (_) @name body: (_)? @body) @function
-(property_declaration name: (_) @name) @field
-(field_declaration (variable_declaration (variable_declarator name: (_) @name))) @field

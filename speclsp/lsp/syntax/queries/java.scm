@@ -16,15 +16,3 @@
 ;; text
 [(line_comment) (block_comment)] @comment
 [(string_literal) (character_literal)] @string
-
-;; definitions
-(class_declaration name: (_) @name body: (_) @body) @class
-(record_declaration name: (_) @name body: (_) @body) @class
-(interface_declaration name: (_) @name body: (_) @body) @interface
-(annotation_type_declaration name: (_) @name body: (_) @body) @interface
-(enum_declaration name: (_) @name body: (_) @body) @enum
-(enum_constant name: (_) @name) @member
-(method_declaration name: (_) @name body: (_)? @body) @function
-(constructor_declaration name: (_) @name body: (_) @body) @function
-(class_body (field_declaration declarator: (variable_declarator name: (_) @name)) @field)
-(interface_body (constant_declaration declarator: (variable_declarator name: (_) @name)) @field)

@@ -20,18 +20,3 @@
 (comment) @comment
 [(string) (template_string) (regex)] @string
 (template_substitution) @code
-
-;; definitions
-(class_declaration name: (_) @name body: (_) @body) @class
-(function_declaration name: (_) @name body: (_) @body) @function
-(generator_function_declaration name: (_) @name body: (_) @body) @function
-(class_body (method_definition name: (_) @name body: (_) @body) @function)
-(method_definition name: (_) @init body: (statement_block (expression_statement
-  (assignment_expression left: (member_expression object: (this) property: (_) @name)) @field)))
-(class_body (field_definition property: (_) @name) @field)
-(program (lexical_declaration (variable_declarator name: (identifier) @name value: (_)? @value)) @variable)
-(program (variable_declaration (variable_declarator name: (identifier) @name value: (_)? @value)) @variable)
-(program (export_statement
-  declaration: (lexical_declaration (variable_declarator name: (identifier) @name value: (_)? @value))) @variable)
-(program (expression_statement (assignment_expression
-  left: (member_expression property: (property_identifier) @name) right: (_) @value)) @variable)

@@ -15,16 +15,3 @@
 [(line_comment) (block_comment)] @comment
 [(string_literal) (multiline_string_literal) (character_literal)] @string
 (interpolation) @code
-
-;; definitions
-(class_declaration "interface" name: (_) @name (class_body)? @body) @interface
-(class_declaration name: (_) @name (enum_class_body) @body) @enum
-(class_declaration "class" name: (_) @name (class_body)? @body) @class
-(object_declaration name: (_) @name (class_body)? @body) @class
-(type_alias type: (_) @name) @type
-(enum_entry . (identifier) @name) @member
-(function_declaration name: (_) @name (function_body)? @body) @function
-(class_parameter ["val" "var"] (identifier) @name) @field
-(class_body (property_declaration (variable_declaration . (identifier) @name)) @field)
-(enum_class_body (property_declaration (variable_declaration . (identifier) @name)) @field)
-(source_file (property_declaration (variable_declaration . (identifier) @name)) @variable)

@@ -10,7 +10,3 @@
 ;; text
 (comment) @comment
 (string) @string
-
-;; definitions
-(function_declaration name: (_) @name body: (_)? @body) @function
-(chunk (variable_declaration (assignment_statement (variable_list name: (identifier) @name))) @variable)

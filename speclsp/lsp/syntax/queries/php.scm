@@ -16,13 +16,3 @@
 ;; text
 (comment) @comment
 [(string) (encapsed_string) (heredoc) (nowdoc)] @string
-
-;; definitions
-(class_declaration name: (_) @name body: (_) @body) @class
-(trait_declaration name: (_) @name body: (_) @body) @class
-(interface_declaration name: (_) @name body: (_) @body) @interface
-(enum_declaration name: (_) @name body: (_) @body) @enum
-(function_definition name: (_) @name body: (_) @body) @function
-(method_declaration name: (_) @name body: (_)? @body) @function
-(property_declaration (property_element name: (_) @name)) @field
-(const_declaration (const_element (name) @name)) @constant

@@ -11,12 +11,3 @@
 (comment) @comment
 (string) @string
 (interpolation) @code
-
-;; definitions
-(class_definition name: (_) @name body: (_) @body) @class
-(function_definition name: (_) @name body: (_) @body) @function
-(module (expression_statement (assignment left: (identifier) @name)) @variable)
-(class_definition body: (block (expression_statement (assignment left: (identifier) @name)) @field))
-(function_definition name: (identifier) @init body: (block (expression_statement
-  (assignment left: (attribute object: (identifier) attribute: (identifier) @name))) @field))
-(type_alias_statement left: (_) @name) @type

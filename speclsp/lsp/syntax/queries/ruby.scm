@@ -14,10 +14,3 @@
 (comment) @comment
 [(string) (heredoc_body) (regex) (string_array) (symbol_array) (subshell)] @string
 (interpolation) @code
-
-;; definitions
-(class name: (_) @name) @class
-(module name: (_) @name) @module
-(method name: (_) @name) @function
-(singleton_method name: (_) @name) @function
-(assignment left: (constant) @name) @constant

@@ -17,19 +17,3 @@
 ;; text
 [(line_comment) (block_comment)] @comment
 [(string_literal) (raw_string_literal) (char_literal)] @string
-
-;; definitions
-(struct_item name: (_) @name body: (_)? @body) @class
-(union_item name: (_) @name body: (_) @body) @class
-(enum_item name: (_) @name body: (_) @body) @enum
-(trait_item name: (_) @name body: (_) @body) @interface
-(impl_item type: (_) @name body: (_) @body) @scope
-(mod_item name: (_) @name body: (_) @body) @module
-(function_item name: (_) @name body: (_) @body) @function
-(function_signature_item name: (_) @name) @function
-(type_item name: (_) @name) @type
-(const_item name: (_) @name) @constant
-(static_item name: (_) @name) @constant
-(macro_definition name: (_) @name) @macro
-(field_declaration name: (_) @name) @field
-(enum_variant name: (_) @name) @member

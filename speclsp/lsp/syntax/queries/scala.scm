@@ -15,18 +15,3 @@
 [(comment) (block_comment)] @comment
 [(string) (interpolated_string_expression) (character_literal)] @string
 (interpolation) @code
-
-;; definitions
-(class_definition name: (_) @name body: (_)? @body) @class
-(object_definition name: (_) @name body: (_)? @body) @class
-(trait_definition name: (_) @name body: (_)? @body) @interface
-(enum_definition name: (_) @name body: (_) @body) @enum
-(simple_enum_case name: (_) @name) @member
-(full_enum_case name: (_) @name) @member
-(type_definition name: (_) @name) @type
-(function_definition name: (_) @name body: (_) @body) @function
-(function_declaration name: (_) @name) @function
-(template_body (val_definition pattern: (identifier) @name) @field)
-(template_body (var_definition pattern: (identifier) @name) @field)
-(template_body (val_declaration name: (identifier) @name) @field)
-(compilation_unit (val_definition pattern: (identifier) @name) @variable)

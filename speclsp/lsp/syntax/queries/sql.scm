@@ -8,10 +8,3 @@
 ;; text
 [(comment) (marginalia)] @comment
 ((literal) @string (#match? @string "^['\"]"))
-
-;; definitions
-(create_table (object_reference) @name (column_definitions) @body) @class
-(create_view (object_reference) @name (create_query) @body) @class
-(create_function (object_reference) @name (function_body)? @body) @function
-(create_type (object_reference) @name) @type
-(column_definition name: (_) @name) @field

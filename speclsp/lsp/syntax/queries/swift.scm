@@ -14,17 +14,3 @@
 [(comment) (multiline_comment)] @comment
 [(line_string_literal) (multi_line_string_literal) (raw_string_literal)] @string
 (interpolated_expression) @code
-
-;; definitions
-(class_declaration declaration_kind: "extension" name: (_) @name body: (_) @body) @scope
-(class_declaration declaration_kind: "enum" name: (_) @name body: (_) @body) @enum
-(class_declaration declaration_kind: ["class" "struct" "actor"] name: (_) @name body: (_) @body) @class
-(protocol_declaration name: (_) @name body: (_) @body) @interface
-(typealias_declaration name: (_) @name) @type
-(enum_entry name: (_) @name) @member
-(function_declaration "func" . (_) @name (_) @body .) @function
-(protocol_function_declaration name: (_) @name) @function
-(init_declaration "init" @name body: (_)? @body) @function
-(class_body (property_declaration name: (pattern (simple_identifier) @name) computed_value: (_)? @body) @field)
-(protocol_property_declaration name: (pattern (simple_identifier) @name)) @field
-(source_file (property_declaration name: (pattern (simple_identifier) @name)) @variable)

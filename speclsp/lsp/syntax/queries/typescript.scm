@@ -27,33 +27,3 @@
 (comment) @comment
 [(string) (template_string) (regex)] @string
 (template_substitution) @code
-
-;; definitions
-(class_declaration name: (_) @name body: (_) @body) @class
-(abstract_class_declaration name: (_) @name body: (_) @body) @class
-(interface_declaration name: (_) @name body: (_) @body) @interface
-(enum_declaration name: (_) @name body: (_) @body) @enum
-(enum_body name: (_) @name @member)
-(enum_assignment name: (_) @name) @member
-(type_alias_declaration name: (_) @name value: (object_type) @body) @type
-(type_alias_declaration name: (_) @name) @type
-(object_type (property_signature name: (_) @name) @field)
-(method_definition name: (_) @init parameters: (formal_parameters
-  (required_parameter (accessibility_modifier) pattern: (identifier) @name) @field))
-(internal_module name: (_) @name body: (_) @body) @module
-(module name: (_) @name body: (_) @body) @module
-(function_declaration name: (_) @name body: (_) @body) @function
-(generator_function_declaration name: (_) @name body: (_) @body) @function
-(function_signature name: (_) @name) @function
-(class_body (method_definition name: (_) @name body: (_) @body) @function)
-(class_body [(method_signature name: (_) @name) (abstract_method_signature name: (_) @name)] @function)
-(class_body (public_field_definition name: (_) @name) @field)
-(interface_body (property_signature name: (_) @name) @field)
-(interface_body (method_signature name: (_) @name) @function)
-(program [(lexical_declaration (variable_declarator name: (identifier) @name value: (_)? @value))
-  (variable_declaration (variable_declarator name: (identifier) @name value: (_)? @value))] @variable)
-(program (export_statement
-  declaration: (lexical_declaration (variable_declarator name: (identifier) @name value: (_)? @value))) @variable)
-(program (ambient_declaration
-  [(lexical_declaration (variable_declarator name: (identifier) @name))
-   (variable_declaration (variable_declarator name: (identifier) @name))]) @variable)
