@@ -91,7 +91,7 @@ def with_value(config: Config, key: str, value: Any) -> Config:
     if known.rule.is_path and isinstance(value, str) and value.startswith("~"):
         value = os.path.expanduser(value)  # noqa: PTH111 - Path.expanduser raises for an unknown user
     if not allowed(value, known.default, known.rule):
-        raise ConfigError(key, brief(value), wanted(known.default, known.rule, value))
+        raise ConfigError(key, brief(value), wanted(known.default, known.rule))
     section, _, name = key.rpartition(".")
     if not section:
         return replace(config, **{name: value})

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from speclsp.errors import ConfigError, nearest
+from speclsp.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ def check(section: Any, prefix: str) -> None:
             if not isinstance(value, item.default_factory):  # type: ignore[arg-type]
                 raise ConfigError(prefix + item.name, value, f"{item.default_factory.__name__}(...)")  # type: ignore[union-attr]
         elif not allowed(value, item.default, rule):
-            raise ConfigError(prefix + item.name, brief(value), wanted(item.default, rule, value))
+            raise ConfigError(prefix + item.name, brief(value), wanted(item.default, rule))
 
 
 def allowed(value: object, default: object, rule: Rule) -> bool:
@@ -53,7 +53,7 @@ def allowed(value: object, default: object, rule: Rule) -> bool:
         return (low is None or value >= low) and (high is None or value <= high)
     if isinstance(default, tuple):
         words = value if isinstance(value, tuple) else (None,)
-        return all(isinstance(word, str) and (not rule.choices or word in rule.choices) for word in words)
+        return all(isinstance(word, str) for word in words)
     if not isinstance(value, str) or "\0" in value:
         return False
     if rule.choices:
@@ -61,18 +61,12 @@ def allowed(value: object, default: object, rule: Rule) -> bool:
     return not rule.pattern or re.fullmatch(rule.pattern, value) is not None
 
 
-def wanted(default: object, rule: Rule, value: object = None) -> str:
-    """The valid values of a setting, in words; for a list, also the nearest valid word to a wrong one in `value`."""
+def wanted(default: object, rule: Rule) -> str:
+    """The valid values of a setting, in words."""
     if rule.wanted:
         return rule.wanted
     if rule.choices:
-        choices = " or ".join([", ".join(f'"{choice}"' for choice in rule.choices[:-1]), f'"{rule.choices[-1]}"'])
-        if not isinstance(default, tuple):
-            return choices
-        words = [word for word in value if isinstance(word, str)] if isinstance(value, tuple) else []
-        odd = next((word for word in words if word not in rule.choices), "")
-        near = nearest(odd[:60], rule.choices) if odd else None
-        return f"a list of {choices}" + (f' (did you mean "{near}"?)' if near else "")
+        return " or ".join([", ".join(f'"{choice}"' for choice in rule.choices[:-1]), f'"{rule.choices[-1]}"'])
     if isinstance(default, bool):
         return "true or false"
     if isinstance(default, int | float):
