@@ -78,7 +78,7 @@ class Editor:
     def __init__(self, folder: Path, database: Path, patience_ms: float | None = None) -> None:
         similar_code.FILE_WORDS.clear()
         similar_code.OWN_WORDS.clear()
-        similar_code.words_of_line.cache_clear()
+        similar_code.cached_words.cache_clear()
         gc.collect()
         gc.freeze()  # as the server does, once it is ready
         self.folder, self.root = folder, folder.as_uri()

@@ -7,6 +7,7 @@ likely continuation.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from array import array
@@ -17,7 +18,6 @@ from itertools import islice
 from sys import intern
 
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace
-from speclsp.lsp.context.short_text_cache import cache_short
 from speclsp.lsp.index.query_cache import Deadline
 from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.text_windows import normal_newlines
@@ -39,7 +39,8 @@ STEPS_A_CHECK = 32  # indexed between two checks of the time: a tenth of a milli
 MAX_WORDS = 400  # of a file, whose pieces are cached
 MAX_CHARACTERS = 2_000_000  # of the files whose words are cached, one text of each: about 15 MiB
 MAX_OWN_CHARACTERS = 400_000  # of the documents' own ends outside the window: this text changes with every line
-MAX_LINES = 8192  # of documents, whose words are cached
+MAX_LINES = 8192  # of documents, whose words are cached: 50 MiB at most
+MAX_LINE = 200  # characters of such a line
 
 UNLIKE = "too little like the code at the cursor"
 TOO_MANY = f"beyond the {FILES} files looked at"
@@ -260,10 +261,15 @@ def words(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text)) - _STOP_WORDS
 
 
-@cache_short(MAX_LINES)
+cached_words = functools.lru_cache(maxsize=MAX_LINES)(words)
+
+
 def words_of_line(line: str) -> frozenset[str]:
-    """Words of a line, cached: the same line is searched again soon."""
-    return words(line)
+    """Words of a line, cached: the same line is searched again soon.
+
+    A line of a minified file can have megabytes, and each key in it makes another line: such a line is not cached.
+    """
+    return cached_words(line) if len(line) <= MAX_LINE else words(line)
 
 
 FILE_WORDS = WordIndexCache(lambda lines: words("\n".join(lines)), MAX_CHARACTERS)  # documents share neighbours

@@ -132,6 +132,16 @@ def test_open_documents_of_the_same_name_keep_their_word_indexes():
     assert in_time[0] and similar_code.candidates(place, files, PASSED) == in_time
 
 
+def test_the_words_of_long_lines_are_not_cached():
+    similar_code.cached_words.cache_clear()
+    for number in range(20):
+        line = "value.member " * 1000 + str(number)
+        assert similar_code.words_of_line(line) == {"value", "member"}
+    assert similar_code.cached_words.cache_info().currsize == 0
+    assert similar_code.words_of_line("value.member") == similar_code.words_of_line("value.member")
+    assert similar_code.cached_words.cache_info().hits == 1
+
+
 # ── warm-up ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 MAIN = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    \n"
