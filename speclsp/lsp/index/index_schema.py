@@ -26,7 +26,7 @@ BUSY_S = 120.0  # another window's process may write, and has the lowest priorit
 UNUSED_S = 30 * 24 * 3600.0
 MAX_ALL_BYTES = 1 << 30  # of all indexes
 
-OK, SKIPPED, UNSAVED = 0, 1, 2  # a file's state
+OK, SKIPPED = 0, 1  # a file's state
 
 _TABLES = """
 CREATE TABLE files(

@@ -2,7 +2,7 @@
 
     server ──── lines of JSON on stdin ───►  scan the folder, parse what is new, write tables; then wait
                 {"root", "database", "near", "disabled_globs", "crashed", "rules"}     the first message
-                {"changed": [path, …]}  {"text": …, "path": …}  {"rebuild": true}  {"scan": …, "rules": number}
+                {"changed": [path, …]}  {"rebuild": true}  {"scan": …, "rules": number}
 
 The process has the lowest priority, and any signal may end it: a damaged database is rebuilt. A grammar that crashes or
 hangs ends only this process. The file being parsed is recorded first, and the next worker skips it. The worker ends
@@ -93,8 +93,6 @@ def process_messages(writer: IndexWriter, inbox: Inbox, lock: ScanLock, first: d
         changed = [path for path in message.get("changed", ()) if isinstance(path, str)]
         if message.get("rebuild"):
             return
-        if "text" in message:
-            writer.write_unsaved(str(message.get("path", "")), str(message["text"]))
         if "disabled_globs" in message and message["disabled_globs"] != list(writer.scan.disabled_globs):
             writer.scan.disabled_globs = tuple(message["disabled_globs"])
             message["scan"] = ""

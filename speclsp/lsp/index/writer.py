@@ -129,18 +129,6 @@ class IndexWriter:
                 self.write_saved(file)
         self._commit()
 
-    def write_unsaved(self, path: str, text: str) -> None:
-        """Index the unsaved text of an open document."""
-        file = self.scan.file_at(path)
-        if file is not None and len(text) <= MAX_BYTES:
-            text = text.encode("utf-8", "replace").decode("utf-8")  # an editor may send a lone surrogate
-            self._write(
-                ScannedFile(path, -1, -1),
-                self._imports(file, text_windows.normal_newlines(text)),
-                index_schema.UNSAVED,
-            )
-            self._commit()
-
     def skip_suspect(self) -> None:
         """Skip the file that the crashed process was parsing, until the file changes."""
         file = self.scan.file_at(self._suspect) if self._suspect else None

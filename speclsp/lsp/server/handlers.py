@@ -176,8 +176,6 @@ def did_change_workspace_folders(app: App, params: types.DidChangeWorkspaceFolde
 def document_changed(app: App, uri: str, changes: Sequence[Mapping[str, Any]]) -> None:
     """A document or a cell was edited."""
     server, documents = app.server, app.documents
-    if app.index is not None:
-        app.index.document_changed(uri)
     if app.next_edits is not None:
         app.next_edits.document_changed(uri)
     document = server.documents.get(uri)
@@ -218,8 +216,6 @@ def document_closed(app: App, uri: str) -> None:
     if app.next_edits is not None:
         app.next_edits.closed(uri)
     app.documents.closed(uri)
-    if app.index is not None:
-        app.index.file_saved(uri)  # from now on the file on disk counts
     if app.server.session is not None:
         app.server.session.document_closed(uri)
 

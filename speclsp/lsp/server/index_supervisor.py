@@ -1,8 +1,8 @@
 """Supervisor of the index workers: one process per workspace folder, started, informed and restarted from here.
 
 A worker starts shortly after the first document of its folder was opened. It receives the paths of files that were
-saved, renamed or deleted, and the unsaved text of a document when its user pauses. It ends when its stdin closes, so it
-never outlives this process. A worker that crashes is restarted and skips the file it was reading.
+saved, renamed or deleted. It ends when its stdin closes, so it never outlives this process. A worker that crashes is
+restarted and skips the file it was reading.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from speclsp.config import Config
 from speclsp.daemon.launch import environment
 from speclsp.lsp.context.warm_up import IndexWarmUp
 from speclsp.lsp.documents.uri_paths import file_path
-from speclsp.lsp.index.file_cache import MAX_BYTES
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.server.request_context import WorkspaceDocuments
 from speclsp.lsp.visibility.eligibility import glob_off
@@ -34,7 +33,6 @@ from speclsp.lsp.visibility.ignore_files import UNREAD
 
 COMMAND = (sys.executable, "-m", "speclsp.lsp.index.worker")
 START_S = 1.0  # after the first document was opened: the engine starts first
-TYPING_PAUSE_S = 1.5  # without an edit, after which the worker receives a document's unsaved text
 INDEXED_S = 0.5  # from a message to the worker until the index usually contains the change
 RESCAN_S = 120.0  # after which a save triggers a scan for changes that no editor reported
 RESCAN_SHARE = 30  # a scan starts no sooner than after this many times the duration of the last one
@@ -61,9 +59,6 @@ class IndexSupervisor:
         self._is_remote = is_remote
         self._command = tuple(command)
         self._folders: dict[str, IndexedFolder] = {}
-        self._edited: dict[str, str] = {}  # URI -> its folder, since the last pause
-        self._pause: asyncio.TimerHandle | None = None
-        self._last_edit_s = 0.0
 
     def index(self, root: str | None) -> IndexReader | None:
         """The index of the workspace folder with this URI, complete or not."""
@@ -82,20 +77,10 @@ class IndexSupervisor:
         if folder is not None:
             self._schedule_warm_up(folder, uri, root, 0)
 
-    def document_changed(self, uri: str) -> None:
-        """A document was edited: send its text to the worker when the user pauses."""
-        root = self._documents.root(uri)
-        if root in self._folders and root is not None:
-            self._edited[uri] = root
-            self._last_edit_s = time.monotonic()
-            if self._pause is None:
-                self._pause = asyncio.get_running_loop().call_later(TYPING_PAUSE_S, self._paused)
-
     def file_saved(self, uri: str) -> None:
-        """A document was written to the disk, or closed: the file's text counts from now on."""
+        """A document was written to the disk."""
         root = self._documents.root(uri)
         folder = self._folders.get(root or "")
-        self._edited.pop(uri, None)
         if folder is not None and root is not None:
             folder.file_saved(path_in_folder(uri, root))
             self._schedule_warm_up(folder, uri, root)
@@ -134,7 +119,7 @@ class IndexSupervisor:
     def apply_config(self, config: Config) -> None:
         """Start or end workers under new settings."""
         if not (config.context.index_workspace and config.completion.enabled):
-            self._end_all()
+            self.end()
             return
         for document in self._documents.documents:
             self.document_opened(document.uri)
@@ -143,9 +128,9 @@ class IndexSupervisor:
 
     def end(self) -> None:
         """End all workers."""
-        if self._pause is not None:
-            self._pause.cancel()
-        self._end_all()
+        for folder in self._folders.values():
+            folder.end()
+        self._folders.clear()
 
     def _globs_off(self) -> tuple[str, ...]:
         """Patterns of files that are not indexed."""
@@ -155,27 +140,6 @@ class IndexSupervisor:
         """Warm the query cache for a document, once the index contains the latest change."""
         if self._documents.config.context.cross_file_tokens > 0:
             asyncio.get_running_loop().call_later(wait_s, folder.warm_up.add, path_in_folder(uri, root))
-
-    def _end_all(self) -> None:
-        for folder in self._folders.values():
-            folder.end()
-        self._folders.clear()
-
-    def _paused(self) -> None:
-        """Send the edited texts to the workers, unless the user still types."""
-        self._pause = None
-        left_s = self._last_edit_s + TYPING_PAUSE_S - time.monotonic()
-        if left_s > 0.05:
-            self._pause = asyncio.get_running_loop().call_later(left_s, self._paused)
-            return
-        edited, self._edited = self._edited, {}
-        for uri, root in edited.items():
-            folder, document = self._folders.get(root), self._documents.documents.get(uri)
-            if folder is not None and document is not None and not self._documents.is_too_large(document):
-                text = document.text
-                if len(text) <= MAX_BYTES:
-                    folder.send({"path": path_in_folder(uri, root), "text": text})
-                    self._schedule_warm_up(folder, uri, root)
 
 
 class IndexedFolder:

@@ -211,6 +211,13 @@ def test_the_text_of_a_file_is_returned_only_while_it_matches_the_index(root: Pa
     assert index.text("a.py") == ""
 
 
+def test_a_file_of_a_language_without_imports_is_indexed_without_a_parse(root: Path, database: Path):
+    lay(root, {"a.sql": "SELECT (((\n", "b.sql": "SELECT 1;\n"})
+    index = IndexReader.build(root, database)
+    assert index.files_like("b.sql") == ["a.sql"] and index.imports("a.sql") == []
+    assert index.text("a.sql") == "SELECT (((\n"
+
+
 def test_a_hung_disk_is_waited_for_only_once(root: Path, database: Path, monkeypatch: pytest.MonkeyPatch):
     lay(root, {"a.py": "x = 1\n"})
     index = IndexReader.build(root, database)
@@ -241,7 +248,6 @@ EDITS = st.lists(
         st.tuples(st.just("write"), st.sampled_from(PATHS), st.sampled_from(TEXTS)),
         st.tuples(st.just("delete"), st.sampled_from(PATHS), st.just("")),
         st.tuples(st.just("rename"), st.sampled_from(PATHS), st.sampled_from(PATHS)),
-        st.tuples(st.just("unsaved"), st.sampled_from(PATHS), st.sampled_from(TEXTS)),
         st.tuples(st.just("ignore"), st.sampled_from((*PATHS, "pkg/", "lib/*")), st.just("")),
         st.tuples(st.just("look"), st.just(""), st.just("")),
     ),
@@ -268,9 +274,6 @@ def test_after_any_edits_the_index_equals_a_new_one(
                 (root / argument).parent.mkdir(exist_ok=True)
                 file.rename(root / argument)
                 writer.update(argument)
-            elif action == "unsaved":
-                writer.write_unsaved(path, argument)
-                continue
             elif action == "ignore":
                 lay(root, {".gitignore": f"{path}\n"})
                 writer.build()
@@ -284,17 +287,15 @@ def test_after_any_edits_the_index_equals_a_new_one(
     assert everything(base / "kept.sqlite") == everything(base / "new.sqlite")
 
 
-def test_unsaved_text_is_indexed_until_the_next_update_of_the_file(root: Path, database: Path):
-    lay(root, {"a.py": "import saved\n"})
+def test_an_update_reads_the_file_again(root: Path, database: Path):
+    lay(root, {"a.py": "import before\n"})
     index = IndexReader(str(root), database)
     with IndexWriter(str(root), database) as writer:
         writer.build()
-        assert modules(index, "a.py") == ["saved"]
-        writer.write_unsaved("a.py", "import typed\n")
-        assert modules(index, "a.py") == ["typed"]
-        assert index.text("a.py") == "", "the text is not that of the file"
+        assert modules(index, "a.py") == ["before"]
+        lay(root, {"a.py": "import after\n"})
         writer.update("a.py")
-        assert modules(index, "a.py") == ["saved"]
+        assert modules(index, "a.py") == ["after"] and index.text("a.py") == "import after\n"
 
 
 def test_a_budget_is_kept_and_the_files_nearest_to_the_open_file_come_first(root: Path, database: Path):
@@ -315,9 +316,7 @@ def test_a_lone_surrogate_breaks_neither_the_index_nor_its_process(root: Path, d
     assert [index.resolve_module(f"./{surrogate}", "a.js"), index.text(f"{surrogate}.js")] == [None, ""]
     path = f"{surrogate}.js"
     assert index.imports(path) == index.importers(path) == index.counterparts(path) == index.files_like(path)[1:] == []
-    with IndexWriter(str(root), database) as writer:
-        writer.write_unsaved("a.js", f"import './g{surrogate}'")
-    assert modules(index, "a.js") == ["./g?"] and not broken and index.package_roots("npm") == [("b", "b")]
+    assert modules(index, "a.js") == ["./f"] and not broken and index.package_roots("npm") == [("b", "b")]
 
 
 def test_a_truncated_database_crashes_no_process(root: Path, database: Path):
@@ -370,7 +369,6 @@ def test_secret_ignored_foreign_linked_and_generated_files_are_not_in_the_index(
             "huge.py",
         ):
             writer.update(path)
-            writer.write_unsaved(path, secret)
     assert [row for row in everything(database) if CANARY in row] == []
     index = IndexReader(str(root), database)
     imports = {path: modules(index, path) for path in paths(database) if index.imports(path)}
