@@ -18,7 +18,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, TextIO
 
-DIM, BOLD, DRAFTED, GREEN, RED, YELLOW, PLAIN = "2", "1", "1;4;32", "32", "31", "33", "0"
+DIM, GREEN, RED, YELLOW = "2", "32", "31", "33"
 REDRAW_MS = 100
 LINES_BEFORE, LINES_AFTER = 12, 4  # of the file, around a suggestion
 PLAIN_STEP, PLAIN_S = 0.1, 2.0  # without a terminal: a line per tenth, and not oftener than that
@@ -156,8 +156,7 @@ class ProgressLine:
     def step(self, fraction: float, what: str) -> None:
         """`what` is `fraction` (0 to 1) done: short work, told on a terminal alone and wiped when it is over."""
         if self.live:
-            self.show(what, fraction, f"{max(0.0, min(1.0, fraction)):4.0%}")
-            self.stays = False
+            self.long_step(fraction, what)
 
     def long_step(self, fraction: float, what: str) -> None:
         """As `step`, for work of minutes: without a terminal, a line per tenth."""
