@@ -168,8 +168,7 @@ class ProgressLine:
     def step(self, fraction: float, what: str) -> None:
         """`what` is `fraction` (0 to 1) done: short work, told on a terminal alone and wiped when it is over."""
         if self.live:
-            self.show(what, fraction, f"{max(0.0, min(1.0, fraction)):4.0%}")
-            self.stays = False
+            self.long_step(fraction, what)
 
     def long_step(self, fraction: float, what: str) -> None:
         """As `step`, for work of minutes: without a terminal, a line per tenth."""

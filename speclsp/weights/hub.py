@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from speclsp.errors import shortened
 from speclsp.weights.cards import Weights
-from speclsp.weights.model_directory import PICKLES, sum_of
+from speclsp.weights.model_directory import PICKLES, file_bytes, sum_of
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -132,12 +132,12 @@ def fetch(repo: str, revision: str, file: PublishedFile, into: Path, advance: Ca
         return whole
     failures = 0
     while True:
-        before = _size(partial)
+        before = file_bytes(partial)
         try:
             _transfer(repo, revision, file, partial, advance)
             break
         except HubError as error:
-            failures = failures + 1 if _size(partial) < before + CHUNK_BYTES else 1
+            failures = failures + 1 if file_bytes(partial) < before + CHUNK_BYTES else 1
             if error.final or failures >= ATTEMPTS:
                 raise
             time.sleep(failures - 1)
@@ -160,7 +160,7 @@ def _transfer(repo: str, revision: str, file: PublishedFile, partial: Path, adva
     from huggingface_hub import hf_hub_url
     from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 
-    here = _size(partial)
+    here = file_bytes(partial)
     if here >= file.bytes > 0:
         return
     advance(here)
@@ -191,10 +191,6 @@ def _transfer(repo: str, revision: str, file: PublishedFile, partial: Path, adva
         if isinstance(error, OSError) and getattr(error, "response", None) is None:
             raise  # the disk's, not the network's: httpx has errors of its own
         raise _in_words(error) from None
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
 
 
 def _is_right(path: Path, file: PublishedFile) -> bool:

