@@ -250,7 +250,7 @@ def test_a_bug_in_counting_costs_no_answer(monkeypatch: pytest.MonkeyPatch, capl
         monkeypatch.setattr(app.usage, name, None)
     monkeypatch.setattr("speclsp.lsp.server.usage_stats.to_sent_items", fail)
     document = app.server.documents.open("file:///a.py", "python", 1, SOURCE)
-    snapshot = document.snapshot({"line": 0, "character": 0}, "utf-16")
+    snapshot = document.snapshot_at(document.offset({"line": 0, "character": 0}, "utf-16"))
     app.usage.answered(CursorContext(document, snapshot, 0, 0), [{}], "utf-16")
     app.usage.request_ended(Trace("", "python", 1, 0, 1, outcome="shown"))
     app.usage.closed("file:///a.py")

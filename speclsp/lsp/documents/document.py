@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from speclsp.lsp.syntax.text_windows import common_ends
+
 NOT_LINE_ENDS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # str.splitlines breaks at these; editors do not
 LINE = re.compile(r"[^\r\n]+(?:\r\n?|\n)?|\r\n?|\n")
 PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")  # two lone surrogates that encode one character
@@ -72,10 +74,6 @@ class Document:
                 self._notify_follower(before, self._text)
             else:
                 self._replace(*self._locate(start, encoding), *self._locate(end, encoding), _paired(text))
-
-    def snapshot(self, position: Mapping[str, object], encoding: str) -> Snapshot:
-        """The document as it is now, with the cursor at `position`."""
-        return self.snapshot_at(self.offset(position, encoding))
 
     def snapshot_at(self, offset: int) -> Snapshot:
         """The document as it is now, with the cursor at a code-point offset."""
@@ -170,10 +168,10 @@ class Document:
         if (first, head) > (last, tail):
             first, head, last, tail = last, tail, first, head
         lines = self._split()
-        at = self._start_of(first) + head if self.watch is not None else 0
-        removed = (
-            "".join(lines[first : last + 1])[head : tail - len(lines[last]) or None] if self.watch is not None else ""
-        )
+        at, removed = 0, ""
+        if self.watch is not None:
+            at = self._start_of(first) + head
+            removed = "".join(lines[first : last + 1])[head : tail - len(lines[last]) or None]
         merged = _glue(_glue(lines[first][:head], text), lines[last][tail:])
         if first and merged[:1] == "\n" and lines[first - 1][-1] == "\r":  # the two form one line end
             first -= 1
@@ -185,29 +183,24 @@ class Document:
         removed_lines = lines[first : last + 1]
         self.characters += sum(map(len, parts)) - sum(map(len, removed_lines))
         lines[first : last + 1] = parts
-        self._text = None
-        self._aside = None
+        self._text = self._aside = None
         self._notify_watcher(at, removed, text)
         if self.follow is not None:
             self.follow(self, first, removed_lines, len(parts))
 
     def _notify_watcher(self, at: int, removed: str, inserted: str) -> None:
         if self.watch is not None:
-            head = _shared(removed, inserted)
-            removed, inserted = removed[head:], inserted[head:]
-            tail = _shared(removed[::-1], inserted[::-1])
-            self.watch(at + head, len(removed) - tail, inserted[: len(inserted) - tail])
+            head, tail = common_ends(removed, inserted)
+            self.watch(at + head, len(removed) - head - tail, inserted[head : len(inserted) - tail])
 
     def _notify_follower(self, old: str, new: str) -> None:
         """Report the lines that differ after the full text was replaced."""
         if self.follow is None or old == new:
             return
-        head = _shared(old, new)
-        tail = _shared(old[head:][::-1], new[head:][::-1])
+        head, tail = common_ends(old, new)
         start = old.rfind("\n", 0, head) + 1
-        removed, inserted = (
-            _split_lines(text[start : text.find("\n", len(text) - tail) + 1 or None]) for text in (old, new)
-        )
+        ends = (text.find("\n", len(text) - tail) + 1 or None for text in (old, new))
+        removed, inserted = (_split_lines(text[start:end]) for text, end in zip((old, new), ends, strict=True))
         if "\n" in new[len(new) - tail :]:  # the "" after the newline: here the next line follows
             removed, inserted = removed[:-1], inserted[:-1]
         self.follow(self, old.count("\n", 0, start), removed, len(inserted))
@@ -229,9 +222,6 @@ class Documents:
     def __init__(self) -> None:
         self._follow: Follow | None = None  # called for edits in every document
         self._by_uri: dict[str, Document] = {}
-
-    def __len__(self) -> int:
-        return len(self._by_uri)
 
     def __iter__(self) -> Iterator[Document]:
         return iter(list(self._by_uri.values()))
@@ -316,18 +306,6 @@ def _paired(text: str) -> str:
     if text.isascii() or PAIR.search(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-
-
-def _shared(left: str, right: str) -> int:
-    """Length of the common prefix of two texts, by binary search."""
-    low, high = 0, min(len(left), len(right))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if left[low:middle] == right[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _glue(left: str, right: str) -> str:

@@ -11,14 +11,14 @@ another language (%%bash, %%sql, %%writefile x.yaml) is in that language, and is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 from speclsp.lsp.documents.document import Document, Documents, Snapshot
 
-CODE = 2  # lsp.NotebookCellKind; 1 is markup
-Cell = tuple[str, int]  # URI, kind
+Cell = tuple[str, int]  # URI, kind: 1 is markup, 2 is code (lsp.NotebookCellKind)
 
 _MAGIC = re.compile(r"\s*%%(\w+)(?:[ \t]+(?:-a[ \t]+)?([^\s]+))?")
 
@@ -42,7 +42,7 @@ class Notebooks:
     def opened(self, params: Mapping[str, Any]) -> NotebookChanges:
         """notebookDocument/didOpen. Raises ValueError, KeyError, TypeError or AttributeError for malformed params."""
         uri, cells = params["notebookDocument"]["uri"], _cells(params["notebookDocument"].get("cells"))
-        documents = [_document(item) for item in params.get("cellTextDocuments") or ()]
+        documents = [parse_document(item) for item in params.get("cellTextDocuments") or ()]
         changes = self.closed({"notebookDocument": {"uri": uri}}) or NotebookChanges()
         self._open(documents)
         self._set_cells(uri, cells)
@@ -60,7 +60,7 @@ class Notebooks:
             array = structure["array"]
             start, count = _count(array["start"]), _count(array["deleteCount"])
             cells = _cells(array.get("cells"))
-            documents = [_document(item) for item in structure.get("didOpen") or ()]
+            documents = [parse_document(item) for item in structure.get("didOpen") or ()]
             closing = [_uri(item) for item in structure.get("didClose") or ()]
             self._open(documents)
             self._set_cells(uri, [*known[:start], *cells, *known[start + count :]])
@@ -97,7 +97,8 @@ class Notebooks:
     def above(self, uri: str) -> list[Document]:
         """The cells above this one in the same language and of the same kind, code or markup."""
         document, above = self._documents.get(uri), list[Document]()
-        for cell, kind in self._above(uri):
+        cells = self._cells[self._notebook[uri]] if uri in self._notebook else []
+        for cell, kind in takewhile(lambda cell: cell[0] != uri, cells):
             other = self._documents.get(cell)
             if document is not None and other is not None and self._alike(document, other, kind):
                 above.append(other)
@@ -117,13 +118,6 @@ class Notebooks:
         """Length of a snapshot's text, without building it."""
         above = (other.text for other in self.above(document.uri))
         return document.characters + sum(len(_with_empty_line(text)) for text in above if text.strip())
-
-    def _above(self, uri: str) -> Iterator[Cell]:
-        notebook = self._notebook.get(uri)
-        for cell in () if notebook is None else self._cells.get(notebook, ()):
-            if cell[0] == uri:
-                return
-            yield cell
 
     def _alike(self, document: Document, other: Document, kind: int) -> bool:
         kinds = dict(self._cells[self._notebook[document.uri]])
@@ -175,10 +169,12 @@ def _cell(item: Mapping[str, Any]) -> Cell:
     return uri, kind
 
 
-def _document(item: Mapping[str, Any]) -> tuple[str, str, int, str]:
-    uri, language, version, text = item["uri"], item.get("languageId") or "", item.get("version") or 0, item["text"]
+def parse_document(item: Mapping[str, Any]) -> tuple[str, str, int, str]:
+    """(URI, language, version, text) of LSP's TextDocumentItem. Raises ValueError, KeyError and the like."""
+    uri, language, version, text = item["uri"], item.get("languageId") or "", item.get("version"), item["text"]
+    version = 0 if version is None else version
     if not isinstance(uri, str) or not isinstance(language, str) or type(version) is not int or type(text) is not str:
-        raise ValueError("a cell's document needs a uri, a language, an integer version and a text")
+        raise ValueError("a document needs a uri, a language, an integer version and a text")
     return uri, language, version, text
 
 

@@ -69,7 +69,8 @@ def candidates(text: str, around: Surroundings, *, line: bool) -> Iterator[str]:
     bare = text if mark else text.rstrip()
     if inline and not mark:
         bare = bare.rstrip(",").rstrip()
-    if not mark and around.kind in ("code", "string") and not _is_better(bare + inline + below, text, around):
+    closed = bare + inline + below
+    if not mark and around.kind in ("code", "string") and imbalance(closed, 0, around) >= imbalance(text, 0, around):
         return  # something else closes them
     bare += _end_mark(bare, mark, around) + inline
     opener = openers[first_below].mark if below else around.line if before_own_line(text, around) else ""
@@ -133,23 +134,6 @@ def without_openers(text: str, around: Surroundings) -> str:
     return text
 
 
-def is_worse(text: str, replaced: int, around: Surroundings) -> bool:
-    """True if `text` leaves more brackets, tags and quotes without a partner than there are now."""
-    return imbalance(text, replaced, around) > imbalance("", 0, around)
-
-
-def _is_better(closed: str, text: str, around: Surroundings) -> bool:
-    """True if `closed` leaves fewer brackets, tags and quotes without a partner than `text`."""
-    return imbalance(closed, 0, around) < imbalance(text, 0, around)
-
-
-def own_openers(text: str, around: Surroundings) -> list[Mark]:
-    """The brackets and tags that `text` opens and leaves open; offsets count from the start of `text`."""
-    head = len(around.line)
-    openers = pair(around.line + text, around.rules).openers
-    return [Mark(mark.mark, mark.start - head, mark.end - head) for mark in openers if mark.start >= head]
-
-
 def leaves_open(text: str, around: Surroundings) -> bool:
     """True if `text` begins a comment or string that can span lines and does not end it."""
     return around.kind == "code" and (token := opened_by(text, around)) is not None and token[0] >= 0
@@ -166,8 +150,8 @@ def opened_by(text: str, around: Surroundings) -> tuple[int, str] | None:
 
 def ends_in_opener(text: str, around: Surroundings) -> bool:
     """True if `text` ends with a bracket or tag that it opens."""
-    openers = own_openers(text, around)
-    return bool(openers) and not text[openers[-1].end :].strip()
+    head, openers = len(around.line), pair(around.line + text, around.rules).openers
+    return bool(openers) and openers[-1].start >= head and not text[openers[-1].end - head :].strip()
 
 
 def _end_mark(text: str, mark: str, around: Surroundings) -> str:
@@ -209,10 +193,8 @@ def _missing_in_prose(text: str, around: Surroundings) -> tuple[str, list[Mark]]
     line, shift = around.line, len(around.before)
     if around.rest[:1] not in (")", "]", "}") or not pair(line + text + around.rest, _PLAIN).openers:
         return None
-    openers = pair(text, _PLAIN).openers
-    return (
-        ("", [Mark(mark.mark, mark.start + shift, mark.end + shift) for mark in reversed(openers)]) if openers else None
-    )
+    openers = [Mark(mark.mark, mark.start + shift, mark.end + shift) for mark in reversed(pair(text, _PLAIN).openers)]
+    return ("", openers) if openers else None
 
 
 def _string_end(string: str, kind: str, around: Surroundings) -> str:

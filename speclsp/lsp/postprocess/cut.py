@@ -33,11 +33,6 @@ class Cut(NamedTuple):
         """The text from `start` on is not shown, whatever follows."""
         return cls(start, True, reason)
 
-    @classmethod
-    def unfinished(cls, text: str) -> Cut:
-        """The suggestion continues."""
-        return cls(len(text), False)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutRules:
@@ -64,8 +59,6 @@ class CutRules:
         if secret is not None:
             return Cut(secret.end, is_final or "\n" in text[secret.end : cut.end], secret.reason)
         return Cut(cut.end, is_final, cut.reason or (limit.reason if limit is not None else None))
-
-    # ── text that is never shown ──────────────────────────────────────────────────────────────────────────────────────
 
     def _forbidden(self, text: str) -> Cut | None:
         """The first hidden character or marker of a model that the document does not hold itself."""
@@ -122,16 +115,14 @@ class CutRules:
             start += len(line) + 1
         return None
 
-    # ── one line ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _line(self, text: str) -> Cut:
         """The end of one line: the current one or, if that is complete already, the next."""
         around = self.around
         start = len(text) - len(text.lstrip())
         if text.count("\n", 0, start) and not self.next_line:
             return Cut.rejecting(0, Reason.DOES_NOT_FIT)
-        starless = start < len(text) and text[start] != "*" and around.closing == "*/"
-        if starless and "\n" in text[:start] and prose.is_starred(around.line):
+        is_starred = around.closing == "*/" and around.line.lstrip().startswith(("/**", "*"))
+        if is_starred and "\n" in text[:start] and start < len(text) and text[start] != "*":
             return Cut.rejecting(0, Reason.DOES_NOT_FIT)  # code, not a line of the comment
         end = text.find("\n", start)
         is_whole = end >= 0
@@ -164,9 +155,7 @@ class CutRules:
             if _LOOP.search(text, start, line_end):
                 return Cut.rejecting(start, Reason.LOOPS)
             lines += 1
-        return Cut.unfinished(text)
-
-    # ── before closers ────────────────────────────────────────────────────────────────────────────────────────────────
+        return Cut(len(text), False)
 
     def _enclosed(self, text: str) -> Cut:
         """The end of a text before closers: one line, more while it has open brackets, or a block on its own lines."""
@@ -185,7 +174,8 @@ class CutRules:
         for index, line in enumerate(lines):
             end = start + len(line)
             is_whole = index + 1 < len(lines)
-            by_word &= not index or not lexical_rules.ends_block(line, around.rules) or _is_deeper(line, width)
+            is_deeper = lexical_rules.indent_width(line) > width
+            by_word &= not index or is_deeper or not lexical_rules.ends_block(line, around.rules)
             if index and (rejected := self._rejected_line(line, line, start, is_whole, 0)) is not None:
                 return rejected
             is_open = _depth(depths, end) or line.rstrip().endswith(",") or by_word
@@ -199,9 +189,7 @@ class CutRules:
             if kept >= self.most_lines or ends_blank:  # two blank lines
                 return Cut(end, is_whole)
             start = end + 1
-        return Cut.unfinished(text) if len(lines) > 1 else self._line(text)
-
-    # ── a block ───────────────────────────────────────────────────────────────────────────────────────────────────────
+        return Cut(len(text), False) if len(lines) > 1 else self._line(text)
 
     def _block(self, text: str) -> Cut:
         """The end of the block opened at the cursor: by bracket, by indentation, at a blank line, or at its maximum."""
@@ -225,7 +213,10 @@ class CutRules:
             if rejected is not None:
                 return rejected
             if start <= closing <= end:
-                return self._closing_line(text, start, closing, end, is_whole, is_first=index == 0)
+                is_leading = index > 0 and not text[start:closing].strip()
+                if is_leading and lexical_rules.opens_block(text[closing + 1 : end], around.rules, above=False):
+                    return Cut(closing + 1, True)  # `} else {` is another block
+                return Cut(end, is_whole)
             is_nested = _depth(depths, start) > 0
             if index == 0 and around.line.strip():  # the rest of the opener's own line
                 if self.opener == "word":
@@ -245,7 +236,7 @@ class CutRules:
             if kept >= self.most_lines:
                 return Cut(end, is_whole)
             start = end + 1
-        return Cut.unfinished(text)
+        return Cut(len(text), False)
 
     def _rejected_line(self, line: str, here: str, start: int, is_whole: bool, floor: int) -> Cut | None:
         """A line that ends the block and is not shown: a loop, or a line that stands below already."""
@@ -253,16 +244,11 @@ class CutRules:
             return Cut.rejecting(start, Reason.LOOPS)
         if is_whole and self._is_below(here):
             return Cut.rejecting(start, Reason.REPEATS_BELOW)
-        if lexical_rules.indent_width(line) < floor and self._closes_below(line):
+        below = self.around.below
+        is_end = lexical_rules.indent_width(line) < floor and lexical_rules.ends_block(line, self.around.rules)
+        if is_end and below and repetition.is_same(line, below[0]):
             return Cut(start, is_whole, Reason.REPEATS_BELOW)
         return None
-
-    def _closing_line(self, text: str, start: int, closing: int, end: int, is_whole: bool, *, is_first: bool) -> Cut:
-        """The line that closes the bracket of the block."""
-        is_leading = not is_first and not text[start:closing].strip()
-        if is_leading and lexical_rules.opens_block(text[closing + 1 : end], self.around.rules, above=False):
-            return Cut(closing + 1, True)  # `} else {` is another block
-        return Cut(end, is_whole)
 
     def _below_floor(self, start: int, end: int, line: str, is_whole: bool) -> Cut:
         """A line indented less than the block: its last line, as `end` or `fi`, or the first line after it."""
@@ -272,11 +258,6 @@ class CutRules:
             return Cut(start, True) if stands_below else Cut(end, is_whole)
         may_become_end = not is_whole and bool(around.rules.ends) and line.strip().isalpha() and len(line.strip()) < 6
         return Cut(start, not may_become_end)
-
-    def _closes_below(self, line: str) -> bool:
-        """True if the line ends the block and is the next line of the document."""
-        below = self.around.below
-        return bool(below) and lexical_rules.ends_block(line, self.around.rules) and repetition.is_same(line, below[0])
 
     def _is_below(self, line: str) -> bool:
         """True if the line is the next line of the document."""
@@ -288,10 +269,6 @@ def continued(line: str) -> str:
     """The end of a line that belongs to the next one too: a name that gets its value there."""
     bare = line.strip()[-LOOK_BACK:]
     return bare + " " if bare.endswith(("=", ":", "(", "\\")) else ""
-
-
-def _is_deeper(line: str, width: int) -> bool:
-    return lexical_rules.indent_width(line) > width
 
 
 def _depth(steps: list[tuple[int, int]], offset: int) -> int:

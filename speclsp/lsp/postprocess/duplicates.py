@@ -25,6 +25,7 @@ from speclsp.lsp.postprocess import repetition
 from speclsp.lsp.postprocess.surroundings import Surroundings
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax.incremental_parse import with_line_feeds
 from speclsp.lsp.syntax.languages import BY_NAME, record
 from speclsp.lsp.syntax.languages.record import DefinitionRules, Language
 from speclsp.lsp.syntax.tree import SyntaxTree
@@ -69,13 +70,9 @@ class Duplicates:
     tree: SyntaxTree | None
     snapshot: Snapshot
 
-    @classmethod
-    def of(cls, snapshot: Snapshot, tree: SyntaxTree | None, around: Surroundings) -> Duplicates:
-        return cls(around, record(snapshot.language), tree, snapshot)
-
     def length_without(self, text: str) -> tuple[int, Reason | None]:
         """(the length of `text` before its first duplicate, the reason to cut it there; None for all of it)."""
-        around, start, above = self.around, 0, around_last(self.around)
+        around, start, above = self.around, 0, "".join(self.around.above[-1:])
         if around.rest.strip():
             return len(text), None
         entries = list_file(self.snapshot.uri, self.snapshot.language, self.snapshot.text)
@@ -93,7 +90,7 @@ class Duplicates:
             start += len(line) + 1
         return len(text), None
 
-    def _reason(self, line: str, typed: int, above: str, entries: ListFile | None, *, is_first: bool) -> Reason | None:
+    def _reason(self, line: str, typed: int, above: str, entries: ListKind | None, *, is_first: bool) -> Reason | None:
         """The reason not to show a line; its first `typed` characters are the user's."""
         if entries is not None:
             return Reason.LISTED if entries.holds(line, line[:typed], self._other_lines()) else None
@@ -129,8 +126,6 @@ class Duplicates:
                 return False
         return False
 
-    # ── definitions ───────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _definition(self, line: str, typed: int) -> _Definition | None:
         """The definition that a line begins, unless the user has typed its whole name."""
         rules = self.language.definition
@@ -146,7 +141,7 @@ class Duplicates:
 
     def _is_defined(self, definition: _Definition) -> bool:
         """True if the cursor's scope has a definition of the same kind and name."""
-        document, cursor = _with_line_feeds(self.around.document), self.around.cursor
+        document, cursor = with_line_feeds(self.around.document), self.around.cursor
         here = document.rfind("\n", 0, cursor) + 1, cursor + len(self.around.rest)
         low, high = _scope(document, definition.blanks, here)
         at = document.find(definition.name, low, high)
@@ -214,16 +209,6 @@ def _scope(document: str, blanks: int, here: tuple[int, int]) -> tuple[int, int]
     return low, first.start() if first is not None else high
 
 
-def _with_line_feeds(document: str) -> str:
-    """The document with a line feed for each carriage return that ends a line alone: all offsets stay."""
-    return re.sub(r"\r(?!\n)", "\n", document) if "\r" in document else document
-
-
-def around_last(around: Surroundings) -> str:
-    """The last line above the cursor that is not blank."""
-    return around.above[-1] if around.above else ""
-
-
 def _before_annotations(text: str, start: int) -> int:
     """`start`, or the start of the annotations and comments just above it."""
     while start > 0:
@@ -245,13 +230,6 @@ class ListKind(Enum):
     OWNERS = "owners"
     WORDS = "words"
 
-
-@dataclass(frozen=True, slots=True)
-class ListFile:
-    """A file of entries."""
-
-    kind: ListKind
-
     def holds(self, line: str, typed: str, lines: Iterable[str]) -> bool:
         """True if the entry of `line` is one of `lines`, unless the user has typed all of it: `typed`."""
         entry = self.entry(line)
@@ -260,29 +238,29 @@ class ListFile:
     def entry(self, line: str) -> str:
         """The entry of a line, the same for all its spellings; "" for a comment."""
         bare = line.strip()
-        if bare.startswith(_COMMENTS[:1] if self.kind is ListKind.IGNORE else _COMMENTS):
+        if bare.startswith(_COMMENTS[:1] if self is ListKind.IGNORE else _COMMENTS):
             return ""
-        if self.kind is ListKind.REQUIREMENTS:
+        if self is ListKind.REQUIREMENTS:
             name = re.match(r"[A-Za-z0-9][\w.-]*", bare)
             return re.sub(r"[-_.]+", "-", name[0]).lower() if name else bare
-        if self.kind is ListKind.OWNERS:
+        if self is ListKind.OWNERS:
             return bare.split()[0] if bare else ""
-        return (bare.rstrip("/") or bare) if self.kind is ListKind.IGNORE else bare
+        return (bare.rstrip("/") or bare) if self is ListKind.IGNORE else bare
 
 
-def list_file(uri: str, language: str, text: str) -> ListFile | None:
-    """The list that a document is; None for any other file."""
+def list_file(uri: str, language: str, text: str) -> ListKind | None:
+    """The kind of list that a document is; None for any other file."""
     name = file_path(uri).rpartition("/")[2]
     if _IGNORE.match(name):
-        return ListFile(ListKind.IGNORE)
+        return ListKind.IGNORE
     if kind := record(language).list_kind:
-        return ListFile(ListKind(kind))
+        return ListKind(kind)
     if _REQUIREMENTS.match(name):
-        return ListFile(ListKind.REQUIREMENTS)
+        return ListKind.REQUIREMENTS
     if name.upper() == "CODEOWNERS":
-        return ListFile(ListKind.OWNERS)
+        return ListKind.OWNERS
     if _WORDS.match(name) or (record(language).name not in BY_NAME and _is_word_list(text)):
-        return ListFile(ListKind.WORDS)
+        return ListKind.WORDS
     return None
 
 

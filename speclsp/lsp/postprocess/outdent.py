@@ -80,8 +80,7 @@ def adds_errors(line: str, blanks: str, around: Surroundings, tree: SyntaxTree |
     deadline = parse_clock_s() + _CHECK_MS / 1000
 
     def count(text: str) -> int | None:
-        left_ms = (deadline - parse_clock_s()) * 1000
-        return tree.count_errors_with(start, end, text, left_ms) if left_ms > 0 else None
+        return tree.count_errors_with(start, end, text, (deadline - parse_clock_s()) * 1000)
 
     now = count("")
     if now is None:

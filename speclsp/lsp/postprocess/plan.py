@@ -23,6 +23,7 @@ from speclsp.lsp.postprocess.duplicates import Duplicates
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
+from speclsp.lsp.syntax.languages import record
 from speclsp.lsp.syntax.languages.record import Language
 from speclsp.lsp.syntax.languages.without_grammar import UNKNOWN
 from speclsp.lsp.syntax.text_windows import normal_newlines
@@ -224,7 +225,9 @@ class SuggestionPlan(CutRules):
             return True
         if around.kind not in ("code", "string"):
             return True
-        return not closers.is_worse(normal_newlines(suggestion.text), suggestion.end - suggestion.start, around)
+        replaced = suggestion.end - suggestion.start
+        imbalance = surroundings.imbalance(normal_newlines(suggestion.text), replaced, around)
+        return imbalance <= surroundings.imbalance("", 0, around)
 
 
 def plan(
@@ -254,7 +257,7 @@ def plan(
     multiline = allowed and (opens or config.multiline == "always" or (high and blank))
     enclosed = not one_line and around.kind == "code" and closers.encloses(around)
     block_tokens = config.max_tokens * (2 if high else 1)
-    duplicates = Duplicates.of(snapshot, tree, around)
+    language = record(snapshot.language)
     return SuggestionPlan(
         multiline=multiline,
         enclosed=enclosed,
@@ -268,8 +271,8 @@ def plan(
         next_line=not one_line and around.kind in ("code", "comment") and is_at_end,
         verbatim=verbatim,
         check=None if tree is None or verbatim else syntax_check.SyntaxCheck(tree, around),
-        duplicates=duplicates,
-        language=duplicates.language,
+        duplicates=Duplicates(around, language, tree, snapshot),
+        language=language,
         outdents=outdents,
         others=tuple(others),
     )
@@ -280,15 +283,12 @@ def _refusal(snapshot: Snapshot, around: surroundings.Surroundings, config: Comp
     near = snapshot.text[max(0, snapshot.cursor - _BINARY_CHARACTERS) : snapshot.cursor + _BINARY_CHARACTERS]
     if "\0" in near or "\0" in snapshot.text[:_BINARY_CHARACTERS]:
         return Reason.BINARY
-    if config.eagerness != "high" and _continues_identifier(around.rest[:1]):
+    right = around.rest[:1]
+    if config.eagerness != "high" and right and (is_word(right) or unicodedata.category(right)[0] == "M"):
         return Reason.INSIDE_WORD
     if config.eagerness == "low" and not surroundings.CLOSING.match(around.rest.strip()):
         return Reason.MID_LINE  # text right of the cursor; brackets that the editor closed by itself do not count
     return None
-
-
-def _continues_identifier(character: str) -> bool:
-    return bool(character) and (is_word(character) or unicodedata.category(character)[0] == "M")
 
 
 def _opener_above(around: surroundings.Surroundings) -> str:

@@ -70,8 +70,3 @@ def is_closed(after: str, closing: str) -> bool:
     if opening:
         return opening not in after[:at]
     return closing[0] == "]" or after.count(closing) % 2 == 1
-
-
-def is_starred(line: str) -> bool:
-    """True if the next line of the comment that `line` belongs to begins with a star."""
-    return line.lstrip().startswith(("/**", "*"))

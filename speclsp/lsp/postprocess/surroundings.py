@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.documents.text_compare import is_subsequence
 from speclsp.lsp.postprocess import prose
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.languages import record
 from speclsp.lsp.syntax.languages.record import LexicalRules
 from speclsp.lsp.syntax.pairs import Pairing, marks, pair
-from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
+from speclsp.lsp.syntax.text_windows import is_subsequence, line_end, line_start, normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.plain_text import is_inside_word, is_word
 
@@ -225,7 +224,7 @@ def _choices(text: str, rest: str, around: Surroundings) -> Iterator[Choice]:
     opener = "" if has_brackets else _OPENER.get(rest[:1], "")
     if opener and not text.endswith(rest[0]) and text.count(rest[0]) > text.count(opener):
         yield text, 1  # a comment that closes the bracket itself
-    if around.kind == "string" and rest[:1] == "}" and _closes_brace(text):  # `${name} and more`
+    if around.kind == "string" and rest[:1] == "}" and text.count("}") > text.count("{"):  # `${name} and more`
         yield from ((text[:-length], 0) for length in range(len(rest), 0, -1) if _is_repeated(text, rest, length))
         yield from (
             (text[:-length], 1) for length in range(len(rest) - 1, 0, -1) if _is_repeated(text, rest[1:], length)
@@ -281,11 +280,6 @@ def _is_repeated(text: str, rest: str, length: int) -> bool:
     if not part.strip() or not text.endswith(part):
         return False
     return not is_inside_word(text, len(text) - len(part)) and not is_inside_word(rest, len(part))
-
-
-def _closes_brace(text: str) -> bool:
-    """True if `text` closes a brace that it has not opened, and opens no other."""
-    return text.count("}") > text.count("{")
 
 
 def imbalance(text: str, replaced: int, around: Surroundings) -> int:

@@ -89,8 +89,7 @@ class SyntaxCheck:
     def _use_window(self, deadline: float) -> bool:
         """From here on, parse only a window of a long text, because a text with errors takes longer; False: no time."""
         if self._is_long():
-            left_ms = (deadline - parse_clock_s()) * 1000
-            near = self.tree.parse_near(self.around.cursor, _NEAR_CHARACTERS, left_ms) if left_ms > 0 else None
+            near = self.tree.parse_near(self.around.cursor, _NEAR_CHARACTERS, (deadline - parse_clock_s()) * 1000)
             if near is None:
                 return False
             self.tree, self._is_window = near, True
@@ -104,10 +103,8 @@ class SyntaxCheck:
             if now is None:
                 return None
             missing = next(closers.candidates("", around, line=True), "") if now else ""
-            if (
-                missing and self._count(missing, around.cursor, deadline) == 0
-            ):  # all errors come from what the line leaves open
-                self._errors_now = 0
+            if missing and self._count(missing, around.cursor, deadline) == 0:
+                self._errors_now = 0  # all errors come from what the line leaves open
                 return 0
             line_end = around.cursor + len(around.rest)
             bare = self._count("", line_end, deadline, back=len(around.line)) if now else 0
@@ -171,8 +168,7 @@ class SyntaxCheck:
             yield from (f"{OPERAND}{ending};", f" : {OPERAND}{ending};")
 
     def _count(self, text: str, end: int, deadline: float, back: int = 0) -> int | None:
-        left_ms = (deadline - parse_clock_s()) * 1000
-        return self.tree.count_errors_with(self.around.cursor - back, end, text, left_ms) if left_ms > 0 else None
+        return self.tree.count_errors_with(self.around.cursor - back, end, text, (deadline - parse_clock_s()) * 1000)
 
 
 def _string_end(before: str, text: str, rules: LexicalRules, *, truncated: bool) -> str:

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES, record
 
 # grammar name -> (module, function that returns the grammar)
-GRAMMARS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        language.name: (language.grammar_module or f"tree_sitter_{language.name}", language.grammar_function)
-        for language in LANGUAGES
-    }
-)
+GRAMMARS: Mapping[str, tuple[str, str]] = {
+    language.name: (language.grammar_module or f"tree_sitter_{language.name}", language.grammar_function)
+    for language in LANGUAGES
+}
 # file suffix -> grammar, of the languages whose definitions are indexed
-SUFFIXES: Mapping[str, str] = MappingProxyType(
-    {suffix: language.name for language in LANGUAGES for suffix in language.indexed.split()}
-)
+SUFFIXES: Mapping[str, str] = {suffix: language.name for language in LANGUAGES for suffix in language.indexed.split()}
 # file suffix -> the LSP language id that an editor sends
-LANGUAGE_ID_OF_SUFFIX: Mapping[str, str] = MappingProxyType(
-    {
-        suffix: language_id
-        for language in LANGUAGES
-        for language_id, suffixes in language.files.items()
-        for suffix in suffixes.split()
-    }
-)
+LANGUAGE_ID_OF_SUFFIX: Mapping[str, str] = {
+    suffix: language_id
+    for language in LANGUAGES
+    for language_id, suffixes in language.files.items()
+    for suffix in suffixes.split()
+}
 
 
 def grammar(language_id: str) -> str | None:

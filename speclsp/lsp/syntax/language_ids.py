@@ -6,7 +6,6 @@ These tables serve a text that no editor has named a language id for: a file, a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES
@@ -17,17 +16,13 @@ _FILES = [  # (language id, suffixes and whole names of its files)
     for language in (*WITHOUT_GRAMMAR, *LANGUAGES)
     for language_id, names in language.files.items()
 ]
-_ID_OF_FILE: Mapping[str, str] = MappingProxyType(
-    {name.lower(): language_id for language_id, names in _FILES for name in names}
-)
-_FILE_OF_ID: Mapping[str, str] = MappingProxyType({language_id: names[0] for language_id, names in _FILES})
-_ID_OF_MAGIC: Mapping[str, str] = MappingProxyType(
-    {
-        magic: next(iter(language.files), language.name)
-        for language in (*WITHOUT_GRAMMAR, *LANGUAGES)
-        for magic in language.magics
-    }
-)
+_ID_OF_FILE: Mapping[str, str] = {name.lower(): language_id for language_id, names in _FILES for name in names}
+_FILE_OF_ID: Mapping[str, str] = {language_id: names[0] for language_id, names in _FILES}
+_ID_OF_MAGIC: Mapping[str, str] = {
+    magic: next(iter(language.files), language.name)
+    for language in (*WITHOUT_GRAMMAR, *LANGUAGES)
+    for magic in language.magics
+}
 LANGUAGE_IDS: tuple[str, ...] = tuple(sorted(_FILE_OF_ID))
 
 

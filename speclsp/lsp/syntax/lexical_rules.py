@@ -11,12 +11,11 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from speclsp.lsp.syntax.languages import BY_NAME
 from speclsp.lsp.syntax.languages.record import UNKNOWN_RULES, LexicalRules
 
-PAIRS: Mapping[str, str] = MappingProxyType({"(": ")", "[": "]", "{": "}"})
+PAIRS: Mapping[str, str] = {"(": ")", "[": "]", "{": "}"}
 _TAB_COLUMNS = 4
 _OPENER = re.compile(r"[@\w]*(\"\"\"|'''|[\"'`]|\[=*\[)")
 _JUMP = re.compile(r"\s*(?:return|raise|throw|break|continue)\b(?!.*\b(?:if|unless)\b)(?!.*[,\\(\[{+=&|]\s*$)")
@@ -123,7 +122,6 @@ def opens_block(line: str, rules: LexicalRules, *, above: bool) -> bool:
 
 
 def ends_in_bracket(line: str, rules: LexicalRules) -> bool:
-    """True if the code of a line ends with an opening bracket."""
     return code_of(line, rules).rstrip()[-1:] in ("(", "[", "{")
 
 

@@ -35,7 +35,6 @@ class Mark(NamedTuple):
 
     @property
     def closer(self) -> str:
-        """The text that closes this opener."""
         return f"</{self.mark[1:]}>" if self.mark[0] == "<" else lexical_rules.PAIRS[self.mark]
 
     @property
@@ -94,12 +93,8 @@ def marks(text: str, rules: LexicalRules, result: Pairing) -> list[Mark]:
             strings.append((token.start, token.end))
     if not rules.markup or "<" not in text:
         return brackets
-    tags = [mark for mark in _tags(text, rules.markup, result) if not _is_inside(mark.start, strings)]
+    tags = (mark for mark in _tags(text, rules.markup, result) if not any(a < mark.start < b for a, b in strings))
     return sorted([*brackets, *tags], key=lambda mark: mark.start if mark.mark[:2] == "</" else mark.end)
-
-
-def _is_inside(offset: int, ranges: list[tuple[int, int]]) -> bool:
-    return any(start < offset < end for start, end in ranges)
 
 
 def _close_tag(result: Pairing, mark: Mark) -> None:

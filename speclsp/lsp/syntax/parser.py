@@ -75,23 +75,15 @@ class SyntaxParser:
         if name is None or len(text) > _MAX_CHARACTERS:
             return None
         with self._lock:
-            self._last.pop(name, None)
-            tree = self._parse_pieces(name, text, [(0, len(text))], budget_ms)
-            self._last.pop(name, None)
-            return tree
+            return self._parse_pieces(name, text, [(0, len(text))], budget_ms, aside=True)
 
     # ── called by SyntaxTree ──────────────────────────────────────────────────────────────────────────────────────────
 
     def parse_near(self, tree: SyntaxTree, offset: int, size: int, budget_ms: float) -> SyntaxTree | None:
         """The tree of about `size` characters of the same document, around `offset`."""
         with self._lock:
-            last = self._last.pop(tree.grammar, None)
             pieces = text_windows.window(tree.text, offset, size)[1]
-            window_tree = self._parse_pieces(tree.grammar, tree.text, pieces, budget_ms)
-            self._last.pop(tree.grammar, None)
-            if last is not None:
-                self._last[tree.grammar] = last
-        return window_tree
+            return self._parse_pieces(tree.grammar, tree.text, pieces, budget_ms, aside=True)
 
     def parse_without(self, tree: SyntaxTree, start: int, end: int, budget_ms: float) -> SyntaxTree | None:
         """The tree of the document without `[start, end)`; the last few are cached."""
@@ -121,9 +113,10 @@ class SyntaxParser:
             )
         return None if raw is None else incremental_parse.count_errors(raw, deadline)
 
-    # ── one parse ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _parse_pieces(self, name: str, text: str, pieces: list[tuple[int, int]], budget_ms: float) -> SyntaxTree | None:
+    def _parse_pieces(
+        self, name: str, text: str, pieces: list[tuple[int, int]], budget_ms: float, aside: bool = False
+    ) -> SyntaxTree | None:
+        """The tree of these pieces. `aside`: it does not start from the last tree, and is not kept in its place."""
         is_whole = pieces == [(0, len(text))]
         view = text if is_whole else "".join(text[start:end] for start, end in pieces)
         if "\0" in view or BY_NAME[name].is_dangerous(view):
@@ -132,7 +125,7 @@ class SyntaxParser:
         if name not in self._parsers:  # loading a grammar takes 1 to 8 ms, once, outside the budget
             self._parsers[name] = tree_sitter.Parser(load_grammar(name))
         started_s = incremental_parse.parse_clock_s()
-        last = self._last.get(name)
+        last = None if aside else self._last.get(name)
         edited = incremental_parse.edited(last[0], last[1], view) if last else None
         raw = incremental_parse.run(self._parsers[name], data, edited, started_s + budget_ms / 1000)
         elapsed_ms = max((incremental_parse.parse_clock_s() - started_s) * 1000, 0.01)
@@ -141,7 +134,8 @@ class SyntaxParser:
                 slower = 0.6 if elapsed_ms < 3 * budget_ms else 0.3
                 self._rate[name] = max(_SLOWEST_RATE, self._rate.get(name, _FIRST_RATE) * slower)
             return None
-        self._last[name] = view, raw, is_whole
+        if not aside:
+            self._last[name] = view, raw, is_whole
         if edited is None and len(view) > _LONG_CHARACTERS:
             rate = min(max(len(view) / elapsed_ms, _SLOWEST_RATE), _FASTEST_RATE)
             self._rate[name] = 0.5 * self._rate.get(name, _FIRST_RATE) + 0.5 * rate
@@ -152,10 +146,7 @@ class SyntaxParser:
     def _parse_head(self, name: str, text: str, budget_ms: float) -> SyntaxTree | None:
         """The tree of a large file's first lines, for its imports. Typing further down does not change it."""
         if self._head is None or self._head.text != text or self._head.grammar != name:
-            last = self._last.pop(name, None)
-            self._head = self._parse_pieces(name, text, [(0, len(text))], budget_ms / 4)
-            if last is not None:
-                self._last[name] = last
+            self._head = self._parse_pieces(name, text, [(0, len(text))], budget_ms / 4, aside=True)
         return self._head
 
 

@@ -1,4 +1,4 @@
-"""Windows of a text for parsing, the difference of two texts, and detection of texts that no grammar may be fed.
+"""Windows of a text for parsing, comparison of two texts, and detection of texts that no grammar may be fed.
 
 All of it works on characters. Lines end with \\n, \\r\\n or \\r, as in document.py.
 """
@@ -6,7 +6,7 @@ All of it works on characters. Lines end with \\n, \\r\\n or \\r, as in document
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 _MAX_EDIT = 4000  # characters: a parse reuses the last tree for edits up to this length
 _MAX_LINES_UP = 4000
@@ -72,20 +72,34 @@ def _enclosing_lines(text: str, low: int) -> list[tuple[int, int]]:
     return lines[::-1]
 
 
+def common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """The number of equal items at the start, and of the others at the end; no item counts twice.
+
+    Both are texts, or lists, or tuples.
+    """
+    least, old_end, new_end = min(len(old), len(new)), len(old), len(new)
+    head = _equal_part(least, lambda low, high: old[low:high] == new[low:high])
+    tail = _equal_part(
+        least - head, lambda low, high: old[old_end - high : old_end - low] == new[new_end - high : new_end - low]
+    )
+    return head, tail
+
+
 def difference(old: str, new: str) -> tuple[int, int] | None:
     """(equal characters at the start, equal characters at the end); None if the part between is too long."""
-    most = min(len(old), len(new))
     if abs(len(old) - len(new)) > _MAX_EDIT:
         return None
-    start = _equal_prefix(most, lambda low, high: old[low:high] == new[low:high])
-    rest = most - start
-    end = _equal_prefix(
-        rest, lambda low, high: old[len(old) - high : len(old) - low] == new[len(new) - high : len(new) - low]
-    )
-    return (start, end) if max(len(old), len(new)) - start - end <= _MAX_EDIT else None
+    head, tail = common_ends(old, new)
+    return (head, tail) if max(len(old), len(new)) - head - tail <= _MAX_EDIT else None
 
 
-def _equal_prefix(most: int, equal: Callable[[int, int], bool]) -> int:
+def is_subsequence(part: str, text: str) -> bool:
+    """True if `text` holds the characters of `part` in their order."""
+    characters = iter(text)
+    return all(character in characters for character in part)
+
+
+def _equal_part(most: int, equal: Callable[[int, int], bool]) -> int:
     """Length of the equal part of two texts, `most` at most, by bisection; `equal(low, high)` compares that range."""
     low, high = 0, most
     while low < high:

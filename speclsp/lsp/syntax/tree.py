@@ -82,18 +82,16 @@ class Reparser(Protocol):
     def count_errors_with(self, tree: SyntaxTree, start: int, end: int, text: str, budget_ms: float) -> int | None: ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SyntaxTree:
     """The syntax of one document, or of the part of it around the cursor. Offsets are the document's."""
 
-    __slots__ = ("_parser", "grammar", "head", "raw", "text", "view")
-
-    def __init__(self, parser: Reparser, name: str, text: str, view: OffsetMap, raw: tree_sitter.Tree) -> None:
-        self.grammar = name
-        self.text = text
-        self.view = view  # the part of `text` that was parsed
-        self.raw = raw
-        self.head: SyntaxTree | None = None  # of the file's first lines, if this tree begins further down
-        self._parser = parser
+    _parser: Reparser
+    grammar: str
+    text: str
+    view: OffsetMap  # the part of `text` that was parsed
+    raw: tree_sitter.Tree
+    head: SyntaxTree | None = None  # of the file's first lines, if this tree begins further down
 
     def kind_at(self, offset: int) -> str:
         """The kind of text that typing at `offset` would extend: "code", "comment" or "string"."""
@@ -205,14 +203,16 @@ class SyntaxTree:
         return 1 if count is None else count
 
     def count_errors_with(self, start: int, end: int, text: str, budget_ms: float) -> int | None:
-        """The number with `text` in place of `[start, end)`; None if the budget ran out."""
+        """The number with `text` in place of `[start, end)`; None if the budget ran out, or was spent before."""
+        if budget_ms <= 0:
+            return None
         if BY_NAME[self.grammar].has_dialects:
             return 0
         return self._parser.count_errors_with(self, start, end, text, budget_ms)
 
     def parse_near(self, offset: int, size: int, budget_ms: float) -> SyntaxTree | None:
-        """The tree of about `size` characters of the document, around `offset`."""
-        return self._parser.parse_near(self, offset, size, budget_ms)
+        """The tree of about `size` characters of the document, around `offset`; None if the budget ran out."""
+        return self._parser.parse_near(self, offset, size, budget_ms) if budget_ms > 0 else None
 
     def parse_without(self, start: int, end: int, budget_ms: float) -> SyntaxTree | None:
         """The tree of the document without `[start, end)`; offsets after it are smaller by its length.
@@ -227,13 +227,11 @@ class SyntaxTree:
         low, high = self.view.to_view(start), self.view.to_view(end)
         return self.view.text[:low] + self.view.text[high:], tuple(piece[0] for piece in self.view.pieces)
 
-    # ── nodes and queries ─────────────────────────────────────────────────────────────────────────────────────────────
-
     def _matches(
         self, section: str, low: int, high: int, depth: int = _MAX_DEPTH, match_limit: int = 4096
     ) -> Iterator[_Captures]:
         """The matches of a section of queries/*.scm in the bytes `[low, high)` of the view."""
-        query = load_queries(self.grammar).get(section)
+        query = load_query(self.grammar, section)
         if query is None:
             return
         cursor = tree_sitter.QueryCursor(query, match_limit=match_limit)
@@ -290,21 +288,6 @@ class SyntaxTree:
         return self.view.to_document(node.start_byte), self.view.to_document(node.end_byte, end=True)
 
 
-class QueryFile:
-    """The sections of a queries/*.scm file, each compiled on first use (C# and C++ take 20 ms)."""
-
-    def __init__(self, language: tree_sitter.Language, source: str) -> None:
-        parts = re.split(r"(?m)^;; (\w+)$", source)
-        self._sources = dict(zip(parts[1::2], parts[2::2], strict=True))
-        self._language = language
-        self._compiled: dict[str, tree_sitter.Query] = {}
-
-    def get(self, section: str) -> tree_sitter.Query | None:
-        if section not in self._compiled and section in self._sources:
-            self._compiled[section] = tree_sitter.Query(self._language, self._sources[section])
-        return self._compiled.get(section)
-
-
 @functools.cache
 def load_grammar(name: str) -> tree_sitter.Language:
     module, function = GRAMMARS[name]
@@ -312,7 +295,10 @@ def load_grammar(name: str) -> tree_sitter.Language:
     return tree_sitter.Language(pointer())
 
 
-@functools.cache
-def load_queries(name: str) -> QueryFile:
+@functools.cache  # compiling the queries of C# and C++ takes 20 ms
+def load_query(name: str, section: str) -> tree_sitter.Query | None:
+    """A section of a grammar's queries/*.scm file, if it has that section."""
     source = (resources.files("speclsp.lsp.syntax") / "queries" / f"{name}.scm").read_text("utf-8")
-    return QueryFile(load_grammar(name), source)
+    parts = re.split(r"(?m)^;; (\w+)$", source)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return tree_sitter.Query(load_grammar(name), sections[section]) if section in sections else None

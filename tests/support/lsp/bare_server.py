@@ -25,7 +25,7 @@ async def complete(params: types.InlineCompletionParams) -> dict[str, Any]:
     if document is None:
         return {"items": []}
     position = {"line": params.position.line, "character": params.position.character}
-    snapshot = document.snapshot(position, server.position_encoding)
+    snapshot = document.snapshot_at(document.offset(position, server.position_encoding))
     await asyncio.sleep(0.02)
     before, after = snapshot.text[: snapshot.cursor], snapshot.text[snapshot.cursor :]
     version = server.raw_params["textDocument"].get("version")

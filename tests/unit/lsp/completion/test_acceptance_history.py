@@ -103,7 +103,7 @@ def end_request(usage: UsageStats, loads: bool) -> None:
 def test_outcomes_are_learned_even_with_statistics_disabled(enabled: bool):
     document = Document("file:///a.py", "python", 1, "x = ")
     usage, history = usage_stats(enabled, document)
-    snapshot = document.snapshot({"line": 0, "character": 4}, "utf-16")
+    snapshot = document.snapshot_at(document.offset({"line": 0, "character": 4}, "utf-16"))
     end = {"line": 0, "character": 4}
     item = {"insertText": "total", "range": {"start": end, "end": end}}
     usage.answered(CursorContext(document, snapshot, 0, 0), [item], "utf-16")

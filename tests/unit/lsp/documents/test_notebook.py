@@ -195,7 +195,7 @@ def test_a_closed_notebook_leaves_no_state_and_a_reopened_one_starts_afresh():
     assert book.notebooks.closed({"notebookDocument": {"uri": BOOK}}) == NotebookChanges(
         closed=["cell:/n#0", "cell:/n#1"]
     )
-    assert len(book.documents) == 0 and book.notebooks.of("cell:/n#1") is None
+    assert not list(book.documents) and book.notebooks.of("cell:/n#1") is None
     assert book.notebooks.closed({"notebookDocument": {"uri": BOOK}}) is None
     assert book.change() is None
     reopened_book = Book(("python", "a"))
