@@ -1,9 +1,7 @@
 """Reasons for showing no suggestion, and for cutting one: a code for traces and the status line, a sentence for users.
 
-    settings, file, engine, request     decided by the session, before or after the engine is used: constants
-    next edit                           decided by lsp/next_edit: constants
-    Reason                              decided by post-processing, from the text at the cursor and the model's answer
-    CUTS                                causes for cutting a part of a suggestion that is shown; a Reason may be one too
+    Reason    decided by the session, by lsp/next_edit, or by post-processing
+    CUTS      causes for cutting a part of a suggestion that is shown; a Reason may be one too
 
 `python -m speclsp.lsp.reasons` prints the tables of docs/lsp-extensions.md.
 """
@@ -13,56 +11,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-# Settings.
-DISABLED = "disabled"
-LANGUAGE_OFF = "language_off"
-GLOB_OFF = "glob_off"
-TOO_LARGE = "too_large"
-NOT_OPEN = "not_open"
-MANUAL = "manual"
-NEXT_EDIT_HERE = "next_edit_here"
-
-# The file.
-SECRET_FILE = "secret_file"
-EXCLUDED = "excluded"
-
-# The engine.
-LOADING = "loading"  # the model is not ready
-ENGINE_LOST = "engine_lost"  # it disconnected or refused the request
-ENGINE_AWAY = "engine_away"  # it failed, was stopped, or serves another user's process for now
-SERVER_AWAY = "server_away"  # the circuit breaker of the server at remote.url is open
-DEADLINE = "deadline"  # no text worth showing by then
-
-# The request.
-SUPERSEDED = "superseded"
-CANCELLED = "cancelled"
-CLOSED = "closed"  # the document, or the server
-FAILED = "failed"  # a bug in speclsp
-
-# The next edit.
-NEXT_EDIT_OFF = "next_edit_off"
-NO_RECENT_EDIT = "no_recent_edit"
-NO_REPEAT = "no_repeat"
-UNDOES = "undoes"
-DECLINED = "declined"
-UNFIT = "unfit"
-UNCHANGED = "unchanged"
-MODEL_UNSURE = "model_unsure"
-REVERTS = "reverts"
-ENGINE_BUSY = "engine_busy"
-
-PASSING = (
-    SUPERSEDED,
-    CANCELLED,
-    CLOSED,
-)  # not about the position: a newer request answers
-
 
 class Reason(str, Enum):
-    """A post-processing rule that suppresses a suggestion. `meaning` explains it in one line."""
+    """A reason for showing no suggestion. `meaning` explains it in one line."""
 
     meaning: str
 
+    # settings
+    DISABLED = "disabled", "completion.enabled is off"
+    LANGUAGE_OFF = "language_off", "the language is in completion.disabled_languages"
+    GLOB_OFF = "glob_off", "the file matches completion.disabled_globs"
+    TOO_LARGE = "too_large", "the file is larger than context.max_file_bytes"
+    NOT_OPEN = "not_open", "the editor has not opened this document with the server"
+    MANUAL = "manual", "completion.trigger is manual: suggestions appear on request only"
+    NEXT_EDIT_HERE = "next_edit_here", "a next edit is offered on this line, right of which there is text"
+    # the file
+    SECRET_FILE = "secret_file", "files of this kind hold secrets (docs/privacy.md)"
+    EXCLUDED = "excluded", "an ignore file for AI tools names the file: .aiexclude, .cursorignore or .continueignore"
+    # the engine
+    LOADING = "loading", "the model is not ready"
+    ENGINE_LOST = "engine_lost", "the engine ended or refused the request; the log has details"
+    # it failed, was stopped, or serves another user's process for now
+    ENGINE_AWAY = "engine_away", "no engine is available; the status shows the cause and the fix"
+    SERVER_AWAY = (
+        "server_away",  # the circuit breaker is open
+        "requests to remote.url are paused; the status shows the cause and the time of the next try",
+    )
+    DEADLINE = "deadline", "the model returned no usable text within completion.timeout_ms"
+    # the request
+    SUPERSEDED = "superseded", "a newer request replaced this one"
+    CANCELLED = "cancelled", "the editor cancelled the request"
+    CLOSED = "closed", "the document was closed"
+    FAILED = "failed", "a bug in speclsp; the log has the details"
+    # post-processing, from the text at the cursor and the model's answer
     INSIDE_WORD = "inside_word", "an identifier continues to the right of the cursor"
     MID_LINE = "mid_line", "there is text to the right of the cursor, and completion.eagerness is low"
     BINARY = "binary", "the file holds NUL characters"
@@ -82,6 +63,17 @@ class Reason(str, Enum):
     FORBIDDEN = "forbidden", "it begins with a character or a special token that is never shown"
     SECRET = "secret", "it contains a possible key or password that is not in the workspace"
     LICENCE = "licence", "it is a licence or copyright header that is not in the workspace"
+    # the next edit
+    NEXT_EDIT_OFF = "next_edit_off", "next_edit.enabled is off"
+    NO_RECENT_EDIT = "no_recent_edit", "no recent edit to learn the next edit from"
+    NO_REPEAT = "no_repeat", "the recent edits repeat nowhere else"
+    UNDOES = "undoes", "the user has undone this next edit"
+    DECLINED = "declined", "the user has rejected this next edit"
+    UNFIT = "unfit", "only whitespace would change, or over 20 lines be added"
+    UNCHANGED = "unchanged", "the model changes nothing near the cursor and the last edit"
+    MODEL_UNSURE = "model_unsure", "the model's confidence in its next edit is too low"
+    REVERTS = "reverts", "it would undo a recent edit"
+    ENGINE_BUSY = "engine_busy", "other requests went first"
 
     def __new__(cls, value: str, meaning: str) -> Reason:
         member = str.__new__(cls, value)
@@ -90,7 +82,10 @@ class Reason(str, Enum):
         return member
 
     __hash__ = str.__hash__  # Enum hashes the member's name: then a dict with plain strings as keys would miss it
+    __str__ = str.__str__  # its code, in every text that it goes into
 
+
+PASSING = (Reason.SUPERSEDED, Reason.CANCELLED, Reason.CLOSED)  # not about the position: a newer request answers
 
 # Causes of a cut, beside the Reasons.
 LINE_END, BLOCK_END, UNFINISHED = "line_end", "block_end", "unfinished_line"
@@ -105,37 +100,7 @@ CUTS: Mapping[str, str] = {
 }
 Cuts = list[tuple[str, int]]  # (a Reason's value or a key of CUTS, characters cut); 0 where nothing was cut
 
-MEANINGS: Mapping[str, str] = {
-    DISABLED: "completion.enabled is off",
-    LANGUAGE_OFF: "the language is in completion.disabled_languages",
-    GLOB_OFF: "the file matches completion.disabled_globs",
-    TOO_LARGE: "the file is larger than context.max_file_bytes",
-    NOT_OPEN: "the editor has not opened this document with the server",
-    MANUAL: "completion.trigger is manual: suggestions appear on request only",
-    NEXT_EDIT_HERE: "a next edit is offered on this line, right of which there is text",
-    SECRET_FILE: "files of this kind hold secrets (docs/privacy.md)",
-    EXCLUDED: "an ignore file for AI tools names the file: .aiexclude, .cursorignore or .continueignore",
-    LOADING: "the model is not ready",
-    ENGINE_LOST: "the engine ended or refused the request; the log has details",
-    ENGINE_AWAY: "no engine is available; the status shows the cause and the fix",
-    SERVER_AWAY: "requests to remote.url are paused; the status shows the cause and the time of the next try",
-    DEADLINE: "the model returned no usable text within completion.timeout_ms",
-    SUPERSEDED: "a newer request replaced this one",
-    CANCELLED: "the editor cancelled the request",
-    CLOSED: "the document was closed",
-    FAILED: "a bug in speclsp; the log has the details",
-    **{reason.value: reason.meaning for reason in Reason},
-    NEXT_EDIT_OFF: "next_edit.enabled is off",
-    NO_RECENT_EDIT: "no recent edit to learn the next edit from",
-    NO_REPEAT: "the recent edits repeat nowhere else",
-    UNDOES: "the user has undone this next edit",
-    DECLINED: "the user has rejected this next edit",
-    UNFIT: "only whitespace would change, or over 20 lines be added",
-    UNCHANGED: "the model changes nothing near the cursor and the last edit",
-    MODEL_UNSURE: "the model's confidence in its next edit is too low",
-    REVERTS: "it would undo a recent edit",
-    ENGINE_BUSY: "other requests went first",
-}
+MEANINGS: Mapping[str, str] = {reason.value: reason.meaning for reason in Reason}
 
 
 def meaning(reason: str) -> str:

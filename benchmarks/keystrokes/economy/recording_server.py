@@ -20,12 +20,13 @@ from typing import Any
 from speclsp.cli import entry
 from speclsp.lsp.completion import pipeline, session
 from speclsp.lsp.completion.confidence import AcceptanceHistory, lines
-from speclsp.lsp.completion.gate import ConfidenceGate, first_lines, shared_length
+from speclsp.lsp.completion.gate import ConfidenceGate, first_lines
 from speclsp.lsp.completion.job import CompletionJob
 from speclsp.lsp.completion.stream import Stream
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
 from speclsp.lsp.reasons import Reason
+from speclsp.lsp.syntax.text_windows import common_ends
 
 PATIENCE_MS = 2000.0  # for context from other files
 LINES_ABOVE, LINES_BELOW, LINE_CHARACTERS = 6, 3, 300  # of the document, in a row
@@ -83,7 +84,7 @@ def candidate_of(stream: Stream, plan: SuggestionPlan, suggestion: Suggestion | 
     rows: list[list[object]] = []
     for end, tokens in line_list:
         shorter = suggestion if begin + end >= len(text.rstrip()) else first_lines(suggestion, plan, text[begin:], end)
-        shown = shared_length(suggestion.text, shorter.text) if shorter is not None else -1
+        shown = common_ends(suggestion.text, shorter.text)[0] if shorter is not None else -1
         rows.append([end, [[characters, round(logprob, 4)] for characters, logprob in tokens], shown])
         if shown == len(suggestion.text):
             break

@@ -103,7 +103,7 @@ class ShownSuggestion:
     def apply_edit(self, start: int, removed: int, inserted: str, document: Document) -> bool:
         """Follow an edit that brings more of the suggestion, or steps back in it; False for any other edit."""
         if not inserted:
-            return self._step_back(start, removed, document)
+            return self.step_back(start, removed, document)
         here = self.start + self.arrived
         for offer in self.offers:
             if offer.over and self._arrives_whole(offer, start, removed, inserted, document):
@@ -120,10 +120,6 @@ class ShownSuggestion:
             self.offers = matching
             return True
         return self._bracket_closed(text) or (accepted and self._arrives_reindented(text))
-
-    def undo_acceptance(self, start: int, removed: int, document: Document) -> bool:
-        """Step back if an edit removes exactly the piece that was accepted last."""
-        return removed == self.pieces[-1][1] and self._step_back(start, removed, document)
 
     def final_counts(self, now_s: float) -> Counts:
         """Its outcome as counts; empty when the user cannot have read it."""
@@ -182,7 +178,7 @@ class ShownSuggestion:
                 return True
         return False
 
-    def _step_back(self, start: int, removed: int, document: Document) -> bool:
+    def step_back(self, start: int, removed: int, document: Document) -> bool:
         """True if an edit removed the last characters that had arrived; if so, they count as not arrived."""
         begin = self.start + self.arrived - removed
         if removed > self.arrived or not begin <= start <= begin + removed:
@@ -223,7 +219,7 @@ class SuggestionWatcher:
         accepted, self.accepted = self.accepted, None
         if accepted is not None and not inserted:
             last_characters = accepted.pieces[-1][1]
-            if accepted.undo_acceptance(start, removed, self.document):
+            if removed == last_characters and accepted.step_back(start, removed, self.document):
                 self.end()
                 outcome = PARTLY if accepted.accepted_characters else UNDONE
                 counts = {ACCEPTED: -1, ACCEPTED_CHARACTERS: -last_characters, outcome: 1}
@@ -275,7 +271,6 @@ class AcceptanceTracker:
         document.watch = watcher.edited
 
     def closed(self, uri: str) -> None:
-        """The document was closed."""
         watcher = self._watchers.pop(uri, None)
         if watcher is not None:
             watcher.document.watch = None

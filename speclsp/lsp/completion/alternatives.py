@@ -15,8 +15,8 @@ import heapq
 import re
 import string
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import count
+from dataclasses import replace
+from typing import NamedTuple
 
 from speclsp.lsp.backend.types import FimRequest
 from speclsp.lsp.completion.job import CompletionJob
@@ -44,11 +44,7 @@ Complete = Callable[[FimRequest], Awaitable[tuple[Suggestion | NoSuggestion, Str
 
 
 async def generate(
-    job: CompletionJob,
-    first: Suggestion | NoSuggestion,
-    stream: Stream,
-    next_request: NextRequest,
-    complete: Complete,
+    job: CompletionJob, first: Suggestion | NoSuggestion, stream: Stream, next_request: NextRequest, complete: Complete
 ) -> None:
     """Fill `job.suggestions` one by one, so that the deadline finds those that are complete.
 
@@ -62,15 +58,14 @@ async def generate(
     if stream.branches is None:
         await sample(job, next_request, complete)
         return
-    queue = BranchQueue()
-    queue.push_branches(stream, first, begin_p=1.0)
-    for _ in range(TRIES * (job.request.wanted - 1)):
-        start = queue.pop()
-        if start is None or len(job.suggestions) >= job.request.wanted:
+    queue: list[AlternativeStart] = []
+    push_branches(queue, stream, first, begin_p=1.0)
+    for tries in range(TRIES * (job.request.wanted - 1)):
+        if not queue or len(job.suggestions) >= job.request.wanted:
             return
-        request = next_request()
-        result, stream = await complete(replace(request, begin=start.tokens, previous=""))
-        queue.push_branches(stream, result, begin_p=start.p)
+        start = heapq.heappop(queue)
+        result, stream = await complete(replace(next_request(), begin=start.tokens, previous=""))
+        push_branches(queue, stream, result, begin_p=-start.minus_p, tries=tries + 1)
         if isinstance(result, Suggestion) and is_distinct(result, job.suggestions, job.snapshot):
             job.suggestions.append(result)
 
@@ -81,44 +76,36 @@ async def sample(job: CompletionJob, next_request: NextRequest, complete: Comple
         request = next_request()
         temperature = max(SAMPLE_TEMPERATURE, request.temperature)
         sampled = replace(request, temperature=temperature, seed=seed, branches=0, previous="")
-        result, _stream = await complete(sampled)
+        result, _ = await complete(sampled)
         if isinstance(result, Suggestion) and is_distinct(result, job.suggestions, job.snapshot):
             job.suggestions.append(result)
 
 
-@dataclass(frozen=True, slots=True)
-class AlternativeStart:
-    """The beginning of an alternative completion."""
+class AlternativeStart(NamedTuple):
+    """The beginning of an alternative completion. In a heap, the likeliest comes first; equal ones keep their order."""
 
+    minus_p: float
+    order: tuple[int, int]  # the completion it is beside, and its number there
     tokens: tuple[int, ...]
-    p: float
 
 
-class BranchQueue:
-    """Priority queue of branches to try, the likeliest first."""
+def push_branches(
+    queue: list[AlternativeStart], stream: Stream, result: Suggestion | NoSuggestion, begin_p: float, tries: int = 0
+) -> None:
+    """Add the branches beside a completion to the heap `queue`, as far as they lie in its shown text.
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, AlternativeStart]] = []
-        self._numbers = count()  # branches of equal probability keep their order
-
-    def push_branches(self, stream: Stream, result: Suggestion | NoSuggestion, begin_p: float) -> None:
-        """Add the branches beside a completion, as far as they lie in its shown text.
-
-        Args:
-            begin_p: the probability of its prescribed first tokens.
-        """
-        text, most = stream.text, stream.max_tokens - 1
-        shown = len(result.text) if isinstance(result, Suggestion) else len(text) + 1
-        for branch in stream.branches or ():
-            p = begin_p * branch.p
-            fits = branch.at < min(most, len(stream.ids) + 1) and branch.chars < shown
-            if fits and p >= MIN_PROBABILITY and not is_respelling(text[branch.chars :], branch.text):
-                tokens = (*stream.ids[: branch.at], branch.token)
-                heapq.heappush(self._heap, (-p, next(self._numbers), AlternativeStart(tokens, p)))
-
-    def pop(self) -> AlternativeStart | None:
-        """Remove and return the likeliest branch; None when there is none."""
-        return heapq.heappop(self._heap)[2] if self._heap else None
+    Args:
+        begin_p: the probability of its prescribed first tokens.
+        tries: completions before it.
+    """
+    text, most = stream.text, stream.max_tokens - 1
+    shown = len(result.text) if isinstance(result, Suggestion) else len(text) + 1
+    for number, branch in enumerate(stream.branches or ()):
+        p = begin_p * branch.p
+        fits = branch.at < min(most, len(stream.ids) + 1) and branch.chars < shown
+        if fits and p >= MIN_PROBABILITY and not is_respelling(text[branch.chars :], branch.text):
+            tokens = (*stream.ids[: branch.at], branch.token)
+            heapq.heappush(queue, AlternativeStart(-p, (tries, number), tokens))
 
 
 def is_respelling(text: str, other: str) -> bool:

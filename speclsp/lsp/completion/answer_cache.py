@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion
-from speclsp.lsp.syntax.text_windows import normal_newlines
+from speclsp.lsp.syntax.text_windows import common_ends, normal_newlines
 
 MAX_ANSWERS = 8  # per document: enough for going back and forth, undoing and retyping
 MAX_HINT_DISTANCE = 80  # characters typed after which an old suggestion does not predict the text
@@ -52,20 +52,9 @@ class AnswerCache:
         whole: bool = True,
         prepared: bool = False,
     ) -> None:
-        """Store an answer for `snapshot`."""
-        cursor, text = snapshot.cursor, snapshot.text
-        answer = CachedAnswer(
-            tuple(suggestions),
-            reason,
-            wanted,
-            whole,
-            cursor,
-            len(text),
-            text[max(0, cursor - TAIL_CHARACTERS) : cursor],
-            hash(text[:cursor]),
-            hash(text[cursor:]),
-            prepared,
-        )
+        cursor, text, before = snapshot.cursor, snapshot.text, snapshot.text[: snapshot.cursor]
+        tail, hashes = before[-TAIL_CHARACTERS:], (hash(before), hash(text[cursor:]))
+        answer = CachedAnswer(tuple(suggestions), reason, wanted, whole, cursor, len(text), tail, *hashes, prepared)
         self._by_uri.setdefault(snapshot.uri, deque(maxlen=MAX_ANSWERS)).append(answer)
 
     def lookup(self, snapshot: Snapshot, wanted: int) -> tuple[tuple[Suggestion, ...], str] | None:
@@ -95,7 +84,7 @@ class AnswerCache:
                 typed = snapshot.text[answer.cursor : snapshot.cursor]
                 for shown in answer.suggestions:
                     insert = shown.text[max(0, answer.cursor - shown.start) :]
-                    same = next((i for i, (a, b) in enumerate(zip(typed, insert, strict=False)) if a != b), len(typed))
+                    same = common_ends(typed, insert)[0]
                     if insert[same:]:
                         return normal_newlines(insert[same:])
         return ""

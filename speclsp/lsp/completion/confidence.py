@@ -44,20 +44,12 @@ class Curve:
 
 # 2026-11-27, with the adapter fill-9: 1916 candidates in 60 bodies of 35 packages;
 # on the half that it is not made from, area under ROC 0.92, Brier's score 0.10
-QWEN_05B = Curve(
-    first={"intercept": 1.85, "total": 1.61},
-    later={"intercept": 2.69, "total": 1.86},
-    expected=0.34,
-)
+QWEN_05B = Curve(first={"intercept": 1.85, "total": 1.61}, later={"intercept": 2.69, "total": 1.86}, expected=0.34)
 CURVES: Mapping[str, Curve] = {  # by model
     "qwen2.5-coder-0.5b-instruct": QWEN_05B,
     # 2026-11-27: 184 candidates in 8 bodies of 7 packages; on the half that it is not made from,
     # area under ROC 0.92, Brier's score 0.11. Too few later lines: those of the 0.5B.
-    "qwen2.5-coder-1.5b-instruct": Curve(
-        first={"intercept": 2.45, "total": 2.54},
-        later=QWEN_05B.later,
-        expected=0.43,
-    ),
+    "qwen2.5-coder-1.5b-instruct": Curve(first={"intercept": 2.45, "total": 2.54}, later=QWEN_05B.later, expected=0.43),
 }
 DEFAULT = QWEN_05B  # for models that were not measured
 UNJUDGED = ("echo", "tiny")  # models for tests: everything that they write is shown
@@ -118,15 +110,11 @@ def lines(text: str, tokens: Sequence[TokenSpan], begin: int = 0) -> Iterator[Li
         low, high = bisect_left(tokens, start, key=START), bisect_right(tokens, end, key=START)
         own = [(min(token.end, end) - token.start, token.logprob) for token in tokens[low:high]]
         if start == begin and low and tokens[low - 1].end > begin:
-            own.insert(0, rest_of_token(tokens[low - 1], begin, end))
+            token = tokens[low - 1]
+            left = LEFT_OF_LOGPROB[min(begin - token.start, len(LEFT_OF_LOGPROB) - 1)]
+            own.insert(0, (min(token.end, end) - begin, left * token.logprob))
         yield Line(end, tuple(own))
         start = end + 1
-
-
-def rest_of_token(token: TokenSpan, begin: int, end: int) -> TokenProb:
-    """The part of a token between `begin` and `end`, of which the part before `begin` was typed."""
-    left = LEFT_OF_LOGPROB[min(begin - token.start, len(LEFT_OF_LOGPROB) - 1)]
-    return min(token.end, end) - begin, left * token.logprob
 
 
 def clipped(logprob: float) -> float:

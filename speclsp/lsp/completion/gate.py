@@ -7,6 +7,7 @@ explicit requests, for backends that report no probabilities, and while the draf
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from speclsp.config import Config
@@ -28,15 +29,16 @@ from speclsp.lsp.completion.job import CompletionJob
 from speclsp.lsp.completion.stream import Stream
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
 from speclsp.lsp.reasons import Cuts, Reason
+from speclsp.lsp.syntax.text_windows import common_ends
 
 
+@dataclass(eq=False, repr=False)
 class ConfidenceGate:
     """Decides for the streams of one editor how much of their text is shown."""
 
-    def __init__(
-        self, config: Callable[[], Config], backend: Callable[[], Backend | None], history: AcceptanceHistory
-    ) -> None:
-        self._config, self._backend, self._history = config, backend, history
+    _config: Callable[[], Config]
+    _backend: Callable[[], Backend | None]
+    _history: AcceptanceHistory
 
     def to_suggestion(
         self, stream: Stream, plan: SuggestionPlan, job: CompletionJob | None = None, whole: bool = True
@@ -54,8 +56,8 @@ class ConfidenceGate:
         suggestion = plan.to_suggestion(text, complete=whole, cuts=cuts)
         if trace is not None:
             trace.streamed_characters = len(text)
-        curve = self._curve()
-        if curve is None:
+        backend = self._backend()
+        if backend is None or backend.status.draft_only or (curve := curve_of(backend.status.model)) is None:
             return suggestion
         language = stream.origin.language
         completion = job.completion if job is not None else self._config().completion
@@ -68,11 +70,6 @@ class ConfidenceGate:
             trace.taken_and_left = self._history.counts(language)
         return apply_gate(suggestion, plan, text, decision, cuts)
 
-    def _curve(self) -> Curve | None:
-        """The curve of the current model; None for the draft model alone and where nothing is judged."""
-        backend = self._backend()
-        return None if backend is None or backend.status.draft_only else curve_of(backend.status.model)
-
 
 class GateDecision(NamedTuple):
     """The part of a text that is shown."""
@@ -83,12 +80,7 @@ class GateDecision(NamedTuple):
 
 
 def evaluate(
-    text: str,
-    tokens: Sequence[TokenSpan],
-    begin: int,
-    curve: Curve,
-    cost: Cost,
-    least: float = 0.0,
+    text: str, tokens: Sequence[TokenSpan], begin: int, curve: Curve, cost: Cost, least: float = 0.0
 ) -> GateDecision:
     """The part of `text[begin:]` that is shown; `keep` counts from `begin`.
 
@@ -131,11 +123,5 @@ def first_lines(suggestion: Suggestion, plan: SuggestionPlan, text: str, keep: i
     shorter = plan.to_suggestion(text[: keep + 1])  # with its line break: the model did not end there
     if isinstance(shorter, NoSuggestion) or shorter.start != suggestion.start:
         return None
-    closers = shorter.text[shared_length(suggestion.text, shorter.text) :]
+    closers = shorter.text[common_ends(suggestion.text, shorter.text)[0] :]
     return None if len(shorter.text) > len(suggestion.text) or any(map(str.isalnum, closers)) else shorter
-
-
-def shared_length(text: str, other: str) -> int:
-    """The number of characters that both texts begin with."""
-    pairs = enumerate(zip(text, other, strict=False))
-    return next((at for at, (left, right) in pairs if left != right), min(len(text), len(other)))

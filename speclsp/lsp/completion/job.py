@@ -21,9 +21,10 @@ from speclsp.lsp.context import build
 from speclsp.lsp.context.selection import Selections
 from speclsp.lsp.documents.document import CursorContext, Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion, SuggestionPlan
-from speclsp.lsp.reasons import ENGINE_LOST, EXCLUDED, FAILED, Reason
+from speclsp.lsp.reasons import Reason
 
-NOT_CACHED = (ENGINE_LOST, EXCLUDED, FAILED, Reason.UNSURE)  # outcomes that do not predict the next request's
+# outcomes that do not predict the next request's
+NOT_CACHED = (Reason.ENGINE_LOST, Reason.EXCLUDED, Reason.FAILED, Reason.UNSURE)
 
 ContextState = tuple[build.Windows, Selections]  # the last selection per URI: it stays stable while the user types
 
@@ -72,8 +73,8 @@ class CompletionJob:
 
     request: CompletionRequest
     completion: CompletionConfig  # the settings of this request
-    trace: Trace
-    answer: asyncio.Future[Outcome]
+    trace: Trace = field(init=False)
+    answer: asyncio.Future[Outcome] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     started_s: float = field(default_factory=time.perf_counter)
     task: asyncio.Task[None] | None = None
     deadline: asyncio.TimerHandle | None = None
@@ -88,6 +89,9 @@ class CompletionJob:
     first_line: FirstLine | None = None  # on the screen while the next one is prepared
     is_joined: bool = False  # further lines have joined `first_line`, in the cache
     context: ContextState | None = None  # its own copy, until the prepared suggestion is used
+
+    def __post_init__(self) -> None:
+        self.trace = Trace.of(self.snapshot, self.request.wanted, self.request.id, self.request.position)
 
     @property
     def input(self) -> CompletionInput:

@@ -64,7 +64,6 @@ class NextSuggestion:
         self._preparations: dict[str, Preparation] = {}  # by URI
 
     def get(self, uri: str) -> Preparation | None:
-        """The preparation of a document."""
         return self._preparations.get(uri)
 
     def schedule(

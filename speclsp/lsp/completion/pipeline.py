@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from speclsp.config import CompletionConfig, Config
@@ -29,41 +29,34 @@ from speclsp.lsp.context.selection import Selections
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
-from speclsp.lsp.reasons import ENGINE_AWAY, ENGINE_LOST, EXCLUDED, LOADING, SERVER_AWAY, Reason
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.visibility.eligibility import why_not
 from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles
 from speclsp.plain_text import digest
 
-BACKEND_AWAY = (LOADING, ENGINE_AWAY, SERVER_AWAY)  # refusals under which a cached answer is still good
+# refusals under which a cached answer is still good
+BACKEND_AWAY = (Reason.LOADING, Reason.ENGINE_AWAY, Reason.SERVER_AWAY)
 CUT_SHORT = ("limit", "deadline")  # stop types of a completion that was ended early
 
 
+@dataclass(eq=False, repr=False)
 class Pipeline:
     """Computes the answers of one editor's session. `windows` and `selections` keep each document's last context."""
 
-    def __init__(
-        self,
-        config: Callable[[], Config],
-        backend: Callable[[], Backend | None],
-        cache: AnswerCache,
-        streams: Streams,
-        gate: ConfidenceGate,
-        ignored: IgnoreFiles,
-    ) -> None:
-        self.index_of: Callable[[str | None], IndexReader | None] = lambda _root: None  # by URI of a workspace folder
-        self.client_outdents = False  # the client shows text that takes back the indentation left of the cursor
-        self.windows: build.Windows = {}
-        self.selections: Selections = {}
-        self._config = config
-        self._backend = backend
-        self._cache = cache
-        self._streams = streams
-        self._gate = gate
-        self._ignored = ignored
-        self._parser = SyntaxParser()
-        self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
+    _config: Callable[[], Config]
+    _backend: Callable[[], Backend | None]
+    _cache: AnswerCache
+    _streams: Streams
+    _gate: ConfidenceGate
+    _ignored: IgnoreFiles
+    _parser: SyntaxParser = field(default_factory=SyntaxParser)
+    _name: str = field(default_factory=lambda: f"{os.getpid()}-{os.urandom(4).hex()}")
+    index_of: Callable[[str | None], IndexReader | None] = lambda _root: None  # by URI of a workspace folder
+    client_outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
+    windows: build.Windows = field(default_factory=dict)
+    selections: Selections = field(default_factory=dict)
 
     def document_closed(self, uri: str) -> None:
         """The document was closed: forget its context, and end its stream unless it has a reader."""
@@ -84,8 +77,8 @@ class Pipeline:
         if reason or (backend is not None and backend.status.usable):
             return reason
         if backend is None or backend.status.state not in ("error", "stopped", "waiting"):
-            return LOADING
-        return SERVER_AWAY if backend.status.remote else ENGINE_AWAY
+            return Reason.LOADING
+        return Reason.SERVER_AWAY if backend.status.remote else Reason.ENGINE_AWAY
 
     def may_prepare(self, after_accept: CompletionInput) -> bool:
         """True if the suggestion at a document that nobody has requested yet should be computed."""
@@ -115,7 +108,7 @@ class Pipeline:
         verdict, backend = await self._ignored.settled(job.snapshot.uri, job.input.root), self._backend()
         remote = backend is not None and bool(backend.status.remote)
         if verdict.no_suggestions or (remote and verdict == UNREAD):  # an unread ignore file may forbid sending it
-            return Outcome(reason=EXCLUDED)
+            return Outcome(reason=Reason.EXCLUDED)
         further_lines = await self._join_further_lines(job, job.first_line) if job.first_line is not None else None
         if further_lines is not None:
             return further_lines
@@ -123,7 +116,7 @@ class Pipeline:
         plan, tree = self._plan(job.input, job.completion)
         job.trace.parse_ms = job.elapsed_ms() - start_ms
         if isinstance(plan, NoSuggestion):
-            return Outcome(reason=reason_of(plan))
+            return outcome_of(plan)
         job.plan = plan
         adopted = await self._read_adopted(job, plan)
         if adopted is not None:
@@ -140,6 +133,8 @@ class Pipeline:
 
     def prefill_request(self, current: CompletionInput) -> FimRequest | None:
         """The prompt of a request at the cursor, without text to generate; None where a request would ask nothing."""
+        if self.refusal_reason(current) or self._cache.lookup(current.snapshot, 1) is not None:
+            return None
         plan, tree = self._plan(current, self._config().completion)
         if isinstance(plan, NoSuggestion):
             return None
@@ -198,21 +193,17 @@ class Pipeline:
         self, job: CompletionJob, plan: SuggestionPlan, request: FimRequest
     ) -> tuple[Suggestion | NoSuggestion, Stream]:
         """Stream `request` to its end. Raises EngineError."""
-        stream = job.stream = self._begin_stream(job, plan, request)
-        await job.wait_for(stream)
-        return self._read(job, stream, plan), stream
-
-    def _begin_stream(self, job: CompletionJob, plan: SuggestionPlan, request: FimRequest) -> Stream:
-        """A stream of the backend's answer. Raises EngineError."""
         backend = self._backend()
         if backend is None:
             raise EngineError("the backend is being replaced")
         job.trace.draft_only = self.draft_only()
         linger_s = REMOTE_LINGER_S if backend.status.remote else LINGER_S
         stream = self._streams.begin(backend.stream(request), job.snapshot, plan, job, linger_s, request)
+        job.stream = stream
         if request.seed == 0 and not request.begin and not job.prepares_next:  # alternatives are never adopted
             self._streams.enlist(stream)
-        return stream
+        await job.wait_for(stream)
+        return self._read(job, stream, plan), stream
 
     def _read(self, job: CompletionJob, stream: Stream, plan: SuggestionPlan) -> Suggestion | NoSuggestion:
         """The suggestion from a stream that has ended. Raises the error that ended it."""
@@ -264,14 +255,14 @@ class Pipeline:
         if stream.error is not None:
             raise stream.error
         if stream.diverged:
-            return Outcome(reason=ENGINE_LOST)
+            return Outcome(reason=Reason.ENGINE_LOST)
         longer = self._gate.to_suggestion(stream, plan, whole=stream.stop not in CUT_SHORT)
         if isinstance(longer, NoSuggestion) or not joins(longer, shown):
             return None
         self._cache.store(stream.reader_snapshot, [longer], 1)
         job.is_joined, job.stream = True, None
         rest = self._cache.lookup(job.snapshot, 1)
-        return Outcome(*rest) if rest is not None else Outcome(reason=ENGINE_LOST)
+        return Outcome(*rest) if rest is not None else Outcome(reason=Reason.ENGINE_LOST)
 
 
 def joins(longer: Suggestion, shown: Suggestion) -> bool:
@@ -296,9 +287,4 @@ def to_request(context: build.Context, max_tokens: int, deadline_ms: int) -> Fim
 
 def outcome_of(result: Suggestion | NoSuggestion) -> Outcome:
     """The outcome of a request for one suggestion."""
-    return Outcome(reason=reason_of(result)) if isinstance(result, NoSuggestion) else Outcome((result,))
-
-
-def reason_of(result: NoSuggestion) -> str:
-    """The reason as one word."""
-    return str(getattr(result.reason, "value", result.reason))
+    return Outcome(reason=result.reason) if isinstance(result, NoSuggestion) else Outcome((result,))

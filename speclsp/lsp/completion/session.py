@@ -33,16 +33,7 @@ from speclsp.lsp.completion.stream import Streams
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import NoSuggestion
-from speclsp.lsp.reasons import (
-    CANCELLED,
-    CLOSED,
-    DEADLINE,
-    ENGINE_LOST,
-    FAILED,
-    MANUAL,
-    PASSING,
-    SUPERSEDED,
-)
+from speclsp.lsp.reasons import PASSING, Reason
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
 from speclsp.observability.metrics import Metrics
 
@@ -66,18 +57,14 @@ class Session:
         ignored: IgnoreFiles | None = None,
     ) -> None:
         """`on_busy` is called when `busy` may have changed, `on_trace` at the end of every request."""
-        self.config = config  # the current settings
-        self.metrics = metrics
-        self.cache = AnswerCache()
-        self.acceptance_history = AcceptanceHistory()
-        self._backend = backend
+        self.config, self.metrics = config, metrics  # the current settings, and the counters
+        self.cache, self.acceptance_history = AnswerCache(), AcceptanceHistory()
+        self._backend, self._on_busy, self._on_trace = backend, on_busy, on_trace
         self.on_grown: Callable[[CompletionRequest], None] = lambda request: None  # lines have joined its answer
-        self._on_busy = on_busy
-        self._on_trace = on_trace
         self._gate = ConfidenceGate(lambda: self.config, backend, self.acceptance_history)
         self._streams = Streams(self.cache, metrics, self._gate.to_suggestion)
-        ignored = ignored if ignored is not None else IgnoreFiles()
-        self.pipeline = Pipeline(lambda: self.config, backend, self.cache, self._streams, self._gate, ignored)
+        files = ignored or IgnoreFiles()
+        self.pipeline = Pipeline(lambda: self.config, backend, self.cache, self._streams, self._gate, files)
         self._prefill_ahead = PrefillAhead(self._prefill)
         self._next_suggestion = NextSuggestion(self._prepare_next)
         self._jobs: dict[str, CompletionJob] = {}  # by URI: one at a time
@@ -111,9 +98,15 @@ class Session:
         else:
             self._streams.leave(uri)
         if older is not None:
-            self._give_up(older, SUPERSEDED)
-        self._start(job, early)
-        self._arm_deadline(job)
+            self._give_up(older, Reason.SUPERSEDED)
+        self._jobs[uri] = job
+        loop = asyncio.get_running_loop()
+        if early is None:
+            job.task = asyncio.create_task(self._run(job))
+            self._on_busy()
+        else:  # in the next turn of the event loop: answers leave in the order of their requests
+            loop.call_soon(self._end, job, early)
+        job.deadline = loop.call_later(job.completion.timeout_ms / 1000, self._deadline_passed, job)
         if job.trace.prepared:
             self.metrics.count("prepared_used_total")
         if prepared is not None and prepared.context is not None:  # the suggestions that follow continue from there
@@ -129,7 +122,7 @@ class Session:
         if uri in self._streams:
             current = capture()
             self._streams.document_changed(uri, current.snapshot if current is not None else None)
-        self._stop_preparation(self._next_suggestion.document_changed(uri, capture))
+        self._stop(self._next_suggestion.document_changed(uri, capture))
         if self.config.completion.trigger == "automatic":
             self._prefill_ahead.document_changed(uri, capture)
 
@@ -149,15 +142,16 @@ class Session:
         self.pipeline.selections.clear()
         for job in self._jobs.values():
             job.outdated = True
-        self._stop_preparations()
+        for preparing in self._next_suggestion.drop_all():
+            self._stop(preparing)
         self._streams.unlist_all()
 
     def document_closed(self, uri: str) -> None:
         """The document was closed: end its request and forget its state."""
         job = self._jobs.get(uri)
         if job is not None:
-            self._give_up(job, CLOSED)
-        self._stop_preparation(self._next_suggestion.drop(uri))
+            self._give_up(job, Reason.CLOSED)
+        self._stop(self._next_suggestion.drop(uri))
         self.pipeline.document_closed(uri)
         self._prefill_ahead.document_closed(uri)
         self.cache.forget(uri)
@@ -165,22 +159,20 @@ class Session:
     def close(self) -> None:
         """Answer every request under way with the reason CLOSED, and stop all work."""
         for job in list(self._jobs.values()):
-            self._give_up(job, CLOSED)
-        self._stop_preparations()
-        self._streams.unlist_all()
+            self._give_up(job, Reason.CLOSED)
+        self.discard_answers()
         self._prefill_ahead.close()
 
     # ── the arrival of a request, in the order of complete() ──────────────────────────────────────────────────────────
 
     def _create_job(self, request: CompletionRequest) -> CompletionJob:
         """The job of a new request. By hand, "low" completes like "medium"."""
-        snapshot, completion = request.input.snapshot, self.config.completion
-        trace = Trace.of(snapshot, request.wanted, request.id, request.position)
+        uri, completion = request.input.snapshot.uri, self.config.completion
         if request.by_hand and completion.eagerness == "low":
             completion = replace(completion, eagerness="medium")
-            self.cache.forget(snapshot.uri)  # its answers were shortened for "low"
-            self._streams.leave(snapshot.uri)
-        return CompletionJob(request, completion, trace, asyncio.get_running_loop().create_future())
+            self.cache.forget(uri)  # its answers were shortened for "low"
+            self._streams.leave(uri)
+        return CompletionJob(request, completion)
 
     def _reuse(self, job: CompletionJob) -> Outcome | None:
         """The outcome without the engine: a refusal, or a cached answer. None when the engine is needed."""
@@ -192,7 +184,7 @@ class Session:
             job.trace.reused, job.trace.prepared = True, self.cache.pop_prepared(job.snapshot)
             return Outcome(*cached)
         if job.request.automatic and job.completion.trigger == "manual":
-            return Outcome(reason=MANUAL)  # a suggestion that the user types through came from the cache above
+            return Outcome(reason=Reason.MANUAL)  # a suggestion that the user types through came from the cache above
         return Outcome(reason=refusal) if refusal else None
 
     def _claim_preparation(self, now: Snapshot, streamable: bool) -> CompletionJob | None:
@@ -210,7 +202,7 @@ class Session:
         self._next_suggestion.drop(now.uri)
         stream = job.stream if job is not None and streamable else None
         if job is None or stream is None or stream.typed_into(now) is None:
-            self._stop_preparation(job)
+            self._stop(job)
             return matching
         self._streams.leave(now.uri)
         self._streams.enlist(stream)
@@ -229,20 +221,6 @@ class Session:
             trace.stream_started(stream.start)
         self.metrics.count("adopted_total")
 
-    def _start(self, job: CompletionJob, early: Outcome | None) -> None:
-        """Begin the job's work; with an `early` outcome, answer in the next turn of the event loop."""
-        self._jobs[job.snapshot.uri] = job
-        if early is None:
-            job.task = asyncio.create_task(self._run(job))
-            self._on_busy()
-        else:  # not sooner: answers leave in the order of their requests
-            asyncio.get_running_loop().call_soon(self._end, job, early)
-
-    def _arm_deadline(self, job: CompletionJob) -> None:
-        """Answer with the text so far when the deadline of the request has passed."""
-        deadline_s = job.completion.timeout_ms / 1000
-        job.deadline = asyncio.get_running_loop().call_later(deadline_s, self._deadline_passed, job)
-
     async def _answer(self, job: CompletionJob) -> Outcome:
         """Wait for the job's outcome. The job is given up when its last waiter, of menu and inline, is cancelled."""
         job.waiters += 1
@@ -252,7 +230,7 @@ class Session:
             if job.waiters == 1:
                 if job.stream is not None and job.stream.reader is job:
                     self._streams.linger(job.stream)
-                self._give_up(job, CANCELLED)
+                self._give_up(job, Reason.CANCELLED)
             raise
         finally:
             job.waiters -= 1
@@ -269,10 +247,10 @@ class Session:
             outcome = await self.pipeline.answer(job)
         except EngineError as error:
             log.info("no suggestion: %s", error)
-            outcome = Outcome(reason=ENGINE_LOST)
+            outcome = Outcome(reason=Reason.ENGINE_LOST)
         except Exception as error:  # its message may quote the document
             log.error("a completion failed: %s", error_site(error))
-            outcome = Outcome(reason=FAILED)
+            outcome = Outcome(reason=Reason.FAILED)
         if job.stream is not None and job.stream.reader is job:  # adopted, and not worth showing
             self._streams.drop(job.stream)
         if job.is_cacheable(outcome, self.pipeline.draft_only()):
@@ -303,16 +281,10 @@ class Session:
     async def _prefill(self, current: CompletionInput) -> None:
         """Let the engine prefill the prompt of a request at the cursor, without generating text."""
         await self._wait_for_turn()
-        snapshot, backend = current.snapshot, self._backend()
+        snapshot, uri, backend = current.snapshot, current.snapshot.uri, self._backend()
         if backend is None or not backend.reads_ahead or backend.status.state != "ready":
             return  # only a request wakes an unloaded engine
-        if (
-            snapshot.uri in self._jobs
-            or snapshot.uri in self._streams
-            or self._next_suggestion.is_streaming_at(snapshot)
-        ):
-            return
-        if self.pipeline.refusal_reason(current) or self.cache.lookup(snapshot, 1) is not None:
+        if uri in self._jobs or uri in self._streams or self._next_suggestion.is_streaming_at(snapshot):
             return
         if (request := self.pipeline.prefill_request(current)) is None:
             return
@@ -330,21 +302,11 @@ class Session:
         if snapshot.uri in self._jobs or not self.pipeline.may_prepare(after_accept):
             return None
         self.metrics.count("prepared_total")
-        answer = asyncio.get_running_loop().create_future()
         request, completion = CompletionRequest(after_accept), with_several_lines(self.config.completion)
-        job = CompletionJob(request, completion, Trace.of(snapshot, 1), answer, prepares_next=True)
-        job.first_line = preparation.first_line
-        job.context = self.pipeline.fork_context(snapshot.uri)
+        first_line, context = preparation.first_line, self.pipeline.fork_context(snapshot.uri)
+        job = CompletionJob(request, completion, prepares_next=True, first_line=first_line, context=context)
         job.task = asyncio.create_task(self._run(job))
         return job
-
-    def _stop_preparation(self, job: CompletionJob | None) -> None:
-        if job is not None:
-            self._stop(job)
-
-    def _stop_preparations(self) -> None:
-        for job in self._next_suggestion.drop_all():
-            self._stop(job)
 
     # ── the end of a request ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -352,10 +314,10 @@ class Session:
         """Answer with the suggestions so far, or with the text streamed so far."""
         suggestions = list(job.suggestions)
         if not suggestions and job.plan is not None and job.stream is not None and job.stream.rest:
-            job.trace.stop = DEADLINE
+            job.trace.stop = Reason.DEADLINE
             partial = self._gate.to_suggestion(job.stream, job.plan, job, whole=False)
             suggestions = [] if isinstance(partial, NoSuggestion) else [partial]
-        self._end(job, Outcome(tuple(suggestions), "" if suggestions else DEADLINE))
+        self._end(job, Outcome(tuple(suggestions), "" if suggestions else Reason.DEADLINE))
         self._stop(job)
 
     def _give_up(self, job: CompletionJob, reason: str) -> None:
@@ -363,8 +325,10 @@ class Session:
         self._end(job, Outcome(reason=reason))
         self._stop(job)
 
-    def _stop(self, job: CompletionJob) -> None:
-        """Cancel the job's task, and drop its stream unless a newer job has adopted it."""
+    def _stop(self, job: CompletionJob | None) -> None:
+        """Cancel the task of a job, if there is one, and drop its stream unless a newer job has adopted it."""
+        if job is None:
+            return
         stream, job.stream = job.stream, None
         if stream is not None and stream.reader is job:
             self._streams.drop(stream)
@@ -384,8 +348,7 @@ class Session:
             job.answer.set_result(outcome)
             if outcome.suggestions and not job.request.menu and job.completion.trigger == "automatic":
                 first_line = job.first_line_of(outcome)
-                replaced = self._next_suggestion.schedule(job.request, outcome.suggestions[0], first_line)
-                self._stop_preparation(replaced)
+                self._stop(self._next_suggestion.schedule(job.request, outcome.suggestions[0], first_line))
         if job.deadline is not None:
             job.deadline.cancel()
         backend = self._backend()
@@ -396,5 +359,5 @@ class Session:
         if trace.tokens and not trace.reused and outcome.reason not in PASSING:
             self.metrics.time("latency_ms", trace.total_ms)
         self._on_trace(trace)
-        if outcome.reason != SUPERSEDED:  # the newer request reports the change itself
+        if outcome.reason != Reason.SUPERSEDED:  # the newer request reports the change itself
             self._on_busy()

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from speclsp.lsp.backend.types import FimRequest, StreamBranch, StreamPiece, StreamStart
@@ -55,43 +56,36 @@ class Reader(Protocol):
         ...
 
 
+@dataclass(eq=False, repr=False)
 class Stream:
     """Reads the backend until its reader has enough, its reader's text diverges from it, or it is closed."""
 
-    def __init__(
-        self,
-        pieces: AsyncGenerator[StreamPiece, None],
-        snapshot: Snapshot,
-        plan: SuggestionPlan,
-        reader: Reader,
-        on_end: Callable[[Stream], None],
-        linger_s: float = LINGER_S,
-        request: FimRequest | None = None,
-    ) -> None:
-        """`on_end` is called once, when nothing more comes."""
-        self.request = request  # of `pieces`
-        self.origin = snapshot  # the text that the engine completes
-        self.reader_snapshot = snapshot  # the reader's text: the origin, with the first `typed` of `text` typed
-        self.plan: SuggestionPlan | None = plan  # None between the adoption and the new reader's plan
-        self.reader: Reader | None = reader
-        self._prepared: SuggestionPlan | None = None  # the last plan that was prepared
-        self.max_tokens = plan.max_tokens
-        self.typed = ""
-        self.text = ""
-        self.token_spans: list[TokenSpan] = []  # of the tokens of `text`, where the engine reports log-probabilities
-        self.ids: list[int] = []  # the tokens of `text`, where the engine reports them
-        self.branches: list[StreamBranch] | None = None  # likely alternatives; None: the engine does not report them
-        self.stop = ""  # "" while more is to come
-        self.error: Exception | None = None
-        self.agreed = False  # with the text typed since its reader's request
-        self.linger_s = linger_s
-        self.tokens = self.rounds = 0
-        self.start: StreamStart | None = None
-        self.by_source: dict[str, dict[str, int]] = {}
-        self.ended = asyncio.Event()
-        self._repeated_ids = 0  # of the earlier stream that it continues, still to come again
-        self._on_end = on_end
-        self._pieces = pieces
+    _pieces: AsyncGenerator[StreamPiece, None]
+    origin: Snapshot  # the text that the engine completes
+    plan: SuggestionPlan | None  # None between the adoption and the new reader's plan
+    reader: Reader | None
+    max_tokens: int  # of the plan that it began with
+    _on_end: Callable[[Stream], None]  # called once, when nothing more comes
+    linger_s: float = LINGER_S
+    request: FimRequest | None = None  # of the pieces
+    typed: str = ""
+    text: str = ""
+    token_spans: list[TokenSpan] = field(default_factory=list)  # of `text`, where the engine reports log-probabilities
+    ids: list[int] = field(default_factory=list)  # the tokens of `text`, where the engine reports them
+    branches: list[StreamBranch] | None = None  # likely alternatives; None: the engine does not report them
+    stop: str = ""  # "" while more is to come
+    error: Exception | None = None
+    agreed: bool = False  # with the text typed since its reader's request
+    tokens: int = 0
+    rounds: int = 0
+    start: StreamStart | None = None
+    by_source: dict[str, dict[str, int]] = field(default_factory=dict)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _prepared: SuggestionPlan | None = None  # the last plan that was prepared
+    _repeated_ids: int = 0  # of the earlier stream that it continues, still to come again
+
+    def __post_init__(self) -> None:
+        self.reader_snapshot = self.origin  # the reader's text: the origin, with the first `typed` of `text` typed
         self._task = asyncio.create_task(self._read_pieces())
 
     @property
@@ -160,7 +154,9 @@ class Stream:
                         self._end(piece.cost.stop_type or "eos")
                     elif not self.stop:
                         self._check_end(stop_engine=False)
-                        self._prepare_plan()
+                        if not self.stop and self.plan is not None and self.plan is not self._prepared:
+                            self._prepared = self.plan
+                            self.plan.prepare()  # between two rounds of the engine: its last round then costs less
                     if self.stop:
                         break
         except Exception as error:  # its reader decides how to handle it
@@ -168,12 +164,6 @@ class Stream:
             self._end(FAILED)
         finally:
             self._end(CLOSED)
-
-    def _prepare_plan(self) -> None:
-        """Prepare the reader's plan, once, between two rounds of the engine: its last round then costs less."""
-        if not self.stop and self.plan is not None and self.plan is not self._prepared:
-            self._prepared = self.plan
-            self.plan.prepare()
 
     def continue_from(self, earlier: Stream) -> None:
         """Begin with the text of `earlier`, whose tokens the engine is about to repeat, and with its reader's place."""
@@ -244,13 +234,14 @@ class Streams:
         request: FimRequest | None = None,
     ) -> Stream:
         """A new stream of `pieces`, which answer `request`, for `reader`. It is not listed yet."""
-        return Stream(pieces, snapshot, plan, reader, self._stream_ended, linger_s, request)
+        return Stream(pieces, snapshot, plan, reader, plan.max_tokens, self._stream_ended, linger_s, request)
 
     def begin_continuation(
         self, pieces: AsyncGenerator[StreamPiece, None], earlier: Stream, plan: SuggestionPlan, reader: Reader
     ) -> Stream:
         """A new stream that begins with the tokens of `earlier`, as far as `plan` allows. It is not listed yet."""
-        stream = Stream(pieces, earlier.origin, plan, reader, self._stream_ended, request=earlier.request)
+        most, request = plan.max_tokens, earlier.request
+        stream = Stream(pieces, earlier.origin, plan, reader, most, self._stream_ended, request=request)
         stream.continue_from(earlier)
         return stream
 

@@ -137,7 +137,5 @@ def as_json(trace: Trace) -> dict[str, object]:
     """A trace with its milliseconds rounded, and without names."""
     fields = asdict(replace(trace, about=RequestInfo()))
     del fields["about"]
-    digits = {"confidence": 4, "least_confidence": 4}
-    return {
-        name: round(value, digits.get(name, 1)) if isinstance(value, float) else value for name, value in fields.items()
-    }
+    numbers = {name: value for name, value in fields.items() if isinstance(value, float)}
+    return fields | {name: round(value, 4 if "confidence" in name else 1) for name, value in numbers.items()}

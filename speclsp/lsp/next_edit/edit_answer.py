@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from speclsp.lsp.documents.text_compare import common_ends
+from speclsp.lsp.syntax.text_windows import common_ends
 
 
 @dataclass(frozen=True, slots=True)

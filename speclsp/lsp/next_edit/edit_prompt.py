@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from speclsp.lsp.documents.text_compare import common_ends
+from speclsp.lsp.syntax.text_windows import common_ends
 
 # names of formats: a model's card declares the first two, the name of a remote model the last (remote/detection.py)
 WINDOW, SWEEP, ZETA2 = "window", "sweep", "zeta2"
@@ -115,7 +115,6 @@ class EditFormat:
     cursor: str = ""  # where the cursor would go
 
     def holds_marker(self, lines: Sequence[str]) -> bool:
-        """True if a line holds the text of a marker."""
         return any(self.marker.search(line) for line in lines)
 
 

@@ -26,19 +26,10 @@ from speclsp.lsp.next_edit import edit_prompt
 from speclsp.lsp.next_edit.edit_answer import AnswerHunk, first_hunk, joint_logprob, without
 from speclsp.lsp.next_edit.edit_prompt import FORMATS, EditFormat, EditInput, Hunk
 from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place
-from speclsp.lsp.next_edit.producer import Proposal, minimal, text_problem
+from speclsp.lsp.next_edit.producer import Declined, Proposal, minimal, text_problem
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.substitutions import Evidence, RecentEdit, Substitution, changed_lines
-from speclsp.lsp.reasons import (
-    DEADLINE,
-    ENGINE_BUSY,
-    ENGINE_LOST,
-    MODEL_UNSURE,
-    NO_RECENT_EDIT,
-    REVERTS,
-    UNCHANGED,
-    Reason,
-)
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.visibility.secret_text import FORBIDDEN
@@ -82,8 +73,6 @@ class ModelEdit:
 
     proposal: Proposal
     base: int
-    line: int  # of the document, from 0
-    old: str
     probability: float  # of the change, as the model has it
 
 
@@ -99,19 +88,19 @@ class ModelProducer:
         return await self._engine.model() is not None
 
     async def propose(
-        self, document: Document, cursor: int, edits: Sequence[Edit], declined: Callable[[int, str, Place], str]
+        self, document: Document, cursor: int, edits: Sequence[Edit], declined: Declined
     ) -> ModelEdit | str:
         """The first edit that passes gate and filters, or the reason for none.
 
-        `cursor` is an offset in the document. `edits`: the oldest first.
-        `declined(line, old, place)` is the reason not to propose a place again. Cancel the task to give up: the engine
-        stops within its round.
+        `cursor` is an offset in the document. `edits`: the oldest first. Cancel the task to give up: the engine stops
+        within its round.
         """
         recent = [edit for edit in edits if same_grammar(edit.language, document.language)]
         model = await self._engine.model()
         if not recent or model is None:
-            return NO_RECENT_EDIT if model else ENGINE_LOST
-        reason, edit_format = UNCHANGED, FORMATS[model.edit_format]
+            return Reason.NO_RECENT_EDIT if model else Reason.ENGINE_LOST
+        reason: str = Reason.UNCHANGED
+        edit_format = FORMATS[model.edit_format]
         at = document.position(cursor, "utf-32")
         for first, end in windows(document, at["line"], recent):
             edit = edit_input(document, first, end, recent, self._engine.path, (at["line"] - first, at["character"]))
@@ -119,14 +108,14 @@ class ModelProducer:
                 hunk, outcome = await self._ask(document.uri, edit, edit_format)
                 if hunk is None:
                     reason = str(outcome)
-                    if reason != UNCHANGED:
+                    if reason != Reason.UNCHANGED:
                         return reason
                     continue
                 place = place_of(document, first, hunk)
                 reason = self._problem(document, place, recent, declined)
                 if not reason:
                     is_sure = float(outcome) >= model.least_probability
-                    return model_edit(document, place, float(outcome)) if is_sure else MODEL_UNSURE
+                    return model_edit(document, place, float(outcome)) if is_sure else Reason.MODEL_UNSURE
         return reason
 
     async def _ask(self, uri: str, edit: EditInput, edit_format: EditFormat) -> tuple[AnswerHunk | None, float | str]:
@@ -154,43 +143,39 @@ class ModelProducer:
                     if is_past_end := bool(edit_format.end) and edit_format.end in answer:
                         answer, stop = answer.partition(edit_format.end)[0], "eos"
                     if edit_format.unchanged and answer.startswith(edit_format.unchanged):
-                        return None, UNCHANGED
+                        return None, Reason.UNCHANGED
                     hunk = first_hunk(edit.window, answer, ended=stop in ("eos", "word"))
                     if hunk is not None or is_past_end:
                         break
         except ResponseTimeout:
-            return None, DEADLINE
+            return None, Reason.DEADLINE
         except EngineError:
-            return None, ENGINE_LOST
+            return None, Reason.ENGINE_LOST
         if hunk is None:
-            ends = {"eos": UNCHANGED, "word": UNCHANGED, "cancelled": ENGINE_BUSY, "busy": ENGINE_BUSY}
-            return None, ends.get(stop, DEADLINE)
+            ends = dict.fromkeys(("eos", "word"), Reason.UNCHANGED)
+            ends |= dict.fromkeys(("cancelled", "busy"), Reason.ENGINE_BUSY)
+            return None, ends.get(stop, Reason.DEADLINE)
         logprob = joint_logprob(tokens, hunk.answer_start, hunk.answer_end)
         return hunk, math.exp(min(logprob, 0.0))
 
-    def _problem(
-        self, document: Document, place: Place, recent: Sequence[Edit], declined: Callable[[int, str, Place], str]
-    ) -> str:
+    def _problem(self, document: Document, place: Place, recent: Sequence[Edit], declined: Declined) -> str:
         """The reason not to show an edit; "" for none. `place`: offsets of the document."""
         old = document.piece(place.start, place.end)
         if problem := text_problem(old, place.new):
             return problem
         if any(line not in old and FORBIDDEN.search(line) for line in place.new.split("\n")):
-            return str(Reason.FORBIDDEN.value)
+            return Reason.FORBIDDEN
         if reverts(place.substitution, recent):
-            return REVERTS
-        if problem := declined(document.position(place.start, "utf-32")["line"], old, place):
+            return Reason.REVERTS
+        if problem := declined(place):
             return problem
         base = max(0, place.start - REACH_CHARACTERS)
         text = document.piece(base, min(document.characters, place.end + REACH_CHARACTERS))
         tree = self._parser.parse(document.language, text, CHECK_MS, near=place.start - base)
         if tree is None:  # without a grammar nothing can be checked
-            return str(Reason.BREAKS.value) if grammar(document.language) else ""
+            return Reason.BREAKS if grammar(document.language) else ""
         errors = tree.count_errors_with(place.start - base, place.end - base, place.new, CHECK_MS)
-        return "" if errors is not None and errors <= tree.count_errors() else str(Reason.BREAKS.value)
-
-
-# ── windows and prompts ───────────────────────────────────────────────────────────────────────────────────────────────
+        return "" if errors is not None and errors <= tree.count_errors() else Reason.BREAKS
 
 
 def windows(document: Document, line: int, recent: Sequence[Edit]) -> Iterator[tuple[int, int]]:
@@ -268,9 +253,6 @@ def line_count(document: Document) -> int:
     return max(1, last["line"] + (last["character"] > 0))
 
 
-# ── the edit ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def place_of(document: Document, first: int, hunk: AnswerHunk) -> Place:
     """The place of a hunk of the window that begins at line `first`; offsets are the document's."""
 
@@ -290,9 +272,9 @@ def place_of(document: Document, first: int, hunk: AnswerHunk) -> Place:
 
 def model_edit(document: Document, place: Place, probability: float) -> ModelEdit:
     """The edit, without the equal tokens at its ends."""
-    old, line = document.piece(place.start, place.end), document.position(place.start, "utf-32")["line"]
+    old = document.piece(place.start, place.end)
     local = Place(0, len(old), place.new, place.substitution, place.evidence)
-    return ModelEdit(minimal(local, old), place.start, line, old, probability)
+    return ModelEdit(minimal(local, old), place.start, probability)
 
 
 def reverts(change: Substitution, recent: Sequence[Edit]) -> bool:

@@ -13,15 +13,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit.offers import Offer, Offers
-from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place
+from speclsp.lsp.next_edit.places import REACH_CHARACTERS
 from speclsp.lsp.next_edit.producer import BUDGET_MS, PRODUCER, Producer, Proposal
-from speclsp.lsp.reasons import FAILED, NO_RECENT_EDIT, meaning
+from speclsp.lsp.reasons import Reason, meaning
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 
 if TYPE_CHECKING:
@@ -47,9 +48,9 @@ class NextEditOutcome:
     kind: str = ""  # of the substitution
     times: int = 0  # the user made the change before
     ms: float = 0.0  # of the processor; of a model's edit the time until its answer
-    at_ms: float = 0.0  # on the monotonic clock
     producer: str = PRODUCER  # or "model"
     probability: float | None = None  # of a model's edit
+    at_ms: float = field(default_factory=lambda: time.monotonic() * 1000)  # on the monotonic clock
 
     def as_json(self, document: str) -> dict[str, object]:
         """The member `next_edit` of speclsp/explain. `document`: its path."""
@@ -67,41 +68,30 @@ class NextEditOutcome:
         }
 
 
+@dataclass(eq=False, repr=False)
 class NextEdits:
-    """The next edits of one editor.
+    """The next edits of one editor."""
 
-    `eligible(document)` returns the reason why a document gets none, "" where it may; `busy()` is True while the
-    engine works on ghost text; `ended(outcome)` hears of every request that was not superseded; `activity()` returns
-    the recent edits, None while next_edit.enabled is off; `model` produces edits where the first producer has none.
-    """
-
-    def __init__(
-        self,
-        offers: Offers,
-        eligible: Callable[[Document], Awaitable[str]],
-        busy: Callable[[], bool],
-        ended: Callable[[NextEditOutcome], None],
-        activity: Callable[[], RecentActivity | None],
-        model: ModelProducer | None = None,
-    ) -> None:
-        self.offers = offers
-        self._model = model
-        self._asking: dict[str, asyncio.Task[ModelEdit | str]] = {}  # by URI: the model's edit under way
-        self._activity = activity
-        self._eligible = eligible
-        self._busy = busy
-        self._ended = ended
-        self._producer = Producer()
-        self._warm: set[str] = set()  # languages whose grammar is loaded
-        self._newest: dict[str, int] = {}  # by URI: the number of the last request
-        self._requests = 0
+    offers: Offers
+    _eligible: Callable[[Document], Awaitable[str]]  # the reason why a document gets none; "" where it may
+    _busy: Callable[[], bool]  # True while the engine works on ghost text
+    _ended: Callable[[NextEditOutcome], None]  # hears of every request that was not superseded
+    _activity: Callable[[], RecentActivity | None]  # the recent edits; None while next_edit.enabled is off
+    _model: ModelProducer | None = None  # produces edits where the first producer has none
+    _asking: dict[str, asyncio.Task[ModelEdit | str]] = field(
+        default_factory=dict
+    )  # by URI: the model's edit under way
+    _producer: Producer = field(default_factory=Producer)
+    _warm: set[str] = field(default_factory=set)  # languages whose grammar is loaded
+    _newest: dict[str, int] = field(default_factory=dict)  # by URI: the number of the last request
+    _requests: int = 0
 
     async def answer(self, document: Document, line: int, cursor: int) -> Offer | None:
         """The edit to offer in a document as it is now, or None. `cursor`: its offset, on `line`."""
         version = document.version
         self._requests += 1
         number = self._newest[document.uri] = self._requests
-        self._cancel(document.uri)
+        self.cancel(document.uri)
 
         def is_current() -> bool:
             return document.version == version and self._newest.get(document.uri) == number
@@ -110,11 +100,14 @@ class NextEdits:
         if not reason and document.language not in self._warm:
             await asyncio.to_thread(self._producer.warm_up, document.language)
             self._warm.add(document.language)
-        await self._turn(is_current)
+        await asyncio.sleep(0)  # for messages that have arrived
+        end_s = time.monotonic() + MAX_WAIT_S
+        while self._busy() and is_current() and time.monotonic() < end_s:  # ghost text is under way
+            await asyncio.sleep(TURN_S)
         if not is_current():
             return None
         if reason:
-            self._report(document.uri, line, reason)
+            self.refuse(document.uri, line, reason)
             return None
         outcome = self._propose(document, line, cursor)
         if not isinstance(outcome, NextEditOutcome):
@@ -140,80 +133,61 @@ class NextEdits:
         rest = document.piece(cursor, min(document.characters, cursor + MAX_REST)).partition("\n")[0]
         if not any(map(str.isalnum, rest)):
             return False
-        base, _text, proposal = self._proposal(document, cursor, activity, PRECEDES_MS)
-        return isinstance(proposal, Proposal) and line_of(document, base + proposal.start) == line
+        base, proposal = self._proposal(document, cursor, activity, PRECEDES_MS)
+        if not isinstance(proposal, Proposal):
+            return False
+        return document.position(base + proposal.start, "utf-32")["line"] == line
 
-    def document_changed(self, uri: str) -> None:
-        """A document was edited: the model's edit under way is about another text."""
-        self._cancel(uri)
+    def cancel(self, uri: str) -> None:
+        """Cancel the model's edit under way: its document was edited or closed, or a newer request has come."""
+        task = self._asking.pop(uri, None)
+        if task is not None:
+            task.cancel()
 
     def closed(self, uri: str) -> None:
-        """A document was closed."""
-        self._cancel(uri)
+        self.cancel(uri)
         self._newest.pop(uri, None)
         self.offers.closed(uri)
 
     def refuse(self, uri: str, line: int, reason: str) -> None:
-        """Report a request that did not reach the producer."""
-        self._report(uri, line, reason)
-
-    async def _turn(self, is_current: Callable[[], bool]) -> None:
-        """Wait for messages that have arrived, and for ghost text that is under way."""
-        await asyncio.sleep(0)
-        end_s = time.monotonic() + MAX_WAIT_S
-        while self._busy() and is_current() and time.monotonic() < end_s:
-            await asyncio.sleep(TURN_S)
-
-    def _cancel(self, uri: str) -> None:
-        task = self._asking.pop(uri, None)
-        if task is not None:
-            task.cancel()
+        """Report a request that gets no edit, whatever the producers would say."""
+        self._ended(NextEditOutcome(uri, line, reason))
 
     def _propose(self, document: Document, line: int, cursor: int) -> Offer | NextEditOutcome:
         """The offer of the deterministic producer, or the outcome without one."""
         activity = self._activity()
         if activity is None:
-            return outcome_of(document.uri, line, NO_RECENT_EDIT)
+            return NextEditOutcome(document.uri, line, Reason.NO_RECENT_EDIT)
         started_s = parse_clock_s()
         self._observe(document)
-        base, text, proposal = self._proposal(document, cursor, activity)
+        base, proposal = self._proposal(document, cursor, activity)
         ms = (parse_clock_s() - started_s) * 1000
         if isinstance(proposal, str):
-            return outcome_of(document.uri, line, proposal, ms=ms)
-        place = proposal.place
-        old, at = text[place.start : place.end], line_of(document, base + place.start)
-        offer = self.offers.add(document, proposal, base, at, old)
-        self._ended(outcome_of(document.uri, at, "shown", place.substitution.kind, place.evidence.times, ms))
+            return NextEditOutcome(document.uri, line, proposal, ms=ms)
+        offer = self.offers.add(document, proposal, base)
+        times = proposal.place.evidence.times
+        self._ended(NextEditOutcome(document.uri, offer.line, "shown", offer.kind, times, ms))
         return offer
 
     def _proposal(
         self, document: Document, cursor: int, activity: RecentActivity, budget_ms: float = BUDGET_MS
-    ) -> tuple[int, str, Proposal | str]:
-        """(offset of the text near the cursor, that text, the deterministic producer's edit of it or its reason)."""
+    ) -> tuple[int, Proposal | str]:
+        """(offset of the text near the cursor, the deterministic producer's edit of that text or its reason)."""
         base = max(0, cursor - REACH_CHARACTERS)
         text = document.piece(base, min(document.characters, cursor + REACH_CHARACTERS))
         if base:  # begin at a whole line
             skipped = text.find("\n") + 1
             base, text = base + skipped, text[skipped:]
-
-        def declined(place: Place) -> str:
-            return self.offers.declined(
-                document.uri, line_of(document, base + place.start), text[place.start : place.end], place
-            )
-
-        at, recent = max(0, cursor - base), activity.recent()
+        at, recent, declined = max(0, cursor - base), activity.recent(), partial(self.offers.declined, document, base)
         proposal = self._producer.propose(text, document.language, document.uri, at, recent, declined, budget_ms)
-        return base, text, proposal
+        return base, proposal
 
     async def _ask_model(
         self, model: ModelProducer, document: Document, line: int, cursor: int, activity: RecentActivity
     ) -> Offer | None:
         """The offer of the model's producer; None also if the document changes or a newer request comes."""
         uri, version, started_s = document.uri, document.version, time.monotonic()
-
-        def declined(at: int, old: str, place: Place) -> str:
-            return self.offers.declined(uri, at, old, place)
-
+        declined = partial(self.offers.declined, document, 0)
         task = self._asking[uri] = asyncio.create_task(model.propose(document, cursor, activity.recent(), declined))
         try:
             await asyncio.wait([task])
@@ -225,13 +199,13 @@ class NextEdits:
             return None
         if error := task.exception():  # its message may quote the document
             log.error("a model's next edit failed: %s", error_site(error))
-        edit = FAILED if error else task.result()
+        edit = Reason.FAILED if error else task.result()
         ms = (time.monotonic() - started_s) * 1000
         if isinstance(edit, str):
-            self._ended(outcome_of(uri, line, edit, ms=ms, producer=MODEL))
+            self._ended(NextEditOutcome(uri, line, edit, ms=ms, producer=MODEL))
             return None
-        offer = self.offers.add(document, edit.proposal, edit.base, edit.line, edit.old, edit.probability)
-        self._ended(outcome_of(uri, edit.line, "shown", MODEL, ms=ms, producer=MODEL, probability=edit.probability))
+        offer = self.offers.add(document, edit.proposal, edit.base, edit.probability)
+        self._ended(NextEditOutcome(uri, offer.line, "shown", MODEL, 0, ms, MODEL, edit.probability))
         return offer
 
     def _observe(self, document: Document) -> None:
@@ -242,25 +216,3 @@ class NextEdits:
             lines = document.lines(offer.line, offer.line + new.count("\n") + 1)
             if new and "".join(lines).replace("\r\n", "\n").rstrip("\n") == new:
                 self.offers.accepted(offer.id)
-
-    def _report(self, uri: str, line: int, outcome: str) -> None:
-        self._ended(outcome_of(uri, line, outcome))
-
-
-def outcome_of(
-    uri: str,
-    line: int,
-    outcome: str,
-    kind: str = "",
-    times: int = 0,
-    ms: float = 0.0,
-    producer: str = PRODUCER,
-    probability: float | None = None,
-) -> NextEditOutcome:
-    """An outcome that has come about just now."""
-    return NextEditOutcome(uri, line, outcome, kind, times, ms, time.monotonic() * 1000, producer, probability)
-
-
-def line_of(document: Document, offset: int) -> int:
-    """The line of an offset."""
-    return document.position(offset, "utf-32")["line"]

@@ -15,7 +15,7 @@ from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit.places import Place
 from speclsp.lsp.next_edit.producer import Proposal
 from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, MEMBER, PHRASE, RENAME
-from speclsp.lsp.reasons import DECLINED, UNDOES
+from speclsp.lsp.reasons import Reason
 
 MAX_OFFERS = 64
 MAX_ANSWERS = 256  # rejected or applied changes that are kept
@@ -23,6 +23,7 @@ MAX_ANSWERS = 256  # rejected or applied changes that are kept
 CONFIDENCE: Mapping[str, float] = {RENAME: 0.74, PHRASE: 0.62, LINES: 0.94, ARGUMENT: 0.91, MEMBER: 0.62}
 
 Counts = Mapping[str, int]
+Change = tuple[str, int, str, str]  # URI, line from 0, the text that an edit replaces, the text in its place
 
 
 @dataclass(slots=True)
@@ -37,7 +38,7 @@ class Offer:
     text: str
     line: int  # from 0
     place: Place
-    old_line: str
+    change: Change
     probability: float = 0.0  # of the change, if a model made it
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     shown: bool = False
@@ -45,7 +46,6 @@ class Offer:
 
     @property
     def kind(self) -> str:
-        """The kind of the substitution."""
         return self.place.substitution.kind
 
     @property
@@ -61,26 +61,22 @@ class Offers:
         self._count = count
         self._by_id: OrderedDict[str, Offer] = OrderedDict()
         self._rejected: OrderedDict[tuple[object, ...], int] = OrderedDict()  # -> evidence at that time
-        self._applied: OrderedDict[tuple[object, ...], None] = OrderedDict()
+        self._applied: OrderedDict[Change, None] = OrderedDict()
 
-    def add(
-        self, document: Document, proposal: Proposal, base: int, line: int, old: str, probability: float = 0.0
-    ) -> Offer:
+    def add(self, document: Document, proposal: Proposal, base: int, probability: float = 0.0) -> Offer:
         """Keep an edit as offered. `base`: the offset in the document of the text that the proposal is about."""
-        start, end = base + proposal.start, base + proposal.end
+        start, end, change = base + proposal.start, base + proposal.end, _change(document, base, proposal.place)
         uri, language, version = document.uri, document.language, document.version
-        offer = Offer(uri, language, version, start, end, proposal.text, line, proposal.place, old, probability)
+        offer = Offer(uri, language, version, start, end, proposal.text, change[1], proposal.place, change, probability)
         self._by_id[offer.id] = offer
         while len(self._by_id) > MAX_OFFERS:
             self._by_id.popitem(last=False)
         return offer
 
     def last_of(self, uri: str) -> Offer | None:
-        """The last offer in a document."""
         return next((offer for offer in reversed(self._by_id.values()) if offer.uri == uri), None)
 
     def shown(self, offer_id: str) -> None:
-        """The client shows an edit."""
         offer = self._by_id.get(offer_id)
         if offer is not None and not offer.shown:
             offer.shown = True
@@ -90,12 +86,11 @@ class Offers:
         """The user accepted an edit, or the document shows that."""
         offer = self._answer(offer_id, "next_edit.accepted")
         if offer is not None:
-            self._applied[_place_key(offer.uri, offer.line, offer.old_line, offer.place)] = None
+            self._applied[offer.change] = None
             while len(self._applied) > MAX_ANSWERS:
                 self._applied.popitem(last=False)
 
     def rejected(self, offer_id: str) -> None:
-        """The user rejected an edit."""
         offer = self._answer(offer_id, "next_edit.rejected")
         if offer is not None:
             self._reject(offer.uri, offer.place)
@@ -110,14 +105,14 @@ class Offers:
         self._count(offer.language, {counter: 1})
         return offer
 
-    def declined(self, uri: str, line: int, old_line: str, place: Place) -> str:
-        """The reason not to offer a place again; "" for none."""
-        if self._rejected.get((uri, place.substitution), -1) >= place.evidence.times:
-            return DECLINED
-        if _place_key(uri, line, old_line, place) not in self._applied:
+    def declined(self, document: Document, base: int, place: Place) -> str:
+        """The reason not to offer a place again; "" for none. `base`: the document's offset of the place's text."""
+        if self._rejected.get((document.uri, place.substitution), -1) >= place.evidence.times:
+            return Reason.DECLINED
+        if _change(document, base, place) not in self._applied:
             return ""
-        self._reject(uri, place)
-        return UNDOES
+        self._reject(document.uri, place)
+        return Reason.UNDOES
 
     def _reject(self, uri: str, place: Place) -> None:
         self._rejected[uri, place.substitution] = place.evidence.times
@@ -130,5 +125,6 @@ class Offers:
             del self._by_id[offer_id]
 
 
-def _place_key(uri: str, line: int, old_line: str, place: Place) -> tuple[object, ...]:
-    return uri, line, old_line, place.new
+def _change(document: Document, base: int, place: Place) -> Change:
+    start, end = base + place.start, base + place.end
+    return document.uri, document.position(start, "utf-32")["line"], document.piece(start, end), place.new

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from speclsp.lsp.next_edit.members import has_member
 from speclsp.lsp.next_edit.substitutions import (
     ARGUMENT,
     DEFINES,
@@ -22,7 +21,7 @@ from speclsp.lsp.next_edit.substitutions import (
     Learned,
     Substitution,
     around,
-    newest_first,
+    has_member,
 )
 from speclsp.plain_text import is_word
 
@@ -55,7 +54,9 @@ def places(
     low, high = max(0, cursor - REACH_CHARACTERS), min(len(text), cursor + REACH_CHARACTERS)
     edited = {new for _, new in learned.changes}
     listed: list[Place] = []
-    for substitution, evidence in newest_first(learned.substitutions)[:MAX_SUBSTITUTIONS]:
+    # by the edit that taught them last, the most frequent first among equals
+    newest = sorted(learned.substitutions.items(), key=lambda item: (-item[1].newest, -item[1].times))
+    for substitution, evidence in newest[:MAX_SUBSTITUTIONS]:
         if wanted(Place(0, 0, "", substitution, evidence)):
             starts = occurrences(substitution, text, low, high)
             above, below = [start for start in starts if start < cursor], [start for start in starts if start >= cursor]

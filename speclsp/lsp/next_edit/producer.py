@@ -19,9 +19,8 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import takewhile
 
-from speclsp.lsp.next_edit.members import members
 from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.substitutions import (
@@ -34,15 +33,15 @@ from speclsp.lsp.next_edit.substitutions import (
     Substitution,
     learn,
     likeness,
+    members,
 )
-from speclsp.lsp.reasons import NO_RECENT_EDIT, NO_REPEAT, UNFIT, Reason
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.parser import SyntaxParser
+from speclsp.lsp.syntax.text_windows import common_ends
 from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.lsp.visibility import secret_text
 from speclsp.plain_text import is_inside_word
-
-Item = TypeVar("Item")
 
 PRODUCER = "rules"  # its name in explanations
 BUDGET_MS = 8.0  # of the processor; the last step may overrun it by a little
@@ -79,7 +78,6 @@ class Proposal:
 
     @property
     def kind(self) -> str:
-        """The kind of the substitution."""
         return self.place.substitution.kind
 
 
@@ -126,10 +124,10 @@ class Producer:
             if same_grammar(edit.language, language)
         ]
         if not recent:
-            return NO_RECENT_EDIT
+            return Reason.NO_RECENT_EDIT
         learned = learn(recent, is_late)
         learned.substitutions.update(members(recent, text))
-        checked, reason, tree = 0, NO_REPEAT, None
+        checked, tree, reason = 0, None, str(Reason.NO_REPEAT)
         cursor_line = line_at(text, cursor)
         for place in places(learned, text, cursor, lambda place: is_wanted(place, len(recent) - 1), is_late):
             if checked == MAX_CHECKED or is_late():
@@ -173,12 +171,8 @@ def is_small(substitution: Substitution) -> bool:
 
 def is_certain(place: Place, text: str, cursor_line: str) -> bool:
     """True if one change is enough: the cursor has left the changed line, and the surroundings are alike."""
-    is_finished = cursor_line not in map(str.strip, place.substitution.new.split("\n"))
-    return is_finished and has_like_surroundings(place, text)
-
-
-def has_like_surroundings(place: Place, text: str) -> bool:
-    """True if the lines above and below a place are like those around a line that was changed."""
+    if cursor_line in map(str.strip, place.substitution.new.split("\n")):
+        return False
     around = lines_around(text, place.start, place.end)
     for origin in place.evidence.origins:
         offset = text.find(origin.line)
@@ -248,7 +242,7 @@ def is_skipped(place: Place, text: str) -> bool:
 def text_problem(old: str, new: str) -> str:
     """The reason why new lines must not replace the old ones, whatever is around them; "" for none."""
     if old.split() == new.split() or new.count("\n") - old.count("\n") > MAX_ADDED_LINES:
-        return UNFIT
+        return Reason.UNFIT
     if any(line not in old and secret_text.holds_secret(line) for line in new.split("\n")):
         return secret_text.SECRET
     return ""
@@ -257,7 +251,7 @@ def text_problem(old: str, new: str) -> str:
 def syntax_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str, left_ms: Callable[[], float]) -> str:
     """The reason why the edit does not fit the syntax at its place; "" where it does. Without a tree nothing fits."""
     if tree is None or left_ms() <= 0:
-        return NO_REPEAT
+        return Reason.NO_REPEAT
     substitution = place.substitution
     changed = [  # (start of the line, start of the new tokens) wherever the user made the change in this document
         (offset, offset + max(origin.line.find(substitution.new), 0))
@@ -266,13 +260,13 @@ def syntax_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str, l
     ]
     kind, kinds = tree.kind_at(place.changed_at(text) + 1), {tree.kind_at(at + 1) for _, at in changed}
     if substitution.kind not in (LINES, MEMBER) and kinds and kind not in kinds:
-        return NO_REPEAT
+        return Reason.NO_REPEAT
     if substitution.kind == PHRASE and kind != "code" and len(substitution.old) < MIN_TEXT:
-        return NO_REPEAT
+        return Reason.NO_REPEAT
     if substitution.kind == RENAME and not is_renamed(tree, place, text, [line for line, _ in changed]):
-        return NO_REPEAT
+        return Reason.NO_REPEAT
     errors = tree.count_errors_with(place.start, place.end, place.new, left_ms())
-    return "" if errors is not None and errors <= tree.count_errors() else Reason.BREAKS.value
+    return "" if errors is not None and errors <= tree.count_errors() else Reason.BREAKS
 
 
 def is_renamed(tree: SyntaxTree, place: Place, text: str, changed: Sequence[int]) -> bool:
@@ -284,7 +278,8 @@ def is_renamed(tree: SyntaxTree, place: Place, text: str, changed: Sequence[int]
     old, new = place.substitution.old, place.substitution.new
     low, high = max(0, place.start - MEMBER_CHARACTERS), place.start + MEMBER_CHARACTERS
     if changed and f".{old}" not in text[place.start : place.end]:
-        shared = common_start([[(scope.start, scope.end) for scope in tree.enclosing(offset)] for offset in changed])
+        scopes = [[(scope.start, scope.end) for scope in tree.enclosing(offset)] for offset in changed]
+        shared = [levels[0] for levels in takewhile(lambda levels: len({*levels}) == 1, zip(*scopes, strict=False))]
         if shared:
             low, high = max(low, shared[-1][0]), min(high, shared[-1][1])
         if not low <= place.start < high:
@@ -300,16 +295,10 @@ def minimal(place: Place, text: str) -> Proposal:
     old, new = text[place.start : place.end].replace("\r\n", "\n"), place.new
     if len(old) != place.end - place.start:  # line ends of two characters: the offsets would not fit
         return Proposal(place.start, place.end, new, place)
-    head = len(common_start([old, new]))
+    head = common_ends(old, new)[0]
     while head and is_inside_word(old, head) | is_inside_word(new, head):
         head -= 1
-    tail = len(common_start([old[head:][::-1], new[head:][::-1]]))
+    tail = common_ends(old[head:][::-1], new[head:][::-1])[0]
     while tail and is_inside_word(old, len(old) - tail) | is_inside_word(new, len(new) - tail):
         tail -= 1
     return Proposal(place.start + head, place.end - tail, new[head : len(new) - tail], place)
-
-
-def common_start(sequences: Sequence[Sequence[Item]]) -> Sequence[Item]:
-    """The part that all sequences begin with."""
-    low, high = min(sequences), max(sequences)  # type: ignore[type-var]
-    return next((low[:n] for n, item in enumerate(low) if n >= len(high) or item != high[n]), low)

@@ -18,10 +18,9 @@ from dataclasses import dataclass, field, replace
 
 from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
-from speclsp.lsp.documents.text_compare import common_ends
 from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.grammars import grammar
-from speclsp.lsp.syntax.text_windows import normal_newlines
+from speclsp.lsp.syntax.text_windows import common_ends, normal_newlines
 from speclsp.lsp.visibility import secret_text
 
 APART_LINES = 6  # edits this near each other are merged
@@ -69,8 +68,6 @@ class RecentActivity:
     edits: list[Edit] = field(default_factory=list)  # oldest first
     _pending: PendingEdit | None = None
 
-    # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def edited(self, document: Document, first: int, removed: Sequence[str], inserted_lines: int) -> None:
         """Record that `inserted_lines` lines at line `first` have replaced the lines `removed`.
 
@@ -94,8 +91,6 @@ class RecentActivity:
         pending = self._pending_edit()
         edits = [*self.edits, *([pending] if pending is not None and _is_worth_keeping(pending) else [])]
         return [edit for edit in edits if not self.kept_back(edit.uri)]
-
-    # ── the pending edit ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _merge_edit(self, document: Document, first: int, removed: Sequence[str], inserted_lines: int) -> None:
         """Add a change to the pending edit, or commit that and start another one."""

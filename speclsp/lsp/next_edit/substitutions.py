@@ -6,8 +6,9 @@
     phrase     tokens with an identifier among them               print( -> log.info(       x.items -> wrap(x.items)
     argument   an argument added to calls of one function         fetch(a) -> fetch(a, timeout=5)
     lines      whole lines for other lines
-    member     lines inserted below the same line, from members.py
+    member     the same lines inserted below the same line, their sibling, in several places
 
+A recent edit holds the inserted lines of a member alone. Their sibling is read from the text as it is now.
 Nothing is learned from whitespace, from long lines, or from a change that a later edit has reversed.
 """
 
@@ -15,8 +16,10 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 RENAME, PHRASE, ARGUMENT, LINES, MEMBER = "rename", "phrase", "argument", "lines", "member"
 MIN_NAME = 3  # characters of an identifier that a substitution is about
@@ -25,10 +28,16 @@ MAX_TOKENS = 12  # of a phrase
 MAX_BLOCK_LINES = 8  # of replaced lines
 MIN_BLOCK_CHARACTERS = 12
 MIN_ALIKE = 0.5  # share of equal characters in a line and its successor, where a block changes its number of lines
+MIN_SIBLING_CHARACTERS = 8
+MAX_MEMBER_PLACES = 32  # of inserted lines that are examined
+GROUP_LINES = 12  # below a sibling, in which the member may stand already
 
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 NAME = re.compile(r"[^\W\d]\w*\Z")
 OpCode = tuple[str, int, int, int, int]  # of difflib
+STATEMENT = re.compile(
+    r"\W*(?:return|if|elif|else|for|while|try|except|finally|with|break|continue|pass|raise|throw)\b"
+)
 DEFINES = re.compile(r"\b(?:def|class|function|func|fn|fun|sub|interface|struct|type|enum)\b")
 
 
@@ -287,6 +296,68 @@ def is_name(token: str) -> bool:
     return len(token) >= MIN_NAME and NAME.match(token) is not None
 
 
-def newest_first(substitutions: dict[Substitution, Evidence]) -> list[tuple[Substitution, Evidence]]:
-    """The substitutions by the edit that taught them last; the most frequent first among equals."""
-    return sorted(substitutions.items(), key=lambda item: (-item[1].newest, -item[1].times))
+# ── members beside their siblings ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def members(edits: Sequence[RecentEdit], text: str) -> Iterator[tuple[Substitution, Evidence]]:
+    """(sibling ─► sibling and member, evidence) of the newest edit, if the user has inserted its lines repeatedly."""
+    times: Counter[str] = Counter()
+    for edit in edits:
+        for block in inserted(edit):
+            times[unindented(block)] += edit.times
+    for member in dict.fromkeys(unindented(block) for block in inserted(edits[-1])):
+        if times[member] >= 2 and is_member(member.split("\n")):
+            for sibling, origins in siblings_of(member, edits[-1].uri, text).items():
+                if len(origins) >= 2:
+                    evidence = Evidence(min(times[member], len(origins)), len(edits) - 1, origins)
+                    yield Substitution(MEMBER, sibling, f"{sibling}\n{member}"), evidence
+
+
+def inserted(edit: RecentEdit) -> list[tuple[str, ...]]:
+    """The blocks of lines that an edit has inserted. Edits near each other are one edit, with lines between them."""
+    if not edit.before:
+        return [edit.after]
+    codes = difflib.SequenceMatcher(None, edit.before, edit.after, autojunk=False).get_opcodes()
+    return [edit.after[start:end] for kind, _, _, start, end in codes if kind == "insert"]
+
+
+def siblings_of(member: str, uri: str, text: str) -> dict[str, list[Origin]]:
+    """The lines above a member wherever it stands, without their indentation, each with these places."""
+    first, *rest = member.split("\n")
+    siblings: dict[str, list[Origin]] = {}
+    pattern = re.compile(rf"(?m)^[ \t]*{re.escape(first.strip())}[ \t]*\r?$")
+    for start in (match.start() for match in islice(pattern.finditer(text), MAX_MEMBER_PLACES)):
+        lines = text[start : start + MAX_LINE_CHARACTERS * (len(rest) + 2)].split("\n")[: len(rest) + 1]
+        above = text[text.rfind("\n", 0, start - 1) + 1 : start - 1].rstrip("\r") if start else ""
+        if unindented(lines) == member and is_sibling(above, lines[0]):
+            siblings.setdefault(above.strip(), []).append(Origin(uri, lines[0]))
+    return siblings
+
+
+def is_member(lines: Sequence[str]) -> bool:
+    """True for a short block that is characteristic enough, and no statement that changes the flow of control."""
+    characters = sum(len(line.strip()) for line in lines)
+    names = sum(is_name(token) for line in lines for token in TOKEN.findall(line))
+    short = 0 < len(lines) <= MAX_BLOCK_LINES and max(map(len, lines)) <= MAX_LINE_CHARACTERS
+    return short and characters >= MIN_BLOCK_CHARACTERS and names > 0 and not STATEMENT.match(lines[0])
+
+
+def is_sibling(line: str, member: str) -> bool:
+    """True for a line of the member's own indentation with a name in it, and no statement."""
+    alike = indentation(line) == indentation(member) and len(line) <= MAX_LINE_CHARACTERS
+    named = any(map(is_name, TOKEN.findall(line)))
+    return alike and named and len(line.strip()) >= MIN_SIBLING_CHARACTERS and not STATEMENT.match(line)
+
+
+def has_member(text: str, end: int, sibling: str, first: str) -> bool:
+    """True if a member's first line stands already in the group of lines below its sibling, which ends at `end`."""
+    for line in text[end + 1 : end + GROUP_LINES * MAX_LINE_CHARACTERS].split("\n")[:GROUP_LINES]:
+        if line.strip() and not line.startswith(indentation(sibling)):
+            return False
+        if line.strip() == first.strip():
+            return True
+    return False
+
+
+def indentation(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]

@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from speclsp.errors import InputError
 from speclsp.lsp.documents.document import Document
-from speclsp.lsp.documents.text_compare import is_subsequence
+from speclsp.lsp.syntax.text_windows import is_subsequence
 
 if TYPE_CHECKING:
     from speclsp.lsp.next_edit.offers import Offer
 
 COPILOT_INLINE_EDIT, DID_SHOW_INLINE_EDIT = "textDocument/copilotInlineEdit", "textDocument/didShowInlineEdit"
-DID_FOCUS, DID_SHOW_COMPLETION = "textDocument/didFocus", "textDocument/didShowCompletion"
-DID_PARTIALLY_ACCEPT = "textDocument/didPartiallyAcceptCompletion"
 NEXT_EDIT, SHOWN = "speclsp/nextEdit", "speclsp/nextEditShown"
 ACCEPTED, REJECTED = "speclsp/nextEditAccepted", "speclsp/nextEditRejected"
 ACCEPT_COMMAND = "speclsp.didAcceptEdit"
 COPILOT_ACCEPT_COMMAND = "github.copilot.didAcceptCompletionItem"  # some clients have its name in their code
-IGNORED = (DID_FOCUS, DID_SHOW_COMPLETION, DID_PARTIALLY_ACCEPT)
+IGNORED = tuple(f"textDocument/{name}" for name in ("didFocus", "didShowCompletion", "didPartiallyAcceptCompletion"))
 TITLE = "Accept the next edit"
 TRIGGERS = ("edit", "accept", "diagnostic", "manual")
 
@@ -59,10 +57,10 @@ def member(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, Mapping) else None
 
 
-def shown_id(params: Any) -> str:
-    """The edit that textDocument/didShowInlineEdit names; "" where it names none."""
-    arguments = member(member(member(params, "item"), "command"), "arguments")
-    return first_id(arguments)
+def edit_id(params: Any) -> str:
+    """The edit that a notification names, by speclsp's member `id` or Copilot's command; "" where it names none."""
+    name = member(params, "id")
+    return name if isinstance(name, str) else first_id(member(member(member(params, "item"), "command"), "arguments"))
 
 
 def first_id(arguments: Any) -> str:
@@ -70,44 +68,32 @@ def first_id(arguments: Any) -> str:
     return arguments[0] if isinstance(arguments, list | tuple) and arguments and isinstance(arguments[0], str) else ""
 
 
-def named_id(params: Any) -> str:
-    """The edit that speclsp/nextEditShown, -Accepted or -Rejected names; "" where it names none."""
-    name = member(params, "id")
-    return name if isinstance(name, str) else ""
-
-
-def range_of(document: Document, offer: Offer, encoding: str) -> dict[str, dict[str, int]]:
-    """The range of an edit in the client's columns. The document has the version of the offer."""
-    return {"start": document.position(offer.start, encoding), "end": document.position(offer.end, encoding)}
+def common_members(document: Document, offer: Offer, encoding: str) -> dict[str, object]:
+    """The members of an edit in both protocols. The document has the version of the offer."""
+    start, end = (document.position(offset, encoding) for offset in (offer.start, offer.end))
+    text_document = {"uri": document.uri, "version": offer.version}
+    return {"text": offer.text, "range": {"start": start, "end": end}, "textDocument": text_document}
 
 
 def copilot_answer(document: Document | None, offer: Offer | None, encoding: str) -> Answer:
     """The answer of textDocument/copilotInlineEdit: at most one edit. Clients apply all edits of an answer at once."""
     if document is None or offer is None:
         return {"edits": []}
-    edit: dict[str, object] = {
-        "text": offer.text,
-        "range": range_of(document, offer, encoding),
-        "textDocument": {"uri": document.uri, "version": offer.version},
-        "command": {"title": TITLE, "command": ACCEPT_COMMAND, "arguments": [offer.id]},
-    }
-    return {"edits": [edit]}
+    command = {"title": TITLE, "command": ACCEPT_COMMAND, "arguments": [offer.id]}
+    return {"edits": [common_members(document, offer, encoding) | {"command": command}]}
 
 
 def own_answer(document: Document | None, offer: Offer | None, cursor: int, encoding: str) -> Answer:
     """The answer of speclsp/nextEdit: at most one edit, its kind, and whether it can be ghost text at the cursor."""
     if document is None or offer is None:
         return {"edits": []}
-    edit = {
+    own = {
         "id": offer.id,
-        "text": offer.text,
-        "range": range_of(document, offer, encoding),
-        "textDocument": {"uri": document.uri, "version": offer.version},
         "kind": "rename" if offer.kind == "rename" else "edit",
         "confidence": offer.confidence,
         "ghost": is_ghost(document, offer, cursor),
     }
-    return {"edits": [edit]}
+    return {"edits": [common_members(document, offer, encoding) | own]}
 
 
 def is_ghost(document: Document, offer: Offer, cursor: int) -> bool:

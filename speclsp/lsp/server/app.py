@@ -193,14 +193,16 @@ def next_edits_of(app: App) -> NextEdits:
     )
 
     async def eligible(document: Document) -> str:
-        return (await app.documents.exclusion(document))[0]
+        return (await documents.exclusion(document))[0]
 
-    def busy() -> bool:
-        return app.server.session is not None and app.server.session.busy
-
-    offers = Offers(app.usage.next_edit)
-    ended, model = app.recorder.next_edit_ended, ModelProducer(engine)
-    return NextEdits(offers, eligible, busy, ended, lambda: app.recent_activity, model)
+    return NextEdits(
+        Offers(app.usage.next_edit),
+        eligible,
+        lambda: server.session is not None and server.session.busy,
+        app.recorder.next_edit_ended,
+        lambda: app.recent_activity,
+        ModelProducer(engine),
+    )
 
 
 def follow_recent_edits(app: App) -> None:

@@ -8,6 +8,7 @@ switched off                                             unregistered; a client 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from lsprotocol import types
@@ -18,25 +19,16 @@ OPTIONS = types.CompletionOptions(trigger_characters=TRIGGERS)
 EMPTY: dict[str, object] = {"isIncomplete": True, "items": []}  # incomplete: the client asks again at the next key
 
 
+@dataclass(eq=False, repr=False)
 class CompletionMenu:
-    """State of the registration.
+    """State of the registration."""
 
-    `enabled` returns the setting completion.show_in_menu, `add_handler` adds the request's handler, and `send_request`
-    sends a request to the client.
-    """
-
-    def __init__(
-        self,
-        enabled: Callable[[], bool],
-        add_handler: Callable[[], None],
-        send_request: Callable[[str, object], object],
-    ) -> None:
-        self._enabled = enabled
-        self._add_handler = add_handler
-        self._send_request = send_request
-        self._has_handler = False
-        self._registered = False  # the client sends the request
-        self._dynamic = False  # the client supports dynamic registration
+    enabled: Callable[[], bool]  # the setting completion.show_in_menu
+    add_handler: Callable[[], None]  # of the request
+    send_request: Callable[[str, object], object]  # to the client
+    _has_handler: bool = False
+    _registered: bool = False  # the client sends the request
+    _dynamic: bool = False  # the client supports dynamic registration
 
     def announce(self, params: Mapping[str, Any]) -> None:
         """`initialize` is being answered: read the client's capabilities from the raw params."""
@@ -44,14 +36,14 @@ class CompletionMenu:
         for key in ("textDocument", "completion", "dynamicRegistration"):
             value = value.get(key) if isinstance(value, Mapping) else None
         self._dynamic = value is True
-        if self._enabled():
+        if self.enabled():
             self._registered = True
             self._ensure_handler()
 
     def update(self) -> None:
         """Register or unregister. The client is initialized, or the settings have changed."""
         self._ensure_handler()  # a client may send the request without registration
-        enabled = self._enabled()
+        enabled = self.enabled()
         if enabled == self._registered or not self._dynamic:
             return
         self._registered = enabled
@@ -60,14 +52,13 @@ class CompletionMenu:
             options = types.CompletionRegistrationOptions(trigger_characters=TRIGGERS)
             registration = types.Registration(id=REGISTRATION_ID, method=method, register_options=options)
             params = types.RegistrationParams(registrations=[registration])
-            self._send_request(types.CLIENT_REGISTER_CAPABILITY, params)
+            self.send_request(types.CLIENT_REGISTER_CAPABILITY, params)
         else:
             unregistration = types.Unregistration(id=REGISTRATION_ID, method=method)
-            self._send_request(
-                types.CLIENT_UNREGISTER_CAPABILITY, types.UnregistrationParams(unregisterations=[unregistration])
-            )
+            ended = types.UnregistrationParams(unregisterations=[unregistration])
+            self.send_request(types.CLIENT_UNREGISTER_CAPABILITY, ended)
 
     def _ensure_handler(self) -> None:
         if not self._has_handler:
             self._has_handler = True
-            self._add_handler()
+            self.add_handler()

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from speclsp.config import Config
 from speclsp.errors import InputError
 from speclsp.lsp.backend.types import Status
-from speclsp.lsp.reasons import DISABLED, NOT_OPEN, meaning
+from speclsp.lsp.reasons import Reason, meaning
 from speclsp.lsp.server.request_context import WorkspaceDocuments
-from speclsp.lsp.visibility.eligibility import why_not
 
 if TYPE_CHECKING:
     from speclsp.lsp.completion.job import CompletionRequest
@@ -31,12 +30,11 @@ async def here(documents: WorkspaceDocuments, params: Any) -> dict[str, object]:
         raise InputError(f'{HERE} needs {{"textDocument": {{"uri": ...}}}}.') from None
     document = documents.documents.get(uri) if isinstance(uri, str) else None
     if document is None:
-        reason, message = NOT_OPEN, meaning(NOT_OPEN)
+        reason, message = Reason.NOT_OPEN, meaning(Reason.NOT_OPEN)
+    elif not documents.config.completion.enabled:
+        reason, message = Reason.DISABLED, meaning(Reason.DISABLED)
     else:
-        notebooks, root = documents.notebooks, documents.root(uri)
-        verdict = await documents.ignore_files.settled(notebooks.of(uri) or uri, root)
-        characters, excluded = notebooks.characters(document), verdict.no_suggestions
-        reason, message = why_not(uri, document.language, characters, documents.config, root, excluded)
+        reason, message = await documents.exclusion(document)
     return {"on": not reason, "reason": reason, "message": message}
 
 
@@ -86,7 +84,7 @@ def retry(enabled: bool, status: Status | None, connect: Callable[[], None]) -> 
     `enabled`: the setting completion.enabled; `status`: the backend's, None if there is none yet.
     """
     if not enabled:
-        return {"retrying": False, "message": f"{meaning(DISABLED)}: no backend to start"}
+        return {"retrying": False, "message": f"{meaning(Reason.DISABLED)}: no backend to start"}
     state = status.state if status is not None else "starting"
     if state in GIVEN_UP:
         connect()

@@ -12,6 +12,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from speclsp import __version__
@@ -32,26 +33,17 @@ MAX_CHECKED = 64  # open documents whose visibility is evaluated for one explana
 ENGINE_FIELDS = ("state", "message", "pair", "target", "draft", "device", "remote", "shared", "clients", "draft_only")
 
 
+@dataclass(eq=False, repr=False)
 class ExplainRecorder:
-    """The last outcomes of one editor.
+    """The last outcomes of one editor."""
 
-    `status` returns the fields of speclsp/status, `backend_status` the backend's own, `client_name` the editor's name.
-    """
-
-    def __init__(
-        self,
-        documents: WorkspaceDocuments,
-        status: Callable[[], Mapping[str, object]],
-        backend_status: Callable[[], Status | None],
-        client_name: Callable[[], str],
-    ) -> None:
-        self._documents = documents
-        self._status = status
-        self._backend_status = backend_status
-        self._client_name = client_name
-        self._last: Trace | None = None
-        self._by_uri: OrderedDict[str, Trace] = OrderedDict()
-        self._next_edits: OrderedDict[str, NextEditOutcome] = OrderedDict()  # by URI, the last one at the end
+    _documents: WorkspaceDocuments
+    _status: Callable[[], Mapping[str, object]]  # the fields of speclsp/status
+    _backend_status: Callable[[], Status | None]
+    _client_name: Callable[[], str]  # the editor's
+    _last: Trace | None = None
+    _by_uri: OrderedDict[str, Trace] = field(default_factory=OrderedDict)
+    _next_edits: OrderedDict[str, NextEditOutcome] = field(default_factory=OrderedDict)  # by URI, the last at the end
 
     def request_ended(self, trace: Trace) -> None:
         """Keep the trace of an answered request. A superseded request says nothing about its position."""
@@ -63,20 +55,10 @@ class ExplainRecorder:
             self._by_uri.popitem(last=False)
 
     def next_edit_ended(self, outcome: NextEditOutcome) -> None:
-        """Keep the outcome of a request for the next edit."""
         self._next_edits[outcome.uri] = outcome
         self._next_edits.move_to_end(outcome.uri)
         if len(self._next_edits) > MAX_TRACES:
             self._next_edits.popitem(last=False)
-
-    def _next_edit(self, uri: str | None) -> dict[str, Any]:
-        """The last outcome of a next edit, of one document if `uri` is given; {} if there is none."""
-        from speclsp.lsp.context.chunk import path_in
-
-        outcome = self._next_edits.get(uri) if uri is not None else next(reversed(self._next_edits.values()), None)
-        return (
-            {"next_edit": outcome.as_json(path_in(outcome.uri, self._documents.root(outcome.uri)))} if outcome else {}
-        )
 
     def request_refused(self, uri: str, line: int, column: int, reason: str) -> None:
         """Keep the outcome of a request that was answered before it reached the session."""
@@ -89,7 +71,9 @@ class ExplainRecorder:
         self.request_ended(trace)
 
     def current(self, uri: str | None = None) -> dict[str, Any]:
-        """The last explanation, of one document if `uri` is given."""
+        """The last explanation and the last outcome of a next edit, of one document if `uri` is given."""
+        from speclsp.lsp.context.chunk import path_in
+
         trace = self._last if uri is None else self._by_uri.get(uri)
         status = self._status()
         facts: dict[str, Any] = {
@@ -99,8 +83,10 @@ class ExplainRecorder:
             "version": __version__,
             "written_s": round(time.time(), 3),
             "engine": {name: status[name] for name in ENGINE_FIELDS},
-            **self._next_edit(uri),
         }
+        outcome = self._next_edits.get(uri) if uri is not None else next(reversed(self._next_edits.values()), None)
+        if outcome is not None:
+            facts["next_edit"] = outcome.as_json(path_in(outcome.uri, self._documents.root(outcome.uri)))
         if trace is None:
             return facts
         answered_by = trace.about.status
@@ -176,18 +162,11 @@ def explanation(
 
 
 def _timings_and_tokens(trace: Trace) -> dict[str, Any]:
+    ms = {"waiting": trace.waited_ms, "parse": trace.parse_ms, "context": trace.context_ms, "engine": trace.engine_ms}
+    ms |= {"queue": trace.queue_ms, "prompt": trace.prompt_ms, "rounds": trace.rounds_ms}
+    ms |= {"first_text": trace.first_ms, "total": trace.total_ms}
     return {
-        "ms": {
-            "waiting": round(trace.waited_ms, 1),
-            "parse": round(trace.parse_ms, 1),
-            "context": round(trace.context_ms, 1),
-            "engine": round(trace.engine_ms, 1),
-            "queue": round(trace.queue_ms, 1),
-            "prompt": round(trace.prompt_ms, 1),
-            "rounds": round(trace.rounds_ms, 1),
-            "first_text": round(trace.first_ms, 1),
-            "total": round(trace.total_ms, 1),
-        },
+        "ms": {name: round(value, 1) for name, value in ms.items()},
         "prompt": {
             "tokens": trace.prompt_tokens,
             "cached_tokens": trace.cached_tokens,

@@ -16,7 +16,7 @@ from lsprotocol import types
 
 from speclsp.lsp.next_edit import wire
 from speclsp.lsp.protocol.param_checks import speaks_copilot
-from speclsp.lsp.reasons import LOADING, NEXT_EDIT_HERE, NEXT_EDIT_OFF, NOT_OPEN, PASSING
+from speclsp.lsp.reasons import PASSING, Reason
 from speclsp.lsp.server import completion_menu, custom_requests, items
 from speclsp.lsp.server.completion_menu import CompletionMenu
 from speclsp.lsp.server.explain import ExplainRecorder, explain
@@ -179,7 +179,7 @@ def document_changed(app: App, uri: str, changes: Sequence[Mapping[str, Any]]) -
     if app.index is not None:
         app.index.document_changed(uri)
     if app.next_edits is not None:
-        app.next_edits.document_changed(uri)
+        app.next_edits.cancel(uri)
     document = server.documents.get(uri)
     if document is None or server.session is None or not changes or changes[-1].get("range") is None:
         return  # a full text does not show where the user types
@@ -236,7 +236,7 @@ def completion_request(app: App, params: CursorParams) -> CompletionRequest | st
     uri, inline = params.text_document.uri, isinstance(params, types.InlineCompletionParams)
     position = {"line": params.position.line, "character": params.position.character}
     if server.session is None:
-        return LOADING
+        return Reason.LOADING
     version = server.raw_params["textDocument"].get("version") if inline else None
     at = documents.cursor_context(uri, position, encoding, version)
     if isinstance(at, str):
@@ -247,7 +247,7 @@ def completion_request(app: App, params: CursorParams) -> CompletionRequest | st
         return ""
     by_hand = params.context is None or params.context.trigger_kind in BY_HAND
     if inline and not by_hand and app.next_edits and app.next_edits.precedes(at.document, position, encoding):
-        return NEXT_EDIT_HERE
+        return Reason.NEXT_EDIT_HERE
     documents.mark_as_recent(uri)
     from speclsp.lsp.completion.job import CompletionRequest
 
@@ -268,7 +268,8 @@ async def inline_completion(app: App, params: types.InlineCompletionParams) -> d
     server, uri, request = app.server, params.text_document.uri, completion_request(app, params)
     if isinstance(request, str):
         if request:  # "" is not reported: the version has passed, or the selected item does not fit
-            server.report_reason(request)
+            server.last_reason = request
+            server.publish_status()
             app.recorder.request_refused(uri, params.position.line, params.position.character, request)
         return EMPTY
     assert server.session is not None
@@ -330,7 +331,7 @@ async def next_edit_offer(app: App, method: str, params: Any) -> tuple[Document 
     if next_edits is None:
         return document, 0, None
     if document is None or not server.config.next_edit.enabled:
-        reason = NOT_OPEN if document is None else NEXT_EDIT_OFF
+        reason = Reason.NOT_OPEN if document is None else Reason.NEXT_EDIT_OFF
         next_edits.refuse(request.uri, request.position["line"], reason)
         return document, 0, None
     if request.version not in (None, document.version):
@@ -342,19 +343,19 @@ async def next_edit_offer(app: App, method: str, params: Any) -> tuple[Document 
 def next_edit_shown(app: App, params: Any) -> None:
     """The client shows an edit."""
     if app.next_edits is not None:
-        app.next_edits.offers.shown(wire.named_id(params) or wire.shown_id(params))
+        app.next_edits.offers.shown(wire.edit_id(params))
 
 
 def next_edit_accepted(app: App, params: Any) -> None:
     """The user accepted an edit."""
     if app.next_edits is not None:
-        app.next_edits.offers.accepted(wire.named_id(params))
+        app.next_edits.offers.accepted(wire.edit_id(params))
 
 
 def next_edit_rejected(app: App, params: Any) -> None:
     """An edit is not shown any more; only the user's own rejection counts against it."""
     if app.next_edits is not None and wire.member(params, "reason") in (None, "rejected"):
-        app.next_edits.offers.rejected(wire.named_id(params))
+        app.next_edits.offers.rejected(wire.edit_id(params))
 
 
 def ignore_notification(app: App, params: Any) -> None:

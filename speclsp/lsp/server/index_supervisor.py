@@ -49,19 +49,12 @@ log = logging.getLogger("speclsp.index")
 
 
 class IndexSupervisor:
-    """The indexed folders of one editor.
+    """The indexed folders of one editor. `is_remote` returns whether the backend sends prompts to another machine."""
 
-    `is_remote` returns whether the backend sends prompts to another machine.
-    """
-
-    def __init__(
-        self, documents: WorkspaceDocuments, is_remote: Callable[[], bool], command: Sequence[str] = COMMAND
-    ) -> None:
-        self._documents = documents
-        self._is_remote = is_remote
-        self._command = tuple(command)
+    def __init__(self, documents: WorkspaceDocuments, is_remote: Callable[[], bool]) -> None:
+        self._documents, self._is_remote = documents, is_remote
         self._folders: dict[str, IndexedFolder] = {}
-        self._edited: dict[str, str] = {}  # URI -> its folder, since the last pause
+        self._edited: set[str] = set()  # URIs, since the last pause
         self._pause: asyncio.TimerHandle | None = None
         self._last_edit_s = 0.0
 
@@ -77,38 +70,34 @@ class IndexSupervisor:
             return
         folder = self._folders.get(root)
         if folder is None and is_local(root) and len(self._folders) < MAX_FOLDERS:
-            folder = self._folders[root] = IndexedFolder(root, self._command, self._globs_off, self.is_hidden)
-            folder.start(path_in_folder(uri, root))
+            folder = self._folders[root] = IndexedFolder(root, COMMAND, self._globs_off, self.is_hidden)
+            folder.start(folder.path_of(uri))
         if folder is not None:
-            self._schedule_warm_up(folder, uri, root, 0)
+            self._schedule_warm_up(folder, uri, 0)
 
     def document_changed(self, uri: str) -> None:
         """A document was edited: send its text to the worker when the user pauses."""
-        root = self._documents.root(uri)
-        if root in self._folders and root is not None:
-            self._edited[uri] = root
+        if self._folder_of(uri) is not None:
+            self._edited.add(uri)
             self._last_edit_s = time.monotonic()
             if self._pause is None:
                 self._pause = asyncio.get_running_loop().call_later(TYPING_PAUSE_S, self._paused)
 
     def file_saved(self, uri: str) -> None:
         """A document was written to the disk, or closed: the file's text counts from now on."""
-        root = self._documents.root(uri)
-        folder = self._folders.get(root or "")
-        self._edited.pop(uri, None)
-        if folder is not None and root is not None:
-            folder.file_saved(path_in_folder(uri, root))
-            self._schedule_warm_up(folder, uri, root)
+        self._edited.discard(uri)
+        if (folder := self._folder_of(uri)) is not None:
+            folder.file_saved(folder.path_of(uri))
+            self._schedule_warm_up(folder, uri)
 
     def files_changed(self, uris: Sequence[str]) -> None:
         """The editor reports files that were created, written, renamed or deleted."""
-        by_root: dict[str, list[str]] = {}
+        by_folder: dict[IndexedFolder, list[str]] = {}
         for uri in uris[:MAX_CHANGED_FILES]:
-            root = self._documents.root(uri)
-            if root in self._folders and root is not None:
-                by_root.setdefault(root, []).append(path_in_folder(uri, root))
-        for root, paths in by_root.items():
-            self._folders[root].files_changed(paths, scan=len(uris) >= MAX_CHANGED_FILES)
+            if (folder := self._folder_of(uri)) is not None:
+                by_folder.setdefault(folder, []).append(folder.path_of(uri))
+        for folder, paths in by_folder.items():
+            folder.files_changed(paths, scan=len(uris) >= MAX_CHANGED_FILES)
 
     def folders_changed(self) -> None:
         """The workspace has other folders: end the workers of removed ones, and index those that were added."""
@@ -127,14 +116,12 @@ class IndexSupervisor:
         if glob_off(path, self._documents.config, root):
             return True
         verdict = self._documents.ignore_files.of(path, root)
-        if verdict is UNREAD:
-            return not rules_applied or self._is_remote()
-        return bool(verdict.no_context)
+        return (not rules_applied or self._is_remote()) if verdict is UNREAD else bool(verdict.no_context)
 
     def apply_config(self, config: Config) -> None:
         """Start or end workers under new settings."""
         if not (config.context.index_workspace and config.completion.enabled):
-            self._end_all()
+            self.end()
             return
         for document in self._documents.documents:
             self.document_opened(document.uri)
@@ -142,24 +129,24 @@ class IndexSupervisor:
             folder.send({"disabled_globs": self._globs_off()})
 
     def end(self) -> None:
-        """End all workers."""
         if self._pause is not None:
             self._pause.cancel()
-        self._end_all()
+            self._pause = None
+        for folder in self._folders.values():
+            folder.end()
+        self._folders.clear()
+
+    def _folder_of(self, uri: str) -> IndexedFolder | None:
+        return self._folders.get(self._documents.root(uri) or "")
 
     def _globs_off(self) -> tuple[str, ...]:
         """Patterns of files that are not indexed."""
         return self._documents.config.completion.disabled_globs
 
-    def _schedule_warm_up(self, folder: IndexedFolder, uri: str, root: str, wait_s: float = INDEXED_S) -> None:
+    def _schedule_warm_up(self, folder: IndexedFolder, uri: str, wait_s: float = INDEXED_S) -> None:
         """Warm the query cache for a document, once the index contains the latest change."""
         if self._documents.config.context.cross_file_tokens > 0:
-            asyncio.get_running_loop().call_later(wait_s, folder.warm_up.add, path_in_folder(uri, root))
-
-    def _end_all(self) -> None:
-        for folder in self._folders.values():
-            folder.end()
-        self._folders.clear()
+            asyncio.get_running_loop().call_later(wait_s, folder.warm_up.add, folder.path_of(uri))
 
     def _paused(self) -> None:
         """Send the edited texts to the workers, unless the user still types."""
@@ -168,14 +155,14 @@ class IndexSupervisor:
         if left_s > 0.05:
             self._pause = asyncio.get_running_loop().call_later(left_s, self._paused)
             return
-        edited, self._edited = self._edited, {}
-        for uri, root in edited.items():
-            folder, document = self._folders.get(root), self._documents.documents.get(uri)
+        edited, self._edited = self._edited, set()
+        for uri in edited:
+            folder, document = self._folder_of(uri), self._documents.documents.get(uri)
             if folder is not None and document is not None and not self._documents.is_too_large(document):
                 text = document.text
                 if len(text) <= MAX_BYTES:
-                    folder.send({"path": path_in_folder(uri, root), "text": text})
-                    self._schedule_warm_up(folder, uri, root)
+                    folder.send({"path": folder.path_of(uri), "text": text})
+                    self._schedule_warm_up(folder, uri)
 
 
 class IndexedFolder:
@@ -198,8 +185,7 @@ class IndexedFolder:
         )
         self.index.on_broken = self._rebuild
         self.index.on_stale = lambda path: self.send({"changed": [path]})
-        self._command = command
-        self._globs_off = disabled_globs
+        self._command, self._globs_off = command, disabled_globs
         self._near = ""  # path of the first document: the worker reads files near it first
         self._loop = asyncio.get_running_loop()
         self.warm_up = IndexWarmUp(self.index, self._loop.call_later)
@@ -219,6 +205,11 @@ class IndexedFolder:
     def rules_applied(self) -> bool:
         """True if the worker has scanned the folder under the current ignore files."""
         return self._rules_scanned == self._rules
+
+    def path_of(self, uri: str) -> str:
+        """A document's path in the folder; lone surrogates are replaced."""
+        path = file_path(uri).removeprefix(self.path + "/")
+        return path.encode("utf-8", "replace").decode("utf-8")
 
     def start(self, near: str) -> None:
         """Start the worker after START_S. It reads files near the path `near` first."""
@@ -281,7 +272,10 @@ class IndexedFolder:
         threading.Thread(target=self._serve, args=(self._messages,), name="index-messages", daemon=True).start()
 
     def _serve(self, messages: queue.SimpleQueue[bytes | None]) -> None:
-        """Start the worker and write its messages, in a thread: a disk that hangs must not block the event loop."""
+        """Start the worker and write its messages until None, which closes its stdin; in a thread.
+
+        A disk that hangs must not block the event loop, and neither must a worker that is busy.
+        """
         directory = settings.index_dir().parent
         try:
             if not Path(f"{self.path}/").is_dir():
@@ -308,26 +302,27 @@ class IndexedFolder:
         if self._ended:
             process.kill()
         threading.Thread(target=self._read_output, args=(process, messages), name="index-output", daemon=True).start()
-        write_messages(process, messages)
+        assert process.stdin is not None
+        with contextlib.suppress(OSError, ValueError), process.stdin as stream:
+            while (line := messages.get()) is not None:
+                view = memoryview(line)
+                while view:
+                    view = view[os.write(stream.fileno(), view) :]
 
     def _read_output(self, process: subprocess.Popen[bytes], messages: queue.SimpleQueue[bytes | None]) -> None:
-        """Log the worker's output until it ends, in a thread."""
+        """Log the worker's output until it ends, in a thread, and read the reports of its scans."""
         assert process.stdout is not None
         with process.stdout as stream:
             while line := stream.readline(1000):
                 log.info("index: %s", line.decode("utf-8", "replace").strip())
-                self._parse_report(line)
+                with contextlib.suppress(ValueError, TypeError, LookupError):  # no report of a scan: it is only logged
+                    report = json.loads(line)
+                    self._rules_scanned = int(report.get("scanned_rules", self._rules_scanned))
+                    self._rescan_s = max(RESCAN_S, RESCAN_SHARE * float(report["seconds"]))
         code = process.wait()
         messages.put(None)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._worker_ended, process, code)
-
-    def _parse_report(self, line: bytes) -> None:
-        """Read a scan's report. Other output of the worker is only logged."""
-        with contextlib.suppress(ValueError, TypeError, LookupError):
-            report = json.loads(line)
-            self._rules_scanned = int(report.get("scanned_rules", self._rules_scanned))
-            self._rescan_s = max(RESCAN_S, RESCAN_SHARE * float(report["seconds"]))
 
     def _worker_ended(self, process: subprocess.Popen[bytes], code: int) -> None:
         if self._ended or process is not self._process:
@@ -346,18 +341,6 @@ def as_line(message: dict[str, object]) -> bytes:
     return json.dumps(message).encode("utf-8", "replace") + b"\n"
 
 
-def write_messages(process: subprocess.Popen[bytes], messages: queue.SimpleQueue[bytes | None]) -> None:
-    """Write messages to the worker's stdin until None, which closes it. Blocks while the worker is busy."""
-    assert process.stdin is not None
-    with contextlib.suppress(OSError, ValueError):
-        while (line := messages.get()) is not None:
-            view = memoryview(line)
-            while view:
-                view = view[os.write(process.stdin.fileno(), view) :]
-    with contextlib.suppress(OSError, ValueError):
-        process.stdin.close()
-
-
 def is_local(root: str) -> bool:
     """True if a folder's URI names a directory of this machine."""
     try:
@@ -372,9 +355,3 @@ def is_too_wide(path: str) -> bool:
     home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - there may be no home at all
     real = os.path.realpath(f"{path}/")
     return home == real or home.startswith(real.rstrip(os.sep) + os.sep)
-
-
-def path_in_folder(uri: str, root: str) -> str:
-    """A document's path relative to its folder; lone surrogates are replaced."""
-    path = file_path(uri).removeprefix(file_path(root).rstrip("/") + "/")
-    return path.encode("utf-8", "replace").decode("utf-8")

@@ -91,7 +91,6 @@ async def edit_model(status: Status | None) -> EditModel | None:
 
 @lru_cache(maxsize=8)  # a directory's card is made from its files each time
 def declared_edit_format(model: str) -> str:
-    """The edit format of a model's card."""
     return cards.edit_format(model)
 
 

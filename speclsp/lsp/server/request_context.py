@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from speclsp.config import Config
 from speclsp.lsp.documents.document import CursorContext, Document, Documents, Snapshot
 from speclsp.lsp.documents.notebook import Notebooks
 from speclsp.lsp.documents.uri_paths import file_path
-from speclsp.lsp.reasons import NOT_OPEN, TOO_LARGE
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.visibility import secret_files
 from speclsp.lsp.visibility.eligibility import exclusion, glob_off
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
@@ -25,30 +25,19 @@ if TYPE_CHECKING:
 MAX_NEIGHBOURS = 8  # other open documents in a prompt, the last used first
 
 
+@dataclass(eq=False, repr=False)
 class WorkspaceDocuments:
-    """The open documents of one editor, with their workspace folders and the rules about who may see them.
+    """The open documents of one editor, with their workspace folders and the rules about who may see them."""
 
-    `config` and `folders` (URIs of the workspace folders) are functions: both change while documents are open.
-    """
-
-    def __init__(
-        self,
-        documents: Documents,
-        notebooks: Notebooks,
-        ignore_files: IgnoreFiles,
-        config: Callable[[], Config],
-        folders: Callable[[], Sequence[str]],
-    ) -> None:
-        self.documents = documents
-        self.notebooks = notebooks
-        self.ignore_files = ignore_files
-        self.folders = folders
-        self._config = config
-        self._recent: list[str] = []  # URIs of documents that were completed in, the newest last
+    documents: Documents
+    notebooks: Notebooks
+    ignore_files: IgnoreFiles
+    _config: Callable[[], Config]  # a function, as the next: both change while documents are open
+    folders: Callable[[], Sequence[str]]  # URIs of the workspace folders
+    _recent: list[str] = field(default_factory=list)  # URIs of documents that were completed in, the newest last
 
     @property
     def config(self) -> Config:
-        """The current settings."""
         return self._config()
 
     def cursor_context(
@@ -57,9 +46,9 @@ class WorkspaceDocuments:
         """The cursor at a position of a document, or the reason for none; "" for another version than the client's."""
         document = self.documents.get(uri)
         if document is None:
-            return NOT_OPEN
+            return Reason.NOT_OPEN
         if self.is_too_large(document):
-            return TOO_LARGE
+            return Reason.TOO_LARGE
         if version is not None and version != document.version:
             return ""
         line, offset = document.locate(position, encoding)

@@ -110,12 +110,10 @@ class CompletionServer(SpecLanguageServer):
 
     @property
     def backend_status(self) -> Status | None:
-        """The status of the backend, if there is one."""
         return self.backend.status if self.backend is not None else None
 
     @property
     def model(self) -> str:
-        """The model that answers."""
         return self.backend.status.model if self.backend is not None else self.config.model
 
     @property
@@ -145,7 +143,8 @@ class CompletionServer(SpecLanguageServer):
                 await old.close()
             if self.config.completion.enabled:
                 config = self._connected_config = self.config
-                self.backend = connect(config, self.backend_changed, log_engine_output, self.client_name, self._own_url)
+                log_line = logging.getLogger("speclsp.engine").info
+                self.backend = connect(config, self.backend_changed, log_line, self.client_name, self._own_url)
                 self.backend.start()
 
     def _needs_other_backend(self) -> bool:
@@ -201,7 +200,9 @@ class CompletionServer(SpecLanguageServer):
 
     def status(self) -> dict[str, object]:
         """The params of speclsp/status."""
-        status = self.backend_status or Status.starting(self.config)
+        config = self.config
+        before_any = Status(state="starting", model=config.model, device=config.device, shared=config.engine.shared)
+        status = self.backend_status or before_any
         state = status.state
         if not self.config.completion.enabled:
             state = "off"
@@ -226,11 +227,6 @@ class CompletionServer(SpecLanguageServer):
             "problems": self._all_problems(),
             "log": str(self.log_path or ""),
         }
-
-    def report_reason(self, reason: str) -> None:
-        """Publish the reason why a request has shown nothing."""
-        self.last_reason = reason
-        self.publish_status()
 
     def request_ended(self, trace: Trace) -> None:
         """A request has its answer. Its reason is sent with the next status."""
@@ -273,8 +269,3 @@ class CompletionServer(SpecLanguageServer):
 def restart_settings(config: Config | None) -> object:
     """The settings that a running backend cannot change: another value needs another backend."""
     return config and (config.model, config.device, config.models_dir, config.engine, config.echo, config.remote)
-
-
-def log_engine_output(line: str) -> None:
-    """Log a line that the engine printed."""
-    logging.getLogger("speclsp.engine").info("%s", line)

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -42,36 +43,27 @@ def errors_logged() -> Iterator[None]:
         log.error("an event is not counted: %s", error_site(error))
 
 
+@dataclass(eq=False, repr=False)
 class UsageStats:
-    """Usage counters of one server.
+    """Usage counters of one server."""
 
-    `model` returns the model that answers, `enabled` whether counts are stored, `acceptance_history` the history that
-    the confidence threshold is computed from (None before the session has started).
-    """
+    documents: Documents
+    model: Callable[[], str]  # the model that answers
+    enabled: Callable[[], bool]  # whether counts are stored
+    acceptance_history: Callable[[], AcceptanceHistory | None]  # sets the threshold; None before the session's start
+    _tally: Tally = field(default_factory=lambda: Tally(stats_path()))
+    _loading: asyncio.Task[None] | None = None
 
-    def __init__(
-        self,
-        documents: Documents,
-        model: Callable[[], str],
-        enabled: Callable[[], bool],
-        acceptance_history: Callable[[], AcceptanceHistory | None],
-    ) -> None:
-        self._documents = documents
-        self._pair = model
-        self._enabled = enabled
-        self._acceptance_history = acceptance_history
-        self._tally = Tally(stats_path())
+    def __post_init__(self) -> None:
         self._acceptance = AcceptanceTracker(self._suggestion_ended)
-        self._loading: asyncio.Task[None] | None = None
 
     @errors_logged()
     def request_ended(self, trace: Trace) -> None:
-        """Count a request."""
         by_model = trace.outcome == "shown" and trace.tokens > 0 and not trace.reused
         latency_ms = trace.total_ms if by_model else None
         counts = of_request(trace.outcome, latency_ms, trace.reused, trace.tokens, trace.rounds, trace.by_source)
-        self._add(trace.language, self._pair(), counts | ({"prepared": 1} if trace.prepared else {}))
-        if self._loading is None and self._enabled():
+        self._add(trace.language, self.model(), counts | ({"prepared": 1} if trace.prepared else {}))
+        if self._loading is None and self.enabled():
             self._loading = asyncio.get_running_loop().create_task(self._load_history())
 
     @errors_logged()
@@ -81,18 +73,17 @@ class UsageStats:
         An answer for a text that has changed meanwhile is not watched: the editor drops it.
         """
         document = at.document
-        if self._documents.get(document.uri) is document and document.version == at.snapshot.version:
+        if self.documents.get(document.uri) is document and document.version == at.snapshot.version:
             sent = to_sent_items(items, document, encoding)
-            self._acceptance.answered(document, at.snapshot.cursor - at.before, sent, self._pair())
+            self._acceptance.answered(document, at.snapshot.cursor - at.before, sent, self.model())
 
     @errors_logged()
     def next_edit(self, language: str, counts: Mapping[str, int]) -> None:
         """Count a next edit that was shown, accepted or rejected."""
-        self._add(language, self._pair(), dict(counts))
+        self._add(language, self.model(), dict(counts))
 
     @errors_logged()
     def closed(self, uri: str) -> None:
-        """A document was closed."""
         self._acceptance.closed(uri)
 
     @errors_logged()
@@ -111,18 +102,18 @@ class UsageStats:
             return
         age_s = {week_of(today - timedelta(weeks=weeks)): weeks * WEEK_S for weeks in range(REMEMBERED_WEEKS)}
         with errors_logged():
-            history = self._acceptance_history()
+            history = self.acceptance_history()
             for week, language, _pair, name, count in rows:
                 if week in age_s and history is not None:
                     history.learn(language, {name: count}, age_s[week])
 
     def _suggestion_ended(self, language: str, model: str, counts: Counts) -> None:
         """A suggestion was accepted, partly accepted or ignored."""
-        history = self._acceptance_history()
+        history = self.acceptance_history()
         if history is not None:
             history.learn(language, counts)
         self._add(language, model, counts)
 
     def _add(self, language: str, model: str, counts: Counts) -> None:
-        if self._enabled():
+        if self.enabled():
             self._tally.add(language, model, counts)

@@ -14,7 +14,7 @@ import re
 
 from speclsp.config import Config
 from speclsp.lsp.documents.uri_paths import file_path
-from speclsp.lsp.reasons import DISABLED, EXCLUDED, GLOB_OFF, LANGUAGE_OFF, SECRET_FILE, TOO_LARGE
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.visibility import secret_files
 
 _WILD = re.compile(r"\*\*/|/\*\*$|\*\*|\*|\?|\[!?\]?[^\]]*\]")
@@ -28,7 +28,7 @@ def why_not(
     `excluded`: the pattern of an ignore file for AI tools that names the document, and which file that is.
     """
     if not config.completion.enabled:
-        return DISABLED, "completion.enabled is off"
+        return Reason.DISABLED, "completion.enabled is off"
     return exclusion(uri, language, characters, config, root, excluded)
 
 
@@ -38,17 +38,17 @@ def exclusion(
     """As `why_not`, for features that do not depend on `completion.enabled`."""
     secret = secret_files.pattern_of(uri)  # no setting changes this reason, so it comes before the language's
     if secret:
-        return SECRET_FILE, f"files of this kind hold secrets: {secret!r}"
+        return Reason.SECRET_FILE, f"files of this kind hold secrets: {secret!r}"
     if language in config.completion.disabled_languages:
-        return LANGUAGE_OFF, f"{language} is in completion.disabled_languages"
+        return Reason.LANGUAGE_OFF, f"{language} is in completion.disabled_languages"
     pattern = glob_off(uri, config, root)
     if pattern:
-        return GLOB_OFF, f"the file matches {pattern!r} in completion.disabled_globs"
+        return Reason.GLOB_OFF, f"the file matches {pattern!r} in completion.disabled_globs"
     if excluded:
-        return EXCLUDED, f"the file matches {excluded}"
+        return Reason.EXCLUDED, f"the file matches {excluded}"
     limit = config.context.max_file_bytes
     if characters > limit:
-        return TOO_LARGE, f"the file has {characters} characters, more than context.max_file_bytes = {limit}"
+        return Reason.TOO_LARGE, f"the file has {characters} characters, more than context.max_file_bytes = {limit}"
     return "", ""
 
 

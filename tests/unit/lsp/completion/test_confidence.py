@@ -37,11 +37,12 @@ from speclsp.lsp.completion.confidence import (
     sure_lines,
     token_spans,
 )
-from speclsp.lsp.completion.gate import GateDecision, apply_gate, evaluate, shared_length
+from speclsp.lsp.completion.gate import GateDecision, apply_gate, evaluate
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan, plan
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.server import explain
+from speclsp.lsp.syntax.text_windows import common_ends
 from speclsp.observability import explanation
 
 CURVE = Curve(first={"intercept": 1.0, "total": 1.5}, later={"intercept": 1.0, "total": 1.5}, expected=0.5)
@@ -238,7 +239,7 @@ def test_the_gate_shows_all_lines_or_the_first_lines_or_nothing(
     shown = apply_gate(suggestion, block, text, verdict, cuts)
     if isinstance(shown, Suggestion):
         assert isinstance(suggestion, Suggestion) and suggestion.start == shown.start
-        shared = shared_length(suggestion.text, shown.text)
+        shared = common_ends(suggestion.text, shown.text)[0]
         assert not any(map(str.isalnum, shown.text[shared:])), "its first lines, and the closers that they need"
         assert sum(count for _, count in cuts) == len(suggestion.text) - len(shown.text)
         assert shown == suggestion or "\n" in suggestion.text[shared:]

@@ -240,7 +240,7 @@ async def test_the_next_key_ends_the_engines_work_without_an_outcome():
     while not desk.engine.rounds:
         await asyncio.sleep(0)
     desk.edit("return self", "return None")
-    desk.next_edits.document_changed(URI)
+    desk.next_edits.cancel(URI)
     assert await answering is None
     assert desk.engine.rounds == 1 and desk.engine.closed == 1 and desk.outcomes == []
 

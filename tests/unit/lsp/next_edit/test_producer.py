@@ -13,7 +13,7 @@ from speclsp.lsp.documents.document import Documents
 from speclsp.lsp.next_edit.producer import Producer, Proposal
 from speclsp.lsp.next_edit.recent_activity import RecentActivity
 from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, PHRASE, RENAME, RecentEdit, Substitution, learn
-from speclsp.lsp.reasons import NO_RECENT_EDIT, NO_REPEAT
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.parser import SyntaxParser
 
 URI = "file:///work/app.py"
@@ -105,9 +105,9 @@ def test_a_change_beside_blanks_that_move_is_learned():
 
 def test_without_an_edit_and_after_one_change_there_is_no_edit():
     desk = Desk(KEYS)
-    assert desk.propose() == NO_RECENT_EDIT
+    assert desk.propose() == Reason.NO_RECENT_EDIT
     desk.change("open_file", "shared.file", 0)
-    assert desk.propose() == NO_REPEAT
+    assert desk.propose() == Reason.NO_REPEAT
 
 
 def test_after_the_second_change_the_next_place_is_offered():
@@ -129,7 +129,7 @@ CASES = "".join(map(CASE.format, ("http", "https")))
 def test_a_small_change_of_a_whole_line_is_offered_after_one_time_in_like_surroundings():
     desk = Desk(CASES)
     desk.change("address)", "address, retry)", 2)
-    assert desk.propose() == NO_REPEAT, "the line may still be typed"
+    assert desk.propose() == Reason.NO_REPEAT, "the line may still be typed"
     desk.move_to(3)
     proposal = desk.propose()
     assert isinstance(proposal, Proposal) and proposal.kind == LINES
@@ -153,14 +153,14 @@ def test_nothing_else_is_offered_after_one_time(old: str, new: str, text: str):
     desk = Desk(text)
     desk.change(old, new, 2)
     desk.move_to(3)
-    assert desk.propose() == NO_REPEAT
+    assert desk.propose() == Reason.NO_REPEAT
 
 
 def test_a_place_that_the_user_passed_means_that_the_change_is_no_rule():
     desk = Desk(KEYS)
     for line in (0, 3):
         desk.change("open_file", "shared.file", line)
-    assert desk.propose() == NO_REPEAT
+    assert desk.propose() == Reason.NO_REPEAT
 
 
 def test_a_renamed_variable_is_offered_in_its_own_function_only():
@@ -171,14 +171,14 @@ def test_a_renamed_variable_is_offered_in_its_own_function_only():
     proposal = desk.propose()
     assert isinstance(proposal, Proposal) and desk.applied(proposal).split("\n")[3] == "    return total + 1"
     desk.change("count", "total", 3)
-    assert desk.propose() == NO_REPEAT
+    assert desk.propose() == Reason.NO_REPEAT
 
 
 def test_a_name_is_no_rename_while_its_definition_keeps_the_old_name():
     desk = Desk("def load():\n    pass\n\n\n" + "".join(f"value_{n} = load()\n" for n in range(4)))
     for line in (4, 5):
         desk.change("load", "read", line)
-    assert desk.propose() == NO_REPEAT
+    assert desk.propose() == Reason.NO_REPEAT
 
 
 def test_code_is_not_changed_in_a_comment_or_string():
@@ -187,7 +187,7 @@ def test_code_is_not_changed_in_a_comment_or_string():
     )
     for line in (0, 1):
         desk.change("open_file", "shared.file", line)
-    assert desk.propose() == NO_REPEAT
+    assert desk.propose() == Reason.NO_REPEAT
 
 
 def test_an_edit_never_adds_a_secret():
@@ -202,7 +202,10 @@ def test_nothing_is_offered_when_the_time_is_spent():
     for line in (0, 1):
         desk.change("open_file", "shared.file", line)
     recent = desk.activity.recent()
-    assert desk.producer.propose(desk.document.text, "python", URI, desk.cursor, recent, budget_ms=-1.0) == NO_REPEAT
+    assert (
+        desk.producer.propose(desk.document.text, "python", URI, desk.cursor, recent, budget_ms=-1.0)
+        == Reason.NO_REPEAT
+    )
 
 
 NAMES = st.sampled_from(["alpha", "beta", "gamma", "open_file", "total", "items"])
@@ -284,17 +287,17 @@ def test_a_member_is_offered_beside_the_next_sibling(apart: bool):
 
 @pytest.mark.parametrize("jobs", [(0,), (0, 2), (0, 1, 2, 3)])
 def test_no_member_is_offered_after_one_addition_past_a_place_left_out_or_twice(jobs: tuple[int, ...]):
-    assert with_members(CALLS, *jobs).propose() == NO_REPEAT
+    assert with_members(CALLS, *jobs).propose() == Reason.NO_REPEAT
 
 
 def test_no_member_is_offered_where_it_stands_already_or_beside_a_statement():
     below = CALLS.replace(")\n", "    more=0,\n    timeout=default_timeout,\n)\n").replace(
         "    more=0,\n    timeout=default_timeout,\n", "", 2
     )
-    assert with_members(below, 0, 1).propose() == NO_REPEAT
+    assert with_members(below, 0, 1).propose() == Reason.NO_REPEAT
     statements = "".join(f"def f_{n}(x):\n    return compute_it(x)\n\n\n" for n in range(3))
     desk = Desk(statements)
     for line in (1, 6):
         desk.change(")", ")\n    unreachable_call(here)", line)
         desk.activity.closed(URI)  # commits the edit
-    assert desk.propose() == NO_REPEAT
+    assert desk.propose() == Reason.NO_REPEAT
