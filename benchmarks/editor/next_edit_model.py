@@ -42,7 +42,7 @@ from benchmarks.quality.tasks import tasks as cursors
 from speclsp.cli import terminal
 from speclsp.config import Config
 from speclsp.errors import EngineError, InputError
-from speclsp.lsp.backend.connect import connect_local
+from speclsp.lsp.backend.remote.backend_choice import connect_local
 from speclsp.lsp.backend.types import Backend, FimRequest, StreamPiece
 from speclsp.lsp.next_edit.model_producer import EditEngine, EditModel, ModelEdit, ModelProducer
 from speclsp.lsp.next_edit.producer import Producer, Proposal

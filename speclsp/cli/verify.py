@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from speclsp import config
 from speclsp.cli import terminal
 from speclsp.config import Config
-from speclsp.daemon import control, endpoint, http_client
+from speclsp.daemon import control, endpoint
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.http.request_log import MAX_REQUESTS
 from speclsp.errors import EngineError
@@ -100,7 +100,7 @@ def from_engine(running: EngineEndpoint) -> Iterator[Line]:
     """The engine's replay, one line for each request, from POST /verify. Raises EngineError."""
     try:
         control.ask(running, "GET", "/health")  # an engine that hangs must not get the long timeout of one that loads
-        with http_client.request(running, "POST", "/verify", {"last": MAX_REQUESTS}, timeout_s=SILENCE_S) as response:
+        with control.request(running, "POST", "/verify", {"last": MAX_REQUESTS}, timeout_s=SILENCE_S) as response:
             if response.status != 200:
                 raise EngineError(complaint(response.read(2**16)))
             for data in response:

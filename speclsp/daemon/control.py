@@ -1,4 +1,4 @@
-"""Control of this user's engine: its status, and its end. For `speclsp engine status` and `speclsp engine stop`."""
+"""Control of this user's engine over HTTP: its status, and its end. For `speclsp engine status` and `... stop`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from speclsp.daemon import endpoint, http_client, launch, platform
+from speclsp.daemon import endpoint, launch, platform
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError
 
@@ -38,10 +38,31 @@ def is_there() -> bool:
     return endpoint.is_locked() or alive() is not None
 
 
+@contextmanager
+def request(
+    engine: EngineEndpoint, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float
+) -> Iterator[http.client.HTTPResponse]:
+    """Send one request; the response is read inside the `with` block. The connection closes after it.
+
+    `timeout_s`: to connect, and between two reads. Raises OSError, http.client.HTTPException, EngineError: the socket
+    belongs to another user.
+    """
+    connection = http.client.HTTPConnection("localhost", timeout=timeout_s)
+    connection.sock = endpoint.connect(engine, timeout_s)
+    headers = {"content-type": "application/json"}
+    if engine.token:
+        headers["authorization"] = f"Bearer {engine.token}"
+    try:
+        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+        yield connection.getresponse()
+    finally:
+        connection.close()
+
+
 def ask(engine: EngineEndpoint, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The JSON object of the engine's answer. Raises OSError: no answer; EngineError: it is not a speclsp engine."""
     try:
-        with http_client.request(engine, method, path, body, timeout_s=ANSWER_S) as response:
+        with request(engine, method, path, body, timeout_s=ANSWER_S) as response:
             answer = json.loads(response.read(2**20))
     except (http.client.HTTPException, ValueError) as error:
         raise EngineError(
@@ -56,9 +77,6 @@ def health(engine: EngineEndpoint) -> dict[str, Any]:
         return ask(engine, "GET", "/status")
     except (OSError, EngineError):
         return {}
-
-
-# ── status ──
 
 
 def status() -> dict[str, Any] | None:
@@ -112,9 +130,6 @@ def duration(seconds: float) -> str:
     """3720 as "1 h 2 min"."""
     minutes, hours = int(seconds) // 60, int(seconds) // 3600
     return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min" if minutes else f"{int(seconds)} s"
-
-
-# ── stopping ──
 
 
 def stop() -> str | None:

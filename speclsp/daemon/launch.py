@@ -39,8 +39,9 @@ def start(settings: Config) -> EngineEndpoint | None:
     if not handed:
         os.close(lock)  # Windows cannot hand it on: the engine takes it
     try:
-        flags = killed_engines_flags(settings)
-        if flags and not run_starter(flags, handed, nowhere).returncode:
+        killed = endpoint.read()  # an engine that ends in order removes its engine.json
+        flags = killed.start_flags if killed is not None and not endpoint.differences(killed, settings) else ()
+        if flags and not run_starter(flags, handed, nowhere).returncode:  # it can fail, where its port is taken by now
             return endpoint.find()
         ended = run_starter(engine_flags(rooted(settings)), handed, nowhere)
     except subprocess.TimeoutExpired as error:
@@ -73,15 +74,6 @@ def run_starter(flags: Sequence[str], handed: tuple[int, ...], nowhere: Path) ->
         timeout=START_WAIT_S,
         check=False,
     )
-
-
-def killed_engines_flags(settings: Config) -> tuple[str, ...]:
-    """The flags of the last engine, if it was killed and suits `settings`; none otherwise. The lock is ours.
-
-    An engine that ends in order removes its engine.json. These flags can fail, where its port is taken by now.
-    """
-    killed = endpoint.read()
-    return killed.start_flags if killed is not None and not endpoint.differences(killed, settings) else ()
 
 
 def log_path() -> Path:

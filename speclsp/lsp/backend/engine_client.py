@@ -1,8 +1,8 @@
-"""Backends on this machine: the part that all local engines share, and two of the three kinds.
+"""Backends on this machine: the part that all local engines share, and one of the three kinds.
 
-    PrivateEngine                  `engine.shared` = false: a child process, restarted when it crashes, ended with us
+    own_engine.PrivateEngine       `engine.shared` = false: a child process, restarted when it crashes, ended with us
     AttachedEngine                 `engine.socket`: an engine that someone else runs, now or later
-    shared_engine.SharedEngine     the default: the user's one shared engine
+    engine_discovery.SharedEngine  the default: the user's one shared engine
 
 A client holds a lease (GET /lease), an event stream that reports the engine's state for as long as it is open. A crash
 costs one empty answer: the request in flight ends at once. An engine that hangs (liveness.py) is killed, which counts
@@ -18,7 +18,7 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -28,18 +28,16 @@ from urllib.parse import urlencode
 from speclsp import __version__
 from speclsp.config import Config
 from speclsp.daemon.launch import rooted
-from speclsp.errors import EngineError, SpeclspError
+from speclsp.errors import EngineError
 from speclsp.lsp.backend import infill_codec, liveness
 from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, InvalidResponse, ResponseTimeout
 from speclsp.lsp.backend.liveness import LivenessProbe
-from speclsp.lsp.backend.own_engine import EngineProcess
 from speclsp.lsp.backend.types import AdapterUse, FimRequest, OnStatus, Status, StreamPiece, end_task
 
 CRASHES, CRASH_WINDOW_S = 3, 60.0  # after this many without a completion between them, the engine is not restarted
 HANG_WINDOW_S = 300.0  # the same window when the last crash was a hang: confirming a hang takes time
 HANGS = "it did not answer"
 BACKOFF_S = (0.0, 0.5, 2.0)  # delay before the next start, by the number of crashes
-DEVICE_HUNG_EXIT_CODE = 75  # the engine's device, or a round on it, hangs: a new process may do better
 POLL_S = 2.0  # interval of looking for an engine that is not ours to start
 TRY_AGAIN = (  # completes a sentence that begins with "To try again: "
     'the editor\'s command for that ("Try Again", `:Speclsp retry`), any change of a setting or a restart of the '
@@ -117,8 +115,6 @@ class EngineClient:
         if request.max_tokens:
             self._crash_times_s.clear()
 
-    # ── the lease ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
     async def _hold_lease(self, http: EngineHttp, address: str, pid: int = 0) -> bool:
         """Use an engine and report its state until it is gone; whether it left in order. Closes `http`.
 
@@ -162,7 +158,9 @@ class EngineClient:
 
     async def _watch_liveness(self, http: EngineHttp, address: str, pid: int) -> None:
         """Probe the engine whenever it is suspected to hang. Raises EngineHung, EngineError."""
-        message = not_answering(pid) if pid else "the engine does not answer"
+        message = "the engine does not answer"
+        if pid:
+            message = f"the engine (process {pid}) does not answer; if that lasts, another one is started."
         while True:
             await self._liveness.wait_until_suspected()
             patience_s = liveness.PROBE_S if self.status.state in ("ready", "asleep") else liveness.LOADING_PROBE_S
@@ -247,101 +245,6 @@ class EngineClient:
         )
 
 
-# ── a child process ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class PrivateEngine(EngineClient):
-    """An engine that serves this editor alone, as a child process."""
-
-    shared = False
-
-    def __init__(self, config: Config, on_status: OnStatus, client: str, log: Callable[[str], None]) -> None:
-        super().__init__(config, on_status, client)
-        self._log = log
-        self.child: EngineProcess | None = None
-        self._was_ready = False  # this child was ready once
-        self._hung = False  # this child was killed because it hung
-
-    async def close(self) -> None:
-        await super().close()
-        await asyncio.to_thread(self.end)
-
-    def end(self) -> None:
-        child, self.child = self.child, None
-        if child is not None:
-            child.end()
-
-    async def _live(self) -> None:
-        """Start the engine, and restart it when it crashes, unless it cannot start or crashes in a loop."""
-        self._set_status("starting", "starting the engine")
-        while True:
-            try:
-                cause = await self._run_once()
-            except (SpeclspError, OSError) as error:
-                await asyncio.to_thread(self.end)
-                self._set_status("error", str(error))
-                return
-            if too_often := self._count_crash(cause):
-                self._set_status("error", too_often)
-                return
-            self._set_status("starting", f"the engine ended ({cause}); starting it again")
-            await asyncio.sleep(BACKOFF_S[len(self._crash_times_s) - 1])
-
-    async def _run_once(self) -> str:
-        """One engine process from start to end; the cause of its end. Raises EngineError: a restart would not help."""
-        self.child = child = EngineProcess.start(self._config, self._log)
-        ended, self._was_ready, self._hung = asyncio.create_task(child.ended()), False, False
-        ended.add_done_callback(lambda task: None if task.cancelled() else self._report_gone())
-        try:
-            await run_until_ended(ended, self._attend(child))
-            code, self.child = await ended, None
-        finally:
-            ended.cancel()
-        if code > 0 and code != DEVICE_HUNG_EXIT_CODE and not self._was_ready:  # a restart would print the same error
-            raise EngineError(child.last_output or f"the engine ended with exit code {code}; its output is in the log.")
-        if self._hung:
-            return HANGS
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-    async def _attend(self, child: EngineProcess) -> None:
-        """Hold a lease as soon as the child listens, and again if the connection breaks, until it hangs.
-
-        Raises EngineError.
-        """
-        pause_s, socket = 0.02, str(child.socket)
-        while True:
-            try:
-                if child.socket.exists():
-                    await self._hold_lease(EngineHttp(socket=socket), socket, child.pid)
-            except ConnectionLost:
-                pass
-            except EngineHung:
-                self._hung = True
-                child.kill()
-                return
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 1.3, 0.25)
-
-    def _state_received(self, event: Mapping[str, Any], address: str) -> None:
-        super()._state_received(event, address)
-        self._was_ready = self._was_ready or self.status.state == "ready"
-
-
-async def run_until_ended(ended: asyncio.Task[int], work: Coroutine[Any, Any, None]) -> None:
-    """Wait for `work`, but no longer than until the process has ended. Raises the exceptions of `work`."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait([ended, task], return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-
-
-# ── an engine that someone else runs ──────────────────────────────────────────────────────────────────────────────────
-
-
 class AttachedEngine(EngineClient):
     """The engine that listens on `engine.socket`, now or as soon as there is one. Never starts one."""
 
@@ -379,11 +282,6 @@ def socket_problem(socket: Path) -> str:
     if status.st_uid != os.getuid():
         return f"engine.socket = {str(socket)!r} belongs to another user. Use an engine of your own, or unset it."
     return ""
-
-
-def not_answering(pid: int) -> str:
-    """Message for an engine that listens and does not answer, so far."""
-    return f"the engine (process {pid}) does not answer; if that lasts, another one is started."
 
 
 def not_an_engine(address: str) -> str:

@@ -21,15 +21,7 @@ from speclsp.config import Config
 from speclsp.daemon import endpoint, launch
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError, SpeclspError
-from speclsp.lsp.backend.engine_client import (
-    BACKOFF_S,
-    HANGS,
-    POLL_S,
-    TRY_AGAIN,
-    EngineClient,
-    EngineHung,
-    int_or_zero,
-)
+from speclsp.lsp.backend.engine_client import BACKOFF_S, HANGS, POLL_S, TRY_AGAIN, EngineClient, EngineHung, int_or_zero
 from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, InvalidResponse
 
 PATIENCE_S = 1.0  # when all windows change together, the other engine is gone by then: no message before
@@ -97,7 +89,8 @@ class SharedEngine(EngineClient):
 
                         if await asyncio.to_thread(control.end_hung, engine):
                             return HANGS
-                        self._set_status("error", could_not_be_ended(engine))
+                        problem = "does not answer, and could not be ended: `speclsp engine stop`"
+                        self._set_status("error", f"the engine (process {engine.pid}) {problem}.")
                         deadline_s = time.monotonic() + STARTING_S
                         continue  # it may recover
             if has_started:
@@ -141,10 +134,8 @@ class SharedEngine(EngineClient):
         """True if an engine is running that suits and is not the last used one."""
         last_pid = self._endpoint.pid if self._endpoint is not None else 0
         with suppress(SpeclspError, OSError):
-            engine = endpoint.find()
-            return (
-                engine is not None and engine.pid != last_pid and not await settings_differences(engine, self._config)
-            )
+            if (engine := endpoint.find()) is not None and engine.pid != last_pid:
+                return not await settings_differences(engine, self._config)
         return False
 
     async def _end_if_unused(self) -> None:
@@ -202,8 +193,3 @@ def in_use_by_others(clients: int, differences: list[str]) -> str:
         f"the engine is in use by {users} and differs: {'; '.join(differences)}. It changes when they are closed or "
         f"set alike; engine.shared = false gives this editor one of its own; `speclsp engine stop` ends it for all."
     )
-
-
-def could_not_be_ended(engine: EngineEndpoint) -> str:
-    """Message for an engine that does not answer and is not proven to be this user's to kill."""
-    return f"the engine (process {engine.pid}) does not answer, and could not be ended: `speclsp engine stop`."

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, suppress
@@ -21,7 +20,6 @@ from speclsp.daemon import endpoint
 from speclsp.errors import MAX_MESSAGE, EngineError, shortened
 from speclsp.lsp.backend.unix_http import BROKEN, UnixHttp
 
-UNIX = getattr(socket, "AF_UNIX", None)
 SLACK_S = 2.0  # time after a request's deadline before its connection is closed
 
 
@@ -122,7 +120,9 @@ class EngineHttp:
                 for data in parser.feed(chunk):
                     if data is None or data == b"[DONE]":
                         continue
-                    event = parse_event(data)
+                    event = parse_object(data)
+                    if "error" in event:
+                        raise EngineError(error_text(500, data))
                     yield event
                     if is_last(event):
                         return
@@ -146,7 +146,6 @@ class EngineHttp:
             raise ConnectionLost(f"the connection was lost ({type(error).__name__})") from error
 
     async def _post_over_tcp(self, path: str, content: bytes, timeout_s: float) -> AsyncGenerator[bytes, None]:
-        """The same over TCP."""
         import httpx
 
         limit, kind = httpx.Timeout(timeout_s, connect=SLACK_S), {"content-type": "application/json"}
@@ -175,7 +174,7 @@ class EngineHttp:
             async with self._http.stream("GET", path, timeout=limit) as response:
                 stream = response.extensions.get("network_stream")
                 connection = stream.get_extra_info("socket") if stream is not None else None
-                if connection is not None and connection.family == UNIX and not endpoint.is_own_peer(connection):
+                if connection is not None and not endpoint.is_own_peer(connection):
                     raise InvalidResponse("it runs as another user.")
                 if response.status_code == 503:
                     raise ConnectionLost("it is shutting down")
@@ -202,14 +201,6 @@ def parse_object(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidResponse("the server's answer is not a JSON object for each event.")
     return value
-
-
-def parse_event(data: bytes) -> dict[str, Any]:
-    """A JSON object without an "error" field. Raises EngineError."""
-    event = parse_object(data)
-    if "error" in event:
-        raise EngineError(error_text(500, data))
-    return event
 
 
 def error_text(status: int, body: bytes) -> str:

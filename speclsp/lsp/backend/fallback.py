@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
-from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece, end_task
+from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, StreamPiece, end_task
 
 KEPT_S = 60.0  # the engine is kept for so long after the server works again: it may fail again
 
@@ -85,21 +85,16 @@ class FallbackBackend:
             await other.close()
 
     def _status_changed(self) -> None:
-        """The status of one of the two has changed."""
-        failed = self._first.status.state == "error"
+        first = self._first.status
+        failed = first.state == "error"
         if failed != self._first_failed:
             self._first_failed = failed
             self._switched.set()
-        status = self._combined_status()
+        status = first
+        if self._first_failed and self._other is not None:  # the problem of the first, with the state of the other
+            other = self._other.status
+            local = "The engine on this machine" + (" answers" if other.usable else f": {other.message}")
+            status = replace(other, message=f"{first.message} {local}".rstrip(" .:") + ".", remote="")
         if status != self.status:
             self.status = status
             self._on_status(status)
-
-    def _combined_status(self) -> Status:
-        """One Status for both: that of the backend that answers, with the problem of the other in its message."""
-        first = self._first.status
-        if not self._first_failed or self._other is None:
-            return first
-        other = self._other.status
-        local = "The engine on this machine answers" if other.usable else f"The engine on this machine: {other.message}"
-        return replace(other, message=f"{first.message} {local}".rstrip(" .:") + ".", remote="")

@@ -10,7 +10,6 @@ from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamBranch, 
 
 
 def route(request: FimRequest) -> str:
-    """The path that a request is sent to."""
     return "/infill" if request.raw_prompt is None else "/completion"
 
 
@@ -49,7 +48,6 @@ def infill_body(request: FimRequest) -> dict[str, object]:
 
 
 def is_last(event: Mapping[str, Any]) -> bool:
-    """True if this event ends the stream."""
     return bool(event.get("stop"))
 
 
@@ -63,6 +61,7 @@ def parse_piece(event: Mapping[str, Any]) -> StreamPiece:
 
 def _parse_round(event: Mapping[str, Any]) -> StreamPiece:
     tokens, round_facts, branches = event.get("tokens"), event.get("round") or {}, event.get("branches")
+    has_ids = isinstance(tokens, list) and all(type(token) is int for token in tokens)  # not at every server
     return StreamPiece(
         text=str(event.get("content") or ""),
         tokens=len(tokens) if isinstance(tokens, list) else 0,
@@ -72,28 +71,20 @@ def _parse_round(event: Mapping[str, Any]) -> StreamPiece:
         accepted_chars=int(round_facts.get("accepted_chars") or 0),
         ms=float(round_facts.get("ms") or 0.0),
         logprobs=_parse_logprobs(round_facts.get("characters") or (), round_facts.get("logprobs") or ()),
-        ids=_parse_ids(tokens),
+        ids=tuple(tokens) if has_ids else (),
         branches=tuple(map(_parse_branch, branches)) if branches is not None else None,
         start=_parse_start(event["start"]) if event.get("start") else None,
     )
 
 
 def _parse_last(event: Mapping[str, Any]) -> StreamPiece:
-    tokens = event.get("tokens")
-    count = len(tokens) if isinstance(tokens, list) else 0
-    timings, speculation = event.get("timings") or {}, event.get("speculation") or {}
+    timings = event.get("timings") or {}
     cost = CompletionCost(
         stop_type=str(event.get("stop_type") or ""),
         prompt_tokens=int(timings.get("prompt_n") or 0) + int(timings.get("cache_n") or 0),
         cached_tokens=int(timings.get("cache_n") or 0),
-        tokens=int(timings.get("predicted_n") or count),
         ttft_ms=float(timings.get("ttft_ms") or 0.0),
         draft_only=event.get("draft_only") is True,
-        rounds=int(speculation.get("rounds") or 0),
-        by_source={
-            str(source): {name: int(counts[name]) for name in ("drafted", "accepted") if name in counts}
-            for source, counts in (speculation.get("by_source") or {}).items()
-        },
     )
     return StreamPiece(text=str(event.get("content") or ""), cost=cost)
 
@@ -106,12 +97,6 @@ def _parse_logprobs(characters: Sequence[object], logprobs: Sequence[object]) ->
     if any(count < 0 or not logprob <= 0.01 for count, logprob in tokens):  # rounding can lift a certain token above 0
         raise ValueError("no number of characters, or no logarithm of a probability")
     return tokens
-
-
-def _parse_ids(tokens: object) -> tuple[int, ...]:
-    """The ids of a round's tokens; none where a server reports something else."""
-    is_ids = isinstance(tokens, list) and all(type(token) is int for token in tokens)
-    return tuple(tokens) if is_ids else ()  # type: ignore[arg-type]
 
 
 def _parse_branch(branch: Mapping[str, Any]) -> StreamBranch:

@@ -1,4 +1,4 @@
-"""The engine as a child process, tied to this one by a pipe on its stdin: however this process ends, the engine ends.
+"""Private engine: a child process, tied to this one by a pipe on its stdin: however this one ends, the engine ends.
 
 Nothing is ever written to that pipe. It closes when this process is gone, and the engine stops at end-of-file. The
 engine's output goes line by line to our log, which has a size limit. It never reaches our stdout, which carries the
@@ -15,15 +15,19 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from speclsp.config import Config
 from speclsp.daemon import endpoint
-from speclsp.daemon.launch import engine_flags, environment, rooted
-from speclsp.errors import MAX_MESSAGE, EngineError, shortened
+from speclsp.daemon.launch import engine_flags, environment
+from speclsp.errors import MAX_MESSAGE, EngineError, SpeclspError, shortened
+from speclsp.lsp.backend.engine_client import BACKOFF_S, HANGS, EngineClient, EngineHung
+from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp
+from speclsp.lsp.backend.types import OnStatus, in_daemon_thread
 
 TERMINATE_S = 1.0  # for the engine to end after SIGTERM; an editor kills us 2 s after `shutdown`
+DEVICE_HUNG_EXIT_CODE = 75  # the engine's device, or a round on it, hangs: a new process may do better
 LAST_OUTPUT_S = 0.5  # after its exit, to read the rest of its output: a grandchild may hold the pipe open
 MAX_LINE_BYTES = 4096
 _numbers = itertools.count(1)  # of the engines that this process started
@@ -32,60 +36,42 @@ _numbers = itertools.count(1)  # of the engines that this process started
 class EngineProcess:
     """One engine process and the socket it listens on."""
 
-    def __init__(self, process: subprocess.Popen[bytes], socket: Path, stdin_end: int) -> None:
-        self.pid = process.pid
-        self.socket = socket
-        self._process = process
-        self._stdin_end = stdin_end  # the write end of its stdin pipe; -1 when closed
-        self._lines: deque[str] = deque(maxlen=20)
-        self._reader = threading.Thread(target=lambda: None)
-
-    @classmethod
-    def start(cls, config: Config, log: Callable[[str], None]) -> EngineProcess:
+    def __init__(self, config: Config, log: Callable[[str], None]) -> None:
         """Start `speclsp engine`; `log` receives its output, from a thread. Raises SpeclspError."""
-        socket = endpoint.socket_path(f"lsp-{os.getpid()}-{next(_numbers)}.sock")
-        config = rooted(config)
-        command = [sys.executable, "-m", "speclsp", "engine", "--socket", str(socket)]
+        self.socket = endpoint.socket_path(f"lsp-{os.getpid()}-{next(_numbers)}.sock")
+        self._lines: deque[str] = deque(maxlen=20)
+        command = [sys.executable, "-m", "speclsp", "engine", "--socket", str(self.socket)]
         command += ["--watch-parent", str(os.getpid()), *engine_flags(config)]
-        child_stdin, stdin_end = os.pipe()
+        child_stdin, self._stdin_end = os.pipe()  # the write end of its stdin pipe; -1 when closed
         try:
-            process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 command,
                 stdin=child_stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                cwd=socket.parent,  # -m searches the working directory for modules: never the user's project
-                env=environment(socket.parent),
+                cwd=self.socket.parent,  # -m searches the working directory for modules: never the user's project
+                env=environment(self.socket.parent),
                 start_new_session=True,  # Ctrl-C in a terminal is meant for the editor
             )
         except OSError as error:
-            os.close(stdin_end)
+            os.close(self._stdin_end)
             raise EngineError(f"cannot start the engine ({sys.executable}): {error.strerror}.") from error
         finally:
             os.close(child_stdin)
-        child = cls(process, socket, stdin_end)
-        child._reader = threading.Thread(target=child._read_output, args=(log,), name="engine-output", daemon=True)
-        child._reader.start()
-        return child
+        self.pid = self._process.pid
+        self._reader = threading.Thread(target=self._read_output, args=(log,), name="engine-output", daemon=True)
+        self._reader.start()
 
     async def ended(self) -> int:
         """Wait for the process to end by itself; its exit code, or minus the signal that ended it."""
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[int] = loop.create_future()
 
-        def set_result(code: int) -> None:
-            if not result.done():
-                result.set_result(code)
-
-        def wait() -> None:
+        def wait() -> int:
             code = self._process.wait()
             if code > 0:  # its last line may state the reason
                 self._reader.join(LAST_OUTPUT_S)
-            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
-                loop.call_soon_threadsafe(set_result, code)
+            return code
 
-        threading.Thread(target=wait, name="engine-wait", daemon=True).start()
-        code = await result
+        code = await in_daemon_thread(wait, "engine-wait")
         self._clean_up()
         return code
 
@@ -130,3 +116,92 @@ class EngineProcess:
         with contextlib.suppress(OSError):
             self.socket.unlink(missing_ok=True)
         endpoint.remove_socket_directory(self.socket.parent)
+
+
+class PrivateEngine(EngineClient):
+    """An engine that serves this editor alone, as a child process."""
+
+    shared = False
+
+    def __init__(self, config: Config, on_status: OnStatus, client: str, log: Callable[[str], None]) -> None:
+        super().__init__(config, on_status, client)
+        self._log = log
+        self.child: EngineProcess | None = None
+        self._was_ready = False  # this child was ready once
+        self._hung = False  # this child was killed because it hung
+
+    async def close(self) -> None:
+        await super().close()
+        await asyncio.to_thread(self.end)
+
+    def end(self) -> None:
+        child, self.child = self.child, None
+        if child is not None:
+            child.end()
+
+    async def _live(self) -> None:
+        """Start the engine, and restart it when it crashes, unless it cannot start or crashes in a loop."""
+        self._set_status("starting", "starting the engine")
+        while True:
+            try:
+                cause = await self._run_once()
+            except (SpeclspError, OSError) as error:
+                await asyncio.to_thread(self.end)
+                self._set_status("error", str(error))
+                return
+            if too_often := self._count_crash(cause):
+                self._set_status("error", too_often)
+                return
+            self._set_status("starting", f"the engine ended ({cause}); starting it again")
+            await asyncio.sleep(BACKOFF_S[len(self._crash_times_s) - 1])
+
+    async def _run_once(self) -> str:
+        """One engine process from start to end; the cause of its end. Raises EngineError: a restart would not help."""
+        self.child = child = EngineProcess(self._config, self._log)
+        ended, self._was_ready, self._hung = asyncio.create_task(child.ended()), False, False
+        ended.add_done_callback(lambda task: None if task.cancelled() else self._report_gone())
+        try:
+            await run_until_ended(ended, self._attend(child))
+            code, self.child = await ended, None
+        finally:
+            ended.cancel()
+        if code > 0 and code != DEVICE_HUNG_EXIT_CODE and not self._was_ready:  # a restart would print the same error
+            raise EngineError(child.last_output or f"the engine ended with exit code {code}; its output is in the log.")
+        if self._hung:
+            return HANGS
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    async def _attend(self, child: EngineProcess) -> None:
+        """Hold a lease as soon as the child listens, and again if the connection breaks, until it hangs.
+
+        Raises EngineError.
+        """
+        pause_s, socket = 0.02, str(child.socket)
+        while True:
+            try:
+                if child.socket.exists():
+                    await self._hold_lease(EngineHttp(socket=socket), socket, child.pid)
+            except ConnectionLost:
+                pass
+            except EngineHung:
+                self._hung = True
+                child.kill()
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 1.3, 0.25)
+
+    def _state_received(self, event: Mapping[str, Any], address: str) -> None:
+        super()._state_received(event, address)
+        self._was_ready = self._was_ready or self.status.state == "ready"
+
+
+async def run_until_ended(ended: asyncio.Task[int], work: Coroutine[Any, Any, None]) -> None:
+    """Wait for `work`, but no longer than until the process has ended. Raises the exceptions of `work`."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([ended, task], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -1,24 +1,24 @@
 """Types of the completion backend: a FimRequest goes in, a stream of pieces comes out.
 
-    shared_engine.SharedEngine      the user's one shared engine, started by the first editor; HTTP over a Unix socket
-    engine_client.PrivateEngine     `engine.shared` = false: a child process that ends with this one
+    engine_discovery.SharedEngine   the user's one shared engine, started by the first editor; HTTP over a Unix socket
+    own_engine.PrivateEngine        `engine.shared` = false: a child process that ends with this one
     engine_client.AttachedEngine    an engine that listens on `engine.socket`
     remote.remote.RemoteBackend     `remote.url`: the server's own /infill, or /v1/completions with the card's markers
     fallback.FallbackBackend        a remote server, and a local engine while the server cannot be used
 
 Closing the stream cancels the request: the server stops within one round. If a backend is not ready or disappears,
-`stream` raises EngineError, and its Status states the problem and the fix. `remote.connect` chooses the backend.
+`stream` raises EngineError, and its Status states the problem and the fix. `backend_choice.connect` chooses a backend.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Protocol
-
-from speclsp.config import Config
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +57,8 @@ class CompletionCost:
     stop_type: str = ""
     prompt_tokens: int = 0  # cached tokens included
     cached_tokens: int = 0  # tokens of the prompt found in the KV cache
-    tokens: int = 0
     ttft_ms: float = 0.0
     draft_only: bool = False  # the target was still loading: the draft model answered alone
-    rounds: int = 0
-    by_source: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # {"ngram": {"drafted": 8, "accepted": 5}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,11 +144,6 @@ class Status:
     edit_format: str = ""  # of a remote server's model
     memory: str = "full"  # or the memory released for another program: "small cache" | "no draft"
 
-    @classmethod
-    def starting(cls, config: Config) -> Status:
-        """The status before a backend exists: nothing is known but the settings."""
-        return cls(state="starting", model=config.model, device=config.device, shared=config.engine.shared)
-
     @property
     def usable(self) -> bool:
         """True if requests can be sent. An unloaded ("asleep") engine loads its model on the next request."""
@@ -163,6 +155,7 @@ class Status:
         return self.model, self.target, self.draft_only
 
 
+T = TypeVar("T")
 OnStatus = Callable[[Status], None]
 
 
@@ -206,3 +199,18 @@ async def end_task(task: asyncio.Task[None]) -> None:
         await asyncio.wait({task}, timeout=CANCEL_AGAIN_S)
     with suppress(asyncio.CancelledError):
         await task
+
+
+async def in_daemon_thread(work: Callable[[], T], name: str) -> T:
+    """Run `work` in a thread that cannot delay the exit of the process; its result. Raises what it raises."""
+    result = Future[T]()
+    result.set_running_or_notify_cancel()  # so that a caller who gives up does not cancel what the thread will set
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except Exception as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await asyncio.wrap_future(result)

@@ -21,7 +21,7 @@ from support.waiting import wait_until
 
 from speclsp.cli import entry, terminal
 from speclsp.cli.complete import backend_completer
-from speclsp.daemon import control, endpoint, http_client
+from speclsp.daemon import control, endpoint
 from speclsp.lsp.backend import blocking
 from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
 from speclsp.weights import locations
@@ -54,7 +54,7 @@ def lease() -> Iterator[None]:
     """Another client of the shared engine."""
     engine = control.alive()
     assert engine is not None
-    with http_client.request(engine, "GET", "/lease?client=other&pid=1", timeout_s=20) as response:
+    with control.request(engine, "GET", "/lease?client=other&pid=1", timeout_s=20) as response:
         response.readline()
         yield
 

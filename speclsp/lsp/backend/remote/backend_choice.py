@@ -1,4 +1,7 @@
-"""Chooses the backend that the configuration names: a remote server, with or without fallback, or a local engine."""
+"""Chooses the backend that the configuration names: a remote server, with or without fallback, or a local engine.
+
+The implementations are imported only when one is chosen.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from speclsp.config import Config, RemoteConfig
-from speclsp.lsp.backend.connect import connect_local
 from speclsp.lsp.backend.types import Backend, OnStatus
 
 
@@ -32,3 +34,22 @@ def connect(
         lambda on_change: connect_local(local, on_change, log, client),
         on_status,
     )
+
+
+def connect_local(config: Config, on_status: OnStatus, log: Callable[[str], None], client: str = "") -> Backend:
+    """The shared, attached or private engine that `config` names; not started yet.
+
+    `log` receives the output of a private engine. `client` is the editor's name, which the engine lists among its
+    clients.
+    """
+    if config.engine.shared and not config.engine.socket:
+        from speclsp.lsp.backend.engine_discovery import SharedEngine
+
+        return SharedEngine(config, on_status, client)
+    if config.engine.socket:
+        from speclsp.lsp.backend.engine_client import AttachedEngine
+
+        return AttachedEngine(config, on_status, client)
+    from speclsp.lsp.backend.own_engine import PrivateEngine
+
+    return PrivateEngine(config, on_status, client, log)

@@ -30,13 +30,6 @@ class CircuitBreaker:
         self._until: float | None = None
 
     @property
-    def state(self) -> str:
-        """ "closed" | "open" | "half-open"."""
-        if self._until is not None:
-            return "open"
-        return "half-open" if self._openings else "closed"
-
-    @property
     def wait_s(self) -> float:
         """Time for which it stays open."""
         return 0.0 if self._until is None else max(0.0, self._until - self._now())
@@ -61,6 +54,5 @@ class CircuitBreaker:
         self._until = None
 
     def record_success(self) -> None:
-        """A request was answered."""
         self._failures = self._openings = 0
         self._until = None

@@ -153,9 +153,6 @@ async def detect_style(http: RemoteHttp, kind: str, model: str) -> str:
     return SUFFIX
 
 
-# ── the card of a model ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def card_for(model: str) -> tuple[Card | None, bool]:
     """(the card for a model by its name at a server, whether the size is the same too): a family shares its markers."""
     if model in (known := all_cards()):

@@ -33,19 +33,15 @@ def refusal(status: int, server_text: str, path: str, redirect_target: str, has_
         if has_key:
             return f"it refuses the key (HTTP 401){because}: `speclsp key set URL` stores another."
         return f"it wants a key (HTTP 401){because}: `speclsp key set URL` stores one for it."
-    if status == 403:
-        return f"it denies access (HTTP 403){because}: ask whoever runs it what your key may do."
-    if status == 404:
-        return f"there is nothing at {path} (HTTP 404){because}: correct remote.url or remote.model."
-    if status == 407:
-        return "the proxy on the way wants a name and a password (HTTP 407)."
-    if status == 429:
-        return f"it takes no more requests from you for now (HTTP 429){because}."
-    if status == 503:
-        return f"it is not ready, or has too much to do (HTTP 503){because}."
-    if status >= 500:
-        return f"it fails (HTTP {status}){because}."
-    return f"it refuses the request (HTTP {status}){because}."
+    by_status = {
+        403: f"it denies access (HTTP 403){because}: ask whoever runs it what your key may do.",
+        404: f"there is nothing at {path} (HTTP 404){because}: correct remote.url or remote.model.",
+        407: "the proxy on the way wants a name and a password (HTTP 407).",
+        429: f"it takes no more requests from you for now (HTTP 429){because}.",
+        503: f"it is not ready, or has too much to do (HTTP 503){because}.",
+    }
+    problem = "fails" if status >= 500 else "refuses the request"
+    return by_status.get(status, f"it {problem} (HTTP {status}){because}.")
 
 
 def not_json(kind: str) -> str:

@@ -10,28 +10,25 @@ problem, the fix and the time of the next try.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 from speclsp.config import Config, api_keys
 from speclsp.errors import MAX_MESSAGE, EngineError, SpeclspError, shortened
 from speclsp.lsp.backend.engine_http import InvalidResponse, ResponseTimeout, is_loopback_url
-from speclsp.lsp.backend.remote import detection, edit_requests, error_messages, request_styles
+from speclsp.lsp.backend.remote import detection, error_messages, request_styles
 from speclsp.lsp.backend.remote.circuit_breaker import CircuitBreaker
 from speclsp.lsp.backend.remote.remote_http import HttpRefused, RemoteHttp, Unreachable
 from speclsp.lsp.backend.remote.request_styles import RemoteServerType
-from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece, end_task
+from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece, end_task, in_daemon_thread
 
 KEYRING_S = 20.0  # time limit: the system may ask the user to unlock the keyring
 KEYRING_PROMPT_S = 2.0  # a longer access means that the user was prompted: the keyring is not read a second time
 REQUEST_ERRORS = (400, 413, 422)  # HTTP statuses that concern one request, not the server
 EDIT_ERRORS = (400, 404, 405, 422, 501)  # of a next edit: the server takes no such request
-T = TypeVar("T")
 
 retry_after: dict[str, float] = {}  # {URL: time.monotonic() before which nothing is sent}; survives changed settings
 
@@ -79,7 +76,7 @@ class RemoteBackend:
         is_edit = request.raw_prompt is not None
         if is_edit and not self.status.edit_format:
             raise EngineError("the server's model has no edit format, or gives no log-probabilities.")
-        complete = edit_requests.complete if is_edit else request_styles.complete
+        complete = request_styles.complete_edit if is_edit else request_styles.complete
         began_s, has_output = time.monotonic(), False
         try:
             async with aclosing(complete(http, self.server, request, self._refused_fields)) as pieces:
@@ -136,7 +133,10 @@ class RemoteBackend:
                 await self._opened.wait()
             await asyncio.sleep(self._breaker.wait_s)
             if self._key_denied and not self._user_was_prompted:
-                self._http = await self._reconnect_with_stored_key(self._http)
+                with suppress(SpeclspError):  # then the next detection reports the problem with the old key
+                    fresh, _, _ = await self._connect()  # the message asked the user to store another key
+                    await self._http.close()
+                    self._http = fresh
 
     async def _connect(self) -> tuple[RemoteHttp, str, bool]:
         """(client with the key for this server, path of its API, whether to use /infill).
@@ -157,7 +157,8 @@ class RemoteBackend:
         root, api, infill = detection.split_url(self._url)
         url, own_url, began_s = self._url, self._own_url, time.monotonic()
         try:
-            key, self._withheld = await asyncio.wait_for(in_thread(lambda: api_keys.find(url, own_url)), KEYRING_S)
+            reading = in_daemon_thread(lambda: api_keys.find(url, own_url), "keyring")
+            key, self._withheld = await asyncio.wait_for(reading, KEYRING_S)
         except asyncio.TimeoutError as error:
             raise SpeclspError(
                 f"the system's keyring has not answered within {KEYRING_S:.0f} s: open it, and restart the language "
@@ -165,14 +166,6 @@ class RemoteBackend:
             ) from error
         self._user_was_prompted = time.monotonic() - began_s > KEYRING_PROMPT_S
         return RemoteHttp(root, key, self._config.remote.ca_file), api, infill
-
-    async def _reconnect_with_stored_key(self, http: RemoteHttp) -> RemoteHttp:
-        """A client with the key that is stored now: the message asked the user to store one. Closes `http`."""
-        with suppress(SpeclspError):  # then the next detection reports the problem with the old key
-            fresh, _, _ = await self._connect()
-            await http.close()
-            return fresh
-        return http
 
     def _request_succeeded(self) -> None:
         self._breaker.record_success()
@@ -204,9 +197,8 @@ class RemoteBackend:
         self._set_status(state="error", message=f"{self._message(error)} Next try at {clock(self._breaker.wait_s)}.")
 
     def _message(self, error: SpeclspError, predicate: str = "cannot be used") -> str:
-        url = (
-            urlsplit(self._url)._replace(netloc=self.status.remote).geturl()
-        )  # without a password, which is refused anyway
+        # without a password, which is refused anyway
+        url = urlsplit(self._url)._replace(netloc=self.status.remote).geturl()
         denied = isinstance(error, HttpRefused) and error.status in (401, 403)
         hint = f" {self._withheld[0].upper()}{self._withheld[1:]}" if denied and self._withheld else ""
         return f"remote.url = {url!r} {predicate}: {error}{hint}"
@@ -228,28 +220,3 @@ def not_understood(error: Exception) -> InvalidResponse:
 def clock(wait_s: float) -> str:
     """Wall-clock time in `wait_s` seconds."""
     return time.strftime("%H:%M:%S", time.localtime(time.time() + wait_s))
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a daemon thread, so that it cannot delay the exit of the process; its result."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[T] = loop.create_future()
-
-    def set_result(value: T | None, error: BaseException | None) -> None:
-        if not result.done():
-            if error is not None:
-                result.set_exception(error)
-            else:
-                result.set_result(value)  # type: ignore[arg-type]
-
-    def run() -> None:
-        value, error = None, None
-        try:
-            value = work()
-        except Exception as raised:
-            error = raised
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(set_result, value, error)
-
-    threading.Thread(target=run, name="keyring", daemon=True).start()
-    return await result

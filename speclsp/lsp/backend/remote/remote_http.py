@@ -170,8 +170,6 @@ class RemoteHttp:
         text = text.replace(self._key, "***") if self._key else text
         return shortened(error_messages.without_quotes(text, request), 300)
 
-    # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
     async def _events(
         self, response: httpx.Response, chunks: AsyncIterator[bytes], request: Mapping[str, object]
     ) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -262,7 +260,6 @@ def check_encoding(response: httpx.Response) -> None:
 
 
 async def drain(chunks: AsyncIterator[bytes]) -> None:
-    """Read to the end."""
     async for _ in chunks:
         pass
 

@@ -4,6 +4,11 @@
     template   POST /v1/completions: one prompt, built with the markers of the model's card
     suffix     POST /v1/completions with `prompt` and `suffix`: the server adds its own markers
 
+A next edit is a whole prompt, answered with the log-probability of each token: POST /completion at our own engine, and
+at llama.cpp with `n_probs`; POST /v1/completions with `logprobs` elsewhere. Its characters are counted by the texts of
+the tokens, because text that may begin a stop string arrives later than its tokens. An answer without log-probabilities
+gives no edit: nothing would tell how sure the model is.
+
 In the last two styles, all text before the cursor stands before the first marker. A remote server does no token
 healing for a half-typed word, as our engine does, and models have learnt words cut in two at that marker. (Without
 token healing, 10 of 63 lines came out exactly right in this order, and 10 with the current line behind the last
@@ -14,7 +19,8 @@ are known to accept more.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import math
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +36,8 @@ from speclsp.weights.cards import Fim
 INFILL, TEMPLATE, SUFFIX = "infill", "template", "suffix"
 MAX_STOPS = 4  # the limit of OpenAI, and of TGI by default
 OWN_FIELDS = ("session", "previous")  # fields of /infill that only our own engine knows
+LIMITS = ("length", "limit")  # a server's words for the end at max_tokens; every other end is the model's
+EventParts = tuple[str, tuple[tuple[int, float], ...], str]  # text, log-probabilities, "" or the reason that it ends
 OPTIONAL = ("seed", "stop", "skip_special_tokens")  # left out when a server refuses them by name
 
 
@@ -52,29 +60,37 @@ class RemoteServerType:
         return self.kind in ("vllm", "sglang")
 
 
-async def complete(
+def complete(
     http: RemoteHttp, server: RemoteServerType, request: FimRequest, refused_fields: set[str]
 ) -> AsyncGenerator[StreamPiece, None]:
     """The completion, piece by piece; the last piece carries the CompletionCost. Raises EngineError.
 
     `refused_fields`: optional fields that this server refused before; this function adds to it.
     """
-    if server.style == INFILL:
-        pieces = _infill(http, server, request)
-    else:
-        pieces = _complete_with_retries(http, server, request, refused_fields)
-    async with aclosing(pieces) as stream:
-        async for piece in stream:
-            yield piece
-
-
-async def _infill(http: RemoteHttp, server: RemoteServerType, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
+    if server.style != INFILL:
+        return _complete_with_retries(http, server, request, refused_fields)
     body = infill_codec.infill_body(request)
     if server.kind != "speclsp":
         body = {name: value for name, value in body.items() if name not in OWN_FIELDS}
-    async with aclosing(
-        http.post_events("infill", body, request.deadline_ms, is_last, session_header(request))
-    ) as events:
+    return _infill_pieces(http, "infill", body, request)
+
+
+def complete_edit(
+    http: RemoteHttp, server: RemoteServerType, request: FimRequest, refused_fields: set[str]
+) -> AsyncGenerator[StreamPiece, None]:
+    """The answer to a whole prompt, as `complete`, with the log-probability of each token."""
+    path, body = edit_request(server, request)
+    body = {name: value for name, value in body.items() if name not in refused_fields}
+    if server.kind == "speclsp":
+        return _infill_pieces(http, path, body, request)
+    return _completion_pieces(http, path, body, request, request.stop + server.stop, parse_edit_event)
+
+
+async def _infill_pieces(
+    http: RemoteHttp, path: str, body: Mapping[str, object], request: FimRequest
+) -> AsyncGenerator[StreamPiece, None]:
+    """The pieces of an answer in the format of /infill."""
+    async with aclosing(http.post_events(path, body, request.deadline_ms, is_last, session_header(request))) as events:
         async for event in events:
             if event is not DONE:
                 yield infill_codec.parse_piece(event)
@@ -87,11 +103,13 @@ async def _complete_with_retries(
     http: RemoteHttp, server: RemoteServerType, request: FimRequest, refused_fields: set[str]
 ) -> AsyncGenerator[StreamPiece, None]:
     """POST /v1/completions, again without an optional field that the server refuses by name."""
-    has_begun = False
+    has_begun, path = False, f"{server.api}/completions"
     for _ in (*OPTIONAL, ""):
         body = {name: value for name, value in completion_body(server, request).items() if name not in refused_fields}
         try:
-            async with aclosing(_complete(http, server, request, body)) as pieces:
+            async with aclosing(
+                _completion_pieces(http, path, body, request, server.stop, parse_completion_event)
+            ) as pieces:
                 async for piece in pieces:
                     has_begun = True
                     yield piece
@@ -104,24 +122,28 @@ async def _complete_with_retries(
     raise EngineError("it refuses the request.")  # not reached: each attempt leaves out at least one field
 
 
-async def _complete(
-    http: RemoteHttp, server: RemoteServerType, request: FimRequest, body: Mapping[str, object]
+async def _completion_pieces(
+    http: RemoteHttp,
+    path: str,
+    body: Mapping[str, object],
+    request: FimRequest,
+    stops: Sequence[str],
+    parse: Callable[[Mapping[str, Any]], EventParts],
 ) -> AsyncGenerator[StreamPiece, None]:
-    """POST /v1/completions."""
-    stops, tokens = StopStringFilter(server.stop), 0
-    path = f"{server.api}/completions"
+    """The pieces of an answer that ends with a finish reason, or at a stop string."""
+    stop_filter, tokens = StopStringFilter(stops), 0
     async with aclosing(http.post_events(path, body, request.deadline_ms, is_last, session_header(request))) as events:
         async for event in events:
-            finish_reason = "stop" if event is DONE else finish_reason_of(event)
-            text, ended = stops.add(text_of(event)) if event is not DONE else ("", False)
-            if text:
-                tokens += 1  # servers send one event for each token, or nearly
-                yield StreamPiece(text=text, tokens=1)
-            if ended or finish_reason:
-                if not ended and (rest := stops.rest()):
+            new_text, logprobs, reason = parse(event) if event is not DONE else ("", (), "stop")
+            text, ended = stop_filter.add(new_text)
+            tokens += len(logprobs) or bool(text)  # servers send one event for each token, or nearly
+            if text or logprobs:
+                yield StreamPiece(text=text, tokens=len(logprobs) or 1, logprobs=logprobs)
+            if ended or reason:
+                if not ended and (rest := stop_filter.rest()):
                     yield StreamPiece(text=rest)
-                stop = "limit" if finish_reason == "length" and not ended else "eos"
-                yield StreamPiece(cost=CompletionCost(stop_type=stop, tokens=tokens))
+                stop_type = "limit" if reason in LIMITS and not ended else "eos"
+                yield StreamPiece(cost=CompletionCost(stop_type=stop_type))
                 return
             if tokens > 2 * request.max_tokens + 16:
                 raise InvalidResponse("it goes on past max_tokens.")
@@ -146,6 +168,23 @@ def completion_body(server: RemoteServerType, request: FimRequest) -> dict[str, 
     elif server.stop:
         body["stop"] = list(server.stop[:MAX_STOPS])
     return body
+
+
+def edit_request(server: RemoteServerType, request: FimRequest) -> tuple[str, dict[str, object]]:
+    """The path and the body of a request for a next edit."""
+    if server.kind == "speclsp":
+        return "completion", infill_codec.request_body(request)
+    shared = {"prompt": request.raw_prompt, "temperature": 0.0, "seed": request.seed, "stream": True}
+    stops = [*request.stop, *server.stop]
+    if server.kind == "llama.cpp":
+        own = {"n_predict": request.max_tokens, "n_probs": 1, "cache_prompt": True, "stop": stops}
+        return "completion", shared | own
+    own = {"model": server.model, "max_tokens": request.max_tokens, "logprobs": 1}
+    if server.accepts_extra_fields:
+        own |= {"stop": stops, "skip_special_tokens": False}
+    else:
+        own["stop"] = stops[:MAX_STOPS]
+    return f"{server.api}/completions", shared | own
 
 
 def fim_prompt(fim: Fim, request: FimRequest) -> str:
@@ -195,6 +234,38 @@ def choice_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
     choices = event.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else {}
     return choice if isinstance(choice, Mapping) else {}
+
+
+def parse_completion_event(event: Mapping[str, Any]) -> EventParts:
+    """The new text, and the reason that the completion ends with it."""
+    return text_of(event), (), finish_reason_of(event)
+
+
+def parse_edit_event(event: Mapping[str, Any]) -> EventParts:
+    """The new text in either API's field, the log-probabilities of its tokens, and the reason that it ends there."""
+    content = event.get("content")
+    text = content if isinstance(content, str) else text_of(event)
+    reason = str(event.get("stop_type") or "eos") if event.get("stop") is True else finish_reason_of(event)
+    return text, tuple(logprobs_of(event)), reason
+
+
+def logprobs_of(event: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
+    """(characters, log-probability) of each new token, as far as the server reports them."""
+    listed = event.get("completion_probabilities")
+    if isinstance(listed, list):
+        pairs = [(entry.get("token"), entry.get("logprob")) for entry in listed if isinstance(entry, Mapping)]
+    else:
+        reported = choice_of(event).get("logprobs")
+        reported = reported if isinstance(reported, Mapping) else {}
+        tokens, logprobs = reported.get("tokens"), reported.get("token_logprobs")
+        if not isinstance(tokens, list) or not isinstance(logprobs, list):
+            return
+        pairs = list(zip(tokens, logprobs, strict=False))
+    for token, logprob in pairs:
+        if isinstance(token, str) and isinstance(logprob, int | float) and not math.isnan(logprob):
+            # a part of a character has no text of its own, or a placeholder
+            characters = 0 if token.startswith("bytes:") or token == "\N{REPLACEMENT CHARACTER}" else len(token)
+            yield characters, min(float(logprob), 0.0)
 
 
 class StopStringFilter:

@@ -602,7 +602,7 @@ def test_an_engine_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatc
     python_that(f"import signal, time; {stubborn}", isolated, monkeypatch)
     monkeypatch.setattr(own_engine, "TERMINATE_S", 0.2)
     lines: list[str] = []
-    process = own_engine.EngineProcess.start(Config(model="echo"), lines.append)
+    process = own_engine.EngineProcess(Config(model="echo"), lines.append)
     while not lines:
         time.sleep(0.01)
     start_s = time.perf_counter()

@@ -25,7 +25,6 @@ from speclsp.lsp.backend.remote.circuit_breaker import FAILURES, JITTER, MAX_S, 
 from speclsp.lsp.backend.remote.detection import card_for, edit_format_of, split_url
 from speclsp.lsp.backend.remote.request_styles import StopStringFilter, fim_prompt, stops_of
 from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
-from speclsp.observability.metrics import Metrics
 from speclsp.weights import cards
 from speclsp.weights.cards import Fim
 
@@ -49,7 +48,7 @@ def test_several_failures_in_a_row_open_the_breaker():
         assert [breaker.record_failure() for _ in range(FAILURES - 1)] == [False] * (FAILURES - 1)
         breaker.record_success()
     assert [breaker.record_failure() for _ in range(FAILURES)][-1]
-    assert breaker.state == "open"
+    assert breaker.wait_s > 0
 
 
 @given(draws=st.lists(st.floats(0, 1), min_size=12, max_size=12))
@@ -62,9 +61,9 @@ def test_each_wait_doubles_up_to_a_limit_and_a_success_resets_it(draws: list[flo
         assert mean_s * (1 - JITTER) - 1e-9 <= breaker.wait_s <= mean_s * (1 + JITTER) + 1e-9
         clock.s += breaker.wait_s
         breaker.probe_succeeded()
-        assert breaker.state == "half-open"
+        assert breaker.wait_s == 0
     breaker.record_success()
-    assert breaker.state == "closed"
+    assert not breaker.record_failure(), "closed: one failure is not enough"
     breaker.record_failure(at_once=True)
     assert breaker.wait_s <= MIN_S * (1 + JITTER)
 
@@ -291,9 +290,7 @@ def test_quotations_of_the_document_are_removed_from_an_error(prompt: str, messa
 )
 def test_any_streamed_event_is_a_piece_or_an_invalid_response(event: dict[str, object]):
     with suppress(InvalidResponse):
-        piece = parse_piece(event)
-        if piece.cost is not None:
-            Metrics().speculated(piece.cost.tokens, piece.cost.rounds, piece.cost.by_source)
+        assert isinstance(parse_piece(event), StreamPiece)
 
 
 def test_only_the_first_models_of_a_long_list_are_examined(monkeypatch: pytest.MonkeyPatch):
