@@ -11,7 +11,9 @@ always ends with 0, because the tests name the editors that they could not cover
 from __future__ import annotations
 
 import argparse
+import atexit
 import fcntl
+import functools
 import os
 import re
 import shutil
@@ -133,28 +135,39 @@ def debian_mirror() -> str:
     return match[1]
 
 
-def from_debian(package: str, version: str, suite: str, folder: Path) -> None:
-    """Unpacks `package` with all its dependencies, C library included, into `folder`.
+@functools.cache
+def apt_of(suite: str) -> dict[str, str]:
+    """The environment of apt with separate lists of a suite, fetched once, on a system without packages.
 
-    apt works on separate lists and assumes an empty system, so the real system stays unchanged.
+    So the real system stays unchanged.
     """
-    with tempfile.TemporaryDirectory(prefix="apt-") as own:
-        for name in ("lists/partial", "cache/archives/partial"):
-            (Path(own) / name).mkdir(parents=True)
-        (Path(own) / "status").touch()
-        (Path(own) / "sources.list").write_text(f"deb [signed-by={KEYRING}] {debian_mirror()} {suite} main\n")
-        (Path(own) / "apt.conf").write_text(
-            f'Dir::State "{own}"; Dir::State::status "{own}/status"; Dir::Cache "{own}/cache";\n'
-            f'Dir::Etc::sourcelist "{own}/sources.list"; Dir::Etc::sourceparts "/dev/null";\n'
-            'APT::Sandbox::User ""; Acquire::Languages "none"; Debug::NoLocking "true"; Acquire::Retries "3";\n'
-        )
-        apt = {"APT_CONFIG": f"{own}/apt.conf", "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
-        run("apt-get", "-qq", "update", **apt)
-        offered = re.search(r"Candidate: (\S+)", run("apt-cache", "policy", package, **apt))
-        if not offered or not offered[1].startswith(version):
-            raise CannotInstall(f"Debian {suite} has {package} {offered[1] if offered else 'nowhere'}, not {version}")
-        run("apt-get", "-qq", "-y", "--no-install-recommends", "--download-only", "install", package, **apt)
-        for archive in sorted((Path(own) / "cache/archives").glob("*.deb")):
+    own = tempfile.mkdtemp(prefix="apt-")
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    for name in ("lists/partial", "cache"):
+        (Path(own) / name).mkdir(parents=True)
+    (Path(own) / "status").touch()
+    (Path(own) / "sources.list").write_text(f"deb [signed-by={KEYRING}] {debian_mirror()} {suite} main\n")
+    (Path(own) / "apt.conf").write_text(
+        f'Dir::State "{own}"; Dir::State::status "{own}/status"; Dir::Cache "{own}/cache";\n'
+        f'Dir::Etc::sourcelist "{own}/sources.list"; Dir::Etc::sourceparts "/dev/null";\n'
+        'APT::Sandbox::User ""; Acquire::Languages "none"; Debug::NoLocking "true"; Acquire::Retries "3";\n'
+    )
+    apt = {"APT_CONFIG": f"{own}/apt.conf", "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    run("apt-get", "-qq", "update", **apt)
+    return apt
+
+
+def from_debian(package: str, version: str, suite: str, folder: Path) -> None:
+    """Unpacks `package` with all its dependencies, C library included, into `folder`."""
+    apt = apt_of(suite)
+    offered = re.search(r"Candidate: (\S+)", run("apt-cache", "policy", package, **apt))
+    if not offered or not offered[1].startswith(version):
+        raise CannotInstall(f"Debian {suite} has {package} {offered[1] if offered else 'nowhere'}, not {version}")
+    with tempfile.TemporaryDirectory(prefix="apt-") as archives:
+        (Path(archives) / "partial").mkdir()
+        download = ("--no-install-recommends", "--download-only", "-o", f"Dir::Cache::archives={archives}")
+        run("apt-get", "-qq", "-y", *download, "install", package, **apt)
+        for archive in sorted(Path(archives).glob("*.deb")):
             run("dpkg", "-x", archive, folder)
 
 
