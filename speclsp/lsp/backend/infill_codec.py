@@ -61,17 +61,18 @@ def parse_piece(event: Mapping[str, Any]) -> StreamPiece:
 
 def _parse_round(event: Mapping[str, Any]) -> StreamPiece:
     tokens, round_facts, branches = event.get("tokens"), event.get("round") or {}, event.get("branches")
-    has_ids = isinstance(tokens, list) and all(type(token) is int for token in tokens)  # not at every server
+    ids = tokens if isinstance(tokens, list) else []
+    has_ids = all(type(token) is int for token in ids)  # not at every server
     return StreamPiece(
         text=str(event.get("content") or ""),
-        tokens=len(tokens) if isinstance(tokens, list) else 0,
+        tokens=len(ids),
         source=str(round_facts.get("source") or ""),
         drafted=int(round_facts.get("drafted") or 0),
         accepted=int(round_facts.get("accepted") or 0),
         accepted_chars=int(round_facts.get("accepted_chars") or 0),
         ms=float(round_facts.get("ms") or 0.0),
         logprobs=_parse_logprobs(round_facts.get("characters") or (), round_facts.get("logprobs") or ()),
-        ids=tuple(tokens) if has_ids else (),
+        ids=tuple(ids) if has_ids else (),
         branches=tuple(map(_parse_branch, branches)) if branches is not None else None,
         start=_parse_start(event["start"]) if event.get("start") else None,
     )

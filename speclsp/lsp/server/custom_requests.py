@@ -29,6 +29,7 @@ async def here(documents: WorkspaceDocuments, params: Any) -> dict[str, object]:
     except (LookupError, TypeError):
         raise InputError(f'{HERE} needs {{"textDocument": {{"uri": ...}}}}.') from None
     document = documents.documents.get(uri) if isinstance(uri, str) else None
+    reason: str
     if document is None:
         reason, message = Reason.NOT_OPEN, meaning(Reason.NOT_OPEN)
     elif not documents.config.completion.enabled:
