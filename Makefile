@@ -31,8 +31,8 @@ demo: .venv/.installed  ## fetch a model, complete code with it, and show that s
 docs: .venv/.installed  ## write the generated pages: settings, command line, the editors' settings
 	@$(BIN)/python docs/generate.py
 
-# Setup steps wait for the network and for npm, so they run side by side. Workers get whole files: a file's tests share
-# engines and editors. Tests wait more than they compute, so four workers keep two cores busy.
+# Setup steps wait for the network and for npm, so all six run side by side. Workers get whole files: a file's tests
+# share engines and editors. Tests wait more than they compute, so four workers keep two cores busy.
 WORKERS ?= 4
 XDIST   := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -41,7 +41,7 @@ check: .venv/.installed-dev  ## lint, types and the unit tests that are not slow
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow' tests/unit
 
 test: .venv/.installed-dev  ## everything CI runs: lint, types, the model and the editors once, all tests (20 to 28 min on 2 cores)
-	@$(MAKE) --no-print-directory -j4 build/speclsp.vsix .test-model .test-editors .test-compiled lint type
+	@$(MAKE) --no-print-directory -j6 build/speclsp.vsix .test-model .test-editors .test-compiled lint type
 	@$(BIN)/python -m pytest -q $(XDIST)
 
 coverage: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## all tests, one after the other, with coverage

@@ -104,7 +104,7 @@ def test_a_superseded_request_leaves_no_reason_in_the_status():
 
 
 def test_an_empty_answer_while_the_model_is_not_ready_has_that_reason():
-    with Editor("--set", "engine.socket=/nowhere/e.sock") as editor:
+    with Editor("--set", "engine.socket=/nowhere/e.sock", warm=False) as editor:  # it still imports its session
         editor.initialize(CAPABILITIES)
         page = Page(editor.until("error"), SOURCE)
         assert editor.items(page.ask(3)) == []

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.editors.nvim_keys import NEWEST
 
 CLIENT = Path(__file__).parent / "copilot_clients.lua"
 CASES = re.findall(r'^cases\["(.+)"\] = function', CLIENT.read_text(encoding="utf-8"), re.MULTILINE)
@@ -19,7 +20,7 @@ CASES = re.findall(r'^cases\["(.+)"\] = function', CLIENT.read_text(encoding="ut
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", ["nvim-0.11", "nvim-0.12"])
+@pytest.mark.parametrize("name", NEWEST)
 def test_a_client_of_copilots_next_edits_is_served(name: str, case: str, installed: Callable[[str], Path]):
     command = [installed(name), "--clean", "--headless", "-l", CLIENT, sys.executable, case]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=380)

@@ -61,7 +61,7 @@ def use(editor: Editor, name: str) -> None:
 @pytest.mark.promise(35)
 @pytest.mark.parametrize("model", ["echo", *in_soak("tiny")])
 def test_no_text_of_a_buffer_is_on_disk_or_in_a_process_s_arguments(promise: Measured, isolated: Path, model: str):
-    with Editor("--trace", model=model) as editor:
+    with Editor("--trace", model=model, warm=False) as editor:
         editor.begin()
         use(editor, model)
         (engine,) = editor.engines()

@@ -139,7 +139,7 @@ def test_the_directory_of_the_socket_is_removed_after_a_killed_editor(isolated: 
     long.mkdir(mode=0o700)
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
-    with Editor("--set", "engine.shared=false") as editor:
+    with Editor("--set", "engine.shared=false", warm=False) as editor:  # processes_of reads how a process was started
         editor.begin()
         assert len(list(temporary.iterdir())) == 1
         os.kill(editor.process.pid, signal.SIGKILL)

@@ -36,7 +36,7 @@ class Editor(Client):
 
     sharing: ClassVar[Counter[Path]] = Counter()  # number of open editors by runtime directory
 
-    def __init__(self, *arguments: str, settings: object = None, model: str = "echo") -> None:
+    def __init__(self, *arguments: str, settings: object = None, model: str = "echo", warm: bool = True) -> None:
         self.settings = settings  # for workspace/configuration
         self.arrived: list[Any] = []  # ids of replies
         self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
@@ -44,7 +44,7 @@ class Editor(Client):
         self.started = time.perf_counter()
         options = ["--model", model, "--set", "engine.shutdown_delay_seconds=0"]
         options += ["--set", f"completion.timeout_ms={DEADLINE_MS}"]
-        super().__init__([sys.executable, "-m", "speclsp", "lsp", "--stdio", *options, *arguments])
+        super().__init__([sys.executable, "-m", "speclsp", "lsp", "--stdio", *options, *arguments], warm=warm)
         Editor.sharing[self.runtime] += 1
 
     @property

@@ -14,6 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from support.lsp import warm_server
 from support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,7 +30,10 @@ def frame(message: object) -> bytes:
 class Client:
     """One server process and its output so far: `replies` by id, `notifications`, `requests`, `stray` bytes."""
 
-    def __init__(self, command: list[str] | None = None, env: dict[str, str] | None = None, **popen: Any) -> None:
+    def __init__(
+        self, command: list[str] | None = None, env: dict[str, str] | None = None, warm: bool = True, **popen: Any
+    ) -> None:
+        """`warm`: the server is a fork of a process that has imported its modules (warm_server.py)."""
         self.replies: dict[Any, list[dict[str, Any]]] = defaultdict(list)
         self.notifications: list[dict[str, Any]] = []
         self.requests: list[dict[str, Any]] = []
@@ -39,11 +43,14 @@ class Client:
         self._reading = threading.Event()
         self._reading.set()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed in __exit__
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        env = {**os.environ, "PYTHONPATH": path, **(env or {})}
-        self.process = subprocess.Popen(
-            command or FIXTURE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=env, **popen
-        )
+        env = {**os.environ, "PYTHONPATH": warm_server.python_path(os.environ), **(env or {})}
+        command = command or FIXTURE
+        if warm and not popen.keys() - {"cwd"} and warm_server.can_run(command, env):
+            self.process: Any = warm_server.WarmServer(command, env, self._stderr.fileno(), **popen)
+        else:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=env, **popen
+            )
         threading.Thread(target=self._read, daemon=True).start()
 
     def __enter__(self) -> Client:
