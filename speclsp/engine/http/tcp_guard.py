@@ -1,7 +1,6 @@
 """Access control of the TCP port: token, Host header, browser checks, timeouts. Imports uvicorn, as server_process.py.
 
     listen        opens a port, on loopback unless another address is requested
-    token         256 random bits, made once, in a file that only this user can read
     TcpGuard      refuses requests without the token, and any that a web page could have sent
     TimedProtocol closes connections that send a byte now and then (slow loris)
 
@@ -17,28 +16,23 @@ import errno
 import hmac
 import ipaddress
 import json
-import os
 import re
-import secrets
 import socket
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import suppress
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from speclsp import config, private_files
+from speclsp import private_files
 from speclsp.daemon import platform
 from speclsp.engine.http import half_close
 from speclsp.engine.http.json_fields import error_json
 from speclsp.errors import EngineError
 
-TOKEN_BYTES = 32
 HEADERS_S = 10.0  # from the first byte, or the connection's beginning, to the end of a request's headers
 BODY_S = 30.0  # from there to the end of its body
 IDLE_S = 60  # between two requests on one connection
@@ -101,47 +95,6 @@ def is_loopback(host: str) -> bool:
     with suppress(ValueError):
         return ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
     return host.lower() == "localhost"
-
-
-# ── the token ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def token_path() -> Path:
-    """The path of the token's file, which may not exist yet."""
-    return config.state_dir() / "token"
-
-
-def token() -> str:
-    """This user's token, made if there is none. Raises EngineError: the file is not ours, or others can read it."""
-    path = token_path()
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
-            return read_token(path)
-        handle, name = tempfile.mkstemp(prefix=".token-", dir=path.parent)  # 0600
-        try:
-            with os.fdopen(handle, "w", encoding="ascii") as file:
-                file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
-            with suppress(FileExistsError):  # another engine that starts now was first: its token is used
-                os.link(name, path)
-        finally:
-            Path(name).unlink()
-        return read_token(path)
-    except OSError as error:
-        raise EngineError(f"the token cannot be saved in {path}: {private_files.reason(error)}.") from error
-
-
-def read_token(path: Path) -> str:
-    """The token in the file at `path`. Raises FileNotFoundError, OSError, EngineError."""
-    if path.is_symlink():
-        private_files.check_private(path, path.lstat())
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(handle, "rb") as file:
-        private_files.check_private(path, os.fstat(file.fileno()))
-        text = file.read(4096).decode("ascii", "replace").strip()
-    if not re.fullmatch(r"[\w-]{43,256}", text, re.ASCII):
-        raise EngineError(f"{path} has no 256-bit token: remove it, and the engine creates a new one.")
-    return text
 
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────

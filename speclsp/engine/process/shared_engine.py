@@ -183,10 +183,10 @@ def open_listeners(settings: Config, host: str, port: int | None) -> tuple[Liste
             listeners.unix = unix_socket.listen(str(path))
             address["socket"] = str(path)
         if port is not None or not platform.HAS_UNIX_SOCKETS:
-            from speclsp.engine.http import tcp_guard
+            from speclsp.engine.http import tcp_guard, token_file
 
             listeners.tcp = tcp_guard.listen(listeners.host, port or 0)
-            listeners.token = tcp_guard.token() if platform.HAS_UNIX_SOCKETS else secrets.token_urlsafe(32)
+            listeners.token = token_file.token() if platform.HAS_UNIX_SOCKETS else secrets.token_urlsafe(32)
             if not platform.HAS_UNIX_SOCKETS:
                 address |= {"port": listeners.tcp.getsockname()[1], "token": listeners.token}
     except BaseException:
@@ -230,9 +230,9 @@ def restore_endpoint(address: EngineEndpoint, listener: UnixListener | None) -> 
 
 def port_message(listeners: Listeners) -> list[str]:
     """The lines that tell how other programs reach the port."""
-    from speclsp.engine.http import tcp_guard
+    from speclsp.engine.http import tcp_guard, token_file
 
-    url, token_path = listeners.url, tcp_guard.token_path()
+    url, token_path = listeners.url, token_file.token_path()
     lines = [
         f"listens on {url} too (OpenAI's API at {url}/v1, llama.cpp's at {url}/infill)",
         f'the token is in {token_path}: curl -H "Authorization: Bearer $(cat {token_path})" {url}/v1/models',

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from support.engine.tcp_engine import TcpEngine
 from support.waiting import wait_until
 
-from speclsp.engine.http import tcp_guard
+from speclsp.engine.http import tcp_guard, token_file
 from speclsp.errors import EngineError
 
 PATIENCE_S = 30.0
@@ -517,18 +517,18 @@ def test_the_engine_also_closes_idle_connections_for_new_ones(engine: TcpEngine)
 @pytest.mark.promise(29)
 def test_concurrent_starts_create_one_token_that_only_its_user_can_read():
     with ThreadPoolExecutor(16) as pool:
-        tokens = {future.result() for future in [pool.submit(tcp_guard.token) for _ in range(64)]}
+        tokens = {future.result() for future in [pool.submit(token_file.token) for _ in range(64)]}
     assert len(tokens) == 1
     assert len(tokens.pop()) >= 43, "256 bits in six to a letter"
-    path = tcp_guard.token_path()
+    path = token_file.token_path()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [file.name for file in path.parent.iterdir()] == ["token"], "nothing is left beside it"
 
 
 def test_another_state_directory_gets_another_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    first = tcp_guard.token()
+    first = token_file.token()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert tcp_guard.token() != first
+    assert token_file.token() != first
 
 
 @pytest.mark.parametrize(
@@ -545,18 +545,18 @@ def test_another_state_directory_gets_another_token(monkeypatch: pytest.MonkeyPa
     ids=["readable", "symlink", "directory", "fifo", "empty", "short", "blanks"],
 )
 def test_a_token_file_that_others_could_have_written_or_read_is_refused(spoil, says: str):
-    tcp_guard.token()
-    spoil(tcp_guard.token_path())
+    token_file.token()
+    spoil(token_file.token_path())
     with pytest.raises(EngineError, match=says):
-        tcp_guard.token()
+        token_file.token()
 
 
 def test_another_user_s_token_file_is_refused(monkeypatch: pytest.MonkeyPatch):
-    tcp_guard.token()
+    token_file.token()
     uid = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: uid + 1)
     with pytest.raises(EngineError, match=f"belongs to another user .uid {uid}"):
-        tcp_guard.token()
+        token_file.token()
 
 
 def test_a_guard_without_a_token_is_refused(app: BlockingApp):

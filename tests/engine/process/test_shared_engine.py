@@ -28,7 +28,7 @@ from speclsp.cli import entry as cli
 from speclsp.config import Config, EngineConfig
 from speclsp.daemon import control, endpoint, launch, platform
 from speclsp.daemon.endpoint import EngineEndpoint
-from speclsp.engine.http import leases, tcp_guard
+from speclsp.engine.http import leases, token_file
 from speclsp.engine.process import daemonize as letting_go
 from speclsp.engine.process import unix_socket
 from speclsp.errors import EngineError, SpeclspError
@@ -386,7 +386,7 @@ def test_a_killed_engine_is_started_again_with_its_port_and_its_settings():
     assert again is not None
     assert (again.pid != killed.pid, again.start_flags) == (True, killed.start_flags)
     assert "engine.idle_unload_minutes=7.0" in again.start_flags
-    over_tcp = EngineEndpoint(pid=0, port=port, token=tcp_guard.token())
+    over_tcp = EngineEndpoint(pid=0, port=port, token=token_file.token())
     assert control.ask(over_tcp, "POST", "/infill", ABC)["content"] == ANSWER
 
 
@@ -816,9 +816,9 @@ def test_an_additional_port_admits_clients_with_the_token():
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     port = int(re.search(r"http://127.0.0.1:(\d+)", ended.stdout)[1])  # type: ignore[index]
-    assert str(tcp_guard.token_path()) in ended.stdout
-    assert tcp_guard.token() not in ended.stdout + launch.log_path().read_text()
-    over_tcp = EngineEndpoint(pid=0, port=port, token=tcp_guard.token())
+    assert str(token_file.token_path()) in ended.stdout
+    assert token_file.token() not in ended.stdout + launch.log_path().read_text()
+    over_tcp = EngineEndpoint(pid=0, port=port, token=token_file.token())
     assert control.ask(over_tcp, "POST", "/infill", ABC)["content"] == ANSWER
     assert control.ask(over_tcp, "GET", "/status")["pair"] == "echo"
     assert "error" in control.ask(EngineEndpoint(pid=0, port=port), "POST", "/infill", ABC)

@@ -23,7 +23,7 @@ from speclsp import config
 from speclsp.config import Config
 from speclsp.daemon import control, endpoint, launch
 from speclsp.daemon.endpoint import EngineEndpoint
-from speclsp.engine.http import tcp_guard
+from speclsp.engine.http import token_file
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
@@ -124,7 +124,7 @@ def test_the_engine_that_replaces_a_hung_one_serves_on_its_port_again(isolated: 
         assert editor.items(Page(editor, SOURCE).ask(CURSOR), timeout_s=PATIENCE_S) == []
         assert gone_within(hung.pid, PATIENCE_S)
         assert has_another(editor, hung.pid)
-        over_tcp = EngineEndpoint(pid=0, port=port, token=tcp_guard.token())
+        over_tcp = EngineEndpoint(pid=0, port=port, token=token_file.token())
         assert control.ask(over_tcp, "GET", "/status")["pid"] == engine_of(editor)
         assert control.stop()
 

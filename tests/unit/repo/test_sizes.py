@@ -21,22 +21,10 @@ FOLDER_EXCEPTIONS = {  # folders of data files, one per language, package or cli
     "benchmarks/keystrokes/recordings",
 }
 LONG_FILES = {  # files above the limit of code, and the reason
-    # to be divided or made smaller
-    "speclsp/engine/http/tcp_guard.py": "to be made smaller",
-    "speclsp/lsp/backend/engine_client.py": "to be made smaller",
-    "speclsp/lsp/completion/session.py": "to be made smaller",
-    "speclsp/lsp/documents/document.py": "to be made smaller",
-    "speclsp/lsp/index/reader.py": "to be made smaller",
-    "speclsp/lsp/protocol/language_server.py": "to be made smaller",
-    "speclsp/lsp/server/index_supervisor.py": "to be made smaller",
     # tests whose content is data, or that share one costly arrangement
-    "tests/engine/http/test_other_clients.py": "a table of other clients' requests and of the answers they read",
-    "tests/engine/http/test_routes.py": "a table of requests and answers, by route",
     "tests/engine/http/test_tcp_guard.py": "a table of connections, headers and refusals",
     "tests/engine/process/test_shared_engine.py": "the life of real engine processes, which one set of fixtures starts",
     "tests/engine/scheduling/test_residency.py": "sequences of events on one clock and one fake model",
-    "tests/lsp/backend/test_remote_faults.py": "a table of a server's faults",
-    "tests/unit/cli/test_cli.py": "a table of command lines and their output",
     "tests/unit/lsp/postprocess/test_postprocess.py": "a table of texts and where they are cut",
 }
 DRAWERS = {"utils", "util", "common", "helpers", "misc"}
