@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
+from pygls.feature_manager import is_thread_function
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
 
@@ -153,8 +154,7 @@ class SpecProtocol(LanguageServerProtocol):
         context = contextvars.copy_context()
         context.run(self._ctx_msg_id.set, msg_id)
         context.run(self.raw_params.set, message.get("params"))
-        answer = functools.partial(callback, msg_id)
-        future = context.run(self._execute_handler, msg_id, handler, answer, (params,))
+        future = context.run(self._execute_handler, msg_id, handler, functools.partial(callback, msg_id), (params,))
         if not future.done():
             self._pending[msg_id] = future
         return None
@@ -246,6 +246,9 @@ class SpecProtocol(LanguageServerProtocol):
         future: AnyFuture
         if inspect.iscoroutinefunction(handler):
             future = asyncio.ensure_future(call())
+        elif is_thread_function(handler):  # type: ignore[no-untyped-call]
+            loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+            future = loop.run_in_executor(self._server.thread_pool, context.run, call)
         else:
             future = concurrent.futures.Future()
             if inspect.isgeneratorfunction(handler):  # pygls' built-in handlers yield ours
