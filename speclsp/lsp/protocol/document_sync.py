@@ -9,13 +9,9 @@ from lsprotocol import types
 
 from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Documents
-from speclsp.lsp.documents.notebook import NotebookChanges, Notebooks
+from speclsp.lsp.documents.notebook import NotebookChanges, Notebooks, parse_document
 
-DOCUMENT_METHODS = (
-    types.TEXT_DOCUMENT_DID_OPEN,
-    types.TEXT_DOCUMENT_DID_CHANGE,
-    types.TEXT_DOCUMENT_DID_CLOSE,
-)
+DOCUMENT_METHODS = (types.TEXT_DOCUMENT_DID_OPEN, types.TEXT_DOCUMENT_DID_CHANGE, types.TEXT_DOCUMENT_DID_CLOSE)
 NOTEBOOK_METHODS = (
     types.NOTEBOOK_DOCUMENT_DID_OPEN,
     types.NOTEBOOK_DOCUMENT_DID_CHANGE,
@@ -51,16 +47,12 @@ class DocumentSync:
         return is_open
 
     def _document(self, method: str, params: Any, encoding: str) -> bool:
-        document = params["textDocument"]
-        uri, version = document["uri"], document.get("version")
+        if method == types.TEXT_DOCUMENT_DID_OPEN:
+            self.documents.open(*parse_document(params["textDocument"]))
+            return True
+        uri, version = params["textDocument"]["uri"], params["textDocument"].get("version")
         if not isinstance(uri, str) or (version is not None and type(version) is not int):
             raise ValueError("a document needs a uri and an integer version")
-        if method == types.TEXT_DOCUMENT_DID_OPEN:
-            language, text = document.get("languageId") or "", document["text"]
-            if not isinstance(text, str) or not isinstance(language, str):
-                raise ValueError("a document needs a text and a language")
-            self.documents.open(uri, language, version or 0, text)
-            return True
         if method == types.TEXT_DOCUMENT_DID_CHANGE:
             return self.documents.change(uri, version, params["contentChanges"], encoding)
         return self.documents.close(uri)

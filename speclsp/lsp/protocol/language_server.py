@@ -18,7 +18,7 @@ import gc
 import inspect
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lsprotocol import types
@@ -32,7 +32,7 @@ from speclsp.lsp.documents.document import Documents
 from speclsp.lsp.documents.notebook import Notebooks
 from speclsp.lsp.protocol.document_sync import DOCUMENT_METHODS, NOTEBOOK_METHODS, DocumentSync
 from speclsp.lsp.protocol.framing import INVALID_REQUEST, FramingFault
-from speclsp.lsp.protocol.param_checks import clip, explain, is_message_id, make_strict, with_capabilities_we_read
+from speclsp.lsp.protocol.param_checks import clip, explain, is_message_id, make_strict, structured_params
 from speclsp.lsp.protocol.process_exit import ProcessExit
 from speclsp.lsp.protocol.stdio import MessageWriter, converse, redirect_stdio
 
@@ -44,12 +44,6 @@ NOT_INITIALIZED, REQUEST_CANCELLED = -32002, -32800
 MAX_REASON_CHARACTERS = 300
 ALSO_NOTIFIED = (types.WORKSPACE_EXECUTE_COMMAND,)  # a request that copilot.el sends as a notification
 
-PYGLS_PRIVATE_NAMES = (  # of LanguageServerProtocol in pygls ~= 2.1.1; test_protocol.py asserts that they exist
-    *("_check_handler_result", "_converter", "_ctx_msg_id", "_execute_handler", "_handle_cancel_notification"),
-    *("_register_builtin_features", "_request_futures", "_result_types", "_run_generator", "_send_data"),
-    *("_serialize_message", "_server", "_shutdown"),
-)
-WITHOUT_PARAMS = {types.SHUTDOWN: None, types.EXIT: None, types.INITIALIZED: types.InitializedParams()}
 
 MessageId = int | str
 AnyFuture = asyncio.Future[Any] | concurrent.futures.Future[Any]
@@ -64,16 +58,8 @@ class SpecLanguageServer(LanguageServer):
 
     def __init__(self, name: str, version: str, **options: Any) -> None:
         super().__init__(name, version, protocol_cls=SpecProtocol, converter_factory=_strict_converter, **options)
-
-    @property
-    def documents(self) -> Documents:
-        """The open documents, up to date when a handler runs."""
-        return self.protocol.sync.documents
-
-    @property
-    def notebooks(self) -> Notebooks:
-        """The open notebooks. Their cells are documents, and as up to date as these."""
-        return self.protocol.sync.notebooks
+        self.documents: Documents = self.protocol.sync.documents  # up to date when a handler runs
+        self.notebooks: Notebooks = self.protocol.sync.notebooks  # their cells are documents, and as up to date
 
     @property
     def position_encoding(self) -> str:
@@ -87,7 +73,6 @@ class SpecLanguageServer(LanguageServer):
 
     @property
     def request_id(self) -> MessageId:
-        """The id of the request being handled."""
         return self.protocol._ctx_msg_id.get() or 0
 
     def stop(self, code: int) -> None:
@@ -97,10 +82,6 @@ class SpecLanguageServer(LanguageServer):
     def report_server_error(self, error: Exception, source: Any) -> None:
         """Log the error's site. pygls would show its message, which may quote a document, as a popup."""
         logger.error("%s", error_site(error))
-
-    def start_io(self, stdin: Any = None, stdout: Any = None) -> None:
-        """Same as `serve` on this process's stdin and stdout."""
-        serve(self)
 
     def start_tcp(self, host: str, port: int) -> NoReturn:
         """Refused: any web page could connect, and two editors would share one session."""
@@ -142,7 +123,10 @@ class SpecProtocol(LanguageServerProtocol):
         if isinstance(message, FramingFault):
             return self._fail(None, message.code, message.reason)
         if isinstance(message, list):
-            return self._refuse_batch(message)
+            requests = [item for item in message if isinstance(item, dict) and "method" in item]
+            for msg_id in [item["id"] for item in requests if is_message_id(item.get("id"))] or [None]:
+                self._fail(msg_id, INVALID_REQUEST, "LSP has no batches: send one message at a time")
+            return None
         if not isinstance(message, dict):
             return self._fail(None, INVALID_REQUEST, "a message is a JSON object")
         method, msg_id = message.get("method"), message.get("id")
@@ -159,20 +143,21 @@ class SpecProtocol(LanguageServerProtocol):
             return self._on_request(msg_id, method, message)
         return self._on_notification(method, message)
 
-    def _refuse_batch(self, batch: list[Any]) -> None:
-        requests = [item for item in batch if isinstance(item, dict) and "method" in item]
-        for msg_id in [item["id"] for item in requests if is_message_id(item.get("id"))] or [None]:
-            self._fail(msg_id, INVALID_REQUEST, "LSP has no batches: send one message at a time")
-
     def _on_request(self, msg_id: Any, method: str, message: dict[str, Any]) -> None:
         try:
-            handler, checked = self._check_request(msg_id, method, message)
+            handler, params = self._check_request(msg_id, method, message)
         except JsonRpcException as refusal:
             return self._fail(msg_id, refusal.code, refusal.message)
         callback = self._answer
         if method == types.INITIALIZE:
             self._phase, callback = "starting", self._answer_initialize
-        return contextvars.copy_context().run(self._start, msg_id, handler, message, checked, callback)
+        context = contextvars.copy_context()
+        context.run(self._ctx_msg_id.set, msg_id)
+        context.run(self.raw_params.set, message.get("params"))
+        future = context.run(self._execute_handler, msg_id, handler, functools.partial(callback, msg_id), (params,))
+        if not future.done():
+            self._pending[msg_id] = future
+        return None
 
     def _check_request(self, msg_id: MessageId, method: str, message: dict[str, Any]) -> tuple[Any, Any]:
         """The request's handler and params. Raises JsonRpcException with the error to answer."""
@@ -190,25 +175,20 @@ class SpecProtocol(LanguageServerProtocol):
         if handler is None:
             raise JsonRpcException(f"this server does not support {method}", METHOD_NOT_FOUND)
         try:
-            return handler, self._structure_params(method, message)
+            kind = self.get_message_type(method)
+            return handler, structured_params(method, message, kind, self._converter, self.utf16_only)
         except Exception as error:
             raise JsonRpcException(f"{method}: {explain(error)}", INVALID_PARAMS) from None
-
-    def _start(
-        self, msg_id: MessageId, handler: Any, message: Mapping[str, Any], params: Any, callback: Callable[..., None]
-    ) -> None:
-        self._ctx_msg_id.set(msg_id)
-        self.raw_params.set(message.get("params"))
-        future = self._execute_handler(msg_id, handler, functools.partial(callback, msg_id), (params,))
-        if not future.done():
-            self._pending[msg_id] = future
 
     def _on_notification(self, method: str, message: dict[str, Any]) -> None:
         if self._phase != "ready" and method != types.EXIT:
             return logger.info("ignored %.80r: the server is not running", method)
         if method == types.CANCEL_REQUEST:
             params = message.get("params")
-            return self._handle_cancel_notification(params.get("id") if isinstance(params, dict) else None)
+            msg_id = params.get("id") if isinstance(params, dict) else None
+            if is_message_id(msg_id) and msg_id in self._pending:
+                self._pending[msg_id].cancel()
+            return None
         synced = method in DOCUMENT_METHODS or method in NOTEBOOK_METHODS
         if synced and not self.sync.apply(method, message.get("params"), self.position_encoding):
             return None
@@ -216,18 +196,13 @@ class SpecProtocol(LanguageServerProtocol):
         if handler is None or (self._is_request(method, unknown=False) and method not in ALSO_NOTIFIED):
             return logger.debug("ignored %.80r", method)
         try:
-            params = self._structure_params(method, message)
+            params = structured_params(method, message, self.get_message_type(method), self._converter)
         except Exception as error:
             return logger.warning("ignored %.80r: its params are not valid (%s)", method, error_site(error))
         context = contextvars.copy_context()
         context.run(self.raw_params.set, message.get("params"))
         context.run(self._execute_handler, "", handler, self._check_handler_result, (params,))
         return None
-
-    def _handle_cancel_notification(self, msg_id: Any) -> None:
-        future = self._pending.get(msg_id) if is_message_id(msg_id) else None
-        if future is not None:
-            future.cancel()
 
     def _on_response(self, message: dict[str, Any]) -> None:
         msg_id, error = str(message.get("id")), message.get("error")  # ours are strings
@@ -255,20 +230,6 @@ class SpecProtocol(LanguageServerProtocol):
 
     def _is_request(self, method: str, unknown: bool) -> bool:
         return unknown if (kind := self.get_message_type(method)) is None else hasattr(kind, "id")
-
-    def _structure_params(self, method: str, message: dict[str, Any]) -> Any:
-        """Typed and checked params for LSP's methods; the JSON itself for other methods.
-
-        The JSON also for didChange, at every key, and for notebooks, full of outputs: document sync has checked both.
-        """
-        if method in WITHOUT_PARAMS:
-            return WITHOUT_PARAMS[method]
-        kind = self.get_message_type(method)
-        if kind is None or method == types.TEXT_DOCUMENT_DID_CHANGE or method in NOTEBOOK_METHODS:
-            return message.get("params")
-        if method == types.INITIALIZE:
-            message = with_capabilities_we_read(message, self._converter, self.utf16_only)
-        return self._converter.structure({"id": 0, **message}, kind).params  # ALSO_NOTIFIED has none
 
     # ── handlers ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -307,19 +268,15 @@ class SpecProtocol(LanguageServerProtocol):
 
     @lsp_method(types.SHUTDOWN)
     def lsp_shutdown(self, *args: Any) -> Any:
-        """Cancel pending requests and refuse new ones, then run the server's own handler."""
+        """Cancel pending requests and refuse new ones."""
         self._phase, self._shutdown = "down", True
         for future in list(self._pending.values()):
             future.cancel()
-        if (handler := self.fm.features.get(types.SHUTDOWN)) is not None:
-            yield handler, args, None
 
     @lsp_method(types.EXIT)
     def lsp_exit(self, *args: Any) -> Any:
         """End the process: code 0 after shutdown, 1 without."""
         self.process_exit.end(self.exit_code)
-        if (handler := self.fm.features.get(types.EXIT)) is not None:
-            yield handler, args, None
 
     @property
     def exit_code(self) -> int:

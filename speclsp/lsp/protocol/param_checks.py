@@ -11,6 +11,9 @@ from typing import Any
 import cattrs
 from lsprotocol import types
 
+from speclsp.lsp.protocol.document_sync import NOTEBOOK_METHODS
+
+WITHOUT_PARAMS = {types.SHUTDOWN: None, types.EXIT: None, types.INITIALIZED: types.InitializedParams()}
 CAPABILITIES_WE_READ = {
     "general": ("positionEncodings",),
     "textDocument": ("synchronization", "inlineCompletion"),
@@ -18,6 +21,22 @@ CAPABILITIES_WE_READ = {
     "window": ("workDoneProgress", "showMessage"),
     "workspace": ("configuration", "didChangeConfiguration", "didChangeWatchedFiles", "workspaceFolders"),
 }
+
+
+def structured_params(
+    method: str, message: dict[str, Any], kind: type | None, converter: cattrs.Converter, utf16_only: bool = False
+) -> Any:
+    """Typed and checked params for LSP's methods, whose messages are of type `kind`; the JSON itself for other methods.
+
+    The JSON also for didChange, at every key, and for notebooks, full of outputs: document sync has checked both.
+    """
+    if method in WITHOUT_PARAMS:
+        return WITHOUT_PARAMS[method]
+    if kind is None or method == types.TEXT_DOCUMENT_DID_CHANGE or method in NOTEBOOK_METHODS:
+        return message.get("params")
+    if method == types.INITIALIZE:
+        message = with_capabilities_we_read(message, converter, utf16_only)
+    return converter.structure({"id": 0, **message}, kind).params  # a request sent as a notification has no id
 
 
 def make_strict(converter: cattrs.Converter) -> cattrs.Converter:

@@ -24,10 +24,15 @@ from pygls.protocol import LanguageServerProtocol, default_converter
 from speclsp.errors import SpeclspError
 from speclsp.lsp.protocol import framing, process_exit, stdio
 from speclsp.lsp.protocol.framing import FramingFault, MessageReader
-from speclsp.lsp.protocol.language_server import PYGLS_PRIVATE_NAMES, SpecLanguageServer
+from speclsp.lsp.protocol.language_server import SpecLanguageServer
 from speclsp.lsp.protocol.process_exit import ProcessExit, hung_up
 from speclsp.lsp.protocol.stdio import Backpressure, MessageWriter
 
+PYGLS_PRIVATE_NAMES = (  # of LanguageServerProtocol in pygls ~= 2.1.1, used by language_server.py
+    *("_check_handler_result", "_converter", "_ctx_msg_id", "_execute_handler"),
+    *("_register_builtin_features", "_request_futures", "_result_types", "_run_generator", "_send_data"),
+    *("_serialize_message", "_server", "_shutdown"),
+)
 SCALAR = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | st.text(max_size=5)
 JSON = st.recursive(
     SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
@@ -299,7 +304,7 @@ def test_an_invisible_process_is_not_watched(pid, monkeypatch):
 def test_pygls_has_every_private_name_that_the_protocol_uses():
     pygls_own = LanguageServerProtocol(LanguageServer("plain", "1"), default_converter())
     assert [name for name in PYGLS_PRIVATE_NAMES if not hasattr(pygls_own, name)] == []
-    assert len(PYGLS_PRIVATE_NAMES) == 13
+    assert len(PYGLS_PRIVATE_NAMES) == 12
 
 
 class Sent(list):
