@@ -71,7 +71,7 @@ def _parse_round(event: Mapping[str, Any]) -> StreamPiece:
         accepted_chars=int(round_facts.get("accepted_chars") or 0),
         ms=float(round_facts.get("ms") or 0.0),
         logprobs=_parse_logprobs(round_facts.get("characters") or (), round_facts.get("logprobs") or ()),
-        ids=tuple(tokens) if has_ids else (),
+        ids=tuple(tokens or ()) if has_ids else (),
         branches=tuple(map(_parse_branch, branches)) if branches is not None else None,
         start=_parse_start(event["start"]) if event.get("start") else None,
     )

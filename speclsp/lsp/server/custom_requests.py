@@ -30,7 +30,7 @@ async def here(documents: WorkspaceDocuments, params: Any) -> dict[str, object]:
         raise InputError(f'{HERE} needs {{"textDocument": {{"uri": ...}}}}.') from None
     document = documents.documents.get(uri) if isinstance(uri, str) else None
     if document is None:
-        reason, message = Reason.NOT_OPEN, meaning(Reason.NOT_OPEN)
+        reason, message = str(Reason.NOT_OPEN), meaning(Reason.NOT_OPEN)
     elif not documents.config.completion.enabled:
         reason, message = Reason.DISABLED, meaning(Reason.DISABLED)
     else:
