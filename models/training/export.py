@@ -20,11 +20,10 @@ import tomlkit
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from models.training import releases
+from models.training import adapter_file, releases
+from models.training.adapter_file import AdapterFacts
 from models.training.train import WORK
 from speclsp import private_files
-from speclsp.engine.training import adapter_export
-from speclsp.engine.training.adapter_export import AdapterFacts
 from speclsp.errors import InputError, SpeclspError
 from speclsp.lsp.next_edit.edit_prompt import WINDOW
 from speclsp.weights import adapters, cards, store
@@ -66,7 +65,7 @@ def check_name(name: str) -> None:
 def save(tensors: Mapping[str, Tensor], facts: AdapterFacts, weights: str, out: Path) -> Path:
     """Write an adapter and its card into `out`. Returns the adapter's file. Raises SpeclspError."""
     file = out / f"{facts.name}.safetensors"
-    adapter_export.write(tensors, facts, file)
+    adapter_file.write(tensors, facts, file)
     write_card(out / f"{facts.name}.toml", weights, file, facts)
     return file
 

@@ -19,14 +19,13 @@ from typing import Any
 
 from models.training.data import MODEL, OUT
 from models.training.train import read_rows
-from speclsp.cli.first_run.draft_tuning import draft_examples
+from speclsp.cli.first_run.draft_tuning import draft_examples, head_texts
+from speclsp.cli.first_run.draft_tuning.head_learning import Text
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.loading import loading
 from speclsp.engine.model.int8.hidden_states import StateRecorder
 from speclsp.engine.model.int8.native import NativeDecoder
-from speclsp.engine.training import head_texts
-from speclsp.engine.training.head_learning import Text
 from speclsp.errors import InputError, SpeclspError
 from speclsp.weights import cards
 

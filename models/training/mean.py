@@ -19,10 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from models.training.adapter_file import AdapterFacts
 from models.training.export import OUT, check_name, save
 from models.training.train import MODEL
 from speclsp.engine.loading import adapter_merge
-from speclsp.engine.training.adapter_export import AdapterFacts
 from speclsp.errors import InputError, SpeclspError
 from speclsp.weights import adapters
 from speclsp.weights.adapters import AdapterFile

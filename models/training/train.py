@@ -32,14 +32,15 @@ from typing import Any
 import torch
 
 import speclsp.engine  # noqa: F401 - before torch is imported: it sets the OpenMP wait policy
+from models.training import lora
 from models.training.auto_closed_examples import KIND as AUTO_CLOSED
 from models.training.data import KINDS, MODEL, OTHER_FILES, OUT, tokens_of
+from models.training.learning import Example, Learner, in_batches
+from models.training.lora import LoraShape
 from speclsp import private_files
-from speclsp.engine.loading import adapter_merge, checkpoint
+from speclsp.cli.first_run.draft_tuning import training_state
+from speclsp.engine.loading import adapter_merge
 from speclsp.engine.model.cpu_linears import quicker_float
-from speclsp.engine.training import lora, training_state
-from speclsp.engine.training.learning import Example, Learner, in_batches
-from speclsp.engine.training.lora import LoraShape
 from speclsp.errors import InputError, SpeclspError, WeightsError
 from speclsp.weights import adapters, cards, store
 
@@ -100,17 +101,15 @@ class Training:
                 "(--examples-per-step: 1 or more)."
             )
         self.state, self.log = work / "state.safetensors", work / "log.jsonl"
-        facts = training_state.restore(learner, self.state)
-        if facts and facts["plan"] != asdict(plan):
-            raise training_state.other_plan(self.state, facts["plan"], asdict(plan))
-        self.trained_s = float(facts.get("trained_s", 0.0))
-        if not facts:
-            training_state.save(learner, self.state, self.facts())  # says at once that the disk takes it
+        trained_s = training_state.restore(learner, self.state, asdict(plan))
+        self.trained_s = trained_s or 0.0
+        if trained_s is None:
+            self.save()  # says at once that the disk takes it
         self.cut_log()
 
-    def facts(self) -> dict[str, Any]:
-        """The part of the state beside its tensors."""
-        return {"plan": asdict(self.plan), "trained_s": self.trained_s}
+    def save(self) -> None:
+        """Write the state. Raises WeightsError; the former state is then kept."""
+        training_state.save(self.learner, self.state, asdict(self.plan), self.trained_s)
 
     def cut_log(self) -> None:
         """Remove the log's lines after the state, and a line that was not written to its end."""
@@ -146,9 +145,9 @@ class Training:
                 out.write(json.dumps(line) + "\n")
             print(json.dumps(line), flush=True)
             if last_s - saved_s > SAVE_EVERY_S:
-                training_state.save(self.learner, self.state, self.facts())
+                self.save()
                 saved_s = last_s
-        training_state.save(self.learner, self.state, self.facts())
+        self.save()
         return self.progress() >= 1
 
     def held_out_losses(self) -> dict[str, Any]:
@@ -258,7 +257,7 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
 def read_model(directory: Path, device: str) -> Any:
     """The model in bf16, or in float32 where a CPU emulates bf16."""
     is_narrow = device != "cpu" or quicker_float() == "bf16"
-    return checkpoint.read_trainable(directory, device, torch.bfloat16 if is_narrow else torch.float32)
+    return lora.read_trainable(directory, device, torch.bfloat16 if is_narrow else torch.float32)
 
 
 def start(learner: Learner, adapter: Path, shape: LoraShape, weights_sha256: str) -> str:

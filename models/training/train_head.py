@@ -16,6 +16,7 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,19 @@ import torch
 from models.training.data import MODEL, OUT
 from models.training.head_features import WORK
 from models.training.train import read_rows, write_log
-from speclsp.cli.first_run.draft_tuning.draft_training import INNER, VOCABULARY, new_head
+from speclsp.cli.first_run.draft_tuning import head_file, head_texts
+from speclsp.cli.first_run.draft_tuning.head_layer import INNER, VOCABULARY, HeadLayer, new_head
+from speclsp.cli.first_run.draft_tuning.head_learning import HeadTraining, Text
 from speclsp.engine.decoding.vocabulary import Vocabulary
 from speclsp.engine.loading import adapter_choice, checkpoint, head_choice
-from speclsp.engine.training import head_export, head_learning, head_texts
-from speclsp.engine.training.head_learning import HeadTraining, Text
+from speclsp.engine.loading.model_config import read_config
+from speclsp.engine.model.int8.hidden_states import layers_of
 from speclsp.errors import EngineError, InputError, SpeclspError
 from speclsp.weights import cards, store
 
 HELD_OUT_EVERY = 50  # steps
 HELD_OUT_TEXTS = 40
+GUESSES = 4  # of a chain whose acceptance is counted
 
 
 def main(arguments: list[str]) -> int:
@@ -72,7 +76,7 @@ def train(options: argparse.Namespace) -> int:
     if problem:
         raise InputError(problem)
     vocabulary = common_tokens(rows, options.vocabulary)
-    head, layers = new_head(directory, loras[0], vocabulary, options.inner, options.seed)
+    head = new_head(directory, loras[0], vocabulary, options.inner, options.seed)
     plan = {
         "model": options.model, "inner": options.inner, "vocabulary": options.vocabulary, "steps": options.steps,
         "budget_minutes": options.budget_minutes, "seed": options.seed, "texts": len(texts),
@@ -87,7 +91,7 @@ def train(options: argparse.Namespace) -> int:
 
     def report(line: dict[str, Any]) -> None:
         if line["step"] % HELD_OUT_EVERY == 0 or training.progress >= 1:
-            line |= {"held_out": head_learning.acceptance(head, held_out[:HELD_OUT_TEXTS])}
+            line |= {"held_out": acceptance(head, held_out[:HELD_OUT_TEXTS])}
         with log.open("a", encoding="utf-8") as out:
             out.write(json.dumps(line) + "\n")
         print(json.dumps(line), flush=True)
@@ -96,8 +100,8 @@ def train(options: argparse.Namespace) -> int:
     if options.export and is_done:
         tokenizer = checkpoint.read_tokenizer(directory)
         use = head_choice.use_of(directory, loras[0], Vocabulary(tokenizer))
-        metadata = use.metadata(options.export.stem, layers)
-        size = head_export.write(training.result(), vocabulary, metadata, options.export, 0o644)
+        metadata = use.metadata(options.export.stem, layers_of(read_config(directory).num_hidden_layers))
+        size = head_file.write(head.tensors(), vocabulary, metadata, options.export, 0o644)
         print(f"{options.export}: {size} bytes")
     return 0 if is_done else 3
 
@@ -125,6 +129,31 @@ def read_texts(folders: list[Path]) -> tuple[list[Text], list[Text], dict[str, s
         for text, row in head_texts.read(path):
             parts[row["split"] == "train"].append(text)
     return parts[True], parts[False], head_texts.facts_of(listed[0])
+
+
+@torch.no_grad()
+def acceptance(head: HeadLayer, texts: Iterable[Text]) -> list[float]:
+    """The share of places in the answers where the first 1, 2, ... GUESSES guesses are the target's own tokens.
+
+    Guesses are from the head's vocabulary and the prompt's tokens, as in the engine.
+    """
+    counts, places = torch.zeros(GUESSES), 0
+    for text in texts:
+        ids, total = torch.tensor(text.ids), len(text.ids)
+        at = torch.tensor(range(text.prompt, min(len(text.states), total - GUESSES)), dtype=torch.int64)
+        if not len(at):
+            continue  # the answer is too short for a chain
+        vocabulary = torch.unique(torch.cat([head.target.vocabulary, ids[: text.prompt]]))
+        rows = head.target.embedding[vocabulary].float()
+        before = torch.zeros(total, text.states.shape[1])
+        before[1 : len(text.states) + 1] = text.states[: total - 1].float()
+        right = torch.ones(len(at), dtype=torch.bool)
+        for step, state in enumerate(head.chain(ids, before, at, GUESSES)):
+            guess = vocabulary[(head.norm(state, "norm_last") @ rows.T).argmax(-1)]
+            right &= guess == ids[at + step + 1]
+            counts[step] += right.sum()
+        places += len(at)
+    return [round(float(count) / max(places, 1), 3) for count in counts]
 
 
 def cut_log(log: Path, step: int) -> None:

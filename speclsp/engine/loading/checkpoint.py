@@ -22,7 +22,7 @@ from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint_checks import FIX, first_line
 from speclsp.engine.loading.load_progress import Progress
 from speclsp.engine.loading.model_config import ModelConfig, expected_tensors, read_config, read_raw, read_shape
-from speclsp.engine.loading.nf4_linear import linear_maker, quiet_imports
+from speclsp.engine.loading.nf4_linear import linear_maker
 from speclsp.engine.model import superblocks
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
@@ -167,27 +167,6 @@ def cuda_decoder(
     """The decoder for a GPU."""
     widths = DRAFT_WIDTHS if rows == 1 else NF4_TARGET_WIDTHS if number_format == "nf4" else TARGET_WIDTHS
     return CudaDecoder(*weights, context_tokens=context_tokens, widths=widths, device=device, dtype=dtype, slots=slots)
-
-
-def read_trainable(directory: Path, device: str, dtype: torch.dtype) -> Any:
-    """A model as transformers computes it, through which autograd goes. Its weights have no adapter.
-
-    Raises:
-        WeightsError: not a supported model, or one without a gated MLP, which no adapter's file can describe.
-    """
-    config = read_config(directory)
-    shape = read_shape(config, config.vocab_size)
-    if not shape.gated:
-        raise WeightsError(f"{directory.name} is a {config.model_type} model, and an adapter has no form for its MLP.")
-    checkpoint_checks.check_tensors(directory, expected_tensors(config, shape))
-    with quiet_imports():
-        from transformers import AutoModelForCausalLM
-
-        model = AutoModelForCausalLM.from_config(config.for_transformers(), attn_implementation="sdpa", dtype=dtype)
-    with open_tensors(directory) as get, torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(get(name))
-    return model.eval().to(device)
 
 
 class DecoderWeights(NamedTuple):

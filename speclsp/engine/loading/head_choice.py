@@ -32,8 +32,7 @@ from speclsp.engine.decoding.drafters import HeadDrafter
 from speclsp.engine.decoding.vocabulary import Vocabulary
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.model.decoder import ModelShape
-from speclsp.engine.model.int8.draft_head import NORMS, DraftHead, HeadWeights
-from speclsp.engine.model.int8.hidden_states import STATES
+from speclsp.engine.model.int8.draft_head import NORMS, DraftHead, HeadWeights, linear_sizes
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import CachedModel
 from speclsp.engine.scheduling.device_memory import DeviceMemory
@@ -168,17 +167,14 @@ def attach(target: CachedModel, file: TensorFile) -> DraftHead:
 
 def weights_of(file: TensorFile, shape: ModelShape, layers: int) -> HeadWeights:
     """The tensors of a file, in floats, checked against the model's shape. Raises HeadError."""
-    width, queries, keys = shape.hidden, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    width = shape.hidden
     inner = file.tensors["up"].shape[0] // 2 if "up" in file.tensors and file.tensors["up"].shape else 0
     if inner % GROUP or 4 * inner < 3 * width:
         raise error_of(file, f"has an MLP of width {inner}: expected a multiple of {GROUP} above {3 * width // 4}")
-    sizes = {
-        "fuse": (width, STATES * width), "input": (width, 2 * width), "qkv": (queries + 2 * keys, width),
-        "out": (width, queries), "up": (2 * inner, width), "down": (width, inner),
-    }  # fmt: skip
+    sizes = linear_sizes(shape, inner)
     tensors = {name: matrix(file, name, *size) for name, size in sizes.items()}
     tensors |= {name: torch.from_numpy(stored(file, name, "F32", (width,))) for name in NORMS}
-    tensors["qkv_bias"] = torch.from_numpy(stored(file, "qkv_bias", "F32", (queries + 2 * keys,)))
+    tensors["qkv_bias"] = torch.from_numpy(stored(file, "qkv_bias", "F32", sizes["qkv"][:1]))
     for name, tensor in tensors.items():
         if not bool(tensor.isfinite().all()):
             raise error_of(file, f"holds numbers for {name!r} that are not finite")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
+from speclsp.cli.first_run.draft_tuning.head_layer import HeadLayer, HeadTarget
 from speclsp.engine.loading import checkpoint, model_config
 from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.int8.draft_head import DraftHead, HeadWeights
 from speclsp.engine.model.int8.hidden_states import layers_of
 from speclsp.engine.model.kv_cache import CachedModel
-from speclsp.engine.training.head_layer import HeadLayer, HeadShape, HeadTarget, tensors_of
 
 SMALL_LAYERS = 2
 SMALL = {
@@ -128,15 +128,10 @@ def random_layer(decoder: native.NativeDecoder, seed: int = 0) -> HeadLayer:
     vocabulary = torch.arange(0, shape.vocab, 3)[: shape.vocab // 96 * 32]
     embedding = decoder.embedding_rows(range(shape.vocab)).to(torch.bfloat16)
     norm = torch.ones(shape.hidden)
-    target = HeadTarget(embedding, norm, shape.inv_freq, shape.rope_scale, vocabulary, embedding)
-    sizes = HeadShape(
-        hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
-        inner=2 * shape.hidden, eps=shape.eps,
-    )  # fmt: skip
-    return HeadLayer(sizes, target, seed)
+    return HeadLayer(HeadTarget(shape, embedding, norm, vocabulary, embedding), 2 * shape.hidden, seed)
 
 
 def random_head(decoder: native.NativeDecoder, seed: int = 0) -> DraftHead:
     """A draft head of random weights, attached to the decoder; its vocabulary is every third token."""
     layer = random_layer(decoder, seed)
-    return DraftHead(decoder, HeadWeights(tensors_of(layer), layers_of(decoder.layers), layer.target.vocabulary))
+    return DraftHead(decoder, HeadWeights(layer.tensors(), layers_of(decoder.layers), layer.target.vocabulary))

@@ -16,13 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.cli import entry
-from speclsp.cli.first_run.draft_tuning import draft_command, draft_examples, draft_judge, draft_training
+from speclsp.cli.first_run.draft_tuning import draft_command, draft_examples, draft_judge, head_layer, head_texts
 from speclsp.cli.first_run.draft_tuning.draft_judge import JudgedPlace, Judgement
 from speclsp.cli.first_run.draft_tuning.tuning_files import TuningFiles
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Piece
 from speclsp.engine.loading import loading
-from speclsp.engine.training import head_texts
 from speclsp.errors import InputError, WeightsError
 from speclsp.weights import cards
 
@@ -71,7 +70,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draft_judge, "MAX_PLACES", 8)
     monkeypatch.setattr(draft_examples, "ANSWER_TOKENS", 6)
     monkeypatch.setattr(draft_command, "MAX_TEXTS", 4)
-    monkeypatch.setattr(draft_training, "INNER", 160)
+    monkeypatch.setattr(head_layer, "INNER", 160)
 
 
 def tune(project: Path, minutes: float = 1.0) -> int:
@@ -141,11 +140,11 @@ def test_a_model_that_is_a_path_never_leads_to_its_deletion(tmp_path: Path):
 
 @given(st.lists(st.lists(st.integers(0, 99), max_size=30), max_size=5))
 def test_a_new_vocabulary_has_the_common_tokens_and_a_number_that_the_kernels_take(texts: list[list[int]]):
-    tokens = draft_training.common_tokens(texts, 100, 64).tolist()
+    tokens = head_layer.common_tokens(texts, 100, 64).tolist()
     assert len(tokens) == len(set(tokens)) == 64 and tokens == sorted(tokens)
     used = {token for text in texts for token in text}
     assert used <= set(tokens) or set(tokens) <= used
-    assert len(draft_training.common_tokens(texts, 100)) == 96
+    assert len(head_layer.common_tokens(texts, 100)) == 96
 
 
 # ── the judge ────────────────────────────────────────────────────────────────────────────────────────────────

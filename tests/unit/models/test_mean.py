@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.training import mean
+from models.training import adapter_file, mean
+from models.training.adapter_file import AdapterFacts
 from models.training.mean import A, B
 from speclsp.engine.loading import adapter_merge
-from speclsp.engine.training import adapter_export
-from speclsp.engine.training.adapter_export import AdapterFacts
 from speclsp.weights import adapters
 from speclsp.weights.adapters import AdapterFile
 
@@ -28,7 +27,7 @@ def adapter(path: Path, seed: int, linears: tuple[str, ...], rank: int = 3, **fa
         tensors |= {f"{linear}{A}": torch.randn(rank, IN, generator=dice)}
         tensors |= {f"{linear}{B}": torch.randn(OUT, rank, generator=dice)}
     known = {"name": path.stem, "rank": rank, "scale": 2.0, "weights_sha256": "0" * 64, "jobs": "fill"}
-    adapter_export.write(tensors, AdapterFacts(**(known | {"edit_format": ""} | facts)), path)
+    adapter_file.write(tensors, AdapterFacts(**(known | {"edit_format": ""} | facts)), path)
     return adapters.read_file(path)
 
 

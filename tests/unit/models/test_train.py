@@ -17,11 +17,10 @@ from safetensors.torch import load_file
 from support.engine.superblock_models import file_values, save_random_q4k_m
 from support.source_tree import ROOT
 
-from models.training import data, export, train
+from models.training import data, export, lora, train
+from models.training.learning import Learner
+from models.training.lora import LoraShape
 from speclsp.engine.model.superblocks import Q4K, Q6K
-from speclsp.engine.training import lora
-from speclsp.engine.training.learning import Learner
-from speclsp.engine.training.lora import LoraShape
 from speclsp.errors import InputError, WeightsError
 from speclsp.weights.adapters import sum_of_weights
 
@@ -87,10 +86,10 @@ def test_a_killed_training_ends_as_one_that_was_not(tmp_path: Path, monkeypatch:
     killed = training(tmp_path / "killed")
     save = train.training_state.save
 
-    def save_until_the_third(learner: Learner, path: Path, facts: dict[str, object]) -> None:
+    def save_until_the_third(learner: Learner, *words: object) -> None:
         if learner.step_count == 3:
             raise Killed
-        save(learner, path, facts)
+        save(learner, *words)
 
     monkeypatch.setattr(train.training_state, "save", save_until_the_third)
     with pytest.raises(Killed):

@@ -47,7 +47,6 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "engine.model": {"errors"},
     "engine.model.int8": {"engine.model", "errors", "process_resources"},
     "engine.model.cuda": {"engine.model", "weights", "errors"},
-    "engine.training": {"errors", "private_files"},
     "engine.scheduling": {"engine.api", "observability", "errors", "process_resources"},
     "engine.decoding": {
         *("engine.api", "engine.truncation", "engine.model", "engine.model.cuda"),
@@ -97,7 +96,7 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     },
     "uvicorn": {"engine.http.tcp_guard", "engine.process.server_process"},
     "keyring": {"config.api_keys"},
-    "transformers": {"engine.loading.checkpoint", "engine.loading.model_config"},
+    "transformers": {"engine.loading.model_config"},
     "bitsandbytes": {"engine.loading.nf4_linear"},
     "tokenizers": {"engine.loading.checkpoint", "weights.gguf.convert"},
     "huggingface_hub": {"weights.hub"},
@@ -107,6 +106,7 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "pathspec": {"lsp.visibility.ignore_files"},
 }
 HEAVY = {"torch", "transformers", "bitsandbytes"}
+TRAINER = "cli.first_run.draft_tuning"  # trains a head, with torch; imported in functions only
 MODULES = modules()
 FORWARD = ROOT / "speclsp/engine/model/int8"
 
@@ -123,6 +123,8 @@ def violations(statement: Import) -> Iterator[str]:
     target = own_module(statement, MODULES)
     if target is not None:
         other = package_of(target, MODULES)
+        if other == TRAINER != package and statement.kind == "module":
+            yield f"{statement}: {TRAINER} is imported inside functions only"
         if other in ("", "engine") or other == package or side_of(package) == "top":
             return
         if side_of(other) == "top":
@@ -140,7 +142,7 @@ def violations(statement: Import) -> Iterator[str]:
         yield f"{statement}: the entry point to {library} is {' and '.join(sorted(ENTRY_POINTS[library]))}"
     if library in HEAVY and side_of(package) == "lsp":
         yield f"{statement}: the language server does not load {library}"
-    if library in HEAVY and side_of(package) != "engine" and statement.kind == "module":
+    if library in HEAVY and side_of(package) != "engine" and package != TRAINER and statement.kind == "module":
         yield f"{statement}: outside the engine, {library} is imported inside functions only"
 
 
@@ -224,6 +226,8 @@ def test_the_shipped_package_has_these_parts_and_no_other():
         ("lsp.context.build", "import torch", "does not load torch"),
         ("weights.store", "import torch", "inside functions"),
         ("weights.store", "try:\n    import torch\nexcept ImportError:\n    pass", "inside functions"),
+        ("cli.commands", "import torch", "inside functions"),
+        ("cli.commands", "from speclsp.cli.first_run.draft_tuning import draft_command", "inside functions"),
         ("weights.cards", "from huggingface_hub import hf_hub_download", "entry point to huggingface_hub"),
         ("cli.demo", "from benchmarks.speed import completions", "not in the wheel"),
     ],
@@ -245,6 +249,7 @@ def test_a_forbidden_import_is_reported(importer: str, source: str, complaint: s
             "engine.decoding.prompt",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tokenizers import Tokenizer",
         ),
+        ("cli.commands", "def run():\n    from speclsp.cli.first_run.draft_tuning import draft_command"),
         ("cli.complete", "from speclsp.lsp.context import build\nfrom speclsp.engine import api"),
     ],
 )

@@ -1,7 +1,7 @@
 """`speclsp tune --draft`: trains a draft head on the target's answers in a directory's files, and judges it there.
 
     0 to 0.4 of the time    the target answers at places of four fifths of the files   (draft_examples.py)
-    0.4 to 0.8              the model's head, or a new one, learns the answers         (draft_training.py)
+    0.4 to 0.8              the model's head, or a new one, learns the answers         (head_learning.py)
     0.8 to 1                decoding with it and without it, at places of the rest     (draft_judge.py)
 
 The head is kept only where decoding becomes faster beyond the noise. The target is unchanged, so no text changes.
@@ -20,8 +20,10 @@ from typing import Any
 
 from speclsp import private_files
 from speclsp.cli import terminal
-from speclsp.cli.first_run.draft_tuning import draft_examples, draft_judge, draft_training
+from speclsp.cli.first_run.draft_tuning import draft_examples, draft_judge, head_file, head_layer, head_texts
 from speclsp.cli.first_run.draft_tuning.draft_judge import Judgement
+from speclsp.cli.first_run.draft_tuning.head_layer import HeadLayer
+from speclsp.cli.first_run.draft_tuning.head_learning import PEAK_RATE, HeadTraining, Text
 from speclsp.cli.first_run.draft_tuning.tuning_files import TuningFiles, alone, run_idle, stoppable, tunable_card
 from speclsp.config import Config
 from speclsp.engine.decoding.completion import CompletionEngine
@@ -32,8 +34,6 @@ from speclsp.engine.loading.head_choice import HeadUse
 from speclsp.engine.model.int8.draft_head import DraftHead, HeadWeights
 from speclsp.engine.model.int8.hidden_states import StateRecorder, layers_of
 from speclsp.engine.model.int8.native import NativeDecoder
-from speclsp.engine.training import head_export, head_texts
-from speclsp.engine.training.head_learning import PEAK_RATE, HeadTraining, Text
 from speclsp.errors import InputError
 from speclsp.weights.cards import Card
 
@@ -58,6 +58,7 @@ class Tuning:
     settings: Config
     directory: Path
     card: Card
+    weights: Path
     files: TuningFiles
     engine: CompletionEngine
     target: NativeDecoder
@@ -90,7 +91,7 @@ class Tuning:
         Raises:
             SpeclspError, Stopped.
         """
-        stored = [pair for path in head_texts.files(self.files.work) for pair in self.read(path)]
+        stored = self.stored()
         if not {own["path"] for _, own in stored} <= set(paths):  # a file is gone, or no model may read it any more
             self.files.clear()
             stored = []
@@ -114,64 +115,59 @@ class Tuning:
                     spent_s = round(self.clock() - self.began_s, 1)
                     new.append((text, {"path": path, "place": number, "spent_s": spent_s}))
                 if len(new) == FILE_TEXTS:
-                    stored += self.write(new)
-                    new = []
+                    head_texts.write(self.files.work, new, self.plan, 0o600)
+                    stored, new = stored + new, []
         finally:
             recorder.close()
-            stored += self.write(new)
+            if new:
+                head_texts.write(self.files.work, new, self.plan, 0o600)
+        stored += new
         if len(stored) < MIN_TEXTS:
             raise InputError(f"the target answers at {len(stored)} places of {self.directory}: name a larger one.")
         return [text for text, _ in stored]
 
-    def read(self, path: Path) -> list[tuple[Text, dict[str, Any]]]:
-        """The texts of an earlier run. Raises InputError: they are of another tuning."""
-        facts = head_texts.facts_of(path)
-        if differing := [key for key, value in self.plan.items() if facts.get(key) != value]:
-            raise InputError(
-                f"a tuning with other data has begun ({', '.join(differing)} differ; its directory is "
-                f"{facts.get('directory')}): finish it there, or delete it with `speclsp tune --draft --remove`."
-            )
-        return list(head_texts.read(path))
-
-    def write(self, texts: list[tuple[Text, dict[str, Any]]]) -> list[tuple[Text, dict[str, Any]]]:
-        """Store texts, and return them. Raises WeightsError."""
-        if texts:
-            head_texts.write(self.files.work, texts, self.plan, 0o600)
+    def stored(self) -> list[tuple[Text, dict[str, Any]]]:
+        """The texts of earlier runs. Raises InputError: they are of another tuning."""
+        texts: list[tuple[Text, dict[str, Any]]] = []
+        for path in head_texts.files(self.files.work):
+            facts = head_texts.facts_of(path)
+            if differing := [key for key, value in self.plan.items() if facts.get(key) != value]:
+                raise InputError(
+                    f"a tuning with other data has begun ({', '.join(differing)} differ; its directory is "
+                    f"{facts.get('directory')}): finish it there, or delete it with `speclsp tune --draft --remove`."
+                )
+            texts += head_texts.read(path)
         return texts
 
-    def train(self, texts: list[Text], directory: Path) -> DraftHead:
+    def train(self, texts: list[Text]) -> DraftHead:
         """Train the head, up to its share of the time, and attach it. Raises SpeclspError, Stopped."""
         self.bar.step(0.0, "preparing the head")
-        training = self.training(texts, directory)
-
-        def report(line: dict[str, Any]) -> None:
-            self.bar.step(training.progress, f"step {line['step']}, agrees {line['agreed'][0]:.0%}")
-
+        head, former = self.untrained(texts), self.trained
+        training = HeadTraining(
+            head, texts, self.files.state, self.plan, budget_s=(TRAINING_END - ANSWERS_END) * self.limit_s, seed=SEED,
+            peak_rate=PEAK_RATE if former is None else FURTHER_RATE, clock=self.clock,
+        )  # fmt: skip
         least = max(1, training.step_count)
-        training.run(
-            lambda: self.cancel.is_set() or (training.step_count >= least and self.is_over(TRAINING_END)), report
-        )  # its state is saved before `Stopped` is raised
+        training.run(  # it saves its state before `Stopped` is raised
+            lambda: self.cancel.is_set() or (training.step_count >= least and self.is_over(TRAINING_END)),
+            lambda line: self.bar.step(training.progress, f"step {line['step']}, agrees {line['agreed'][0]:.0%}"),
+        )
         self.steps = training.step_count
         if self.cancel.is_set():
             raise Stopped
         metadata = self.use.metadata(self.files.name, layers_of(self.target.layers))
-        vocabulary = training.head.target.vocabulary
-        head_export.write(training.result(), vocabulary, metadata, self.files.candidate, 0o600)
+        head_file.write(head.tensors(), head.target.vocabulary, metadata, self.files.candidate, 0o600)
         return head_choice.attach(self.target, head_choice.read(self.files.candidate))
 
-    def training(self, texts: list[Text], directory: Path) -> HeadTraining:
-        """The training, at its state on disk. Raises SpeclspError."""
-        trained = self.trained
-        if trained is None:
-            vocabulary = draft_training.common_tokens((text.ids for text in texts), self.target.shape.vocab)
-            head, _ = draft_training.new_head(directory, self.lora, vocabulary, draft_training.INNER, SEED)
-        else:
-            head, _ = draft_training.new_head(directory, self.lora, trained.vocabulary, trained.inner, SEED)
-            draft_training.start_from(head, trained)
-        return HeadTraining(
-            head, texts, self.files.state, self.plan, budget_s=(TRAINING_END - ANSWERS_END) * self.limit_s, seed=SEED,
-            peak_rate=PEAK_RATE if trained is None else FURTHER_RATE, clock=self.clock,
-        )  # fmt: skip
+    def untrained(self, texts: list[Text]) -> HeadLayer:
+        """The head that the model has, or a new one. Raises SpeclspError."""
+        if self.trained is None:
+            vocabulary = head_layer.common_tokens((text.ids for text in texts), self.target.shape.vocab)
+            return head_layer.new_head(self.weights, self.lora, vocabulary, head_layer.INNER, SEED)
+        head = head_layer.new_head(self.weights, self.lora, self.trained.vocabulary, self.trained.inner, SEED)
+        for name, value in head.tensors().items():
+            value.copy_(self.trained.tensors[name])
+        return head
 
     def judge(self, paths: list[str], tuned: DraftHead) -> Judgement:
         """Judge the head at places of `paths`. Raises SpeclspError, Stopped."""
@@ -209,7 +205,7 @@ def main(
         texts: list[Text] = []
         try:
             texts = tuning.answer(learned)
-            tuned = tuning.train(texts, weights)
+            tuned = tuning.train(texts)
             judgement = tuning.judge(held_out, tuned)
         except Stopped:
             print(f"Stopped after {len(texts)} answers and {tuning.steps} steps: the same command goes on.")
@@ -235,7 +231,8 @@ def started(
     engine.head = None
     target.detach()
     return Tuning(
-        settings, directory, card, files, engine, target, use, loras[0], trained, limit_s, began_s, clock, cancel, bar
+        settings, directory, card, weights, files, engine, target, use, loras[0], trained, limit_s, began_s, clock,
+        cancel, bar,
     )  # fmt: skip
 
 

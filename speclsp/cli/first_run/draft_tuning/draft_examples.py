@@ -17,6 +17,7 @@ from pathlib import Path
 
 from speclsp.cli import complete
 from speclsp.cli.first_run import tune
+from speclsp.cli.first_run.draft_tuning.head_learning import Text
 from speclsp.config import Config
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.accept import Sampler, Sampling
@@ -24,7 +25,6 @@ from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import NGramDrafter
 from speclsp.engine.decoding.generate import Limits, generate
 from speclsp.engine.model.int8.hidden_states import StateRecorder
-from speclsp.engine.training.head_learning import Text
 from speclsp.errors import InputError
 from speclsp.lsp.index import scan
 from speclsp.lsp.index.scan import WorkspaceScan

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from speclsp.engine.model.decoder import ModelShape
 from speclsp.engine.model.int8.hidden_states import STATES, HiddenStates
 from speclsp.engine.model.int8.native import (
     DOWN,
@@ -47,6 +48,15 @@ NORMS = {
 }
 STEP_ROWS = 64  # of the head; its input is three times as wide as a row of the model
 KEPT_ROWS = 64  # states of a slot that wait for the next guess
+
+
+def linear_sizes(shape: ModelShape, inner: int) -> dict[str, tuple[int, int]]:
+    """[out, in] of each of LINEARS, for a target of that shape; `inner`: the width of the head's own MLP."""
+    hidden, queries, keys = shape.hidden, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    return {
+        "fuse": (hidden, STATES * hidden), "input": (hidden, 2 * hidden), "qkv": (queries + 2 * keys, hidden),
+        "out": (hidden, queries), "up": (2 * inner, hidden), "down": (hidden, inner),
+    }  # fmt: skip
 
 
 class HeadWeights(NamedTuple):
@@ -101,19 +111,16 @@ class DraftHead:
         return self.target.embedding_rows(tokens.tolist())
 
     def vocabulary(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """See StateHead."""
         added = torch.tensor(sorted(set(ids) - self.known), dtype=torch.int64)
         return torch.cat([self.common, added]), self.rows_of(added)
 
     # ── states and entries ───────────────────────────────────────────────────────────────────────────────────────
 
     def lacks(self, start: int) -> bool:
-        """See StateReader."""
         slot = self.target.slot
         return start > 0 and (slot not in self.kept or self.kept[slot][0] >= start)
 
     def passed(self, rows: int, again: int) -> None:
-        """See StateReader."""
         slot, new = self.target.slot, self.states.rows[:rows]
         start = len(self.target.ids) - rows
         first, kept = self.kept.get(slot, (start, new[:0]))
@@ -127,12 +134,10 @@ class DraftHead:
             self.fill(slot)
 
     def restored(self, slot: int, tokens: int) -> None:
-        """See StateReader."""
         self.filled[slot] = tokens
         self.kept.pop(slot, None)
 
     def fill(self, slot: int) -> None:
-        """See StateReader."""
         ids = self.target.slot_ids[slot]
         if slot in self.kept and ids:
             self.enter(slot, ids, guess=False)
@@ -162,17 +167,14 @@ class DraftHead:
     # ── guesses ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def ready(self, ids: Sequence[int]) -> bool:
-        """See StateHead."""
         return len(self.target.ids) == len(ids) - 1 and not self.lacks(len(ids) - 1)
 
     def first(self, ids: Sequence[int], added: Tensor) -> Tensor:
-        """See StateHead."""
         self.enter(self.target.slot, ids, guess=True)
         self.end = len(ids)
         return self.all_logits(added)
 
     def then(self, token: int, added: Tensor) -> Tensor:
-        """See StateHead."""
         self.run(self.target.slot, [token], self.result[:1], True, self.end, True)
         self.end += 1
         return self.all_logits(added)

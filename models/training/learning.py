@@ -23,12 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from speclsp.engine.training.lora import Adapter, parameters
-from speclsp.errors import EngineError
-
-MAX_GRADIENT = 1.0  # its norm; longer ones are scaled down
-WARM_UP_STEPS = 10
-LAST_RATE = 0.05  # of the peak
+from models.training.lora import Adapter, parameters
+from speclsp.cli.first_run.draft_tuning.head_learning import MAX_GRADIENT, Diverged, rate_at
 
 T = TypeVar("T")
 
@@ -44,15 +40,6 @@ class Example:
     @property
     def tokens(self) -> int:
         return len(self.prompt) + len(self.answer)
-
-
-class Diverged(EngineError):
-    """The loss or its gradient is not a number."""
-
-
-def rate_at(progress: float, step: int, peak: float) -> float:
-    """The learning rate after `step` steps: linear warm-up, then linear decay over `progress` 0..1."""
-    return peak * min(1.0, (step + 1) / WARM_UP_STEPS) * max(LAST_RATE, 1.0 - progress)
 
 
 def loss_of(model: Any, example: Example) -> Tensor:

@@ -10,62 +10,57 @@ learns from its own states, as it guesses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-STATES = 3
+from speclsp.engine.loading import checkpoint, model_config
+from speclsp.engine.loading.adapter_merge import Lora
+from speclsp.engine.model.decoder import ModelShape
+from speclsp.engine.model.int8.draft_head import NORMS, linear_sizes
+from speclsp.errors import InputError
+
+VOCABULARY = 8192  # tokens; 94 % of unseen code with those of the prompt
+INNER = 2432  # width of the MLP: 12.4 M weights for the 0.5B
 FIRST_SCALE = 0.3  # of the logits: those of random states would be as sure as the target's, and all wrong
 DISCOUNT = 0.8  # of the loss of each step after the first: its guess is verified less often
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadShape:
-    """Sizes of a head: its target's, and the width of its own MLP."""
-
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    inner: int
-    eps: float
+COMPARED_TOKENS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class HeadTarget:
     """The parts of the target that a head reads."""
 
+    shape: ModelShape
     embedding: Tensor  # [tokens, hidden]
     norm: Tensor  # [hidden], the last one
-    inv_freq: Tensor  # [head_dim / 2]
-    rope_scale: float
     vocabulary: Tensor  # [V] ids
     teacher: Tensor  # [tokens, hidden], the target's own head; the embedding where they are one matrix
 
 
 class HeadLayer(nn.Module):
-    """The tensors of a head, under the names of its file."""
+    """The tensors of a head, under the names of its file. `inner`: the width of its own MLP."""
 
-    def __init__(self, shape: HeadShape, target: HeadTarget, seed: int = 0) -> None:
+    def __init__(self, target: HeadTarget, inner: int, seed: int = 0) -> None:
         super().__init__()
-        self.shape, self.target = shape, target
-        hidden, queries = shape.hidden, shape.heads * shape.head_dim
-        keys = shape.kv_heads * shape.head_dim
-        generator = torch.Generator().manual_seed(seed)
-        sizes = {
-            "fuse": (hidden, STATES * hidden), "input": (hidden, 2 * hidden), "qkv": (queries + 2 * keys, hidden),
-            "out": (hidden, queries), "up": (2 * shape.inner, hidden), "down": (hidden, shape.inner),
-        }  # fmt: skip
+        self.shape, self.target = target.shape, target
+        hidden, generator = target.shape.hidden, torch.Generator().manual_seed(seed)
+        sizes = linear_sizes(target.shape, inner)
         values = {name: torch.randn(size, generator=generator) * size[1] ** -0.5 for name, size in sizes.items()}
         values["fuse"] *= 0.1  # it begins with the last state, which the target's own head reads
         values["fuse"][:, -hidden:] += torch.eye(hidden)
-        values["qkv_bias"] = torch.zeros(queries + 2 * keys)
-        norms = ("norm_embedding", "norm_state", "norm_attention", "norm_mlp")
-        values |= {name: torch.ones(hidden) for name in norms} | {"norm_last": target.norm.float() * FIRST_SCALE}
+        values["qkv_bias"] = torch.zeros(sizes["qkv"][0])
+        values |= {name: torch.ones(hidden) for name in NORMS} | {"norm_last": target.norm.float() * FIRST_SCALE}
         self.weight = nn.ParameterDict({name: nn.Parameter(value) for name, value in values.items()})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors by the names of the file."""
+        return {name: value.detach() for name, value in self.weight.items()}
 
     def norm(self, x: Tensor, name: str) -> Tensor:
         normed: Tensor = F.rms_norm(x, (x.shape[-1],), self.weight[name], self.shape.eps)
@@ -83,8 +78,8 @@ class HeadLayer(nn.Module):
 
     def rotated(self, x: Tensor, positions: Tensor) -> Tensor:
         """[heads, T, D] at those positions."""
-        angle = torch.outer(positions.float(), self.target.inv_freq.float())
-        cos, sin = (torch.cat([part, part], dim=-1) * self.target.rope_scale for part in (angle.cos(), angle.sin()))
+        angle = torch.outer(positions.float(), self.shape.inv_freq.float())
+        cos, sin = (torch.cat([part, part], dim=-1) * self.shape.rope_scale for part in (angle.cos(), angle.sin()))
         left, right = x.chunk(2, dim=-1)
         rotated: Tensor = x * cos + torch.cat([-right, left], dim=-1) * sin
         return rotated
@@ -128,10 +123,6 @@ class HeadLayer(nn.Module):
             outputs.append(self.finish(x, attended))
         return outputs
 
-    def logits(self, states: Tensor) -> Tensor:
-        """[N, hidden] -> [N, V]."""
-        return F.linear(self.norm(states, "norm_last"), self.target.embedding[self.target.vocabulary].float())
-
 
 def losses(
     head: HeadLayer, rows: tuple[Tensor, Tensor], ids: Tensor, states: Tensor, at: Tensor, steps: int
@@ -154,6 +145,22 @@ def losses(
     return loss, agreed
 
 
-def tensors_of(head: HeadLayer) -> Mapping[str, Tensor]:
-    """The tensors by the names of the file."""
-    return {name: value.detach() for name, value in head.weight.items()}
+def new_head(directory: Path, lora: Lora | None, vocabulary: Tensor, inner: int, seed: int) -> HeadLayer:
+    """An untrained head for the model in a directory. Raises InputError, WeightsError."""
+    config = model_config.read_config(directory)
+    inner = max(inner, -(-3 * config.hidden_size // 128) * 32)  # forward.c's rows hold three hidden states
+    with checkpoint.open_tensors(directory, lora) as get:
+        embedding, teacher = get("model.embed_tokens.weight").bfloat16(), get("lm_head.weight", optional=True)
+        teacher = embedding if teacher is None else teacher.bfloat16()  # a GGUF has them apart, each rounded
+        if float(F.cosine_similarity(*(part[:COMPARED_TOKENS].float() for part in (embedding, teacher))).mean()) < 0.9:
+            raise InputError(f"{directory.name} has a head of its own (lm_head): a draft head reads the embedding's.")
+        shape = model_config.read_shape(config, config.vocab_size)
+        target = HeadTarget(shape, embedding, get("model.norm.weight"), vocabulary, teacher)
+    return HeadLayer(target, inner, seed)
+
+
+def common_tokens(texts: Iterable[Sequence[int]], vocab: int, count: int = VOCABULARY) -> Tensor:
+    """The `count` most common tokens of texts, filled up with the lowest ids, which a tokenizer merged first."""
+    counts = Counter(token for text in texts for token in text)
+    chosen = dict.fromkeys([token for token, _ in counts.most_common()] + list(range(vocab)))
+    return torch.tensor(sorted(list(chosen)[: min(count, vocab // 32 * 32)]))

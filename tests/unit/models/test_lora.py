@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from speclsp.engine.training import adapter_export, learning, lora, training_state
-from speclsp.engine.training.adapter_export import AdapterFacts
-from speclsp.engine.training.learning import Diverged, Example, Learner
-from speclsp.engine.training.lora import LoraShape
+from models.training import adapter_file, learning, lora
+from models.training.adapter_file import AdapterFacts
+from models.training.learning import Diverged, Example, Learner
+from models.training.lora import LoraShape
+from speclsp.cli.first_run.draft_tuning import head_file, training_state
 from speclsp.errors import WeightsError
 
 if TYPE_CHECKING:
@@ -30,6 +32,15 @@ FACTS = AdapterFacts(name="test", rank=4, scale=2.0, weights_sha256="0" * 64)
 IDS = torch.arange(5, 45)[None]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """The model is small, and slower on two threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def tiny() -> PreTrainedModel:
@@ -102,8 +113,8 @@ def test_a_training_that_stopped_goes_on_as_if_it_had_not(tmp_path: Path):
     whole, first, second = learner(), learner(), learner()
     losses = train(whole, 0, 6)
     train(first, 0, 3)
-    training_state.save(first, tmp_path / "state", {"place": [1, "a"]})
-    assert training_state.restore(second, tmp_path / "state") == {"place": [1, "a"]}
+    training_state.save(first, tmp_path / "state", {"place": [1, "a"]}, 2.5)
+    assert training_state.restore(second, tmp_path / "state", {"place": [1, "a"]}) == 2.5
     assert second.step_count == 3
     assert train(second, 3, 6) == losses[3:]
     assert all(torch.equal(tensor, tensors(whole)[name]) for name, tensor in tensors(second).items())
@@ -164,7 +175,7 @@ def test_a_held_out_loss_that_is_stopped_is_of_the_examples_before():
 
 def test_a_state_is_never_half_written_and_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     one, path = learner(), tmp_path / "state"
-    training_state.save(one, path, {})
+    training_state.save(one, path, {}, 0.0)
     before = path.read_bytes()
 
     def no_space(_data: object) -> int:
@@ -172,14 +183,14 @@ def test_a_state_is_never_half_written_and_says_what_is_wrong(tmp_path: Path, mo
 
     monkeypatch.setattr(training_state.private_files.os, "fsync", no_space)
     with pytest.raises(WeightsError, match="no space left on device"):
-        training_state.save(one, path, {"later": 1})
+        training_state.save(one, path, {"later": 1}, 0.0)
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
     other = Learner(one.model, lora.attach(tiny(), LoraShape(rank=2)), 1e-3)
     with pytest.raises(WeightsError, match="another shape"):
-        training_state.restore(other, path)
+        training_state.restore(other, path, {})
     path.write_bytes(before[:100])
     with pytest.raises(WeightsError, match="no training state"):
-        training_state.restore(one, path)
+        training_state.restore(one, path, {})
 
 
 def test_a_loss_that_is_no_number_ends_the_training_before_its_step():
@@ -209,7 +220,7 @@ def test_the_rate_stays_between_zero_and_its_peak(progress: float, step: int):
 def test_int8_keeps_each_value_within_half_a_step_of_its_row(rows: int, columns: int, size: float, seed: int):
     values = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)) * size
     values[0] = 0
-    steps, scale = adapter_export.quantized(values)
+    steps, scale = head_file.quantized(values)
     assert steps.dtype == torch.int8 and scale.shape == (rows,)
     assert bool(((steps * scale[:, None] - values).abs() <= scale[:, None] * 0.5001).all())
 
@@ -217,7 +228,7 @@ def test_int8_keeps_each_value_within_half_a_step_of_its_row(rows: int, columns:
 def test_a_file_holds_int8_matrices_their_scales_and_the_facts(tmp_path: Path):
     one = learner()
     train(one, 0, 2)
-    size = adapter_export.write(tensors(one), FACTS, tmp_path / "a" / "test.safetensors")
+    size = adapter_file.write(tensors(one), FACTS, tmp_path / "a" / "test.safetensors")
     assert size == (tmp_path / "a" / "test.safetensors").stat().st_size
     with safe_open(tmp_path / "a" / "test.safetensors", "pt") as file:
         assert file.metadata() == {
@@ -233,8 +244,8 @@ def test_a_file_holds_int8_matrices_their_scales_and_the_facts(tmp_path: Path):
 def test_a_file_that_no_loader_could_take_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "test.safetensors"
     with pytest.raises(WeightsError, match="x of adapter test holds a value that is not a number"):
-        adapter_export.write({"x": torch.tensor([[float("inf")]])}, FACTS, path)
+        adapter_file.write({"x": torch.tensor([[float("inf")]])}, FACTS, path)
     with pytest.raises(WeightsError, match="the most are 8000000"):
-        adapter_export.write({"x": torch.zeros(2, 4_000_001)}, FACTS, path)
+        adapter_file.write({"x": torch.zeros(2, 4_000_001)}, FACTS, path)
     assert not path.exists()
     assert json.loads(json.dumps(FACTS.metadata())) == FACTS.metadata()

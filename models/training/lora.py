@@ -11,11 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from speclsp.engine.loading import checkpoint, checkpoint_checks, model_config
+from speclsp.engine.loading.nf4_linear import quiet_imports
+from speclsp.errors import WeightsError
 
 PROJECTIONS = {
     "self_attn": ("q_proj", "k_proj", "v_proj", "o_proj"),
@@ -46,6 +51,27 @@ class LoraLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         change = F.linear(F.linear(x, self.a.to(x.dtype)), self.b.to(x.dtype))
         return torch.add(self.linear(x), change, alpha=self.scale)
+
+
+def read_trainable(directory: Path, device: str, dtype: torch.dtype) -> Any:
+    """A model as transformers computes it, through which autograd goes. Its weights have no adapter.
+
+    Raises:
+        WeightsError: not a supported model, or one without a gated MLP, which no adapter's file can describe.
+    """
+    config = model_config.read_config(directory)
+    shape = model_config.read_shape(config, config.vocab_size)
+    if not shape.gated:
+        raise WeightsError(f"{directory.name} is a {config.model_type} model, and an adapter has no form for its MLP.")
+    checkpoint_checks.check_tensors(directory, model_config.expected_tensors(config, shape))
+    with quiet_imports():
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_config(config.for_transformers(), attn_implementation="sdpa", dtype=dtype)
+    with checkpoint.open_tensors(directory) as get, torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(get(name))
+    return model.eval().to(device)
 
 
 Adapter = Mapping[str, LoraLinear]  # by PEFT's name of the layer, in the order of the layers

@@ -1,4 +1,4 @@
-"""A training that can stop at any moment: its tensors, its optimizer and its place, in one safetensors file.
+"""State of a training that can stop at any moment: tensors, optimizer and place, in one safetensors file.
 
 The file is replaced in one step, so it is always a whole one. A training that goes on from it takes the same steps, bit
 for bit, as one that was never stopped, on the same machine with the same number of threads.
@@ -34,14 +34,15 @@ class Training(Protocol):
     def optimizer(self) -> torch.optim.Optimizer: ...
 
 
-def save(learner: Training, path: Path, facts: Mapping[str, Any]) -> None:
-    """Write the state and `facts` (JSON) to `path`. Raises WeightsError; the file is then as it was."""
+def save(learner: Training, path: Path, plan: Mapping[str, Any], trained_s: float) -> None:
+    """Write the state, its plan and the time that was trained. Raises WeightsError; the file is then as it was."""
     tensors = {}
     for name, tensor in learner.tensors.items():
         tensors[name] = tensor.detach().cpu().contiguous()
         moments = learner.optimizer.state.get(tensor, {})
         tensors |= {f"{name}#{moment}": moments[moment].cpu().contiguous() for moment in MOMENTS if moment in moments}
-    metadata = {"step": str(learner.step_count), "facts": json.dumps(dict(facts))}
+    facts = {"plan": dict(plan), "trained_s": trained_s}
+    metadata = {"step": str(learner.step_count), "facts": json.dumps(facts)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         private_files.replace(path, to_bytes(tensors, metadata), sync=True)
@@ -52,26 +53,32 @@ def save(learner: Training, path: Path, facts: Mapping[str, Any]) -> None:
         ) from None
 
 
-def restore(learner: Training, path: Path) -> dict[str, Any]:
-    """Load a state into `learner`. Returns its facts; {} where there is no file.
+def restore(learner: Training, path: Path, plan: Mapping[str, Any]) -> float | None:
+    """Load a state into `learner`. Returns the time that was trained; None where there is no file.
 
     Raises:
         WeightsError: the file is damaged, or belongs to an adapter of another shape.
+        InputError: it belongs to a training with another plan.
     """
     if not path.exists():
-        return {}
+        return None
     fix = f"Remove {path} to train from the beginning."
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             facts: dict[str, Any] = json.loads(metadata["facts"])
-            step = int(metadata["step"])
+            step, before, trained_s = int(metadata["step"]), facts["plan"], float(facts["trained_s"])
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise WeightsError(f"{path} is no training state ({type(error).__name__}: {error}). {fix}") from None
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items() if "#" not in name}
     if shapes != {name: tuple(tensor.shape) for name, tensor in learner.tensors.items()}:
         raise WeightsError(f"{path} is the state of an adapter of another shape. {fix}")
+    if differing := [key for key in {**before, **plan} if before.get(key) != plan.get(key)]:
+        raise InputError(
+            f"the state in {path.parent} belongs to another training ({', '.join(differing)} differ): choose another "
+            "--work folder, or remove this one."
+        )
     with torch.no_grad():
         for name, tensor in learner.tensors.items():
             tensor.copy_(tensors[name])
@@ -79,13 +86,4 @@ def restore(learner: Training, path: Path) -> dict[str, Any]:
                 moments = {moment: tensors[f"{name}#{moment}"].to(tensor.device) for moment in MOMENTS}
                 learner.optimizer.state[tensor] = {"step": torch.tensor(float(step)), **moments}
     learner.step_count = step
-    return facts
-
-
-def other_plan(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> InputError:
-    """The error of a state that belongs to a training with another plan."""
-    differing = [key for key, value in now.items() if before.get(key) != value]
-    return InputError(
-        f"the state in {path.parent} belongs to another training ({', '.join(differing)} differ): choose another "
-        "--work folder, or remove this one."
-    )
+    return trained_s

@@ -1,4 +1,4 @@
-"""Training of a draft head on the target's answers: steps in a fixed order, its state on disk, its held-out acceptance.
+"""Training of a draft head on the target's answers: steps in a fixed order, and its state on disk.
 
 A text is a prompt with the target's answer, and the states of its tokens. A step takes a few texts. Of each, all
 positions of the answer and some of the prompt begin a chain of guesses (head_layer.py). A training that was stopped
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from speclsp.engine.training import training_state
-from speclsp.engine.training.head_layer import HeadLayer, losses, tensors_of
-from speclsp.engine.training.learning import MAX_GRADIENT, Diverged, rate_at
+from speclsp.cli.first_run.draft_tuning import training_state
+from speclsp.cli.first_run.draft_tuning.head_layer import HeadLayer, losses
+from speclsp.errors import EngineError
 
 STEPS = 3  # of a chain in training
-GUESSES = 4  # of a chain whose acceptance is counted
 POSITIONS = 96  # of a text in a step
 MAX_TOKENS = 384  # of a text: the last ones
 STEP_TEXTS = 6
 SAVE_EVERY_S = 60.0
 PEAK_RATE = 1.5e-3
+MAX_GRADIENT = 1.0  # its norm; longer ones are scaled down
+WARM_UP_STEPS = 10
+LAST_RATE = 0.05  # of the peak
+
+
+class Diverged(EngineError):
+    """The loss or its gradient is not a number."""
+
+
+def rate_at(progress: float, step: int, peak: float) -> float:
+    """The learning rate after `step` steps: linear warm-up, then linear decay over `progress` 0..1."""
+    return peak * min(1.0, (step + 1) / WARM_UP_STEPS) * max(LAST_RATE, 1.0 - progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +74,7 @@ class HeadTraining:
             list(self.tensors.values()), lr=peak_rate, betas=(0.9, 0.95), weight_decay=0.01
         )
         self.step_count = 0
-        facts = training_state.restore(self, state)
-        if facts and facts["plan"] != self.plan:
-            raise training_state.other_plan(state, facts["plan"], self.plan)
-        self.trained_s = float(facts.get("trained_s", 0.0))
+        self.trained_s = training_state.restore(self, state, self.plan) or 0.0
 
     @property
     def progress(self) -> float:
@@ -100,7 +108,7 @@ class HeadTraining:
 
     def save(self) -> None:
         """Write the state. Raises WeightsError; the former state is then kept."""
-        training_state.save(self, self.state, {"plan": self.plan, "trained_s": self.trained_s})
+        training_state.save(self, self.state, self.plan, self.trained_s)
 
     def chosen(self, step: int) -> list[int]:
         """The texts of a step: each once, in an order of its epoch, before any comes again."""
@@ -132,10 +140,6 @@ class HeadTraining:
         self.step_count += 1
         return loss, [sum(column) / len(column) for column in zip(*shares, strict=True)]
 
-    def result(self) -> Mapping[str, Tensor]:
-        """The tensors of the head's file."""
-        return tensors_of(self.head)
-
 
 def chosen_positions(text: Text, dice: random.Random) -> tuple[Tensor, Tensor, Tensor]:
     """The last tokens of a text, their states, and where chains begin: in the answer first."""
@@ -147,28 +151,3 @@ def chosen_positions(text: Text, dice: random.Random) -> tuple[Tensor, Tensor, T
     at = answer[:POSITIONS]
     at += dice.sample(prompt, min(len(prompt), POSITIONS - len(at)))
     return ids, states, torch.tensor(sorted(at) or [last])
-
-
-@torch.no_grad()
-def acceptance(head: HeadLayer, texts: Iterable[Text]) -> list[float]:
-    """The share of places in the answers where the first 1, 2, ... GUESSES guesses are the target's own tokens.
-
-    Guesses are from the head's vocabulary and the prompt's tokens, as in the engine.
-    """
-    counts, places = torch.zeros(GUESSES), 0
-    for text in texts:
-        ids, total = torch.tensor(text.ids), len(text.ids)
-        at = torch.tensor(range(text.prompt, min(len(text.states), total - GUESSES)), dtype=torch.int64)
-        if not len(at):
-            continue  # the answer is too short for a chain
-        vocabulary = torch.unique(torch.cat([head.target.vocabulary, ids[: text.prompt]]))
-        rows = head.target.embedding[vocabulary].float()
-        before = torch.zeros(total, text.states.shape[1])
-        before[1 : len(text.states) + 1] = text.states[: total - 1].float()
-        right = torch.ones(len(at), dtype=torch.bool)
-        for step, state in enumerate(head.chain(ids, before, at, GUESSES)):
-            guess = vocabulary[(head.norm(state, "norm_last") @ rows.T).argmax(-1)]
-            right &= guess == ids[at + step + 1]
-            counts[step] += right.sum()
-        places += len(at)
-    return [round(float(count) / max(places, 1), 3) for count in counts]

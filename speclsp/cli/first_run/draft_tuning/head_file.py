@@ -1,6 +1,6 @@
-"""A draft head as a file: int8 with one scale a row; 4 bits with a scale for 32 weights where int8 would be too large.
+"""Files of trained matrices: int8 with one scale a row; 4 bits with a scale for 32 weights for a large draft head.
 
-engine/loading/head_choice.py describes the numbers and reads them.
+engine/loading/head_choice.py describes the numbers of a head and reads them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ import torch
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from speclsp.engine.training.adapter_export import quantized, store
+from speclsp import private_files
+from speclsp.engine.loading.head_choice import GROUP, MAX_BYTES
 from speclsp.errors import WeightsError
 
-MAX_BYTES = 16 << 20
-GROUP = 32
 RATIOS = torch.linspace(0.75, 1.1, 8)  # of the scales that are tried
+
+
+def quantized(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """(int8 [rows, columns], float32 [rows]): each row is rounded to 127 steps of its largest value."""
+    scale = tensor.float().abs().amax(dim=1) / 127
+    steps = (tensor.float() / scale.clamp_min(torch.finfo(torch.float32).tiny)[:, None]).round().clamp(-127, 127)
+    return steps.to(torch.int8), scale
 
 
 def narrow(weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -45,18 +51,26 @@ def write(tensors: Mapping[str, Tensor], vocabulary: Tensor, metadata: Mapping[s
     Raises:
         WeightsError: it is too large even in 4 bits, holds a value that is not a number, or cannot be written.
     """
-    for name, tensor in tensors.items():
-        if not bool(tensor.isfinite().all()):
-            raise WeightsError(f"{name} of the head holds a value that is not a number: train it again.")
     is_small = sum(tensor.numel() for tensor in tensors.values()) < MAX_BYTES * 0.97
     stored: dict[str, Tensor] = {"vocabulary": vocabulary.to(torch.int32)}
     for name, tensor in tensors.items():
+        if not bool(tensor.isfinite().all()):
+            raise WeightsError(f"{name} of the head holds a value that is not a number: train it again.")
         if tensor.dim() < 2:
-            stored[name] = tensor.detach().float().contiguous()
+            stored[name] = tensor.float().contiguous()
         else:
-            stored[name], stored[f"{name}.scale"] = (quantized if is_small else narrow)(tensor.detach())
+            stored[name], stored[f"{name}.scale"] = (quantized if is_small else narrow)(tensor)
     data = to_bytes({name: tensor.contiguous() for name, tensor in stored.items()}, dict(metadata))
     if len(data) > MAX_BYTES:
         raise WeightsError(f"the head has {len(data)} bytes; the most are {MAX_BYTES}: choose a smaller --inner.")
     store(data, path, mode)
     return len(data)
+
+
+def store(data: bytes, path: Path, mode: int) -> None:
+    """Replace a file in one step, in a folder that is made. Raises WeightsError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        private_files.replace(path, data, mode=mode, sync=True)
+    except OSError as error:
+        raise WeightsError(f"{path} cannot be written ({private_files.reason(error)}).") from None

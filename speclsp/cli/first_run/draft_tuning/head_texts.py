@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from speclsp import private_files
-from speclsp.engine.training.head_learning import Text
+from speclsp.cli.first_run.draft_tuning.head_learning import Text
 from speclsp.errors import InputError, WeightsError
 
 

@@ -12,16 +12,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.engine.random_models import NATIVE, random_layer
 
+from models.training.train_head import acceptance
+from speclsp.cli.first_run.draft_tuning import head_file
+from speclsp.cli.first_run.draft_tuning.head_layer import HeadLayer, HeadTarget
+from speclsp.cli.first_run.draft_tuning.head_learning import HeadTraining, Text
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.loading import head_choice, loading
+from speclsp.engine.model.decoder import ModelShape
 from speclsp.engine.model.int8.hidden_states import layers_of
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-from speclsp.engine.training import head_export
-from speclsp.engine.training.head_layer import HeadLayer, HeadShape, HeadTarget
-from speclsp.engine.training.head_learning import HeadTraining, Text, acceptance
 from speclsp.errors import InputError, WeightsError
 from speclsp.weights import cards
 
@@ -33,11 +35,11 @@ needs_library = pytest.mark.skipif(not NATIVE, reason="heads run in forward.c")
 def layer(seed: int = 0) -> HeadLayer:
     dice = torch.Generator().manual_seed(7)
     embedding = torch.randn(VOCAB, HIDDEN, generator=dice).bfloat16()
-    target = HeadTarget(
-        embedding, torch.ones(HIDDEN), torch.ones(4) * 0.3, 1.0,
-        torch.arange(0, VOCAB), embedding,
-    )  # fmt: skip
-    return HeadLayer(HeadShape(hidden=HIDDEN, heads=4, kv_heads=2, head_dim=8, inner=64, eps=1e-6), target, seed)
+    shape = ModelShape(
+        vocab=VOCAB, hidden=HIDDEN, heads=4, kv_heads=2, head_dim=8, eps=1e-6, inv_freq=torch.ones(4) * 0.3
+    )
+    target = HeadTarget(shape, embedding, torch.ones(HIDDEN), torch.arange(0, VOCAB), embedding)
+    return HeadLayer(target, 64, seed)
 
 
 def texts(count: int, seed: int = 0) -> list[Text]:
@@ -66,8 +68,8 @@ def test_a_training_that_was_stopped_takes_the_same_steps(tmp_path: Path):
     assert again.step_count == 5 and again.trained_s == part.trained_s
     assert again.run(lambda: False, lines.append)
     assert [line["step"] for line in lines] == list(range(1, 13))
-    for name, value in whole.result().items():
-        assert torch.equal(value, again.result()[name]), name
+    for name, value in whole.head.tensors().items():
+        assert torch.equal(value, again.head.tensors()[name]), name
 
 
 def test_a_state_of_another_plan_or_shape_is_refused(tmp_path: Path):
@@ -122,8 +124,7 @@ def write(
     assert isinstance(decoder, NativeDecoder)
     own, use = random_layer(decoder), head_choice.use_of(TINY, None, engine.prompter.vocabulary)
     metadata = use.metadata("mine", layers_of(decoder.layers)) | changes
-    tensors = {name: value.detach() for name, value in own.weight.items()}
-    head_export.write(tensors, own.target.vocabulary, metadata, path, 0o600)
+    head_file.write(own.tensors(), own.target.vocabulary, metadata, path, 0o600)
     stored = load_file(path)
     edit(stored)
     save_file(stored, path, metadata)
@@ -243,7 +244,7 @@ def test_a_decoder_without_hidden_states_has_no_head(engine: CompletionEngine, t
 def test_four_bits_are_near_the_weights_and_the_nearest_of_their_scale():
     weights = torch.randn(8, 128, generator=torch.Generator().manual_seed(3))
     weights[3, :32] = 0.0
-    packed, scale = head_export.narrow(weights)
+    packed, scale = head_file.narrow(weights)
     assert packed.shape == (8, 64) and scale.shape == (8, 4)
     numbers = torch.stack([packed & 15, packed >> 4], dim=-1).view(8, 4, 32).float() - 8
     restored = (numbers * scale.float()[..., None]).view(8, 128)
@@ -255,15 +256,15 @@ def test_four_bits_are_near_the_weights_and_the_nearest_of_their_scale():
 def test_a_large_head_is_stored_in_four_bits(engine: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = write(engine, tmp_path)
     wide = path.stat().st_size
-    monkeypatch.setattr(head_export, "MAX_BYTES", int(wide * 0.8))
+    monkeypatch.setattr(head_file, "MAX_BYTES", int(wide * 0.8))
     narrow = write(engine, tmp_path).stat().st_size
     assert narrow < 0.75 * wide
     assert equipped(engine, tmp_path).head is not None
-    monkeypatch.setattr(head_export, "MAX_BYTES", narrow // 2)
+    monkeypatch.setattr(head_file, "MAX_BYTES", narrow // 2)
     with pytest.raises(WeightsError, match="choose a smaller --inner"):
         write(engine, tmp_path)
 
 
 def test_a_head_with_a_number_that_is_none_is_not_written(tmp_path: Path):
     with pytest.raises(WeightsError, match="is not a number"):
-        head_export.write({"fuse": torch.full((2, 32), torch.nan)}, torch.arange(32), {}, tmp_path / "head", 0o600)
+        head_file.write({"fuse": torch.full((2, 32), torch.nan)}, torch.arange(32), {}, tmp_path / "head", 0o600)
