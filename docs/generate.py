@@ -77,7 +77,7 @@ def as_property(known: config.Setting) -> dict[str, Any]:
     """One of the server's settings as VS Code's settings page wants it."""
     default, rule = known.default, known.rule
     item: dict[str, Any] = {"type": kind(default), "default": list(default) if isinstance(default, tuple) else default}
-    choices = {"enum": list(rule.choices), "enumDescriptions": list(rule.choice_meanings)} if rule.choices else {}
+    choices = {"enum": list(rule.choices), "enumDescriptions": list(rule.choices.values())} if rule.choices else {}
     item |= {"items": {"type": "string"} | choices} if isinstance(default, tuple) else choices
     if rule.low is not None:
         item["minimum"] = rule.low

@@ -13,8 +13,9 @@ from typing import Any
 
 from speclsp import private_files
 from speclsp.config.directories import APP, config_path
+from speclsp.config.known_settings import KEY, KNOWN, NO_KEY, SECTIONS
 from speclsp.config.rules import allowed, brief, wanted
-from speclsp.config.schema import KEY, KNOWN, NO_KEY, SECTIONS, Config
+from speclsp.config.schema import Config
 from speclsp.errors import ConfigError, SpeclspError, nearest
 
 MAX_BYTES = 2**20  # of a config.toml

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 
-from speclsp.config.schema import Setting, by_group
+from speclsp.config.known_settings import Setting, by_group
 
 HEAD = """\
 # Configuration
@@ -50,8 +50,7 @@ def default(known: Setting) -> str:
 def meaning(known: Setting) -> str:
     """The setting's text, its choices and whether it is advanced."""
     rule = known.rule
-    choices = zip(rule.choices, rule.choice_meanings, strict=True)
-    parts = [rule.meaning, *(f"<br>`{choice}`: {text}" for choice, text in choices)]
+    parts = [rule.meaning, *(f"<br>`{choice}`: {text}" for choice, text in rule.choices.items())]
     return " ".join(parts) + (" *(advanced)*" if rule.advanced else "")
 
 
@@ -63,7 +62,7 @@ def as_vimdoc() -> str:
         lines += [f"{heading} ~", ""]
         for known in settings:
             rule = known.rule
-            choices = [f"{choice}: {text}" for choice, text in zip(rule.choices, rule.choice_meanings, strict=True)]
+            choices = [f"{choice}: {text}" for choice, text in rule.choices.items()]
             texts = [f"Default: {default(known)}", rule.meaning, *choices, *(["Advanced."] if rule.advanced else [])]
             lines.append(known.key)
             lines += [f"\t{line}" for text in texts for line in textwrap.wrap(text.replace("|", "/"), 66)]

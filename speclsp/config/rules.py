@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from speclsp.errors import ConfigError, nearest
+from speclsp.errors import nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,12 +15,11 @@ class Rule:
     """A setting's meaning and its valid values."""
 
     meaning: str  # one or two sentences for users, in Markdown
-    choice_meanings: tuple[str, ...] = ()  # a sentence for each of `choices`
     group: str = ""  # heading in docs and editors; "": the heading of its section
     advanced: bool = False  # few users change it
     low: float | None = None
     high: float | None = None
-    choices: tuple[str, ...] = ()
+    choices: Mapping[str, str] = field(default_factory=dict)  # each with a sentence about it
     pattern: str = ""
     wanted: str = ""  # words for `pattern`
     is_path: bool = False  # a leading ~ is the home directory
@@ -28,17 +28,6 @@ class Rule:
 def setting(default: Any, meaning: str, **limits: Any) -> Any:
     """A dataclass field that carries its Rule."""
     return field(default=default, metadata={"rule": Rule(meaning=meaning, **limits)})
-
-
-def check(section: Any, prefix: str) -> None:
-    """Raise ConfigError for the first field whose value has the wrong type or lies outside its Rule."""
-    for item in fields(section):
-        value, rule = getattr(section, item.name), item.metadata.get("rule")
-        if rule is None:  # a section in Config
-            if not isinstance(value, item.default_factory):  # type: ignore[arg-type]
-                raise ConfigError(prefix + item.name, value, f"{item.default_factory.__name__}(...)")  # type: ignore[union-attr]
-        elif not allowed(value, item.default, rule):
-            raise ConfigError(prefix + item.name, brief(value), wanted(item.default, rule, value))
 
 
 def allowed(value: object, default: object, rule: Rule) -> bool:
@@ -66,7 +55,8 @@ def wanted(default: object, rule: Rule, value: object = None) -> str:
     if rule.wanted:
         return rule.wanted
     if rule.choices:
-        choices = " or ".join([", ".join(f'"{choice}"' for choice in rule.choices[:-1]), f'"{rule.choices[-1]}"'])
+        *others, last = (f'"{choice}"' for choice in rule.choices)
+        choices = f"{', '.join(others)} or {last}"
         if not isinstance(default, tuple):
             return choices
         words = [word for word in value if isinstance(word, str)] if isinstance(value, tuple) else []

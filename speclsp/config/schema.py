@@ -8,11 +8,9 @@ editors' settings pages are derived from it. `parse` keeps every valid setting, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
-from speclsp.config.rules import Rule, check, setting
+from speclsp.config.rules import setting
 
 SOCKET_PATH_BYTES = 103  # the shortest limit of the systems we run on (macOS 104 with the closing NUL, Linux 108)
 
@@ -83,16 +81,15 @@ class EngineConfig:
         "auto",
         "Number format of the model's weights. `auto` picks one that suits the device.",
         advanced=True,
-        choices=("auto", "int8", "int5", "int4", "bf16", "fp32", "nf4"),
-        choice_meanings=(
-            "Pick a format that suits the device.",
-            "Integers of 8 bits.",
-            "Integers of 5 bits, and of 6 where more are needed.",
-            "Integers of 4 bits, and of 6 where more are needed.",
-            "Brain floating point of 16 bits.",
-            "Floating point of 32 bits.",
-            "Normal float of 4 bits.",
-        ),
+        choices={
+            "auto": "Pick a format that suits the device.",
+            "int8": "Integers of 8 bits.",
+            "int5": "Integers of 5 bits, and of 6 where more are needed.",
+            "int4": "Integers of 4 bits, and of 6 where more are needed.",
+            "bf16": "Brain floating point of 16 bits.",
+            "fp32": "Floating point of 32 bits.",
+            "nf4": "Normal float of 4 bits.",
+        },
     )
     adapter: str = setting(
         "auto",
@@ -108,22 +105,18 @@ class EngineConfig:
         "auto",
         "Processor instructions of the int8 engine. `auto` picks the fastest that the machine has.",
         advanced=True,
-        choices=("auto", "amx", "avx512-bf16", "avx512-vnni", "avx-vnni", "avx2", "neon-dotprod", "neon"),
-        choice_meanings=(
-            "Pick the fastest that the machine has.",
-            "Matrix tiles: Intel Xeon since 2023.",
-            "Integer and bfloat16 products of 512 bits: AMD since Zen 4.",
-            "Integer products of 512 bits: Intel Ice Lake to Rocket Lake.",
-            "Integer products of 256 bits: Intel Core since 2021.",
-            "Integer products of 256 bits in several steps: other processors since 2013.",
-            "Dot products of ARM64: Apple M1, Graviton 2 and later.",
-            "Integer products of ARM64 in several steps.",
-        ),
+        choices={
+            "auto": "Pick the fastest that the machine has.",
+            "amx": "Matrix tiles: Intel Xeon since 2023.",
+            "avx512-bf16": "Integer and bfloat16 products of 512 bits: AMD since Zen 4.",
+            "avx512-vnni": "Integer products of 512 bits: Intel Ice Lake to Rocket Lake.",
+            "avx-vnni": "Integer products of 256 bits: Intel Core since 2021.",
+            "avx2": "Integer products of 256 bits in several steps: other processors since 2013.",
+            "neon-dotprod": "Dot products of ARM64: Apple M1, Graviton 2 and later.",
+            "neon": "Integer products of ARM64 in several steps.",
+        },
     )
     offline: bool = setting(False, "Never download models.", group="Privacy")
-
-    def __post_init__(self) -> None:
-        check(self, "engine.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,11 +127,10 @@ class CompletionConfig:
     trigger: str = setting(
         "automatic",
         "When suggestions appear.",
-        choices=("automatic", "manual"),
-        choice_meanings=(
-            "Suggest while the user types.",
-            "Suggest only on request (the editor's command or key), and prefetch nothing.",
-        ),
+        choices={
+            "automatic": "Suggest while the user types.",
+            "manual": "Suggest only on request (the editor's command or key), and prefetch nothing.",
+        },
     )
     disabled_languages: tuple[str, ...] = setting(
         PROSE,
@@ -154,23 +146,21 @@ class CompletionConfig:
     eagerness: str = setting(
         "medium",
         "How readily suggestions appear (docs/confidence.md). A manual request uses at least `medium`.",
-        choices=("low", "medium", "high"),
-        choice_meanings=(
-            "Only likely correct lines, after a pause of 350 ms; none in mid-line.",
-            "All suggestions that save more than a wrong one costs.",
-            "Everything, inside words and short ones too, and longer blocks.",
-        ),
+        choices={
+            "low": "Only likely correct lines, after a pause of 350 ms; none in mid-line.",
+            "medium": "All suggestions that save more than a wrong one costs.",
+            "high": "Everything, inside words and short ones too, and longer blocks.",
+        },
     )
     min_confidence: float = setting(0.0, "Lowest confidence shown. 0: by `eagerness`.", advanced=True, low=0, high=1)
     multiline: str = setting(
         "auto",
         "Whether suggestions have several lines.",
-        choices=("auto", "never", "always"),
-        choice_meanings=(
-            "Several lines where a block opens. Elsewhere, sure lines join the first one later.",
-            "One line at most.",
-            "Several lines everywhere.",
-        ),
+        choices={
+            "auto": "Several lines where a block opens. Elsewhere, sure lines join the first one later.",
+            "never": "One line at most.",
+            "always": "Several lines everywhere.",
+        },
     )
     max_tokens: int = setting(96, "Maximum length of a suggestion, in tokens.", low=1, high=4096)
     max_tokens_single_line: int = setting(
@@ -195,9 +185,6 @@ class CompletionConfig:
         "Show the time of the model's last suggestion: VS Code's status bar, or the end of the line in Neovim.",
     )
 
-    def __post_init__(self) -> None:
-        check(self, "completion.")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextConfig:
@@ -212,11 +199,10 @@ class ContextConfig:
         ("class", "similar"),
         "Kinds of snippets of other files that the model sees (docs/context.md).",
         advanced=True,
-        choices=("class", "similar"),
-        choice_meanings=(
-            "Members of base classes and of the receivers' classes.",
-            "Code most like the code around the cursor.",
-        ),
+        choices={
+            "class": "Members of base classes and of the receivers' classes.",
+            "similar": "Code most like the code around the cursor.",
+        },
     )
     index_workspace: bool = setting(
         True, "Index the definitions of the workspace's other files, in the user's cache directory."
@@ -228,9 +214,6 @@ class ContextConfig:
         10_000_000, "Maximum size of a file in bytes. Larger files get no suggestions.", advanced=True, low=1
     )
 
-    def __post_init__(self) -> None:
-        check(self, "context.")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextEditConfig:
@@ -239,9 +222,6 @@ class NextEditConfig:
     enabled: bool = setting(
         True, "Suggest the next edit elsewhere in the file, learned from the last edits (docs/next-edit.md)."
     )
-
-    def __post_init__(self) -> None:
-        check(self, "next_edit.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,9 +232,6 @@ class StatsConfig:
         True, "Count shown and accepted suggestions, on this machine only and without text (`speclsp stats`)."
     )
 
-    def __post_init__(self) -> None:
-        check(self, "stats.")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EchoConfig:
@@ -263,9 +240,6 @@ class EchoConfig:
     round_ms: int = setting(
         0, "Time (ms) of each decoding step of the model `echo`, for tests.", advanced=True, low=0, high=60_000
     )
-
-    def __post_init__(self) -> None:
-        check(self, "echo.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,24 +257,20 @@ class RemoteConfig:
         "auto",
         "Request format of the server.",
         advanced=True,
-        choices=("auto", "infill", "template", "suffix"),
-        choice_meanings=(
-            "Detect the format; this can fail behind a gateway.",
-            "The server's own `/infill`.",
-            "`/v1/completions` with the model's FIM tokens in the prompt.",
-            "`/v1/completions` with a suffix.",
-        ),
+        choices={
+            "auto": "Detect the format; this can fail behind a gateway.",
+            "infill": "The server's own `/infill`.",
+            "template": "`/v1/completions` with the model's FIM tokens in the prompt.",
+            "suffix": "`/v1/completions` with a suffix.",
+        },
     )
     fallback: bool = setting(False, "Use the local engine while the server is unavailable.")
     ca_file: str = setting("", "PEM file with additional certificate authorities.", advanced=True, is_path=True)
 
-    def __post_init__(self) -> None:
-        check(self, "remote.")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """All settings, checked."""
+    """All settings. `parse` checks each value."""
 
     model: str = setting(
         "auto",
@@ -321,63 +291,3 @@ class Config:
     stats: StatsConfig = field(default_factory=StatsConfig)
     echo: EchoConfig = field(default_factory=EchoConfig)
     remote: RemoteConfig = field(default_factory=RemoteConfig)
-
-    def __post_init__(self) -> None:
-        check(self, "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One setting, for docs, editors, `speclsp config` and the nearest-name hints."""
-
-    key: str  # dotted: "engine.max_draft_tokens"
-    default: object
-    rule: Rule
-
-    @property
-    def group(self) -> str:
-        """The heading in docs and editors."""
-        return self.rule.group or GROUPS[self.key.rpartition(".")[0]]
-
-
-GROUPS: Mapping[str, str] = {  # {section: heading}, in the order of docs and editors
-    "": "Model",
-    "completion": "Completion",
-    "context": "Context",
-    "next_edit": "Next edit",
-    "remote": "Remote server",
-    "stats": "Privacy",
-    "engine": "Engine",
-    "echo": "Testing",
-}
-
-
-def settings() -> list[Setting]:
-    """Every setting, in the order of this file."""
-
-    def walk(section: Any, prefix: str) -> Iterator[Setting]:
-        for item in fields(section):
-            if "rule" in item.metadata:
-                yield Setting(key=prefix + item.name, default=item.default, rule=item.metadata["rule"])
-            else:
-                yield from walk(item.default_factory, f"{prefix}{item.name}.")
-
-    return list(walk(Config, ""))
-
-
-def by_group() -> dict[str, list[Setting]]:
-    """{heading: settings}, ordinary settings before advanced ones; those of tests are left out."""
-    groups: dict[str, list[Setting]] = {heading: [] for heading in GROUPS.values() if heading != GROUPS["echo"]}
-    for known in sorted(settings(), key=lambda known: known.rule.advanced):
-        if known.group in groups:
-            groups[known.group].append(known)
-    return groups
-
-
-KNOWN: Mapping[str, Setting] = {known.key: known for known in settings()}
-SECTIONS = frozenset(key.partition(".")[0] for key in KNOWN if "." in key)
-KEY = "remote.key"  # not an ordinary setting: never in an editor's settings, on a command line or in a log
-NO_KEY = (
-    "remote.key is not taken from here, where others may read it: `speclsp key set URL` stores it, or write it "
-    "into config.toml, or set SPECLSP_API_KEY."
-)

@@ -45,7 +45,7 @@ def values(known: config.Setting) -> tuple[str, ...]:
     """The values of a setting with few; otherwise an empty one."""
     if isinstance(known.default, bool):
         return "true", "false"
-    return ("",) if isinstance(known.default, tuple) else known.rule.choices or ("",)
+    return ("",) if isinstance(known.default, tuple) else tuple(known.rule.choices) or ("",)
 
 
 def models() -> list[str]:

@@ -22,28 +22,3 @@ from speclsp.cli.complete.positions import (
     see_that_it_may_be_shown,
     snapshot_of,
 )
-
-__all__ = [
-    "CompletionPoint",
-    "PrintedAnswer",
-    "about",
-    "answer",
-    "at_mark",
-    "at_position",
-    "choose_card",
-    "cleaned",
-    "draft_marks",
-    "draw",
-    "engine_request",
-    "fetch",
-    "from_pipe",
-    "marks_of",
-    "needed",
-    "offset",
-    "open_engine",
-    "prepare",
-    "read_text",
-    "see_that_it_may_be_shown",
-    "show",
-    "snapshot_of",
-]

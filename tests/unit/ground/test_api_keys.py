@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from speclsp import config
 from speclsp.cli import entry
 from speclsp.config import api_keys
-from speclsp.config.schema import NO_KEY
+from speclsp.config.known_settings import NO_KEY
 from speclsp.errors import SpeclspError
 
 OURS, OTHER = "https://coder.example/v1", "https://elsewhere.example/v1"

@@ -167,7 +167,7 @@ def test_the_packed_vs_code_extension_connects_no_further():
 
 @pytest.mark.promise(27)
 def test_no_setting_help_or_shipped_text_mentions_telemetry():
-    settings = [f"{known.key}: {known.rule.meaning}" for known in config.settings()]
+    settings = [f"{known.key}: {known.rule.meaning}" for known in config.KNOWN.values()]
     package = (VSCODE / "package.json").read_text(encoding="utf-8")
     for document in (*settings, package, entry.parser().format_help()):
         assert not WORDS.search(OURS_AGAINST_IT.sub("", document)), document[:80]

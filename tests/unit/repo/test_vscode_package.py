@@ -14,7 +14,7 @@ HERE = Path(__file__).parents[3] / "editors/vscode"
 PACKAGE: dict[str, Any] = json.loads((HERE / "package.json").read_text(encoding="utf-8"))
 GROUPS: list[dict[str, Any]] = PACKAGE["contributes"]["configuration"]
 SETTINGS: dict[str, dict[str, Any]] = {key: made for group in GROUPS for key, made in group["properties"].items()}
-SERVER = {f"speclsp.{known.key}": known for known in config.settings() if not known.key.startswith("echo.")}
+SERVER = {f"speclsp.{known.key}": known for known in config.KNOWN.values() if not known.key.startswith("echo.")}
 TASTE = ("speclsp.completion.", "speclsp.context.")
 
 
