@@ -36,7 +36,7 @@ from speclsp.engine.decoding.stop_texts import LikelyTokens, StopTexts
 from speclsp.engine.decoding.token_healing import Healing, RespelledTokens
 from speclsp.engine.decoding.vocabulary import TextStream
 from speclsp.engine.model.kv_cache import CachedModel
-from speclsp.errors import InputError, InvalidLogits
+from speclsp.errors import InvalidLogits
 from speclsp.weights.cards import Card
 
 # A step on a GPU may see a shape for the first time and compile its kernels; the watchdog waits 20 times as long.
@@ -53,7 +53,7 @@ class CompletionEngine:
     target_decoder: CachedModel
     draft_decoder: CachedModel | None
     target_format: str  # number format and kernels, for display
-    draft_format: str = field(default="", kw_only=True)
+    draft_format: str = ""
     prompter: Prompter
     costs: Costs
     fused: FusedRound | None = None  # both models on one GPU
@@ -83,11 +83,10 @@ class CompletionEngine:
         """Start a completion; iterate it for Pieces.
 
         Raises:
-            InputError: the request cannot be served.
+            InputError: the prompt does not fit, or `begin` is not its beginning.
         """
-        check_request(request)
         prompt = self.prompter.build(request)
-        check_begin(request, prompt.heal, self.prompter)
+        self.prompter.check_begin(request, prompt.heal)
         completion = RunningCompletion(self, request, prompt, cancel)
         self.running.add(completion)
         return completion
@@ -150,32 +149,30 @@ class CompletionEngine:
         costs.guess_ms = {**self.costs.guess_ms, **costs.guess_ms}
         self.costs = self.policy.costs = costs
 
-    def ngram_drafter(self, prompt: Prompt) -> Drafter:
-        """Drafts from earlier text: by tokens, and by characters while a partial word is respelled."""
-        ngram = NGramDrafter(prompt.left_out)
-        if not prompt.heal:
-            return ngram
-        prompter = self.prompter
-        return RespelledTokens(
-            ngram, prompt.heal, prompt.left_out, len(prompt.ids), prompter.vocabulary, prompter.encode_once
-        )
-
     def make_drafters(self, request: Request, prompt: Prompt, cancel: threading.Event) -> list[Drafter]:
         """The drafters for one request, cheapest first."""
         if not request.speculate or request.gamma == 0:
             return []
         drafters: list[Drafter] = []
+        prompter, stop = self.prompter, self.prompter.stop_tokens
         if prompt.previous:
             drafters.append(ReuseDrafter(prompt.previous, start=len(prompt.ids)))
         if prompt.window:
             drafters.append(WindowDrafter(prompt.window, start=len(prompt.ids)))
-        drafters.append(self.ngram_drafter(prompt))
-        stop = self.prompter.stop_tokens
+        ngram = NGramDrafter(prompt.left_out)
+        if prompt.heal:  # by characters, while a partial word is respelled
+            drafters.append(
+                RespelledTokens(
+                    ngram, prompt.heal, prompt.left_out, len(prompt.ids), prompter.vocabulary, prompter.encode_once
+                )
+            )
+        else:
+            drafters.append(ngram)
         if self.head is not None:
             drafters.append(HeadDrafter(self.head, prompt.ids, stop))
         needs_logits = request.logprobs is not None or bool(request.branches)
         if self.fused is not None and not needs_logits:  # a fused round brings no logits to the host
-            healing = Healing(prompt.heal, self.prompter.vocabulary)
+            healing = Healing(prompt.heal, prompter.vocabulary)
             drafters.append(
                 FusedDrafter(
                     self.fused,
@@ -223,8 +220,7 @@ class RunningCompletion:
                 continue
             if step.tokens and not result.tokens:
                 result.ttft_ms = (perf_counter() - began_s) * 1e3
-            piece = self.piece(step, text, likely, branches)
-            yield piece
+            yield self.piece(step, text, likely, branches)
             if result.stop_type:
                 return
 
@@ -346,43 +342,3 @@ def sampling_of(request: Request) -> Sampling:
         seed=request.seed,
         method=request.sampling,
     )
-
-
-def check_request(request: Request) -> None:
-    """Refuse parameters that cannot be sampled with.
-
-    Raises:
-        InputError: names the field, its value and the expected range.
-    """
-    for name, ok, wanted in (
-        ("max_tokens", request.max_tokens >= 0, "0 (prefill only) or more"),
-        ("temperature", 0.0 <= request.temperature <= 100.0, "0 to 100"),
-        ("top_p", 0.0 < request.top_p <= 1.0, "above 0 and at most 1"),
-        ("top_k", request.top_k >= 0, "0 or more"),
-        ("deadline_ms", request.deadline_ms >= 0, "0 or more"),
-        ("sampling", request.sampling in ("coupled", "rejection"), '"coupled" or "rejection"'),
-        ("logprobs", request.logprobs is None or request.logprobs >= 0, "0 or more"),
-        ("gamma", request.gamma is None or 0 <= request.gamma <= 64, "0 to 64"),
-    ):
-        if not ok:
-            raise InputError(f"{name} = {getattr(request, name)!r} is not valid: expected {wanted}.")
-
-
-def check_begin(request: Request, heal: bytes, prompter: Prompter) -> None:
-    """Refuse a `Request.begin` that no completion of the request can start with.
-
-    Raises:
-        InputError: as `check_request`.
-    """
-    begin, spelled = request.begin, prompter.vocabulary.bytes
-    if not begin:
-        return
-    if not all(0 <= token < len(spelled) and token not in prompter.stop_tokens for token in begin):
-        raise InputError("begin has a token that no text contains: expected token ids from `branches`.")
-    if len(begin) >= request.max_tokens:
-        raise InputError(
-            f"begin has {len(begin)} tokens: expected fewer than {request.max_tokens}, the value of max_tokens."
-        )
-    text = b"".join(spelled[token] for token in begin)
-    if not (text.startswith(heal) or heal.startswith(text)):
-        raise InputError("begin does not spell the partial word before the cursor: expected token ids from `branches`.")

@@ -20,29 +20,14 @@ from speclsp.plain_text import digest, first_stop, longest_stop_start
 class EchoCompleter:
     """Makes completions that depend on the request's text only."""
 
-    model = "echo"
-    target = "echo"
+    model = target = "echo"
     draft = ""
     device = "cpu"
+    passes = context_tokens = trained_tokens = 0
 
     def __init__(self, config: Config) -> None:
         self.round_ms = config.echo.round_ms
-
-    @property
-    def step_ms(self) -> float:
-        return float(self.round_ms)
-
-    @property
-    def passes(self) -> int:
-        return 0
-
-    @property
-    def context_tokens(self) -> int:
-        return 0
-
-    @property
-    def trained_tokens(self) -> int:
-        return 0
+        self.step_ms = float(self.round_ms)
 
     def truncate(self, request: Request) -> Request:
         """The request itself: its whole text is hashed."""

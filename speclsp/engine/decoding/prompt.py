@@ -204,6 +204,27 @@ class Prompter:
         left_out = [*before[: len(before) - len(before_kept)], *after[len(after_kept) :]]
         return self.finish(ids, heal, request, left_out, not all_fit)
 
+    def check_begin(self, request: Request, heal: bytes) -> None:
+        """Refuse a `Request.begin` that no completion of the request can start with.
+
+        Raises:
+            InputError: names the token or the number that is wrong.
+        """
+        begin, spelled = request.begin, self.vocabulary.bytes
+        if not begin:
+            return
+        if not all(0 <= token < len(spelled) and token not in self.stop_tokens for token in begin):
+            raise InputError("begin has a token that no text contains: expected token ids from `branches`.")
+        if len(begin) >= request.max_tokens:
+            raise InputError(
+                f"begin has {len(begin)} tokens: expected fewer than {request.max_tokens}, the value of max_tokens."
+            )
+        text = b"".join(spelled[token] for token in begin)
+        if not (text.startswith(heal) or heal.startswith(text)):
+            raise InputError(
+                "begin does not spell the partial word before the cursor: expected token ids from `branches`."
+            )
+
     def encode_raw(self, text: str, heal: bool) -> tuple[list[int], str]:
         """The ids of a raw prompt, in which marker texts are markers, and the respelled end of its text.
 

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from speclsp.engine.api import Completer, Request, Result
@@ -54,18 +53,6 @@ def model_identity(completer: Completer) -> tuple[str, str, str]:
     return completer.model, completer.target, completer.device
 
 
-def delivered(request: Request, result: Result, completer: Completer) -> DeliveredCompletion:
-    """The log entry for `request` and its `result`, made by `completer`."""
-    return DeliveredCompletion(
-        request=request,
-        tokens=tuple(result.tokens),
-        stop_type=result.stop_type,
-        prompt_tokens=result.prompt_tokens,
-        draft_only=result.draft_only,
-        made_by=model_identity(completer),
-    )
-
-
 class RecentRequests:
     """The last requests, in this process's memory only. Filled by the engine's thread, read by any."""
 
@@ -74,6 +61,20 @@ class RecentRequests:
         self._entries: deque[DeliveredCompletion] = deque()
         self._lock = threading.Lock()
         self.bytes = 0
+
+    def log(self, request: Request, result: Result, completer: Completer) -> None:
+        """Add a result of `completer`, unless it is empty."""
+        if result.tokens:
+            self.add(
+                DeliveredCompletion(
+                    request=request,
+                    tokens=tuple(result.tokens),
+                    stop_type=result.stop_type,
+                    prompt_tokens=result.prompt_tokens,
+                    draft_only=result.draft_only,
+                    made_by=model_identity(completer),
+                )
+            )
 
     def add(self, entry: DeliveredCompletion) -> None:
         """Add the newest entry and drop the oldest to make room. An entry that is too large by itself is not kept."""
@@ -90,16 +91,3 @@ class RecentRequests:
         """The last `count` entries, the oldest of them first."""
         with self._lock:
             return list(self._entries)[-count:] if count > 0 else []
-
-
-Sink = Callable[[DeliveredCompletion], None]
-
-
-def log_results(add: Sink) -> Callable[[Request, Result, Completer], None]:
-    """The callback for the engine's thread that passes each non-empty result to `add`."""
-
-    def log_result(request: Request, result: Result, completer: Completer) -> None:
-        if result.tokens:
-            add(delivered(request, result, completer))
-
-    return log_result

@@ -30,7 +30,7 @@ from speclsp import __version__
 from speclsp.config import Config
 from speclsp.daemon import platform
 from speclsp.engine.http import json_fields, leases, llamacpp_api, openai_api, replay
-from speclsp.engine.http.request_log import MAX_REQUESTS, DeliveredCompletion, log_results
+from speclsp.engine.http.request_log import MAX_REQUESTS, DeliveredCompletion
 from speclsp.engine.http.responses import (
     ErrorAnswers,
     EventStream,
@@ -369,5 +369,5 @@ def application(context: RouteContext) -> Starlette:
         exception_handlers=dict.fromkeys((HTTPException, SpeclspError, ClientDisconnect), error_response),
     )
     app.state.engine = context
-    context.scheduler.on_result = log_results(context.recent.add)
+    context.scheduler.on_result = context.recent.log
     return app

@@ -20,7 +20,6 @@ from torch import Tensor
 from speclsp.engine.loading import checkpoint_checks
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint_checks import FIX, first_line
-from speclsp.engine.loading.load_progress import Progress
 from speclsp.engine.loading.model_config import ModelConfig, expected_tensors, read_config, read_raw, read_shape
 from speclsp.engine.loading.nf4_linear import linear_maker
 from speclsp.engine.model import superblocks
@@ -29,6 +28,7 @@ from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDT
 from speclsp.engine.model.decoder import ROWS, Decoder, Layer, Linear, ModelShape, Norm
 from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
+from speclsp.engine.scheduling.loaded_model import ReportProgress
 from speclsp.errors import TokenizerMismatch, WeightsError
 from speclsp.weights.cards import Card
 from speclsp.weights.untrusted import untrusted_files
@@ -87,7 +87,7 @@ def read_decoder(
     device: str,
     context_tokens: int,
     vocab: int,
-    progress: Progress = lambda fraction, message: None,
+    progress: ReportProgress = lambda fraction, message: None,
     rows: int = ROWS,
     dtype: torch.dtype | None = None,
     slots: int = SLOTS,
@@ -127,7 +127,7 @@ def read_native(
     config: ModelConfig,
     shape: ModelShape,
     context_tokens: int,
-    progress: Progress,
+    progress: ReportProgress,
     number_format: str,
     lora: Lora | None,
 ) -> CachedModel:
@@ -187,7 +187,7 @@ def read_weights(
     device: str,
     rows: int,
     dtype: torch.dtype,
-    progress: Progress,
+    progress: ReportProgress,
     lora: Lora | None,
 ) -> DecoderWeights:
     """A model's weights by their published names, in `number_format`, on `device`."""

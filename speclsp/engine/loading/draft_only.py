@@ -9,60 +9,28 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from speclsp.engine.api import Completion, Request
-from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.api import Request
+from speclsp.engine.decoding.completion import CompletionEngine, RunningCompletion
 
 MAX_TOKENS = 32  # of a completion
 
 
-class DraftOnlyEngine:
-    """A completer whose target is the draft model; see api.Completer.
-
-    Args:
-        engine: an engine with the draft in the target's place.
-    """
-
-    def __init__(self, engine: CompletionEngine) -> None:
-        self.engine = engine
-
-    @property
-    def model(self) -> str:
-        return self.engine.model
+class DraftOnlyEngine(CompletionEngine):
+    """An engine with the draft model in the target's place."""
 
     @property
     def target(self) -> str:
-        return f"{self.engine.card.target.name} (still loading)"
+        return f"{self.card.target.name} (still loading)"
 
     @property
     def draft(self) -> str:
-        draft = self.engine.card.draft
-        return f"{draft.name} ({self.engine.target_format})" if draft else ""
-
-    @property
-    def device(self) -> str:
-        return self.engine.device
+        return f"{self.card.draft.name} ({self.target_format})" if self.card.draft else ""
 
     @property
     def step_ms(self) -> float:
         return 0.0  # not measured yet, and another thread uses the machine as well
 
-    @property
-    def passes(self) -> int:
-        return self.engine.passes
-
-    @property
-    def context_tokens(self) -> int:
-        return self.engine.context_tokens
-
-    @property
-    def trained_tokens(self) -> int:
-        return self.engine.trained_tokens
-
-    def truncate(self, request: Request) -> Request:
-        """See api.Completer."""
-        return self.engine.truncate(request)
-
-    def complete(self, request: Request, cancel: threading.Event) -> Completion:
+    def complete(self, request: Request, cancel: threading.Event) -> RunningCompletion:
         """Start a completion of one line at most."""
         line = replace(
             request,
@@ -71,6 +39,6 @@ class DraftOnlyEngine:
             speculate=False,
             gamma=0,
         )
-        completion = self.engine.complete(line, cancel)
+        completion = super().complete(line, cancel)
         completion.result.draft_only = True
         return completion

@@ -34,7 +34,6 @@ from speclsp.engine.loading.checkpoint import (
     read_tokenizer,
 )
 from speclsp.engine.loading.draft_only import DraftOnlyEngine
-from speclsp.engine.loading.load_progress import Progress, share, weights_progress
 from speclsp.engine.loading.model_config import read_config, read_shape
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 from speclsp.engine.model.cuda import memory_plan
@@ -43,7 +42,7 @@ from speclsp.engine.model.cuda.memory_plan import MemoryPlan
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-from speclsp.engine.scheduling.loaded_model import LoadedModel, PendingTarget
+from speclsp.engine.scheduling.loaded_model import LoadedModel, PendingTarget, ReportProgress
 from speclsp.engine.scheduling.memory_ladder import NO_DRAFT, SHORT_CONTEXT, SMALL_CACHE, ReleaseStep
 from speclsp.errors import OutOfMemory, WeightsError
 from speclsp.weights import auto_choice, store
@@ -53,10 +52,11 @@ log = logging.getLogger("speclsp.engine")
 
 SMALL_PARAMETERS = 50_000_000  # below this, "auto" keeps float32: the cost is negligible, and nothing is rounded
 MIN_CONTEXT_TOKENS = 256  # memory pressure cuts prompts no shorter than this
+STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}  # of weights, in words
 LONG_PARAMETERS = 400_000_000  # from here on, the draft answers alone while the target is read
 
 
-def load(config: Config, card: Card, progress: Progress = lambda fraction, message: None) -> CompletionEngine:
+def load(config: Config, card: Card, progress: ReportProgress = lambda fraction, message: None) -> CompletionEngine:
     """Read, check, quantize and warm up a model and its draft.
 
     Raises:
@@ -74,7 +74,7 @@ def load(config: Config, card: Card, progress: Progress = lambda fraction, messa
 
 
 def start(
-    config: Config, card: Card, progress: Progress = lambda fraction, message: None, with_draft: bool = True
+    config: Config, card: Card, progress: ReportProgress = lambda fraction, message: None, with_draft: bool = True
 ) -> LoadedModel:
     """As `load`, for residency.py. `with_draft` false: the draft is not loaded yet, and may be restored later."""
     parts = prepare(config, card, progress, with_draft)
@@ -106,7 +106,7 @@ class LoadedParts:
     loras: Sequence[Lora | None]  # the target's adapter, then the draft's if it is loaded
     note: str  # why an adapter cannot be used
 
-    def read_target(self, progress: Progress) -> CachedModel:
+    def read_target(self, progress: ReportProgress) -> CachedModel:
         """Read the target's weights."""
         with explain_out_of_memory(self.card, self.plan, self.device):
             return read_decoder(
@@ -120,7 +120,7 @@ class LoadedParts:
                 lora=self.loras[0],
             )
 
-    def read_draft(self, progress: Progress) -> CachedModel:
+    def read_draft(self, progress: ReportProgress) -> CachedModel:
         """Read the draft's weights."""
         assert self.draft_dir is not None
         with explain_out_of_memory(self.card, self.plan, self.device):
@@ -141,7 +141,9 @@ class LoadedParts:
         lora = self.loras[model]
         return ", ".join(filter(None, (*facts, f"adapter {lora.label}" if lora else "")))
 
-    def build_engine(self, target: CachedModel, draft: CachedModel | None, progress: Progress) -> CompletionEngine:
+    def build_engine(
+        self, target: CachedModel, draft: CachedModel | None, progress: ReportProgress
+    ) -> CompletionEngine:
         """Build and warm up the engine; in the thread that will run completions."""
         progress(0.92, "measuring this machine")
         costs, fused = self.warm_up(target, draft)
@@ -198,7 +200,7 @@ class LoadedParts:
 class DraftFirst:
     """Loads the target in the background while the draft's decoder answers alone."""
 
-    def __init__(self, parts: LoadedParts, draft: CachedModel, progress: Progress) -> None:
+    def __init__(self, parts: LoadedParts, draft: CachedModel, progress: ReportProgress) -> None:
         self.parts, self.draft, self.progress = parts, draft, progress
         self.target: CachedModel | None = None
         if isinstance(draft, CudaDecoder):
@@ -207,7 +209,7 @@ class DraftFirst:
     def completer(self) -> DraftOnlyEngine:
         """The completer for the time until the target is read."""
         parts = self.parts
-        engine = CompletionEngine(
+        return DraftOnlyEngine(
             card=parts.card,
             config=parts.config.engine,
             device=describe_device(parts.device),
@@ -217,7 +219,6 @@ class DraftFirst:
             prompter=parts.prompter,
             costs=Costs(verify_ms={1: 1.0}),  # never read: nothing is drafted
         )
-        return DraftOnlyEngine(engine)
 
     def read(self) -> None:
         """Read the target's weights; in a separate thread."""
@@ -230,7 +231,7 @@ class DraftFirst:
         return self.parts.loaded(self.parts.build_engine(self.target, self.draft, self.progress))
 
 
-def prepare(config: Config, card: Card, progress: Progress, with_draft: bool = True) -> LoadedParts:
+def prepare(config: Config, card: Card, progress: ReportProgress, with_draft: bool = True) -> LoadedParts:
     """Fetch the weights to disk, check that draft and target match, and decide what is loaded in which format.
 
     Raises:
@@ -242,7 +243,7 @@ def prepare(config: Config, card: Card, progress: Progress, with_draft: bool = T
     if device == "cpu":
         torch.set_num_threads(cpu_threads(config, card.target.parameters))
         native.use(config.engine.cpu_path)
-    fetch = weights_progress(progress, 0.0, 0.5)
+    fetch = partial(weights_progress, share(progress, 0.0, 0.5))
     models_dir, offline = config.models_dir, config.engine.offline
     target_dir = store.ensure(card.target, models_dir=models_dir, offline=offline, progress=fetch)
     draft = card.draft if config.engine.draft else None
@@ -270,6 +271,21 @@ def prepare(config: Config, card: Card, progress: Progress, with_draft: bool = T
         loras=loras,
         note=note,
     )
+
+
+# ── progress ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def share(progress: ReportProgress, start: float, end: float) -> ReportProgress:
+    """A progress that maps 0..1 to `start`..`end` of another."""
+    return lambda fraction, message: progress(start + (end - start) * fraction, message)
+
+
+def weights_progress(progress: ReportProgress, step: store.Progress) -> None:
+    """Report a step of fetching, checking or converting weights, with sizes in MB."""
+    done = step.done_bytes / step.total_bytes if step.total_bytes else 0.0
+    sizes = f": {step.done_bytes // 10**6} of {step.total_bytes // 10**6} MB" if step.total_bytes else ""
+    progress(min(done, 1.0), f"{STAGES.get(step.stage, step.stage)} {step.detail}{sizes}")
 
 
 # ── the device and the number format ─────────────────────────────────────────────────────────────────────────

@@ -284,6 +284,19 @@ class MemoryLadder:
             return f"memory ran out: {self.level}"
         return f"another program needs {self.device_name}: {self.level}"
 
+    def pressure_message(self, free_mib: int) -> str:
+        """The reason to release a step for other programs."""
+        return (
+            f"another program needs memory ({free_mib} MiB of {self.device_name} were free, the reserve is "
+            f"{self.pressure.keep_mib})"
+        )
+
+    def restore_message(self, free_mib: int) -> str:
+        """The reason to restore a step."""
+        if not self.yields_to_others:
+            return f"memory has not run out for {CALM_S:.0f} s"
+        return f"memory is free again ({free_mib} MiB of {self.device_name} are free)"
+
     def unloaded_message(self, free_mib: int) -> str:
         """The reason that the model is unloaded for other programs, and the memory that it needs."""
         keep_mib = self.pressure.keep_mib

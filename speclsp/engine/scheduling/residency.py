@@ -31,7 +31,7 @@ from speclsp.engine.api import Completer
 from speclsp.engine.scheduling.device_errors import clear_references, one_line, ran_out_of_memory
 from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.loaded_model import Load, LoadedModel, TargetReading
-from speclsp.engine.scheduling.memory_ladder import CALM_S, CHECK_S, NO_DRAFT, UNLOADED, MemoryLadder, Pressure
+from speclsp.engine.scheduling.memory_ladder import CHECK_S, NO_DRAFT, UNLOADED, MemoryLadder, Pressure
 
 RETRY_S = 10.0  # after a reload that failed, until the next is tried
 NO_ROOM_RETRY_S = 1.0  # the same where there was no room: there may be some at any moment
@@ -73,12 +73,9 @@ class Residency:
         self.quiesce_requested = False  # a change is due that needs idle models
         self.ladder = MemoryLadder(min_free_memory_mib, memory_of)
         self._quiesce_since_s = float("inf")
-        self._load = load
-        self._clock = clock
-        self._idle_s = idle_s
+        self._load, self._clock, self._idle_s = load, clock, idle_s
         self._used_s = clock()  # when a request last came or was under way
-        self._requested = False  # since the last `maintain`
-        self._loaded_before = False  # a load has succeeded
+        self._requested = self._loaded_before = False  # a request since the last `maintain`; a load that succeeded
         self._failed_s = float("-inf")  # the clock at the last failure
         self._target_reading: TargetReading | None = None
         self._clear_caches: Callable[[], None] = lambda: None  # see LoadedModel
@@ -116,34 +113,34 @@ class Residency:
 
     def maintain(self, busy: bool = False) -> None:
         """Make the changes that are due. `busy`: a completion is under way and its models must stay."""
-        try:
-            self._maintain(busy)
-        except Exception as error:  # a device can fail here too; without this thread no request would be answered
-            self._fail(error, "keep")
-
-    def _maintain(self, busy: bool) -> None:
         requested, self._requested = self._requested, False
         if busy:
             self._used_s = self._clock()
         else:
             self.quiesce_requested = False
-        if self.ladder.recovery.reported or self.ladder.recovery.step_due:
-            self._recover_memory(busy)
-        if self._target_reading is not None:
-            self._take_over_target(self._target_reading, busy)
-        elif self.state == "loading":
-            self._load_model()
-        elif self.state == "ok":
-            if not busy and self._idle_left_s() <= 0:
-                self._unload_idle()
-            else:
+        try:
+            if self.ladder.recovery.reported or self.ladder.recovery.step_due:
+                self._recover_memory(busy)
+            if self._target_reading is not None:
+                self._take_over_target(self._target_reading, busy)
+            elif self.state == "loading":
+                self._load_model()
+            elif self.state == "ok":
+                if not busy and self._idle_left_s() <= 0:
+                    self._unload()
+                    why = f"no request for {self._idle_s / 60:g} min"
+                    log.warning("%s: unloaded, %d MiB released", why, self.ladder.reload_mib)
+                    self._set_state("asleep", f"{why}; the next request loads the model again")
+                else:
+                    self._check_pressure(busy)
+            elif self._unloaded_for_others:
                 self._check_pressure(busy)
-        elif self._unloaded_for_others:
-            self._check_pressure(busy)
-            if requested and self._unloaded_for_others:
-                self._set_state("asleep", self.ladder.unloaded_message(self.ladder.free_mib()))
-        elif requested:
-            self._wake()
+                if requested and self._unloaded_for_others:
+                    self._set_state("asleep", self.ladder.unloaded_message(self.ladder.free_mib()))
+            elif requested:
+                self._wake()
+        except Exception as error:  # a device can fail here too; without this thread no request would be answered
+            self._fail(error, "keep")
 
     def _request_quiesce(self) -> None:
         if not self.quiesce_requested:
@@ -169,22 +166,20 @@ class Residency:
     # ── loading ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _load_model(self, with_draft: bool = True) -> None:
+        """Load the whole model, or only the draft, which answers alone while the target is read."""
         try:
-            self._load_or_start(with_draft)
+            result = self._load(self._report_progress) if with_draft else self._load(self._report_progress, False)
+            loaded = result if isinstance(result, LoadedModel) else LoadedModel(completer=result)
+            self.reason = loaded.reason
+            if loaded.pending_target is None:
+                self._attach(loaded)
+                return
+            self.model, self.completer, self.draft_only = loaded.completer.model, loaded.completer, True
+            self._clear_caches = loaded.clear_caches
+            self._target_reading = TargetReading(loaded.pending_target)
         except Exception as error:  # the process stays, and /health reports the error
             self._fail(error)
-
-    def _load_or_start(self, with_draft: bool) -> None:
-        """Load the whole model, or only the draft, which answers alone while the target is read."""
-        result = self._load(self._report_progress) if with_draft else self._load(self._report_progress, False)
-        loaded = result if isinstance(result, LoadedModel) else LoadedModel(completer=result)
-        self.reason = loaded.reason
-        if loaded.pending_target is None:
-            self._attach(loaded)
             return
-        self.model, self.completer, self.draft_only = loaded.completer.model, loaded.completer, True
-        self._clear_caches = loaded.clear_caches
-        self._target_reading = TargetReading(loaded.pending_target)
         self.ready_event.set()
         self.on_change()
 
@@ -203,8 +198,7 @@ class Residency:
 
     def _attach(self, loaded: LoadedModel) -> None:
         """Use a loaded model: all of it, or all but the steps that are released."""
-        self.draft_only = False
-        self.model, self.completer = loaded.completer.model, loaded.completer
+        self.model, self.completer, self.draft_only = loaded.completer.model, loaded.completer, False
         self._clear_caches, self._note, self.adapter = loaded.clear_caches, loaded.note, loaded.adapter
         if loaded.note:
             log.warning("%s", loaded.note)
@@ -247,13 +241,6 @@ class Residency:
 
     # ── unloading when idle, and waking up ───────────────────────────────────────────────────────────────
 
-    def _unload_idle(self) -> None:
-        """Unload the model after `idle_s` without a request."""
-        self._unload()
-        minutes = self._idle_s / 60
-        log.warning("no request for %g min: unloaded, %d MiB released", minutes, self.ladder.reload_mib)
-        self._set_state("asleep", f"no request for {minutes:g} min; the next request loads the model again")
-
     def _unload(self) -> None:
         """Release the whole model, and note its size as what a reload needs."""
         self.ladder.reload_mib = self.ladder.freed_mib(self._detach)
@@ -287,19 +274,27 @@ class Residency:
 
     # ── releasing and restoring one step ─────────────────────────────────────────────────────────────────
 
-    def _release_step(self, for_others: bool) -> str:
-        """Release the next step or the whole model: its name and the freed memory. "": it failed, all is unloaded."""
+    def _release_step(self, why: str, for_others: bool) -> None:
+        """Release the next step or the whole model; `why` begins the line of the log."""
         ladder, step = self.ladder, self.ladder.next(for_others)
         if step is None:
             self._unload()
             if for_others:
                 ladder.record_release(UNLOADED, ladder.reload_mib)
-            return f"{UNLOADED}, {ladder.reload_mib} MiB released"
-        try:
-            return f"{step.name}, {ladder.release(step)} MiB released"
-        except Exception as error:  # half released: the rest may not be able to complete
-            self._fail(error, f"release memory ({step.name}) of")
-            return ""
+            name, freed_mib = UNLOADED, ladder.reload_mib
+        else:
+            try:
+                name, freed_mib = step.name, ladder.release(step)
+            except Exception as error:  # half released: the rest may not be able to complete
+                self._fail(error, f"release memory ({step.name}) of")
+                return
+        log.warning("%s: %s, %d MiB released", why, name, freed_mib)
+        if self.completer is not None:
+            self._set_ok()
+        elif for_others:
+            self._set_state("asleep", ladder.unloaded_message(ladder.free_mib()))
+        else:
+            self._set_state("asleep", "memory ran out; the next request loads the model again")
 
     def _recover_memory(self, busy: bool) -> None:
         """Our own memory ran out: clear the caches; if that was not enough last time, release a step when possible."""
@@ -316,13 +311,7 @@ class Residency:
             self._request_quiesce()
             return
         recovery.step_due = False
-        if not (released := self._release_step(for_others=False)):
-            return
-        log.warning("memory ran out again: %s", released)
-        if self.completer is None:
-            self._set_state("asleep", "memory ran out; the next request loads the model again")
-        else:
-            self._set_ok()
+        self._release_step("memory ran out again", for_others=False)
 
     # ── memory pressure by other programs ────────────────────────────────────────────────────────────────
 
@@ -339,33 +328,15 @@ class Residency:
         if decision is not Pressure.HOLD and busy:
             self._request_quiesce()  # the check without a completion decides
             return
-        if decision is Pressure.RELEASE:
-            self._release_for_others(free_mib)
+        if decision is Pressure.RELEASE:  # the next check shows whether it was enough
+            self._release_step(self.ladder.pressure_message(free_mib), for_others=True)
         elif decision is Pressure.RESTORE:
             self._restore(free_mib)
         self.ladder.next_check_s = self._clock() + CHECK_S
 
-    def _release_for_others(self, free_mib: int) -> None:
-        """Release one step; the next check shows whether it was enough."""
-        if not (released := self._release_step(for_others=True)):
-            return
-        log.warning(
-            "another program needs memory (%d MiB of %s were free, the reserve is %d): %s",
-            free_mib,
-            self.ladder.device_name,
-            self.ladder.pressure.keep_mib,
-            released,
-        )
-        if self.completer is None:
-            self._set_state("asleep", self.ladder.unloaded_message(self.ladder.free_mib()))
-        else:
-            self._set_ok()
-
     def _restore(self, free_mib: int) -> None:
         """Restore one step, or reload a model that was unloaded for other programs."""
-        why = f"memory is free again ({free_mib} MiB of {self.ladder.device_name} are free)"
-        if not self.ladder.yields_to_others:
-            why = f"memory has not run out for {CALM_S:.0f} s"
+        why = self.ladder.restore_message(free_mib)
         if self._unloaded_for_others:
             self.ladder.record_restore()
             if self._idle_left_s() <= 0:

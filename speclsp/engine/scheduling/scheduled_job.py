@@ -172,25 +172,11 @@ class RequestAccounting:
         if is_another:
             self._prefill = request
 
-    def count_cancelled(self, job: ScheduledJob, why: str) -> None:
-        """Count a cancellation with its reason."""
-        if not job.shadow:
-            self._metrics.count("cancelled_total", why=why)
-
     def count_round(self, job: ScheduledJob, preempts: bool, longest_wait_rounds: int) -> None:
         """Count a round that is given to `job`; `preempts`: another unfinished request had the one before."""
         if preempts and not job.shadow:
             self._metrics.count("preempted_rounds_total")
         self._metrics.set("longest_wait_rounds", longest_wait_rounds)
-
-    def count_stale_work(self, job: ScheduledJob) -> None:
-        """Record the time from a job's cancellation to the end of its last round."""
-        if job.cancelled_s and not job.shadow:
-            self._metrics.time("stale_work_ms", ms_since(job.cancelled_s))
-
-    def count_out_of_memory(self) -> None:
-        """Count a request that ran out of memory."""
-        self._metrics.count("oom_total")
 
     def count_end(self, job: ScheduledJob, end: DoneEvent | ErrorEvent) -> None:
         """Count the end of a request, its tokens and its latencies."""

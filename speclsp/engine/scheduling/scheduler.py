@@ -90,9 +90,9 @@ class Scheduler:
             self._accounting.count_prefill(request)
             superseded = self._superseded_by(job)
             if self._closed:
-                ended = self._refuse(job, "shutdown")
+                ended = self._cancel([job], "shutdown")
             elif request.idle and not self._is_idle(job):
-                ended = self._refuse(job, "busy")
+                ended = self._cancel([job], "busy")
             else:
                 older = [old for old in superseded if old.session == job.session]
                 self._order.join(job, since=min((old.since for old in older), default=None))
@@ -118,10 +118,8 @@ class Scheduler:
             enough_tokens=enough_tokens,
         )
         with self._changed:
-            if self._closed:
-                ended = self._refuse(job, "shutdown")
-            else:
-                ended = []
+            ended = self._cancel([job], "shutdown") if self._closed else []
+            if not self._closed:
                 self._order.join(job)
                 self._order.entrants.insert(0, self._order.entrants.pop())  # the newest is the one being typed
                 self.residency.note_request()
@@ -193,17 +191,14 @@ class Scheduler:
         self._last_request_s = {key: last_s for key, last_s in self._last_request_s.items() if last_s > oldest_s}
         self._last_request_s[job.session] = job.submitted_s
 
-    def _refuse(self, job: ScheduledJob, why: str) -> list[ScheduledJob]:
-        """Cancel a job that does not queue."""
-        return self._cancel([job], why)
-
     def _cancel(self, jobs: Sequence[ScheduledJob], why: str) -> list[ScheduledJob]:
         """Cancel `jobs`; returns those that have not started, which leave the queue; the caller reports their end."""
         for job in jobs:
             if not job.cancel.is_set():
                 job.cancelled_s = time.perf_counter()
                 job.cancel.set()
-                self._accounting.count_cancelled(job, why)
+                if not job.shadow:
+                    self.metrics.count("cancelled_total", why=why)
         unstarted = [job for job in jobs if not job.started]
         self._order.entrants = [job for job in self._order.entrants if job not in unstarted]
         return unstarted
@@ -222,7 +217,8 @@ class Scheduler:
                         return  # fail_all has ended every request
                     self._order.entrants.remove(job)
                 self._end(job, end)
-                self._accounting.count_stale_work(job)
+                if job.cancelled_s and not job.shadow:
+                    self.metrics.time("stale_work_ms", ms_since(job.cancelled_s))
 
     def _next(self) -> ScheduledJob | None:
         """Wait for the job that has the next round; None at the end."""
@@ -307,7 +303,7 @@ class Scheduler:
             log.error("a request failed: %s", error_site(error))
         clear_references(error)
         if ran_out_of_memory(error):
-            self._accounting.count_out_of_memory()
+            self.metrics.count("oom_total")
             self.residency.report_out_of_memory()
             return EngineError(NO_MEMORY)
         self._device_lost = self.residency.ladder.device_lost_message(error)

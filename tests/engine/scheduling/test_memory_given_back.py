@@ -273,7 +273,7 @@ def test_draft_only_answers_are_those_of_the_draft_model(gate: Gate):
 
 def test_a_target_that_cannot_be_read_leaves_an_error_and_no_draft(gate: Gate):
     subject = ManagedModel()
-    draft = weakref.ref(subject.residency.completer.engine.target_decoder)
+    draft = weakref.ref(subject.residency.completer.target_decoder)
     gate.error = WeightsError("the target's file is cut short: pull again.")
     opened(subject, gate)
     assert (subject.residency.state, subject.residency.message) == ("error", str(gate.error))
