@@ -26,7 +26,6 @@ from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import fmean
-from types import FrameType
 from typing import Any
 
 import torch
@@ -130,7 +129,7 @@ class Training:
         """Train for `seconds`, until `stop` answers True, or to the end. Returns True at the end."""
         began_s = last_s = saved_s = time.monotonic()
         lengths = [example.tokens for example in self.learned]
-        steps = islice_from(order(lengths, self.plan.seed, self.plan.step_examples), self.learner.step_count)
+        steps = islice(order(lengths, self.plan.seed, self.plan.step_examples), self.learner.step_count, None)
         while self.progress() < 1 and last_s - began_s < seconds and not stop():
             of_step = [self.learned[number] for number in next(steps)]
             loss = self.learner.step(of_step, self.progress())
@@ -183,13 +182,6 @@ def order(lengths: Sequence[int], seed: int, step_examples: int = STEP_EXAMPLES)
             draw.shuffle(steps)
             yield from steps
         epoch += 1
-
-
-def islice_from(steps: Iterator[Sequence[int]], done: int) -> Iterator[Sequence[int]]:
-    """The steps after the first `done`."""
-    for _ in range(done):
-        next(steps)
-    return steps
 
 
 def with_share(rows: Sequence[dict[str, Any]], share: float) -> Sequence[dict[str, Any]]:
@@ -297,22 +289,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--most-tokens", type=int, default=MAX_TOKENS, help="longer examples are left out (900)")
     parser.add_argument("--jobs", nargs="+", choices=KINDS, default=list(KINDS), help="whose examples (default: both)")
     parser.add_argument(
-        "--other-files-share",
-        type=float,
-        default=0.0,
+        "--other-files-share", type=float, default=0.0,
         help="of the examples that need a name from another file (as in the data)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--auto-closed-share", type=float, default=0.0, help="of the examples at automatic closers (as in the data)"
     )
     parser.add_argument("--start-from", type=Path, help="an adapter's .safetensors, to train it further")
     parser.add_argument("--skip", type=int, default=0, help="the first examples, which that adapter has seen")
     parser.add_argument(
-        "--examples-per-step",
-        type=int,
-        default=STEP_EXAMPLES,
+        "--examples-per-step", type=int, default=STEP_EXAMPLES,
         help=f"default {STEP_EXAMPLES}; a large GPU learns more of them in the same time",
-    )
+    )  # fmt: skip
     parser.add_argument("--peak-rate", type=float, default=3e-4)
     parser.add_argument(
         "--held-out", type=int, default=HELD_OUT_EXAMPLES, help=f"examples of the held-out loss ({HELD_OUT_EXAMPLES})"
@@ -326,13 +314,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m models.training.train", description=__doc__.splitlines()[0])
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    stopped = []
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        stopped.append(number)
-
+    stopped: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+        signal.signal(number, lambda number, frame: stopped.append(number))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     workers = options.workers or (torch.get_num_threads() if device == "cpu" else 1)
     torch.set_num_threads(max(1, torch.get_num_threads() // workers))

@@ -139,18 +139,7 @@ def show(summary: Summary) -> None:
         if terminal.coloured(sys.stdout):
             draw_table(rows)
         else:
-            print(aligned(rows))
-
-
-def aligned(rows: Table) -> str:
-    """The first column to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    )
+            print(terminal.aligned(rows, right=range(1, len(rows[0]))))  # the first column to the left
 
 
 def draw_table(rows: Table) -> None:

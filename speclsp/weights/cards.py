@@ -9,22 +9,17 @@ a few milliseconds and imports nothing heavy, so the language server can do it t
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType, UnionType
-from typing import Any
+from types import MappingProxyType
 
+from speclsp import config
 from speclsp.errors import SpeclspError, UnknownModel, nearest
 from speclsp.weights import model_directory
+from speclsp.weights.card_table import CardError, CardTable
 from speclsp.weights.untrusted import untrusted_files
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # the choice when no base weights and no larger model can be had
 FORMATS = ("safetensors", "gguf", "bundled", "none")
@@ -40,10 +35,6 @@ DIRECTORY = (
 MAX_CONTEXT_TOKENS = 1 << 24  # a larger value is not a valid config
 PROCESS_MIB = 256  # resident beside the model on a CPU: Python, torch, prompt caches; `python -m benchmarks memory`
 MARGIN_MIB = 768  # the driver's own context, fragmentation, and the desktop's use in the meantime
-
-
-class CardError(SpeclspError):
-    """A models/*.toml file says something it cannot say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +178,8 @@ def edit_format(name: str) -> str:
 def _read(path: Path) -> Card:
     file = f"models/{path.name}"
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = config.from_toml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise CardError(f"{file} is not valid TOML: {error}.") from None
     card = CardTable(file, "", table)
     drafted = table.get("draft")
@@ -294,70 +285,6 @@ def _memory(table: CardTable) -> Mapping[str, int]:
     return MappingProxyType(sizes)
 
 
-class CardTable:
-    """One table of a card: each key is read once, by type, and any other key is an error."""
-
-    def __init__(self, file: str, where: str, values: Mapping[str, Any], kind: str = "a model definition") -> None:
-        self.file, self.where, self.values, self.kind = file, where, values, kind
-        self.known_keys: set[str] = set()
-
-    def error(self, key: str, says: str) -> CardError:
-        return CardError(f"{self.file}: {self.where}{key} {says}.")
-
-    def take(self, key: str, kind: type | UnionType, default: Any, wanted: str) -> Any:
-        self.known_keys.add(key)
-        value = self.values.get(key, default)
-        if value is None:
-            near = nearest(key, self.values.keys() - self.known_keys)
-            hint = f"; {self.where}{near} is not a key of {self.kind}" if near else ""
-            raise self.error(key, f"is missing{hint}")
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise self.error(key, f"is {value!r}: expected {wanted}")
-        return value
-
-    def text(self, key: str, default: str | None = None) -> str:
-        return str(self.take(key, str, default, "a text"))
-
-    def number(self, key: str, default: int | None = None) -> int:
-        return int(self.take(key, int, default, "a whole number"))
-
-    def share(self, key: str) -> float:
-        """A number from 0 to 1; 0 if it is missing."""
-        value = float(self.take(key, int | float, 0, "a number from 0 to 1"))
-        if not 0 <= value <= 1:
-            raise self.error(key, f"is {value}: expected a number from 0 to 1")
-        return value
-
-    def flag(self, key: str) -> bool:
-        self.known_keys.add(key)
-        if not isinstance(value := self.values.get(key, False), bool):
-            raise self.error(key, f"is {value!r}: expected true or false")
-        return value
-
-    def texts(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
-        value = self.take(key, list, list(default), "a list of texts")
-        if not all(isinstance(text, str) for text in value):
-            raise self.error(key, f"is {value!r}: expected a list of texts")
-        return tuple(value)
-
-    def table(self, key: str, default: Mapping[str, Any] | None = None) -> CardTable:
-        return CardTable(self.file, f"{self.where}{key}.", self.take(key, dict, default, "a table"))
-
-    def tables(self, key: str) -> list[CardTable]:
-        value = self.take(key, list, [], "a list of tables")
-        if not all(isinstance(entry, dict) for entry in value):
-            raise self.error(key, f"is {value!r}: expected a list of tables")
-        return [CardTable(self.file, f"{self.where}{key}[{i}].", entry) for i, entry in enumerate(value)]
-
-    def done(self, known: tuple[str, ...] = ()) -> None:
-        for key in self.values:
-            if key not in self.known_keys and key not in known:
-                near = nearest(key, self.known_keys | set(known))
-                known_keys = ", ".join(sorted(self.known_keys))
-                hint = f"did you mean {self.where}{near}" if near else f"the keys are {known_keys}"
-                raise self.error(key, f"is not a key of {self.kind}; {hint}")
-
-
 # ── a directory instead of a name ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -372,8 +299,8 @@ def _from_directory(path: Path) -> Card:
         added = untrusted_files.read_json(file, untrusted_files.TOKENIZER_BYTES).get("added_tokens", [])
         special = {str(token["content"]) for token in added}
         file = path / "config.json"
-        config = untrusted_files.read_json(file, untrusted_files.CONFIG_BYTES)
-        context_tokens = config["max_position_embeddings"]
+        of_model = untrusted_files.read_json(file, untrusted_files.CONFIG_BYTES)
+        context_tokens = of_model["max_position_embeddings"]
         if type(context_tokens) is not int or not 0 < context_tokens <= MAX_CONTEXT_TOKENS:
             raise ValueError(f"max_position_embeddings is {str(context_tokens)[:40]}")
     except (untrusted_files.Unreadable, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -383,11 +310,11 @@ def _from_directory(path: Path) -> Card:
     size = sum(file.stat().st_size for file in path.glob("*.safetensors"))
     known = (load(file.stem) for file in sorted(models_root().glob("*.toml")))
     alike = next((card for card in known if card.fim.prefix and set(card.fim.markers()) <= special), None)
-    edits = config.get("edit_format", "") if alike and alike.fim.file_sep == EDIT_SEPARATOR else ""
+    edits = of_model.get("edit_format", "") if alike and alike.fim.file_sep == EDIT_SEPARATOR else ""
     return Card(
         name=str(path),
         title=path.name,
-        family=alike.family if alike else str(config.get("model_type", "")),
+        family=alike.family if alike else str(of_model.get("model_type", "")),
         target=Weights(name=str(path), format="bundled", parameters=size // 2),
         draft=None,
         draft_quantization="",

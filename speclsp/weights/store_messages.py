@@ -8,6 +8,8 @@ from pathlib import Path
 from speclsp.weights import cards
 from speclsp.weights.cards import Weights
 
+STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}  # of store.Progress
+
 
 def repair(weights: Weights, is_users_own: bool) -> str:
     """The fix for a damaged directory; `is_users_own`: it is in the user's models_dir, where nothing is changed."""

@@ -36,13 +36,12 @@ def fetch(config: Config, card: Card, bar: ProgressLine, repair: bool = False) -
         )
 
 
-STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}
-
-
 def draw(bar: ProgressLine, step: Progress) -> None:
     """Draw one step of fetching, checking or converting weights."""
+    from speclsp.weights.store_messages import STAGES
+
     if step.total_bytes:
-        bar.bytes(step.done_bytes, step.total_bytes, f"{STAGES.get(step.stage, step.stage)} {step.detail}")
+        bar.bytes(step.done_bytes, step.total_bytes, f"{STAGES[step.stage]} {step.detail}")
     else:
         bar.show(step.detail, 0.0, "")
 

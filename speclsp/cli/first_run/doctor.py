@@ -101,9 +101,9 @@ def of_model(config: Config) -> Iterator[DoctorCheck]:
         try:
             card, why = complete.choose_card(config)
         except SpeclspError as error:
-            yield DoctorCheck(name="model", status=FAIL, found=str(error), fix="`speclsp models list` shows all models")
+            yield DoctorCheck("model", FAIL, str(error), "`speclsp models list` shows all models")
             return
-    yield DoctorCheck(name="model", status=OK, found=why if config.model == "auto" else f"{config.model} ({why})")
+    yield DoctorCheck("model", OK, why if config.model == "auto" else f"{config.model} ({why})")
     if card is not None:
         files = list(guarded("weights", partial(of_weights, config, card)))
         yield from files
@@ -119,29 +119,25 @@ def python() -> DoctorCheck:
         f"speclsp {speclsp.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     )
     good = sys.version_info >= (3, 10)
-    return DoctorCheck(
-        name="python", status=OK if good else FAIL, found=versions, fix="" if good else "install Python 3.10 or newer"
-    )
+    return DoctorCheck("python", OK if good else FAIL, versions, "" if good else "install Python 3.10 or newer")
 
 
 def package(name: str) -> DoctorCheck:
     """Check a package's version without importing it: some imports take seconds."""
     try:
-        return DoctorCheck(name=name, status=OK, found=metadata.version(name))
+        return DoctorCheck(name, OK, metadata.version(name))
     except metadata.PackageNotFoundError:
         status = WARN if name in OPTIONAL else FAIL
         lost = "4-bit weights cannot be used" if name in OPTIONAL else "not installed"
-        return DoctorCheck(name=name, status=status, found=lost, fix=f"python -m pip install {name}")
+        return DoctorCheck(name, status, lost, f"python -m pip install {name}")
 
 
 def of_settings(problems: list[str]) -> DoctorCheck:
     """Report problems in config.toml and the flags."""
     path = settings.config_path()
     if problems:
-        return DoctorCheck(
-            name="settings", status=FAIL, found=" ".join(problems), fix=f"correct {path} or the flags of this command"
-        )
-    return DoctorCheck(name="settings", status=OK, found=str(path) if path.exists() else f"the defaults (no {path})")
+        return DoctorCheck("settings", FAIL, " ".join(problems), f"correct {path} or the flags of this command")
+    return DoctorCheck("settings", OK, str(path) if path.exists() else f"the defaults (no {path})")
 
 
 def places() -> Iterator[DoctorCheck]:
@@ -155,11 +151,9 @@ def places() -> Iterator[DoctorCheck]:
         if not os.access(settings.nearest_existing(directory), os.W_OK):
             raise SpeclspError(f"{directory} cannot be made or written")
         summary = f"{directory}; {unused}" if unused else str(directory)
-        yield DoctorCheck(name="runtime", status=status, found=summary, fix=fix)
+        yield DoctorCheck("runtime", status, summary, fix)
     except SpeclspError as error:
-        yield DoctorCheck(
-            name="runtime", status=FAIL, found=str(error), fix="set XDG_RUNTIME_DIR to a directory of your own"
-        )
+        yield DoctorCheck("runtime", FAIL, str(error), "set XDG_RUNTIME_DIR to a directory of your own")
     yield from guarded("cache", lambda: writable("cache", settings.cache_dir()))
     yield from guarded("logs", lambda: writable("logs", settings.log_dir()))
 
@@ -168,7 +162,7 @@ def writable(name: str, place: Path) -> DoctorCheck:
     """Check that a directory can be written, or made."""
     is_writable = os.access(settings.nearest_existing(place), os.W_OK)
     fix = "" if is_writable else f"make {place} writable"
-    return DoctorCheck(name=name, status=OK if is_writable else FAIL, found=str(place), fix=fix)
+    return DoctorCheck(name, OK if is_writable else FAIL, str(place), fix)
 
 
 def shared_engine() -> DoctorCheck:
@@ -178,17 +172,17 @@ def shared_engine() -> DoctorCheck:
     try:
         status = control.status()
     except SpeclspError as error:
-        return DoctorCheck(name="shared", status=WARN, found=str(error), fix="follow the message")
+        return DoctorCheck("shared", WARN, str(error), "follow the message")
     if status is None:
-        return DoctorCheck(name="shared", status=OK, found="no engine runs; the first editor starts it")
+        return DoctorCheck("shared", OK, "no engine runs; the first editor starts it")
     if "pid" not in status:
-        return DoctorCheck(name="shared", status=OK, found="an engine is starting or stopping")
+        return DoctorCheck("shared", OK, "an engine is starting or stopping")
     state, clients = status["status"], int(status.get("clients", 0))
     summary = (
         f"process {status['pid']}, {status['pair'] or 'auto'}, {state}, used by {clients} editor{'s'[: clients != 1]}"
     )
     fix = {"silent": "`speclsp engine stop` ends it", "error": "`speclsp engine status` shows the cause"}.get(state, "")
-    return DoctorCheck(name="shared", status=WARN if fix else OK, found=summary, fix=fix, facts={"pid": status["pid"]})
+    return DoctorCheck("shared", WARN if fix else OK, summary, fix, facts={"pid": status["pid"]})
 
 
 def copilot_servers() -> Iterator[DoctorCheck]:
@@ -199,10 +193,10 @@ def copilot_servers() -> Iterator[DoctorCheck]:
         words = [process.info["name"] or "", *(process.info["cmdline"] or [])[:3]]
         if any(Path(word).name.startswith(COPILOT_SERVER) for word in words):
             yield DoctorCheck(
-                name="next edit",
-                status=WARN,
-                found=f"{COPILOT_SERVER} runs too (process {process.info['pid']}): both show next edits in one buffer",
-                fix="turn off one of them: `speclsp config set next_edit.enabled false`, or the Copilot client",
+                "next edit",
+                WARN,
+                f"{COPILOT_SERVER} runs too (process {process.info['pid']}): both show next edits in one buffer",
+                "turn off one of them: `speclsp config set next_edit.enabled false`, or the Copilot client",
             )
             return
 
@@ -214,12 +208,8 @@ def grammars() -> DoctorCheck:
 
         tree = SyntaxParser().parse("python", KNOWN_HOLE, 1000)
     except (ImportError, ValueError, TypeError) as error:  # a grammar of another ABI
-        return DoctorCheck(
-            name="grammars", status=WARN, found=str(error), fix="python -m pip install -U tree-sitter-python"
-        )
-    return DoctorCheck(
-        name="grammars", status=OK if tree else WARN, found="python parses" if tree else "python did not parse"
-    )
+        return DoctorCheck("grammars", WARN, str(error), "python -m pip install -U tree-sitter-python")
+    return DoctorCheck("grammars", OK if tree else WARN, "python parses" if tree else "python did not parse")
 
 
 def device(config: Config) -> DoctorCheck:
@@ -230,15 +220,11 @@ def device(config: Config) -> DoctorCheck:
     facts: dict[str, object] = {"free_mib": memory.free_mib, "cores": cpus.cores, "cuda": torch.cuda.is_available()}
     facts |= {"cpu_quota": cpus.quota, "memory_limit_mib": memory.limit_mib}
     if config.device.startswith("cuda") and not torch.cuda.is_available():
-        return DoctorCheck(
-            name="device", status=FAIL, found=f"torch {torch.__version__} sees no GPU", fix='device = "auto"'
-        )
+        return DoctorCheck("device", FAIL, f"torch {torch.__version__} sees no GPU", 'device = "auto"')
     if torch.cuda.is_available() and config.device != "cpu":
         name = torch.cuda.get_device_name()
         free = process_resources.free_mib("cuda")
-        return DoctorCheck(
-            name="device", status=OK, found=f"{name}, {free} MiB free", facts=facts | {"gpu_free_mib": free}
-        )
+        return DoctorCheck("device", OK, f"{name}, {free} MiB free", facts=facts | {"gpu_free_mib": free})
     from speclsp.engine.loading import loading
     from speclsp.engine.model.int8 import native
     from speclsp.engine.model.int8.peaks import measure_peaks
@@ -246,7 +232,7 @@ def device(config: Config) -> DoctorCheck:
     try:
         native.use(config.engine.cpu_path)
     except SpeclspError as error:
-        return DoctorCheck(name="device", status=FAIL, found=str(error), fix='engine.cpu_path = "auto"')
+        return DoctorCheck("device", FAIL, str(error), 'engine.cpu_path = "auto"')
     path, speed = native.best_path(), ""
     if path:
         facts |= {"path": path}
@@ -261,7 +247,7 @@ def device(config: Config) -> DoctorCheck:
     limit = f" of a limit of {memory.limit_mib} MiB" if memory.limit_mib is not None else ""
     cores = f"{cpus.cores} core{'s'[: cpus.cores != 1]} ({instructions}){quota}"
     summary = f"cpu, {cores}, {memory.free_mib} MiB free{limit}{speed}"
-    return DoctorCheck(name="device", status=OK, found=summary, facts=facts)
+    return DoctorCheck("device", OK, summary, facts=facts)
 
 
 def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
@@ -273,26 +259,24 @@ def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
         try:
             state = removal.state(weights, config.models_dir)
             if state in (removal.MISSING, removal.PARTIAL):
-                if file := locations.local_gguf(weights, config.models_dir):
-                    fix = f"`speclsp models pull {card.name}`, or the first start"
-                    summary = f"{weights.name} is here and not converted yet, {file}"
-                    yield DoctorCheck(name="weights", status=TODO, found=summary, fix=fix)
-                    continue
-                size = terminal.in_size(weights.download_bytes())
-                part = " completely" if state == removal.PARTIAL else ""
                 fix = f"`speclsp models pull {card.name}`"
-                summary = f"{weights.name} is not downloaded{part} yet ({size})"
-                yield DoctorCheck(name="weights", status=TODO, found=summary, fix=fix)
+                if file := locations.local_gguf(weights, config.models_dir):
+                    summary, fix = f"{weights.name} is here and not converted yet, {file}", f"{fix}, or the first start"
+                else:
+                    part = " completely" if state == removal.PARTIAL else ""
+                    size = terminal.in_size(weights.download_bytes())
+                    summary = f"{weights.name} is not downloaded{part} yet ({size})"
+                yield DoctorCheck("weights", TODO, summary, fix)
                 continue
             directory = store.path(weights, config.models_dir)
             store.verify(weights, config.models_dir)
         except (SpeclspError, OSError) as error:
-            yield DoctorCheck(name="weights", status=FAIL, found=str(error), fix=f"`speclsp models pull {card.name}`")
+            yield DoctorCheck("weights", FAIL, str(error), f"`speclsp models pull {card.name}`")
             continue
         seconds = time.monotonic() - began_s
         has_sums = directory is not None and (directory / model_directory.MANIFEST).is_file()
         outcome = f"verified in {seconds:.1f} s" if has_sums else "complete; no checksums are known"
-        yield DoctorCheck(name="weights", status=OK, found=f"{weights.name} {outcome}, {directory}")
+        yield DoctorCheck("weights", OK, f"{weights.name} {outcome}, {directory}")
 
 
 def of_adapters(config: Config, card: Card) -> DoctorCheck:
@@ -301,28 +285,24 @@ def of_adapters(config: Config, card: Card) -> DoctorCheck:
 
     summary, problem = adapter_choice.describe(config, complete.needed(config, card))
     fix = "follow the message" if problem else ""
-    return DoctorCheck(name="adapter", status=WARN if problem else OK, found=problem or summary, fix=fix)
+    return DoctorCheck("adapter", WARN if problem else OK, problem or summary, fix)
 
 
 def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
     """Load the model and complete a hole whose answer is known."""
     offline = settings.parse({"engine.offline": True, "completion.max_tokens_single_line": 8}, config)[0]
     began_s = time.monotonic()
-    try:
-        with terminal.progress() as bar:
-            completer, _ = complete.open_engine(offline, bar, card)
-    except SpeclspError as error:
-        yield DoctorCheck(name="engine", status=FAIL, found=str(error), fix="follow the message")
-        return
+    with terminal.progress() as bar:
+        completer, _ = complete.open_engine(offline, bar, card)
     about, seconds = complete.about(completer), time.monotonic() - began_s
     loaded = f"{about['target']} on {about['device']} loaded in {seconds:.1f} s"
-    yield DoctorCheck(name="engine", status=OK, found=loaded, facts=about)
+    yield DoctorCheck("engine", OK, loaded, facts=about)
     if problem := getattr(completer, "head_problem", ""):
-        yield DoctorCheck(name="head", status=WARN, found=problem, fix="follow the message")
+        yield DoctorCheck("head", WARN, problem, "follow the message")
     if card is not None and card.draft is not None and about["draft"]:
-        yield DoctorCheck(name="tokenizer", status=OK, found=f"{card.target.name} and {card.draft.name} share it")
+        yield DoctorCheck("tokenizer", OK, f"{card.target.name} and {card.draft.name} share it")
     if card is not None:
-        yield from guarded("prompt", lambda: DoctorCheck(name="prompt", status=OK, found=prompt_trial.report(card)))
+        yield from guarded("prompt", lambda: DoctorCheck("prompt", OK, prompt_trial.report(card)))
     yield from guarded("completion", partial(known_completion, completer, offline))
     yield from guarded("speed", partial(measured_speed, completer, config))
 
@@ -334,7 +314,7 @@ def known_completion(completer: Completer, config: Config) -> DoctorCheck:
     good = KNOWN_ANSWER in text or config.model == "echo"
     drafted = complete.about(completer)["draft"] or "n-grams of the text"
     summary = f"{KNOWN_HOLE!r} is completed with {text!r}; drafts: {drafted}"
-    return DoctorCheck(name="completion", status=OK if good else FAIL, found=summary, fix="" if good else fix)
+    return DoctorCheck("completion", OK if good else FAIL, summary, "" if good else fix)
 
 
 def measured_speed(completer: Completer, config: Config) -> DoctorCheck:
@@ -346,7 +326,7 @@ def measured_speed(completer: Completer, config: Config) -> DoctorCheck:
     )
     slow = next_ms > SLOW_MS
     hint = "close other programs, or choose a smaller model (`speclsp models list`)" if slow else ""
-    return DoctorCheck(name="speed", status=WARN if slow else OK, found=summary, fix=hint, facts=dict(numbers))
+    return DoctorCheck("speed", WARN if slow else OK, summary, hint, facts=dict(numbers))
 
 
 def known_hole(completer: Completer, config: Config) -> str:
@@ -354,8 +334,7 @@ def known_hole(completer: Completer, config: Config) -> str:
     hole = complete.prepare(complete.snapshot_of(Path("add.py"), KNOWN_HOLE, len(KNOWN_HOLE)), config)
     if not isinstance(hole, complete.CompletionPoint):
         return hole.reason.meaning
-    answer = complete.answer(completer, hole)
-    return answer.text
+    return complete.answer(completer, hole).text
 
 
 def speed(completer: Completer, config: Config) -> dict[str, float]:

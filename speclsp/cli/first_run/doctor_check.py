@@ -11,7 +11,7 @@ from speclsp.errors import MAX_MESSAGE, SpeclspError, error_site, shortened
 OK, WARN, TODO, FAIL = "ok", "warn", "todo", "fail"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DoctorCheck:
     """One line of the report."""
 
@@ -28,11 +28,11 @@ def guarded(name: str, run: Callable[[], DoctorCheck | Iterable[DoctorCheck]]) -
         lines = run()
         yield from [lines] if isinstance(lines, DoctorCheck) else lines
     except SpeclspError as error:
-        yield DoctorCheck(name=name, status=FAIL, found=str(error), fix="follow the message")
+        yield DoctorCheck(name, FAIL, str(error), "follow the message")
     except Exception as error:
         if os.environ.get("SPECLSP_TRACEBACK"):
             raise
-        yield DoctorCheck(name=name, status=FAIL, found=broken(error), fix=fix_of(error))
+        yield DoctorCheck(name, FAIL, broken(error), fix_of(error))
 
 
 def broken(error: Exception) -> str:

@@ -45,12 +45,12 @@ def remote(config: Config) -> DoctorCheck:
                 slow = took_ms > SLOW_MS
                 fix = "choose a smaller model or a nearer server" if slow else ""
                 summary += f", first text after {round(first_ms)} ms, complete after {took_ms} ms"
-                return DoctorCheck(name="remote", status=WARN if slow else OK, found=summary, fix=fix, facts=facts)
+                return DoctorCheck("remote", WARN if slow else OK, summary, fix, facts=facts)
             summary = without_retry(status.message)
-            return DoctorCheck(name="remote", status=FAIL, found=summary, fix="follow the message", facts=facts)
+            return DoctorCheck("remote", FAIL, summary, "follow the message", facts=facts)
         except SpeclspError as error:
             summary = without_retry(server.status.message) or str(error)
-            return DoctorCheck(name="remote", status=FAIL, found=summary, fix="follow the message")
+            return DoctorCheck("remote", FAIL, summary, "follow the message")
         finally:
             await server.close()
 

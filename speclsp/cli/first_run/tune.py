@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import reduce
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from time import monotonic
@@ -30,7 +31,6 @@ from speclsp.cli import measure as rounds
 from speclsp.cli.first_run import prompt_trial
 from speclsp.config import Config, toml_edit
 from speclsp.errors import InputError
-from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
 from speclsp.lsp.syntax.languages import record
 from speclsp.weights import auto_choice
@@ -180,13 +180,7 @@ def own_holes(directory: Path, settings: Config) -> list[Request]:
     dice = random.Random(SEED)
     files = sorted(file for file in source_files(directory) if usable(file))
     dice.shuffle(files)
-    holes: list[Request] = []
-    for file in files:
-        if len(holes) == HOLES:
-            break
-        request = hole_in(file, settings, dice)
-        if request is not None:
-            holes.append(request)
+    holes = list(islice(filter(None, (hole_in(file, settings, dice) for file in files)), HOLES))
     if not holes:
         raise InputError(f"no source files of a known language in {directory}: name a directory with source files.")
     return holes
@@ -244,13 +238,10 @@ def hole_in(file: Path, settings: Config, dice: random.Random) -> Request | None
     at = dice.choice((indent, dice.randrange(indent + 4, end - 2)))  # a new line, or one that has begun
     before = "".join(lines[:n])
     whole = before + lines[n][:at] + lines[n][end:] + "".join(lines[n + 1 :])
-    snapshot: Snapshot = complete.snapshot_of(file, whole, len(before) + at)
-    hole = complete.prepare(snapshot, settings)
-    return (
-        replace(hole.request, max_tokens=LONG_TOKENS, temperature=0.0)
-        if isinstance(hole, complete.CompletionPoint)
-        else None
-    )
+    hole = complete.prepare(complete.snapshot_of(file, whole, len(before) + at), settings)
+    if not isinstance(hole, complete.CompletionPoint):
+        return None
+    return replace(hole.request, max_tokens=LONG_TOKENS, temperature=0.0)
 
 
 # ── measuring ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -116,22 +116,10 @@ def adapter_row(card: AdapterCard, state: str, used: bool) -> dict[str, object]:
 
 def as_text(facts: Sequence[dict[str, object]], of_adapters: Sequence[dict[str, object]] = ()) -> str:
     """The models under a header, and below them the adapters if there are any."""
-    models = aligned([HEAD, *map(cells, facts)], right={1, 2})
+    models = terminal.aligned([HEAD, *map(cells, facts)], right={1, 2})
     if not of_adapters:
         return models
-    return f"{models}\n\n{aligned([ADAPTER_HEAD, *map(adapter_cells, of_adapters)], right={3})}"
-
-
-def aligned(lines: Sequence[tuple[str, ...]], right: set[int]) -> str:
-    """The lines in columns; those in `right` are aligned to the right."""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    return f"{models}\n\n{terminal.aligned([ADAPTER_HEAD, *map(adapter_cells, of_adapters)], right={3})}"
 
 
 def cells(facts: dict[str, object]) -> tuple[str, ...]:

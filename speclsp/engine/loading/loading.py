@@ -47,12 +47,12 @@ from speclsp.engine.scheduling.memory_ladder import NO_DRAFT, SHORT_CONTEXT, SMA
 from speclsp.errors import OutOfMemory, WeightsError
 from speclsp.weights import auto_choice, store
 from speclsp.weights.cards import Card
+from speclsp.weights.store_messages import STAGES
 
 log = logging.getLogger("speclsp.engine")
 
 SMALL_PARAMETERS = 50_000_000  # below this, "auto" keeps float32: the cost is negligible, and nothing is rounded
 MIN_CONTEXT_TOKENS = 256  # memory pressure cuts prompts no shorter than this
-STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}  # of weights, in words
 LONG_PARAMETERS = 400_000_000  # from here on, the draft answers alone while the target is read
 
 
@@ -285,7 +285,7 @@ def weights_progress(progress: ReportProgress, step: store.Progress) -> None:
     """Report a step of fetching, checking or converting weights, with sizes in MB."""
     done = step.done_bytes / step.total_bytes if step.total_bytes else 0.0
     sizes = f": {step.done_bytes // 10**6} of {step.total_bytes // 10**6} MB" if step.total_bytes else ""
-    progress(min(done, 1.0), f"{STAGES.get(step.stage, step.stage)} {step.detail}{sizes}")
+    progress(min(done, 1.0), f"{STAGES[step.stage]} {step.detail}{sizes}")
 
 
 # ── the device and the number format ─────────────────────────────────────────────────────────────────────────

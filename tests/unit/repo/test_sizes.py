@@ -28,8 +28,6 @@ LONG_FILES = {  # files above the limit of code, and the reason
     "benchmarks/quality/tasks/tasks.py": "to be made smaller",
     "benchmarks/report/charts.py": "to be made smaller",
     "benchmarks/report/report.py": "to be made smaller",
-    "speclsp/cli/first_run/doctor.py": "to be made smaller",
-    "speclsp/cli/first_run/tune.py": "to be made smaller",
     "speclsp/engine/http/tcp_guard.py": "to be made smaller",
     "speclsp/lsp/backend/engine_client.py": "to be made smaller",
     "speclsp/lsp/completion/session.py": "to be made smaller",
@@ -37,7 +35,6 @@ LONG_FILES = {  # files above the limit of code, and the reason
     "speclsp/lsp/index/reader.py": "to be made smaller",
     "speclsp/lsp/protocol/language_server.py": "to be made smaller",
     "speclsp/lsp/server/index_supervisor.py": "to be made smaller",
-    "speclsp/weights/cards.py": "to be made smaller",
     # tests whose content is data, or that share one costly arrangement
     "tests/engine/http/test_other_clients.py": "a table of other clients' requests and of the answers they read",
     "tests/engine/http/test_routes.py": "a table of requests and answers, by route",
