@@ -32,11 +32,10 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks import model_options, results_file
-from benchmarks.keystrokes.figures import Typed, by_request, faults, followed, side_by_side, spread
+from benchmarks.keystrokes.figures import Typed, by_request, faults, followed, print_table, side_by_side, spread
 from benchmarks.keystrokes.language_server import Server, serving
 from benchmarks.keystrokes.recording import Recording
 from benchmarks.keystrokes.replay_editor import EditRequests, replay
-from benchmarks.keystrokes.table import print_table
 from speclsp.cli import complete, terminal
 from speclsp.config import Config, changes
 from speclsp.errors import EngineError, InputError

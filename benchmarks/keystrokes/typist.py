@@ -25,6 +25,7 @@ import re
 from collections.abc import Sequence
 
 from benchmarks.keystrokes.recording import FASTEST_MS, MAX_PAUSE_MS, SLOWEST_MS, Key, Recording
+from benchmarks.keystrokes.regions import Region, regions_of, without
 
 CLOSES = {"(": ")", "[": "]", "{": "}", '"': '"', "'": "'"}
 OPENS_BLOCK = re.compile(r"[\[({:]\s*$|\b(?:then|do|else|repeat)\s*$|\bfunction\s*\w*\([^()]*\)\s*$")
@@ -65,38 +66,7 @@ def record(
     )
 
 
-# ── what is taken out ────────────────────────────────────────────────────────────────────────────────────────
-
-
-Region = tuple[int, int]  # offsets into the source: from the end of a line to the end of a later one
-
-
-def regions_of(source: str, dice: random.Random) -> list[Region]:
-    """Runs of 3 to 9 lines that begin and end with text, in any order; the whole of a source that has none."""
-    lines = source.split("\n")
-    ends = [0]
-    for line in lines:
-        ends.append(ends[-1] + len(line) + 1)
-    regions, at = [], next((n for n, line in enumerate(lines) if not line.strip()), 0) + 1  # not the licence on top
-    while at < len(lines):
-        last = min(at + dice.randint(2, 8), len(lines) - 1)
-        while last > at and not lines[last].strip():
-            last -= 1
-        if lines[at].strip() and lines[last].strip():
-            regions.append((ends[at] - 1, ends[last + 1] - 1))
-            at = last
-        at += dice.randint(1, 4)
-    dice.shuffle(regions)
-    return regions or [(0, len(source))]
-
-
-def without(source: str, regions: Sequence[Region]) -> str:
-    """`source` less its regions, which are in order."""
-    pieces, at = [], 0
-    for start, end in regions:
-        pieces.append(source[at:start])
-        at = end
-    return "".join([*pieces, source[at:]])
+# ── who types ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def indent_unit(source: str) -> str:
@@ -105,9 +75,6 @@ def indent_unit(source: str) -> str:
     if not indents or "\t" in indents:
         return "\t" if indents else "    "
     return min(indents, key=len)[:8]
-
-
-# ── who types ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Typist:

@@ -14,12 +14,11 @@ from support.lsp.lsp_client import ROOT as CHECKOUT
 
 from benchmarks import results_file
 from benchmarks.keystrokes import keystrokes
-from benchmarks.keystrokes.figures import BROKEN, Typed, by_request, side_by_side
+from benchmarks.keystrokes.figures import BROKEN, ROWS, Typed, by_request, side_by_side
 from benchmarks.keystrokes.keystrokes import ROOT, uri_of
 from benchmarks.keystrokes.language_server import serving
 from benchmarks.keystrokes.recording import Recording
 from benchmarks.keystrokes.replay_editor import replay
-from benchmarks.keystrokes.table import ROWS
 from benchmarks.keystrokes.typist import record
 from speclsp import config
 from speclsp.errors import InputError

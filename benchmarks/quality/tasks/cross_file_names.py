@@ -15,77 +15,16 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from benchmarks.quality.tasks.code_only import mask
-from benchmarks.quality.tasks.common_words import ORDINARY
+from benchmarks.quality.tasks.name_rules import NOT_NAMES, ORDINARY, RULES
 
 RARE = 3  # files that may define a name which nothing but its spelling ties to one of them
 RARE_IMPORTED = 8  # ... or that an import of this package ties
 SHORTEST = 4
 
-_BRACED = r"(?:export\s+)?(?:default\s+)?(?:declare\s+)?(?:abstract\s+)?(?:async\s+)?"
-_TS_MODIFIERS = r"(?:(?:public|private|protected|static|readonly|abstract|override|async|declare|get|set)\s+)*"
-_RUST = r"(?:pub(?:\([^)]*\))?\s+)?(?:(?:default|async|const|unsafe|extern)\s+)*"
-_JAVA = r"(?:(?:public|private|protected|static|final|abstract|synchronized|default|native|sealed|@\w+)\s+)*"
-_TYPED = r"(?:[\w:<>,&*\[\]?.~]+\s+)+[&*]*"
-
-# (a line that opens a container of members, a definition outside of one, members inside of one)
-_RULES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
-    "python": (
-        r"class\s+\w+",
-        (r"^(?:async\s+)?def\s+(\w+)", r"^class\s+(\w+)", r"^(\w+)\s*(?::[^=]+)?=(?!=)", r"^type\s+(\w+)\b"),
-        (r"(?:async\s+)?def\s+(\w+)", r"class\s+(\w+)", r"(\w+)\s*(?::|=(?!=))"),
-    ),
-    "typescript": (
-        rf"{_BRACED}(?:class\b|interface\b|enum\b|type\s+\w+.*=\s*\{{|const\s+\w+\s*(?::[^=]+)?=\s*\{{)",
-        (rf"^{_BRACED}(?:function\*?|class|interface|type|enum|const|let|var|namespace)\s+([\w$]+)",),
-        (rf"{_TS_MODIFIERS}[#*]?([\w$]+)[?!]?\s*(?:[:=(<;,]|$)",),
-    ),
-    "rust": (
-        rf"{_RUST}(?:struct|enum|trait|union|impl)\b.*\{{\s*$",
-        (rf"^{_RUST}(?:fn|struct|enum|trait|type|const|static|union|mod)\s+(\w+)", r"^macro_rules!\s*(\w+)"),
-        (rf"{_RUST}(?:fn|type|const)\s+(\w+)", r"(?:pub(?:\([^)]*\))?\s+)?(\w+):\s", r"([A-Z]\w*)\s*(?:[({{,]|=|$)"),
-    ),
-    "go": (
-        r"type\s+\w+.*(?:struct|interface)\s*\{\s*$",
-        (r"^func\s+(\w+)", r"^(?:type|var|const)\s+(\w+)"),
-        (r"(\w+)\s*\(", r"(\w+(?:,\s*\w+)*)\s+\S"),
-    ),
-    "c": (
-        r"(?:typedef\s+)?(?:struct|union)\b.*\{\s*$",
-        (
-            r"^#\s*define\s+(\w+)",
-            r"^(?!return\b|else\b|if\b|for\b|while\b|switch\b|typedef\b)(?:[A-Za-z_][\w*]*[\s*]+)*(\w+)\s*\(",
-            r"^(?:typedef\s+)?(?:struct|enum|union)\s+(\w+)",
-            r"^\}\s*(\w+)\s*;",
-            r"^(?:static|extern|const)\b[\w\s*]*?(\w+)\s*(?:\[.*)?(?:=|;)",
-        ),
-        (r"[\w\s*]+[\s*](\w+)\s*(?:\[[^\]]*\])?;", r"[\w\s*]+\(\*(\w+)\)\("),
-    ),
-    "cpp": (
-        r"(?:template\s*<.*>\s*)?(?:class|struct|union)\s+[\w:]+[^;]*\{?\s*$",
-        (
-            r"^#\s*define\s+(\w+)",
-            r"^(?:class|struct|union|enum(?:\s+class|\s+struct)?)\s+(\w+)",
-            r"^(?:using)\s+(\w+)\s*=",
-            rf"^{_TYPED}(\w+)\s*\(",
-            rf"^{_TYPED}\w+::~?(\w+)\s*\(",
-        ),
-        (rf"{_TYPED}(\w+)\s*\(", rf"{_TYPED}(\w+)\s*(?:=(?!=).*|\{{.*\}})?;", r"([A-Z]\w*)\s*(?:=.*)?,?$"),
-    ),
-    "java": (
-        rf"{_JAVA}(?:class|interface|enum|record)\s+\w+",
-        (rf"^{_JAVA}(?:class|interface|enum|record)\s+(\w+)",),
-        (
-            rf"{_JAVA}[\w<>\[\],.? ]+\s+(\w+)\s*\(",
-            rf"{_JAVA}[\w<>\[\],.? ]+\s+(\w+)\s*(?:=.*)?;",
-            rf"{_JAVA}(?:class|interface|enum|record)\s+(\w+)",
-            r"([A-Z][A-Z_0-9]+)\s*[(,;]",
-        ),
-    ),
-}
 _FAMILY = {"typescriptreact": "typescript", "javascript": "typescript", "javascriptreact": "typescript"}
 _COMPILED = {
     language: (re.compile(opens), [re.compile(rule) for rule in free], [re.compile(rule) for rule in members])
-    for language, (opens, free, members) in _RULES.items()
+    for language, (opens, free, members) in RULES.items()
 }
 _SELF = re.compile(r"\bself\.(\w+)\s*(?::[^=\n]+)?=(?!=)")
 _THIS = re.compile(r"\bthis\.(\w+)\s*=(?!=)")
@@ -238,14 +177,14 @@ def _definitions(lines: list[str], language: str) -> Iterator[tuple[str, bool]]:
         is_member = bool(inside) and indent == inside[-1][1]
         if is_member:
             for rule in members:
-                if (match := rule.match(bare)) and match.group(1) not in _NOT_NAMES:
+                if (match := rule.match(bare)) and match.group(1) not in NOT_NAMES:
                     yield from ((name.strip(), True) for name in match.group(1).split(","))
                     break
         elif indent == 0 or (language in ("rust", "cpp") and indent == space):
             if re.match(r"(?:pub\s+)?mod\s+\w+\s*\{|namespace\b.*\{", bare):
                 space = 4 if language == "rust" else 2
             for rule in free:
-                if (match := rule.match(bare)) and match.group(1) not in _NOT_NAMES:
+                if (match := rule.match(bare)) and match.group(1) not in NOT_NAMES:
                     yield match.group(1), False
             if language == "go" and (method := re.match(r"func\s+\([^)]*\)\s*(\w+)", bare)):
                 yield method.group(1), True
@@ -257,28 +196,6 @@ def _definitions(lines: list[str], language: str) -> Iterator[tuple[str, bool]]:
             inside.append([indent, -1])
 
 
-_NOT_NAMES = frozenset(
-    (
-        "if",
-        "for",
-        "while",
-        "switch",
-        "catch",
-        "return",
-        "else",
-        "do",
-        "try",
-        "with",
-        "match",
-        "await",
-        "yield",
-        "new",
-        "case",
-        "default",
-        "import",
-        "export",
-    )
-)
 _PY_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]+))", re.M)
 _TS_IMPORT = re.compile(
     r"^[ \t]*(?:import|export)\b([^;'\"`]*?)\bfrom\s*(['\"])([^'\"\n]*)\2|^import\s*(['\"])([^'\"\n]*)\4", re.M

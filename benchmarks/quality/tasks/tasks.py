@@ -108,9 +108,7 @@ def _kept(packages: Sequence[corpus.Package], seed: int) -> list[Task]:
     roots = {package.name: package.root for package in packages}
     try:
         return [
-            Task(
-                **fields | {key: tuple(fields[key]) for key in ("crosses", "open_paths")}, root=roots[fields["package"]]
-            )
+            Task(**fields | {key: tuple(fields[key]) for key in _LISTS}, root=roots[fields["package"]])
             for fields in json.loads(file.read_text(encoding="utf-8"))
         ]
     except (OSError, ValueError, TypeError, KeyError):

@@ -22,12 +22,6 @@ FOLDER_EXCEPTIONS = {  # folders of data files, one per language, package or cli
 }
 LONG_FILES = {  # files above the limit of code, and the reason
     # to be divided or made smaller
-    "benchmarks/keystrokes/typist.py": "to be made smaller",
-    "benchmarks/peers/compare.py": "to be made smaller",
-    "benchmarks/quality/tasks/cross_file_names.py": "to be made smaller",
-    "benchmarks/quality/tasks/tasks.py": "to be made smaller",
-    "benchmarks/report/charts.py": "to be made smaller",
-    "benchmarks/report/report.py": "to be made smaller",
     "speclsp/engine/http/tcp_guard.py": "to be made smaller",
     "speclsp/lsp/backend/engine_client.py": "to be made smaller",
     "speclsp/lsp/completion/session.py": "to be made smaller",

@@ -21,8 +21,10 @@ from support.engine.superblock_models import save_random_q4k_m
 from support.waiting import becomes_true
 
 from benchmarks import results_file
+from benchmarks.peers import bench as peer_bench
 from benchmarks.peers import compare, driver_process, install, reference
-from benchmarks.peers.compare import PEERS, candidates_of, chosen, grouped, units_of
+from benchmarks.peers.bench import PEERS, grouped, units_of
+from benchmarks.peers.compare import candidates_of, chosen
 from benchmarks.peers.driver_process import PeerError, PeerProcess
 from benchmarks.peers.figures import Way, against, agreement, spread
 from benchmarks.speed.holes import holes, holes_and_rests
@@ -267,17 +269,18 @@ def test_a_hole_and_its_rest_restore_the_source():
 @pytest.fixture
 def checkout(driver: Path, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout whose only peers are one that counts and one that is not installed."""
-    fake = compare.Peer("fake_driver.py", "", 1.0, 1)
+    fake = peer_bench.Peer("fake_driver.py", "", 1.0, 1)
     candidates = {"speclsp": {"plain": [{"speculate": False}], "speculative": [{}]}}
     candidates |= {"fake": {"plain": [{}, {"more": 1}], "sulks": [{}]}, "absent": {"plain": [{}]}}
     (driver.parent / "candidates.json").write_text(json.dumps(candidates))
-    monkeypatch.setattr(compare, "PEERS", {"speclsp": PEERS["speclsp"], "fake": fake, "absent": fake})
+    monkeypatch.setattr(peer_bench, "PEERS", {"speclsp": PEERS["speclsp"], "fake": fake, "absent": fake})
     monkeypatch.setattr(compare, "OTHERS", ["fake", "absent"])
     monkeypatch.setenv("SPECLSP_PEERS_DIR", str(tmp_path / "installed"))
     (tmp_path / "installed/fake/venv/bin").mkdir(parents=True)
     (tmp_path / "installed/fake/requirements.txt").touch()
     (tmp_path / "installed/fake/venv/bin/python").symlink_to(sys.executable)
-    monkeypatch.setattr(compare, "DRIVERS", driver.parent)
+    for module in (peer_bench, compare):
+        monkeypatch.setattr(module, "DRIVERS", driver.parent)
     return tmp_path
 
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import results_file
-from benchmarks.report import charts
+from benchmarks.report import bars, charts
 from benchmarks.report.report import read
 from speclsp.errors import SpeclspError
 
@@ -43,7 +43,7 @@ def test_the_page_shows_each_chart_in_both_themes_and_its_values_in_the_alternat
 @pytest.mark.parametrize("name", charts.CHARTS)
 def test_bars_and_values_stay_inside_the_chart(name: str):
     chart = charts.CHARTS[name](RESULTS)
-    root = ElementTree.fromstring(charts.svg(chart, charts.THEMES["light"]))
+    root = ElementTree.fromstring(bars.svg(chart, bars.THEMES["light"]))
     values = [node for node in root if node.text in {bar.text for bar in chart.bars}]
     assert len(values) == len(chart.bars)
     for node in values:
