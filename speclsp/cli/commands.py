@@ -25,13 +25,6 @@ if TYPE_CHECKING:
     from speclsp.lsp.documents.document import Snapshot
 
 
-def check_settings(settings: Mapping[str, object]) -> None:
-    """Raise ConfigError for flags that are no settings."""
-    _, problems = config.parse(settings)
-    if problems:
-        raise config.BadSettings(problems)
-
-
 # ── the language server and the engine ──
 
 
@@ -41,7 +34,9 @@ def run_lsp(options: argparse.Namespace) -> int:
     A bad flag ends it, in the editor's log. A bad config.toml does not: the server reports it and works without.
     """
     settings = flags(options)
-    check_settings(settings)
+    _, problems = config.parse(settings)
+    if problems:
+        raise config.BadSettings(problems)
     from speclsp.lsp.protocol.stdio import redirect_stdio
 
     pipes = redirect_stdio()  # before the imports: one of them might print

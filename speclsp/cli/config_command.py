@@ -19,7 +19,8 @@ FROM_FILE, FROM_DEFAULT = "config.toml", "default"
 def run_list(options: argparse.Namespace) -> int:
     """Print the settings in groups, or one JSON object; exit code 2 when config.toml has an invalid part."""
     settings, problems = config.gather()
-    set_here = keys_in_file()
+    written, _ = config.read_toml(config.config_path())
+    set_here = {key for key, _ in config.flatten(written)}
     groups = {
         heading: [row(known, settings, set_here) for known in group] for heading, group in config.by_group().items()
     }
@@ -77,12 +78,6 @@ def require_known(key: str) -> None:
     if key not in config.KNOWN:
         _, problems = config.parse({key: 0})
         raise config.BadSettings(problems or [f'"{key}" is not one setting.'])
-
-
-def keys_in_file() -> set[str]:
-    """The settings that config.toml sets."""
-    written, _ = config.read_toml(config.config_path())
-    return {key for key, _ in config.flatten(written)}
 
 
 def row(known: Setting, settings: config.Config, set_here: set[str]) -> dict[str, Any]:

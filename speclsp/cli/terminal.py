@@ -18,7 +18,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, TextIO
 
-DIM, BOLD, DRAFTED, GREEN, RED, YELLOW, PLAIN = "2", "1", "1;4;32", "32", "31", "33", "0"
+DIM, GREEN, RED, YELLOW, PLAIN = "2", "32", "31", "33", "0"
 REDRAW_MS = 100
 LINES_BEFORE, LINES_AFTER = 12, 4  # of the file, around a suggestion
 PLAIN_STEP, PLAIN_S = 0.1, 2.0  # without a terminal: a line per tenth, and not oftener than that

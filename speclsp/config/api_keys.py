@@ -38,7 +38,7 @@ def find(url: str, own_url: str = "") -> tuple[str, str]:
     from_config, its_url = in_config()
     if from_config and its_url and here == origin(its_url):
         return checked(from_config, config.KEY), ""
-    stored = recall(here)
+    stored = read().get(here) or in_keyring("get_password", here)
     if stored:
         return checked(stored, "the stored key"), ""
     if from_environment or from_config:
@@ -119,11 +119,6 @@ def forget(url: str) -> bool:
     if place in kept:
         write({name: value for name, value in kept.items() if name != place})
     return bool(there) or place in kept
-
-
-def recall(place: str) -> str:
-    """The stored key for an origin, "" for none. Raises SpeclspError."""
-    return read().get(place) or in_keyring("get_password", place) or ""
 
 
 def in_keyring(action: str, place: str, *key: str) -> str | None:

@@ -188,10 +188,9 @@ class FusedDrafter(ModelDrafter):
         stop: frozenset[int] = frozenset(),
         banned: Sequence[int] = (),
         constrained: Callable[[Sequence[int]], bool] | None = None,
-        p_min: float = 0.4,
         cancel: threading.Event | None = None,
     ) -> None:
-        super().__init__(fused.draft, stop, p_min, cancel)
+        super().__init__(fused.draft, stop, cancel=cancel)
         self.fused, self.sampling, self.banned, self.constrained = fused, sampling, tuple(banned), constrained
 
     def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:

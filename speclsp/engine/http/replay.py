@@ -63,16 +63,6 @@ class ShadowRunner:
             self._scheduler.cancel(self._job)
 
 
-def plain_request(request: Request) -> Request:
-    """The same request token by token, without a deadline, and without a session whose other requests it would end."""
-    return replace(request, deadline_ms=0, session="", speculate=False, gamma=None, sources=())
-
-
-def speculative_request(request: Request) -> Request:
-    """The same request with the engine's own choice of speculation."""
-    return replace(plain_request(request), speculate=True)
-
-
 def verify(
     entries: Sequence[DeliveredCompletion], run: Run, current_completer: Callable[[], Completer | None]
 ) -> Iterator[Json]:
@@ -87,8 +77,10 @@ def verify(
         if not why:
             try:
                 needed_tokens = len(entry.tokens) + 1 if entry.complete else len(entry.tokens)
-                plain = run(plain_request(entry.request), needed_tokens)
-                speculative = run(speculative_request(entry.request), needed_tokens)
+                # without a deadline, and without a session whose other requests it would end
+                alone = replace(entry.request, deadline_ms=0, session="", gamma=None, sources=())
+                plain = run(replace(alone, speculate=False), needed_tokens)
+                speculative = run(replace(alone, speculate=True), needed_tokens)
             except InputError:
                 why = OTHER_PROMPT  # it no longer fits the context
             else:

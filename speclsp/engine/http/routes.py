@@ -13,9 +13,11 @@ a client that disconnects is cancelled: after the current round nothing more is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import itertools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -30,7 +32,8 @@ from speclsp import __version__
 from speclsp.config import Config
 from speclsp.daemon import platform
 from speclsp.engine.http import json_fields, leases, llamacpp_api, openai_api, replay
-from speclsp.engine.http.request_log import MAX_REQUESTS, DeliveredCompletion
+from speclsp.engine.http.leases import Leases
+from speclsp.engine.http.request_log import MAX_REQUESTS, DeliveredCompletion, RecentRequests
 from speclsp.engine.http.responses import (
     ErrorAnswers,
     EventStream,
@@ -41,16 +44,48 @@ from speclsp.engine.http.responses import (
     sse,
     status_and_message,
 )
-from speclsp.engine.http.route_context import RouteContext, context_of
+from speclsp.engine.scheduling.residency import Residency
 from speclsp.engine.scheduling.scheduled_job import DoneEvent, ErrorEvent, Event, RoundEvent, ScheduledJob
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import SpeclspError
+from speclsp.observability.metrics import Metrics
 
 MAX_BODY_BYTES = 16 * 2**20
 LARGE_BODY_BYTES = 2**20
 MAX_DRAINED_BYTES = 4 * MAX_BODY_BYTES  # read on, so that a client that sends too much can receive the refusal
 
 ADDRESSES = ("/infill", "/completion", "/v1/completions", "/v1/models", "/props", "/slots", "/health", "/metrics")
+
+
+@dataclass(frozen=True, slots=True)
+class RouteContext:
+    """The engine as the handlers see it: `http.app.state.engine`."""
+
+    config: Config
+    scheduler: Scheduler  # runs completions
+    metrics: Metrics  # of /metrics
+    leases: Leases  # of /lease, /health and /leave
+    recent: RecentRequests = field(default_factory=RecentRequests)  # for /verify
+    answer_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # for OpenAI's ids
+    created_s: int = field(default_factory=lambda: int(time.time()))  # Unix time, for /v1/models
+
+    @property
+    def residency(self) -> Residency:
+        """The state of the model."""
+        return self.scheduler.residency
+
+    @property
+    def context_tokens(self) -> int:
+        """The most tokens of a prompt and its completion: those of the loaded model, else the configured ones."""
+        completer = self.residency.completer
+        return (completer.context_tokens if completer else 0) or self.config.engine.context_tokens
+
+
+def context_of(http: Http) -> RouteContext:
+    """The engine that answers `http`."""
+    context: RouteContext = http.app.state.engine
+    return context
+
 
 # ── completions ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -246,7 +281,8 @@ async def verify(http: Http) -> Response:
 async def verify_events(http: Http, scheduler: Scheduler, entries: list[DeliveredCompletion]) -> AsyncIterator[bytes]:
     """Stream the lines of a replay. A disconnect ends the replay."""
     runner = replay.ShadowRunner(scheduler)
-    watch = asyncio.create_task(stop_on_disconnect(http.receive, runner))
+    watch = asyncio.create_task(leases.until_disconnect(http.receive))
+    watch.add_done_callback(lambda _: runner.stop())
     lines = replay.verify(entries, runner.run, lambda: scheduler.residency.completer)
     try:
         while (line := await asyncio.to_thread(next, lines, None)) is not None:
@@ -257,12 +293,6 @@ async def verify_events(http: Http, scheduler: Scheduler, entries: list[Delivere
     finally:
         runner.stop()
         watch.cancel()
-
-
-async def stop_on_disconnect(receive: Receive, runner: replay.ShadowRunner) -> None:
-    """Stop the replay when the client has closed its stream."""
-    await leases.until_disconnect(receive)
-    runner.stop()
 
 
 # ── models, state and metrics ────────────────────────────────────────────────────────────────────────────
@@ -301,12 +331,9 @@ async def slots(http: Http) -> Response:
 async def props(http: Http) -> Response:
     """GET /props, llama.cpp's."""
     context = context_of(http)
-    residency = context.residency
+    model, asleep = context.residency.model, context.residency.state == "asleep"
     running, _ = context.scheduler.counts()
-    asleep = residency.state == "asleep"
-    return json_response(
-        llamacpp_api.props_json(context.config, context.context_tokens, residency.model, running, asleep)
-    )
+    return json_response(llamacpp_api.props_json(context.config, context.context_tokens, model, running, asleep))
 
 
 async def metrics(http: Http) -> Response:
@@ -317,15 +344,8 @@ async def metrics(http: Http) -> Response:
     context.metrics.set("waiting_requests", waiting)
     completer = context.residency.completer
     if completer is not None:
-        context.metrics.set(
-            "pair_info",
-            1,
-            pair=completer.model,
-            target=completer.target,
-            draft=completer.draft,
-            device=completer.device,
-            version=__version__,
-        )
+        names = {name: getattr(completer, name) for name in ("target", "draft", "device")}
+        context.metrics.set("pair_info", 1, pair=completer.model, **names, version=__version__)
     return Response(context.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

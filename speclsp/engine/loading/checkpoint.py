@@ -117,9 +117,14 @@ def read_decoder(
         number_format = quicker_float()
     dtype = dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
     weights = read_weights(directory, config, shape, number_format, device, rows, dtype, progress, lora)
-    if device == "cpu":
-        return cpu_decoder(weights, context_tokens, rows, dtype, number_format)
-    return cuda_decoder(weights, context_tokens, rows, device, dtype, number_format, slots)
+    if device != "cpu":
+        widths = DRAFT_WIDTHS if rows == 1 else NF4_TARGET_WIDTHS if number_format == "nf4" else TARGET_WIDTHS
+        return CudaDecoder(
+            *weights, context_tokens=context_tokens, widths=widths, device=device, dtype=dtype, slots=slots
+        )
+    decoder = Decoder(*weights, context_tokens=context_tokens, rows=rows, device=device, dtype=dtype)
+    decoder.path, decoder.number_format = "oneDNN" if number_format == "int8" else "", number_format
+    return decoder
 
 
 def read_native(
@@ -144,29 +149,6 @@ def read_native(
             mlp=(config.family.up, config.family.down),
             progress=lambda done: progress(done, f"loading {directory.name} ({number_format})"),
         )
-
-
-def cpu_decoder(
-    weights: DecoderWeights, context_tokens: int, rows: int, dtype: torch.dtype, number_format: str
-) -> CachedModel:
-    """The decoder in plain torch, with oneDNN's linears."""
-    decoder = Decoder(*weights, context_tokens=context_tokens, rows=rows, device="cpu", dtype=dtype)
-    decoder.path, decoder.number_format = "oneDNN" if number_format == "int8" else "", number_format
-    return decoder
-
-
-def cuda_decoder(
-    weights: DecoderWeights,
-    context_tokens: int,
-    rows: int,
-    device: str,
-    dtype: torch.dtype,
-    number_format: str,
-    slots: int,
-) -> CachedModel:
-    """The decoder for a GPU."""
-    widths = DRAFT_WIDTHS if rows == 1 else NF4_TARGET_WIDTHS if number_format == "nf4" else TARGET_WIDTHS
-    return CudaDecoder(*weights, context_tokens=context_tokens, widths=widths, device=device, dtype=dtype, slots=slots)
 
 
 class DecoderWeights(NamedTuple):
@@ -200,7 +182,7 @@ def read_weights(
         bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
         return make(torch.cat(parts) if len(parts) > 1 else parts[0], bias)
 
-    def norm(name: str, optional: bool = False) -> Norm | None:
+    def norm(name: str, optional: bool = False) -> Any:  # a Norm; None if it is optional and missing
         weight, bias = get(f"{name}.weight", optional=optional), get(f"{name}.bias", optional=True)
         if weight is None:
             return None
@@ -211,10 +193,10 @@ def read_weights(
         progress(number / config.num_hidden_layers, f"loading {directory.name} ({number_format})")
         at = f"model.layers.{number}"
         return Layer(
-            norm_attention=required(norm(f"{at}.input_layernorm")),
+            norm_attention=norm(f"{at}.input_layernorm"),
             qkv=linear([f"{at}.self_attn.{x}_proj" for x in "qkv"]),
             out=linear([f"{at}.self_attn.o_proj"]),
-            norm_mlp=required(norm(f"{at}.post_attention_layernorm")),
+            norm_mlp=norm(f"{at}.post_attention_layernorm"),
             up=linear([f"{at}.{x}" for x in family.up]),
             down=linear([f"{at}.{family.down}"]),
             norm_q=norm(f"{at}.self_attn.q_norm", optional=True),
@@ -223,13 +205,13 @@ def read_weights(
 
     with open_tensors(directory, lora) as get:
         layers = [layer(number) for number in range(config.num_hidden_layers)]
-        embedding = required(get("model.embed_tokens.weight")).to(device)
+        embedding = get("model.embed_tokens.weight").to(device)
         head_weight = get("lm_head.weight", optional=True)
         head_weight = embedding if head_weight is None else head_weight
         # 4 bits cost a head more quality than time: the logits are the last thing to round
         head_maker = linear_maker("int8" if device == "cpu" and int8_is_exact() else "bf16", device, rows)
         head = (head_maker if number_format == "nf4" else make)(head_weight[: shape.vocab], None)
-        return DecoderWeights(shape, layers, embedding, required(norm("model.norm")), head)
+        return DecoderWeights(shape, layers, embedding, norm("model.norm"), head)
 
 
 @contextmanager
@@ -250,10 +232,9 @@ def open_tensors(directory: Path, lora: Lora | None = None) -> Iterator[Any]:
             raise WeightsError(f"{file} is not a readable safetensors file ({first_line(error)}). {FIX}") from None
         file_of.update(dict.fromkeys(handle.keys(), handle))
 
-    def get(name: str, optional: bool = False) -> Tensor | None:
+    def get(name: str, optional: bool = False) -> Any:  # a tensor; None if it is optional and missing
         if name in file_of:
-            tensor: Tensor = file_of[name].get_tensor(name)
-            return tensor
+            return file_of[name].get_tensor(name)
         for kind in superblocks.KINDS if name.endswith(".weight") else ():
             if kind.name(name) in file_of:
                 return kind.dequantize(file_of[kind.name(name)].get_tensor(kind.name(name)))
@@ -261,15 +242,9 @@ def open_tensors(directory: Path, lora: Lora | None = None) -> Iterator[Any]:
             return None
         raise WeightsError(f"{directory} has no tensor {name}. {FIX}")
 
-    def adapted(name: str, optional: bool = False) -> Tensor | None:
+    def adapted(name: str, optional: bool = False) -> Any:
         if lora is None or not lora.adapts(name):
             return get(name, optional)
-        return lora.merged(name, required(get(name))) if name.endswith(".weight") else None
+        return lora.merged(name, get(name)) if name.endswith(".weight") else None
 
     yield adapted
-
-
-def required(value: Any) -> Any:
-    """`value`, which is never None: a required tensor or norm. For the type checker."""
-    assert value is not None
-    return value

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -108,32 +109,18 @@ class LoadedParts:
 
     def read_target(self, progress: ReportProgress) -> CachedModel:
         """Read the target's weights."""
-        with explain_out_of_memory(self.card, self.plan, self.device):
-            return read_decoder(
-                self.target_dir,
-                self.plan.number_format,
-                self.device,
-                self.plan.context_tokens,
-                len(self.prompter.vocabulary),
-                progress,
-                slots=self.plan.slots,
-                lora=self.loras[0],
-            )
+        return self._read(self.target_dir, self.plan.number_format, progress, lora=self.loras[0])
 
     def read_draft(self, progress: ReportProgress) -> CachedModel:
         """Read the draft's weights."""
         assert self.draft_dir is not None
-        with explain_out_of_memory(self.card, self.plan, self.device):
+        return self._read(self.draft_dir, self.draft_format, progress, rows=1, lora=self.loras[1])
+
+    def _read(self, directory: Path, number_format: str, progress: ReportProgress, **options: Any) -> CachedModel:
+        plan, vocab = self.plan, len(self.prompter.vocabulary)
+        with explain_out_of_memory(self.card, plan, self.device):
             return read_decoder(
-                self.draft_dir,
-                self.draft_format,
-                self.device,
-                self.plan.context_tokens,
-                len(self.prompter.vocabulary),
-                progress,
-                rows=1,
-                slots=self.plan.slots,
-                lora=self.loras[1],
+                directory, number_format, self.device, plan.context_tokens, vocab, progress, slots=plan.slots, **options
             )
 
     def described(self, model: int, *facts: str) -> str:

@@ -55,7 +55,6 @@ class ModelShape:
     residual_scale: float = 1.0  # Granite
     attention_scale: float = 0.0  # of q·k; 0: 1/sqrt(head_dim)
     logits_scale: float = 1.0  # Granite: 1/logits_scaling
-    rotary_dim: int = 0  # of head_dim; 0: all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,7 @@ from speclsp.engine.api import Completer
 from speclsp.engine.decoding.echo import EchoCompleter
 from speclsp.engine.http import tcp_guard
 from speclsp.engine.http.leases import Leases
-from speclsp.engine.http.route_context import RouteContext
-from speclsp.engine.http.routes import application
+from speclsp.engine.http.routes import RouteContext, application
 from speclsp.engine.process import parent_watch, unix_socket
 from speclsp.engine.process.unix_socket import UnixListener
 from speclsp.engine.scheduling.loaded_model import Load, LoadedModel

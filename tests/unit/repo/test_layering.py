@@ -91,8 +91,7 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "tree_sitter": {"lsp.syntax.tree", "lsp.syntax.parser"},
     "httpx": {"lsp.backend.engine_http", "lsp.backend.remote.remote_http"},
     "starlette": {
-        *("engine.http.routes", "engine.http.route_context", "engine.http.responses", "engine.http.leases"),
-        "engine.process.server_process",
+        *("engine.http.routes", "engine.http.responses", "engine.http.leases", "engine.process.server_process"),
     },
     "uvicorn": {"engine.http.tcp_guard", "engine.process.server_process"},
     "keyring": {"config.api_keys"},
