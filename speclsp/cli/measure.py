@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import statistics
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import TypeVar
 
 from speclsp.engine.api import Completer, Piece, Request, Result
 
@@ -99,6 +100,17 @@ def judged_in(piece: Piece) -> int:
     return min(piece.accepted + 1, piece.drafted)
 
 
+Kind = TypeVar("Kind", bound=Hashable)
+
+
+def usual_ms(pieces: Iterable[Piece], kind_of: Callable[[Piece], Kind]) -> dict[Kind, float]:
+    """The median milliseconds of the rounds of each kind: a machine has other things to do now and then."""
+    times: dict[Kind, list[float]] = {}
+    for piece in pieces:
+        times.setdefault(kind_of(piece), []).append(piece.ms)
+    return {kind: statistics.median(values) for kind, values in times.items()}
+
+
 def quantile(values: Sequence[float], share: float) -> float:
     """The value that `share` of `values` do not exceed, by linear interpolation; 0 for none."""
     if not values:
@@ -178,57 +190,40 @@ def median(runs: tuple[Result, ...], measure: Callable[[Result], float]) -> floa
 
 
 def facts(comparison: Comparison) -> dict[str, object]:
-    """The comparison as numbers: medians in milliseconds, counts of one speculative run."""
+    """The comparison as numbers: medians in milliseconds, counts of one run of each way."""
     plain, fast = comparison.plain, comparison.speculative
-    first = fast[0]
-    tokens = len(first.tokens)
-    decode_ms, plain_decode_ms = median(fast, decoding_ms), median(plain, decoding_ms)
-    total_ms, plain_total_ms = median(fast, whole_ms), median(plain, whole_ms)
+    of_plain = way_facts(plain, plain)
+    plain_names = ("rounds", "ttft_ms", "decode_ms", "ms_per_token", "total_ms")
+    model = comparison.model
     return {
         "identical": comparison.identical,
-        "prompt_tokens": first.prompt_tokens,
-        "new_tokens": tokens,
+        "prompt_tokens": fast[0].prompt_tokens,
+        "new_tokens": len(fast[0].tokens),
+        "by_source": fast[0].by_source,
+        **way_facts(fast, plain),
+        **{f"plain_{name}": of_plain[name] for name in plain_names},
+        "repeats": len(fast),
+        "model_draft": {"gamma": MODEL_GAMMA} | way_facts(model, plain) if model else None,
+    }
+
+
+def way_facts(runs: tuple[Result, ...], plain: tuple[Result, ...]) -> dict[str, object]:
+    """One way of decoding as numbers, and its speed-up over the `plain` one."""
+    first, tokens = runs[0], len(runs[0].tokens)
+    decode_ms, total_ms = median(runs, decoding_ms), median(runs, whole_ms)
+    return {
         "rounds": first.rounds,
-        "plain_rounds": plain[0].rounds,
         "drafted_tokens": first.drafted,
         "accepted_tokens": first.accepted,
         "rejected_tokens": first.drafted - first.accepted,
         "acceptance_rate": ratio(first.accepted, first.drafted),
         "tokens_per_round": ratio(tokens, first.rounds),
-        "by_source": first.by_source,
-        "ttft_ms": round(median(fast, lambda result: result.ttft_ms), 1),
-        "plain_ttft_ms": round(median(plain, lambda result: result.ttft_ms), 1),
+        "ttft_ms": round(median(runs, lambda result: result.ttft_ms), 1),
         "decode_ms": round(decode_ms, 1),
-        "plain_decode_ms": round(plain_decode_ms, 1),
-        "ms_per_token": round(decode_ms / max(tokens, 1), 2),
-        "plain_ms_per_token": round(plain_decode_ms / max(len(plain[0].tokens), 1), 2),
         "total_ms": round(total_ms, 1),
-        "plain_total_ms": round(plain_total_ms, 1),
-        "speed_up": ratio(plain_decode_ms, decode_ms),
-        "total_speed_up": ratio(plain_total_ms, total_ms),
-        "repeats": len(fast),
-        "model_draft": model_facts(comparison) if comparison.model else None,
-    }
-
-
-def model_facts(comparison: Comparison) -> dict[str, object]:
-    """The draft model alone, as numbers."""
-    first = comparison.model[0]
-    decode_ms = median(comparison.model, decoding_ms)
-    return {
-        "gamma": MODEL_GAMMA,
-        "rounds": first.rounds,
-        "drafted_tokens": first.drafted,
-        "accepted_tokens": first.accepted,
-        "rejected_tokens": first.drafted - first.accepted,
-        "acceptance_rate": ratio(first.accepted, first.drafted),
-        "tokens_per_round": ratio(len(first.tokens), first.rounds),
-        "ttft_ms": round(median(comparison.model, lambda result: result.ttft_ms), 1),
-        "decode_ms": round(decode_ms, 1),
-        "total_ms": round(median(comparison.model, whole_ms), 1),
-        "ms_per_token": round(decode_ms / max(len(first.tokens), 1), 2),
-        "speed_up": ratio(median(comparison.plain, decoding_ms), decode_ms),
-        "total_speed_up": ratio(median(comparison.plain, whole_ms), median(comparison.model, whole_ms)),
+        "ms_per_token": round(decode_ms / max(tokens, 1), 2),
+        "speed_up": ratio(median(plain, decoding_ms), decode_ms),
+        "total_speed_up": ratio(median(plain, whole_ms), total_ms),
     }
 
 

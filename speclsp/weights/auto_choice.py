@@ -60,13 +60,9 @@ class CpuSpeed:
         """Predicted time of a suggestion at the next key."""
         return self.suggestion_ms(card, NEW_TOKENS)
 
-    def first_ms(self, card: Card) -> float:
-        """Predicted time of the first suggestion in a file."""
-        return self.suggestion_ms(card, FIRST_TOKENS)
-
     def suits(self, card: Card) -> bool:
         """True if the usual and the first suggestion of a model stay within their limits."""
-        return self.usual_ms(card) <= MAX_USUAL_MS and self.first_ms(card) <= MAX_FIRST_MS
+        return self.usual_ms(card) <= MAX_USUAL_MS and self.suggestion_ms(card, FIRST_TOKENS) <= MAX_FIRST_MS
 
 
 def few_bits(card: Card) -> str:

@@ -21,7 +21,6 @@ from datetime import date
 from functools import reduce
 from itertools import islice
 from pathlib import Path
-from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -83,14 +82,8 @@ class TuneMeasurement:
     runs: list[rounds.Run] = field(default_factory=list)
 
     def ms_per_token(self, tokens: int) -> float:
-        """Decoding's, over the first `tokens` of each completion.
-
-        A round counts as long as the middle of those like it: a machine has other things to do now and then.
-        """
-        usual_ms = {
-            kind: median(piece.ms for run in self.runs for piece in run.rounds if kind_of(piece) == kind)
-            for kind in {kind_of(piece) for run in self.runs for piece in run.rounds}
-        }
+        """Decoding's, over the first `tokens` of each completion. A round counts as long as the middle of its kind."""
+        usual_ms = rounds.usual_ms((piece for run in self.runs for piece in run.rounds), kind_of)
         spent_ms = sum(usual_ms[kind_of(piece)] for run in self.runs for piece in run.first(tokens))
         return spent_ms / max(sum(min(tokens, len(run.result.tokens)) for run in self.runs), 1)
 

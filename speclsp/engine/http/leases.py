@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from speclsp import __version__
 from speclsp.engine.http import json_fields
-from speclsp.engine.http.responses import check_encoding, json_response
+from speclsp.engine.http.responses import check_encoding, json_response, sse
 from speclsp.engine.scheduling.device_memory import trim_malloc
 from speclsp.engine.scheduling.residency import Residency
 
@@ -230,14 +230,13 @@ class LeaseStream(Response):
             current = self.leases.state_object()
             if current != sent:
                 sent = current
-                event = b"data: " + json_fields.dump(current) + b"\n\n"
-                await send({"type": "http.response.body", "body": event, "more_body": True})
+                await send({"type": "http.response.body", "body": sse(current), "more_body": True})
                 await self._throttle(current["status"])
             try:
                 await asyncio.wait_for(lease.changed.wait(), COMMENT_S)
             except asyncio.TimeoutError:
                 await send({"type": "http.response.body", "body": b": here\n\n", "more_body": True})
-        last = b"data: " + json_fields.dump(self.leases.state_object() | {"status": "leaving"}) + b"\n\n"
+        last = sse(self.leases.state_object() | {"status": "leaving"})
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def _throttle(self, state: object) -> None:

@@ -68,10 +68,7 @@ def load(config: Config, card: Card, progress: ReportProgress = lambda fraction,
     parts = prepare(config, card, progress)
     if parts.note:
         log.warning("%s", parts.note)
-    target = parts.read_target(share(progress, 0.5, 0.8))
-    return parts.build_engine(
-        target, parts.read_draft(share(progress, 0.8, 0.9)) if parts.draft_dir else None, progress
-    )
+    return parts.whole_engine(progress)
 
 
 def start(
@@ -82,8 +79,7 @@ def start(
     if parts.draft_dir is None or not with_draft:
         return parts.loaded(parts.build_engine(parts.read_target(share(progress, 0.5, 0.9)), None, progress))
     if card.target.parameters < LONG_PARAMETERS:
-        target = parts.read_target(share(progress, 0.5, 0.8))
-        return parts.loaded(parts.build_engine(target, parts.read_draft(share(progress, 0.8, 0.9)), progress))
+        return parts.loaded(parts.whole_engine(progress))
     alone = DraftFirst(parts, parts.read_draft(share(progress, 0.5, 0.6)), progress)
     return LoadedModel(
         completer=alone.completer(),
@@ -122,6 +118,12 @@ class LoadedParts:
             return read_decoder(
                 directory, number_format, self.device, plan.context_tokens, vocab, progress, slots=plan.slots, **options
             )
+
+    def whole_engine(self, progress: ReportProgress) -> CompletionEngine:
+        """Read the target and, if it is loaded, the draft; in the thread that will run completions."""
+        target = self.read_target(share(progress, 0.5, 0.8))
+        draft = self.read_draft(share(progress, 0.8, 0.9)) if self.draft_dir else None
+        return self.build_engine(target, draft, progress)
 
     def described(self, model: int, *facts: str) -> str:
         """The number format, the kernels and the adapter of a model, for display; `model`: 0 or 1, as in `loras`."""

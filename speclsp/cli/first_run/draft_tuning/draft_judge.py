@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 from speclsp.cli import measure as rounds
@@ -50,8 +49,13 @@ class Judgement:
 
     def rates(self) -> list[Rates]:
         """The rates of each place."""
-        usual_ms = usual_times(piece for place in self.places for side in (place.before, place.after) for piece in side)
-        return [(*cost(place.before, usual_ms), *cost(place.after, usual_ms)) for place in self.places]
+        pieces = [piece for place in self.places for piece in (*place.before, *place.after)]
+        usual_ms = rounds.usual_ms(pieces, lambda piece: (piece.source, piece.drafted))
+
+        def cost(side: Sequence[Piece]) -> tuple[int, float]:
+            return sum(len(p.tokens) for p in side), sum(usual_ms[p.source, p.drafted] for p in side)
+
+        return [(*cost(place.before), *cost(place.after)) for place in self.places]
 
     def gain(self) -> float:
         """Tokens per millisecond after tuning over those before."""
@@ -118,19 +122,6 @@ def judge(
             )
         judgement.places.append(JudgedPlace(path, runs[0].rounds, runs[1].rounds))
     return judgement
-
-
-def usual_times(pieces: Iterable[Piece]) -> dict[tuple[str, int], float]:
-    """The median milliseconds of a round, by its drafter and its number of guesses."""
-    times: dict[tuple[str, int], list[float]] = {}
-    for piece in pieces:
-        times.setdefault((piece.source, piece.drafted), []).append(piece.ms)
-    return {kind: median(values) for kind, values in times.items()}
-
-
-def cost(pieces: Sequence[Piece], usual_ms: dict[tuple[str, int], float]) -> tuple[int, float]:
-    """(tokens, milliseconds) of a completion's rounds."""
-    return sum(len(p.tokens) for p in pieces), sum(usual_ms[p.source, p.drafted] for p in pieces)
 
 
 def ms_per_token(rates: Sequence[Rates], at: int) -> float:

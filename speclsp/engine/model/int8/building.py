@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,7 +43,7 @@ class WeightReader:
         mlp: names of the linears into the MLP, gate first, and of the one out of it, in a layer.
     """
 
-    read: Callable[..., Tensor | None]
+    read: Callable[..., Any]
     path: str
     mlp_bits: int
     mlp: tuple[tuple[str, ...], str]
@@ -52,15 +53,10 @@ class WeightReader:
         """True if weights have fewer than 8 bits."""
         return self.mlp_bits < 8 and self.path in CODED_PATHS
 
-    def get(self, name: str) -> Tensor:
-        """A tensor that the model must have."""
-        tensor = self.read(name)
-        assert tensor is not None  # without `optional`, `read` raises
-        return tensor
-
     def optional(self, name: str) -> Tensor | None:
         """A tensor, or None."""
-        return self.read(name, optional=True)
+        tensor: Tensor | None = self.read(name, optional=True)
+        return tensor
 
     def weights(self, names: list[str], bits: int = OTHER_BITS) -> WeightMatrix:
         """Several linears as one: superblocks if all of them are stored as one kind that is kept."""
@@ -70,7 +66,7 @@ class WeightReader:
                 return WeightMatrix(torch.cat(blocks), kind)
         if any(self.optional(Q6K.name(name)) is not None for name in names):
             bits = OTHER_BITS  # the file gives them more bits, too
-        floats = torch.cat([self.get(f"{name}.weight") for name in names])
+        floats = torch.cat([self.read(f"{name}.weight") for name in names])
         return WeightMatrix(floats, bits=bits if self.coded and floats.shape[1] % 32 == 0 else 8)
 
     def bias(self, names: list[str]) -> Tensor | None:
@@ -89,8 +85,8 @@ class WeightReader:
         ):
             bits = self.mlp_bits if which in (UP, DOWN) else OTHER_BITS
             decoder.set_linear(number, which, self.weights(names, bits), self.bias(names))
-        decoder.set_norm(number, NORM_ATTENTION, self.get(f"{at}.input_layernorm.weight"))
-        decoder.set_norm(number, NORM_MLP, self.get(f"{at}.post_attention_layernorm.weight"))
+        decoder.set_norm(number, NORM_ATTENTION, self.read(f"{at}.input_layernorm.weight"))
+        decoder.set_norm(number, NORM_MLP, self.read(f"{at}.post_attention_layernorm.weight"))
         for which, name in ((NORM_Q, "q_norm"), (NORM_K, "k_norm")):
             if (own := self.optional(f"{at}.self_attn.{name}.weight")) is not None:
                 decoder.set_norm(number, which, own)
@@ -100,7 +96,7 @@ def build(
     shape: ModelShape,
     layers: int,
     inner: int,
-    read: Callable[..., Tensor | None],
+    read: Callable[..., Any],
     *,
     context_tokens: int,
     threads: int,
@@ -127,5 +123,5 @@ def build(
     decoder.set_linear(LAST, 0, (embedding if tied else reader.weights(["lm_head"])).first(shape.vocab), None)
     if coded and not tied:
         decoder.set_linear(EMBEDDING, 0, embedding.first(shape.vocab), None)
-    decoder.set_norm(LAST, 0, reader.get("model.norm.weight"))
+    decoder.set_norm(LAST, 0, reader.read("model.norm.weight"))
     return decoder
