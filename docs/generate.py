@@ -9,14 +9,16 @@ new one included, belongs to the machine and is restricted.
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from speclsp import config
-from speclsp.cli.arguments import cli_reference, command_tree
-from speclsp.config import reference
+from speclsp.cli.arguments import command_tree
+from speclsp.cli.arguments.help_parser import HIDDEN
 
 ROOT = Path(__file__).parents[1]
 WORKSPACE_SETTINGS = ("completion.", "context.")  # the others name commands, paths, addresses, models, devices
@@ -123,7 +125,141 @@ def vscode_readme() -> str:
 def vim_help() -> str:
     """Neovim's help, with the section of settings."""
     text = read("editors/nvim/doc/speclsp.txt")
-    return text[: text.rindex("=" * 78 + "\nSERVER SETTINGS")] + reference.as_vimdoc() + text[text.rindex("\n vim:") :]
+    return text[: text.rindex("=" * 78 + "\nSERVER SETTINGS")] + vim_settings() + text[text.rindex("\n vim:") :]
+
+
+# ── settings: docs/configuration.md, and a section of Neovim's help ─────────────────────────────────────────
+
+SETTINGS_HEAD = """\
+# Configuration
+
+`make docs` generates this page from the settings' schema.
+
+Settings come from three places, and the later place wins:
+
+1. `config.toml` (`speclsp config path` prints its path). `speclsp config set KEY VALUE` changes it.
+2. The editor's settings: `speclsp.KEY` in VS Code, `settings = { ... }` in Neovim.
+3. The command line: `--model`, `--device` and `--set KEY=VALUE`.
+
+In `config.toml` the part before the dot is a table:
+
+```toml
+model = "auto"
+
+[completion]
+eagerness = "medium"
+```
+
+A wrong value or an unknown name is one sentence with the fix; all other settings still apply.
+Settings marked *advanced* rarely need a change.
+"""
+
+
+def settings_page() -> str:
+    """docs/configuration.md."""
+    lines = [SETTINGS_HEAD]
+    for heading, settings in config.by_group().items():
+        lines += [f"## {heading}", "", "| setting | default | meaning |", "|---|---|---|"]
+        lines += [f"| `{known.key}` | `{default_of(known)}` | {meaning_of(known)} |" for known in settings]
+        lines.append("")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def default_of(known: config.Setting) -> str:
+    """The default as JSON."""
+    return json.dumps(list(known.default) if isinstance(known.default, tuple) else known.default)
+
+
+def meaning_of(known: config.Setting) -> str:
+    """The setting's text, its choices and whether it is advanced."""
+    rule = known.rule
+    parts = [rule.meaning, *(f"<br>`{choice}`: {text}" for choice, text in rule.choices.items())]
+    return " ".join(parts) + (" *(advanced)*" if rule.advanced else "")
+
+
+def vim_settings() -> str:
+    """The section of Neovim's help, *speclsp-settings*."""
+    lines = ["=" * 78, "SERVER SETTINGS\t\t\t\t\t*speclsp-settings*", ""]
+    lines += ["Values of `settings` in |speclsp.setup()|, and of config.toml.", ""]
+    for heading, settings in config.by_group().items():
+        lines += [f"{heading} ~", ""]
+        for known in settings:
+            rule = known.rule
+            choices = [f"{choice}: {text}" for choice, text in rule.choices.items()]
+            texts = [f"Default: {default_of(known)}", rule.meaning, *choices, *(["Advanced."] if rule.advanced else [])]
+            lines.append(known.key)
+            lines += [f"\t{line}" for text in texts for line in textwrap.wrap(text.replace("|", "/"), 66)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+# ── the command line: docs/cli.md ────────────────────────────────────────────────────────────────────────────
+
+CLI_HEAD = """\
+# Command line
+
+`make docs` generates this page from the parser.
+Every command accepts `--help`. Errors are one line on stderr.
+
+| exit code | meaning |
+|---|---|
+| 0 | success |
+| 1 | the command ran, and its answer is no (a check failed, nothing was there) |
+| 2 | wrong arguments, settings or input, or an stdout that takes no output; the line says how to correct it |
+| 70 | a bug in speclsp; `SPECLSP_TRACEBACK=1` shows where |
+| 130, 141 | interrupted with Ctrl-C; the reading end of the pipe was closed |
+
+A closed stdout or stderr discards what is written. An escape replaces a character that the terminal's encoding lacks.
+"""
+
+
+def cli_page() -> str:
+    """docs/cli.md."""
+    parser = command_tree.parser()
+    lines = [CLI_HEAD]
+    children = commands_of(parser)
+    for heading, commands in parser.groups:
+        lines += [f"## {heading}", ""]
+        for name, about in commands:
+            lines += [f"### speclsp {name}", "", f"{about}.", "", *section(children[name])]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def section(command: argparse.ArgumentParser) -> Iterator[str]:
+    """The lines of one command: its options, or those of its actions."""
+    actions = commands_of(command)
+    yield from rows(command)
+    for name, action in actions.items():
+        yield from (f"#### {command.prog} {name}", "", action.description or "", "", *rows(action))
+
+
+def rows(command: argparse.ArgumentParser) -> Iterator[str]:
+    """A table of arguments and options."""
+    options = [
+        action
+        for action in command._actions
+        if action.help != HIDDEN and action.dest != "help" and not isinstance(action, argparse._SubParsersAction)
+    ]
+    if not options:
+        return
+    yield from ("| option | action |", "|---|---|")
+    for option in options:
+        value = f" {option.metavar}" if option.metavar and option.nargs != 0 else ""
+        name = option.option_strings[-1] + value if option.option_strings else f"{option.metavar}"
+        name = "{" + ", ".join(option.choices) + "}" if option.choices and not option.option_strings else name
+        yield f"| `{name}` | {(option.help or '').replace('|', chr(92) + '|')} |"
+    yield ""
+
+
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """{name: parser} of the commands or actions below `parser`; {} without any."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+# ── the pages ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def read(page: str) -> str:
@@ -132,8 +268,8 @@ def read(page: str) -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "docs/configuration.md": reference.as_markdown,
-    "docs/cli.md": lambda: cli_reference.as_markdown(command_tree.parser()),
+    "docs/configuration.md": settings_page,
+    "docs/cli.md": cli_page,
     "editors/nvim/doc/speclsp.txt": vim_help,
     "editors/vscode/package.json": vscode_package,
     "editors/vscode/README.md": vscode_readme,

@@ -8,6 +8,7 @@ each command meets them as from a shell. Each ends through the interpreter's own
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -56,6 +57,12 @@ def run(directory: Path, condition: str) -> None:
         texts = [(directory / f"{number}").read_bytes() if number in kept else b"" for number in (1, 2)]
         results.append([code, *(text.decode("utf-8", "backslashreplace") for text in texts)])
     (directory / "results.json").write_text(json.dumps(results))
+
+
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """{name: parser} of the commands or actions below `parser`; {} without any."""
+    actions = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return next((dict(action.choices) for action in actions), {})
 
 
 if __name__ == "__main__":

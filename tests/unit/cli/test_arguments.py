@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from pathlib import Path
 
-from speclsp.cli.arguments import cli_reference as reference
+from support.command_streams import commands_of
+
 from speclsp.cli.arguments import command_tree as tree
 from speclsp.cli.arguments.help_parser import HIDDEN
 
 
 def every_parser(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     yield parser
-    for below in reference.commands_of(parser).values():
+    for below in commands_of(parser).values():
         yield from every_parser(below)
 
 
@@ -23,7 +25,7 @@ def test_the_help_lists_every_command_in_its_group_and_names_a_first_step():
     assert headings == ["Get started", "Use", "Run", "Development"]
     assert all(f"\n{heading}\n" in text for heading in headings)
     listed = [name for _, commands in parser.groups for name, _ in commands]
-    assert listed == list(reference.commands_of(parser)), "each once"
+    assert listed == list(commands_of(parser)), "each once"
     assert all(f"\n  {name} " in text for name in listed)
     assert "First step: speclsp" in text
     assert max(map(len, text.splitlines())) <= 100
@@ -43,5 +45,5 @@ def test_every_command_and_option_has_a_sentence_in_the_imperative():
 
 
 def test_hidden_options_stay_out_of_the_reference():
-    page = reference.as_markdown(tree.parser())
+    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
     assert "--lock-fd" not in page and "--detached" not in page and "start, stop, status" in page

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import command_streams
-from support.command_streams import CONDITIONS
+from support.command_streams import CONDITIONS, commands_of
 
 from speclsp.cli import terminal
-from speclsp.cli.arguments.cli_reference import commands_of
 from speclsp.cli.arguments.command_tree import parser
 
 ECHO = ("--model", "echo")
