@@ -1,1 +1,1 @@
-"""Arguments of the `speclsp` command: the tree of commands, the grouped help, and docs/cli.md."""
+"""Arguments of the `speclsp` command: the tree of commands and the grouped help."""

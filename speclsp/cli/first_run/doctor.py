@@ -25,8 +25,7 @@ from speclsp import config as settings
 from speclsp import process_resources
 from speclsp.cli import complete, terminal
 from speclsp.cli.first_run import prompt_trial
-from speclsp.cli.first_run.doctor_check import FAIL, OK, TODO, WARN, DoctorCheck, guarded
-from speclsp.cli.first_run.remote_check import SLOW_MS, remote
+from speclsp.cli.first_run.doctor_check import FAIL, OK, SLOW_MS, TODO, WARN, DoctorCheck, guarded, remote
 from speclsp.config import Config
 from speclsp.errors import SpeclspError
 

@@ -126,39 +126,30 @@ def chance(won: int, lost: int) -> float:
     return sum(comb(coins, heads) for heads in range(won, coins + 1)) * 2.0**-coins
 
 
-def run(engine: CompletionEngine, bar: ProgressLine) -> tuple[PromptChoice | None, str]:
-    """Measure; the choice and a sentence. None for a model without an order, or with too little time to measure."""
-    from speclsp.engine.loading.prompt_choice import PromptChoice
+def remember(completer: Completer, bar: ProgressLine) -> str:
+    """Measure, use and record the style of a loaded model; a sentence. Too few places in the time measure nothing."""
+    from speclsp.engine.decoding.prompt import Prompter
+    from speclsp.engine.loading import prompt_choice
 
+    engine = cast("CompletionEngine", completer)  # the only other Completer is the echo
     if not engine.card.fim.prefix:
-        return None, "The model has no fill-in-the-middle tokens, so there is no order to choose."
+        return "The model has no fill-in-the-middle tokens, so there is no order to choose."
     scores = measure(engine, bar)
     default, chosen = next(iter(scores)), choose(scores)
     count = len(scores[default])
     if count < MIN_PLACES:
-        return None, f"The prompt order was not measured: {count} places took {BUDGET_S:.0f} s."
-    choice = PromptChoice(
+        return f"The prompt order was not measured: {count} places took {BUDGET_S:.0f} s."
+    choice = prompt_choice.PromptChoice(
         order=chosen.order,
         heal=chosen.heal,
         exact=sum(scores[chosen]),
         default_exact=sum(scores[default]),
         places=count,
     )
-    return choice, in_words(choice, scores)
-
-
-def remember(completer: Completer, bar: ProgressLine) -> str:
-    """Measure, use and record the style of a loaded model; a sentence."""
-    from speclsp.engine.decoding.prompt import Prompter
-    from speclsp.engine.loading import prompt_choice
-
-    engine = cast("CompletionEngine", completer)  # the only other Completer is the echo
-    choice, sentence = run(engine, bar)
-    if choice is not None:
-        own = engine.prompter
-        engine.prompter = Prompter(own.card, own.tokenizer, own.vocabulary, own.context_tokens, choice.style)
-        prompt_choice.record(engine.card, choice)
-    return sentence
+    own = engine.prompter
+    engine.prompter = Prompter(own.card, own.tokenizer, own.vocabulary, own.context_tokens, choice.style)
+    prompt_choice.record(engine.card, choice)
+    return in_words(choice, scores)
 
 
 def in_words(choice: PromptChoice, scores: Scores | None = None) -> str:

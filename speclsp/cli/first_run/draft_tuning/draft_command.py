@@ -99,8 +99,9 @@ class Tuning:
         began_s = stored[-1][1]["spent_s"] if stored else 0.0
         self.began_s -= began_s
         recorder, new = StateRecorder(self.target), list[tuple[Any, dict[str, Any]]]()
-        settings = draft_examples.with_short_prompts(self.settings)
-        places = draft_examples.requests(self.directory, paths, settings, SEED)
+        before, after = draft_examples.PROMPT_TOKENS
+        short = replace(self.settings.context, prefix_tokens=before, suffix_tokens=after)
+        places = draft_examples.requests(self.directory, paths, replace(self.settings, context=short), SEED)
         try:
             for number, (path, request) in enumerate(places):
                 count = len(stored) + len(new)

@@ -96,12 +96,6 @@ def requests(directory: Path, paths: list[str], config: Config, seed: int) -> It
         turn += 1
 
 
-def with_short_prompts(config: Config) -> Config:
-    """The settings with the prompts that are learned."""
-    before, after = PROMPT_TOKENS
-    return replace(config, context=replace(config.context, prefix_tokens=before, suffix_tokens=after))
-
-
 def answered(engine: CompletionEngine, recorder: StateRecorder, prompt: Sequence[int], cancel: threading.Event) -> Text:
     """The target's greedy answer after a prompt, and the states of all tokens but the last; shorter if cancelled."""
     limits = Limits(max_tokens=ANSWER_TOKENS, stop_tokens=engine.prompter.stop_tokens)
