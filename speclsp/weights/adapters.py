@@ -19,9 +19,9 @@ from pathlib import Path
 from speclsp import config
 from speclsp.errors import SpeclspError, WeightsError, nearest
 from speclsp.weights import cards, model_directory
-from speclsp.weights.card_table import CardError, CardTable
 from speclsp.weights.cards import EDIT_FORMATS, EDIT_SEPARATOR, Card, Weights
 from speclsp.weights.untrusted import tensor_file, untrusted_files
+from speclsp.weights.untrusted.card_table import CardError, CardTable
 from speclsp.weights.untrusted.safetensors_header import StoredTensor
 from speclsp.weights.untrusted.tensor_file import SHA256, TensorFile
 from speclsp.weights.untrusted.untrusted_files import Unreadable

@@ -18,8 +18,8 @@ from types import MappingProxyType
 from speclsp import config
 from speclsp.errors import SpeclspError, UnknownModel, nearest
 from speclsp.weights import model_directory
-from speclsp.weights.card_table import CardError, CardTable
 from speclsp.weights.untrusted import untrusted_files
+from speclsp.weights.untrusted.card_table import CardError, CardTable
 
 WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # the choice when no base weights and no larger model can be had
 FORMATS = ("safetensors", "gguf", "bundled", "none")

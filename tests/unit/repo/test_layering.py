@@ -41,7 +41,7 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "observability": BASE,
     "weights": {"weights.gguf", "weights.untrusted", *BASE},
     "weights.gguf": {"errors", "process_resources"},
-    "weights.untrusted": {"private_files"},
+    "weights.untrusted": {"private_files", "errors"},
     "engine.api": set(),
     "engine.truncation": {"engine.api"},
     "engine.model": {"errors"},

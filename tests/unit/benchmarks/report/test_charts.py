@@ -47,9 +47,9 @@ def test_bars_and_values_stay_inside_the_chart(name: str):
     values = [node for node in root if node.text in {bar.text for bar in chart.bars}]
     assert len(values) == len(chart.bars)
     for node in values:
-        assert float(node.get("x", 0)) + charts.CHARACTER * len(node.text or "") <= charts.WIDTH
+        assert float(node.get("x", 0)) + bars.CHARACTER * len(node.text or "") <= bars.WIDTH
     for rect in root.findall("{http://www.w3.org/2000/svg}rect")[1:]:
-        assert 0 < float(rect.get("width", 0)) < charts.WIDTH - charts.LEFT
+        assert 0 < float(rect.get("width", 0)) < bars.WIDTH - bars.LEFT
 
 
 def test_an_unknown_table_is_an_error():
