@@ -20,6 +20,7 @@ from speclsp.engine.api import Piece, Request
 from speclsp.engine.decoding.accept import Sampler, Sampling, logprobs
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.http import llamacpp_api
+from speclsp.engine.model.int8.lazy_memory import StoredEmbedding
 from speclsp.errors import InvalidLogits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -53,6 +54,9 @@ def broken_weights(engine: CompletionEngine) -> Iterator[None]:
     """The target's embedding is NaN for a while."""
     decoder = engine.target_decoder
     embedding = decoder.embedding
+    if isinstance(embedding, StoredEmbedding):
+        embedding.load(range(decoder.shape.vocab))  # no row is read from the file later
+        embedding = torch.frombuffer(embedding.memory, dtype=torch.bfloat16)
     intact = embedding.clone()
     with torch.inference_mode():
         embedding.fill_(torch.nan)
