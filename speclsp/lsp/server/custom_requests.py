@@ -32,10 +32,10 @@ async def here(documents: WorkspaceDocuments, params: Any) -> dict[str, object]:
     reason: str
     if document is None:
         reason, message = Reason.NOT_OPEN, meaning(Reason.NOT_OPEN)
-    elif not documents.config.completion.enabled:
-        reason, message = Reason.DISABLED, meaning(Reason.DISABLED)
-    else:
+    else:  # this reads the ignore files, without which no edit is recorded
         reason, message = await documents.exclusion(document)
+        if not documents.config.completion.enabled:
+            reason, message = Reason.DISABLED, meaning(Reason.DISABLED)
     return {"on": not reason, "reason": reason, "message": message}
 
 
