@@ -40,7 +40,7 @@ check: .venv/.installed-dev  ## lint, types and the unit tests that are not slow
 	@$(MAKE) --no-print-directory -j2 lint type
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow' tests/unit
 
-test: .venv/.installed-dev  ## everything CI runs: lint, types, the model and the editors once, all tests (20 to 28 min on 2 cores)
+test: .venv/.installed-dev  ## everything CI runs: lint, types, the model and the editors once, all tests (17 to 25 min on 2 cores)
 	@$(MAKE) --no-print-directory -j6 build/speclsp.vsix .test-model .test-editors .test-compiled lint type
 	@$(BIN)/python -m pytest -q $(XDIST)
 
