@@ -17,7 +17,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constr
 TEST_PAIR := qwen2.5-coder-0.5b-instruct
 LARGE_PAIR := qwen2.5-coder-1.5b-instruct
 QUICK := build/bench-quick
-QUALITY := full,each,without,plain,psm-standard,no-heal,llama.vscode
+QUALITY := full,plain,psm-standard,no-heal,llama.vscode
 
 .DEFAULT_GOAL := help
 .PHONY: help demo docs check test coverage soak lint type vsix dist .test-model .test-editors .test-compiled bench bench-quick bench-quality gpu clean
@@ -126,7 +126,7 @@ bench-quick: .venv/.installed-bench  ## the same for the 0.5B model in little, a
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 # Packages and generated texts stay in the user's cache: a second run only scores the texts again.
-bench-quality: .venv/.installed-bench  ## suggestions beside what people wrote, 60 tasks, every source of context (under 15 min on 2 cores)
+bench-quality: .venv/.installed-bench  ## suggestions beside what people wrote, 60 tasks, six ways to write the prompt (under 15 min on 2 cores)
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
 	@$(BIN)/python tests/support/editors/install.py node >/dev/null
 	@SECONDS=0; $(BENCH) quality --model $(TEST_PAIR) --set quick --variants $(QUALITY) \
