@@ -7,8 +7,9 @@ connection, and it never runs code that comes with a model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +33,8 @@ from speclsp.engine.model.kv_cache import SLOTS, CachedModel
 from speclsp.engine.scheduling.loaded_model import ReportProgress
 from speclsp.errors import TokenizerMismatch, WeightsError
 from speclsp.weights.cards import Card
-from speclsp.weights.untrusted import safetensors_header, untrusted_files
+from speclsp.weights.untrusted import untrusted_files
+from speclsp.weights.untrusted.safetensors_header import StoredTensor
 
 # ── the tokenizer ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -110,9 +112,10 @@ def read_decoder(
     """
     config = read_config(directory)
     shape = read_shape(config, vocab)
-    checkpoint_checks.check_tensors(directory, expected_tensors(config, shape))
+    tensors = checkpoint_checks.check_tensors(directory, expected_tensors(config, shape))
     if number_format in INTEGERS and native.supports(shape, config.intermediate_size):
-        return read_native(directory, config, shape, context_tokens, progress, number_format, lora)
+        stored = partial(stored_embedding, tensors, shape)
+        return read_native(directory, config, shape, context_tokens, progress, number_format, lora, stored)
     number_format = "int8" if number_format in INTEGERS else number_format
     if number_format == "int8" and not int8_is_exact():  # with AVX2 only, forward.c is exact and oneDNN is not
         number_format = quicker_float()
@@ -136,8 +139,9 @@ def read_native(
     progress: ReportProgress,
     number_format: str,
     lora: Lora | None,
+    stored: Callable[[], StoredEmbedding | None],
 ) -> CachedModel:
-    """The decoder of forward.c; `number_format`: one of INTEGERS."""
+    """The decoder of forward.c; `number_format`: one of INTEGERS. For `stored` see building.build."""
     with open_tensors(directory, lora) as get:
         return building.build(
             shape,
@@ -148,20 +152,19 @@ def read_native(
             threads=torch.get_num_threads(),
             mlp_bits=int(number_format[3:]),
             mlp=(config.family.up, config.family.down),
-            stored=stored_embedding(directory, shape),
+            stored=stored,
             progress=lambda done: progress(done, f"loading {directory.name} ({number_format})"),
         )
 
 
-def stored_embedding(directory: Path, shape: ModelShape) -> StoredEmbedding | None:
+def stored_embedding(tensors: Mapping[str, tuple[Path, StoredTensor]], shape: ModelShape) -> StoredEmbedding | None:
     """The embedding in the model's file; None: it is not stored in bfloat16."""
-    for path in sorted(directory.glob("*.safetensors")):
-        stored = safetensors_header.read(path).get("model.embed_tokens.weight")
-        if stored is not None and stored.dtype == "BF16":
-            file = untrusted_files.open_plain(path)
-            data_start = 8 + int.from_bytes(file.read(8), "little")
-            return StoredEmbedding(file, path, data_start + stored.start, shape.vocab, shape.hidden)
-    return None
+    path, stored = tensors.get("model.embed_tokens.weight", (None, None))
+    if path is None or stored is None or stored.dtype != "BF16":
+        return None
+    file = untrusted_files.open_plain(path)
+    data_start = 8 + int.from_bytes(file.read(8), "little")
+    return StoredEmbedding(file, path, data_start + stored.start, shape.vocab, shape.hidden)
 
 
 class DecoderWeights(NamedTuple):

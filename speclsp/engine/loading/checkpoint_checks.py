@@ -80,8 +80,13 @@ def check_tokenizer(tokenizer: Tokenizer, config: Mapping[str, Any], file: Path)
             )
 
 
-def check_tensors(directory: Path, expected: Iterable[Sequence[ExpectedTensor]]) -> None:
-    """Check that the files hold every tensor that `expected` names, in its shape, as floats. Raises WeightsError."""
+def check_tensors(
+    directory: Path, expected: Iterable[Sequence[ExpectedTensor]]
+) -> dict[str, tuple[Path, StoredTensor]]:
+    """Check that the files hold every tensor that `expected` names, in its shape, as floats. Raises WeightsError.
+
+    Returns each stored tensor with its file, by name.
+    """
     stored: dict[str, StoredTensor] = {}
     files: dict[str, Path] = {}
     for file in sorted(directory.glob("*.safetensors")):
@@ -113,6 +118,7 @@ def check_tensors(directory: Path, expected: Iterable[Sequence[ExpectedTensor]])
             if actual.dtype not in FLOATS:
                 problem = f"{files[name]} holds {name} as {actual.dtype}"
                 raise WeightsError(f"{problem}: expected one of {', '.join(FLOATS)}. {FIX}")
+    return {name: (files[name], tensor) for name, tensor in stored.items()}
 
 
 def check_blocks(

@@ -104,20 +104,20 @@ def build(
     path: str = "",
     mlp_bits: int = 8,
     mlp: tuple[tuple[str, ...], str] = LLAMA_MLP,
-    stored: StoredEmbedding | None = None,
+    stored: Callable[[], StoredEmbedding | None] = lambda: None,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> NativeDecoder:
     """A decoder with the weights that `read` gives; for `read`, `mlp_bits` and `mlp` see WeightReader.
 
     Args:
-        stored: the embedding in the model's file, which is read from there unless it has fewer bits in memory.
+        stored: opens the embedding in the model's file. It is not called for an embedding of fewer bits in memory.
     """
     reader = WeightReader(read, path or native.best_path(), mlp_bits, mlp)
     embedding = reader.weights(["model.embed_tokens"])
     coded = embedding.bits == OTHER_BITS
     names = (*(kind.name("lm_head") for kind in KINDS), "lm_head.weight")
     tied = all(reader.optional(name) is None for name in names)
-    own = None if coded else stored or embedding
+    own = None if coded else stored() or embedding
     decoder = NativeDecoder(
         shape, layers, inner, own, context_tokens=context_tokens, threads=threads, path=reader.path
     )  # fmt: skip

@@ -116,6 +116,7 @@ class NativeDecoder(CachedModel):
 
     Args:
         inner: the width of the gated MLP.
+        embedding: [vocab or more, hidden]; None: `set_linear` sets it, or it is the head.
         threads: that compute, including the caller's.
         path: one of `paths()`; "": that of `best_path()`.
     """
@@ -129,9 +130,7 @@ class NativeDecoder(CachedModel):
         shape: ModelShape,
         layers: int,
         inner: int,
-        embedding: WeightMatrix
-        | StoredEmbedding
-        | None,  # [vocab or more, hidden]; None: `set_linear`'s, or the head's
+        embedding: WeightMatrix | StoredEmbedding | None,
         *,
         context_tokens: int,
         threads: int,
