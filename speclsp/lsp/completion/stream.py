@@ -64,7 +64,6 @@ class Stream:
     origin: Snapshot  # the text that the engine completes
     plan: SuggestionPlan | None  # None between the adoption and the new reader's plan
     reader: Reader | None
-    max_tokens: int  # of the plan that it began with
     _on_end: Callable[[Stream], None]  # called once, when nothing more comes
     linger_s: float = LINGER_S
     request: FimRequest | None = None  # of the pieces
@@ -81,10 +80,13 @@ class Stream:
     start: StreamStart | None = None
     by_source: dict[str, dict[str, int]] = field(default_factory=dict)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    max_tokens: int = field(init=False)  # of the plan that it began with
     _prepared: SuggestionPlan | None = None  # the last plan that was prepared
     _repeated_ids: int = 0  # of the earlier stream that it continues, still to come again
 
     def __post_init__(self) -> None:
+        assert self.plan is not None
+        self.max_tokens = self.plan.max_tokens
         self.reader_snapshot = self.origin  # the reader's text: the origin, with the first `typed` of `text` typed
         self._task = asyncio.create_task(self._read_pieces())
 
@@ -234,14 +236,13 @@ class Streams:
         request: FimRequest | None = None,
     ) -> Stream:
         """A new stream of `pieces`, which answer `request`, for `reader`. It is not listed yet."""
-        return Stream(pieces, snapshot, plan, reader, plan.max_tokens, self._stream_ended, linger_s, request)
+        return Stream(pieces, snapshot, plan, reader, self._stream_ended, linger_s, request)
 
     def begin_continuation(
         self, pieces: AsyncGenerator[StreamPiece, None], earlier: Stream, plan: SuggestionPlan, reader: Reader
     ) -> Stream:
         """A new stream that begins with the tokens of `earlier`, as far as `plan` allows. It is not listed yet."""
-        most, request = plan.max_tokens, earlier.request
-        stream = Stream(pieces, earlier.origin, plan, reader, most, self._stream_ended, request=request)
+        stream = Stream(pieces, earlier.origin, plan, reader, self._stream_ended, request=earlier.request)
         stream.continue_from(earlier)
         return stream
 
