@@ -91,9 +91,9 @@ def _candidates(
 ) -> tuple[list[Chunk], bool]:
     """Similar code, and True if the search lacked time. `left_out` receives reasons."""
     index = sources.index
-    own = [similar_code.SourceFile(place.path, text) for text in own_cut_off(place) if text]
     imports = [statement for text in place.imports for statement in import_statements.read(place.language, text)]
     deadline = Deadline(sources.clock() + sources.patience_ms / 1000, sources.clock)
+    own = [similar_code.SourceFile(place.path, text) for text in own_cut_off(place) if text]
     near = near_files(place.path, imports, index, files) if index is not None else ()
     with index.shared_deadline(deadline) if index is not None else nullcontext():
         chunks, why_not = similar_code.candidates(place, chain(own, files, near), deadline)
