@@ -6,6 +6,7 @@ An answer is never null and never an error for a sound request, and names the ve
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,10 +69,15 @@ def two_changes(editor: Editor, text: str = PHRASES, uri: str = URI, encoding: s
     """A page on which the user changed the same phrase on the first two lines that have it, and the cursor."""
     page = Page(editor, text, encoding=encoding, uri=uri)
     ask(page, 0)  # after this its ignore files have been read
-    number = next(n for n, line in enumerate(text.split("\n")) if "lib.read(open_file" in line)
+    return page, change_twice(page)
+
+
+def change_twice(page: Page) -> int:
+    """Change the phrase on the first two lines that have it; returns the cursor."""
+    number = next(n for n, line in enumerate(page.text.split("\n")) if "lib.read(open_file" in line)
     for line in (number, number + 1):
         cursor = replace(page, "lib.read(open_file", "lib.read(shared.file", line)
-    return page, cursor
+    return cursor
 
 
 def begin(editor: Editor, **params: Any) -> dict[str, Any]:
@@ -284,6 +290,17 @@ def test_switched_off_there_is_no_edit_and_explain_says_so():
         page, cursor = two_changes(editor)
         assert ask(page, cursor) == []
         assert editor.call("speclsp/explain", {})["next_edit"]["outcome"] == "next_edit_off"
+
+
+@pytest.mark.parametrize("flags", [(), WITHOUT_ENGINE], ids=["completion on", "completion off"])
+def test_edits_are_recorded_once_the_editor_has_asked_about_the_document(flags: tuple[str, ...], tmp_path: Path):
+    with Editor(*flags) as editor:
+        begin(editor, workspaceFolders=[{"uri": tmp_path.as_uri(), "name": "new"}])
+        until_recording(editor)
+        page = Page(editor, PHRASES, encoding="utf-8", uri=(tmp_path / "new.py").as_uri())
+        answer = editor.call("speclsp/here", {"textDocument": {"uri": page.uri}})
+        assert answer["reason"] == ("disabled" if flags else "")
+        assert len(ask(page, change_twice(page), wire.NEXT_EDIT, trigger="edit")) == 1
 
 
 def test_two_clients_at_once_have_their_own_edits():
