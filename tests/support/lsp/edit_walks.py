@@ -1,0 +1,293 @@
+"""Walks through next edits, written as text files: a document, the user's edits, and the expected next edits in order.
+
+    === A parameter is renamed and its uses follow          a walk begins with its title
+    file: images/resize.py                                  the name gives the language
+    not offered yet: docstrings are no code                 only where the product does not reach the end yet
+
+    def resize(image, width):                               the document, behind a blank line
+        return image.scaled(width)
+
+    --- edit 1                                              the user's edit, at line 1 of the document as it is then
+    - def resize(image, width):
+    + def resize(image, breadth):
+    --- next 2                                              the edit to offer now; it is accepted
+    -     return image.scaled(width)
+    +     return image.scaled(breadth)
+    --- nothing                                             no edit may be offered now
+
+`--- undo` takes back the last change. `--- perhaps 7` is an edit that may be offered, and silence is right too.
+`--- edit 7 x10000` makes the inserted lines so often; `{n}` is the number. Lines that are only inserted have no `-`.
+
+A request is made as editors make it: after the change, and once more when the cursor has left the changed line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from speclsp.lsp.syntax.text_windows import common_ends
+from speclsp.plain_text import is_inside_word
+
+FOLDER = Path(__file__).parents[2] / "unit" / "lsp" / "next_edit" / "walks"
+HEAD = re.compile(r"--- (edit|next|perhaps|undo|nothing)(?: (\d+))?(?: x(\d+))?")
+EDIT, NEXT, PERHAPS, UNDO, NOTHING = "edit", "next", "perhaps", "undo", "nothing"
+MAX_TYPED = 80  # characters of a change that is typed key by key
+
+Span = tuple[int, int, str]  # offsets of the replaced text, and the new text
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a walk. `line`: the first line that changes, from 1."""
+
+    action: str
+    line: int = 0
+    old: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
+
+    def span(self, text: str) -> Span | None:
+        """The change as the smallest replacement of whole words; None if the old lines do not stand at the line."""
+        lines = text.split("\n")
+        first, end = self.line - 1, self.line - 1 + len(self.old)
+        if tuple(lines[first:end]) != self.old or not 0 <= first < len(lines):
+            return None
+        after = "\n".join([*lines[:first], *self.new, *lines[end:]])
+        head = common_ends(text, after)[0]
+        while is_inside_word(text, head) or is_inside_word(after, head):
+            head -= 1
+        tail = common_ends(text[head:][::-1], after[head:][::-1])[0]
+        while tail and (is_inside_word(text, len(text) - tail) or is_inside_word(after, len(after) - tail)):
+            tail -= 1
+        return head, len(text) - tail, after[head : len(after) - tail]
+
+    def __str__(self) -> str:
+        shown = [f"- {line}" for line in self.old[:3]] + [f"+ {line}" for line in self.new[:3]]
+        return "\n".join([f"{self.action} {self.line}", *shown])
+
+
+@dataclass(frozen=True)
+class Walk:
+    """One walk. `missing`: the reason why the product does not offer all of it yet; "" where it must."""
+
+    title: str
+    file: str
+    missing: str
+    text: str
+    steps: tuple[Step, ...]
+
+    @property
+    def is_silent(self) -> bool:
+        """True if no edit is expected."""
+        return not any(step.action == NEXT for step in self.steps)
+
+
+class Desk(Protocol):
+    """An editor with one document. Offsets are code points."""
+
+    @property
+    def text(self) -> str: ...
+    def change(self, start: int, end: int, text: str) -> None: ...
+    def request(self, cursor: int) -> tuple[Span, str] | None:
+        """The edit offered for a cursor, and its id."""
+        ...
+
+    def accepted(self, edit_id: str) -> None: ...
+
+
+@dataclass
+class Outcome:
+    """The offers of a walk compared with the expected ones."""
+
+    wrong: str = ""  # the first offer that nobody expects, and the step before it
+    silent: list[str] = field(default_factory=list)  # expected edits that were not offered
+    is_out_of_order: bool = False
+    late: int = 0  # edits that were offered only after the cursor had left the line
+    offered: int = 0
+
+    @property
+    def is_met(self) -> bool:
+        return not (self.wrong or self.silent or self.is_out_of_order)
+
+    def __str__(self) -> str:
+        order = "in another order" if self.is_out_of_order else ""
+        return "\n".join(filter(None, [self.wrong, *(f"not offered: {step}" for step in self.silent), order]))
+
+
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def walks() -> list[Walk]:
+    """All walks, by file."""
+    return [walk for path in sorted(FOLDER.glob("*.txt")) for walk in parsed(path.read_text("utf-8"))]
+
+
+def parsed(text: str) -> Iterator[Walk]:
+    """The walks of a file. Raises ValueError for a walk that contradicts itself."""
+    for part in re.split(r"(?m)^=== ", text)[1:]:
+        top, *steps = re.split(r"(?m)^(?=--- )", part)
+        title, _, rest = top.partition("\n")
+        members, _, code = rest.partition("\n\n")
+        facts = dict(line.split(": ", 1) for line in members.split("\n"))
+        if not {"file"} <= {*facts} <= {"file", "not offered yet"}:
+            raise ValueError(f"{title}: unknown members {[*facts]}")
+        missing = facts.get("not offered yet", "")
+        walk = Walk(title, facts["file"], missing, code.rstrip("\n") + "\n", tuple(map(parsed_step, steps)))
+        check(walk)
+        yield walk
+
+
+def parsed_step(text: str) -> Step:
+    """A step from its lines."""
+    head, *lines = text.rstrip("\n").split("\n")
+    match = HEAD.fullmatch(head)
+    if match is None or any(line[:2].rstrip() not in ("-", "+") for line in lines):
+        raise ValueError(f"no step: {text}")
+    old, new = ([line[2:] for line in lines if line[0] == mark] for mark in "-+")
+    if match[3]:
+        new = [line.replace("{n}", str(n)) for n in range(int(match[3])) for line in new]
+    return Step(match[1], int(match[2] or 0), tuple(old), tuple(new))
+
+
+def check(walk: Walk) -> None:
+    """Raise ValueError if a step does not fit the document at its time, or the walk does not end in silence."""
+    states = [walk.text]
+    for step in walk.steps:
+        if step.action in (EDIT, NEXT):
+            states.append(after(states[-1], span_of(walk, step, states[-1])))
+        elif step.action == PERHAPS:
+            span_of(walk, step, states[-1])
+        elif step.action == UNDO:
+            states.pop()
+    if not walk.steps or walk.steps[0].action != EDIT or walk.steps[-1].action != NOTHING:
+        raise ValueError(f"{walk.title}: a walk begins with an edit and ends with nothing")
+
+
+def span_of(walk: Walk, step: Step, text: str) -> Span:
+    """The change of a step. Raises ValueError if the old lines do not stand at the line."""
+    span = step.span(text)
+    if span is None:
+        present = text.split("\n")[step.line - 1 : step.line - 1 + max(1, len(step.old))]
+        raise ValueError(f"{walk.title}: the document has {present} at\n{step}")
+    return span
+
+
+def after(text: str, span: Span) -> str:
+    """The text after a change."""
+    return text[: span[0]] + span[2] + text[span[1] :]
+
+
+# ── walking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Walker:
+    """Walks through one document. `by_key`: the user's edits are typed key by key."""
+
+    def __init__(self, walk: Walk, desk: Desk, by_key: bool = False) -> None:
+        self.walk, self.desk, self.by_key = walk, desk, by_key
+        self.outcome = Outcome()
+        self.cursor = 0
+        self._undo: list[Span] = []
+        self._before = ""  # the step before, for reports
+
+    def go(self) -> Outcome:
+        """Make all steps, or those before the first wrong offer."""
+        steps = list(self.walk.steps)
+        while steps and not self.outcome.wrong:
+            step = steps[0]
+            if step.action == NEXT:
+                self._expect(steps)
+            else:
+                steps.pop(0)
+            if step.action == EDIT:
+                self._edit(span_of(self.walk, step, self.desk.text))
+            elif step.action == UNDO:
+                self._make(self._undo.pop())
+                self._undo.pop()  # the change back is none that an undo takes back
+            elif step.action == PERHAPS:
+                self._allow(step)
+            elif step.action == NOTHING and (offer := self._request()) is not None:
+                self._refuse(offer[0])
+            self._before = str(step)
+        return self.outcome
+
+    def _expect(self, steps: list[Step]) -> None:
+        """One of the expected edits is offered and accepted, or the user makes the first by hand. Removes it."""
+        text, offer, number = self.desk.text, self._request(), 0
+        first = span_of(self.walk, steps[0], text)
+        if offer is None:
+            self.outcome.silent.append(str(steps.pop(0)))
+            self._edit(first)
+            return
+        if after(text, offer[0]) != after(text, first):
+            self.outcome.is_out_of_order = True
+            number = self._later(steps, after(text, offer[0]))
+        if number < 0:
+            self._refuse(offer[0])
+            return
+        steps.pop(number)
+        self._accept(*offer)
+
+    def _later(self, steps: list[Step], wanted: str) -> int:
+        """The number of the expected edit that makes the wanted text; -1 if there is none before another action."""
+        for number, step in enumerate(steps):
+            if step.action != NEXT or len(step.old) != len(step.new):
+                break
+            span = step.span(self.desk.text)
+            if span is not None and after(self.desk.text, span) == wanted:
+                return number
+        return -1
+
+    def _allow(self, step: Step) -> None:
+        text, offer = self.desk.text, self._request()
+        if offer is not None and after(text, offer[0]) == after(text, span_of(self.walk, step, text)):
+            self._accept(*offer)
+        elif offer is not None:
+            self._refuse(offer[0])
+
+    def _request(self) -> tuple[Span, str] | None:
+        """The edit offered at the cursor, or else on the line below or above it."""
+        offer = self.desk.request(self.cursor)
+        if offer is None:
+            text = self.desk.text
+            below = text.find("\n", self.cursor) + 1
+            offer = self.desk.request(below if 0 < below < len(text) else text.rfind("\n", 0, self.cursor))
+            self.outcome.late += offer is not None
+        return offer
+
+    def _accept(self, span: Span, edit_id: str) -> None:
+        self._make(span)
+        self.desk.accepted(edit_id)
+        self.outcome.offered += 1
+
+    def _edit(self, span: Span) -> None:
+        """The user's own edit, in one change or key by key."""
+        start, end, new = span
+        removed = self.desk.text[start:end]
+        if self.by_key and len(new) <= MAX_TYPED:
+            if start < end:
+                self.desk.change(start, end, "")
+            for number, key in enumerate(new):
+                self.desk.change(start + number, start + number, key)
+            self._undo.append((start, start + len(new), removed))
+            self.cursor = start + len(new)
+        else:
+            self._make(span)
+
+    def _make(self, span: Span) -> None:
+        """One change, with the cursor behind the new text."""
+        start, end, new = span
+        self._undo.append((start, start + len(new), self.desk.text[start:end]))
+        self.desk.change(start, end, new)
+        self.cursor = start + len(new)
+
+    def _refuse(self, span: Span) -> None:
+        text = self.desk.text
+        first, last = text.count("\n", 0, span[0]), text.count("\n", 0, span[1])
+        old, new = text.split("\n"), after(text, span).split("\n")
+        shown = [f"- {line}" for line in old[first : last + 1][:5]]
+        shown += [f"+ {line}" for line in new[first : last + 1 + len(new) - len(old)][:5]]
+        self.outcome.wrong = "\n".join([f"wrong offer at line {first + 1}:", *shown, f"after {self._before}"])
