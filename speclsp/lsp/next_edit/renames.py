@@ -1,6 +1,6 @@
 """Renames by scope: the uses of a definition that has another name since the newest edit.
 
-    newest edit ─► renamed identifiers ─► their definition, by syntax/bindings.py ─► the uses that still have its old name
+    newest edit ─► renamed identifiers ─► their definition, by syntax/bindings.py ─► uses that still have its old name
                                       └─► none: the old name's definition, if a use was renamed alone
 
 One edit is enough, because the scope decides which uses mean the definition. A rename is left alone where

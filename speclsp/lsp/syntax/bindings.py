@@ -89,7 +89,7 @@ class Occurrence:
         """The class of which it is a member, as far as the document tells."""
         if self.class_of_method:
             return self.class_of_method
-        if self.roles & {OWN_MEMBER, FIELD} or self.roles & VARIABLE_ROLES and self.scopes[0].kind == CLASS_SCOPE:
+        if self.roles & {OWN_MEMBER, FIELD} or (self.roles & VARIABLE_ROLES and self.scopes[0].kind == CLASS_SCOPE):
             return next((scope for scope in self.scopes if scope.kind == CLASS_SCOPE), None)
         return None
 
