@@ -44,6 +44,7 @@ DOCUMENTED = (  # a parameter in a documentation comment: `:param width:`, `@par
     r"(?m)(?:(?::param\s+(?:\w+\s+)?|@param\s+(?:\{{[^}}\n]*\}}\s+)?\[?){name}"
     r"|^[ \t]*{name}(?=[ \t]?(?:\([^)\n]*\))?[ \t]?:))\b"
 )
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
 BETWEEN = re.compile(r"\s*(?:export\s+|default\s+|async\s+)*")  # a documentation comment and its function
 
 
@@ -54,6 +55,7 @@ class Rename:
     old: str
     new: str
     times: int = 0
+    changes: int = 0  # all changes of tokens in the newest edit
     lines: set[str] = field(default_factory=set)
     origins: list[Origin] = field(default_factory=list)
     spots: list[tuple[str, int]] = field(default_factory=list)  # (line, column) in the newest edit
@@ -78,37 +80,47 @@ class Renames:
 
 
 def renames(
-    edits: Sequence[RecentEdit], text: str, tree: SyntaxTree, cursor: int, is_late: Callable[[], bool]
+    listed: Sequence[Rename], newest: int, text: str, tree: SyntaxTree, cursor: int, is_late: Callable[[], bool]
 ) -> Renames:
-    """The renames of the newest edit, with their places: below the cursor first, then above, the nearest first."""
+    """The places of renames: below the cursor first, then above, the nearest first. `newest`: the last edit's index."""
     result = Renames()
-    for rename in renamed(edits):
-        for line, column in rename.spots:
-            start = nearest_line(text, line, cursor)
-            if start is None or is_late():
-                continue
-            at = start + column
-            resolver = Resolver(rename, tree, at, is_late)
-            first, uses = resolver.uses(at)
-            if resolver.is_resolved:
-                result.resolved.append((rename.old, rename.new))
-            elif resolver.reason:
-                result.reason = resolver.reason
-            evidence = Evidence(max(rename.times, 1), len(edits) - 1, rename.origins)
-            places = list(places_of(uses, rename, evidence, text))
-            places.sort(key=lambda place: (place.end < cursor, abs(place.start - cursor)))
-            result.places += [*places_of(first, rename, evidence, text), *places]
+    for rename in listed:
+        spots = list(spots_of(rename, text, cursor))
+        if not spots or is_late():
+            continue
+        resolver = Resolver(rename, tree, spots[0], is_late)
+        first, uses = list[Occurrence](), dict[int, Occurrence]()
+        for spot in spots:
+            definition, more = resolver.uses(spot)
+            first += definition
+            uses |= {use.start: use for use in more}
+        if resolver.is_resolved:
+            result.resolved.append((rename.old, rename.new))
+        result.reason = resolver.reason or result.reason
+        evidence = Evidence(max(rename.times, 1), newest, rename.origins)
+        places = list(places_of(uses.values(), rename, evidence, text))
+        places.sort(key=lambda place: (place.end < cursor, abs(place.start - cursor)))
+        result.places += [*places_of(first, rename, evidence, text), *places]
     return result
+
+
+def spots_of(rename: Rename, text: str, cursor: int) -> Iterator[int]:
+    """The offsets where the newest edit wrote the new name, unless the user is typing there."""
+    for line, column in rename.spots:
+        start = nearest_line(text, line, cursor)
+        if start is not None and not start + column < cursor < start + column + len(rename.new) - 1:
+            yield start + column
 
 
 def renamed(edits: Sequence[RecentEdit]) -> list[Rename]:
     """The identifiers that the newest edit renamed, each with all recent edits that did the same."""
     listed: dict[tuple[str, str], Rename] = {}
+    changes = sum(len(differences(*map(TOKEN.findall, pair))) for pair in changed_lines(edits[-1]))
     for number, edit in enumerate(reversed(edits)):
         for old_line, new_line in changed_lines(edit):
             for old, new, column in renamed_tokens(old_line, new_line):
                 if number == 0:
-                    listed.setdefault((old, new), Rename(old, new)).spots.append((new_line, column))
+                    listed.setdefault((old, new), Rename(old, new, changes=changes)).spots.append((new_line, column))
                 rename = listed.get((old, new))
                 if rename is not None:
                     rename.times += edit.times
@@ -125,6 +137,11 @@ def renamed_tokens(old_line: str, new_line: str) -> Iterator[tuple[str, str, int
             for before, after, index in zip(old[low:high], new[start:end], range(start, end), strict=True):
                 if before != after and NAME.match(before) and NAME.match(after):
                     yield before, after, sum(map(len, new[:index]))
+
+
+def words(name: str) -> set[str]:
+    """The words of an identifier, in lower case: `box_width`, `boxWidth` -> box, width."""
+    return {word.lower() for word in WORD.findall(name)}
 
 
 def nearest_line(text: str, line: str, offset: int) -> int | None:
@@ -179,7 +196,7 @@ class Resolver:
         definition = bindings.meaning(spot, new)
         if definition is None:
             former = bindings.meaning(spot, old)
-            self.is_resolved = former is not None
+            self.is_resolved = self.is_resolved or former is not None
             self.reason = "" if former else Reason.UNRESOLVED
             return ([former] if former is not None and self._is_first(former) else []), []
         scope = definition.defines
@@ -241,8 +258,9 @@ class Resolver:
         return line in self.rename.lines or self.rename.times >= MIN_TIMES
 
     def _is_first(self, definition: Occurrence) -> bool:
-        """True if a definition may follow a renamed use: no other use of the new name is in the document."""
-        return len(self.new) == 1 and OUTER not in definition.roles
+        """True if a definition may follow a renamed use: the names are alike, and no more was changed."""
+        is_alike = words(self.rename.old) & words(self.rename.new)
+        return bool(is_alike) and len(self.new) == 1 == self.rename.changes and OUTER not in definition.roles
 
     def _labels(self, scope: NameScope) -> list[Occurrence]:
         """Arguments by name, at the calls of the function whose parameter was renamed."""
