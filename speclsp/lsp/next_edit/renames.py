@@ -202,12 +202,12 @@ class Resolver:
         scope = definition.defines
         assert scope is not None
         self.is_resolved = True
+        if not (spot.defines == scope or self._is_ours(definition)):
+            return [], []
         is_ordered = definition.after >= 0
         others = [occurrence for occurrence in old if occurrence.defines == scope]
         if not is_ordered and any(OUTER in other.roles or other.start < definition.start for other in others):
             self.reason = Reason.STILL_DEFINED
-            return [], []
-        if not (spot.defines == scope or self._is_ours(definition)):
             return [], []
         known = sorted([*old, definition], key=lambda occurrence: occurrence.start)
         more = (
@@ -239,16 +239,18 @@ class Resolver:
             self.is_resolved = self.is_resolved or bool(old)
             return old[:1] if OWN_MEMBER in spot.roles else [], []
         self.is_resolved = True
+        if not (spot == new[0] or self._is_ours(new[0])):
+            return [], []
         if any(OWN_MEMBER not in other.roles or other.start < new[0].start for other in old):
             self.reason = Reason.STILL_DEFINED
             return [], []
-        if not (spot == new[0] or self._is_ours(new[0])):
-            return [], []
-        return [], [
+        uses = [
             occurrence
             for occurrence in self.old
             if occurrence.own_class == owner and (OWN_MEMBER in occurrence.roles or occurrence.is_field_definition)
         ]
+        is_declared = OWN_MEMBER not in new[0].roles
+        return [], uses + (self._labels(self._class(new[0].start)) if is_declared else [])
 
     def _is_ours(self, definition: Occurrence) -> bool:
         """True if the user renamed a definition: on its own line, or at so many uses that it must be meant."""
@@ -262,10 +264,13 @@ class Resolver:
         is_alike = words(self.rename.old) & words(self.rename.new)
         return bool(is_alike) and len(self.new) == 1 == self.rename.changes and OUTER not in definition.roles
 
-    def _labels(self, scope: NameScope) -> list[Occurrence]:
-        """Arguments by name, at the calls of the function whose parameter was renamed."""
-        function = self._function(scope)
-        return [label for label in self.old if function and LABEL in label.roles and label.owner == function]
+    def _labels(self, owner: str) -> list[Occurrence]:
+        """Arguments by name at the calls of a function, or of a class whose field is one."""
+        return [label for label in self.old if owner and LABEL in label.roles and label.owner == owner]
+
+    def _class(self, offset: int) -> str:
+        """The name of the class around an offset; "" for none."""
+        return next((scope.name for scope in reversed(self.tree.enclosing(offset)) if scope.kind == "class"), "")
 
     def _function(self, scope: NameScope) -> str:
         """The name by which the function of a scope is called; "" if another function of the document has it too."""
@@ -277,8 +282,7 @@ class Resolver:
             return ""
         name = match[1]
         if name == "__init__":
-            around = [scope for scope in self.tree.enclosing(match.start(1)) if scope.kind == "class"]
-            return around[-1].name if around else ""
+            return self._class(match.start(1))
         same = re.findall(rf"\b(?:def|function|fn|func|fun)\s+{re.escape(name)}\b", text)
         return name if len(same) < 2 else ""
 
