@@ -210,11 +210,9 @@ class Resolver:
             self.reason = Reason.STILL_DEFINED
             return [], []
         known = sorted([*old, definition], key=lambda occurrence: occurrence.start)
-        more = (
-            [*self._labels(scope), *self._documentation(scope)]
-            if is_parameter(definition, scope, self.tree.text)
-            else []
-        )
+        more = list[Occurrence]()
+        if is_parameter(definition, scope, self.tree.text):
+            more = [*self._labels(self._function(scope)), *self._documentation(scope)]
         uses = [
             occurrence
             for occurrence in self.old
