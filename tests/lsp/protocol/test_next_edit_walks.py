@@ -16,7 +16,7 @@ from support.waiting import wait_until
 
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit import wire
-from speclsp.lsp.syntax.language_ids import known_id
+from speclsp.lsp.syntax.grammars import known_id
 
 FOLDER = "file:///project/"
 FILES = (

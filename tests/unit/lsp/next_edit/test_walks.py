@@ -18,7 +18,7 @@ from speclsp.lsp.next_edit.next_edits import NextEdits
 from speclsp.lsp.next_edit.offers import Offers
 from speclsp.lsp.next_edit.producer import Producer
 from speclsp.lsp.next_edit.recent_activity import RecentActivity
-from speclsp.lsp.syntax.language_ids import known_id
+from speclsp.lsp.syntax.grammars import known_id
 from speclsp.lsp.visibility.eligibility import exclusion
 
 LANGUAGES = {"python", "typescript", "typescriptreact", "javascript", "rust", "go", "c", "cpp"}
