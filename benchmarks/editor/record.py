@@ -4,9 +4,9 @@
 
 Types the story of recording/story.py at a human rate into VS Code (in a browser) and Neovim. Every suggestion is the
 model's own, and every frame has its true time. Record on a quiet machine: other programs delay the suggestions.
-`neovim-next-edit` shows a rename that next edits finish; it needs no model. `neovim-sidekick` and `neovim-copilot-lsp`
-show a next edit in sidekick.nvim and copilot-lsp; they need a checkout, which SPECLSP_SIDEKICK_DIR or
-SPECLSP_COPILOT_LSP_DIR names.
+`neovim-next-edit` shows the rename of a parameter that next edits finish; it needs no model. `neovim-sidekick` and
+`neovim-copilot-lsp` show a next edit in sidekick.nvim and copilot-lsp; they need a checkout, which SPECLSP_SIDEKICK_DIR
+or SPECLSP_COPILOT_LSP_DIR names.
 
 Needs the editors (`python tests/support/editors/install.py --all`), the extension (`make vsix`) and the model
 (`speclsp models pull`).

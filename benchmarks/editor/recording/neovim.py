@@ -28,6 +28,7 @@ from benchmarks.editor.recording.story import (
     RENAME,
     RENAME_TWICE,
     RENAMED_FIELD,
+    RENAMED_PARAMETER,
     SIGNATURE,
     WARM_UP,
     Step,
@@ -192,12 +193,12 @@ def write_story(path: Path, session: Session, hand: Fingers, story: tuple[Step, 
 
 
 def record_next_edits(path: Path) -> None:
-    """Record a rename. Without a model, the machine's load delays it little."""
+    """Record the rename of a parameter. Without a model, the machine's load delays it little."""
     with (
         tempfile.TemporaryDirectory(prefix="record-") as folder,
         Session(Path(folder) / "n", "dark", *NEXT_EDITS_ONLY) as session,
     ):
-        session.open(FILE, RENAMED_FIELD)
+        session.open("frames.py", RENAMED_PARAMETER)
         session.lua("vim.o.signcolumn, vim.o.hlsearch = 'yes', false")
         # The defaults of the plugin, which INIT replaces.
         for group, link in {"Add": "DiffAdd", "Hint": "DiagnosticInfo"}.items():

@@ -123,7 +123,6 @@ def restock(item: Item, more: int) -> None:
 def sold_out(items: list[Item]) -> list[str]:
     return [item.name for item in items if item.count == 0]
 """
-TWO_TABS = (Step("read", seconds=0.7), Step("press", "Tab"), Step("pause", seconds=0.5), Step("press", "Tab"))
 RENAME_TWICE = (  # by hand in Neovim
     Step("pause", seconds=0.4),
     Step("type", "/count"),
@@ -136,12 +135,36 @@ RENAME_TWICE = (  # by hand in Neovim
     Step("pause", seconds=0.3),
     Step("type", "."),
 )
-RENAME = (  # then each place: Tab jumps, Tab accepts
-    *RENAME_TWICE,
-    *TWO_TABS,
-    *TWO_TABS,
-    *TWO_TABS,
-    Step("pause", seconds=0.8),
+RENAMED_PARAMETER = '''MAX_SIDE = 2.4
+WOOD_PRICE, GLASS_PRICE = 12.5, 38.0
+
+
+def frame_price(width: float, height: float) -> float:
+    """The price of a picture frame with its glass.
+
+    width: of the picture, in metres
+    """
+    length = 2 * (width + height)
+    if width > MAX_SIDE or height > MAX_SIDE:
+        raise ValueError(f"no frame is {width} m wide")
+
+    glass = width * height * GLASS_PRICE
+    return length * WOOD_PRICE + glass
+
+
+def label(text: str, width: int) -> str:
+    return text.center(width, "-")
+'''
+WALK = (Step("read", seconds=0.75), Step("press", "Tab"), Step("pause", seconds=0.35))
+RENAME = (  # once, by hand in Neovim; then Tab jumps to the first place and accepts it and four more
+    Step("pause", seconds=0.4),
+    Step("type", "/width"),
+    Step("press", "Enter"),
+    Step("pause", seconds=0.2),
+    Step("type", "cwbreadth"),
+    Step("press", "Esc"),
+    *WALK * 6,
+    Step("pause", seconds=1.4),
 )
 
 

@@ -44,7 +44,7 @@ export function activate(context: ExtensionContext): void {
   const running = (server = new Server(locate, settings, log, () => snooze.isActive));
   const bar = new StatusBar(running, snooze);
   const nextEdits = new NextEdits(running, () => snooze.isActive);
-  running.extend = (document, position, ask) => nextEdits.withGhost(document, position, ask);
+  running.extend = (...request) => nextEdits.withGhost(...request);
   let installation: Promise<boolean> | undefined;
   const installAndStart = async (): Promise<void> => {
     if (installation) return void window.showInformationMessage("speclsp is already being installed.");

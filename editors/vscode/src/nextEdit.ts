@@ -4,6 +4,9 @@
  *
  *     change ─► settled ─► request ─► shown ─► Tab: jump if far, then accept ─► the next request
  *                                         └──► Escape: rejected; another change: ignored
+ *
+ * Tab is the edit's while one is shown: no ghost text is requested then, nor between an accepted edit and its follower.
+ * Ghost text that was there before goes first, except where the edit is a rename.
  */
 import {
   CancellationTokenSource,
@@ -48,7 +51,9 @@ export class NextEdits implements Disposable {
   private applyingTo: TextDocument | undefined; // an accepted edit is being applied
   private asksForGhost = false; // the next inline completion request is our own
   private asked: { document: TextDocument; version: number; line: number } | undefined; // after a change
-  private suggestedAt = ""; // the last place where the server had a suggestion: it goes first
+  private suggestedAt = ""; // the last place where the server had a suggestion that VS Code shows
+  private askedFor = ""; // the version of the last automatic request
+  private walkIn: TextDocument | undefined; // an edit was accepted there, and its follower is not known yet
   private readonly view = new NextEditView();
   private readonly listeners: Disposable[];
 
@@ -100,10 +105,11 @@ export class NextEdits implements Disposable {
       return editor.revealRange(range); // with the least scrolling
     }
     this.hide();
-    this.applyingTo = editor.document;
+    this.applyingTo = this.walkIn = editor.document;
     const applied = await insert(editor, range, edit.text);
     this.applyingTo = undefined;
     if (!applied) {
+      this.walkIn = undefined;
       this.settle(editor.document);
       return this.server.notify("speclsp/nextEditRejected", { id: edit.id, reason: "cancelled" });
     }
@@ -118,16 +124,36 @@ export class NextEdits implements Disposable {
   }
 
   /** Suggestions at a position: those of the server, then the next edit if ghost text can show it there. */
-  async withGhost(document: TextDocument, position: Position, ask: () => Promise<Items>): Promise<Items> {
+  async withGhost(
+    document: TextDocument,
+    position: Position,
+    byHand: boolean,
+    ask: () => Promise<Items>,
+  ): Promise<Items> {
     const isOurs = this.asksForGhost;
     this.asksForGhost = false;
     const first = this.ghostAt(document, position);
-    if (first && isOurs) return [first];
+    if (first && (isOurs || this.shown?.edit.kind === "rename")) return [first];
+    if (!byHand && this.hasTab(document)) return [];
     const place = placeKey(document, position);
+    // VS Code requests once more when the cursor enters another line, for edits of its own, and draws no ghost text.
+    const version = `${document.uri.toString()} ${document.version}`;
+    const isDrawn = byHand || version !== this.askedFor || place === this.suggestedAt;
+    this.askedFor = version;
     const answer = await ask();
-    if (hasItems(answer)) this.suggestedAt = place;
+    if (this.hasTab(document)) {
+      if (!byHand) return []; // the edit came in the meantime
+      if (hasItems(answer)) this.drop("replaced"); // the user wants this text
+    }
+    if (hasItems(answer) && isDrawn) this.suggestedAt = place;
     const ghost = this.ghostAt(document, position);
     return ghost ? [...(Array.isArray(answer) ? answer : answer.items), ghost] : answer;
+  }
+
+  /** True while Tab is for a next edit of the document, or for the one that follows an accepted one. */
+  private hasTab(document: TextDocument): boolean {
+    if (this.walkIn === document) return true;
+    return this.shown?.editor.document === document && !this.isGhost(this.shown);
   }
 
   private get enabled(): boolean {
@@ -138,18 +164,22 @@ export class NextEdits implements Disposable {
   private changed({ document, contentChanges, reason }: TextDocumentChangeEvent): void {
     const editor = window.activeTextEditor;
     if (!contentChanges.length || document === this.applyingTo || document !== editor?.document) return;
-    if (this.isApplied()) this.hide(); // by GHOST_ACCEPTED, which tells the server
-    else this.drop("ignored");
-    const fromDisk = document.uri.scheme === "file" && !document.isDirty;
+    if (this.isApplied()) {
+      this.hide(); // by GHOST_ACCEPTED, which tells the server
+      this.walkIn = document;
+    } else this.drop("ignored");
     const undone = reason !== undefined;
-    if (fromDisk || undone || isBulk(contentChanges)) return;
-    this.settle(document);
+    if (!undone && !isBulk(contentChanges)) this.settle(document, document.uri.scheme === "file" && !document.isDirty);
   }
 
-  /** Request the next edit when no further change comes for a while. */
-  private settle(document: TextDocument): void {
+  /**
+   * Request the next edit when no further change comes for a while. A clean document was changed from disk if it is
+   * clean then, too: the event of a first change can come before the document is marked as changed.
+   */
+  private settle(document: TextDocument, isClean = false): void {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
+      if (isClean && !document.isDirty) return;
       const { activeTextEditor: current } = window;
       if (current) this.asked = { document, version: document.version, line: current.selection.active.line };
       void this.request("edit");
@@ -168,6 +198,7 @@ export class NextEdits implements Disposable {
 
   private moved(editor: TextEditor): void {
     const { shown } = this;
+    if (placeKey(editor.document, editor.selection.active) !== this.suggestedAt) this.suggestedAt = ""; // it is hidden
     if (!shown) return this.left(editor);
     if (editor !== shown.editor) return;
     const { line } = editor.selection.active;
@@ -188,6 +219,7 @@ export class NextEdits implements Disposable {
     const editor = window.activeTextEditor;
     if (!editor || !this.mayShow(editor)) return;
     const { document } = editor;
+    if (trigger === "accept") this.walkIn = document;
     const cursor = editor.selection.active;
     const pending = (this.pending = new CancellationTokenSource());
     const textDocument = { uri: document.uri.toString(), version: document.version };
@@ -195,10 +227,15 @@ export class NextEdits implements Disposable {
     const params = { textDocument, position, trigger };
     const answer = await this.server.request<NextEditAnswer>("speclsp/nextEdit", params, pending.token);
     if (pending !== this.pending) return; // a change or a newer request cancelled this one
-    this.cancel();
     const edit = answer?.edits[0];
-    if (!edit || edit.textDocument.version !== document.version || !this.mayShow(editor)) return;
-    this.show({ edit, editor, cursor, jumped: false });
+    const isCurrent = edit?.textDocument.version === document.version && this.mayShow(editor);
+    if (edit && isCurrent && this.mayReplaceGhost(edit, editor)) this.show({ edit, editor, cursor, jumped: false });
+    else this.cancel();
+  }
+
+  /** True unless ghost text at the cursor goes first. A rename is finished before. */
+  private mayReplaceGhost({ kind, ghost }: NextEdit, { document, selection }: TextEditor): boolean {
+    return ghost || kind === "rename" || this.suggestedAt !== placeKey(document, selection.active);
   }
 
   private show(shown: Shown): void {
@@ -207,7 +244,10 @@ export class NextEdits implements Disposable {
     this.asked = undefined;
     this.server.notify("speclsp/nextEditShown", { id: shown.edit.id });
     void this.draw();
-    if (this.isGhost(shown) && this.suggestedAt !== placeKey(shown.editor.document, shown.cursor)) {
+    const isSuggested = this.suggestedAt === placeKey(shown.editor.document, shown.cursor);
+    if (!this.isGhost(shown)) {
+      if (isSuggested) void commands.executeCommand("editor.action.inlineSuggest.hide");
+    } else if (!isSuggested || shown.edit.kind === "rename") {
       this.asksForGhost = true;
       void commands.executeCommand("editor.action.inlineSuggest.trigger");
     }
@@ -260,7 +300,7 @@ export class NextEdits implements Disposable {
     void this.request("accept");
   }
 
-  /** Cancel what is requested, and end what is shown, with a reason. */
+  /** Cancel what is requested, and end the walk and what is shown, with a reason. */
   private drop(reason: NextEditReason): void {
     this.cancel();
     const { shown } = this;
@@ -280,6 +320,7 @@ export class NextEdits implements Disposable {
     this.pending?.cancel();
     this.pending?.dispose();
     this.pending = undefined;
+    this.walkIn = undefined;
   }
 }
 

@@ -50,6 +50,7 @@ export interface NextEdit {
   text: string;
   range: { start: Place; end: Place };
   textDocument: { uri: string; version: number };
+  kind: "edit" | "rename";
   ghost: boolean; // ghost text at the cursor can show it
 }
 

@@ -51,7 +51,12 @@ export function phase(health: Health): string {
 export const isReady = (health: Health): boolean => phase(health) === "ready";
 
 /** Adds to the suggestions at a position; `ask` returns those of the server. */
-export type Extend = (document: TextDocument, position: Position, ask: () => Promise<Items>) => Promise<Items>;
+export type Extend = (
+  document: TextDocument,
+  position: Position,
+  byHand: boolean,
+  ask: () => Promise<Items>,
+) => Promise<Items>;
 
 export type Locate = () => Promise<Found | { missing: string }>;
 
@@ -61,7 +66,7 @@ export class Server {
   found: Found | undefined;
   version = "";
   crash = ""; // description of the last unexpected exit
-  extend: Extend = (_document, _position, ask) => ask();
+  extend: Extend = (_document, _position, _byHand, ask) => ask();
   private sent: Record<string, unknown> = {}; // the settings last sent to the server
   private client: LanguageClient | undefined;
   private process: ChildProcess | undefined;
@@ -206,10 +211,11 @@ export class Server {
       middleware: {
         provideInlineCompletionItems: async (document, position, asked, token) => {
           const context = this.growth.contextOf(asked);
-          if (context.triggerKind === InlineCompletionTriggerKind.Automatic && this.isSnoozed()) return [];
+          const byHand = context.triggerKind === InlineCompletionTriggerKind.Invoke;
+          if (!byHand && this.isSnoozed()) return [];
           const onError = (error: unknown): void => this.log.warn(`no suggestion: ${plain(error)}`);
           const ask = (): Promise<Items> => suggest(client, onError, document, position, context, token);
-          const answer = await this.extend(document, position, ask);
+          const answer = await this.extend(document, position, byHand, ask);
           this.suggested.fire(answer);
           return answer;
         },

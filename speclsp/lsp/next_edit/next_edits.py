@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,16 +23,18 @@ from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit.offers import Offer, Offers
 from speclsp.lsp.next_edit.places import REACH_CHARACTERS
 from speclsp.lsp.next_edit.producer import BUDGET_MS, PRODUCER, Producer, Proposal
+from speclsp.lsp.next_edit.substitutions import RENAME
 from speclsp.lsp.reasons import Reason, meaning
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 
 if TYPE_CHECKING:
     from speclsp.lsp.next_edit.model_producer import ModelEdit, ModelProducer
-    from speclsp.lsp.next_edit.recent_activity import RecentActivity
+    from speclsp.lsp.next_edit.recent_activity import Edit, RecentActivity
 
 TURN_S = 0.01  # between two looks at whether ghost text is under way
 MAX_WAIT_S = 1.0
 MAX_REST = 400  # characters right of the cursor that are looked at
+MAX_NAME = 100  # characters left of the cursor that are looked at
 PRECEDES_MS = 3.0  # of the processor, before ghost text is requested in mid-line
 MODEL = "model"  # name of the model's producer, and the kind of its edits
 
@@ -122,21 +125,27 @@ class NextEdits:
         return await self._ask_model(self._model, document, line, cursor, activity)
 
     def precedes(self, document: Document, position: Mapping[str, int], encoding: str) -> bool:
-        """True if a next edit will be offered on the cursor's line, which has text right of the cursor.
+        """True if a next edit will be offered on the cursor's line, which has text right of the cursor, or if the
+        cursor is behind a new name and the rename goes on elsewhere.
 
         Ghost text in mid-line would stand in the edit, and one key would accept two things.
         """
         activity = self._activity()
-        if activity is None or document.language not in self._warm or not activity.recent():
+        recent = activity.recent() if activity is not None else []
+        if activity is None or not recent or document.language not in self._warm:
             return False
         line, cursor = document.locate(position, encoding)
         rest = document.piece(cursor, min(document.characters, cursor + MAX_REST)).partition("\n")[0]
-        if not any(map(str.isalnum, rest)):
+        is_mid_line = any(map(str.isalnum, rest))
+        is_renaming = is_new_name(document.piece(max(0, cursor - MAX_NAME), cursor), recent[-1])
+        if not is_mid_line and not is_renaming:
             return False
         base, proposal = self._proposal(document, cursor, activity, PRECEDES_MS)
         if not isinstance(proposal, Proposal):
             return False
-        return document.position(base + proposal.start, "utf-32")["line"] == line
+        if is_renaming and proposal.kind == RENAME:
+            return True
+        return is_mid_line and document.position(base + proposal.start, "utf-32")["line"] == line
 
     def cancel(self, uri: str) -> None:
         """Cancel the model's edit under way: its document was edited or closed, or a newer request has come."""
@@ -216,3 +225,13 @@ class NextEdits:
             lines = document.lines(offer.line, offer.line + new.count("\n") + 1)
             if new and "".join(lines).replace("\r\n", "\n").rstrip("\n") == new:
                 self.offers.accepted(offer.id)
+
+
+def is_new_name(left: str, edit: Edit) -> bool:
+    """True if the text left of the cursor ends in a word that the edit wrote, in a line where it removed another."""
+    name = re.search(r"\w+\Z", left)
+    for pair in zip(edit.before.split("\n"), edit.after.split("\n"), strict=False):
+        before, after = (set(re.findall(r"\w+", line)) for line in pair)
+        if name is not None and name[0] in after - before and not before <= after:
+            return True
+    return False

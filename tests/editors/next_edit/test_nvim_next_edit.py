@@ -13,7 +13,6 @@ from support.editors.nvim_session import NvimSession
 
 SETUP = """
 vim.opt.runtimepath:prepend(plugin)
-vim.o.signcolumn = 'no'  -- so that the screen's rows are the buffer's lines
 vim.keymap.set('n', '<Esc>', '<Cmd>let g:escaped = get(g:, "escaped", 0) + 1<CR>')
 require('speclsp').setup({ cmd = cmd })
 """
@@ -113,7 +112,7 @@ def test_a_rename_is_walked_through_with_tab_and_each_step_is_undone_alone(seat)
         offered(seat, line)
         frame = seat.wait(lambda frame, line=line: frame.edit, "the inline diff")
         assert frame.edit == ["amount"]
-        assert "resultamount" in frame.row(line - 1), frame.text
+        assert "result→amount" in frame.row(line - 1), frame.text
         seat.keys("<Tab>")
         seat.becomes(renamed(text, "result", "amount", times))
     asked_in_vain(seat)

@@ -63,7 +63,7 @@ local function open(n, edit, setup)
 end
 
 local HINT = "Edit at line 3 (Tab)"
-local SHOWN = { "2:8 [read]", "2:12 fetch" }
+local SHOWN = { "2:8 [read]", "2:12 →fetch" }
 
 --- Opens LINES and changes the first line; EDIT is shown.
 local function shown(n, setup)
@@ -108,7 +108,7 @@ specs["the hint is visible at a line without room behind it, beside the cursor"]
   shown(n)
   n:lua("vim.wo.signcolumn = 'no'")
   n:type("Go" .. ("x"):rep(95) .. "<Esc>")
-  for keys, row in pairs({ ["0"] = ("x"):rep(80) .. HINT, ["$"] = HINT .. ("x"):rep(75) }) do
+  for keys, row in pairs({ ["0"] = ("x"):rep(79) .. " " .. HINT, ["$"] = HINT .. " " .. ("x"):rep(74) }) do
     n:type(keys)
     n:wait(([[(function()
       vim.cmd.redraw()
@@ -151,7 +151,7 @@ specs["columns are in the server's encoding"] = function(n)
   n:lua([[vim.api.nvim_buf_set_lines(0, 2, 3, false, { "x='𐐀é' read(c)" })]])
   n:lua("fake.edit.range = { 2, 8, 2, 12 }")
   n:type("1G6lcwfetch<Esc>")
-  sees(n, { "2:11 [read]", "2:15 fetch" })
+  sees(n, { "2:11 [read]", "2:15 →fetch" })
   n:lua("fake.edit = nil")
   n:type("<Tab>")
   n:wait([[vim.api.nvim_buf_get_lines(0, 2, 3, false)[1] == "x='𐐀é' fetch(c)"]], "the edit")
@@ -258,7 +258,7 @@ specs["in insert mode the edit is shown when typing pauses, Tab walks on without
   n:lua("fake.items, fake.edit = { 'ghost' }, { text = 'fetch', range = { 5, 6, 5, 10 } }")
   n:type("<Tab>")
   n:has(n:lua("return " .. TO_EDIT))
-  sees(n, { "5:6 [read]", "5:10 fetch", "2:0 Edit at line 6 (Tab)" })
+  sees(n, { "5:6 [read]", "5:10 →fetch", "2:0 Edit at line 6 (Tab)" })
   n:sees("")
   n:lua("fake.edit = nil")
   n:type("<Tab><Tab>!<Esc>")

@@ -2,7 +2,8 @@
 
 ITEMS is a JSON file, read again at each request: {line with ‸ at the cursor: {"text", "left", "over"}}. `text` replaces
 the `left` before the cursor and the `over` that follows it. Positions count UTF-16 units, so lines with letters beyond
-the BMP are not supported.
+the BMP are not supported. The line ANY stands for all that have no item. The line NEXT_EDIT has the item of all next
+edits: {"old", "new", "kind"} offers `new` at the first `old` of the document. ITEMS.log has the method of each message.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-CURSOR = "‸"
+CURSOR, ANY, NEXT_EDIT = "‸", "*", "next edit"
 
 # Suggestions before closing brackets: line, new text, replaced text, and the lines after accepting. VS Code and Neovim
 # draw all of them. VS Code draws none whose new text lacks a replaced character.
@@ -33,6 +34,7 @@ CAPABILITIES = {
 }
 STATUS = {"state": "ready", "pair": "scripted", "target": "", "draft": "", "device": "cpu", "message": ""}
 STATUS |= {"progress": None, "last_latency_ms": None, "acceptance": None, "tokens_per_round": None, "problems": []}
+STATUS |= {"next_edit": True}
 
 
 def script(file: Path, items: dict[str, dict[str, str]]) -> None:
@@ -46,6 +48,8 @@ def main(items: str, *_: str) -> None:
     texts: dict[str, str] = {}
     while (message := read()) is not None:
         method, params = message.get("method", ""), message.get("params") or {}
+        with Path(items).with_suffix(".log").open("a", encoding="utf-8") as log:
+            log.write(f"{method}\n")
         if method == "initialize":
             info = {"name": "speclsp", "version": "0.1.0"}
             write({"id": message["id"], "result": {"capabilities": CAPABILITIES, "serverInfo": info}})
@@ -59,6 +63,10 @@ def main(items: str, *_: str) -> None:
             line = texts[params["textDocument"]["uri"]].split("\n")[params["position"]["line"]]
             scripted = json.loads(Path(items).read_text(encoding="utf-8"))
             write({"id": message["id"], "result": {"items": matching(scripted, line, params["position"])}})
+        elif method == "speclsp/nextEdit":
+            scripted = json.loads(Path(items).read_text(encoding="utf-8"))
+            edits = next_edits(scripted, texts[params["textDocument"]["uri"]], params["textDocument"])
+            write({"id": message["id"], "result": {"edits": edits}})
         elif method == "exit":
             return
         elif "id" in message and method:
@@ -67,12 +75,24 @@ def main(items: str, *_: str) -> None:
 
 def matching(items: dict[str, dict[str, str]], line: str, at: dict[str, int]) -> list[dict[str, Any]]:
     """The scripted item for this line and cursor, as the protocol has it."""
-    item = items.get(line[: at["character"]] + CURSOR + line[at["character"] :].rstrip("\r"))
+    item = items.get(line[: at["character"]] + CURSOR + line[at["character"] :].rstrip("\r"), items.get(ANY))
     if item is None:
         return []
     start = {"line": at["line"], "character": at["character"] - len(item.get("left", ""))}
     end = {"line": at["line"], "character": at["character"] + len(item.get("over", ""))}
     return [{"insertText": item["text"], "range": {"start": start, "end": end}}]
+
+
+def next_edits(items: dict[str, dict[str, str]], text: str, document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The scripted next edit of a document, as the protocol has it."""
+    item = items.get(NEXT_EDIT)
+    if item is None or item["old"] not in text:
+        return []
+    above, _, left = text[: text.index(item["old"])].rpartition("\n")
+    line = above.count("\n") + 1 if above else 0
+    start, end = ({"line": line, "character": len(left) + width} for width in (0, len(item["old"])))
+    edit = {"id": f"{document['version']}", "text": item["new"], "range": {"start": start, "end": end}}
+    return [{**edit, "textDocument": document, "kind": item["kind"], "ghost": False}]
 
 
 def read() -> dict[str, Any] | None:

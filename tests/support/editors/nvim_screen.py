@@ -29,6 +29,7 @@ MEANING = {  # the meaning of each highlight group of suggestions
     "SpeclspHint": "count",
     "SpeclspReplaced": "goes",  # the user's text replaced by the suggestion
     "SpeclspEditAdd": "edit",
+    "SpeclspEditDelete": "removed",
     "SpeclspEditHint": "hint",
 }
 Cell = tuple[str, int]  # text ("" right of a wide character), highlight id

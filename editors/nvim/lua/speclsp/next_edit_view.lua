@@ -2,13 +2,14 @@
 --- The extmarks are its only state.
 local api = vim.api
 local ghost = require("speclsp.ghost")
+local hint = require("speclsp.next_edit_hint")
 
 local NEAR_ROWS = 2
 local SIGN = "»"
+local ARROW = "→" -- between an old word and the new one, for those who see no difference of colours
 
 local M = {}
 local namespace = api.nvim_create_namespace("speclsp.next_edit")
-local hint_namespace = api.nvim_create_namespace("speclsp.next_edit_hint")
 local shown_in ---@type integer?
 
 ---@param buf integer
@@ -33,17 +34,69 @@ local function row_of(buf, hunk)
   return math.min(hunk.first, api.nvim_buf_line_count(buf) - 1)
 end
 
+--- The least and the greatest number of signs that a window's sign column has room for.
+---@param option string 'signcolumn'
+---@return integer least
+---@return integer most
+local function sign_room(option)
+  if option == "no" then
+    return 0, 0
+  elseif option:find("^yes") then
+    local count = tonumber(option:match("%d+")) or 1
+    return count, count
+  end
+  local least, most = option:match("^auto:(%d+)%-(%d+)$")
+  return tonumber(least) or 0, tonumber(most or option:match("^auto:(%d+)$")) or 1
+end
+
+--- True if one more sign in a row would move the text of a window, or replace the line's number.
+---@param buf integer
+---@param row integer
+local function is_in_the_way(buf, row)
+  local counts, widest = {}, 0 ---@type table<integer, integer>
+  for _, sign in ipairs(api.nvim_buf_get_extmarks(buf, -1, 0, -1, { details = true, type = "sign" })) do
+    if sign[4].sign_text then
+      counts[sign[2]] = (counts[sign[2]] or 0) + 1
+      widest = math.max(widest, counts[sign[2]])
+    end
+  end
+  return vim.iter(vim.fn.win_findbuf(buf)):any(function(window)
+    local is = vim.wo[window]
+    if is.signcolumn == "number" and (is.number or is.relativenumber) then
+      return true
+    end
+    local least, most = sign_room(is.signcolumn)
+    return math.min((counts[row] or 0) + 1, most) > math.max(least, math.min(widest, most))
+  end)
+end
+
+--- Colour the line's number, and draw the sign where there is a column for it.
+---@param buf integer
+---@param row integer
+local function draw_sign(buf, row)
+  local sign = { number_hl_group = "SpeclspEditSign" } ---@type vim.api.keyset.set_extmark
+  if not is_in_the_way(buf, row) then
+    sign.sign_text, sign.sign_hl_group = SIGN, "SpeclspEditSign"
+  end
+  mark(buf, row, 0, sign)
+end
+
 --- Draw the changed words inside their lines.
 local function draw_words(buf, hunk)
   for i, line in ipairs(hunk.words) do
     local row = hunk.first + i - 1
     for _, word in ipairs(line) do
-      if word.to > word.from then
+      local is_replaced = word.to > word.from
+      if is_replaced then
         mark(buf, row, word.from, { end_col = word.to, hl_group = "SpeclspEditDelete" })
       end
       if word.add ~= "" then
         local text = ghost.expanded(word.add, vim.fn.strdisplaywidth(hunk.old[i]:sub(1, word.to)))
-        mark(buf, row, word.to, { virt_text = { { text, "SpeclspEditAdd" } }, virt_text_pos = "inline" })
+        local chunks = { { text, "SpeclspEditAdd" } }
+        if is_replaced then
+          table.insert(chunks, 1, { ARROW, "SpeclspEditHint" })
+        end
+        mark(buf, row, word.to, { virt_text = chunks, virt_text_pos = "inline" })
       end
     end
   end
@@ -68,52 +121,50 @@ local function draw_block(buf, hunk)
   end
 end
 
+--- Place of the first change: row, and byte column.
+---@param buf integer
+---@param hunk speclsp.Hunk
+function M.place(buf, hunk)
+  local word = hunk.words and hunk.words[1] and hunk.words[1][1]
+  return row_of(buf, hunk), word and word.from or #(hunk.old[1] or ""):match("^%s*")
+end
+
+--- True if the place is left or right of the view, in a window that scrolls long lines sideways.
+---@param row integer
+---@param col integer
+local function is_beside(row, col)
+  if vim.wo.wrap then
+    return false
+  end
+  local info = vim.fn.getwininfo(api.nvim_get_current_win())[1]
+  local column, left = vim.fn.virtcol({ row + 1, col + 1 }), vim.fn.winsaveview().leftcol
+  return column <= left or column > left + info.width - info.textoff
+end
+
 --- True if the hunk is out of view, folded, or more than NEAR_ROWS rows away from the cursor.
 ---@param hunk speclsp.Hunk
 function M.is_far(hunk)
-  local row, last = row_of(0, hunk), last_row(hunk)
+  local last = last_row(hunk)
+  local row, col = M.place(0, hunk)
   local cursor = api.nvim_win_get_cursor(0)[1] - 1
   return row - cursor > NEAR_ROWS
     or cursor - last > NEAR_ROWS
     or row + 1 < vim.fn.line("w0")
     or row + 1 > vim.fn.line("w$")
     or vim.fn.foldclosed(row + 1) ~= -1
+    or is_beside(row, col)
 end
 
---- Column for a hint that has no room behind the cursor's line: at the window's right end, or at the left end where the
---- cursor is in the way; nil when there is room.
----@param text string
----@return integer?
-local function overlay_column(text)
-  local window = vim.fn.getwininfo(api.nvim_get_current_win())[1]
-  local columns, width = window.width - window.textoff, vim.fn.strdisplaywidth(text)
-  if vim.fn.virtcol("$") + width <= columns then
-    return nil
-  end
-  local column, cursor = math.max(columns - width, 0), vim.fn.virtcol(".")
-  return (cursor <= column or cursor > columns) and column or 0
-end
-
---- Draw the hint at the cursor's line, or remove it where the hunk is near. Returns true if it is drawn.
+--- Draw the hint at the cursor's line, or remove it where the hunk is near.
 ---@param buf integer
 ---@param hunk speclsp.Hunk
 ---@param key string|false
 function M.draw_hint(buf, hunk, key)
-  api.nvim_buf_clear_namespace(buf, hint_namespace, 0, -1)
-  if api.nvim_get_current_buf() ~= buf or not M.is_far(hunk) then
-    return false
+  if api.nvim_get_current_buf() == buf and M.is_far(hunk) then
+    hint.draw(buf, row_of(buf, hunk) + 1, key)
+  else
+    hint.hide(buf)
   end
-  local name = key and " (" .. key:gsub("[<>]", "") .. ")" or ""
-  local text = ("Edit at line %d%s"):format(row_of(buf, hunk) + 1, name)
-  local row = api.nvim_win_get_cursor(0)[1] - 1
-  local column = overlay_column(text)
-  api.nvim_buf_set_extmark(buf, hint_namespace, row, 0, {
-    virt_text = { { text, "SpeclspEditHint" } },
-    virt_text_pos = not column and "eol" or nil,
-    virt_text_win_col = column,
-    hl_mode = not column and "combine" or nil,
-  })
-  return true
 end
 
 --- Scroll until the new lines of a hunk at the cursor are visible.
@@ -125,19 +176,11 @@ function M.make_room(buf, hunk)
   end
 end
 
---- Place of the first change: row, and byte column.
----@param buf integer
----@param hunk speclsp.Hunk
-function M.place(buf, hunk)
-  local word = hunk.words and hunk.words[1] and hunk.words[1][1]
-  return row_of(buf, hunk), word and word.from or #(hunk.old[1] or ""):match("^%s*")
-end
-
 --- Remove everything drawn.
 function M.hide()
   if shown_in and api.nvim_buf_is_valid(shown_in) then
     api.nvim_buf_clear_namespace(shown_in, namespace, 0, -1)
-    api.nvim_buf_clear_namespace(shown_in, hint_namespace, 0, -1)
+    hint.hide(shown_in)
   end
   shown_in = nil
 end
@@ -154,7 +197,7 @@ function M.show(buf, hunk, key)
   else
     draw_block(buf, hunk)
   end
-  mark(buf, row_of(buf, hunk), 0, { sign_text = SIGN, sign_hl_group = "SpeclspEditSign" })
+  draw_sign(buf, row_of(buf, hunk))
   M.draw_hint(buf, hunk, key)
 end
 

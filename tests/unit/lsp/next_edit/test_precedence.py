@@ -58,6 +58,22 @@ def test_a_rename_on_the_cursors_line_precedes_ghost_text_in_mid_line(changed: i
     assert desk.precedes(2, 6)
 
 
+@pytest.mark.parametrize(("changed", "line"), [(1, 0), (2, 1)])
+def test_a_rename_goes_on_before_ghost_text_behind_the_new_name(changed: int, line: int):
+    desk = Desk(changed)
+    desk.warm_up()
+    assert desk.precedes(line, len("total"))
+    assert not desk.precedes(line, len("total = ")), "the cursor is behind another word"
+
+
+def test_a_rename_goes_on_before_ghost_text_at_a_line_end():
+    desk = Desk(changed=1)
+    span = {"start": {"line": 3, "character": len("first(")}, "end": {"line": 3, "character": len("first(count")}}
+    desk.document.apply([{"range": span, "text": "total"}], "utf-32")
+    desk.warm_up()
+    assert desk.precedes(3, len("first(total"))
+
+
 @pytest.mark.parametrize(
     ("changed", "line", "character", "why"),
     [
