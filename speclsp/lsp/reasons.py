@@ -66,6 +66,8 @@ class Reason(str, Enum):
     # the next edit
     NEXT_EDIT_OFF = "next_edit_off", "next_edit.enabled is off"
     NO_RECENT_EDIT = "no_recent_edit", "no recent edit to learn the next edit from"
+    GENERATED = "generated", "a tool has written the file, as its first lines declare"
+    CONFLICT = "conflict", "the file has an unresolved merge conflict"
     NO_REPEAT = "no_repeat", "the recent edits repeat nowhere else"
     UNRESOLVED = "unresolved", "the file has no definition of the renamed identifier"
     STILL_DEFINED = "still_defined", "the old name still has a definition in the same scope"

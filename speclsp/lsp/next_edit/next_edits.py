@@ -26,6 +26,7 @@ from speclsp.lsp.next_edit.producer import BUDGET_MS, PRODUCER, Producer, Propos
 from speclsp.lsp.next_edit.substitutions import RENAME
 from speclsp.lsp.reasons import Reason, meaning
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
+from speclsp.lsp.visibility import eligibility
 
 if TYPE_CHECKING:
     from speclsp.lsp.next_edit.model_producer import ModelEdit, ModelProducer
@@ -35,6 +36,7 @@ TURN_S = 0.01  # between two looks at whether ghost text is under way
 MAX_WAIT_S = 1.0
 MAX_REST = 400  # characters right of the cursor that are looked at
 MAX_NAME = 100  # characters left of the cursor that are looked at
+HEAD_CHARACTERS = 1000  # in which a generated file declares itself
 PRECEDES_MS = 3.0  # of the processor, before ghost text is requested in mid-line
 MODEL = "model"  # name of the model's producer, and the kind of its edits
 
@@ -182,6 +184,8 @@ class NextEdits:
         self, document: Document, cursor: int, activity: RecentActivity, budget_ms: float = BUDGET_MS
     ) -> tuple[int, Proposal | str]:
         """(offset of the text near the cursor, the deterministic producer's edit of that text or its reason)."""
+        if eligibility.is_generated(document.piece(0, min(document.characters, HEAD_CHARACTERS))):
+            return 0, Reason.GENERATED
         base = max(0, cursor - REACH_CHARACTERS)
         text = document.piece(base, min(document.characters, cursor + REACH_CHARACTERS))
         if base:  # begin at a whole line

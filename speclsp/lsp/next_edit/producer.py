@@ -129,6 +129,8 @@ class Producer:
         ]
         if not recent:
             return Reason.NO_RECENT_EDIT
+        if "\n<<<<<<< " in text or "\n>>>>>>> " in text:
+            return Reason.CONFLICT
         learned = learn(recent, is_late)
         learned.substitutions.update(members(recent, text))
         checked, tree, renamed, listed = 0, None, Renames(), renames.renamed(recent)
@@ -140,12 +142,16 @@ class Producer:
                 key: evidence for key, evidence in learned.substitutions.items() if not renamed.explains(key)
             }
         reason = str(renamed.reason)
+        undone = {place.substitution for place in renamed.places if declined(place) == Reason.UNDOES}
         cursor_line = line_at(text, cursor)
         repeated = places(learned, text, cursor, lambda place: is_wanted(place, len(recent) - 1), is_late)
         for number, place in enumerate(chain(renamed.places, repeated)):
             if checked == MAX_CHECKED or is_late():
                 break
             by_scope = number < len(renamed.places)
+            if by_scope and place.substitution in undone:
+                reason = Reason.UNDOES
+                continue
             if not by_scope and (
                 is_skipped(place, text) or not (is_repeated(place) or is_certain(place, text, cursor_line))
             ):

@@ -34,6 +34,7 @@ from speclsp.lsp.next_edit.substitutions import (
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.bindings import FUNCTION, LABEL, OUTER, OWN_MEMBER, SHORTHAND, NameScope, Occurrence
+from speclsp.lsp.syntax.parser import is_reserved
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 MIN_TIMES = 2  # without an edit of the definition's own line
@@ -87,6 +88,9 @@ def renames(
     for rename in listed:
         spots = list(spots_of(rename, text, cursor))
         if not spots or is_late():
+            continue
+        if is_reserved(tree.grammar, rename.new):
+            result.resolved.append((rename.old, rename.new))
             continue
         resolver = Resolver(rename, tree, spots[0], is_late)
         first, uses = list[Occurrence](), dict[int, Occurrence]()
@@ -181,6 +185,13 @@ class Resolver:
     def uses(self, at: int) -> tuple[list[Occurrence], list[Occurrence]]:
         """(the definition that is offered first, the uses) of what stands at offset `at` under its new name."""
         spot = next((occurrence for occurrence in self.new if occurrence.start == at), None)
+        if spot is None and self.tree.kind_at(at + 1) == "code":  # a keyword, or no place for a name
+            self.is_resolved = True
+            return [], []
+        if (
+            spot is None or LABEL in spot.roles
+        ):  # a name in documentation, or at a call: the definition's own edit decides
+            spot = next((definition for definition in self.new if self._is_on_edited_line(definition)), None)
         if spot is None:
             return [], []
         first, uses = self._variable(spot) if spot.is_variable else ([], [])
@@ -255,10 +266,14 @@ class Resolver:
 
     def _is_ours(self, definition: Occurrence) -> bool:
         """True if the user renamed a definition: on its own line, or at so many uses that it must be meant."""
+        return self.rename.times >= MIN_TIMES or self._is_on_edited_line(definition)
+
+    def _is_on_edited_line(self, occurrence: Occurrence) -> bool:
+        """True for a definition on a line where an edit made this rename."""
         text = self.tree.text
-        end = text.find("\n", definition.end)
-        line = text[text.rfind("\n", 0, definition.start) + 1 : end if end >= 0 else len(text)].strip()
-        return line in self.rename.lines or self.rename.times >= MIN_TIMES
+        end = text.find("\n", occurrence.end)
+        line = text[text.rfind("\n", 0, occurrence.start) + 1 : end if end >= 0 else len(text)].strip()
+        return line in self.rename.lines and (occurrence.is_definition or occurrence.is_field_definition)
 
     def _is_first(self, definition: Occurrence) -> bool:
         """True if a definition may follow a renamed use: the names are alike, and no more was changed."""

@@ -163,3 +163,13 @@ def _keywords(name: str) -> frozenset[str]:
     visible = filter(language.node_kind_is_visible, range(language.node_kind_count))
     kinds = [language.node_kind_for_id(kind) or "" for kind in visible if not language.node_kind_is_named(kind)]
     return frozenset(text_windows.words("\n".join(kinds)))
+
+
+@functools.cache
+def is_reserved(name: str, word: str) -> bool:
+    """True if a grammar has a keyword that cannot be an identifier: `class`, and not Python's `type`."""
+    if word not in _keywords(name):
+        return False
+    parser = tree_sitter.Parser(load_grammar(name))
+    reserved, usual = (parser.parse(f"{text} = 1;\n".encode()).root_node.has_error for text in (word, "speclsp"))
+    return reserved and not usual
