@@ -234,8 +234,10 @@ class NextEdits:
 def is_new_name(left: str, edit: Edit) -> bool:
     """True if the text left of the cursor ends in a word that the edit wrote, in a line where it removed another."""
     name = re.search(r"\w+\Z", left)
+    if name is None or name[0] not in edit.after:
+        return False
     for pair in zip(edit.before.split("\n"), edit.after.split("\n"), strict=False):
         before, after = (set(re.findall(r"\w+", line)) for line in pair)
-        if name is not None and name[0] in after - before and not before <= after:
+        if name[0] in after - before and not before <= after:
             return True
     return False
