@@ -131,11 +131,11 @@ class Producer:
             return Reason.NO_RECENT_EDIT
         learned = learn(recent, is_late)
         learned.substitutions.update(members(recent, text))
-        checked, tree, renamed = 0, None, Renames()
-        if any(renames.renamed(recent)):
+        checked, tree, renamed, listed = 0, None, Renames(), renames.renamed(recent)
+        if listed:
             tree = self._parser.parse(language, text, left_ms(), near=cursor)
         if tree is not None and has_bindings(tree):
-            renamed = renames.renames(recent, text, tree, cursor, is_late)
+            renamed = renames.renames(listed, len(recent) - 1, text, tree, cursor, is_late)
             learned.substitutions = {
                 key: evidence for key, evidence in learned.substitutions.items() if not renamed.explains(key)
             }

@@ -1,6 +1,6 @@
 """Renames by scope: the uses of a definition that has another name since the newest edit.
 
-    newest edit ─► renamed identifiers ─► their definition, by syntax/bindings.py ─► the uses that still have its old name
+    newest edit ─► renamed identifiers ─► their definition, by syntax/bindings.py ─► uses that still have its old name
                                       └─► none: the old name's definition, if a use was renamed alone
 
 One edit is enough, because the scope decides which uses mean the definition. A rename is left alone where
@@ -44,6 +44,7 @@ DOCUMENTED = (  # a parameter in a documentation comment: `:param width:`, `@par
     r"(?m)(?:(?::param\s+(?:\w+\s+)?|@param\s+(?:\{{[^}}\n]*\}}\s+)?\[?){name}"
     r"|^[ \t]*{name}(?=[ \t]?(?:\([^)\n]*\))?[ \t]?:))\b"
 )
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
 BETWEEN = re.compile(r"\s*(?:export\s+|default\s+|async\s+)*")  # a documentation comment and its function
 
 
@@ -54,6 +55,7 @@ class Rename:
     old: str
     new: str
     times: int = 0
+    changes: int = 0  # all changes of tokens in the newest edit
     lines: set[str] = field(default_factory=set)
     origins: list[Origin] = field(default_factory=list)
     spots: list[tuple[str, int]] = field(default_factory=list)  # (line, column) in the newest edit
@@ -78,37 +80,47 @@ class Renames:
 
 
 def renames(
-    edits: Sequence[RecentEdit], text: str, tree: SyntaxTree, cursor: int, is_late: Callable[[], bool]
+    listed: Sequence[Rename], newest: int, text: str, tree: SyntaxTree, cursor: int, is_late: Callable[[], bool]
 ) -> Renames:
-    """The renames of the newest edit, with their places: below the cursor first, then above, the nearest first."""
+    """The places of renames: below the cursor first, then above, the nearest first. `newest`: the last edit's index."""
     result = Renames()
-    for rename in renamed(edits):
-        for line, column in rename.spots:
-            start = nearest_line(text, line, cursor)
-            if start is None or is_late():
-                continue
-            at = start + column
-            resolver = Resolver(rename, tree, at, is_late)
-            first, uses = resolver.uses(at)
-            if resolver.is_resolved:
-                result.resolved.append((rename.old, rename.new))
-            elif resolver.reason:
-                result.reason = resolver.reason
-            evidence = Evidence(max(rename.times, 1), len(edits) - 1, rename.origins)
-            places = list(places_of(uses, rename, evidence, text))
-            places.sort(key=lambda place: (place.end < cursor, abs(place.start - cursor)))
-            result.places += [*places_of(first, rename, evidence, text), *places]
+    for rename in listed:
+        spots = list(spots_of(rename, text, cursor))
+        if not spots or is_late():
+            continue
+        resolver = Resolver(rename, tree, spots[0], is_late)
+        first, uses = list[Occurrence](), dict[int, Occurrence]()
+        for spot in spots:
+            definition, more = resolver.uses(spot)
+            first += definition
+            uses |= {use.start: use for use in more}
+        if resolver.is_resolved:
+            result.resolved.append((rename.old, rename.new))
+        result.reason = resolver.reason or result.reason
+        evidence = Evidence(max(rename.times, 1), newest, rename.origins)
+        places = list(places_of(uses.values(), rename, evidence, text))
+        places.sort(key=lambda place: (place.end < cursor, abs(place.start - cursor)))
+        result.places += [*places_of(first, rename, evidence, text), *places]
     return result
+
+
+def spots_of(rename: Rename, text: str, cursor: int) -> Iterator[int]:
+    """The offsets where the newest edit wrote the new name, unless the user is typing there."""
+    for line, column in rename.spots:
+        start = nearest_line(text, line, cursor)
+        if start is not None and not start + column < cursor < start + column + len(rename.new) - 1:
+            yield start + column
 
 
 def renamed(edits: Sequence[RecentEdit]) -> list[Rename]:
     """The identifiers that the newest edit renamed, each with all recent edits that did the same."""
     listed: dict[tuple[str, str], Rename] = {}
+    changes = sum(len(differences(*map(TOKEN.findall, pair))) for pair in changed_lines(edits[-1]))
     for number, edit in enumerate(reversed(edits)):
         for old_line, new_line in changed_lines(edit):
             for old, new, column in renamed_tokens(old_line, new_line):
                 if number == 0:
-                    listed.setdefault((old, new), Rename(old, new)).spots.append((new_line, column))
+                    listed.setdefault((old, new), Rename(old, new, changes=changes)).spots.append((new_line, column))
                 rename = listed.get((old, new))
                 if rename is not None:
                     rename.times += edit.times
@@ -125,6 +137,11 @@ def renamed_tokens(old_line: str, new_line: str) -> Iterator[tuple[str, str, int
             for before, after, index in zip(old[low:high], new[start:end], range(start, end), strict=True):
                 if before != after and NAME.match(before) and NAME.match(after):
                     yield before, after, sum(map(len, new[:index]))
+
+
+def words(name: str) -> set[str]:
+    """The words of an identifier, in lower case: `box_width`, `boxWidth` -> box, width."""
+    return {word.lower() for word in WORD.findall(name)}
 
 
 def nearest_line(text: str, line: str, offset: int) -> int | None:
@@ -179,12 +196,14 @@ class Resolver:
         definition = bindings.meaning(spot, new)
         if definition is None:
             former = bindings.meaning(spot, old)
-            self.is_resolved = former is not None
+            self.is_resolved = self.is_resolved or former is not None
             self.reason = "" if former else Reason.UNRESOLVED
             return ([former] if former is not None and self._is_first(former) else []), []
         scope = definition.defines
         assert scope is not None
         self.is_resolved = True
+        if not (spot.defines == scope or self._is_ours(definition)):
+            return [], []
         is_ordered = definition.after >= 0
         others = [occurrence for occurrence in old if occurrence.defines == scope]
         if not is_ordered and any(
@@ -193,14 +212,10 @@ class Resolver:
         ):
             self.reason = Reason.STILL_DEFINED
             return [], []
-        if not (spot.defines == scope or self._is_ours(definition)):
-            return [], []
         known = sorted([*old, definition], key=lambda occurrence: occurrence.start)
-        more = (
-            [*self._labels(scope), *self._documentation(scope)]
-            if is_parameter(definition, scope, self.tree.text)
-            else []
-        )
+        more = list[Occurrence]()
+        if is_parameter(definition, scope, self.tree.text):
+            more = [*self._labels(self._function(scope)), *self._documentation(scope)]
         uses = [
             occurrence
             for occurrence in self.old
@@ -225,16 +240,19 @@ class Resolver:
             self.is_resolved = self.is_resolved or bool(old)
             return old[:1] if OWN_MEMBER in spot.roles else [], []
         self.is_resolved = True
+        if not (spot == new[0] or self._is_ours(new[0])):
+            return [], []
         if any(OWN_MEMBER not in other.roles or other.start < new[0].start for other in old):
             self.reason = Reason.STILL_DEFINED
             return [], []
-        if not (spot == new[0] or self._is_ours(new[0])):
-            return [], []
-        return [], [
+        uses = [
             occurrence
             for occurrence in self.old
             if occurrence.own_class == owner and (OWN_MEMBER in occurrence.roles or occurrence.is_field_definition)
         ]
+        is_parameter_too = "{" not in self.tree.text[owner.start : new[0].start]  # `class A(val width: Int)`
+        is_declared = OWN_MEMBER not in new[0].roles and (owner.kind != bindings.MEMBERS_SCOPE or is_parameter_too)
+        return [], uses + (self._labels(self._class(new[0].start)) if is_declared else [])
 
     def _is_ours(self, definition: Occurrence) -> bool:
         """True if the user renamed a definition: on its own line, or at so many uses that it must be meant."""
@@ -244,13 +262,17 @@ class Resolver:
         return line in self.rename.lines or self.rename.times >= MIN_TIMES
 
     def _is_first(self, definition: Occurrence) -> bool:
-        """True if a definition may follow a renamed use: no other use of the new name is in the document."""
-        return len(self.new) == 1 and OUTER not in definition.roles
+        """True if a definition may follow a renamed use: the names are alike, and no more was changed."""
+        is_alike = words(self.rename.old) & words(self.rename.new)
+        return bool(is_alike) and len(self.new) == 1 == self.rename.changes and OUTER not in definition.roles
 
-    def _labels(self, scope: NameScope) -> list[Occurrence]:
-        """Arguments by name, at the calls of the function whose parameter was renamed."""
-        function = self._function(scope)
-        return [label for label in self.old if function and LABEL in label.roles and label.owner == function]
+    def _labels(self, owner: str) -> list[Occurrence]:
+        """Arguments by name at the calls of a function, or of a class whose field is one."""
+        return [label for label in self.old if owner and LABEL in label.roles and label.owner == owner]
+
+    def _class(self, offset: int) -> str:
+        """The name of the class around an offset; "" for none."""
+        return next((scope.name for scope in reversed(self.tree.enclosing(offset)) if scope.kind == "class"), "")
 
     def _function(self, scope: NameScope) -> str:
         """The name by which the function of a scope is called; "" if another function of the document has it too."""
@@ -262,8 +284,7 @@ class Resolver:
             return ""
         name = match[1]
         if name == "__init__":
-            around = [scope for scope in self.tree.enclosing(match.start(1)) if scope.kind == "class"]
-            return around[-1].name if around else ""
+            return self._class(match.start(1))
         same = re.findall(rf"\b(?:def|function|fn|func|fun)\s+{re.escape(name)}\b", text)
         return name if len(same) < 2 else ""
 
@@ -283,5 +304,5 @@ class Resolver:
 
 def is_parameter(definition: Occurrence, scope: NameScope, text: str) -> bool:
     """True for a definition before the body of its function, whose scope this is."""
-    is_local = FUNCTION in definition.roles or ":\n" in text[scope.start : definition.start]
+    is_local = FUNCTION in definition.roles or definition.after >= 0 or ":\n" in text[scope.start : definition.start]
     return scope.kind in bindings.FUNCTIONS and not is_local
