@@ -261,7 +261,8 @@ class Resolver:
             for occurrence in self.old
             if occurrence.own_class == owner and (OWN_MEMBER in occurrence.roles or occurrence.is_field_definition)
         ]
-        is_declared = OWN_MEMBER not in new[0].roles
+        is_parameter_too = "{" not in self.tree.text[owner.start : new[0].start]  # `class A(val width: Int)`
+        is_declared = OWN_MEMBER not in new[0].roles and (owner.kind != bindings.MEMBERS_SCOPE or is_parameter_too)
         return [], uses + (self._labels(self._class(new[0].start)) if is_declared else [])
 
     def _is_ours(self, definition: Occurrence) -> bool:
@@ -318,5 +319,5 @@ class Resolver:
 
 def is_parameter(definition: Occurrence, scope: NameScope, text: str) -> bool:
     """True for a definition before the body of its function, whose scope this is."""
-    is_local = FUNCTION in definition.roles or ":\n" in text[scope.start : definition.start]
+    is_local = FUNCTION in definition.roles or definition.after >= 0 or ":\n" in text[scope.start : definition.start]
     return scope.kind in bindings.FUNCTIONS and not is_local
