@@ -195,10 +195,30 @@ class Resolver:
         if spot is None:
             return [], []
         first, uses = self._variable(spot) if spot.is_variable else ([], [])
-        if spot.own_class is not None:
-            definition, members = self._field(spot, spot.own_class)
+        if LABEL in spot.roles and spot.owner:
+            uses = self._parameter(spot)
+        owner = spot.own_class or self._owner(spot)
+        if owner is not None:
+            definition, members = self._field(spot, owner)
             first, uses = first + definition, uses + members
         return first, uses
+
+    def _owner(self, spot: Occurrence) -> NameScope | None:
+        """The class of the member that a bare name means."""
+        definitions = [occurrence for occurrence in self.new if occurrence.is_definition]
+        definition = bindings.meaning(spot, definitions) if spot.is_variable else None
+        return definition.own_class if definition is not None and definition.is_field_definition else None
+
+    def _parameter(self, label: Occurrence) -> list[Occurrence]:
+        """The uses of the parameter that a renamed argument by name means, if the user renamed the parameter too."""
+        for definition in self.new:
+            scope = definition.defines
+            if scope is None or not is_parameter(definition, scope, self.tree.text):
+                continue
+            if self._function(scope) == label.owner and self._is_ours(definition):
+                is_second = any(other.defines == scope for other in self.old)
+                return [] if is_second else self._variable(definition)[1]
+        return []
 
     def _variable(self, spot: Occurrence) -> tuple[list[Occurrence], list[Occurrence]]:
         """The uses of a variable, function or class; its definition, if only a use was renamed."""
@@ -261,8 +281,11 @@ class Resolver:
             for occurrence in self.old
             if occurrence.own_class == owner and (OWN_MEMBER in occurrence.roles or occurrence.is_field_definition)
         ]
+        if new[0].is_variable and not spot.is_variable:
+            uses += self._variable(new[0])[1]
+        is_record = owner.kind == bindings.CLASS_SCOPE and new[0].is_definition  # of Python
         is_parameter_too = "{" not in self.tree.text[owner.start : new[0].start]  # `class A(val width: Int)`
-        is_declared = OWN_MEMBER not in new[0].roles and (owner.kind != bindings.MEMBERS_SCOPE or is_parameter_too)
+        is_declared = OWN_MEMBER not in new[0].roles and (is_parameter_too or is_record)
         return [], uses + (self._labels(self._class(new[0].start)) if is_declared else [])
 
     def _is_ours(self, definition: Occurrence) -> bool:

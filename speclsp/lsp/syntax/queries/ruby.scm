@@ -35,7 +35,6 @@
 (hash_splat_parameter name: (identifier) @definition)
 (block_parameter name: (identifier) @definition)
 (assignment left: (identifier) @assignment @from)
-(operator_assignment left: (identifier) @assignment @from)
 (left_assignment_list (identifier) @assignment @from)
 (destructured_left_assignment (identifier) @assignment @from)
 (rest_assignment (identifier) @assignment @from)
@@ -46,7 +45,7 @@
 (find_pattern (identifier) @assignment @from)
 (as_pattern name: (identifier) @assignment @from)
 (keyword_pattern value: (identifier) @assignment @from)
-(keyword_pattern key: (hash_key_symbol) @assignment @shorthand @namespace.variable @from !value)
+(keyword_pattern key: (hash_key_symbol) @ignored)
 
 (instance_variable) @member.own
 (assignment left: (instance_variable) @definition.field)
@@ -57,7 +56,6 @@
 (call receiver: (_) method: (identifier) @member @namespace.method)
 (call method: (_) @owner arguments: (argument_list (pair key: (hash_key_symbol) @label value: (_))))
 (pair key: (hash_key_symbol) @label value: (_))
-(pair key: (hash_key_symbol) @name @shorthand @namespace.variable !value)
 (scope_resolution scope: (_) name: (constant) @member)
 [(alias (identifier) @member) (undef (identifier) @member)]
 (constant) @name
