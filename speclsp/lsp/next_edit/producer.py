@@ -19,8 +19,9 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, islice, takewhile
 
+from speclsp.lsp.next_edit import single_changes
 from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.substitutions import (
@@ -127,18 +128,26 @@ class Producer:
             return Reason.NO_RECENT_EDIT
         learned = learn(recent, is_late)
         learned.substitutions.update(members(recent, text))
-        checked, tree, reason = 0, None, str(Reason.NO_REPEAT)
-        cursor_line = line_at(text, cursor)
-        for place in places(learned, text, cursor, lambda place: is_wanted(place, len(recent) - 1), is_late):
-            if checked == MAX_CHECKED or is_late():
+        cursor_line, tree = line_at(text, cursor), list[SyntaxTree | None]()
+
+        def parse(near: int) -> SyntaxTree | None:
+            if not tree:
+                tree.append(self._parser.parse(language, text, left_ms(), near=near))
+            return tree[0]
+
+        repeated = (
+            place
+            for place in places(learned, text, cursor, lambda place: is_wanted(place, len(recent) - 1), is_late)
+            if not is_skipped(place, text) and (is_repeated(place) or is_certain(place, text, cursor_line))
+        )
+        candidates = chain(single_changes.places(recent, text, parse, cursor, language, is_late), repeated)
+        reason = str(Reason.NO_REPEAT)
+        for place in islice(candidates, MAX_CHECKED):
+            if is_late():
                 break
-            if is_skipped(place, text) or not (is_repeated(place) or is_certain(place, text, cursor_line)):
-                continue
-            checked += 1
             problem = declined(place) or text_problem(text[place.start : place.end], place.new)
             if not problem:
-                tree = tree or self._parser.parse(language, text, left_ms(), near=place.start)
-                problem = syntax_problem(tree, place, text, uri, left_ms)
+                problem = syntax_problem(parse(place.start), place, text, uri, left_ms)
             if not problem:
                 return minimal(place, text)
             reason = problem
@@ -259,7 +268,7 @@ def syntax_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str, l
         if origin.uri == uri and (offset := text.find(origin.line)) >= 0
     ]
     kind, kinds = tree.kind_at(place.changed_at(text) + 1), {tree.kind_at(at + 1) for _, at in changed}
-    if substitution.kind not in (LINES, MEMBER) and kinds and kind not in kinds:
+    if substitution.kind in (RENAME, PHRASE, ARGUMENT) and kinds and kind not in kinds:
         return Reason.NO_REPEAT
     if substitution.kind == PHRASE and kind != "code" and len(substitution.old) < MIN_TEXT:
         return Reason.NO_REPEAT

@@ -12,3 +12,6 @@
 ;; text
 (comment) @comment
 [(string_literal) (char_literal) (system_lib_string)] @string
+
+;; types
+[(type_identifier) (primitive_type)] @type

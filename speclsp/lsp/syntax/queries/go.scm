@@ -12,3 +12,6 @@
 ;; text
 (comment) @comment
 [(interpreted_string_literal) (raw_string_literal) (rune_literal)] @string
+
+;; types
+(type_identifier) @type

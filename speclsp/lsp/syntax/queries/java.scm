@@ -16,3 +16,6 @@
 ;; text
 [(line_comment) (block_comment)] @comment
 [(string_literal) (character_literal)] @string
+
+;; types
+[(type_identifier) (generic_type)] @type

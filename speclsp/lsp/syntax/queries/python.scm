@@ -11,3 +11,6 @@
 (comment) @comment
 (string) @string
 (interpolation) @code
+
+;; types
+(type) @type

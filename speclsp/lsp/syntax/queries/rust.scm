@@ -17,3 +17,6 @@
 ;; text
 [(line_comment) (block_comment)] @comment
 [(string_literal) (raw_string_literal) (char_literal)] @string
+
+;; types
+[(type_identifier) (generic_type)] @type

@@ -27,3 +27,6 @@
 (comment) @comment
 [(string) (template_string) (regex)] @string
 (template_substitution) @code
+
+;; types
+[(type_identifier) (predefined_type) (generic_type)] @type
