@@ -26,6 +26,7 @@ from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.substitutions import (
     ARGUMENT,
+    DEFINITION,
     LINES,
     MEMBER,
     PHRASE,
@@ -59,11 +60,6 @@ MAX_CHECKED = 6  # places that are parsed
 STATEMENT = re.compile(
     r"\b(?:if|elif|else|return|await|for|while|in|is|not|raise|yield|assert|with|try|except|case|switch|throw|new|const|let"
     r"|var|del|async|import|from|lambda|and|or)\b"
-)
-DEFINITION = (  # of a name, in any language: a declaration, an assignment, a parameter, an import
-    r"\b(?:def|class|function|const|let|var|type|interface|struct|enum|fn|func|fun|for|as)\s+{name}\b"
-    r"|(?m:^[ \t]*(?:self\.|this\.)?{name}\s*(?::[^=\n]*)?=[^=])|(?m:^[ \t]+{name}\s*:\s)|[(,]\s*{name}\s*:"
-    r"|\b(?:def|function|fn|func|fun)\s+\w+\s*\([^)]*\b{name}\b|\bimport\s[^\n]*\b{name}\b"
 )
 PAIRED = ("()", "[]", "{}", '""', "''", "``")
 

@@ -7,10 +7,11 @@ import pytest
 from benchmarks.editor.edit_replay.replayed_file import replace
 from benchmarks.quality import edits
 from speclsp.lsp.documents.document import Documents
+from speclsp.lsp.next_edit.changed_names import CALLEE, KEY
 from speclsp.lsp.next_edit.places import Place
 from speclsp.lsp.next_edit.producer import Declined, Producer
 from speclsp.lsp.next_edit.recent_activity import RecentActivity
-from speclsp.lsp.next_edit.single_changes import KEY, TYPE
+from speclsp.lsp.next_edit.single_changes import TYPE
 
 URI = "file:///work/app"
 
@@ -45,6 +46,8 @@ def offered(
     return proposal.kind, text[: proposal.start] + proposal.text + text[proposal.end :]
 
 
+WARNING = 'from tools import warn\n\nprint("a")\n'
+WARN = WARNING.replace("print", "warn")
 LIST_PARAMETERS = "def load(a: List[int]) -> List[str]:\n    return str(a)\n"
 LISTS = LIST_PARAMETERS.replace("List", "list")
 LIST_LATER = "\n\ndef store(b: List[bytes]) -> None:\n    keep(b)\n"
@@ -62,6 +65,10 @@ OFFERED = [
     ("python", LIST_PARAMETERS + LIST_LATER, ("List", "list", 2), TYPE),
     ("typescript", "let a: Item[], b: Item;\nlet c: Item;\n", ("Item", "Product", 2), TYPE),
     ("rust", "fn load(a: Rc<u8>) -> Rc<u8> { a }\nfn store(b: Rc<i8>) {}\n", ("Rc", "Arc", 2), TYPE),
+    ("python", WARNING + 'old(1)\nprint("b", 2)\n', ("print(", "warn(", 1), CALLEE),
+    ("python", "import redos\n\n" + "a = compile_it(b)\n" * 2, ("compile_it(", "redos.compile(", 1), CALLEE),
+    ("python", "from a import (\n    warn,\n)\n\nprint(1)\nprint(2)\n", ("print(", "warn(", 1), CALLEE),
+    ("typescript", "function show(a) {}\nlog(1);\nlog(2, 3);\n", ("log(", "show(", 1), CALLEE),
     ("java", "class A {\n  Item copy(Item a) { return a; }\n  Item last;\n}\n", ("Item", "Product", 2), TYPE),
 ]
 
@@ -96,6 +103,16 @@ SILENT = {
     "key: another key": ("python", SUBSCRIPT * 2, ['read(data["street"])\n' + SUBSCRIPT]),
     "key: more of the line changed": ("python", SUBSCRIPT * 2, ['wait(data["username"])\n' + SUBSCRIPT]),
     "key: short": ("python", 'a["x"]\nb["x"]\n', ['a["y"]\nb["x"]\n']),
+    "callee: a comment": ("python", WARNING + "# print(1)\n", [WARN + "# print(1)\n"]),
+    "callee: undone": ("python", WARNING + "print(1)\n", [WARN + "print(1)\n", WARNING + "print(1)\n"]),
+    "callee: the new one is unknown": ("python", "print(1)\nprint(2)\n", ["warn(1)\nprint(2)\n"]),
+    "callee: the old one is defined": (
+        "python",
+        "from tools import warn, note\n\nnote(1)\nnote(2)\n",
+        ["from tools import warn, note\n\nwarn(1)\nnote(2)\n"],
+    ),
+    "callee: a method": ("python", WARNING + "a.print(1)\n", [WARN + "a.print(1)\n"]),
+    "callee: another call": ("python", WARNING + "show(1)\n", [WARN + "show(1)\n"]),
     "type: once": ("python", "a: List[int] = f()\nb: List[int] = g()\n", ["a: list[int] = f()\nb: List[int] = g()\n"]),
     "type: no annotation": ("python", LIST_PARAMETERS + "b = List[int]\n", [LISTS + "b = List[int]\n"]),
     "type: a comment": ("python", LIST_PARAMETERS + "# b: List[int]\n", [LISTS + "# b: List[int]\n"]),
