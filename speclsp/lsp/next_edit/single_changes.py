@@ -23,7 +23,6 @@ from speclsp.lsp.next_edit.substitutions import (
     Origin,
     RecentEdit,
     Substitution,
-    differences,
 )
 
 TYPE = "type"  # the kind of these edits
@@ -90,14 +89,13 @@ def replacements(change: Change) -> Counter[Replacement]:
             line = structure(line)
             counts[key] += less
     old, new = TOKEN.findall(line.strip()), TOKEN.findall(change.new.strip())
-    for _, low, high, start, end in differences(old, new):
-        if high - low != end - start:
-            return Counter()
-        for before, after in zip(old[low:high], new[start:end], strict=True):
-            if before != after:
-                if not NAME.match(before) or not NAME.match(after) or before[0].islower():
-                    return Counter()
-                counts[before, after] += 1
+    if len(old) != len(new):
+        return Counter()
+    for before, after in zip(old, new, strict=True):
+        if before != after:
+            if not NAME.match(before) or not NAME.match(after) or before[0].islower():
+                return Counter()
+            counts[before, after] += 1
     return counts
 
 
@@ -105,6 +103,8 @@ def type_places(recent: Recent) -> Iterator[Place]:
     """Annotations with a type that was replaced twice, the nearest first."""
     newest = Counter[Replacement]()
     for change in recent.newest:
+        if recent.is_late():
+            return
         newest += replacements(change)
     if not newest:
         return
