@@ -24,7 +24,10 @@ class Reason(str, Enum):
     TOO_LARGE = "too_large", "the file is larger than context.max_file_bytes"
     NOT_OPEN = "not_open", "the editor has not opened this document with the server"
     MANUAL = "manual", "completion.trigger is manual: suggestions appear on request only"
-    NEXT_EDIT_HERE = "next_edit_here", "a next edit is offered on this line, or the rename behind the cursor goes on elsewhere"
+    NEXT_EDIT_HERE = (
+        "next_edit_here",
+        "a next edit is offered on this line, or the rename behind the cursor goes on elsewhere",
+    )
     # the file
     SECRET_FILE = "secret_file", "files of this kind hold secrets (docs/privacy.md)"
     EXCLUDED = "excluded", "an ignore file for AI tools names the file: .aiexclude, .cursorignore or .continueignore"

@@ -12,15 +12,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from speclsp.lsp.documents.document import Document
+from speclsp.lsp.next_edit.changed_names import CALLEE, KEY
 from speclsp.lsp.next_edit.places import Place
 from speclsp.lsp.next_edit.producer import Proposal
+from speclsp.lsp.next_edit.single_changes import TYPE
 from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, MEMBER, PHRASE, RENAME
 from speclsp.lsp.reasons import Reason
 
 MAX_OFFERS = 64
 MAX_ANSWERS = 256  # rejected or applied changes that are kept
 # Right edits of those shown, plus one, over all Python states of benchmarks/editor/next_edit.py without its cap.
-CONFIDENCE: Mapping[str, float] = {RENAME: 0.74, PHRASE: 0.62, LINES: 0.94, ARGUMENT: 0.91, MEMBER: 0.62}
+# KEY, TYPE: over the tuning packages and those of models/training.
+CONFIDENCE: Mapping[str, float] = {
+    RENAME: 0.74, PHRASE: 0.62, LINES: 0.94, ARGUMENT: 0.91, MEMBER: 0.62, KEY: 0.67, TYPE: 0.83, CALLEE: 0.83,
+}  # fmt: skip
 
 Counts = Mapping[str, int]
 Change = tuple[str, int, str, str]  # URI, line from 0, the text that an edit replaces, the text in its place

@@ -19,18 +19,20 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 
-from speclsp.lsp.next_edit import renames
+from speclsp.lsp.next_edit import renames, single_changes
 from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.renames import Renames
 from speclsp.lsp.next_edit.substitutions import (
     ARGUMENT,
+    DEFINITION,
     LINES,
     MEMBER,
     PHRASE,
     RENAME,
+    Learned,
     RecentEdit,
     Substitution,
     learn,
@@ -61,11 +63,6 @@ MAX_CHECKED = 6  # places that are parsed
 STATEMENT = re.compile(
     r"\b(?:if|elif|else|return|await|for|while|in|is|not|raise|yield|assert|with|try|except|case|switch|throw|new|const|let"
     r"|var|del|async|import|from|lambda|and|or)\b"
-)
-DEFINITION = (  # of a name, in any language: a declaration, an assignment, a parameter, an import
-    r"\b(?:def|class|function|const|let|var|type|interface|struct|enum|fn|func|fun|for|as)\s+{name}\b"
-    r"|(?m:^[ \t]*(?:self\.|this\.)?{name}\s*(?::[^=\n]*)?=[^=])|(?m:^[ \t]+{name}\s*:\s)|[(,]\s*{name}\s*:"
-    r"|\b(?:def|function|fn|func|fun)\s+\w+\s*\([^)]*\b{name}\b|\bimport\s[^\n]*\b{name}\b"
 )
 PAIRED = ("()", "[]", "{}", '""', "''", "``")
 
@@ -133,39 +130,66 @@ class Producer:
             return Reason.CONFLICT
         learned = learn(recent, is_late)
         learned.substitutions.update(members(recent, text))
-        checked, tree, renamed, listed = 0, None, Renames(), renames.renamed(recent)
-        if listed:
-            tree = self._parser.parse(language, text, left_ms(), near=cursor)
-        if tree is not None and has_bindings(tree):
-            renamed = renames.renames(listed, len(recent) - 1, text, tree, cursor, is_late)
-            learned.substitutions = {
-                key: evidence for key, evidence in learned.substitutions.items() if not renamed.explains(key)
-            }
+        tree = list[SyntaxTree | None]()
+
+        def parse(near: int) -> SyntaxTree | None:
+            if not tree:
+                tree.append(self._parser.parse(language, text, left_ms(), near=near))
+            return tree[0]
+
+        renamed = by_scope(recent, text, parse, cursor, declined, is_late)
+        learned.substitutions = {
+            key: value for key, value in learned.substitutions.items() if not renamed.explains(key)
+        }
+        candidates = chain(
+            renamed.places,
+            single_changes.places(recent, text, parse, cursor, language, is_late),
+            repeated_places(learned, text, cursor, len(recent) - 1, is_late),
+        )
         reason = str(renamed.reason)
-        undone = {place.substitution for place in renamed.places if declined(place) == Reason.UNDOES}
-        cursor_line = line_at(text, cursor)
-        repeated = places(learned, text, cursor, lambda place: is_wanted(place, len(recent) - 1), is_late)
-        for number, place in enumerate(chain(renamed.places, repeated)):
-            if checked == MAX_CHECKED or is_late():
+        for number, place in enumerate(islice(candidates, MAX_CHECKED)):
+            if is_late():
                 break
-            by_scope = number < len(renamed.places)
-            if by_scope and place.substitution in undone:
-                reason = Reason.UNDOES
-                continue
-            if not by_scope and (
-                is_skipped(place, text) or not (is_repeated(place) or is_certain(place, text, cursor_line))
-            ):
-                continue
-            checked += 1
             problem = declined(place) or text_problem(text[place.start : place.end], place.new)
             if not problem:
-                tree = tree or self._parser.parse(language, text, left_ms(), near=place.start)
-                problem = "" if by_scope else role_problem(tree, place, text, uri)
-                problem = problem or error_problem(tree, place, left_ms)
+                is_resolved = number < len(renamed.places)
+                problem = "" if is_resolved else role_problem(parse(place.start), place, text, uri)
+                problem = problem or error_problem(parse(place.start), place, left_ms)
             if not problem:
                 return minimal(place, text)
             reason = problem
         return reason
+
+
+def by_scope(
+    recent: Sequence[RecentEdit],
+    text: str,
+    parse: Callable[[int], SyntaxTree | None],
+    cursor: int,
+    declined: Declined,
+    is_late: Callable[[], bool],
+) -> Renames:
+    """The renames of the newest edit. One of which the user has undone a place has no place any more."""
+    listed = renames.renamed(recent)
+    tree = parse(cursor) if listed else None
+    if tree is None or not has_bindings(tree):
+        return Renames()
+    result = renames.renames(listed, len(recent) - 1, text, tree, cursor, is_late)
+    undone = {place.substitution for place in result.places if declined(place) == Reason.UNDOES}
+    if undone:
+        result.places = [place for place in result.places if place.substitution not in undone]
+        result.reason = Reason.UNDOES
+    return result
+
+
+def repeated_places(
+    learned: Learned, text: str, cursor: int, newest: int, is_late: Callable[[], bool]
+) -> Iterator[Place]:
+    """The places of learned substitutions that pass the gate."""
+    cursor_line = line_at(text, cursor)
+    for place in places(learned, text, cursor, lambda place: is_wanted(place, newest), is_late):
+        if not is_skipped(place, text) and (is_repeated(place) or is_certain(place, text, cursor_line)):
+            yield place
 
 
 # ── gate ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -282,7 +306,7 @@ def role_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str) -> 
         if origin.uri == uri and (offset := text.find(origin.line)) >= 0
     ]
     kind, kinds = tree.kind_at(place.changed_at(text) + 1), {tree.kind_at(at + 1) for _, at in changed}
-    if substitution.kind not in (LINES, MEMBER) and kinds and kind not in kinds:
+    if substitution.kind in (RENAME, PHRASE, ARGUMENT) and kinds and kind not in kinds:
         return Reason.NO_REPEAT
     if substitution.kind == PHRASE and kind != "code" and len(substitution.old) < MIN_TEXT:
         return Reason.NO_REPEAT

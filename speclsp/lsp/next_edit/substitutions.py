@@ -39,6 +39,11 @@ STATEMENT = re.compile(
     r"\W*(?:return|if|elif|else|for|while|try|except|finally|with|break|continue|pass|raise|throw)\b"
 )
 DEFINES = re.compile(r"\b(?:def|class|function|func|fn|fun|sub|interface|struct|type|enum)\b")
+DEFINITION = (  # of a name, in any language: a declaration, an assignment, a parameter, an import
+    r"\b(?:def|class|function|const|let|var|type|interface|struct|enum|fn|func|fun|for|as)\s+{name}\b"
+    r"|(?m:^[ \t]*(?:self\.|this\.)?{name}\s*(?::[^=\n]*)?=[^=])|(?m:^[ \t]+{name}\s*:\s)|[(,]\s*{name}\s*:"
+    r"|\b(?:def|function|fn|func|fun)\s+\w+\s*\([^)]*\b{name}\b|\bimport\s[^\n]*\b{name}\b"
+)
 
 
 @dataclass(frozen=True, slots=True)

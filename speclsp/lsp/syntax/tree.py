@@ -82,6 +82,15 @@ class SyntaxTree:
                         kind, size = name, node.end_byte - node.start_byte
         return kind
 
+    def is_type(self, offset: int) -> bool:
+        """True if the character at `offset` belongs to a type: of an annotation, or of a declaration."""
+        byte = self.view.to_byte(self.view.to_view(offset))
+        return any(
+            node.start_byte <= byte < node.end_byte
+            for captures in self.matches("types", byte, byte + 1)
+            for node in captures["type"]
+        )
+
     def enclosing(self, offset: int) -> list[Scope]:
         """The scopes around `offset`, outermost first.
 

@@ -54,3 +54,6 @@
 [(struct_specifier name: (type_identifier) @namespace.tag) (union_specifier name: (type_identifier) @namespace.tag)
  (enum_specifier name: (type_identifier) @namespace.tag)]
 [(identifier) (type_identifier)] @name
+
+;; types
+[(type_identifier) (primitive_type)] @type

@@ -82,3 +82,6 @@
  (qualified_identifier name: (_ name: [(identifier) (type_identifier)] @member))
  (qualified_identifier scope: (_) name: (qualified_identifier scope: (namespace_identifier) @member))]
 [(identifier) (type_identifier) (namespace_identifier)] @name
+
+;; types
+[(type_identifier) (primitive_type)] @type

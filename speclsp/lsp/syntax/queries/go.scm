@@ -44,3 +44,6 @@
 
 (keyed_element key: (literal_element (identifier) @member))
 [(identifier) (type_identifier) (package_identifier)] @name
+
+;; types
+(type_identifier) @type

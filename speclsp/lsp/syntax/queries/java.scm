@@ -64,3 +64,6 @@
 (switch_label . (identifier) @member)
 [(labeled_statement . (identifier) @member) (break_statement (identifier) @member) (continue_statement (identifier) @member)]
 [(identifier) (type_identifier)] @name
+
+;; types
+[(type_identifier) (generic_type)] @type

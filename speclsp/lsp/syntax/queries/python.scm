@@ -62,3 +62,6 @@
 (aliased_import name: (dotted_name (identifier) @label))
 (dotted_name (identifier) . (identifier) @member)
 (identifier) @name
+
+;; types
+(type) @type

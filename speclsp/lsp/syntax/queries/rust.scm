@@ -83,3 +83,6 @@
 (token_tree (identifier) @member "|")
 (shorthand_field_initializer (identifier) @name @shorthand)
 [(identifier) (type_identifier)] @name
+
+;; types
+[(type_identifier) (generic_type)] @type

@@ -77,3 +77,6 @@
 (jsx_self_closing_element name: (_) @owner attribute: (jsx_attribute (property_identifier) @label))
 (shorthand_property_identifier) @name @shorthand
 [(identifier) (type_identifier)] @name
+
+;; types
+[(type_identifier) (predefined_type) (generic_type)] @type

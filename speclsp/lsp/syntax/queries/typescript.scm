@@ -75,3 +75,6 @@
 (pair_pattern key: (property_identifier) @label)
 (shorthand_property_identifier) @name @shorthand
 [(identifier) (type_identifier)] @name
+
+;; types
+[(type_identifier) (predefined_type) (generic_type)] @type

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.lsp.next_edit.edit_answer import AnswerHunk, first_hunk, joint_logprob, without
+from speclsp.lsp.postprocess.edit_answer import AnswerHunk, first_hunk, joint_logprob, without
 
 WINDOW = ("def load(self):", "    return self.items", "", "def save(self):", "    write(self.items)", "    close()")
 

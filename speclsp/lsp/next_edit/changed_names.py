@@ -1,0 +1,243 @@
+"""Names that were changed once: string keys and callees. The same name is offered in the same role elsewhere.
+
+    key      a string key that was renamed       data["user_name"] -> data["username"]    then {"user_name": 1}
+    callee   a callee that was replaced          print(a) -> show(a)                      then other calls
+
+A key stands in a subscript, before a colon, before `in`, or in `.get(...)`. The new key is new in the file and looks
+like the old one: two keys that exist side by side are no rename. The file defines or imports the new callee, and does
+not define the old one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from speclsp.lsp.next_edit.places import MAX_PLACES, REACH_CHARACTERS, Place
+from speclsp.lsp.next_edit.substitutions import (
+    DEFINITION,
+    MAX_LINE_CHARACTERS,
+    Evidence,
+    Origin,
+    RecentEdit,
+    Substitution,
+    changed_lines,
+    likeness,
+)
+from speclsp.lsp.syntax.text_windows import line_end, line_start
+from speclsp.lsp.syntax.tree import SyntaxTree
+
+KEY = "key"  # the kind of these edits
+MIN_KEY = 3  # characters
+MIN_ALIKE_KEY = 0.5  # share of equal characters, of the old and the new key
+LITERAL = re.compile(r"""(?<![\w"'`])(?:"([^"\\\n]+)"|'([^'\\\n]+)')(?!["'])""")
+CHARACTERISTIC = re.compile(rf"(?=.*[^\W\d])\S{{{MIN_KEY},}}\Z")
+SUBSCRIPT = re.compile(r"[\w)\]](?:\?\.)?\[\s*$")
+CALL = re.compile(r"\.(?:get|pop|setdefault|has|delete|has_key|getItem|setItem)\(\s*$")
+ENTRY = re.compile(r"(?:^|[{,(])\s*$")
+COLON, IN = re.compile(r"\s*(?::(?!:)|=>)"), re.compile(r"\s*(?:not )?in\b")
+
+CALLEE = "callee"  # the kind of these edits
+CALLED = re.compile(r"(?<![\w.$])([^\W\d]\w{2,}(?:\.\w+)*)\(")
+DECLARES = re.compile(r"\b(?:def|class|function|func|fn|fun|sub|new|struct|enum|macro)\s+$")
+
+Parse = Callable[[int], SyntaxTree | None]  # the tree around an offset
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A changed line, before and after, and how often the user made the edit that changed it."""
+
+    old: str
+    new: str
+    edit: int  # index of the edit
+    times: int
+
+
+@dataclass
+class Recent:
+    """The recent edits, the text as it is now, and the cursor in it."""
+
+    edits: Sequence[RecentEdit]  # oldest first
+    text: str
+    parse: Parse
+    cursor: int
+    language: str
+    is_late: Callable[[], bool]
+
+    @cached_property
+    def newest(self) -> list[Change]:
+        """The lines that the newest edit has changed."""
+        return list(self._changes(len(self.edits) - 1))
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """The lines that all edits have changed, oldest first."""
+        return [change for number in range(len(self.edits)) for change in self._changes(number)]
+
+    def _changes(self, number: int) -> Iterator[Change]:
+        edit = self.edits[number]
+        for old, new in changed_lines(edit):
+            yield Change(old, new, number, edit.times)
+
+    @property
+    def low(self) -> int:
+        return max(0, self.cursor - REACH_CHARACTERS)
+
+    @property
+    def high(self) -> int:
+        return min(len(self.text), self.cursor + REACH_CHARACTERS)
+
+    def cursor_line(self) -> str:
+        """The line of the cursor, without the blanks around it."""
+        return self.text[line_start(self.text, self.cursor) : line_end(self.text, self.cursor)].strip()
+
+    def lines_with(self, pattern: re.Pattern[str]) -> list[tuple[int, str]]:
+        """(start, line) of the nearest lines where a pattern matches: below the cursor first, then above."""
+        starts = dict.fromkeys(
+            line_start(self.text, match.start()) for match in pattern.finditer(self.text, self.low, self.high)
+        )
+        below = [start for start in starts if start >= self.cursor][:MAX_PLACES]
+        above = [start for start in starts if start < self.cursor][: -MAX_PLACES - 1 : -1]
+        lines = ((start, self.text[start : line_end(self.text, start)]) for start in [*below, *above])
+        return [(start, line) for start, line in lines if len(line) <= MAX_LINE_CHARACTERS]
+
+    def passed(self, pattern: re.Pattern[str], origins: Sequence[Origin]) -> list[int]:
+        """The offsets between the first and the last changed line where a pattern still matches."""
+        starts = [at for origin in origins if (at := self.text.find(origin.line)) >= 0]
+        return [match.start() for match in pattern.finditer(self.text, min(starts), max(starts))] if starts else []
+
+    def is_typed(self, line: str, start: int, end: int) -> bool:
+        """True if the cursor stands in the columns `[start, end)` of a changed line: the change may go on."""
+        column = self.cursor - line_start(self.text, self.cursor)
+        return start <= column < end and self.cursor_line() == line.strip()
+
+    def defines(self, name: str) -> bool:
+        """True if the text defines or imports a name, in any scope."""
+        definition = re.compile(DEFINITION.format(name=re.escape(name)))
+        word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+        lines = {line_start(self.text, match.start()) for match in word.finditer(self.text)}
+        if any(definition.search(self.text[start : line_end(self.text, start)]) for start in lines):
+            return True
+        tree = self.parse(self.cursor)
+        return tree is not None and any(word.search(self.text, *span) for span in tree.imports())
+
+    def kind_at(self, offset: int) -> str:
+        """The kind of the character at an offset: "code", "comment" or "string"; "" without a tree."""
+        tree = self.parse(offset)
+        return tree.kind_at(offset + 1) if tree is not None else ""
+
+
+# ── callees ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def replaced_callee(change: Change) -> tuple[str, str] | None:
+    """(old, new) if one call of a line got another callee, and nothing else changed; else None."""
+    for old, new in product(CALLED.finditer(change.old), CALLED.finditer(change.new)):
+        same_head = change.old[: old.start()] == change.new[: new.start()]
+        if old[1] != new[1] and same_head and change.old[old.end() :] == change.new[new.end() :]:
+            return None if DECLARES.search(change.old[: old.start()]) else (old[1], new[1])
+    return None
+
+
+def callee_places(recent: Recent) -> Iterator[Place]:
+    """Lines that call the old callee, if the file defines the new one and not the old one."""
+    for old, new in filter(None, map(replaced_callee, recent.newest)):
+        others = [(change, *callees) for change in recent.changes if (callees := replaced_callee(change)) is not None]
+        contradicted = any(before == new or (before == old and after != new) for _, before, after in others)
+        if contradicted or "." in old or not recent.defines(new.split(".")[0]) or recent.defines(old):
+            continue
+        same = [change for change, before, _ in others if before == old]
+        origins = [Origin(recent.edits[change.edit].uri, change.new) for change in same]
+        evidence = Evidence(sum(change.times for change in same), len(recent.edits) - 1, origins)
+        pattern = re.compile(rf"(?<![\w.$]){old}\(")
+        for start, line in recent.lines_with(pattern):
+            match = pattern.search(line)
+            if recent.is_late() or match is None:
+                return
+            if not DECLARES.search(line[: match.start()]) and recent.kind_at(start + match.start()) == "code":
+                place = Substitution(CALLEE, old, new)
+                yield Place(start, start + len(line), pattern.sub(f"{new}(", line), place, evidence)
+
+
+# ── string keys ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A string literal that is a key of its line: its offsets with the quotes, and the text between them."""
+
+    start: int
+    end: int
+    text: str
+
+
+def keys(line: str) -> list[Key]:
+    """The keys of a line."""
+    literals = (Key(match.start(), match.end(), match[1] or match[2]) for match in LITERAL.finditer(line))
+    return [literal for literal in literals if is_key(line[: literal.start], line[literal.end :])]
+
+
+def is_key(before: str, after: str) -> bool:
+    """True if a literal between these texts of its line is a key."""
+    if SUBSCRIPT.search(before):
+        return after.lstrip().startswith("]")
+    is_entry = ENTRY.search(before) is not None and COLON.match(after) is not None
+    return is_entry or CALL.search(before) is not None or IN.match(after) is not None
+
+
+def renamed_key(change: Change) -> tuple[Key, str] | None:
+    """(the new key, the old text) if one key of a line was renamed, and nothing else changed; else None."""
+    old, new = keys(change.old), keys(change.new)
+    if len(old) != len(new):
+        return None
+    pairs = [(before, after) for before, after in zip(old, new, strict=True) if before.text != after.text]
+    if len(pairs) != 1:
+        return None
+    before, after = pairs[0]
+    same_head = change.old[: before.start + 1] == change.new[: after.start + 1]
+    same_tail = change.old[before.end - 1 :] == change.new[after.end - 1 :]
+    return (after, before.text) if same_head and same_tail else None
+
+
+def key_places(recent: Recent) -> Iterator[Place]:
+    """Lines with the old key, the nearest first."""
+    for change in recent.newest:
+        renamed = renamed_key(change)
+        if renamed is None or recent.is_typed(change.new, renamed[0].start + 1, renamed[0].end):
+            continue
+        key, old = renamed
+        evidence = _key_evidence(recent, key.text, old)
+        if evidence is None:
+            continue
+        for start, line in recent.lines_with(_key_pattern(old)):
+            if recent.is_late():
+                return
+            same = [other for other in keys(line) if other.text == old]
+            if same and recent.kind_at(start + same[0].start + 1) == "string":
+                new = line
+                for other in reversed(same):
+                    new = new[: other.start + 1] + key.text + new[other.end - 1 :]
+                yield Place(start, start + len(line), new, Substitution(KEY, old, key.text), evidence)
+
+
+def _key_evidence(recent: Recent, new: str, old: str) -> Evidence | None:
+    """The evidence of a renamed key; None if it is reversed, contradicted, or not new in the file."""
+    if not (CHARACTERISTIC.match(old) and CHARACTERISTIC.match(new) and likeness(old, new) >= MIN_ALIKE_KEY):
+        return None
+    renames = [(change, *renamed) for change in recent.changes if (renamed := renamed_key(change)) is not None]
+    if any(before == new or (before == old and key.text != new) for _, key, before in renames):
+        return None
+    same = [change for change, _, before in renames if before == old]
+    times = sum(change.times for change in same)
+    if sum(key.text == new for _, line in recent.lines_with(_key_pattern(new)) for key in keys(line)) > times:
+        return None
+    origins = [Origin(recent.edits[change.edit].uri, change.new) for change in same]
+    return Evidence(times, len(recent.edits) - 1, origins)
+
+
+def _key_pattern(key: str) -> re.Pattern[str]:
+    return re.compile(rf"""(?<=["']){re.escape(key)}(?=["'])""")

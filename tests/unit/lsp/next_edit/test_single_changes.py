@@ -1,0 +1,168 @@
+"""One change that is surely meant again: a table of edits and the next edit that each kind offers, and its silences."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.editor.edit_replay.replayed_file import replace
+from benchmarks.quality import edits
+from speclsp.lsp.documents.document import Documents
+from speclsp.lsp.next_edit.changed_names import CALLEE, KEY
+from speclsp.lsp.next_edit.places import Place
+from speclsp.lsp.next_edit.producer import Declined, Producer
+from speclsp.lsp.next_edit.recent_activity import RecentActivity
+from speclsp.lsp.next_edit.single_changes import TYPE
+
+URI = "file:///work/app"
+
+
+def offered(
+    language: str,
+    before: str,
+    *versions: str,
+    cursor: tuple[int, int] | None = None,
+    declined: Declined = lambda place: "",
+) -> tuple[str, str] | None:
+    """(kind, text after the next edit), after the user has made each of the versions; None where nothing is offered.
+
+    `cursor`: line and column, both from 0. Without it, the cursor is below the last changed line.
+    """
+    activity = RecentActivity(lambda uri: False, clock=lambda: 0.0)
+    documents = Documents()
+    documents.follow_edits(activity.edited)
+    document, line = documents.open(URI, language, 1, before), 0
+    for version in versions:
+        for hunk in reversed(edits.hunks(document.text, version)):
+            replace(document, hunk.start, hunk.end, hunk.lines)
+            line = max(line, hunk.start + len(hunk.lines))
+    line, column = cursor or (line, 0)
+    offset = document.offset({"line": line, "character": column}, "utf-32")
+    proposal = Producer(clock_s=lambda: 0.0).propose(
+        document.text, language, URI, offset, activity.recent(), declined, budget_ms=10_000.0
+    )
+    if isinstance(proposal, str):
+        return None
+    text = document.text
+    return proposal.kind, text[: proposal.start] + proposal.text + text[proposal.end :]
+
+
+WARNING = 'from tools import warn\n\nprint("a")\n'
+WARN = WARNING.replace("print", "warn")
+LIST_PARAMETERS = "def load(a: List[int]) -> List[str]:\n    return str(a)\n"
+LISTS = LIST_PARAMETERS.replace("List", "list")
+LIST_LATER = "\n\ndef store(b: List[bytes]) -> None:\n    keep(b)\n"
+OPTIONAL = "def load(a: Optional[int]) -> Optional[str]:\n    return a\n"
+NO_OPTIONAL = "def load(a: int | None) -> str | None:\n    return a\n"
+SUBSCRIPT, RENAMED = 'read(data["user_name"])\n', 'read(data["username"])\n'
+
+OFFERED = [
+    ("python", 'read(data["user_name"])\nother["user_name"] = 1\n', ("user_name", "username", 1), KEY),
+    ("python", 'read(data["user_name"])\nshow({"user_name": 1, "age": 2})\n', ("user_name", "username", 1), KEY),
+    ("python", 'read(data["user_name"])\nother.get("user_name", 0)\n', ("user_name", "username", 1), KEY),
+    ("python", "data = {\n    'user_name': 1,\n}\nok = \"user_name\" in data\n", ("user_name", "username", 1), KEY),
+    ("typescript", 'read(data["userName"]);\nshow({ "userName": 1 });\n', ("userName", "username", 1), KEY),
+    ("ruby", 'read(data["user_name"])\nshow({ "user_name" => 1 })\n', ("user_name", "username", 1), KEY),
+    ("python", LIST_PARAMETERS + LIST_LATER, ("List", "list", 2), TYPE),
+    ("typescript", "let a: Item[], b: Item;\nlet c: Item;\n", ("Item", "Product", 2), TYPE),
+    ("rust", "fn load(a: Rc<u8>) -> Rc<u8> { a }\nfn store(b: Rc<i8>) {}\n", ("Rc", "Arc", 2), TYPE),
+    ("python", WARNING + 'old(1)\nprint("b", 2)\n', ("print(", "warn(", 1), CALLEE),
+    ("python", "import redos\n\n" + "a = compile_it(b)\n" * 2, ("compile_it(", "redos.compile(", 1), CALLEE),
+    ("python", "from a import (\n    warn,\n)\n\nprint(1)\nprint(2)\n", ("print(", "warn(", 1), CALLEE),
+    ("typescript", "function show(a) {}\nlog(1);\nlog(2, 3);\n", ("log(", "show(", 1), CALLEE),
+    ("java", "class A {\n  Item copy(Item a) { return a; }\n  Item last;\n}\n", ("Item", "Product", 2), TYPE),
+]
+
+
+def edited(text: str, change: tuple[str, str, int], more: int = 0) -> str:
+    """The text with its first occurrences replaced."""
+    old, new, count = change
+    return text.replace(old, new, count + more)
+
+
+@pytest.mark.parametrize(("language", "before", "change", "kind"), OFFERED)
+def test_the_next_place_of_a_change_is_offered(language: str, before: str, change: tuple[str, str, int], kind: str):
+    assert offered(language, before, edited(before, change)) == (kind, edited(before, change, more=1))
+
+
+def test_an_optional_type_is_offered_with_the_union_in_its_line():
+    later = "\n\ndef store(b: Optional[dict[str, int]], c: Union[int, None]) -> None:\n    keep(b)\n"
+    new = later.replace("Optional[dict[str, int]]", "dict[str, int] | None").replace("Union[int, None]", "int | None")
+    assert offered("python", OPTIONAL + later, NO_OPTIONAL + later) == (TYPE, NO_OPTIONAL + new)
+
+
+SILENT = {
+    "key: a comment": ("python", SUBSCRIPT + "# data[\"user_name\"]\n", [RENAMED + "# data[\"user_name\"]\n"]),
+    "key: a text": ("python", SUBSCRIPT + 'say("user_name")\n', [RENAMED + 'say("user_name")\n']),
+    "key: a value": ("python", SUBSCRIPT + 'a == "user_name"\n', [RENAMED + 'a == "user_name"\n']),
+    "key: undone": ("python", SUBSCRIPT * 2, [RENAMED + SUBSCRIPT, SUBSCRIPT * 2]),
+    "key: the new one is known": (
+        "python",
+        'read(data["user_name"])\nother["username"]\nother["user_name"]\n',
+        ['read(data["username"])\nother["username"]\nother["user_name"]\n'],
+    ),
+    "key: another key": ("python", SUBSCRIPT * 2, ['read(data["street"])\n' + SUBSCRIPT]),
+    "key: more of the line changed": ("python", SUBSCRIPT * 2, ['wait(data["username"])\n' + SUBSCRIPT]),
+    "key: short": ("python", 'a["x"]\nb["x"]\n', ['a["y"]\nb["x"]\n']),
+    "callee: a comment": ("python", WARNING + "# print(1)\n", [WARN + "# print(1)\n"]),
+    "callee: undone": ("python", WARNING + "print(1)\n", [WARN + "print(1)\n", WARNING + "print(1)\n"]),
+    "callee: the new one is unknown": ("python", "print(1)\nprint(2)\n", ["warn(1)\nprint(2)\n"]),
+    "callee: the old one is defined": (
+        "python",
+        "from tools import warn, note\n\nnote(1)\nnote(2)\n",
+        ["from tools import warn, note\n\nwarn(1)\nnote(2)\n"],
+    ),
+    "callee: a method": ("python", WARNING + "a.print(1)\n", [WARN + "a.print(1)\n"]),
+    "callee: another call": ("python", WARNING + "show(1)\n", [WARN + "show(1)\n"]),
+    "type: once": ("python", "a: List[int] = f()\nb: List[int] = g()\n", ["a: list[int] = f()\nb: List[int] = g()\n"]),
+    "type: no annotation": ("python", LIST_PARAMETERS + "b = List[int]\n", [LISTS + "b = List[int]\n"]),
+    "type: a comment": ("python", LIST_PARAMETERS + "# b: List[int]\n", [LISTS + "# b: List[int]\n"]),
+    "type: undone": ("python", LIST_PARAMETERS + LIST_LATER, [LISTS + LIST_LATER, LIST_PARAMETERS + LIST_LATER],
+   ),
+    "type: quoted": ("python", OPTIONAL + 'b: Optional["Node"]\n', [NO_OPTIONAL + 'b: Optional["Node"]\n']),
+    "type: a primitive": (
+        "typescript",
+        "let a: number, b: number;\nlet c: number;\n",
+        ["let a: bigint, b: bigint;\nlet c: number;\n"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("language", "before", "versions"), SILENT.values(), ids=SILENT)
+def test_nothing_is_offered(language: str, before: str, versions: list[str]):
+    assert offered(language, before, *versions) is None
+
+
+@pytest.mark.parametrize("column", range(len('read(data["'), len('read(data["username"')))
+def test_no_key_is_offered_while_the_cursor_is_in_the_changed_one(column: int):
+    assert offered("python", SUBSCRIPT * 2, RENAMED + SUBSCRIPT, cursor=(0, column)) is None
+
+
+def test_a_key_is_offered_from_any_other_column_of_the_line():
+    for column in (0, len('read(data["username"')):
+        assert offered("python", SUBSCRIPT * 2, RENAMED + SUBSCRIPT, cursor=(0, column)) == (KEY, RENAMED * 2)
+
+
+def test_a_place_that_was_passed_means_that_a_type_is_no_rule():
+    lines = [f"def f_{n}(a: Item, b: Item): ...\n" for n in range(4)]
+    changed = [line.replace("Item", "Product") for line in lines]
+    spread = "".join(line + "x = 1\n" * 8 for line in lines)
+    first = spread.replace(lines[0], changed[0])
+    assert offered("python", spread, first) == (TYPE, first.replace(lines[1], changed[1]))
+    assert offered("python", spread, first, first.replace(lines[2], changed[2])) is None
+
+
+def test_a_rejected_change_is_not_offered():
+    seen: list[Place] = []
+
+    def declined(place: Place) -> str:
+        seen.append(place)
+        return "declined"
+
+    assert offered("python", SUBSCRIPT * 2, RENAMED + SUBSCRIPT, declined=declined) is None
+    assert [(place.substitution.kind, place.evidence.times) for place in seen] == [(KEY, 1)]
+
+
+@pytest.mark.parametrize("language", ["python", "typescript"])
+def test_windows_line_ends_stay(language: str):
+    before, after = (text.replace("\n", "\r\n") for text in (SUBSCRIPT * 2, RENAMED + SUBSCRIPT))
+    assert offered(language, before, after) == (KEY, (RENAMED * 2).replace("\n", "\r\n"))
