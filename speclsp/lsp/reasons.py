@@ -67,6 +67,8 @@ class Reason(str, Enum):
     NEXT_EDIT_OFF = "next_edit_off", "next_edit.enabled is off"
     NO_RECENT_EDIT = "no_recent_edit", "no recent edit to learn the next edit from"
     NO_REPEAT = "no_repeat", "the recent edits repeat nowhere else"
+    UNRESOLVED = "unresolved", "the file has no definition of the renamed identifier"
+    STILL_DEFINED = "still_defined", "the old name still has a definition in the same scope"
     UNDOES = "undoes", "the user has undone this next edit"
     DECLINED = "declined", "the user has rejected this next edit"
     UNFIT = "unfit", "only whitespace would change, or over 20 lines be added"

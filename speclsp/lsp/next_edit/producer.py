@@ -19,10 +19,12 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
 
+from speclsp.lsp.next_edit import renames
 from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
+from speclsp.lsp.next_edit.renames import Renames
 from speclsp.lsp.next_edit.substitutions import (
     ARGUMENT,
     LINES,
@@ -36,6 +38,7 @@ from speclsp.lsp.next_edit.substitutions import (
     members,
 )
 from speclsp.lsp.reasons import Reason
+from speclsp.lsp.syntax.bindings import at, has_bindings
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.text_windows import common_ends
@@ -98,6 +101,7 @@ class Producer:
             tree.kind_at(1)
             tree.enclosing(1)
             tree.count_errors_with(0, 0, "y", WARM_UP_MS)
+            at(tree, 0, 1)
 
     def propose(
         self,
@@ -127,18 +131,31 @@ class Producer:
             return Reason.NO_RECENT_EDIT
         learned = learn(recent, is_late)
         learned.substitutions.update(members(recent, text))
-        checked, tree, reason = 0, None, str(Reason.NO_REPEAT)
+        checked, tree, renamed, listed = 0, None, Renames(), renames.renamed(recent)
+        if listed:
+            tree = self._parser.parse(language, text, left_ms(), near=cursor)
+        if tree is not None and has_bindings(tree):
+            renamed = renames.renames(listed, len(recent) - 1, text, tree, cursor, is_late)
+            learned.substitutions = {
+                key: evidence for key, evidence in learned.substitutions.items() if not renamed.explains(key)
+            }
+        reason = str(renamed.reason)
         cursor_line = line_at(text, cursor)
-        for place in places(learned, text, cursor, lambda place: is_wanted(place, len(recent) - 1), is_late):
+        repeated = places(learned, text, cursor, lambda place: is_wanted(place, len(recent) - 1), is_late)
+        for number, place in enumerate(chain(renamed.places, repeated)):
             if checked == MAX_CHECKED or is_late():
                 break
-            if is_skipped(place, text) or not (is_repeated(place) or is_certain(place, text, cursor_line)):
+            by_scope = number < len(renamed.places)
+            if not by_scope and (
+                is_skipped(place, text) or not (is_repeated(place) or is_certain(place, text, cursor_line))
+            ):
                 continue
             checked += 1
             problem = declined(place) or text_problem(text[place.start : place.end], place.new)
             if not problem:
                 tree = tree or self._parser.parse(language, text, left_ms(), near=place.start)
-                problem = syntax_problem(tree, place, text, uri, left_ms)
+                problem = "" if by_scope else role_problem(tree, place, text, uri)
+                problem = problem or error_problem(tree, place, left_ms)
             if not problem:
                 return minimal(place, text)
             reason = problem
@@ -248,9 +265,9 @@ def text_problem(old: str, new: str) -> str:
     return ""
 
 
-def syntax_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str, left_ms: Callable[[], float]) -> str:
-    """The reason why the edit does not fit the syntax at its place; "" where it does. Without a tree nothing fits."""
-    if tree is None or left_ms() <= 0:
+def role_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str) -> str:
+    """The reason why the same text means something else at a place; "" where it does not. Without a tree it does."""
+    if tree is None:
         return Reason.NO_REPEAT
     substitution = place.substitution
     changed = [  # (start of the line, start of the new tokens) wherever the user made the change in this document
@@ -264,6 +281,13 @@ def syntax_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str, l
     if substitution.kind == PHRASE and kind != "code" and len(substitution.old) < MIN_TEXT:
         return Reason.NO_REPEAT
     if substitution.kind == RENAME and not is_renamed(tree, place, text, [line for line, _ in changed]):
+        return Reason.NO_REPEAT
+    return ""
+
+
+def error_problem(tree: SyntaxTree | None, place: Place, left_ms: Callable[[], float]) -> str:
+    """The reason why an edit breaks the syntax at its place; "" where it does not. Without a tree nothing fits."""
+    if tree is None or left_ms() <= 0:
         return Reason.NO_REPEAT
     errors = tree.count_errors_with(place.start, place.end, place.new, left_ms())
     return "" if errors is not None and errors <= tree.count_errors() else Reason.BREAKS

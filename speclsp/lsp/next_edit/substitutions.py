@@ -221,13 +221,13 @@ def of_line(old_line: str, new_line: str) -> Iterator[Substitution]:
 
 def _changes(old: list[str], new: list[str]) -> list[OpCode]:
     """The differences of two lines, without those that only move blanks: `Node *next` -> `Node* next`."""
-    changes = _differences(old, new)
+    changes = differences(old, new)
     removed = {token for _, low, high, _, _ in changes for token in old[low:high]}
     added = {token for _, _, _, start, end in changes for token in new[start:end]}
     if not removed & added:
         return changes
     solid_old, solid_new = ([at for at, token in enumerate(line) if not token.isspace()] for line in (old, new))
-    solid = _differences([old[at] for at in solid_old], [new[at] for at in solid_new])
+    solid = differences([old[at] for at in solid_old], [new[at] for at in solid_new])
     differs_old = {at for _, low, high, _, _ in solid for at in solid_old[low:high]}
     differs_new = {at for _, _, _, start, end in solid for at in solid_new[start:end]}
     return [
@@ -235,7 +235,7 @@ def _changes(old: list[str], new: list[str]) -> list[OpCode]:
     ]
 
 
-def _differences(old: Sequence[str], new: Sequence[str]) -> list[OpCode]:
+def differences(old: Sequence[str], new: Sequence[str]) -> list[OpCode]:
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     return [code for code in matcher.get_opcodes() if code[0] != "equal"]
 

@@ -72,7 +72,7 @@ class SyntaxTree:
         position = self.view.to_view(offset)
         byte = self.view.to_byte(position)
         kind, size = "code", len(self.view.text) * 4 + 1
-        for captures in self._matches("text", max(byte - 1, 0), byte + 1):
+        for captures in self.matches("text", max(byte - 1, 0), byte + 1):
             for name, nodes in captures.items():
                 for node in nodes:
                     is_inside = node.start_byte < byte < node.end_byte
@@ -91,7 +91,7 @@ class SyntaxTree:
         byte = self.view.to_byte(self.view.to_view(offset))
         past_end = 1 if BY_NAME[self.grammar].by_indentation else 0
         scopes: dict[int, Scope] = {}
-        for captures in self._matches("scopes", max(byte - 1, 0), byte + 1):
+        for captures in self.matches("scopes", max(byte - 1, 0), byte + 1):
             scope, body, start, end = self._scope(captures)
             if start < byte < end + past_end:
                 scopes.setdefault(body, scope)  # the first pattern of a body is the one with a name
@@ -102,7 +102,7 @@ class SyntaxTree:
         if self.head is not None:
             return self.head.imports()
         ranges = set()
-        for captures in self._matches("imports", 0, _IMPORT_BYTES, depth=4):
+        for captures in self.matches("imports", 0, _IMPORT_BYTES, depth=4):
             for node in captures["import"]:
                 if node.start_point.column == 0:
                     ranges.add(self._range(node))
@@ -116,7 +116,7 @@ class SyntaxTree:
         for reach in _SIBLING_CHARACTERS:
             low = self.view.to_byte(self.view.to_view(max(start, offset - reach)))
             high = self.view.to_byte(self.view.to_view(min(end, offset + reach)))
-            scopes = (self._scope(captures)[0] for captures in self._matches("scopes", low, high))
+            scopes = (self._scope(captures)[0] for captures in self.matches("scopes", low, high))
             inside = (scope for scope in scopes if scope.end <= end and (not classes or scope.start > start))
             members = [scope for scope in islice(inside, _MAX_MEMBERS) if scope.name]
             if len(members) >= 2 * _MAX_SIBLINGS:
@@ -167,7 +167,7 @@ class SyntaxTree:
         low, high = self.view.to_view(start), self.view.to_view(end)
         return self.view.text[:low] + self.view.text[high:], tuple(piece[0] for piece in self.view.pieces)
 
-    def _matches(self, section: str, low: int, high: int, depth: int = _MAX_DEPTH) -> Iterator[_Captures]:
+    def matches(self, section: str, low: int, high: int, depth: int = _MAX_DEPTH) -> Iterator[_Captures]:
         """The matches of a section of queries/*.scm in the bytes `[low, high)` of the view."""
         query = load_query(self.grammar, section)
         if query is None:
@@ -221,6 +221,10 @@ class SyntaxTree:
         low, high = self._range(node)
         comment = self.text[max(low, high - 3) : high]
         return not comment.endswith(("*/", "-->", "]]", "=end", "\n"))
+
+    def node_text(self, node: tree_sitter.Node) -> str:
+        """The text of a node, truncated."""
+        return self._name(node)
 
     def _range(self, node: tree_sitter.Node) -> tuple[int, int]:
         return self.view.to_document(node.start_byte), self.view.to_document(node.end_byte, end=True)

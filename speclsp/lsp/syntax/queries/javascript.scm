@@ -20,3 +20,43 @@
 (comment) @comment
 [(string) (template_string) (regex)] @string
 (template_substitution) @code
+
+;; locals
+[(function_declaration) (function_expression) (generator_function) (generator_function_declaration) (arrow_function)
+ (method_definition)] @scope.function
+[(class_declaration) (class)] @scope.class
+[(statement_block) (for_statement) (for_in_statement) (catch_clause) (switch_body)] @scope
+
+(function_declaration name: (identifier) @definition.outer)
+(generator_function_declaration name: (identifier) @definition.outer)
+(function_expression name: (identifier) @definition)
+(class_declaration name: (identifier) @definition.outer)
+(formal_parameters (identifier) @definition)
+(arrow_function parameter: (identifier) @definition)
+(lexical_declaration (variable_declarator name: (identifier) @definition))
+(variable_declaration (variable_declarator name: (identifier) @definition.function))
+(for_in_statement kind: _ left: (identifier) @definition)
+(catch_clause parameter: (identifier) @definition)
+(object_pattern (shorthand_property_identifier_pattern) @definition @shorthand)
+(object_assignment_pattern left: (shorthand_property_identifier_pattern) @definition @shorthand)
+(pair_pattern value: (identifier) @definition)
+(array_pattern (identifier) @definition)
+(rest_pattern (identifier) @definition)
+(assignment_pattern left: (identifier) @definition)
+(import_clause (identifier) @definition)
+(namespace_import (identifier) @definition)
+(import_specifier !alias name: (identifier) @definition)
+(import_specifier name: (identifier) @label alias: (identifier) @definition)
+
+(member_expression property: [(property_identifier) (private_property_identifier)] @member)
+(member_expression object: (this) property: [(property_identifier) (private_property_identifier)] @member.own)
+(assignment_expression left: (member_expression object: (this)
+ property: [(property_identifier) (private_property_identifier)] @definition.field))
+(field_definition property: [(property_identifier) (private_property_identifier)] @definition.field)
+(method_definition name: [(property_identifier) (private_property_identifier)] @definition.field)
+(pair key: (property_identifier) @label)
+(pair_pattern key: (property_identifier) @label)
+(jsx_opening_element name: (_) @owner attribute: (jsx_attribute (property_identifier) @label))
+(jsx_self_closing_element name: (_) @owner attribute: (jsx_attribute (property_identifier) @label))
+(shorthand_property_identifier) @name @shorthand
+[(identifier)] @name

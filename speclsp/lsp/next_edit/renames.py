@@ -1,0 +1,304 @@
+"""Renames by scope: the uses of a definition that has another name since the newest edit.
+
+    newest edit ─► renamed identifiers ─► their definition, by syntax/bindings.py ─► uses that still have its old name
+                                      └─► none: the old name's definition, if a use was renamed alone
+
+One edit is enough, because the scope decides which uses mean the definition. A rename is left alone where
+
+    the old name still has a definition in that scope: the edit made a second name
+    no recent edit has changed the definition's own line: the edit chose another name that exists
+    an inner scope has a definition of the new name: it would hide the renamed one
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place
+from speclsp.lsp.next_edit.substitutions import (
+    LINES,
+    MAX_LINE_CHARACTERS,
+    NAME,
+    PHRASE,
+    RENAME,
+    TOKEN,
+    Evidence,
+    Origin,
+    RecentEdit,
+    Substitution,
+    changed_lines,
+    differences,
+)
+from speclsp.lsp.reasons import Reason
+from speclsp.lsp.syntax import bindings
+from speclsp.lsp.syntax.bindings import FUNCTION, LABEL, OUTER, OWN_MEMBER, SHORTHAND, NameScope, Occurrence
+from speclsp.lsp.syntax.tree import SyntaxTree
+
+MIN_TIMES = 2  # without an edit of the definition's own line
+MAX_DOCUMENTATION = 2000  # characters of a function, and above it, that are searched for its documentation
+FUNCTION_NAME = re.compile(r"\s*(?:[\w@]+\s+)*?(?:def|function\s*\*?|fn|func|fun)\s+(\w+)\s*[(<\[]")
+ASSIGNED_FUNCTION = re.compile(r"(\w+)\s*(?::[^=\n]*)?=\s*(?:\w+\(\s*)?(?:async\s+)?\Z")
+DOCUMENTED = (  # a parameter in a documentation comment: `:param width:`, `@param {{number}} width`, `width (int): ...`
+    r"(?m)(?:(?::param\s+(?:\w+\s+)?|@param\s+(?:\{{[^}}\n]*\}}\s+)?\[?){name}"
+    r"|^[ \t]*{name}(?=[ \t]?(?:\([^)\n]*\))?[ \t]?:))\b"
+)
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
+BETWEEN = re.compile(r"\s*(?:export\s+|default\s+|async\s+)*")  # a documentation comment and its function
+
+
+@dataclass(slots=True)
+class Rename:
+    """One identifier that edits have renamed. `lines`: the lines after these edits, without blanks around them."""
+
+    old: str
+    new: str
+    times: int = 0
+    changes: int = 0  # all changes of tokens in the newest edit
+    lines: set[str] = field(default_factory=set)
+    origins: list[Origin] = field(default_factory=list)
+    spots: list[tuple[str, int]] = field(default_factory=list)  # (line, column) in the newest edit
+
+
+@dataclass(slots=True)
+class Renames:
+    """The places of the newest edit's renames, in the order in which they are offered."""
+
+    places: list[Place] = field(default_factory=list)
+    resolved: list[tuple[str, str]] = field(default_factory=list)  # (old, new) whose definition is in the document
+    reason: str = Reason.NO_REPEAT  # why a rename has no place
+
+    def explains(self, substitution: Substitution) -> bool:
+        """True if a substitution does nothing but the resolved renames: the scope has decided about its places."""
+        if substitution.kind not in (RENAME, PHRASE, LINES):
+            return False
+        renamed = substitution.old
+        for old, new in self.resolved:
+            renamed = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, renamed)
+        return renamed == substitution.new
+
+
+def renames(
+    listed: Sequence[Rename], newest: int, text: str, tree: SyntaxTree, cursor: int, is_late: Callable[[], bool]
+) -> Renames:
+    """The places of renames: below the cursor first, then above, the nearest first. `newest`: the last edit's index."""
+    result = Renames()
+    for rename in listed:
+        spots = list(spots_of(rename, text, cursor))
+        if not spots or is_late():
+            continue
+        resolver = Resolver(rename, tree, spots[0], is_late)
+        first, uses = list[Occurrence](), dict[int, Occurrence]()
+        for spot in spots:
+            definition, more = resolver.uses(spot)
+            first += definition
+            uses |= {use.start: use for use in more}
+        if resolver.is_resolved:
+            result.resolved.append((rename.old, rename.new))
+        result.reason = resolver.reason or result.reason
+        evidence = Evidence(max(rename.times, 1), newest, rename.origins)
+        places = list(places_of(uses.values(), rename, evidence, text))
+        places.sort(key=lambda place: (place.end < cursor, abs(place.start - cursor)))
+        result.places += [*places_of(first, rename, evidence, text), *places]
+    return result
+
+
+def spots_of(rename: Rename, text: str, cursor: int) -> Iterator[int]:
+    """The offsets where the newest edit wrote the new name, unless the user is typing there."""
+    for line, column in rename.spots:
+        start = nearest_line(text, line, cursor)
+        if start is not None and not start + column < cursor < start + column + len(rename.new) - 1:
+            yield start + column
+
+
+def renamed(edits: Sequence[RecentEdit]) -> list[Rename]:
+    """The identifiers that the newest edit renamed, each with all recent edits that did the same."""
+    listed: dict[tuple[str, str], Rename] = {}
+    changes = sum(len(differences(*map(TOKEN.findall, pair))) for pair in changed_lines(edits[-1]))
+    for number, edit in enumerate(reversed(edits)):
+        for old_line, new_line in changed_lines(edit):
+            for old, new, column in renamed_tokens(old_line, new_line):
+                if number == 0:
+                    listed.setdefault((old, new), Rename(old, new, changes=changes)).spots.append((new_line, column))
+                rename = listed.get((old, new))
+                if rename is not None:
+                    rename.times += edit.times
+                    rename.lines.add(new_line.strip())
+                    rename.origins.append(Origin(edit.uri, new_line))
+    return list(listed.values())
+
+
+def renamed_tokens(old_line: str, new_line: str) -> Iterator[tuple[str, str, int]]:
+    """(old name, new name, column in the new line) of each identifier that has another name in the new line."""
+    old, new = TOKEN.findall(old_line), TOKEN.findall(new_line)
+    for _, low, high, start, end in differences(old, new):
+        if high - low == end - start:
+            for before, after, index in zip(old[low:high], new[start:end], range(start, end), strict=True):
+                if before != after and NAME.match(before) and NAME.match(after):
+                    yield before, after, sum(map(len, new[:index]))
+
+
+def words(name: str) -> set[str]:
+    """The words of an identifier, in lower case: `box_width`, `boxWidth` -> box, width."""
+    return {word.lower() for word in WORD.findall(name)}
+
+
+def nearest_line(text: str, line: str, offset: int) -> int | None:
+    """The start of the line with this text that is nearest to an offset."""
+    starts = [match.start() for match in re.compile(rf"(?m)^{re.escape(line)}\r?$").finditer(text)]
+    return min(starts, key=lambda start: abs(start - offset), default=None)
+
+
+def places_of(uses: Iterable[Occurrence], rename: Rename, evidence: Evidence, text: str) -> Iterator[Place]:
+    """The lines with uses, each with all its uses renamed."""
+    by_line: dict[int, dict[int, Occurrence]] = {}
+    for use in uses:
+        by_line.setdefault(text.rfind("\n", 0, use.start) + 1, {})[use.start] = use
+    for start, of_line in by_line.items():
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        end -= text.endswith("\r", start, end)
+        pieces, done = list[str](), start
+        for at, use in sorted(of_line.items()):
+            pieces += [text[done:at], f"{rename.old}: " if SHORTHAND in use.roles else "", rename.new]
+            done = use.end
+        new = "".join([*pieces, text[done:end]])
+        if end - start <= MAX_LINE_CHARACTERS:
+            yield Place(start, end, new, Substitution(RENAME, rename.old, rename.new), evidence)
+
+
+class Resolver:
+    """Finds what one rename is about, from one of the places where the user made it."""
+
+    def __init__(self, rename: Rename, tree: SyntaxTree, at: int, is_late: Callable[[], bool]) -> None:
+        self.rename, self.tree, self.is_resolved, self.reason = rename, tree, False, ""
+        piece = next((piece for piece in tree.view.pieces if piece[0] <= at < piece[1]), (at, at))
+        low, high = max(piece[0], at - REACH_CHARACTERS), min(piece[1], at + REACH_CHARACTERS)
+        self.old = bindings.occurrences(tree, rename.old, low, high, is_late)
+        self.new = bindings.occurrences(tree, rename.new, low, high, is_late) if self.old else []
+
+    def uses(self, at: int) -> tuple[list[Occurrence], list[Occurrence]]:
+        """(the definition that is offered first, the uses) of what stands at offset `at` under its new name."""
+        spot = next((occurrence for occurrence in self.new if occurrence.start == at), None)
+        if spot is None:
+            return [], []
+        first, uses = self._variable(spot) if spot.is_variable else ([], [])
+        if spot.own_class is not None:
+            definition, members = self._field(spot, spot.own_class)
+            first, uses = first + definition, uses + members
+        return first, uses
+
+    def _variable(self, spot: Occurrence) -> tuple[list[Occurrence], list[Occurrence]]:
+        """The uses of a variable, function or class; its definition, if only a use was renamed."""
+        new = [occurrence for occurrence in self.new if occurrence.is_definition]
+        old = [occurrence for occurrence in self.old if occurrence.is_definition]
+        definition = bindings.meaning(spot, new)
+        if definition is None:
+            former = bindings.meaning(spot, old)
+            self.is_resolved = self.is_resolved or former is not None
+            self.reason = "" if former else Reason.UNRESOLVED
+            return ([former] if former is not None and self._is_first(former) else []), []
+        scope = definition.defines
+        assert scope is not None
+        self.is_resolved = True
+        if not (spot.defines == scope or self._is_ours(definition)):
+            return [], []
+        is_ordered = definition.after >= 0
+        others = [occurrence for occurrence in old if occurrence.defines == scope]
+        if not is_ordered and any(OUTER in other.roles or other.start < definition.start for other in others):
+            self.reason = Reason.STILL_DEFINED
+            return [], []
+        known = sorted([*old, definition], key=lambda occurrence: occurrence.start)
+        more = list[Occurrence]()
+        if is_parameter(definition, scope, self.tree.text):
+            more = [*self._labels(self._function(scope)), *self._documentation(scope)]
+        uses = [
+            occurrence
+            for occurrence in self.old
+            if occurrence.is_variable
+            and (meaning := bindings.meaning(occurrence, known)) is not None
+            and (meaning == definition if is_ordered else meaning.defines == scope)
+            and bindings.scope_of(occurrence, new) in (scope, None)
+        ]
+        return [], uses + more
+
+    def _field(self, spot: Occurrence, owner: NameScope) -> tuple[list[Occurrence], list[Occurrence]]:
+        """The uses of a member through `self` or `this`; its definition, if only a use was renamed."""
+        new, old = (
+            [
+                occurrence
+                for occurrence in occurrences
+                if occurrence.own_class == owner and occurrence.is_field_definition
+            ]
+            for occurrences in (self.new, self.old)
+        )
+        if not new:
+            self.is_resolved = self.is_resolved or bool(old)
+            return old[:1] if OWN_MEMBER in spot.roles else [], []
+        self.is_resolved = True
+        if not (spot == new[0] or self._is_ours(new[0])):
+            return [], []
+        if any(OWN_MEMBER not in other.roles or other.start < new[0].start for other in old):
+            self.reason = Reason.STILL_DEFINED
+            return [], []
+        uses = [
+            occurrence
+            for occurrence in self.old
+            if occurrence.own_class == owner and (OWN_MEMBER in occurrence.roles or occurrence.is_field_definition)
+        ]
+        is_declared = OWN_MEMBER not in new[0].roles
+        return [], uses + (self._labels(self._class(new[0].start)) if is_declared else [])
+
+    def _is_ours(self, definition: Occurrence) -> bool:
+        """True if the user renamed a definition: on its own line, or at so many uses that it must be meant."""
+        text = self.tree.text
+        end = text.find("\n", definition.end)
+        line = text[text.rfind("\n", 0, definition.start) + 1 : end if end >= 0 else len(text)].strip()
+        return line in self.rename.lines or self.rename.times >= MIN_TIMES
+
+    def _is_first(self, definition: Occurrence) -> bool:
+        """True if a definition may follow a renamed use: the names are alike, and no more was changed."""
+        is_alike = words(self.rename.old) & words(self.rename.new)
+        return bool(is_alike) and len(self.new) == 1 == self.rename.changes and OUTER not in definition.roles
+
+    def _labels(self, owner: str) -> list[Occurrence]:
+        """Arguments by name at the calls of a function, or of a class whose field is one."""
+        return [label for label in self.old if owner and LABEL in label.roles and label.owner == owner]
+
+    def _class(self, offset: int) -> str:
+        """The name of the class around an offset; "" for none."""
+        return next((scope.name for scope in reversed(self.tree.enclosing(offset)) if scope.kind == "class"), "")
+
+    def _function(self, scope: NameScope) -> str:
+        """The name by which the function of a scope is called; "" if another function of the document has it too."""
+        text = self.tree.text
+        match = FUNCTION_NAME.match(text, scope.start, scope.end) or ASSIGNED_FUNCTION.search(
+            text, max(0, scope.start - MAX_LINE_CHARACTERS), scope.start
+        )
+        if match is None:
+            return ""
+        name = match[1]
+        if name == "__init__":
+            return self._class(match.start(1))
+        same = re.findall(rf"\b(?:def|function|fn|func|fun)\s+{re.escape(name)}\b", text)
+        return name if len(same) < 2 else ""
+
+    def _documentation(self, scope: NameScope) -> Iterator[Occurrence]:
+        """The parameter's name in the documentation of its function."""
+        if scope.kind != bindings.FUNCTION_SCOPE:
+            return
+        text, old = self.tree.text, self.rename.old
+        low, high = max(0, scope.start - MAX_DOCUMENTATION), min(scope.end, scope.start + MAX_DOCUMENTATION)
+        above = text.rfind("/**", low, scope.start)
+        is_ours = above >= 0 and BETWEEN.fullmatch(text, text.find("*/", above) + 2, scope.start)
+        pattern = re.compile(DOCUMENTED.format(name=re.escape(old)))
+        for match in pattern.finditer(text, above if is_ours else scope.start, high):
+            if self.tree.kind_at(match.end() - 1) in ("comment", "string"):
+                yield Occurrence(match.end() - len(old), match.end(), frozenset(), ())
+
+
+def is_parameter(definition: Occurrence, scope: NameScope, text: str) -> bool:
+    """True for a definition before the body of its function, whose scope this is."""
+    is_local = FUNCTION in definition.roles or ":\n" in text[scope.start : definition.start]
+    return scope.kind == bindings.FUNCTION_SCOPE and not is_local

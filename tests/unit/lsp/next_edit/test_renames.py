@@ -1,0 +1,192 @@
+"""Laws of renames by scope: after one edit the uses of the renamed definition are offered, and nothing else is.
+
+A text has one edit, <old|new>. Uses that are offered for it are marked by their order: `width²` is the second one.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from speclsp.lsp.documents.document import Documents
+from speclsp.lsp.next_edit.producer import Producer, Proposal
+from speclsp.lsp.next_edit.recent_activity import RecentActivity
+from speclsp.lsp.reasons import Reason
+
+URI = "file:///work/app"
+AMPLE_MS = 10_000.0
+EDIT, MARK = re.compile(r"<(\w+)\|(\w+)>"), re.compile(r"[¹²³⁴]")
+
+
+class Desk:
+    """A document with one edit, and the cursor `behind` characters after the start of the new name."""
+
+    def __init__(self, marked: str, language: str, behind: int | None = None) -> None:
+        text = MARK.sub("", marked)
+        edit = EDIT.search(text)
+        assert edit is not None
+        self.old, self.new = edit.groups()
+        self.activity = RecentActivity(lambda uri: False, clock=lambda: 0.0)
+        documents = Documents()
+        documents.follow_edits(self.activity.edited)
+        self.document = documents.open(URI, language, 1, EDIT.sub(self.old, text))
+        self.replace(edit.start(), edit.start() + len(self.old), self.new)
+        self.cursor = edit.start() + (len(self.new) if behind is None else behind)
+        self.producer = Producer(clock_s=lambda: 0.0)
+
+    def replace(self, start: int, end: int, text: str) -> None:
+        low, high = (self.document.position(offset, "utf-32") for offset in (start, end))
+        self.document.apply([{"range": {"start": low, "end": high}, "text": text}], "utf-32")
+        self.cursor = start + len(text)
+
+    def propose(self) -> Proposal | str:
+        document, recent = self.document, self.activity.recent()
+        return self.producer.propose(document.text, document.language, URI, self.cursor, recent, budget_ms=AMPLE_MS)
+
+    def walk(self) -> list[str]:
+        """The lines that are changed by accepting edit after edit, and the reason for the end."""
+        lines = list[str]()
+        while isinstance(proposal := self.propose(), Proposal) and len(lines) < 20:
+            self.replace(proposal.start, proposal.end, proposal.text)
+            at = self.document.text.rfind("\n", 0, self.cursor) + 1
+            lines.append(self.document.text[at:].split("\n")[0].strip())
+        return [*lines, proposal if isinstance(proposal, str) else "no end"]
+
+
+def expected(marked: str) -> list[str]:
+    """The lines with marks, by their first mark, with each marked name renamed."""
+    edit = EDIT.search(marked)
+    assert edit is not None
+    lines = [line for line in marked.split("\n") if MARK.search(line) and not EDIT.search(line)]
+    lines.sort(key=lambda line: "¹²³⁴".index(MARK.findall(line)[0]))
+    return [re.sub(rf"{edit[1]}[¹²³⁴]", edit[2], line).strip() for line in lines]
+
+
+PARAMETER = """\
+def area(<width|breadth>, height):
+    text = f"width {width¹} px"
+    inner = [width for width in text]
+    return width² * height + one(width²)
+
+def border(width, height):
+    return 2 * width + area(width³=2, height=3)
+"""
+METHODS = """\
+class Box:
+    def __init__(self, size):
+        self.<size|extent> = size
+
+    def grow(self, other):
+        self.size¹ += other.size
+        return self.size²
+
+class Ball:
+    def grow(self):
+        return self.size
+"""
+RECORD = """\
+@dataclass
+class Box:
+    <width|breadth>: int
+    height: int = 1
+
+    def area(self):
+        return self.width¹ * self.height
+
+box, pen = Box(width²=3), Pen(width=4)
+"""
+COMPONENT = """\
+export function Card({ <width|breadth>, label }: Props) {
+  const style = { label, margin: width¹ };
+  return <div style={style} width="3">{width²}</div>;
+}
+const App = () => <Card width³={3} label="x" />;
+"""
+VARIABLES = """\
+function run(items: string[]) {
+  const <total|count> = items.length;
+  if (total¹ > 3) {
+    const total = "other";
+    print(total);
+  }
+  return total²;
+}
+"""
+DOCUMENTED = '''\
+def area(<width|breadth>: int) -> int:
+    """The area.
+
+    Args:
+        width¹: of the box, not the width of the screen
+    """
+    return width² * 2
+'''
+IMPORTED = """\
+import numpy as <np|numeric>
+
+# np is short
+first = np¹.zeros(3)
+print("np", first.np)
+second = np².ones(3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("language", "marked"),
+    [
+        ("python", PARAMETER),
+        ("python", METHODS),
+        ("python", RECORD),
+        ("typescriptreact", COMPONENT),
+        ("typescript", VARIABLES),
+        ("python", DOCUMENTED),
+        ("python", IMPORTED),
+    ],
+    ids=["parameter", "field", "record", "component", "block scope", "documentation", "import alias"],
+)
+def test_each_use_of_a_renamed_definition_is_offered_in_order_and_nothing_else(language: str, marked: str):
+    assert Desk(marked, language).walk() == [*expected(marked), Reason.NO_REPEAT]
+
+
+@pytest.mark.parametrize(
+    ("marked", "reason"),
+    [
+        ("def first(a): return a\n\ndef <first|second>(a): return a\n\nfirst(1)\n", Reason.STILL_DEFINED),
+        ("def <first|second>(a): return a\n\ndef first(a): return a\n\nfirst(1)\n", Reason.STILL_DEFINED),
+        ("data = load()\n<data|parsed> = parse(data)\nprint(data)\n", Reason.STILL_DEFINED),
+        ("one = 1\ntwo = 2\nprint(<one|two>)\nprint(one)\n", Reason.NO_REPEAT),
+        ("from lib import one, two\n\nprint(<one|three>)\nprint(one)\n", Reason.NO_REPEAT),
+        ("print(<first|second>)\nprint(first)\n", Reason.UNRESOLVED),
+        ("# <first|second>\nfirst = 1\nprint(first)\n", Reason.NO_REPEAT),
+        ("key = {'a': 1}\ncall(<key|name>=1)\nprint(key)\n", Reason.NO_REPEAT),
+    ],
+)
+def test_without_a_renamed_definition_nothing_is_offered_and_the_reason_is_stated(marked: str, reason: Reason):
+    assert Desk(marked, "python").walk() == [reason]
+
+
+def test_a_use_under_an_inner_definition_of_the_new_name_is_left_alone():
+    marked = "def run(<rows|items>):\n    pick = lambda items: rows\n    return rows¹\n"
+    assert Desk(marked, "python").walk() == [*expected(marked), Reason.NO_REPEAT]
+
+
+def test_the_definition_is_offered_first_where_a_use_alone_got_a_name_like_it():
+    desk = Desk("def run(width):\n    total = <width|box_width> + 1\n    return width\n", "python")
+    assert desk.walk() == ["def run(box_width):", "return box_width", Reason.NO_REPEAT]
+
+
+@pytest.mark.parametrize(("behind", "offered"), [(0, True), (1, False), (4, False), (6, True), (7, True)])
+def test_nothing_is_offered_while_the_cursor_is_inside_of_the_new_name(behind: int, offered: bool):
+    desk = Desk("def run(<width|breadth>):\n    return width\n", "python", behind)
+    assert isinstance(desk.propose(), Proposal) == offered
+
+
+def test_a_walk_of_many_places_goes_on_when_the_definition_s_own_edit_is_forgotten():
+    uses = "".join(f"    step_{number}(width)\n" + "    pass\n" * 20 for number in range(12))
+    assert len(Desk(f"def run(<width|breadth>):\n{uses}", "python").walk()) == 13
+
+
+def test_a_shorthand_property_keeps_its_key():
+    desk = Desk("function run(<width|breadth>) {\n  return { width, height: 2 };\n}\n", "javascript")
+    assert desk.walk() == ["return { width: breadth, height: 2 };", Reason.NO_REPEAT]
