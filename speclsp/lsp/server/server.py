@@ -149,7 +149,7 @@ class CompletionServer(SpecLanguageServer):
 
     def _needs_other_backend(self) -> bool:
         if self.config.completion.enabled:
-            return restart_settings(self.config) != restart_settings(self._connected_config)
+            return backend_settings(self.config) != backend_settings(self._connected_config)
         return self.backend is not None and not self.backend.kept_while_off
 
     async def stop_loading(self) -> None:
@@ -266,6 +266,6 @@ class CompletionServer(SpecLanguageServer):
         self.protocol.send_request(types.CLIENT_REGISTER_CAPABILITY, params)
 
 
-def restart_settings(config: Config | None) -> object:
+def backend_settings(config: Config | None) -> object:
     """The settings that a running backend cannot change: another value needs another backend."""
     return config and (config.model, config.device, config.models_dir, config.engine, config.echo, config.remote)
