@@ -95,6 +95,7 @@ class Example:
 
     state: str
     verdict: str  # "wrong" | "missing"
+    rule: str  # kind of the edit; "" for none
     line: int  # of the edit, or of the use, from 1
     before: str
     after: str
@@ -151,6 +152,17 @@ class RenamedFile(ReplayedFile):
             self.count.rules[proposal.kind] += 1
         return proposal
 
+    def rename_each(self, uses: Sequence[Use]) -> int:
+        """Rename places one after another. Returns the offset after the last name.
+
+        The editor asks after the first one, so that the document has been parsed.
+        """
+        cursor = self.rename(uses[0])
+        self.producer.propose(self.document, self.activity, cursor, lambda place: "")
+        for use in uses[1:]:
+            cursor = self.rename(use)
+        return cursor
+
     def places_of(self, proposal: Proposal) -> tuple[Use, ...]:
         """The places that an edit renames; none if it changes anything else or is not whole."""
         text, length = self.document.text, len(self.case.definition.name)
@@ -179,7 +191,8 @@ class RenamedFile(ReplayedFile):
         start = self.now(use.start) if proposal is None else proposal.start
         line = text.count("\n", 0, start)
         after = "" if proposal is None else self.with_edit(proposal)[line]
-        return Example(state, verdict, line + 1, text.split("\n")[line], after)
+        rule = "" if proposal is None else proposal.kind
+        return Example(state, verdict, rule, line + 1, text.split("\n")[line], after)
 
 
 def replay(case: Case, producer: EditProducer, count: RenameCount) -> Iterator[Example]:
@@ -217,7 +230,7 @@ def all_but_one(case: Case, producer: EditProducer, count: RenameCount) -> Itera
     """Each of some uses is left in turn."""
     for last in edits.drawn(case.definition.uses, case.file.path, "left")[:MAX_LEFT]:
         file = RenamedFile(case, producer, count)
-        cursor = [file.rename(use) for use in [file.definition, *case.definition.uses] if use != last][-1]
+        cursor = file.rename_each([use for use in [file.definition, *case.definition.uses] if use != last])
         count.left += 1
         proposal = file.offer(cursor)
         if proposal is None:
@@ -250,7 +263,7 @@ def quiet(case: Case, producer: EditProducer, count: RenameCount) -> Iterator[Ex
     """Everything is renamed: at the last place, and at other variables of the old name, nothing is right."""
     file = RenamedFile(case, producer, count)
     order = [file.definition, *sorted(file.left - {file.definition})]
-    cursors = [[file.rename(use) for use in order][-1]]
+    cursors = [file.rename_each(order)]
     others = edits.drawn(case.definition.others, case.file.path, "others")[:MAX_OTHERS]
     cursors += [file.now(start) for start in others]
     for cursor in cursors:

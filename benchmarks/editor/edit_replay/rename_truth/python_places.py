@@ -227,7 +227,7 @@ class Walk(ast.NodeVisitor):
         end = self.offset(node.end_lineno or 0, node.end_col_offset or 0)
         for name in node.names:
             for match in re.compile(rf"\b{re.escape(name)}\b").finditer(self.text, self.start_of(node), end):
-                self.add(name, match.start(), "declared")
+                self.add(name, match.start())
 
     visit_Nonlocal = visit_Global
 

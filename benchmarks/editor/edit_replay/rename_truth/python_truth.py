@@ -65,7 +65,7 @@ class File:
             kinds = {other for _, other in bound}
             if table.get_type() != "function" or name in ("self", "cls", "_") or not self.is_known(name):
                 continue
-            if start != min(self.places.owned[key]) or kinds & {"declared", "function", "class", "import"}:
+            if start != min(self.places.owned[key]) or kinds & {"function", "class", "import"}:
                 continue
             uses = {Use(place) for place in self.places.owned[key]}
             if kind == "variable" and key[0] in functions:

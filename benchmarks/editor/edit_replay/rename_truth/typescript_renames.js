@@ -84,6 +84,9 @@ function definitionsOf(path, text) {
   return result;
 }
 
+/** `export { name }` becomes `export { new }`: an alias is not what people type. */
+const suffixOf = (at) => (at.suffixText && !at.suffixText.startsWith(" as ") ? at.suffixText : "");
+
 function definitionOf(service, source, path, node, kind, nodes) {
   const start = node.getStart(source);
   let locations;
@@ -104,7 +107,7 @@ function definitionOf(service, source, path, node, kind, nodes) {
   if (kind === "field" && rest.some(isOfUnknown)) return null;
   return {
     kind, name: node.text, start,
-    uses: locations.filter(isCode).map((at) => ({ start: at.textSpan.start, prefix: at.prefixText || "", suffix: at.suffixText || "" })),
+    uses: locations.filter(isCode).map((at) => ({ start: at.textSpan.start, prefix: at.prefixText || "", suffix: suffixOf(at) })),
     documented: locations.filter((at) => !isCode(at)).map((at) => at.textSpan.start),
     others: rest.filter(isDeclared).map((at) => at.getStart(source)),
   };
