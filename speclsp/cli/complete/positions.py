@@ -7,7 +7,7 @@ from pathlib import Path
 
 from speclsp.errors import InputError, nearest
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.syntax import language_ids
+from speclsp.lsp.syntax import grammars
 
 CURSOR = re.compile(r"[^\S\r\n]*# <cursor>")  # with the blanks before it; see `at_mark`
 
@@ -42,10 +42,10 @@ def decoded(data: bytes, name: str, binary: str) -> str:
 
 def from_pipe(data: bytes, language: str, at: str, max_bytes: int) -> Snapshot:
     """The text of a pipe with the cursor at `at` (LINE:COL), or at its end. Raises InputError."""
-    language_id = language_ids.canonical_id(language)
+    language_id = grammars.canonical_id(language)
     if not language_id:
-        near = nearest(language, language_ids.LANGUAGE_IDS)
-        hint = f"did you mean {near!r}?" if near else f"known are {', '.join(language_ids.LANGUAGE_IDS)}."
+        near = nearest(language, grammars.LANGUAGE_IDS)
+        hint = f"did you mean {near!r}?" if near else f"known are {', '.join(grammars.LANGUAGE_IDS)}."
         raise InputError(f"unknown language {language!r}: {hint}")
     if len(data) > max_bytes:
         raise InputError(f"stdin has more bytes than context.max_file_bytes = {max_bytes}.")
@@ -54,12 +54,12 @@ def from_pipe(data: bytes, language: str, at: str, max_bytes: int) -> Snapshot:
     if at and not match:
         raise InputError(f"--at {at!r} is not a position: expected LINE:COL, as in 12:5.")
     cursor = offset(text, int(match[1][:12]), int(match[2][:12]), "stdin") if match else len(text)
-    return snapshot_of(Path(language_ids.file_name(language_id, "stdin")), text, cursor)
+    return snapshot_of(Path(grammars.file_name(language_id, "stdin")), text, cursor)
 
 
 def snapshot_of(path: Path, text: str, cursor: int) -> Snapshot:
     """The snapshot of an editor that has `path` open with this text."""
-    language = language_ids.language_id(path.name)
+    language = grammars.language_id(path.name)
     return Snapshot(uri=path.resolve().as_uri(), language=language, version=1, text=text, cursor=cursor)
 
 

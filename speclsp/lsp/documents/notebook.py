@@ -140,16 +140,16 @@ def language_of(language: str, text: str) -> str:
     magic = _MAGIC.match(text)
     if magic is None:
         return language
-    from speclsp.lsp.syntax import language_ids, languages  # imported late: `initialize` is answered by then
+    from speclsp.lsp.syntax import grammars, languages  # imported late: `initialize` is answered by then
 
     if not languages.record(language).has_cell_magics:
         return language
     name, argument = magic[1], magic[2] or ""
     if name in ("writefile", "file"):
-        return language_ids.known_id(argument.rpartition("/")[2]) or language
+        return grammars.known_id(argument.rpartition("/")[2]) or language
     if name == "script" and language in argument:
         return language
-    return language_ids.magic_id(name) or language
+    return grammars.magic_id(name) or language
 
 
 def _with_empty_line(text: str) -> str:

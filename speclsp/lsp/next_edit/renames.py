@@ -206,7 +206,10 @@ class Resolver:
             return [], []
         is_ordered = definition.after >= 0
         others = [occurrence for occurrence in old if occurrence.defines == scope]
-        if not is_ordered and any(OUTER in other.roles or other.start < definition.start for other in others):
+        if not is_ordered and any(
+            OUTER in other.roles or scope.kind == bindings.MEMBERS_SCOPE or other.start < definition.start
+            for other in others
+        ):
             self.reason = Reason.STILL_DEFINED
             return [], []
         known = sorted([*old, definition], key=lambda occurrence: occurrence.start)
@@ -286,7 +289,7 @@ class Resolver:
 
     def _documentation(self, scope: NameScope) -> Iterator[Occurrence]:
         """The parameter's name in the documentation of its function."""
-        if scope.kind != bindings.FUNCTION_SCOPE:
+        if scope.kind not in bindings.FUNCTIONS:
             return
         text, old = self.tree.text, self.rename.old
         low, high = max(0, scope.start - MAX_DOCUMENTATION), min(scope.end, scope.start + MAX_DOCUMENTATION)
@@ -301,4 +304,4 @@ class Resolver:
 def is_parameter(definition: Occurrence, scope: NameScope, text: str) -> bool:
     """True for a definition before the body of its function, whose scope this is."""
     is_local = FUNCTION in definition.roles or ":\n" in text[scope.start : definition.start]
-    return scope.kind == bindings.FUNCTION_SCOPE and not is_local
+    return scope.kind in bindings.FUNCTIONS and not is_local

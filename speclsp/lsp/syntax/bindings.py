@@ -9,45 +9,57 @@ Captures of the section, at an identifier, and at what is around it:
     definition.outer      defines it in the scope around that one: the name of a function or class, which is a scope
     definition.function   defines it in the innermost function: `var`
     definition.field      defines a member of the class around it
+    assignment            defines it in the innermost scope, unless it is defined in a scope around that one: Ruby
     member, member.own    the member in `x.name`; in `self.name`
     shorthand             `{ name }`: the name is a key too
     label                 the name of an argument or key; `@owner` in its match is what is called
     name                  any other identifier
+    ignored               none of these, whatever else it is captured as
+    namespace.NAME        its name is in a namespace of its own: C's tags, Java's methods. Of two, the first by name
     scope                 a node in which definitions hold; scope.function, scope.class: a function's and a class's
-    after                 a definition in its match holds only after the end of this node
+    scope.closed          a function in which no namespace.variable around it is visible
+    scope.members         a class whose members are visible by name in its functions: each definition in it is a member
+    outside               a part of a scope that is evaluated around it: a default value in Python, Rust's `else`
+    after                 a definition in its match holds after the end of this node, and replaces one of its scope
+    from                  the same, but a second definition in the scope assigns to the first one
+    binds                 after and from are about all definitions within this node
 
-A name in a scope.class is not visible in the functions of the class. A language where it is captures a plain scope, and
-its members as both definition and definition.field. Only the text near each occurrence is examined, so the time does
-not depend on the size of the document.
+A name in a scope.class is not visible in the functions of the class. Only the text near each occurrence is examined, so
+the time does not depend on the size of the document.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from speclsp.lsp.syntax.tree import SyntaxTree, load_query
+from speclsp.lsp.syntax.tree import Captures, SyntaxTree, load_query
 
 SECTION = "locals"
 MAX_OCCURRENCES = 120  # of one name
 CLOCK_EVERY = 8  # occurrences
 DEFINITION, OUTER, FUNCTION, FIELD = "definition", "definition.outer", "definition.function", "definition.field"
 MEMBER, OWN_MEMBER, LABEL, NAME = "member", "member.own", "label", "name"
-SHORTHAND = "shorthand"
-ROLES = frozenset({DEFINITION, OUTER, FUNCTION, FIELD, MEMBER, OWN_MEMBER, LABEL, NAME, SHORTHAND})
+SHORTHAND, ASSIGNMENT, IGNORED = "shorthand", "assignment", "ignored"
+ROLES = frozenset({DEFINITION, OUTER, FUNCTION, FIELD, MEMBER, OWN_MEMBER, LABEL, NAME, SHORTHAND, ASSIGNMENT, IGNORED})
 VARIABLE_ROLES = frozenset({DEFINITION, OUTER, FUNCTION, NAME})
-SCOPE, FUNCTION_SCOPE, CLASS_SCOPE = "scope", "scope.function", "scope.class"
+SCOPE, FUNCTION_SCOPE, CLOSED_SCOPE = "scope", "scope.function", "scope.closed"
+CLASS_SCOPE, MEMBERS_SCOPE = "scope.class", "scope.members"
+SCOPES = (SCOPE, FUNCTION_SCOPE, CLOSED_SCOPE, CLASS_SCOPE, MEMBERS_SCOPE)
+FUNCTIONS, CLASSES = (FUNCTION_SCOPE, CLOSED_SCOPE), (CLASS_SCOPE, MEMBERS_SCOPE)
+NAMESPACE, VARIABLES = "namespace.", "namespace.variable"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class NameScope:
-    """A range of the document in which definitions hold. `kind`: one of the captures of a scope; "" is the document."""
+    """A range of the document in which definitions of a namespace hold. `kind`: its capture; "" is the document."""
 
     start: int
     end: int
     kind: str = ""
+    namespace: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,7 @@ class Occurrence:
     roles: frozenset[str]
     scopes: tuple[NameScope, ...]
     after: int = -1  # its definition holds from this offset on
+    shadows: bool = False  # its definition replaces an earlier one of its scope
     owner: str = ""  # of a label: what is called
 
     @property
@@ -82,7 +95,7 @@ class Occurrence:
         if OUTER in self.roles:
             return None if self.class_of_method else self.scopes[min(1, len(self.scopes) - 1)]
         if FUNCTION in self.roles:
-            return next((scope for scope in self.scopes if scope.kind == FUNCTION_SCOPE), self.scopes[-1])
+            return next((scope for scope in self.scopes if scope.kind in FUNCTIONS), self.scopes[-1])
         return self.scopes[0] if DEFINITION in self.roles else None
 
     @cached_property
@@ -90,21 +103,26 @@ class Occurrence:
         """The class of which it is a member, as far as the document tells."""
         if self.class_of_method:
             return self.class_of_method
+        if self.defines is not None and self.defines.kind == MEMBERS_SCOPE:
+            return self.defines
         if self.roles & {OWN_MEMBER, FIELD} or (self.roles & VARIABLE_ROLES and self.scopes[0].kind == CLASS_SCOPE):
-            return next((scope for scope in self.scopes if scope.kind == CLASS_SCOPE), None)
+            return next((scope for scope in self.scopes if scope.kind in CLASSES), None)
         return None
 
     @property
     def is_field_definition(self) -> bool:
         """True if it defines a member of its class."""
         is_direct = DEFINITION in self.roles and self.scopes[0].kind == CLASS_SCOPE
-        return FIELD in self.roles or self.class_of_method is not None or is_direct
+        is_visible = self.defines is not None and self.defines.kind == MEMBERS_SCOPE
+        return FIELD in self.roles or self.class_of_method is not None or is_direct or is_visible
 
     def visible_scopes(self) -> Iterator[NameScope]:
         """The scopes whose definitions it can mean, the innermost first."""
         for level, scope in enumerate(self.scopes):
             if level == 0 or scope.kind != CLASS_SCOPE:
                 yield scope
+            if scope.kind == CLOSED_SCOPE and scope.namespace == VARIABLES:
+                return
 
 
 def has_bindings(tree: SyntaxTree) -> bool:
@@ -117,48 +135,80 @@ def occurrences(
 ) -> list[Occurrence]:
     """The occurrences of an identifier in `[low, high)` of the document, from top to bottom, as far as time allows.
 
-    An occurrence in a comment or in a string is none.
+    An occurrence in a comment or in a string is none. `_` has none: it stands for no name.
     """
     result = list[Occurrence]()
-    for match in re.compile(rf"(?<![\w$]){re.escape(name)}(?![\w$])").finditer(tree.text, low, high):
+    if not name.strip("_"):
+        return result
+    for match in re.compile(rf"(?<!\w){re.escape(name)}(?!\w)").finditer(tree.text, low, high):
         if len(result) == MAX_OCCURRENCES or (len(result) % CLOCK_EVERY == 0 and is_late()):
             break
         occurrence = at(tree, match.start(), match.end())
+        if occurrence is not None and ASSIGNMENT in occurrence.roles:
+            outer = set(occurrence.visible_scopes()) - {occurrence.scopes[0]}
+            is_use = any(earlier.defines in outer for earlier in result)
+            roles = occurrence.roles - {ASSIGNMENT} | {NAME if is_use else DEFINITION}
+            occurrence = replace(occurrence, roles=roles)
         if occurrence is not None:
             result.append(occurrence)
     return result
 
 
 def at(tree: SyntaxTree, start: int, end: int) -> Occurrence | None:
-    """The identifier at `[start, end)`; None if there is none."""
+    """The identifier at `[start, end)`, or with `@` before it; None if there is none."""
     view = tree.view
     low, high = view.to_byte(view.to_view(start)), view.to_byte(view.to_view(end))
-    roles, scopes, after, owner = set[str](), dict[tuple[int, int], str](), -1, ""
-    for captures in tree.matches(SECTION, low, high):
+    starts = (low, low - 1) if tree.text.startswith("@", start - 1) else (low,)
+    roles, namespaces, owner = set[str](), set[str](), ""
+    after, shadows = -1, False
+    matches = list(tree.matches(SECTION, low, high))
+    for captures in matches:
         here = {
             name
             for name, nodes in captures.items()
             for node in nodes
-            if (node.start_byte, node.end_byte) == (low, high)
+            if node.end_byte == high and node.start_byte in starts
         }
         roles |= here & ROLES
-        for kind in (SCOPE, FUNCTION_SCOPE, CLASS_SCOPE):
-            for node in captures.get(kind, ()):
-                if node.start_byte <= low and high <= node.end_byte:
-                    scopes[node.start_byte, node.end_byte] = kind
-        if here and "after" in captures:
-            after = view.to_document(captures["after"][0].end_byte, end=True)
+        namespaces |= {name for name in here if name.startswith(NAMESPACE)}
+        if here or any(node.start_byte <= low and high <= node.end_byte for node in captures.get("binds", ())):
+            for kind in ("after", "from"):
+                if kind in captures:
+                    after, shadows = view.to_document(captures[kind][0].end_byte, end=True), kind == "after"
         if LABEL in here and "owner" in captures:
             owner = tree.node_text(captures["owner"][0])
-    if not roles:
+    if not roles or IGNORED in roles:
         return None
-    ranges = sorted(scopes.items(), key=lambda item: item[0][1] - item[0][0])
-    around = [
-        NameScope(view.to_document(first), view.to_document(last, end=True), kind) for (first, last), kind in ranges
-    ]
     if roles - {NAME, SHORTHAND}:
         roles -= {NAME}
-    return Occurrence(start, end, frozenset(roles), (*around, NameScope(0, len(tree.text))), after, owner)
+    namespace = min(namespaces, default="")
+    around = [
+        NameScope(view.to_document(first), view.to_document(last, end=True), kind, namespace)
+        for first, last, kind in _scopes(matches, low, high)
+    ]
+    scopes = (*around, NameScope(0, len(tree.text), namespace=namespace))
+    return Occurrence(start, end, frozenset(roles), scopes, after, shadows, owner)
+
+
+def _scopes(matches: Sequence[Captures], low: int, high: int) -> list[tuple[int, int, str]]:
+    """(first byte, last byte, kind) of the scopes around the bytes `[low, high)`, the innermost first."""
+    kinds, outside = dict[tuple[int, int], str](), set[tuple[int, int]]()
+    for captures in matches:
+        for kind in (*SCOPES, "outside"):
+            for node in captures.get(kind, ()):
+                around = node.start_byte, node.end_byte
+                if around[0] <= low and high <= around[1]:
+                    if kind == "outside":
+                        outside.add(around)
+                    else:
+                        kinds[around] = kind
+    scopes = sorted(((*around, kind) for around, kind in kinds.items()), key=lambda scope: scope[1] - scope[0])
+    for first, last in outside:
+        left = next(
+            (scope for scope in scopes if scope[0] <= first and last <= scope[1] and scope[:2] != (first, last)), None
+        )
+        scopes = [scope for scope in scopes if scope != left]
+    return scopes
 
 
 def scope_of(occurrence: Occurrence, definitions: Sequence[Occurrence]) -> NameScope | None:
@@ -170,20 +220,24 @@ def scope_of(occurrence: Occurrence, definitions: Sequence[Occurrence]) -> NameS
 def meaning(occurrence: Occurrence, definitions: Sequence[Occurrence]) -> Occurrence | None:
     """The definition that an occurrence means, the first of equal ones; itself if it is a definition.
 
-    Where definitions hold only after their statement, it is the last one before the occurrence.
+    Where a definition replaces an earlier one of its scope, it is the last one before the occurrence.
     """
     if occurrence.defines is not None:
+        if occurrence.shadows:
+            return occurrence
         scopes: Iterator[NameScope] = iter((occurrence.defines,))
     else:
         scopes = occurrence.visible_scopes()
     for scope in scopes:
-        local = [definition for definition in definitions if definition.defines == scope]
-        before = [definition for definition in local if 0 <= definition.after <= occurrence.start]
-        always = [definition for definition in local if definition.after < 0]
-        if occurrence.defines is not None and occurrence.after >= 0:
-            return occurrence
-        if before:
-            return before[-1]
-        if always:
-            return always[0]
+        holding = [
+            definition
+            for definition in definitions
+            if definition.defines == scope
+            and (definition.after <= occurrence.start or definition.start == occurrence.start)
+        ]
+        replacing = [definition for definition in holding if definition.shadows]
+        if replacing:
+            return replacing[-1]
+        if holding:
+            return holding[0]
     return None

@@ -1,10 +1,15 @@
-"""Finds the grammar for a language id or a file. The names of grammars are those of languages.LANGUAGES."""
+"""Finds the grammar for a language id or a file, and the language id for a file name or a notebook's cell magic.
+
+The names of grammars are those of languages.LANGUAGES. The tables of language ids serve a text that no editor has named
+a language id for: a file, a pipe, a notebook's cell with a magic.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES, record
+from speclsp.lsp.syntax.languages.without_grammar import PLAIN, WITHOUT_GRAMMAR
 
 # grammar name -> (module, function that returns the grammar)
 GRAMMARS: Mapping[str, tuple[str, str]] = {
@@ -20,6 +25,19 @@ LANGUAGE_ID_OF_SUFFIX: Mapping[str, str] = {
     for language_id, suffixes in language.files.items()
     for suffix in suffixes.split()
 }
+_FILES = [  # (language id, suffixes and whole names of its files)
+    (language_id, names.split())
+    for language in (*WITHOUT_GRAMMAR, *LANGUAGES)
+    for language_id, names in language.files.items()
+]
+_ID_OF_FILE: Mapping[str, str] = {name.lower(): language_id for language_id, names in _FILES for name in names}
+_FILE_OF_ID: Mapping[str, str] = {language_id: names[0] for language_id, names in _FILES}
+_ID_OF_MAGIC: Mapping[str, str] = {
+    magic: next(iter(language.files), language.name)
+    for language in (*WITHOUT_GRAMMAR, *LANGUAGES)
+    for magic in language.magics
+}
+LANGUAGE_IDS: tuple[str, ...] = tuple(sorted(_FILE_OF_ID))
 
 
 def grammar(language_id: str) -> str | None:
@@ -37,3 +55,35 @@ def family(path: str) -> str:
     """A name that is the same for languages that use one another's files; "" for a file that is not indexed."""
     name = grammar_of(path)
     return (BY_NAME[name].family or name) if name else ""
+
+
+def known_id(file_name: str) -> str:
+    """The language id that an editor sends for a file; "" for an unknown name. Folders are not looked at."""
+    name = file_name.lower()
+    dot = name.rfind(".")
+    return _ID_OF_FILE.get(name) or (_ID_OF_FILE.get(name[dot:], "") if dot >= 0 else "")
+
+
+def language_id(file_name: str) -> str:
+    """As `known_id`; "plaintext" for an unknown name."""
+    return known_id(file_name) or PLAIN
+
+
+def magic_id(magic: str) -> str:
+    """The language id of a cell that begins with %%MAGIC; "" for a magic that names no language."""
+    return _ID_OF_MAGIC.get(magic, "")
+
+
+def canonical_id(language: str) -> str:
+    """The id in LANGUAGE_IDS for a language id or a common name, as "python" for "py"; "" for an unknown one."""
+    name = language.strip().lower()
+    if name in _FILE_OF_ID:
+        return name
+    known = BY_NAME.get(grammar(name) or "")
+    return next(iter(known.files), "") if known is not None else ""
+
+
+def file_name(language: str, stem: str) -> str:
+    """The name of a file with a language id of LANGUAGE_IDS; one with a fixed name, as Dockerfile, has no stem."""
+    name = _FILE_OF_ID[language]
+    return stem + name if name.startswith(".") and name != ".gitignore" else name

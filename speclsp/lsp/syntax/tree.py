@@ -34,7 +34,7 @@ _MAX_NAME = 200
 _IMPORT_BYTES = 32_000  # search range for imports, from the start of the file
 _WORD = re.compile(r"[\w$@#:.~-]+")
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
-_Captures = dict[str, list[tree_sitter.Node]]
+Captures = dict[str, list[tree_sitter.Node]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class SyntaxTree:
         low, high = self.view.to_view(start), self.view.to_view(end)
         return self.view.text[:low] + self.view.text[high:], tuple(piece[0] for piece in self.view.pieces)
 
-    def matches(self, section: str, low: int, high: int, depth: int = _MAX_DEPTH) -> Iterator[_Captures]:
+    def matches(self, section: str, low: int, high: int, depth: int = _MAX_DEPTH) -> Iterator[Captures]:
         """The matches of a section of queries/*.scm in the bytes `[low, high)` of the view."""
         query = load_query(self.grammar, section)
         if query is None:
@@ -179,7 +179,7 @@ class SyntaxTree:
         for _pattern, captures in cursor.matches(self.raw.root_node):
             yield captures
 
-    def _scope(self, captures: _Captures) -> tuple[Scope, int, int, int]:
+    def _scope(self, captures: Captures) -> tuple[Scope, int, int, int]:
         """(scope, first byte of its body, first and last byte of the whole)."""
         kind = "class" if "class" in captures else "function"
         node = captures[kind][0]

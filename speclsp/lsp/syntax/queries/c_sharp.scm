@@ -20,3 +20,61 @@
 (comment) @comment
 [(string_literal) (verbatim_string_literal) (raw_string_literal) (interpolated_string_expression) (character_literal)] @string
 (interpolation) @code
+
+;; locals
+[(method_declaration) (constructor_declaration) (destructor_declaration) (operator_declaration)
+ (conversion_operator_declaration) (indexer_declaration) (accessor_declaration) (delegate_declaration)
+ (local_function_statement) (lambda_expression) (anonymous_method_expression)] @scope.function
+[(class_declaration) (struct_declaration) (interface_declaration) (record_declaration) (enum_declaration)] @scope.members
+[(namespace_declaration) (block) (for_statement) (foreach_statement) (while_statement) (using_statement)
+ (catch_clause) (switch_body) (switch_section) (switch_expression_arm) (query_expression)] @scope
+
+[(class_declaration name: (identifier) @definition.outer)
+ (struct_declaration name: (identifier) @definition.outer)
+ (interface_declaration name: (identifier) @definition.outer)
+ (record_declaration name: (identifier) @definition.outer)
+ (enum_declaration name: (identifier) @definition.outer)
+ (delegate_declaration name: (identifier) @definition.outer)
+ (local_function_statement name: (identifier) @definition.outer)]
+(method_declaration name: (identifier) @definition.outer)
+(property_declaration name: (identifier) @definition)
+((property_declaration type: (identifier) @_type name: (identifier) @ignored) (#eq? @_type @ignored))
+(enum_member_declaration name: (identifier) @definition)
+(type_parameter name: (identifier) @definition)
+(using_directive name: (identifier) @definition)
+(using_directive !name (identifier) @member)
+(parameter name: (identifier) @definition)
+(parameter_list name: (identifier) @definition)
+(implicit_parameter) @definition
+(variable_declarator name: (identifier) @definition)
+(local_declaration_statement (variable_declaration (variable_declarator name: (identifier) @binds) @from))
+(tuple_pattern name: (identifier) @definition)
+(declaration_expression name: (identifier) @definition)
+(foreach_statement left: (identifier) @definition)
+(foreach_statement left: (_) @binds right: (_) @from)
+(catch_declaration name: (identifier) @definition)
+(declaration_pattern name: (identifier) @definition)
+(recursive_pattern name: (identifier) @definition)
+(var_pattern name: (identifier) @definition)
+(from_clause name: (identifier) @definition)
+(let_clause . (identifier) @definition)
+
+(member_access_expression expression: "this" name: (identifier) @member.own)
+(member_access_expression name: [(identifier) @member (generic_name (identifier) @member)])
+(member_binding_expression name: (identifier) @member)
+(qualified_name name: (identifier) @member)
+(namespace_declaration name: (identifier) @member)
+(invocation_expression function: [(identifier) @owner (member_access_expression name: (identifier) @owner)]
+ arguments: (argument_list (argument name: (identifier) @label)))
+(object_creation_expression type: (identifier) @owner
+ arguments: (argument_list (argument name: (identifier) @label)))
+(argument name: (identifier) @label)
+(attribute_argument name: (identifier) @member)
+(initializer_expression (assignment_expression left: (identifier) @member))
+(anonymous_object_creation_expression ["{" ","] . (identifier) @member)
+(subpattern . (identifier) @member . (_))
+[(labeled_statement . (identifier) @member) (goto_statement (identifier) @member)]
+([(accessor_declaration body: (block (expression_statement (assignment_expression right: (identifier) @member))))
+  (accessor_declaration body: (arrow_expression_clause (assignment_expression right: (identifier) @member)))]
+ (#eq? @member "value"))
+(identifier) @name

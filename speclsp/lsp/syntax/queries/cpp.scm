@@ -15,3 +15,70 @@
 ;; text
 (comment) @comment
 [(string_literal) (raw_string_literal) (char_literal) (system_lib_string)] @string
+
+;; locals
+[(function_definition) (lambda_expression)] @scope.function
+[(class_specifier) (struct_specifier) (union_specifier)] @scope.members
+[(namespace_definition) (compound_statement) (for_statement) (for_range_loop) (if_statement) (while_statement)
+ (switch_statement) (catch_clause) (requires_expression) (template_parameter_list) (preproc_function_def)] @scope
+(enum_specifier ["class" "struct"]) @scope
+(lambda_capture_specifier (identifier) @outside)
+(lambda_capture_initializer right: (_) @outside)
+[(declaration declarator: (function_declarator parameters: (_) @scope))
+ (declaration declarator: (_ (function_declarator parameters: (_) @scope)))
+ (declaration declarator: (_ (_ (function_declarator parameters: (_) @scope))))
+ (field_declaration declarator: (function_declarator parameters: (_) @scope))
+ (field_declaration declarator: (_ (function_declarator parameters: (_) @scope)))
+ (init_declarator declarator: (function_declarator parameters: (_) @scope))
+ (parameter_declaration declarator: (function_declarator parameters: (_) @scope))
+ (type_definition declarator: (function_declarator parameters: (_) @scope))]
+
+[(function_definition type: (_) declarator: (function_declarator declarator: (identifier) @definition.outer))
+ (function_definition type: (_) declarator: (_ (function_declarator declarator: (identifier) @definition.outer)))
+ (function_definition type: (_) declarator: (_ (_ (function_declarator declarator: (identifier) @definition.outer))))]
+(compound_statement (declaration declarator: (function_declarator declarator: (identifier) @definition)))
+[(class_specifier name: (type_identifier) @definition.outer body: (_))
+ (struct_specifier name: (type_identifier) @definition.outer body: (_))
+ (union_specifier name: (type_identifier) @definition.outer body: (_))]
+(enum_specifier name: (type_identifier) @definition body: (_))
+(enum_specifier ["class" "struct"] name: (type_identifier) @definition.outer body: (_))
+(enumerator name: (identifier) @definition)
+(namespace_definition name: (namespace_identifier) @definition.outer)
+(namespace_alias_definition name: (namespace_identifier) @definition)
+(alias_declaration name: (type_identifier) @definition)
+(using_declaration (qualified_identifier name: (identifier) @definition))
+(using_declaration "namespace" (identifier) @member)
+(concept_definition name: (identifier) @definition)
+(preproc_def name: (identifier) @definition)
+(preproc_function_def name: (identifier) @definition.outer)
+(preproc_params (identifier) @definition)
+(declaration declarator: (identifier) @definition)
+(parameter_declaration declarator: (identifier) @definition)
+(optional_parameter_declaration declarator: (identifier) @definition)
+(init_declarator declarator: (identifier) @definition)
+(pointer_declarator declarator: (identifier) @definition)
+(array_declarator declarator: (identifier) @definition)
+(reference_declarator (identifier) @definition)
+(structured_binding_declarator (identifier) @definition)
+(for_range_loop declarator: (identifier) @definition)
+(for_range_loop declarator: (_) @binds right: (_) @from)
+(declaration declarator: [(identifier) (pointer_declarator) (array_declarator) (reference_declarator)
+ (function_declarator)] @binds @from)
+(init_declarator declarator: (_) @binds @from)
+(lambda_capture_initializer left: (identifier) @definition)
+(type_definition declarator: (type_identifier) @definition)
+(pointer_declarator declarator: (type_identifier) @definition)
+(function_declarator declarator: (type_identifier) @definition)
+
+[(field_declaration declarator: (field_identifier) @definition)
+ (field_declaration declarator: (_ (field_identifier) @definition))
+ (field_declaration declarator: (_ (_ (field_identifier) @definition)))
+ (function_definition declarator: (function_declarator declarator: (field_identifier) @definition.outer))
+ (function_definition declarator: (_ (function_declarator
+  declarator: (field_identifier) @definition.outer)))]
+(field_expression argument: (this) field: (field_identifier) @member.own)
+(field_initializer (field_identifier) @member.own)
+[(qualified_identifier name: [(identifier) (type_identifier)] @member)
+ (qualified_identifier name: (_ name: [(identifier) (type_identifier)] @member))
+ (qualified_identifier scope: (_) name: (qualified_identifier scope: (namespace_identifier) @member))]
+[(identifier) (type_identifier) (namespace_identifier)] @name

@@ -12,3 +12,35 @@
 ;; text
 (comment) @comment
 [(interpreted_string_literal) (raw_string_literal) (rune_literal)] @string
+
+;; locals
+[(function_declaration) (method_declaration) (func_literal) (function_type) (method_elem)] @scope.function
+[(type_spec) (type_alias) (if_statement) (for_statement) (expression_switch_statement) (type_switch_statement)
+ (expression_case) (type_case) (default_case) (communication_case)] @scope
+(statement_list (block) @scope)
+(if_statement consequence: (block) @scope)
+(if_statement alternative: (block) @scope)
+(for_statement body: (block) @scope)
+
+(function_declaration name: (identifier) @definition.outer)
+(type_spec name: (type_identifier) @definition.outer)
+(type_alias name: (type_identifier) @definition.outer)
+(type_parameter_declaration name: (identifier) @definition)
+(method_declaration receiver: (parameter_list (parameter_declaration type: [
+ (generic_type type_arguments: (type_arguments (type_elem (type_identifier) @definition)))
+ (pointer_type (generic_type type_arguments: (type_arguments (type_elem (type_identifier) @definition))))])))
+(parameter_declaration name: (identifier) @definition)
+(variadic_parameter_declaration name: (identifier) @definition)
+(import_spec name: (package_identifier) @definition)
+(const_spec name: (identifier) @definition)
+(var_spec name: (identifier) @definition)
+(statement_list (const_declaration (const_spec name: (identifier) @binds) @from))
+(statement_list (var_declaration (var_spec name: (identifier) @binds) @from))
+(statement_list (var_declaration (var_spec_list (var_spec name: (identifier) @binds) @from)))
+(short_var_declaration left: (expression_list (identifier) @definition)) @from
+(range_clause left: (expression_list (identifier) @definition) ":=") @from
+(receive_statement left: (expression_list (identifier) @definition) ":=") @from
+(type_switch_statement alias: (expression_list (identifier) @definition) value: (_) @from)
+
+(keyed_element key: (literal_element (identifier) @member))
+[(identifier) (type_identifier) (package_identifier)] @name

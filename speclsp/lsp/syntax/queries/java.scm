@@ -16,3 +16,51 @@
 ;; text
 [(line_comment) (block_comment)] @comment
 [(string_literal) (character_literal)] @string
+
+;; locals
+[(method_declaration) (constructor_declaration) (compact_constructor_declaration) (lambda_expression)] @scope.function
+[(class_declaration) (interface_declaration) (enum_declaration) (record_declaration)
+ (annotation_type_declaration)] @scope.members
+(object_creation_expression (class_body) @scope.members)
+(enum_constant body: (class_body) @scope.members)
+[(block) (constructor_body) (for_statement) (enhanced_for_statement) (try_with_resources_statement) (catch_clause)
+ (if_statement) (while_statement) (switch_block) (switch_rule) (switch_block_statement_group)] @scope
+
+(class_declaration name: (identifier) @definition.outer)
+(interface_declaration name: (identifier) @definition.outer)
+(enum_declaration name: (identifier) @definition.outer)
+(record_declaration name: (identifier) @definition.outer)
+(annotation_type_declaration name: (identifier) @definition.outer)
+(type_parameter (type_identifier) @definition)
+(import_declaration (scoped_identifier name: (identifier) @definition) . ";")
+(field_declaration declarator: (variable_declarator name: (identifier) @definition))
+(constant_declaration declarator: (variable_declarator name: (identifier) @definition))
+(enum_constant name: (identifier) @definition)
+(record_declaration parameters: (_ (formal_parameter name: (identifier) @definition)))
+(method_declaration name: (identifier) @definition.outer @namespace.method)
+(formal_parameter name: (identifier) @definition)
+(spread_parameter (variable_declarator name: (identifier) @definition))
+(catch_formal_parameter name: (identifier) @definition)
+(lambda_expression parameters: (identifier) @definition)
+(inferred_parameters (identifier) @definition)
+(enhanced_for_statement name: (identifier) @definition)
+(resource name: (identifier) @definition) @from
+(local_variable_declaration declarator: (variable_declarator name: (identifier) @definition) @from)
+(instanceof_expression name: (identifier) @definition) @after
+(instanceof_expression pattern: (_) @binds) @after
+(type_pattern (_) (identifier) @definition .)
+(record_pattern_component (_) (identifier) @definition .)
+
+(field_access object: (this) field: (identifier) @member.own)
+(field_access field: (identifier) @member)
+(method_invocation !object name: (identifier) @name @namespace.method)
+(method_invocation object: (this) name: (identifier) @member.own @namespace.method)
+(method_invocation object: (_) name: (identifier) @member @namespace.method)
+(method_reference (this) (identifier) @member.own @namespace.method)
+(method_reference (_) (identifier) @member)
+(scoped_identifier name: (identifier) @member)
+(scoped_type_identifier (_) (type_identifier) @member)
+(element_value_pair key: (identifier) @member)
+(switch_label . (identifier) @member)
+[(labeled_statement . (identifier) @member) (break_statement (identifier) @member) (continue_statement (identifier) @member)]
+[(identifier) (type_identifier)] @name

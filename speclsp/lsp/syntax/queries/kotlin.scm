@@ -15,3 +15,40 @@
 [(line_comment) (block_comment)] @comment
 [(string_literal) (multiline_string_literal) (character_literal)] @string
 (interpolation) @code
+
+;; locals
+[(function_declaration) (secondary_constructor) (anonymous_function) (lambda_literal) (getter) (setter)
+ (function_type)] @scope.function
+[(class_declaration) (object_declaration)] @scope.members
+[(object_literal (class_body) @scope.members) (enum_entry (class_body) @scope.members)]
+[(block) (for_statement) (catch_block) (when_expression) (when_entry) (type_alias)] @scope
+
+(class_declaration name: (identifier) @definition.outer)
+(object_declaration name: (identifier) @definition.outer)
+(function_declaration name: (identifier) @definition.outer)
+(type_alias type: (identifier) @definition.outer)
+(type_parameter . (identifier) @definition)
+((import (qualified_identifier (identifier) @definition .) .) @_import (#not-match? @_import "[*]"))
+(import (qualified_identifier) (identifier) @definition)
+(class_parameter (identifier) @definition . ":")
+(enum_entry . (identifier) @definition)
+(parameter (identifier) @definition . ":")
+(variable_declaration (identifier) @definition)
+(setter (identifier) @definition)
+(catch_block . (identifier) @definition)
+(block (property_declaration [(variable_declaration) (multi_variable_declaration)] @binds) @from)
+(lambda_literal (property_declaration [(variable_declaration) (multi_variable_declaration)] @binds) @from)
+(for_statement [(variable_declaration) (multi_variable_declaration)] @binds . (_) @from)
+
+((navigation_expression (this_expression) @_this (identifier) @member.own) (#eq? @_this "this"))
+(navigation_expression (_) (identifier) @member)
+(callable_reference (_) (identifier) @member)
+(call_expression . [(identifier) @owner (navigation_expression (_) (identifier) @owner)]
+ (value_arguments (value_argument . (identifier) @label "=")))
+(value_argument . (identifier) @label "=")
+(qualified_identifier (identifier) @member)
+(user_type (identifier) . (identifier) @member)
+(labeled_expression (label) (identifier) @member)
+(return_expression label: (identifier) @member)
+(this_expression (identifier) @member)
+(identifier) @name

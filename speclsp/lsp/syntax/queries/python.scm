@@ -16,6 +16,12 @@
 [(function_definition) (lambda)] @scope.function
 (class_definition) @scope.class
 [(list_comprehension) (set_comprehension) (dictionary_comprehension) (generator_expression)] @scope
+(default_parameter value: (_) @outside)
+(typed_default_parameter value: (_) @outside)
+[(list_comprehension body: (_) . (for_in_clause right: (_) @outside))
+ (set_comprehension body: (_) . (for_in_clause right: (_) @outside))
+ (dictionary_comprehension body: (_) . (for_in_clause right: (_) @outside))
+ (generator_expression body: (_) . (for_in_clause right: (_) @outside))]
 
 (function_definition name: (identifier) @definition.outer)
 (class_definition name: (identifier) @definition.outer)
@@ -35,6 +41,7 @@
 (as_pattern_target [(identifier) @definition (tuple (identifier) @definition)])
 (named_expression name: (identifier) @definition)
 (case_pattern (dotted_name . (identifier) @definition .))
+(keyword_pattern (identifier) (dotted_name . (identifier) @definition .))
 (splat_pattern (identifier) @definition)
 (import_statement name: (dotted_name . (identifier) @definition))
 (import_from_statement name: (dotted_name . (identifier) @definition))

@@ -30,11 +30,14 @@
 
 ;; locals
 [(function_declaration) (function_expression) (generator_function) (generator_function_declaration) (arrow_function)
- (method_definition)] @scope.function
-[(class_declaration) (abstract_class_declaration) (class)] @scope.class
-[(statement_block) (for_statement) (for_in_statement) (catch_clause) (switch_body)] @scope
+ (method_definition) (function_signature) (method_signature) (abstract_method_signature) (call_signature)
+ (construct_signature) (function_type) (constructor_type)] @scope.function
+(class_body) @scope.class
+[(class_declaration) (abstract_class_declaration) (class) (interface_declaration) (type_alias_declaration)
+ (statement_block) (for_statement) (for_in_statement) (catch_clause) (switch_body)] @scope
 
 (function_declaration name: (identifier) @definition.outer)
+(function_signature name: (identifier) @definition.outer)
 (generator_function_declaration name: (identifier) @definition.outer)
 (function_expression name: (identifier) @definition)
 (class_declaration name: (type_identifier) @definition.outer)
@@ -57,8 +60,8 @@
 (namespace_import (identifier) @definition)
 (import_specifier !alias name: (identifier) @definition)
 (import_specifier name: (identifier) @label alias: (identifier) @definition)
-(interface_declaration name: (type_identifier) @definition)
-(type_alias_declaration name: (type_identifier) @definition)
+(interface_declaration name: (type_identifier) @definition.outer)
+(type_alias_declaration name: (type_identifier) @definition.outer)
 (enum_declaration name: (identifier) @definition)
 (type_parameter name: (type_identifier) @definition)
 

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from speclsp.lsp.syntax import language_ids
+from speclsp.lsp.syntax import grammars
 from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
 from speclsp.lsp.syntax.languages import LANGUAGES
 
 
-@pytest.mark.parametrize("language", language_ids.LANGUAGE_IDS)
+@pytest.mark.parametrize("language", grammars.LANGUAGE_IDS)
 def test_a_file_named_for_a_language_id_has_that_id(language: str):
-    assert language_ids.language_id(language_ids.file_name(language, "stdin")) == language
-    assert language_ids.canonical_id(language) == language
+    assert grammars.language_id(grammars.file_name(language, "stdin")) == language
+    assert grammars.canonical_id(language) == language
 
 
 def test_every_suffix_of_a_grammar_keeps_its_language_id():
     for suffix, language in LANGUAGE_ID_OF_SUFFIX.items():
-        assert language_ids.language_id("a" + suffix) == language
-        assert language_ids.language_id("A" + suffix.upper()) == language
+        assert grammars.language_id("a" + suffix) == language
+        assert grammars.language_id("A" + suffix.upper()) == language
 
 
 def test_every_common_name_of_a_language_with_files_is_known():
     for language in LANGUAGES:
         for alias in (language.name, *language.aliases):
-            known = language_ids.canonical_id(alias)
-            assert known in language_ids.LANGUAGE_IDS, alias
+            known = grammars.canonical_id(alias)
+            assert known in grammars.LANGUAGE_IDS, alias
             assert known in language.files or known == alias
 
 
@@ -46,8 +46,8 @@ def test_every_common_name_of_a_language_with_files_is_known():
     ],
 )
 def test_a_whole_name_comes_before_its_suffix(name: str, language: str):
-    assert language_ids.language_id(name) == language
+    assert grammars.language_id(name) == language
 
 
 def test_an_unknown_language_has_no_id():
-    assert language_ids.canonical_id("pyton") == language_ids.canonical_id("") == ""
+    assert grammars.canonical_id("pyton") == grammars.canonical_id("") == ""

@@ -16,7 +16,7 @@ from support.source_tree import ROOT
 from speclsp.lsp.documents.notebook import language_of
 from speclsp.lsp.index import import_statements, manifests
 from speclsp.lsp.reasons import Reason
-from speclsp.lsp.syntax import language_ids, lexical_rules
+from speclsp.lsp.syntax import grammars, lexical_rules
 from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES, record
 from speclsp.lsp.syntax.languages.record import Language
 from speclsp.lsp.syntax.languages.without_grammar import UNKNOWN, WITHOUT_GRAMMAR
@@ -156,13 +156,13 @@ def test_a_cell_magic_names_one_language():
     for magic in magics:
         named = language_of("python", f"%%{magic}\nx")
         assert magic in record(named).magics
-        assert named == language_ids.magic_id(magic)
+        assert named == grammars.magic_id(magic)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_that_a_cell_writes_sets_its_language(name: str):
     for language_id in BY_NAME[name].files:
-        file = language_ids.file_name(language_id, "a")
+        file = grammars.file_name(language_id, "a")
         assert language_of("python", f"%%writefile dir/{file}\nx") == language_id
 
 
