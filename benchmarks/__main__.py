@@ -86,7 +86,9 @@ BENCHMARKS = {
     "install-peers": Benchmark(
         "peers.install", "installation of the engines that `peers` compares, in the user's cache"
     ),
-    "charts": Benchmark("report.charts", "charts and tables of docs/benchmarks*.md and gpu.md, from the results"),
+    "charts": Benchmark(
+        "report.charts", "charts and tables of docs/benchmarks*.md, gpu.md and next-edit.md, from the results"
+    ),
     "report": Benchmark("report.report", "one page of plots and targets from all results, in build/report"),
 }
 

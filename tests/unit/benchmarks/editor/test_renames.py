@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import use_users_cache
 
 from benchmarks.editor.edit_replay import rename_cases, rename_states, renames
 from benchmarks.editor.edit_replay.rename_cases import Case, File
@@ -214,8 +214,11 @@ def test_the_compiler_s_answer_is_read_in_code_points():
     assert definition.uses == (Use(text.index("b }"), "b: "),)
 
 
-def test_typescript_uses_are_the_compiler_s_rename_locations(monkeypatch: pytest.MonkeyPatch):
-    use_users_cache(monkeypatch)
+def test_typescript_uses_are_the_compiler_s_rename_locations(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+):
+    everywhere = request.config.pluginmanager.get_plugin(str(Path(__file__).parents[3] / "conftest.py"))
+    everywhere.use_users_cache(monkeypatch)  # type: ignore[union-attr]
     try:
         typescript_truth.compiler()
     except SpeclspError as error:
