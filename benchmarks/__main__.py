@@ -40,6 +40,7 @@ BENCHMARKS = {
     "scale": Benchmark("speed.scale", "milliseconds and memory against the length of prompt, document and output"),
     "quality": Benchmark("quality.quality", "suggestions against the original code, in code newer than the models"),
     "next-edit": Benchmark("editor.next_edit", "next edits against the edits made between consecutive releases"),
+    "renames": Benchmark("editor.edit_replay.renames", "next edits after a definition was renamed by program"),
     "edit-times": Benchmark("editor.edit_times", "times of a model's next edits, with the right answers given"),
     "economy": Benchmark(
         "keystrokes.economy.economy",
@@ -85,7 +86,9 @@ BENCHMARKS = {
     "install-peers": Benchmark(
         "peers.install", "installation of the engines that `peers` compares, in the user's cache"
     ),
-    "charts": Benchmark("report.charts", "charts and tables of docs/benchmarks*.md and gpu.md, from the results"),
+    "charts": Benchmark(
+        "report.charts", "charts and tables of docs/benchmarks*.md, gpu.md and next-edit.md, from the results"
+    ),
     "report": Benchmark("report.report", "one page of plots and targets from all results, in build/report"),
 }
 

@@ -45,6 +45,10 @@ FORMATS = {  # (engine, mode) -> number format and kind of speculation
     ("transformers", "draft"): "bf16, draft model",
 }
 TIMES = (("cold", "total_ms"), ("cold", "first_ms"), ("warm", "total_ms"), ("warm", "first_ms"))
+RENAMED_LANGUAGES = {
+    "c": "C", "cpp": "C++", "go": "Go", "java": "Java", "javascript": "JavaScript", "python": "Python", "rust": "Rust",
+    "typescript": "TypeScript", "typescriptreact": "TSX",
+}  # fmt: skip
 SHORT_STAGE_MS = 2.0  # of the waterfall
 EDITORS = {
     "nvim-0.12": "Neovim 0.12, our plugin",
@@ -87,6 +91,7 @@ def tables(results: Results) -> dict[str, str]:
         "sources": sources(results[f"quality-full-{SMALL}"]),
         "policies": policies(results[f"quality-peer-{SMALL}"]),
         "ablations": ablations(results[f"quality-full-{SMALL}"]),
+        **({"renames": renames(results["renames"])} if "renames" in results else {}),
     }
 
 
@@ -288,3 +293,36 @@ def interval(figure: Mapping[str, float]) -> str:
 
 def percent(share: float, digits: int) -> str:
     return f"{share * 100:.{digits}f} %"
+
+
+def renames(data: Mapping[str, Any]) -> str:
+    """Renames made by program: what is offered and right after the definition alone, and for the last use."""
+    head = [
+        "", "renames", "after the definition: uses offered", "edits, right", "last use: offered", "right",
+        "nothing left: quiet", "ms: p50, p99",
+    ]  # fmt: skip
+
+    def row(label: str, figures: Mapping[str, Any]) -> Sequence[str]:
+        first, last = figures["first"], figures["all_but_one"]
+        quiet, states = (sum(numbers) for numbers in zip(figures["quiet"], figures["same_name"], strict=True))
+        return (
+            label,
+            str(figures["renames"]),
+            f"{first['offered']:,} of {first['uses']:,}",
+            f"{first['offers']:,}, {first['right']:,}",
+            f"{last['offered']:,} of {last['states']:,}",
+            f"{last['right']:,}",
+            f"{quiet} of {states}",
+            f"{figures['ms']['p50']:.1f}, {figures['ms']['p99']:.1f}",
+        )
+
+    def rows() -> Iterator[Sequence[str]]:
+        yield row("**all**", data["all"])
+        yield row("all, without the limit of time", data["without_budget"])
+        yield row("all, before renames by scope", data["before"]["all"])
+        for name, figures in data["languages"].items():
+            yield row(RENAMED_LANGUAGES[name], figures)
+        for name, figures in data["kinds"].items():
+            yield row(name, figures)
+
+    return table(head, rows())

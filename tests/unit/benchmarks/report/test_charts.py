@@ -24,7 +24,9 @@ def test_the_committed_charts_equal_the_results():
     assert {name: committed.get(name) for name in expected} == expected, "run `python -m benchmarks charts`"
 
 
-@pytest.mark.parametrize(("name", "tables"), [("benchmarks.md", 11), ("benchmarks-engines.md", 6), ("gpu.md", 12)])
+@pytest.mark.parametrize(
+    ("name", "tables"), [("benchmarks.md", 11), ("benchmarks-engines.md", 6), ("gpu.md", 12), ("next-edit.md", 1)]
+)
 def test_the_tables_of_a_page_equal_the_results(name: str, tables: int):
     page = (charts.DOCS / name).read_text("utf-8")
     assert charts.with_tables(page, RESULTS) == page, "run `python -m benchmarks charts`"

@@ -1,0 +1,116 @@
+"""Renames made by program: are the other uses of a renamed definition offered, and nothing else?
+
+    python -m benchmarks renames [--part tuning|held-out] [--renames 300] [--examples] [--before]
+
+    definition and all of its uses (rename_truth/) ─► a new name ─► states (rename_states.py), through the text store
+                                                                 └─► the producer's edit ─► right: only places of this
+                                                                                           definition, the new name
+
+The uses are not those of speclsp's own resolver. Python: the standard library's `symtable` and `ast`. TypeScript, TSX,
+JavaScript: rename locations of the TypeScript compiler. C, C++, Go, Java, Rust: a strict rule on tree-sitter's tokens,
+which takes only names whose every token must be a use. So the names of these five are easier than names in general.
+rename_cases.py has the packages.
+
+Each state is asked within the product's budget, and once more without one (`without_budget`), because the budget ends
+sooner on a busy machine. `--examples` prints what is wrong or missing without one. Writes
+benchmarks/results/renames.json, of tuning packages renames-tuning.json, and keeps the figures of `--before` there:
+those of the same renames with an earlier producer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from benchmarks import results_file
+from benchmarks.editor.edit_replay import rename_cases
+from benchmarks.editor.edit_replay.rename_cases import HELD_OUT, TRUTHS, TUNING, Case
+from benchmarks.editor.edit_replay.rename_states import Example, RenameCount, replay
+from benchmarks.editor.edit_replay.replayed_file import EditProducer, Rules
+from speclsp.cli import terminal
+from speclsp.lsp.next_edit.producer import BUDGET_MS, Producer
+
+RENAMES = 300
+NO_LIMIT_MS = 10_000.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks renames`."""
+    parser.add_argument("--part", choices=(HELD_OUT, TUNING), default=HELD_OUT, help="(default: held-out)")
+    parser.add_argument("--renames", type=int, default=RENAMES, help=f"(default: {RENAMES})")
+    parser.add_argument("--examples", action="store_true", help="print what was wrong or missing in tuning packages")
+    parser.add_argument("--before", action="store_true", help="keep the figures as those of an earlier producer")
+
+
+def measured(
+    cases: list[Case], bar: terminal.ProgressLine, budget_ms: float, shown: bool = False
+) -> dict[tuple[str, str], RenameCount]:
+    """{(language, kind): counts}. `shown`: print what is wrong or missing."""
+    counts = defaultdict[tuple[str, str], RenameCount](RenameCount)
+    producer = warm({case.file.language for case in cases}, budget_ms)
+    for number, case in enumerate(cases):
+        bar.show("renaming", number / len(cases), case.file.package)
+        for example in replay(case, producer, counts[case.file.language, case.definition.kind]):
+            if shown:
+                print(as_text(case, example))
+    return dict(counts)
+
+
+def warm(languages: set[str], budget_ms: float) -> EditProducer:
+    """The rules with the grammars loaded, as the product loads them before the first edit."""
+    rules = Producer()
+    for language in languages:
+        rules.warm_up(language)
+    return Rules(rules, budget_ms)
+
+
+def as_text(case: Case, example: Example) -> str:
+    """A wrong or missing edit, on one line."""
+    file, definition = case.file, case.definition
+    rename = f"{definition.kind} {definition.name} -> {case.new}"
+    after = f" => {example.after.strip()}" if example.after else ""
+    place = f"{file.package} {file.path}:{example.line}"
+    return (
+        f"{example.verdict} | {example.state} | {file.language} | {rename} | {place} | {example.before.strip()}{after}"
+    )
+
+
+def figures(counts: Mapping[tuple[str, str], RenameCount]) -> dict[str, object]:
+    """The figures of all renames, of each language, and of each kind."""
+
+    def by(index: int) -> dict[str, object]:
+        names = sorted({key[index] for key in counts})
+        return {
+            name: RenameCount.sum(count for key, count in counts.items() if key[index] == name).figures()
+            for name in names
+        }
+
+    return {"all": RenameCount.sum(counts.values()).figures(), "languages": by(0), "kinds": by(1)}
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0."""
+    with terminal.progress() as bar:
+        cases = rename_cases.cases(options.part, options.renames, bar)
+        counts = measured(cases, bar, BUDGET_MS)
+        unlimited = measured(cases, bar, NO_LIMIT_MS, options.examples and options.part == TUNING)
+    name = "renames" if options.part == HELD_OUT else "renames-tuning"
+    result = figures(counts) | {"without_budget": figures(unlimited)["all"]}
+    languages = Counter(case.file.language for case in cases)
+    summary: dict[str, object] = {
+        "part": options.part,
+        "renames_sha256": rename_cases.checksum(cases),
+        "packages": len({case.file.package for case in cases}),
+        "ground_truth": {language: TRUTHS[language] for language in sorted(languages)},
+    }
+    summary |= result
+    path = results_file.RESULTS / f"{name}.json"
+    kept = json.loads(path.read_text("utf-8")).get("before") if path.exists() else None
+    before = result | {"renames_sha256": summary["renames_sha256"]} if options.before else kept
+    if before is not None:
+        summary["before"] = before
+    print(json.dumps({key: result[key] for key in ("all", "without_budget")}, indent=1))
+    print(f"wrote {results_file.write('renames', summary, name)}")
+    return 0

@@ -1,0 +1,341 @@
+"""Renames made by program: the ground truth of each kind, new names, states, and the counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks.editor.edit_replay import rename_cases, rename_states, renames
+from benchmarks.editor.edit_replay.rename_cases import Case, File
+from benchmarks.editor.edit_replay.rename_states import RenameCount
+from benchmarks.editor.edit_replay.rename_truth import python_truth, strict_rule, typescript_truth
+from benchmarks.editor.edit_replay.rename_truth.definition import Definition, Use
+from benchmarks.editor.edit_replay.rename_truth.new_names import new_name
+from speclsp.errors import SpeclspError
+from speclsp.lsp.documents.document import Document
+from speclsp.lsp.next_edit.producer import Proposal
+
+
+def marked(text: str) -> tuple[str, dict[str, list[int]]]:
+    """The text without its marks, and their offsets: `<d>` definition, `<u>` use, `<t>` documentation, `<o>` other."""
+    places: dict[str, list[int]] = {mark: [] for mark in "duto"}
+    plain = ""
+    for piece in re.split(r"(<[duto]>)", text):
+        if re.fullmatch(r"<[duto]>", piece):
+            places[piece[1]].append(len(plain))
+        else:
+            plain += piece
+    return plain, places
+
+
+def check(text: str, kind: str, name: str, truth: Callable[[str], list[Definition]]) -> Definition:
+    """The definition at `<d>`; fails unless its places are the marked ones."""
+    plain, places = marked(text)
+    (match,) = [item for item in truth(plain) if (item.kind, item.name, item.start) == (kind, name, places["d"][0])]
+    assert [use.start for use in match.uses] == places["u"]
+    assert list(match.documented) == places["t"]
+    if places["o"]:
+        assert list(match.others) == places["o"]
+    return match
+
+
+PYTHON = {
+    "parameter": '''
+def area(<d>width, depth=1):
+    """Area of a width.
+
+    :param <t>width: a width
+    """
+    width_now = <u>width * depth
+    inner = [<u>width for width_now in range(<u>width)]
+    return f"{<u>width:>3}", inner, width_now, lambda: <u>width
+
+def other(<o>width):
+    return area(<u>width=width), unknown(width=width)
+''',
+    "local": """
+def total(items):
+    <d>result = 0
+    for item in items:
+        <u>result += item.result
+    def inner():
+        nonlocal <u>result
+        return <u>result
+    return <u>result
+
+def other():
+    <o>result = 1
+    return result
+""",
+    "function": """
+def <d>area(width):
+    return width
+
+def outer(values):
+    return <u>area(values), map(<u>area, values)
+""",
+    "class": """
+class <d>Area:
+    pass
+
+def make() -> <u>Area:
+    return <u>Area()
+""",
+    "import alias": """
+import numpy.linalg as <d>la
+
+def solve(a):
+    return <u>la.solve(<u>la.inv(a), a.la)
+""",
+    "field": """
+class Box:
+    def __init__(self, <o>width):
+        self.<d>width = width
+
+    def grow(self):
+        self.<u>width += 1
+        return self.<u>width
+
+class Bag:
+    def __init__(self):
+        self.<o>width = 1
+""",
+}
+NAMES = {
+    "parameter": "width",
+    "local": "result",
+    "function": "area",
+    "class": "Area",
+    "import alias": "la",
+    "field": "width",
+}
+
+
+@pytest.mark.parametrize("kind", PYTHON)
+def test_python_uses_are_those_of_symtable_and_ast(kind: str):
+    check(PYTHON[kind], kind, NAMES[kind], python_truth.definitions)
+
+
+def names_of(definitions: list[Definition]) -> set[tuple[str, str]]:
+    return {(definition.kind, definition.name) for definition in definitions}
+
+
+@pytest.mark.parametrize(
+    ("text", "left_out"),
+    [
+        ("def area(width):\n    return width\n\nobj.area(width=1)\n", ("parameter", "width")),  # of this area, or not
+        ("def area(width):\n    match width:\n        case [width]:\n            pass\n", ("parameter", "width")),
+        ("def area(x):\n    return x\n\nobj.area(area(1))\n", ("function", "area")),
+        ("class Area:\n    pass\n\nx: 'Area' = Area()\n", ("class", "Area")),
+        ("class A(B):\n    def __init__(self):\n        self.x = 1\n        self.x += self.x\n", ("field", "x")),
+        ("class A:\n    def __init__(self):\n        self.x = 1\n        other.x = self.x\n", ("field", "x")),
+        ("def f():\n    global x\n    x = 1\n    return x\n", ("local", "x")),
+    ],
+)
+def test_a_python_name_with_an_uncertain_use_is_left_out(text: str, left_out: tuple[str, str]):
+    assert left_out not in names_of(python_truth.definitions(text))
+
+
+def test_a_file_that_does_not_parse_has_no_definitions():
+    assert python_truth.definitions("def f(:\n") == []
+
+
+def test_the_keyword_of_a_constructor_is_a_use_of_its_parameter():
+    text = "class Box:\n    def __init__(self, <d>width):\n        self.width = <u>width\n\nBox(<u>width=1)\n"
+    check(text, "parameter", "width", python_truth.definitions)
+
+
+STRICT = {
+    "c": (
+        "parameter", "width",
+        "/** @param <t>width of it */\nint area(int <d>width) {\n  struct box b = {.width = <u>width};\n"
+        "  return <u>width * b.width;\n}\nint other(int <o>width) { return width; }\n",
+    ),
+    "cpp": (
+        "class", "Box",
+        "class <d>Box {\n public:\n  <u>Box(int a) : a_(a) {}\n  ~<u>Box();\n  int a_;\n};\n<u>Box::~<u>Box() {}\n"
+        "std::vector<<u>Box> all;\n",
+    ),
+    "go": (
+        "local", "count",
+        "package p\n\nfunc f(a int) int {\n\t<d>count := a\n\tg(func() { x.count = <u>count })\n\treturn <u>count\n}\n",
+    ),
+    "java": (
+        "field", "size",
+        "class Box {\n  private int <d>size;\n  Box(int <o>size) { this.<u>size = size; }\n"
+        "  int grow() { <u>size += 1; return <u>size; }\n}\n",
+    ),
+    "rust": (
+        "parameter", "width",
+        'fn area(<d>width: u32) -> Box {\n    println!("{<u>width} {}", <u>width);\n    Box { <u>width }\n}\n',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", STRICT)
+def test_the_strict_rule_takes_a_name_whose_every_token_is_a_use(language: str):
+    kind, name, text = STRICT[language]
+    definition = check(text, kind, name, lambda plain: strict_rule.definitions(plain, language))
+    if language == "rust":
+        assert definition.uses[-1].prefix == "width: "
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "left_out"),
+    [
+        ("c", "#define SHOW() print(width)\nint f(int width) { return width + width; }\n", ("parameter", "width")),
+        ("c", "int f(int a) { int n = a; { int n = 2; g(n); } return n; }\n", ("local", "n")),
+        ("c", "int f(int a) { return a; }\nint g(struct s *x) { return x->f + f(1); }\n", ("function", "f")),
+        ("go", "package p\n\nfunc f(a int) T {\n\tg(a)\n\treturn T{a: a}\n}\n", ("parameter", "a")),
+        ("go", "package p\n\nfunc f() {\n\terr := a()\n\tb, err := c(err)\n\tg(b, err)\n}\n", ("local", "err")),
+        ("rust", "fn f(a: u32) { let x = a; let x = x + 1; g(x, x); }\n", ("local", "x")),
+        ("rust", "fn f(a: u32) { json!({a: a}); g(a); }\n", ("parameter", "a")),
+        ("java", "class A { int n; int f() { return n + other.n; } }\n", ("field", "n")),
+        ("java", "class A { void f() {} void f(int a) { f(); f(); } }\n", ("function", "f")),
+        ("cpp", "void f(int a) { auto g = [a = 1] { return a; }; h(a); }\n", ("parameter", "a")),
+    ],
+)
+def test_the_strict_rule_leaves_out_a_name_with_an_uncertain_token(language: str, text: str, left_out: tuple[str, str]):
+    assert left_out not in names_of(strict_rule.definitions(text, language))
+
+
+def test_the_compiler_s_answer_is_read_in_code_points():
+    text = "// 😀😀\nlet a = { b };\n"
+    answer = [{
+        "kind": "local", "name": "b", "start": len("// 😀😀\nlet a") + 2,
+        "uses": [{"start": len("// 😀😀\nlet a = { ") + 2, "prefix": "b: ", "suffix": ""}],
+        "documented": [], "others": [],
+    }]  # fmt: skip
+    (definition,) = typescript_truth.from_answer(answer, text)
+    assert definition.uses == (Use(text.index("b }"), "b: "),)
+
+
+def test_typescript_uses_are_the_compiler_s_rename_locations(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+):
+    everywhere = request.config.pluginmanager.get_plugin(str(Path(__file__).parents[3] / "conftest.py"))
+    everywhere.use_users_cache(monkeypatch)  # type: ignore[union-attr]
+    try:
+        typescript_truth.compiler()
+    except SpeclspError as error:
+        pytest.skip(str(error))
+    text = (
+        "/** @param <t>width of it */\nexport function area(<d>width: number) {\n  const box = { <u>width };\n"
+        "  return box.width * <u>width;\n}\nfunction other(<o>width: number) { return width; }\n"
+    )
+    definition = check(text, "parameter", "width", lambda plain: typescript_truth.definitions({"a.ts": plain})["a.ts"])
+    assert definition.uses[0].prefix == "width: "
+
+
+@pytest.mark.parametrize("old", ["width", "box_width", "boxWidth", "BoxWidth", "BOX_WIDTH", "_width", "n", "__m"])
+def test_a_new_name_is_of_the_old_one_s_style_and_nowhere_in_the_file(old: str):
+    new = new_name(old, f"{old} = amount", 1)
+    assert new != old and new != "amount" and new.isidentifier()
+    assert old.isupper() == new.isupper() or len(old) == 1
+    assert old.startswith("_") == new.startswith("_") and old[0].isupper() == new[0].isupper()
+    assert new_name(old, f"{old} = amount", 1) == new
+
+
+# ── states ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+TEXT = """def area(<d>width):
+    first = <u>width
+    second = <u>width
+    return <u>width
+
+def other(<o>width):
+    return width
+"""
+
+
+def case() -> Case:
+    plain, places = marked(TEXT)
+    definition = Definition.of("parameter", "width", places["d"][0], map(Use, places["u"]), (), places["o"])
+    return Case(File("a package", "app.py", "python", plain), definition, "breadth")
+
+
+class Scripted:
+    """A producer that renames one old name in each edit: those of the function, or every one."""
+
+    def __init__(self, is_greedy: bool = False) -> None:
+        self.is_greedy = is_greedy
+
+    def propose(self, document: Document, activity: object, cursor: int, declined: object) -> Proposal | None:
+        text = document.text
+        end = len(text) if self.is_greedy else text.index("def other")
+        at = text.find("width", text.index("\n"), end)
+        place = SimpleNamespace(substitution=SimpleNamespace(kind="rename"))
+        return None if at < 0 else Proposal(at, at + 5, "breadth", place)  # type: ignore[arg-type]
+
+
+class Silent:
+    """A producer of nothing."""
+
+    def propose(self, *_: object) -> None:
+        return None
+
+
+def replayed(producer: object) -> tuple[RenameCount, list[rename_states.Example]]:
+    count = RenameCount()
+    return count, list(rename_states.replay(case(), producer, count))  # type: ignore[arg-type]
+
+
+def test_a_walk_that_offers_every_use_is_finished_and_then_quiet():
+    count, examples = replayed(Scripted())
+    assert (count.uses, count.uses_offered, count.offers, count.right) == (3, 3, 3, 3)
+    assert (count.walks_begun, count.walks_finished) == (1, 1)
+    assert (count.left, count.left_offered, count.left_right) == (3, 3, 3)
+    assert (count.same_name_states, count.same_name_quiet, count.quiet_states) == (2, 2, 0)
+    assert count.use_first_right == 1 and examples == []
+
+
+def test_an_edit_of_another_function_s_variable_is_wrong():
+    count, examples = replayed(Scripted(is_greedy=True))
+    assert (count.uses_offered, count.offers, count.right) == (3, 4, 3)
+    assert count.same_name_quiet == 0
+    assert {(example.state, example.verdict) for example in examples} == {("first", "wrong"), ("quiet", "wrong")}
+    assert count.figures()["precision"] == round(6 / 7, 3)
+
+
+def test_a_silent_producer_misses_every_state():
+    count, examples = replayed(Silent())
+    assert (count.uses_offered, count.left_offered, count.use_first_offered) == (0, 0, 0)
+    assert count.figures()["offered_rate"] == 0 and count.figures()["precision"] is None
+    assert {example.verdict for example in examples} == {"missing"}
+
+
+def test_an_edit_is_right_only_if_it_changes_nothing_else():
+    file = rename_states.RenamedFile(case(), Silent(), RenameCount())  # type: ignore[arg-type]
+    file.rename(file.definition)
+    text, uses = file.document.text, case().definition.uses
+    line = text.index("    first"), text.index("    return width\n\n")
+
+    def proposal(new: str) -> Proposal:
+        return Proposal(*line, new, SimpleNamespace(substitution=SimpleNamespace(kind="lines")))  # type: ignore[arg-type]
+
+    old = text[slice(*line)]
+    assert file.places_of(proposal(old.replace("width", "breadth"))) == uses[:2]
+    assert file.places_of(proposal(old.replace("width", "breadth", 1))) == uses[:1]
+    assert file.places_of(proposal(old.replace("width", "breadth").replace("first", "one"))) == ()
+    assert file.places_of(proposal(old)) == ()
+
+
+def test_counts_of_languages_and_kinds_add_up():
+    counts = {("python", "local"): replayed(Scripted())[0], ("c", "local"): replayed(Silent())[0]}
+    figures = renames.figures(counts)
+    assert figures["all"]["first"]["uses"] == figures["kinds"]["local"]["first"]["uses"] == 6  # type: ignore[index]
+    assert list(figures["languages"]) == ["c", "python"]  # type: ignore[call-overload]
+    assert figures["all"]["offered_rate"] == 0.5  # type: ignore[index]
+
+
+def test_a_package_of_one_part_is_in_no_other():
+    held_out, tuning = (
+        {package.name for package in rename_cases.packages(part)}
+        for part in (rename_cases.HELD_OUT, rename_cases.TUNING)
+    )
+    assert held_out and tuning and not held_out & tuning
+    assert {"svelte", "wandb", "JPype1"} <= held_out and "zod" in tuning
