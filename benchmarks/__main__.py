@@ -87,7 +87,7 @@ BENCHMARKS = {
         "peers.install", "installation of the engines that `peers` compares, in the user's cache"
     ),
     "charts": Benchmark(
-        "report.charts", "charts and tables of docs/benchmarks*.md, gpu.md and next-edit.md, from the results"
+        "report.charts", "charts and tables of docs/benchmarks*.md, gpu.md and next-edit-renames.md, from the results"
     ),
     "report": Benchmark("report.report", "one page of plots and targets from all results, in build/report"),
 }

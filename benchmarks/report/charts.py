@@ -1,4 +1,4 @@
-"""Charts and tables of docs: benchmarks*.md, gpu.md, next-edit.md. SVG bars in two themes, Markdown tables in markers.
+"""Charts and tables of docs: benchmarks*.md, gpu.md, benchmarks-next-edit.md. SVG bars in two themes, Markdown tables.
 
     python -m benchmarks charts [--results benchmarks/results] [--docs docs]
 
@@ -24,7 +24,7 @@ from benchmarks.report.markdown_tables import FORMATS, NAMES, tables
 from speclsp.errors import SpeclspError
 
 DOCS = results_file.CHECKOUT / "docs"
-PAGES = ("benchmarks.md", "benchmarks-engines.md", "gpu.md", "next-edit.md")
+PAGES = ("benchmarks.md", "benchmarks-engines.md", "gpu.md", "benchmarks-next-edit.md")
 ADAPTER = "adapter-qwen2.5-coder-0.5b-fill-9"  # the included one
 TABLE = re.compile(r"(<!-- table ([a-z0-9.-]+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 

@@ -75,6 +75,9 @@
 (pair_pattern key: (property_identifier) @label)
 (jsx_opening_element name: (_) @owner attribute: (jsx_attribute (property_identifier) @label))
 (jsx_self_closing_element name: (_) @owner attribute: (jsx_attribute (property_identifier) @label))
+([(jsx_opening_element name: (identifier) @ignored) (jsx_closing_element name: (identifier) @ignored)
+  (jsx_self_closing_element name: (identifier) @ignored)] (#match? @ignored "^[a-z]"))
+(nested_type_identifier name: (type_identifier) @member)
 (shorthand_property_identifier) @name @shorthand
 [(identifier) (type_identifier)] @name
 

@@ -73,6 +73,7 @@
 (method_definition name: [(property_identifier) (private_property_identifier)] @definition.field)
 (pair key: (property_identifier) @label)
 (pair_pattern key: (property_identifier) @label)
+(nested_type_identifier name: (type_identifier) @member)
 (shorthand_property_identifier) @name @shorthand
 [(identifier) (type_identifier)] @name
 
