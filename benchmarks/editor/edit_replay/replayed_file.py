@@ -33,6 +33,10 @@ class Rules:
     def __init__(self, producer: Producer | None = None, budget_ms: float = BUDGET_MS) -> None:
         self._producer, self._budget_ms = producer or Producer(), budget_ms
 
+    def prepare(self, document: Document) -> None:
+        """Parse a document before its first edit, as the product does outside of the budget."""
+        self._producer.prepare(document.text, document.language)
+
     def propose(self, document: Document, activity: RecentActivity, cursor: int, declined: Declined) -> Proposal | None:
         """The edit that would be shown, or None."""
         proposal = self._producer.propose(
@@ -55,6 +59,8 @@ class ReplayedFile:
         self.documents = Documents()
         self.documents.follow_edits(self.activity.edited)
         self.document: Document = self.documents.open(self.uri, language, 1, before)
+        if isinstance(producer, Rules):
+            producer.prepare(self.document)
         self.done: list[edits.Hunk] = []
         self.dropped: dict[Substitution, int] = {}  # offered and not taken, with their evidence at that time
 

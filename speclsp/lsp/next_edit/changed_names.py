@@ -159,7 +159,11 @@ def callee_places(recent: Recent) -> Iterator[Place]:
             if recent.is_late() or match is None:
                 return
             is_method = not line[: match.start()].strip() and line.rstrip().endswith("{")  # its definition
-            if not is_method and not DECLARES.search(line[: match.start()]) and recent.kind_at(start + match.start()) == "code":
+            if (
+                not is_method
+                and not DECLARES.search(line[: match.start()])
+                and recent.kind_at(start + match.start()) == "code"
+            ):
                 place = Substitution(CALLEE, old, new)
                 yield Place(start, start + len(line), pattern.sub(f"{new}(", line), place, evidence)
 

@@ -88,6 +88,7 @@ class NextEdits:
     )  # by URI: the model's edit under way
     _producer: Producer = field(default_factory=Producer)
     _warm: set[str] = field(default_factory=set)  # languages whose grammar is loaded
+    _parsed: str = ""  # URI of the document that the producer has parsed last
     _newest: dict[str, int] = field(default_factory=dict)  # by URI: the number of the last request
     _requests: int = 0
 
@@ -105,6 +106,10 @@ class NextEdits:
         if not reason and document.language not in self._warm:
             await asyncio.to_thread(self._producer.warm_up, document.language)
             self._warm.add(document.language)
+        if not reason and self._parsed != document.uri:
+            text = text_near(document, cursor)[1]
+            await asyncio.to_thread(self._producer.prepare, text, document.language)
+            self._parsed = document.uri
         await asyncio.sleep(0)  # for messages that have arrived
         end_s = time.monotonic() + MAX_WAIT_S
         while self._busy() and is_current() and time.monotonic() < end_s:  # ghost text is under way
@@ -186,11 +191,7 @@ class NextEdits:
         """(offset of the text near the cursor, the deterministic producer's edit of that text or its reason)."""
         if eligibility.is_generated(document.piece(0, min(document.characters, HEAD_CHARACTERS))):
             return 0, Reason.GENERATED
-        base = max(0, cursor - REACH_CHARACTERS)
-        text = document.piece(base, min(document.characters, cursor + REACH_CHARACTERS))
-        if base:  # begin at a whole line
-            skipped = text.find("\n") + 1
-            base, text = base + skipped, text[skipped:]
+        base, text = text_near(document, cursor)
         at, recent, declined = max(0, cursor - base), activity.recent(), partial(self.offers.declined, document, base)
         proposal = self._producer.propose(text, document.language, document.uri, at, recent, declined, budget_ms)
         return base, proposal
@@ -229,6 +230,14 @@ class NextEdits:
             lines = document.lines(offer.line, offer.line + new.count("\n") + 1)
             if new and "".join(lines).replace("\r\n", "\n").rstrip("\n") == new:
                 self.offers.accepted(offer.id)
+
+
+def text_near(document: Document, cursor: int) -> tuple[int, str]:
+    """(offset, whole lines) of the text that is searched around the cursor."""
+    base = max(0, cursor - REACH_CHARACTERS)
+    text = document.piece(base, min(document.characters, cursor + REACH_CHARACTERS))
+    skipped = text.find("\n") + 1 if base else 0
+    return base + skipped, text[skipped:]
 
 
 def is_new_name(left: str, edit: Edit) -> bool:

@@ -38,15 +38,9 @@ from speclsp.lsp.syntax.parser import is_reserved
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 MIN_TIMES = 2  # without an edit of the definition's own line
-MAX_DOCUMENTATION = 2000  # characters of a function, and above it, that are searched for its documentation
 FUNCTION_NAME = re.compile(r"\s*(?:[\w@]+\s+)*?(?:def|function\s*\*?|fn|func|fun)\s+(\w+)\s*[(<\[]")
 ASSIGNED_FUNCTION = re.compile(r"(\w+)\s*(?::[^=\n]*)?=\s*(?:\w+\(\s*)?(?:async\s+)?\Z")
-DOCUMENTED = (  # a parameter in a documentation comment: `:param width:`, `@param {{number}} width`, `width (int): ...`
-    r"(?m)(?:(?::param\s+(?:\w+\s+)?|@param\s+(?:\{{[^}}\n]*\}}\s+)?\[?){name}"
-    r"|^[ \t]*{name}(?=[ \t]?(?:\([^)\n]*\))?[ \t]?:))\b"
-)
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
-BETWEEN = re.compile(r"\s*(?:export\s+|default\s+|async\s+)*")  # a documentation comment and its function
 
 
 @dataclass(slots=True)
@@ -92,7 +86,7 @@ def renames(
         if is_reserved(tree.grammar, rename.new):
             result.resolved.append((rename.old, rename.new))
             continue
-        resolver = Resolver(rename, tree, spots[0], is_late)
+        resolver = Resolver(rename, tree, spots, is_late)
         first, uses = list[Occurrence](), dict[int, Occurrence]()
         for spot in spots:
             definition, more = resolver.uses(spot)
@@ -175,16 +169,38 @@ def places_of(uses: Iterable[Occurrence], rename: Rename, evidence: Evidence, te
 class Resolver:
     """Finds what one rename is about, from one of the places where the user made it."""
 
-    def __init__(self, rename: Rename, tree: SyntaxTree, at: int, is_late: Callable[[], bool]) -> None:
+    def __init__(self, rename: Rename, tree: SyntaxTree, spots: Sequence[int], is_late: Callable[[], bool]) -> None:
+        """`spots`: the offsets where the newest edit wrote the new name."""
         self.rename, self.tree, self.is_resolved, self.reason = rename, tree, False, ""
+        at = spots[0]
         piece = next((piece for piece in tree.view.pieces if piece[0] <= at < piece[1]), (at, at))
         low, high = max(piece[0], at - REACH_CHARACTERS), min(piece[1], at + REACH_CHARACTERS)
-        self.old = bindings.occurrences(tree, rename.old, low, high, is_late)
-        self.new = bindings.occurrences(tree, rename.new, low, high, is_late) if self.old else []
+        self.new = bindings.occurrences(tree, rename.new, low, high, is_late)
+        ranges = [self._range(spot) for spot in spots]
+        start = max(low, min(scope.start for scope in ranges))
+        end = min(high, max(scope.end for scope in ranges))
+        self.old = bindings.occurrences(tree, rename.old, start, end, is_late)
+        for first, last in ((low, start), (end, high)):
+            self.old += bindings.labels(tree, rename.old, first, last, is_late)
+
+    def _range(self, at: int) -> NameScope:
+        """The scope in which the uses stand of what was renamed at an offset; the document, if that is not known."""
+        whole = NameScope(0, len(self.tree.text))
+        spot = self._at(at)
+        if spot is None or LABEL in spot.roles:
+            return whole
+        definition = bindings.meaning(spot, [occurrence for occurrence in self.new if occurrence.is_definition])
+        scope = definition.defines if definition is not None and spot.is_variable else None
+        if spot.own_class is not None:
+            return spot.own_class if scope is None or scope.start >= spot.own_class.start else scope
+        return scope or whole
+
+    def _at(self, at: int) -> Occurrence | None:
+        return next((occurrence for occurrence in self.new if occurrence.start == at), None)
 
     def uses(self, at: int) -> tuple[list[Occurrence], list[Occurrence]]:
         """(the definition that is offered first, the uses) of what stands at offset `at` under its new name."""
-        spot = next((occurrence for occurrence in self.new if occurrence.start == at), None)
+        spot = self._at(at)
         if spot is None and self.tree.kind_at(at + 1) == "code":  # a keyword, or no place for a name
             self.is_resolved = True
             return [], []
@@ -246,7 +262,7 @@ class Resolver:
         known = sorted([*old, definition], key=lambda occurrence: occurrence.start)
         more = list[Occurrence]()
         if is_parameter(definition, scope, self.tree.text):
-            more = [*self._labels(self._function(scope)), *self._documentation(scope)]
+            more = [*self._labels(self._function(scope)), *bindings.documented(self.tree, self.rename.old, scope)]
         uses = [
             occurrence
             for occurrence in self.old
@@ -325,19 +341,6 @@ class Resolver:
             return self._class(match.start(1))
         same = re.findall(rf"\b(?:def|function|fn|func|fun)\s+{re.escape(name)}\b", text)
         return name if len(same) < 2 else ""
-
-    def _documentation(self, scope: NameScope) -> Iterator[Occurrence]:
-        """The parameter's name in the documentation of its function."""
-        if scope.kind not in bindings.FUNCTIONS:
-            return
-        text, old = self.tree.text, self.rename.old
-        low, high = max(0, scope.start - MAX_DOCUMENTATION), min(scope.end, scope.start + MAX_DOCUMENTATION)
-        above = text.rfind("/**", low, scope.start)
-        is_ours = above >= 0 and BETWEEN.fullmatch(text, text.find("*/", above) + 2, scope.start)
-        pattern = re.compile(DOCUMENTED.format(name=re.escape(old)))
-        for match in pattern.finditer(text, above if is_ours else scope.start, high):
-            if self.tree.kind_at(match.end() - 1) in ("comment", "string"):
-                yield Occurrence(match.end() - len(old), match.end(), frozenset(), ())
 
 
 def is_parameter(definition: Occurrence, scope: NameScope, text: str) -> bool:

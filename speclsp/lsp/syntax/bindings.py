@@ -40,6 +40,7 @@ from speclsp.lsp.syntax.tree import Captures, SyntaxTree, load_query
 SECTION = "locals"
 MAX_OCCURRENCES = 120  # of one name
 CLOCK_EVERY = 8  # occurrences
+MAX_DOCUMENTATION = 2000  # characters of a function, and above it, that are searched for its documentation
 DEFINITION, OUTER, FUNCTION, FIELD = "definition", "definition.outer", "definition.function", "definition.field"
 MEMBER, OWN_MEMBER, LABEL, NAME = "member", "member.own", "label", "name"
 SHORTHAND, ASSIGNMENT, IGNORED = "shorthand", "assignment", "ignored"
@@ -50,6 +51,11 @@ CLASS_SCOPE, MEMBERS_SCOPE = "scope.class", "scope.members"
 SCOPES = (SCOPE, FUNCTION_SCOPE, CLOSED_SCOPE, CLASS_SCOPE, MEMBERS_SCOPE)
 FUNCTIONS, CLASSES = (FUNCTION_SCOPE, CLOSED_SCOPE), (CLASS_SCOPE, MEMBERS_SCOPE)
 NAMESPACE, VARIABLES = "namespace.", "namespace.variable"
+DOCUMENTED = (  # a parameter in a documentation comment: `:param width:`, `@param {{number}} width`, `width (int): ...`
+    r"(?m)(?:(?::param\s+(?:\w+\s+)?|@param\s+(?:\{{[^}}\n]*\}}\s+)?\[?){name}"
+    r"|^[ \t]*{name}(?=[ \t]?(?:\([^)\n]*\))?[ \t]?:))\b"
+)
+BETWEEN = re.compile(r"\s*(?:export\s+|default\s+|async\s+)*")  # a documentation comment and its function
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -152,6 +158,32 @@ def occurrences(
         if occurrence is not None:
             result.append(occurrence)
     return result
+
+
+def labels(tree: SyntaxTree, name: str, low: int, high: int, is_late: Callable[[], bool]) -> list[Occurrence]:
+    """The names of arguments and keys in `[low, high)` of the document, from top to bottom, as far as time allows."""
+    result = list[Occurrence]()
+    for match in re.compile(rf"(?<!\w){re.escape(name)}(?=\s*[=:])").finditer(tree.text, low, high):
+        if len(result) == MAX_OCCURRENCES or is_late():
+            break
+        occurrence = at(tree, match.start(), match.end())
+        if occurrence is not None and LABEL in occurrence.roles:
+            result.append(occurrence)
+    return result
+
+
+def documented(tree: SyntaxTree, name: str, scope: NameScope) -> Iterator[Occurrence]:
+    """A parameter's name in the documentation of its function, whose scope this is."""
+    if scope.kind not in FUNCTIONS:
+        return
+    text = tree.text
+    low, high = max(0, scope.start - MAX_DOCUMENTATION), min(scope.end, scope.start + MAX_DOCUMENTATION)
+    above = text.rfind("/**", low, scope.start)
+    is_its_own = above >= 0 and BETWEEN.fullmatch(text, text.find("*/", above) + 2, scope.start)
+    pattern = re.compile(DOCUMENTED.format(name=re.escape(name)))
+    for match in pattern.finditer(text, above if is_its_own else scope.start, high):
+        if tree.kind_at(match.end() - 1) in ("comment", "string"):
+            yield Occurrence(match.end() - len(name), match.end(), frozenset(), ())
 
 
 def at(tree: SyntaxTree, start: int, end: int) -> Occurrence | None:
