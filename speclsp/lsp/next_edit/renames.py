@@ -113,6 +113,8 @@ def spots_of(rename: Rename, text: str, cursor: int) -> Iterator[int]:
 def renamed(edits: Sequence[RecentEdit]) -> list[Rename]:
     """The identifiers that the newest edit renamed, each with all recent edits that did the same."""
     listed: dict[tuple[str, str], Rename] = {}
+    if not any(renamed_tokens(*pair) for pair in changed_lines(edits[-1])):
+        return []
     changes = sum(len(differences(*map(TOKEN.findall, pair))) for pair in changed_lines(edits[-1]))
     for number, edit in enumerate(reversed(edits)):
         for old_line, new_line in changed_lines(edit):
@@ -127,14 +129,16 @@ def renamed(edits: Sequence[RecentEdit]) -> list[Rename]:
     return list(listed.values())
 
 
-def renamed_tokens(old_line: str, new_line: str) -> Iterator[tuple[str, str, int]]:
+def renamed_tokens(old_line: str, new_line: str) -> list[tuple[str, str, int]]:
     """(old name, new name, column in the new line) of each identifier that has another name in the new line."""
     old, new = TOKEN.findall(old_line), TOKEN.findall(new_line)
-    for _, low, high, start, end in differences(old, new):
-        if high - low == end - start:
-            for before, after, index in zip(old[low:high], new[start:end], range(start, end), strict=True):
-                if before != after and NAME.match(before) and NAME.match(after):
-                    yield before, after, sum(map(len, new[:index]))
+    return [
+        (before, after, sum(map(len, new[:index])))
+        for _, low, high, start, end in differences(old, new)
+        if high - low == end - start
+        for before, after, index in zip(old[low:high], new[start:end], range(start, end), strict=True)
+        if before != after and NAME.match(before) and NAME.match(after)
+    ]
 
 
 def words(name: str) -> set[str]:
@@ -144,7 +148,13 @@ def words(name: str) -> set[str]:
 
 def nearest_line(text: str, line: str, offset: int) -> int | None:
     """The start of the line with this text that is nearest to an offset."""
-    starts = [match.start() for match in re.compile(rf"(?m)^{re.escape(line)}\r?$").finditer(text)]
+    starts, start = list[int](), text.find(line)
+    while start >= 0:
+        end = start + len(line)
+        is_end = text.startswith(("\n", "\r\n"), end) or end == len(text)
+        if is_end and (start == 0 or text[start - 1] == "\n"):
+            starts.append(start)
+        start = text.find(line, end + 1)
     return min(starts, key=lambda start: abs(start - offset), default=None)
 
 

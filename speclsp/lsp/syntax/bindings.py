@@ -36,10 +36,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from speclsp.lsp.syntax.tree import Captures, SyntaxTree, load_query
+from speclsp.plain_text import is_word
 
 SECTION = "locals"
 MAX_OCCURRENCES = 120  # of one name
 CLOCK_EVERY = 8  # occurrences
+AFTER_LABEL = re.compile(r"\s*[=:]")
 MAX_DOCUMENTATION = 2000  # characters of a function, and above it, that are searched for its documentation
 DEFINITION, OUTER, FUNCTION, FIELD = "definition", "definition.outer", "definition.function", "definition.field"
 MEMBER, OWN_MEMBER, LABEL, NAME = "member", "member.own", "label", "name"
@@ -136,6 +138,16 @@ def has_bindings(tree: SyntaxTree) -> bool:
     return load_query(tree.grammar, SECTION) is not None
 
 
+def word_starts(text: str, name: str, low: int, high: int) -> Iterator[int]:
+    """The offsets of a whole word in `[low, high)`. It takes a tenth of the time of a regular expression."""
+    start = text.find(name, low, high)
+    while start >= 0:
+        end = start + len(name)
+        if not (is_word(text[start - 1 : start] or " ") or is_word(text[end : end + 1] or " ")):
+            yield start
+        start = text.find(name, end, high)
+
+
 def occurrences(
     tree: SyntaxTree, name: str, low: int, high: int, is_late: Callable[[], bool] = lambda: False
 ) -> list[Occurrence]:
@@ -146,10 +158,10 @@ def occurrences(
     result = list[Occurrence]()
     if not name.strip("_"):
         return result
-    for match in re.compile(rf"(?<!\w){re.escape(name)}(?!\w)").finditer(tree.text, low, high):
+    for start in word_starts(tree.text, name, low, high):
         if len(result) == MAX_OCCURRENCES or (len(result) % CLOCK_EVERY == 0 and is_late()):
             break
-        occurrence = at(tree, match.start(), match.end())
+        occurrence = at(tree, start, start + len(name))
         if occurrence is not None and ASSIGNMENT in occurrence.roles:
             outer = set(occurrence.visible_scopes()) - {occurrence.scopes[0]}
             is_use = any(earlier.defines in outer for earlier in result)
@@ -163,10 +175,12 @@ def occurrences(
 def labels(tree: SyntaxTree, name: str, low: int, high: int, is_late: Callable[[], bool]) -> list[Occurrence]:
     """The names of arguments and keys in `[low, high)` of the document, from top to bottom, as far as time allows."""
     result = list[Occurrence]()
-    for match in re.compile(rf"(?<!\w){re.escape(name)}(?=\s*[=:])").finditer(tree.text, low, high):
+    for start in word_starts(tree.text, name, low, high):
+        if not AFTER_LABEL.match(tree.text, start + len(name)):
+            continue
         if len(result) == MAX_OCCURRENCES or is_late():
             break
-        occurrence = at(tree, match.start(), match.end())
+        occurrence = at(tree, start, start + len(name))
         if occurrence is not None and LABEL in occurrence.roles:
             result.append(occurrence)
     return result
