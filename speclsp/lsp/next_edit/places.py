@@ -108,6 +108,18 @@ def place_at(substitution: Substitution, evidence: Evidence, text: str, start: i
     return Place(start, end, new, substitution, evidence) if new.split() != line.split() else None
 
 
+def nearest_line(text: str, line: str, offset: int) -> int | None:
+    """The start of the line with this text that is nearest to an offset."""
+    starts, start = list[int](), text.find(line)
+    while start >= 0:
+        end = start + len(line)
+        is_end = text.startswith(("\n", "\r\n"), end) or end == len(text)
+        if is_end and (start == 0 or text[start - 1] == "\n"):
+            starts.append(start)
+        start = text.find(line, end + 1)
+    return min(starts, key=lambda start: abs(start - offset), default=None)
+
+
 def _line_end(text: str, start: int) -> int:
     end = text.find("\n", start)
     end = len(text) if end < 0 else end

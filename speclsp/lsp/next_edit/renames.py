@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place
+from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place, nearest_line
 from speclsp.lsp.next_edit.substitutions import (
     LINES,
     MAX_LINE_CHARACTERS,
@@ -144,18 +144,6 @@ def renamed_tokens(old_line: str, new_line: str) -> list[tuple[str, str, int]]:
 def words(name: str) -> set[str]:
     """The words of an identifier, in lower case: `box_width`, `boxWidth` -> box, width."""
     return {word.lower() for word in WORD.findall(name)}
-
-
-def nearest_line(text: str, line: str, offset: int) -> int | None:
-    """The start of the line with this text that is nearest to an offset."""
-    starts, start = list[int](), text.find(line)
-    while start >= 0:
-        end = start + len(line)
-        is_end = text.startswith(("\n", "\r\n"), end) or end == len(text)
-        if is_end and (start == 0 or text[start - 1] == "\n"):
-            starts.append(start)
-        start = text.find(line, end + 1)
-    return min(starts, key=lambda start: abs(start - offset), default=None)
 
 
 def places_of(uses: Iterable[Occurrence], rename: Rename, evidence: Evidence, text: str) -> Iterator[Place]:

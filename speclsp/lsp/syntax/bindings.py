@@ -36,11 +36,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from speclsp.lsp.syntax.tree import Captures, SyntaxTree, load_query
-from speclsp.plain_text import is_word
 
 SECTION = "locals"
 MAX_OCCURRENCES = 120  # of one name
 CLOCK_EVERY = 8  # occurrences
+WORD_CHARACTER = re.compile(r"\w")
 AFTER_LABEL = re.compile(r"\s*[=:]")
 MAX_DOCUMENTATION = 2000  # characters of a function, and above it, that are searched for its documentation
 DEFINITION, OUTER, FUNCTION, FIELD = "definition", "definition.outer", "definition.function", "definition.field"
@@ -143,7 +143,7 @@ def word_starts(text: str, name: str, low: int, high: int) -> Iterator[int]:
     start = text.find(name, low, high)
     while start >= 0:
         end = start + len(name)
-        if not (is_word(text[start - 1 : start] or " ") or is_word(text[end : end + 1] or " ")):
+        if not (WORD_CHARACTER.match(text, end) or (start and WORD_CHARACTER.match(text, start - 1))):
             yield start
         start = text.find(name, end, high)
 
