@@ -46,6 +46,7 @@ COLON, IN = re.compile(r"\s*(?::(?!:)|=>)"), re.compile(r"\s*(?:not )?in\b")
 
 MAX_NAMES = 2  # of one edit: more new names mean that its lines were written anew
 EXPANDED = re.compile(r"(?<=[{,\s])(\w+): (\w+)(?=\s*[,}])")
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
 CALLEE = "callee"  # the kind of these edits
 CALLED = re.compile(r"(?<![\w.$])([^\W\d]\w{2,}(?:\.\w+)*)\(")
 DECLARES = re.compile(r"\b(?:def|class|function|func|fn|fun|sub|new|struct|enum|macro)\s+$")
@@ -141,7 +142,10 @@ class Recent:
 
 
 def is_rename(edit: RecentEdit) -> bool:
-    """True if an edit does nothing but rename at most MAX_NAMES identifiers. More is a line that was written anew."""
+    """True if an edit does nothing but rename one identifier, or MAX_NAMES into names like theirs.
+
+    More is a line that was written anew.
+    """
     if len(edit.before) != len(edit.after):
         return False
     names = dict[str, str]()
@@ -152,7 +156,7 @@ def is_rename(edit: RecentEdit) -> bool:
             return False
         if any(names.setdefault(before, after) != after for before, after in changed):
             return False
-    return 0 < len(names) <= MAX_NAMES
+    return len(names) == 1 or (1 < len(names) <= MAX_NAMES and all(words(old) & words(names[old]) for old in names))
 
 
 def without_keys(old_line: str, new_line: str) -> str:
@@ -163,6 +167,11 @@ def without_keys(old_line: str, new_line: str) -> str:
         return match[2] if is_new else match[0]
 
     return EXPANDED.sub(short, new_line)
+
+
+def words(name: str) -> set[str]:
+    """The words of an identifier, in lower case: `box_width`, `boxWidth` -> box, width."""
+    return {word.lower() for word in WORD.findall(name)}
 
 
 def renamed_tokens(old_line: str, new_line: str) -> list[tuple[str, str, int]]:

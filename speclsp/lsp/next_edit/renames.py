@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from speclsp.lsp.next_edit.changed_names import is_rename, renamed_tokens
+from speclsp.lsp.next_edit.changed_names import is_rename, renamed_tokens, words
 from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place, nearest_line
 from speclsp.lsp.next_edit.substitutions import (
     LINES,
@@ -37,8 +37,8 @@ from speclsp.lsp.syntax.bindings import FUNCTION, LABEL, OUTER, OWN_MEMBER, SHOR
 from speclsp.lsp.syntax.parser import is_reserved
 from speclsp.lsp.syntax.tree import SyntaxTree
 
+ALIASED = re.compile(r"\s*[=\"`]")  # what an alias is of follows it: Go, C#
 MIN_TIMES = 2  # without an edit of the definition's own line
-WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
 
 
 @dataclass(slots=True)
@@ -125,11 +125,6 @@ def renamed(edits: Sequence[RecentEdit]) -> list[Rename]:
                     rename.lines.add(new_line.strip())
                     rename.origins.append(Origin(edit.uri, new_line))
     return list(listed.values())
-
-
-def words(name: str) -> set[str]:
-    """The words of an identifier, in lower case: `box_width`, `boxWidth` -> box, width."""
-    return {word.lower() for word in WORD.findall(name)}
 
 
 def places_of(uses: Iterable[Occurrence], rename: Rename, evidence: Evidence, text: str) -> Iterator[Place]:
@@ -232,6 +227,8 @@ class Resolver:
             return ([former] if former is not None and self._is_first(former) else []), []
         scope = definition.defines
         assert scope is not None
+        if self._is_imported(definition) and not words(self.rename.old) & words(self.rename.new):
+            return [], []
         self.is_resolved = True
         if not (spot.defines == scope or self._is_ours(definition)):
             return [], []
@@ -301,6 +298,12 @@ class Resolver:
         end = text.find("\n", occurrence.end)
         line = text[text.rfind("\n", 0, occurrence.start) + 1 : end if end >= 0 else len(text)].strip()
         return line in self.rename.lines and (occurrence.is_definition or occurrence.is_field_definition)
+
+    def _is_imported(self, definition: Occurrence) -> bool:
+        """True for a name of another file, which an edit replaces and does not rename. An alias is the file's own."""
+        text = self.tree.text
+        is_alias = text.endswith("as ", 0, definition.start) or ALIASED.match(text, definition.end)
+        return not is_alias and any(start <= definition.start < end for start, end in self.tree.imports())
 
     def _is_first(self, definition: Occurrence) -> bool:
         """True if a definition may follow a renamed use: the names are alike, and no more was changed."""
