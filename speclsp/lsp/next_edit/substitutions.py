@@ -182,14 +182,19 @@ def _alike(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
     if max(len(old), len(new)) > MAX_BLOCK_LINES:
         return
     for line in old:
-        ratios = [
-            likeness(line.strip(), other.strip())
-            for other in new[start:]
-            if len(line) <= MAX_LINE_CHARACTERS and len(other) <= MAX_LINE_CHARACTERS
-        ]
-        if ratios and max(ratios) >= MIN_ALIKE:
-            start += ratios.index(max(ratios)) + 1
-            yield line, new[start - 1]
+        best, at = 0.0, -1
+        for index, other in enumerate(new[start:], start):
+            if max(len(line), len(other)) <= MAX_LINE_CHARACTERS:
+                matcher = difflib.SequenceMatcher(None, line.strip(), other.strip(), autojunk=False)
+                least = max(best, MIN_ALIKE)
+                if (
+                    min(matcher.real_quick_ratio(), matcher.quick_ratio()) >= least
+                    and (ratio := matcher.ratio()) > best
+                ):
+                    best, at = ratio, index
+        if best >= MIN_ALIKE:
+            start = at + 1
+            yield line, new[at]
 
 
 def likeness(text: str, other: str) -> float:
