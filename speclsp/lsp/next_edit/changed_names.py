@@ -1,5 +1,6 @@
-"""Names that were changed once: string keys and callees. The same name is offered in the same role elsewhere.
+"""Names that were changed once: identifiers, string keys and callees. Keys and callees are offered in the same role.
 
+    rename   an edit that does nothing else      def area(width) -> def area(breadth)     then its uses: renames.py
     key      a string key that was renamed       data["user_name"] -> data["username"]    then {"user_name": 1}
     callee   a callee that was replaced          print(a) -> show(a)                      then other calls
 
@@ -20,11 +21,14 @@ from speclsp.lsp.next_edit.places import MAX_PLACES, REACH_CHARACTERS, Place
 from speclsp.lsp.next_edit.substitutions import (
     DEFINITION,
     MAX_LINE_CHARACTERS,
+    NAME,
+    TOKEN,
     Evidence,
     Origin,
     RecentEdit,
     Substitution,
     changed_lines,
+    differences,
     likeness,
 )
 from speclsp.lsp.syntax.text_windows import line_end, line_start
@@ -40,6 +44,8 @@ CALL = re.compile(r"\.(?:get|pop|setdefault|has|delete|has_key|getItem|setItem)\
 ENTRY = re.compile(r"(?:^|[{,(])\s*$")
 COLON, IN = re.compile(r"\s*(?::(?!:)|=>)"), re.compile(r"\s*(?:not )?in\b")
 
+MAX_NAMES = 2  # of one edit: more new names mean that its lines were written anew
+EXPANDED = re.compile(r"(?<=[{,\s])(\w+): (\w+)(?=\s*[,}])")
 CALLEE = "callee"  # the kind of these edits
 CALLED = re.compile(r"(?<![\w.$])([^\W\d]\w{2,}(?:\.\w+)*)\(")
 DECLARES = re.compile(r"\b(?:def|class|function|func|fn|fun|sub|new|struct|enum|macro)\s+$")
@@ -129,6 +135,46 @@ class Recent:
         """The kind of the character at an offset: "code", "comment" or "string"; "" without a tree."""
         tree = self.parse(offset)
         return tree.kind_at(offset + 1) if tree is not None else ""
+
+
+# ── identifiers ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_rename(edit: RecentEdit) -> bool:
+    """True if an edit does nothing but rename at most MAX_NAMES identifiers. More is a line that was written anew."""
+    if len(edit.before) != len(edit.after):
+        return False
+    names = dict[str, str]()
+    for old_line, new_line in changed_lines(edit):
+        old, new = TOKEN.findall(old_line), TOKEN.findall(without_keys(old_line, new_line))
+        changed = [(before, after) for before, after in zip(old, new, strict=False) if before != after]
+        if len(old) != len(new) or not all(NAME.match(name) for pair in changed for name in pair):
+            return False
+        if any(names.setdefault(before, after) != after for before, after in changed):
+            return False
+    return 0 < len(names) <= MAX_NAMES
+
+
+def without_keys(old_line: str, new_line: str) -> str:
+    """The new line with `{ new }` for `{ name: new }`, where the old line has `{ name }`."""
+
+    def short(match: re.Match[str]) -> str:
+        is_new = re.search(rf"(?<!\w){match[1]}(?!\w|:)", old_line) and f"{match[1]}:" not in old_line
+        return match[2] if is_new else match[0]
+
+    return EXPANDED.sub(short, new_line)
+
+
+def renamed_tokens(old_line: str, new_line: str) -> list[tuple[str, str, int]]:
+    """(old name, new name, column in the new line) of each identifier that has another name in the new line."""
+    old, new = TOKEN.findall(old_line), TOKEN.findall(new_line)
+    return [
+        (before, after, sum(map(len, new[:index])))
+        for _, low, high, start, end in differences(old, new)
+        if high - low == end - start
+        for before, after, index in zip(old[low:high], new[start:end], range(start, end), strict=True)
+        if before != after and NAME.match(before) and NAME.match(after)
+    ]
 
 
 # ── callees ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -90,6 +90,7 @@ class Producer:
 
     def __init__(self, clock_s: Callable[[], float] = parse_clock_s) -> None:
         self._parser = SyntaxParser()
+        self._recent: dict[Edit, RecentEdit] = {}  # of the last request
         self._clock_s = clock_s
 
     def warm_up(self, language: str) -> None:
@@ -124,11 +125,8 @@ class Producer:
         def is_late() -> bool:
             return left_ms() <= 0
 
-        recent = [
-            RecentEdit(edit.uri, tuple(whole_lines(edit.before)), tuple(whole_lines(edit.after)), edit.times)
-            for edit in edits
-            if same_grammar(edit.language, language)
-        ]
+        self._recent = {edit: self._recent.get(edit) or recent_edit(edit) for edit in edits}
+        recent = [self._recent[edit] for edit in edits if same_grammar(edit.language, language)]
         if not recent:
             return Reason.NO_RECENT_EDIT
         if "\n<<<<<<< " in text or "\n>>>>>>> " in text:
@@ -164,6 +162,10 @@ class Producer:
                 return minimal(place, text)
             reason = problem
         return reason
+
+
+def recent_edit(edit: Edit) -> RecentEdit:
+    return RecentEdit(edit.uri, tuple(whole_lines(edit.before)), tuple(whole_lines(edit.after)), edit.times)
 
 
 def by_scope(

@@ -16,11 +16,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from speclsp.lsp.next_edit.changed_names import is_rename, renamed_tokens
 from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place, nearest_line
 from speclsp.lsp.next_edit.substitutions import (
     LINES,
     MAX_LINE_CHARACTERS,
-    NAME,
     PHRASE,
     RENAME,
     TOKEN,
@@ -38,8 +38,6 @@ from speclsp.lsp.syntax.parser import is_reserved
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 MIN_TIMES = 2  # without an edit of the definition's own line
-FUNCTION_NAME = re.compile(r"\s*(?:[\w@]+\s+)*?(?:def|function\s*\*?|fn|func|fun)\s+(\w+)\s*[(<\[]")
-ASSIGNED_FUNCTION = re.compile(r"(\w+)\s*(?::[^=\n]*)?=\s*(?:\w+\(\s*)?(?:async\s+)?\Z")
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
 
 
@@ -113,7 +111,7 @@ def spots_of(rename: Rename, text: str, cursor: int) -> Iterator[int]:
 def renamed(edits: Sequence[RecentEdit]) -> list[Rename]:
     """The identifiers that the newest edit renamed, each with all recent edits that did the same."""
     listed: dict[tuple[str, str], Rename] = {}
-    if not any(renamed_tokens(*pair) for pair in changed_lines(edits[-1])):
+    if not is_rename(edits[-1]):
         return []
     changes = sum(len(differences(*map(TOKEN.findall, pair))) for pair in changed_lines(edits[-1]))
     for number, edit in enumerate(reversed(edits)):
@@ -127,18 +125,6 @@ def renamed(edits: Sequence[RecentEdit]) -> list[Rename]:
                     rename.lines.add(new_line.strip())
                     rename.origins.append(Origin(edit.uri, new_line))
     return list(listed.values())
-
-
-def renamed_tokens(old_line: str, new_line: str) -> list[tuple[str, str, int]]:
-    """(old name, new name, column in the new line) of each identifier that has another name in the new line."""
-    old, new = TOKEN.findall(old_line), TOKEN.findall(new_line)
-    return [
-        (before, after, sum(map(len, new[:index])))
-        for _, low, high, start, end in differences(old, new)
-        if high - low == end - start
-        for before, after, index in zip(old[low:high], new[start:end], range(start, end), strict=True)
-        if before != after and NAME.match(before) and NAME.match(after)
-    ]
 
 
 def words(name: str) -> set[str]:
@@ -229,7 +215,7 @@ class Resolver:
             scope = definition.defines
             if scope is None or not is_parameter(definition, scope, self.tree.text):
                 continue
-            if self._function(scope) == label.owner and self._is_ours(definition):
+            if bindings.callee(self.tree, scope) == label.owner and self._is_ours(definition):
                 is_second = any(other.defines == scope for other in self.old)
                 return [] if is_second else self._variable(definition)[1]
         return []
@@ -260,7 +246,10 @@ class Resolver:
         known = sorted([*old, definition], key=lambda occurrence: occurrence.start)
         more = list[Occurrence]()
         if is_parameter(definition, scope, self.tree.text):
-            more = [*self._labels(self._function(scope)), *bindings.documented(self.tree, self.rename.old, scope)]
+            more = [
+                *self._labels(bindings.callee(self.tree, scope)),
+                *bindings.documented(self.tree, self.rename.old, scope),
+            ]
         uses = [
             occurrence
             for occurrence in self.old
@@ -300,7 +289,7 @@ class Resolver:
         is_record = owner.kind == bindings.CLASS_SCOPE and new[0].is_definition  # of Python
         is_parameter_too = "{" not in self.tree.text[owner.start : new[0].start]  # `class A(val width: Int)`
         is_declared = OWN_MEMBER not in new[0].roles and (is_parameter_too or is_record)
-        return [], uses + (self._labels(self._class(new[0].start)) if is_declared else [])
+        return [], uses + (self._labels(bindings.class_at(self.tree, new[0].start)) if is_declared else [])
 
     def _is_ours(self, definition: Occurrence) -> bool:
         """True if the user renamed a definition: on its own line, or at so many uses that it must be meant."""
@@ -321,24 +310,6 @@ class Resolver:
     def _labels(self, owner: str) -> list[Occurrence]:
         """Arguments by name at the calls of a function, or of a class whose field is one."""
         return [label for label in self.old if owner and LABEL in label.roles and label.owner == owner]
-
-    def _class(self, offset: int) -> str:
-        """The name of the class around an offset; "" for none."""
-        return next((scope.name for scope in reversed(self.tree.enclosing(offset)) if scope.kind == "class"), "")
-
-    def _function(self, scope: NameScope) -> str:
-        """The name by which the function of a scope is called; "" if another function of the document has it too."""
-        text = self.tree.text
-        match = FUNCTION_NAME.match(text, scope.start, scope.end) or ASSIGNED_FUNCTION.search(
-            text, max(0, scope.start - MAX_LINE_CHARACTERS), scope.start
-        )
-        if match is None:
-            return ""
-        name = match[1]
-        if name == "__init__":
-            return self._class(match.start(1))
-        same = re.findall(rf"\b(?:def|function|fn|func|fun)\s+{re.escape(name)}\b", text)
-        return name if len(same) < 2 else ""
 
 
 def is_parameter(definition: Occurrence, scope: NameScope, text: str) -> bool:

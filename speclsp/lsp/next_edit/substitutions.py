@@ -17,8 +17,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 
 RENAME, PHRASE, ARGUMENT, LINES, MEMBER = "rename", "phrase", "argument", "lines", "member"
@@ -46,7 +47,7 @@ DEFINITION = (  # of a name, in any language: a declaration, an assignment, a pa
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RecentEdit:
     """Lines before and after an edit, without line ends. `times`: how often the user made this same edit."""
 
@@ -54,6 +55,21 @@ class RecentEdit:
     before: tuple[str, ...]
     after: tuple[str, ...]
     times: int = 1
+
+    @cached_property
+    def changed_lines(self) -> tuple[tuple[str, str], ...]:
+        """The changed lines in pairs; an edit serves several requests."""
+        blocks = changed_blocks(self)
+        pairs = (
+            pair
+            for old, new in blocks
+            for pair in (zip(old, new, strict=True) if len(old) == len(new) else _alike(old, new))
+        )
+        return tuple(
+            (old, new)
+            for old, new in pairs
+            if max(len(old), len(new)) <= MAX_LINE_CHARACTERS and old.split() != new.split()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +171,9 @@ def changed_blocks(edit: RecentEdit) -> Iterator[tuple[tuple[str, ...], tuple[st
             yield edit.before[low:high], edit.after[start:end]
 
 
-def changed_lines(edit: RecentEdit) -> Iterator[tuple[str, str]]:
+def changed_lines(edit: RecentEdit) -> Sequence[tuple[str, str]]:
     """(line before, line after) of each line that an edit changed. Added and removed lines have no partner."""
-    for old, new in changed_blocks(edit):
-        if len(old) == len(new):
-            pairs: Iterable[tuple[str, str]] = zip(old, new, strict=True)
-        else:
-            pairs = _alike(old, new)
-        for old_line, new_line in pairs:
-            short = max(len(old_line), len(new_line)) <= MAX_LINE_CHARACTERS
-            if short and old_line.split() != new_line.split():
-                yield old_line, new_line
+    return edit.changed_lines
 
 
 def _alike(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:

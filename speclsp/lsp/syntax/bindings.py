@@ -53,6 +53,9 @@ CLASS_SCOPE, MEMBERS_SCOPE = "scope.class", "scope.members"
 SCOPES = (SCOPE, FUNCTION_SCOPE, CLOSED_SCOPE, CLASS_SCOPE, MEMBERS_SCOPE)
 FUNCTIONS, CLASSES = (FUNCTION_SCOPE, CLOSED_SCOPE), (CLASS_SCOPE, MEMBERS_SCOPE)
 NAMESPACE, VARIABLES = "namespace.", "namespace.variable"
+FUNCTION_NAME = re.compile(r"\s*(?:[\w@]+\s+)*?(?:def|function\s*\*?|fn|func|fun)\s+(\w+)\s*[(<\[]")
+ASSIGNED_FUNCTION = re.compile(r"(\w+)\s*(?::[^=\n]*)?=\s*(?:\w+\(\s*)?(?:async\s+)?\Z")
+MAX_HEADER = 300  # characters before a function in which it is assigned to a name
 DOCUMENTED = (  # a parameter in a documentation comment: `:param width:`, `@param {{number}} width`, `width (int): ...`
     r"(?m)(?:(?::param\s+(?:\w+\s+)?|@param\s+(?:\{{[^}}\n]*\}}\s+)?\[?){name}"
     r"|^[ \t]*{name}(?=[ \t]?(?:\([^)\n]*\))?[ \t]?:))\b"
@@ -198,6 +201,24 @@ def documented(tree: SyntaxTree, name: str, scope: NameScope) -> Iterator[Occurr
     for match in pattern.finditer(text, above if is_its_own else scope.start, high):
         if tree.kind_at(match.end() - 1) in ("comment", "string"):
             yield Occurrence(match.end() - len(name), match.end(), frozenset(), ())
+
+
+def callee(tree: SyntaxTree, scope: NameScope) -> str:
+    """The name by which the function of a scope is called; "" if another function of the document has it too."""
+    match = FUNCTION_NAME.match(tree.text, scope.start, scope.end) or ASSIGNED_FUNCTION.search(
+        tree.text, max(0, scope.start - MAX_HEADER), scope.start
+    )
+    if match is None:
+        return ""
+    if match[1] == "__init__":
+        return class_at(tree, match.start(1))
+    same = re.findall(rf"\b(?:def|function|fn|func|fun)\s+{re.escape(match[1])}\b", tree.text)
+    return match[1] if len(same) < 2 else ""
+
+
+def class_at(tree: SyntaxTree, offset: int) -> str:
+    """The name of the class around an offset; "" for none."""
+    return next((scope.name for scope in reversed(tree.enclosing(offset)) if scope.kind == "class"), "")
 
 
 def at(tree: SyntaxTree, start: int, end: int) -> Occurrence | None:
