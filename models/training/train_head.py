@@ -56,6 +56,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--vocabulary", type=int, default=VOCABULARY, help=f"common tokens (default: {VOCABULARY})")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--export", type=Path, help="the head's file")
+    parser.add_argument("--bits", type=int, choices=(8, 4), default=4, help="of a weight in the file (default: 4)")
     options = parser.parse_args(arguments)
     try:
         return train(options)
@@ -101,7 +102,7 @@ def train(options: argparse.Namespace) -> int:
         tokenizer = checkpoint.read_tokenizer(directory)
         use = head_choice.use_of(directory, loras[0], Vocabulary(tokenizer))
         metadata = use.metadata(options.export.stem, layers_of(read_config(directory).num_hidden_layers))
-        size = head_file.write(head.tensors(), vocabulary, metadata, options.export, 0o644)
+        size = head_file.write(head.tensors(), vocabulary, metadata, options.export, 0o644, options.bits)
         print(f"{options.export}: {size} bytes")
     return 0 if is_done else 3
 

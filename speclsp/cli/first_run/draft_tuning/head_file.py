@@ -45,13 +45,15 @@ def steps(groups: Tensor, scale: Tensor) -> Tensor:
     return torch.where(scale == 0, 0.0, groups / torch.where(scale == 0, 1.0, scale)).round().clamp(-8, 7)
 
 
-def write(tensors: Mapping[str, Tensor], vocabulary: Tensor, metadata: Mapping[str, str], path: Path, mode: int) -> int:
-    """Write a head with the permissions `mode`. Returns its size in bytes.
+def write(
+    tensors: Mapping[str, Tensor], vocabulary: Tensor, metadata: Mapping[str, str], path: Path, mode: int, bits: int = 8
+) -> int:
+    """Write a head with the permissions `mode`, in 8 or 4 bits; in 4 if it is too large. Returns its size in bytes.
 
     Raises:
         WeightsError: it is too large even in 4 bits, holds a value that is not a number, or cannot be written.
     """
-    is_small = sum(tensor.numel() for tensor in tensors.values()) < MAX_BYTES * 0.97
+    is_small = bits == 8 and sum(tensor.numel() for tensor in tensors.values()) < MAX_BYTES * 0.97
     stored: dict[str, Tensor] = {"vocabulary": vocabulary.to(torch.int32)}
     for name, tensor in tensors.items():
         if not bool(tensor.isfinite().all()):
