@@ -32,8 +32,8 @@ docs: .venv/.installed  ## write the generated pages: settings, command line, th
 	@$(BIN)/python docs/generate.py
 
 # Setup steps wait for the network and for npm, so all six run side by side. Workers get whole files: a file's tests
-# share engines and editors. Tests wait more than they compute, so five workers keep two cores busy.
-WORKERS ?= 5
+# share engines and editors. Tests wait more than they compute, so four workers keep two cores busy.
+WORKERS ?= 4
 XDIST   := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: .venv/.installed-dev  ## lint, types and the unit tests that are not slow (2 min on 2 cores)
