@@ -217,11 +217,11 @@ class SyntaxTree:
 
     def _scope_name(self, node: tree_sitter.Node) -> str:
         """The last word of a name node, before any parameters."""
-        words = _WORD.findall(re.split(r"[(<]", self._name(node))[0])
+        words = _WORD.findall(re.split(r"[(<]", self.node_text(node))[0])
         return words[-1] if words else ""
 
-    def _name(self, node: tree_sitter.Node) -> str:
-        """The text of a name node, truncated."""
+    def node_text(self, node: tree_sitter.Node) -> str:
+        """The text of a node, truncated."""
         low = self.view.from_byte(node.start_byte)
         return self.view.text[low : min(self.view.from_byte(node.end_byte), low + _MAX_NAME)]
 
@@ -230,10 +230,6 @@ class SyntaxTree:
         low, high = self._range(node)
         comment = self.text[max(low, high - 3) : high]
         return not comment.endswith(("*/", "-->", "]]", "=end", "\n"))
-
-    def node_text(self, node: tree_sitter.Node) -> str:
-        """The text of a node, truncated."""
-        return self._name(node)
 
     def _range(self, node: tree_sitter.Node) -> tuple[int, int]:
         return self.view.to_document(node.start_byte), self.view.to_document(node.end_byte, end=True)
@@ -246,10 +242,19 @@ def load_grammar(name: str) -> tree_sitter.Language:
     return tree_sitter.Language(pointer())
 
 
-@functools.cache  # compiling the queries of C# and C++ takes 20 ms
+@functools.cache  # compiling the queries of C# and C++ takes 20 ms, and a section `locals` up to 250
 def load_query(name: str, section: str) -> tree_sitter.Query | None:
     """A section of a grammar's queries/*.scm file, if it has that section."""
+    source = query_sections(name).get(section)
+    return tree_sitter.Query(load_grammar(name), source) if source is not None else None
+
+
+def query_sections(name: str) -> dict[str, str]:
+    """The sections of queries/NAME.scm by their names, each after that of the file named by `; inherits: OTHER`."""
     source = (resources.files("speclsp.lsp.syntax") / "queries" / f"{name}.scm").read_text("utf-8")
-    parts = re.split(r"(?m)^;; (\w+)$", source)
-    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
-    return tree_sitter.Query(load_grammar(name), sections[section]) if section in sections else None
+    head, *parts = re.split(r"(?m)^;; (\w+)$", source)
+    parent = re.search(r"(?m)^; inherits: (\w+)$", head)
+    sections = query_sections(parent[1]) if parent else {}
+    for section, text in zip(parts[::2], parts[1::2], strict=True):
+        sections[section] = sections.get(section, "") + text
+    return sections
