@@ -5,7 +5,13 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Counts = TypeVar("Counts", bound="DataclassInstance")
 
 
 @dataclass(slots=True)
@@ -31,14 +37,7 @@ class Count:
     @staticmethod
     def sum(counts: Iterable[Count]) -> Count:
         """All counts together."""
-        total = Count()
-        for count in counts:
-            total.packages |= count.packages
-            for name in NUMBERS:
-                setattr(total, name, getattr(total, name) + getattr(count, name))
-            total.by_kind += count.by_kind
-            total.right_by_kind += count.right_by_kind
-        return total
+        return summed(Count(), counts)
 
     def figures(self) -> dict[str, object]:
         """The rates, for the summary."""
@@ -66,10 +65,13 @@ class Count:
         }
 
 
-NUMBERS = (
-    "states", "shown", "right", "exact", "quiet_states", "quiet", "half_typed", "half_typed_shown", "half_typed_right",
-    "undoing", "chrf", "ms",
-)  # fmt: skip
+def summed(total: Counts, counts: Iterable[Counts]) -> Counts:
+    """`total` with all counts added: numbers, counters and lists by +, sets by their union."""
+    for count in counts:
+        for item in fields(total):
+            so_far, more = getattr(total, item.name), getattr(count, item.name)
+            setattr(total, item.name, so_far | more if isinstance(so_far, set) else so_far + more)
+    return total
 
 
 def rate(part: int, whole: int) -> float | None:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import combinations
 
-from benchmarks.editor.edit_replay.edit_counts import rate
+from benchmarks.editor.edit_replay.edit_counts import rate, summed
 from benchmarks.editor.edit_replay.rename_cases import Case
 from benchmarks.editor.edit_replay.rename_truth.definition import Use
 from benchmarks.editor.edit_replay.replayed_file import EditProducer, ReplayedFile
@@ -58,11 +58,7 @@ class RenameCount:
     @staticmethod
     def sum(counts: Iterable[RenameCount]) -> RenameCount:
         """All counts together."""
-        total = RenameCount()
-        for count in counts:
-            for item in fields(RenameCount):
-                setattr(total, item.name, getattr(total, item.name) + getattr(count, item.name))
-        return total
+        return summed(RenameCount(), counts)
 
     def figures(self) -> dict[str, object]:
         """The rates, for the summary."""

@@ -123,13 +123,22 @@ def restock(item: Item, more: int) -> None:
 def sold_out(items: list[Item]) -> list[str]:
     return [item.name for item in items if item.count == 0]
 """
+
+
+def word_changed(old: str, new: str) -> tuple[Step, ...]:
+    """The steps of a person in Neovim who changes the next such word."""
+    return (
+        Step("pause", seconds=0.4),
+        Step("type", f"/{old}"),
+        Step("press", "Enter"),
+        Step("pause", seconds=0.2),
+        Step("type", f"cw{new}"),
+        Step("press", "Esc"),
+    )
+
+
 RENAME_TWICE = (  # by hand in Neovim
-    Step("pause", seconds=0.4),
-    Step("type", "/count"),
-    Step("press", "Enter"),
-    Step("pause", seconds=0.2),
-    Step("type", "cwquantity"),
-    Step("press", "Esc"),
+    *word_changed("count", "quantity"),
     Step("pause", seconds=0.3),
     Step("type", "n"),
     Step("pause", seconds=0.3),
@@ -157,12 +166,7 @@ def label(text: str, width: int) -> str:
 '''
 WALK = (Step("read", seconds=0.75), Step("press", "Tab"), Step("pause", seconds=0.35))
 RENAME = (  # once, by hand in Neovim; then Tab jumps to the first place and accepts it and four more
-    Step("pause", seconds=0.4),
-    Step("type", "/width"),
-    Step("press", "Enter"),
-    Step("pause", seconds=0.2),
-    Step("type", "cwbreadth"),
-    Step("press", "Esc"),
+    *word_changed("width", "breadth"),
     *WALK * 6,
     Step("pause", seconds=1.4),
 )

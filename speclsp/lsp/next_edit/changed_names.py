@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from speclsp.lsp.next_edit.places import MAX_PLACES, REACH_CHARACTERS, Place
+from speclsp.lsp.next_edit.places import MAX_PLACES, REACH_CHARACTERS, Place, line_at
 from speclsp.lsp.next_edit.substitutions import (
     DEFINITION,
     MAX_LINE_CHARACTERS,
@@ -27,7 +27,6 @@ from speclsp.lsp.next_edit.substitutions import (
     Origin,
     RecentEdit,
     Substitution,
-    changed_lines,
     differences,
     likeness,
 )
@@ -72,7 +71,6 @@ class Recent:
     text: str
     parse: Parse
     cursor: int
-    language: str
     is_late: Callable[[], bool]
 
     @cached_property
@@ -87,7 +85,7 @@ class Recent:
 
     def _changes(self, number: int) -> Iterator[Change]:
         edit = self.edits[number]
-        for old, new in changed_lines(edit):
+        for old, new in edit.changed_lines:
             yield Change(old, new, number, edit.times)
 
     @property
@@ -97,10 +95,6 @@ class Recent:
     @property
     def high(self) -> int:
         return min(len(self.text), self.cursor + REACH_CHARACTERS)
-
-    def cursor_line(self) -> str:
-        """The line of the cursor, without the blanks around it."""
-        return self.text[line_start(self.text, self.cursor) : line_end(self.text, self.cursor)].strip()
 
     def lines_with(self, pattern: re.Pattern[str]) -> list[tuple[int, str]]:
         """(start, line) of the nearest lines where a pattern matches: below the cursor first, then above."""
@@ -120,7 +114,7 @@ class Recent:
     def is_typed(self, line: str, start: int, end: int) -> bool:
         """True if the cursor stands in the columns `[start, end)` of a changed line: the change may go on."""
         column = self.cursor - line_start(self.text, self.cursor)
-        return start <= column < end and self.cursor_line() == line.strip()
+        return start <= column < end and line_at(self.text, self.cursor) == line.strip()
 
     def defines(self, name: str) -> bool:
         """True if the text defines or imports a name, in any scope."""
@@ -149,7 +143,7 @@ def is_rename(edit: RecentEdit) -> bool:
     if len(edit.before) != len(edit.after):
         return False
     names = dict[str, str]()
-    for old_line, new_line in changed_lines(edit):
+    for old_line, new_line in edit.changed_lines:
         old, new = TOKEN.findall(old_line), TOKEN.findall(without_keys(old_line, new_line))
         changed = [(before, after) for before, after in zip(old, new, strict=False) if before != after]
         if len(old) != len(new) or not all(NAME.match(name) for pair in changed for name in pair):

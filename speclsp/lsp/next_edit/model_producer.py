@@ -27,7 +27,7 @@ from speclsp.lsp.next_edit.edit_prompt import FORMATS, EditFormat, EditInput, Hu
 from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place
 from speclsp.lsp.next_edit.producer import Declined, Proposal, minimal, text_problem
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
-from speclsp.lsp.next_edit.substitutions import Evidence, RecentEdit, Substitution, changed_lines
+from speclsp.lsp.next_edit.substitutions import Evidence, RecentEdit, Substitution
 from speclsp.lsp.postprocess.edit_answer import AnswerHunk, first_hunk, joint_logprob, without
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.grammars import grammar
@@ -280,10 +280,10 @@ def model_edit(document: Document, place: Place, probability: float) -> ModelEdi
 def reverts(change: Substitution, recent: Sequence[Edit]) -> bool:
     """True if a change brings back lines that a recent edit has replaced."""
     now = RecentEdit("", tuple(change.old.split("\n")), tuple(change.new.split("\n")))
-    pairs = {(old.strip(), new.strip()) for old, new in changed_lines(now)}
+    pairs = {(old.strip(), new.strip()) for old, new in now.changed_lines}
     for edit in recent:
         before, after = tuple(whole_lines(edit.before)), tuple(whole_lines(edit.after))
-        done = {(new.strip(), old.strip()) for old, new in changed_lines(RecentEdit("", before, after))}
+        done = {(new.strip(), old.strip()) for old, new in RecentEdit("", before, after).changed_lines}
         if pairs & done or (added(now.before, now.after), added(now.after, now.before)) == (
             added(after, before),
             added(before, after),

@@ -36,7 +36,6 @@ TURN_S = 0.01  # between two looks at whether ghost text is under way
 MAX_WAIT_S = 1.0
 MAX_REST = 400  # characters right of the cursor that are looked at
 MAX_NAME = 100  # characters left of the cursor that are looked at
-HEAD_CHARACTERS = 1000  # in which a generated file declares itself
 PRECEDES_MS = 3.0  # of the processor, before ghost text is requested in mid-line
 MODEL = "model"  # name of the model's producer, and the kind of its edits
 
@@ -132,10 +131,10 @@ class NextEdits:
         return await self._ask_model(self._model, document, line, cursor, activity)
 
     def precedes(self, document: Document, position: Mapping[str, int], encoding: str) -> bool:
-        """True if a next edit will be offered on the cursor's line, which has text right of the cursor, or if the
-        cursor is behind a new name and the rename goes on elsewhere.
+        """True if a next edit goes before ghost text at a position.
 
-        Ghost text in mid-line would stand in the edit, and one key would accept two things.
+        It does on the cursor's line, where text stands right of the cursor. It does behind a new name, where the rename
+        goes on elsewhere. Ghost text in mid-line would stand in the edit, and one key would accept two things.
         """
         activity = self._activity()
         recent = activity.recent() if activity is not None else []
@@ -189,7 +188,7 @@ class NextEdits:
         self, document: Document, cursor: int, activity: RecentActivity, budget_ms: float = BUDGET_MS
     ) -> tuple[int, Proposal | str]:
         """(offset of the text near the cursor, the deterministic producer's edit of that text or its reason)."""
-        if eligibility.is_generated(document.piece(0, min(document.characters, HEAD_CHARACTERS))):
+        if eligibility.is_generated(document.piece(0, min(document.characters, eligibility.HEAD_CHARACTERS))):
             return 0, Reason.GENERATED
         base, text = text_near(document, cursor)
         at, recent, declined = max(0, cursor - base), activity.recent(), partial(self.offers.declined, document, base)

@@ -92,7 +92,7 @@ def _pattern(substitution: Substitution) -> re.Pattern[str]:
 
 def place_at(substitution: Substitution, evidence: Evidence, text: str, start: int) -> Place | None:
     """The place at the line that begins at `start`; None if the substitution does not apply there."""
-    end = _line_end(text, start)
+    end = line_end(text, start)
     line = text[start:end]
     if len(line) > MAX_LINE_CHARACTERS:
         return None
@@ -120,7 +120,13 @@ def nearest_line(text: str, line: str, offset: int) -> int | None:
     return min(starts, key=lambda start: abs(start - offset), default=None)
 
 
-def _line_end(text: str, start: int) -> int:
+def line_at(text: str, offset: int) -> str:
+    """The line at an offset, without the blanks around it."""
+    return text[text.rfind("\n", 0, offset) + 1 : line_end(text, offset)].strip()
+
+
+def line_end(text: str, start: int) -> int:
+    """The end of the line around an offset, before its line break."""
     end = text.find("\n", start)
     end = len(text) if end < 0 else end
     return end - 1 if end > start and text[end - 1] == "\r" else end
@@ -149,11 +155,11 @@ def _replaced(line: str, substitution: Substitution, evidence: Evidence, pattern
 def _block(substitution: Substitution, evidence: Evidence, text: str, start: int) -> Place | None:
     """The lines from `start`, if they are the old lines at any indentation."""
     old = substitution.old.split("\n")
-    line = text[start : _line_end(text, start)]
+    line = text[start : line_end(text, start)]
     indent = line[: len(line) - len(line.lstrip())]
     at = end = start
     for number, expected in enumerate(old):
-        end = _line_end(text, at)
+        end = line_end(text, at)
         wanted = indent + expected if expected.strip() else expected
         if text[at:end].rstrip() != wanted.rstrip():
             return None

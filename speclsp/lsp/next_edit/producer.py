@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, takewhile
 
 from speclsp.lsp.next_edit import renames, single_changes
-from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
+from speclsp.lsp.next_edit.places import Place, line_at, occurrences, place_at, places
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.renames import Renames
 from speclsp.lsp.next_edit.substitutions import (
@@ -32,7 +32,6 @@ from speclsp.lsp.next_edit.substitutions import (
     MEMBER,
     PHRASE,
     RENAME,
-    Learned,
     RecentEdit,
     Substitution,
     learn,
@@ -40,7 +39,7 @@ from speclsp.lsp.next_edit.substitutions import (
     members,
 )
 from speclsp.lsp.reasons import Reason
-from speclsp.lsp.syntax.bindings import at, has_bindings
+from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.text_windows import common_ends
@@ -94,13 +93,13 @@ class Producer:
         self._clock_s = clock_s
 
     def warm_up(self, language: str) -> None:
-        """Load a language's grammar and queries. That takes some 30 ms, once, which no request's budget has."""
+        """Load a language's grammar and queries. That takes 20 to 300 ms, once, which no request's budget has."""
         tree = self._parser.parse(language, "x\n", WARM_UP_MS)
         if tree is not None:
             tree.kind_at(1)
             tree.enclosing(1)
             tree.count_errors_with(0, 0, "y", WARM_UP_MS)
-            at(tree, 0, 1)
+            bindings.at(tree, 0, 1)
 
     def prepare(self, text: str, language: str) -> None:
         """Parse a document, so that the parse of its next version is a short one."""
@@ -131,8 +130,6 @@ class Producer:
             return Reason.NO_RECENT_EDIT
         if "\n<<<<<<< " in text or "\n>>>>>>> " in text:
             return Reason.CONFLICT
-        learned = learn(recent, is_late)
-        learned.substitutions.update(members(recent, text))
         tree = list[SyntaxTree | None]()
 
         def parse(near: int) -> SyntaxTree | None:
@@ -141,13 +138,10 @@ class Producer:
             return tree[0]
 
         renamed = by_scope(recent, text, parse, cursor, declined, is_late)
-        learned.substitutions = {
-            key: value for key, value in learned.substitutions.items() if not renamed.explains(key)
-        }
         candidates = chain(
             renamed.places,
-            single_changes.places(recent, text, parse, cursor, language, is_late),
-            repeated_places(learned, text, cursor, len(recent) - 1, is_late),
+            single_changes.places(recent, text, parse, cursor, is_late),
+            repeated_places(recent, text, cursor, renamed, is_late),
         )
         reason = str(renamed.reason)
         for number, place in enumerate(islice(candidates, MAX_CHECKED)):
@@ -179,7 +173,7 @@ def by_scope(
     """The renames of the newest edit. One of which the user has undone a place has no place any more."""
     listed = renames.renamed(recent)
     tree = parse(cursor) if listed else None
-    if tree is None or not has_bindings(tree):
+    if tree is None or not bindings.has_bindings(tree):
         return Renames()
     result = renames.renames(listed, len(recent) - 1, text, tree, cursor, is_late)
     undone = {place.substitution for place in result.places if declined(place) == Reason.UNDOES}
@@ -190,10 +184,13 @@ def by_scope(
 
 
 def repeated_places(
-    learned: Learned, text: str, cursor: int, newest: int, is_late: Callable[[], bool]
+    recent: Sequence[RecentEdit], text: str, cursor: int, renamed: Renames, is_late: Callable[[], bool]
 ) -> Iterator[Place]:
-    """The places of learned substitutions that pass the gate."""
-    cursor_line = line_at(text, cursor)
+    """The places of learned substitutions that pass the gate, without those that renames by scope have decided."""
+    learned = learn(recent, is_late)
+    learned.substitutions.update(members(recent, text))
+    kept = {key: evidence for key, evidence in learned.substitutions.items() if not renamed.explains(key)}
+    learned.substitutions, newest, cursor_line = kept, len(recent) - 1, line_at(text, cursor)
     for place in places(learned, text, cursor, lambda place: is_wanted(place, newest), is_late):
         if not is_skipped(place, text) and (is_repeated(place) or is_certain(place, text, cursor_line)):
             yield place
@@ -235,12 +232,6 @@ def is_certain(place: Place, text: str, cursor_line: str) -> bool:
             if sum(likeness(line, other) for line, other in pairs) / 2 >= MIN_ALIKE_AROUND:
                 return True
     return False
-
-
-def line_at(text: str, offset: int) -> str:
-    """The line at an offset, without the blanks around it."""
-    end = text.find("\n", offset)
-    return text[text.rfind("\n", 0, offset) + 1 : end if end >= 0 else len(text)].strip()
 
 
 def lines_around(text: str, start: int, end: int) -> tuple[str, str]:

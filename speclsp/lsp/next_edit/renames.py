@@ -17,19 +17,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from speclsp.lsp.next_edit.changed_names import is_rename, renamed_tokens, words
-from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place, nearest_line
+from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place, line_at, line_end, nearest_line
 from speclsp.lsp.next_edit.substitutions import (
     LINES,
     MAX_LINE_CHARACTERS,
     PHRASE,
     RENAME,
-    TOKEN,
     Evidence,
     Origin,
     RecentEdit,
     Substitution,
-    changed_lines,
-    differences,
 )
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import bindings
@@ -48,7 +45,7 @@ class Rename:
     old: str
     new: str
     times: int = 0
-    changes: int = 0  # all changes of tokens in the newest edit
+    changes: int = 0  # of names, in the newest edit
     lines: set[str] = field(default_factory=set)
     origins: list[Origin] = field(default_factory=list)
     spots: list[tuple[str, int]] = field(default_factory=list)  # (line, column) in the newest edit
@@ -93,7 +90,7 @@ def renames(
         if resolver.is_resolved:
             result.resolved.append((rename.old, rename.new))
         result.reason = resolver.reason or result.reason
-        evidence = Evidence(max(rename.times, 1), newest, rename.origins)
+        evidence = Evidence(rename.times, newest, rename.origins)
         places = list(places_of(uses.values(), rename, evidence, text))
         places.sort(key=lambda place: (place.end < cursor, abs(place.start - cursor)))
         result.places += [*places_of(first, rename, evidence, text), *places]
@@ -113,9 +110,9 @@ def renamed(edits: Sequence[RecentEdit]) -> list[Rename]:
     listed: dict[tuple[str, str], Rename] = {}
     if not is_rename(edits[-1]):
         return []
-    changes = sum(len(differences(*map(TOKEN.findall, pair))) for pair in changed_lines(edits[-1]))
+    changes = sum(len(renamed_tokens(*pair)) for pair in edits[-1].changed_lines)
     for number, edit in enumerate(reversed(edits)):
-        for old_line, new_line in changed_lines(edit):
+        for old_line, new_line in edit.changed_lines:
             for old, new, column in renamed_tokens(old_line, new_line):
                 if number == 0:
                     listed.setdefault((old, new), Rename(old, new, changes=changes)).spots.append((new_line, column))
@@ -133,9 +130,7 @@ def places_of(uses: Iterable[Occurrence], rename: Rename, evidence: Evidence, te
     for use in uses:
         by_line.setdefault(text.rfind("\n", 0, use.start) + 1, {})[use.start] = use
     for start, of_line in by_line.items():
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
-        end -= text.endswith("\r", start, end)
+        end = line_end(text, start)
         pieces, done = list[str](), start
         for at, use in sorted(of_line.items()):
             pieces += [text[done:at], f"{rename.old}: " if SHORTHAND in use.roles else "", rename.new]
@@ -155,6 +150,7 @@ class Resolver:
         piece = next((piece for piece in tree.view.pieces if piece[0] <= at < piece[1]), (at, at))
         low, high = max(piece[0], at - REACH_CHARACTERS), min(piece[1], at + REACH_CHARACTERS)
         self.new = bindings.occurrences(tree, rename.new, low, high, is_late)
+        self.definitions = [occurrence for occurrence in self.new if occurrence.is_definition]
         ranges = [self._range(spot) for spot in spots]
         start = max(low, min(scope.start for scope in ranges))
         end = min(high, max(scope.end for scope in ranges))
@@ -168,7 +164,7 @@ class Resolver:
         spot = self._at(at)
         if spot is None or LABEL in spot.roles:
             return whole
-        definition = bindings.meaning(spot, [occurrence for occurrence in self.new if occurrence.is_definition])
+        definition = bindings.meaning(spot, self.definitions)
         scope = definition.defines if definition is not None and spot.is_variable else None
         if spot.own_class is not None:
             return spot.own_class if scope is None or scope.start >= spot.own_class.start else scope
@@ -183,9 +179,7 @@ class Resolver:
         if spot is None and self.tree.kind_at(at + 1) == "code":  # a keyword, or no place for a name
             self.is_resolved = True
             return [], []
-        if (
-            spot is None or LABEL in spot.roles
-        ):  # a name in documentation, or at a call: the definition's own edit decides
+        if spot is None or LABEL in spot.roles:  # in documentation, or at a call: the definition's own edit decides
             spot = next((definition for definition in self.new if self._is_on_edited_line(definition)), None)
         if spot is None:
             return [], []
@@ -200,8 +194,7 @@ class Resolver:
 
     def _owner(self, spot: Occurrence) -> NameScope | None:
         """The class of the member that a bare name means."""
-        definitions = [occurrence for occurrence in self.new if occurrence.is_definition]
-        definition = bindings.meaning(spot, definitions) if spot.is_variable else None
+        definition = bindings.meaning(spot, self.definitions) if spot.is_variable else None
         return definition.own_class if definition is not None and definition.is_field_definition else None
 
     def _parameter(self, label: Occurrence) -> list[Occurrence]:
@@ -217,9 +210,8 @@ class Resolver:
 
     def _variable(self, spot: Occurrence) -> tuple[list[Occurrence], list[Occurrence]]:
         """The uses of a variable, function or class; its definition, if only a use was renamed."""
-        new = [occurrence for occurrence in self.new if occurrence.is_definition]
         old = [occurrence for occurrence in self.old if occurrence.is_definition]
-        definition = bindings.meaning(spot, new)
+        definition = bindings.meaning(spot, self.definitions)
         if definition is None:
             former = bindings.meaning(spot, old)
             self.is_resolved = self.is_resolved or former is not None
@@ -253,7 +245,7 @@ class Resolver:
             if occurrence.is_variable
             and (meaning := bindings.meaning(occurrence, known)) is not None
             and (meaning == definition if is_ordered else meaning.defines == scope)
-            and bindings.scope_of(occurrence, new) in (scope, None)
+            and bindings.scope_of(occurrence, self.definitions) in (scope, None)
         ]
         return [], uses + more
 
@@ -294,9 +286,7 @@ class Resolver:
 
     def _is_on_edited_line(self, occurrence: Occurrence) -> bool:
         """True for a definition on a line where an edit made this rename."""
-        text = self.tree.text
-        end = text.find("\n", occurrence.end)
-        line = text[text.rfind("\n", 0, occurrence.start) + 1 : end if end >= 0 else len(text)].strip()
+        line = line_at(self.tree.text, occurrence.start)
         return line in self.rename.lines and (occurrence.is_definition or occurrence.is_field_definition)
 
     def _is_imported(self, definition: Occurrence) -> bool:

@@ -43,11 +43,10 @@ def places(
     text: str,
     parse: Parse,
     cursor: int,
-    language: str,
     is_late: Callable[[], bool],
 ) -> Iterator[Place]:
     """The places of all kinds. Of each kind, below the cursor first, then above, the nearest first."""
-    state = Recent(recent, text, parse, cursor, language, is_late)
+    state = Recent(recent, text, parse, cursor, is_late)
     yield from key_places(state)
     yield from type_places(state)
     yield from callee_places(state)

@@ -58,11 +58,10 @@ class RecentEdit:
 
     @cached_property
     def changed_lines(self) -> tuple[tuple[str, str], ...]:
-        """The changed lines in pairs; an edit serves several requests."""
-        blocks = changed_blocks(self)
+        """(line before, line after) of each changed line. Added and removed lines have no partner."""
         pairs = (
             pair
-            for old, new in blocks
+            for old, new in changed_blocks(self)
             for pair in (zip(old, new, strict=True) if len(old) == len(new) else _alike(old, new))
         )
         return tuple(
@@ -120,7 +119,7 @@ def learn(edits: Sequence[RecentEdit], is_late: Callable[[], bool] = lambda: Fal
         for old, new in changed_blocks(edit):
             if is_block(old, new):
                 _count(learned, Substitution(LINES, unindented(old), unindented(new)), number, edit, "", new[0])
-        for old_line, new_line in changed_lines(edit):
+        for old_line, new_line in edit.changed_lines:
             if is_late():
                 return Learned({}, set())
             learned.changes.add((old_line.strip(), new_line.strip()))
@@ -169,11 +168,6 @@ def changed_blocks(edit: RecentEdit) -> Iterator[tuple[tuple[str, ...], tuple[st
     for kind, low, high, start, end in matcher.get_opcodes():
         if kind == "replace":
             yield edit.before[low:high], edit.after[start:end]
-
-
-def changed_lines(edit: RecentEdit) -> Sequence[tuple[str, str]]:
-    """(line before, line after) of each line that an edit changed. Added and removed lines have no partner."""
-    return edit.changed_lines
 
 
 def _alike(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:

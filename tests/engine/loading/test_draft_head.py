@@ -252,6 +252,13 @@ def test_four_bits_are_near_the_weights_and_the_nearest_of_their_scale():
     assert not restored[3, :32].any()
 
 
+def test_a_head_is_stored_in_as_many_bits_as_are_wanted(tmp_path: Path):
+    tensors, vocabulary = {"fuse": torch.randn(64, 128)}, torch.arange(32)
+    for bits, dtype in ((8, torch.int8), (4, torch.uint8)):
+        head_file.write(tensors, vocabulary, {}, tmp_path / "head.safetensors", 0o644, bits)
+        assert load_file(tmp_path / "head.safetensors")["fuse"].dtype == dtype
+
+
 @needs_library
 def test_a_large_head_is_stored_in_four_bits(engine: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = write(engine, tmp_path)
