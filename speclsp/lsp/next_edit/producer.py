@@ -170,7 +170,7 @@ def by_scope(
     declined: Declined,
     is_late: Callable[[], bool],
 ) -> Renames:
-    """The renames of the newest edit. One of which the user has undone a place has no place any more."""
+    """The renames of the newest edit. A rename has no places after the user has undone one of them."""
     listed = renames.renamed(recent)
     tree = parse(cursor) if listed else None
     if tree is None or not bindings.has_bindings(tree):

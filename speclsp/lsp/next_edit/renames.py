@@ -34,7 +34,7 @@ from speclsp.lsp.syntax.bindings import FUNCTION, LABEL, OUTER, OWN_MEMBER, SHOR
 from speclsp.lsp.syntax.parser import is_reserved
 from speclsp.lsp.syntax.tree import SyntaxTree
 
-ALIASED = re.compile(r"\s*[=\"`]")  # what an alias is of follows it: Go, C#
+ALIASED = re.compile(r"\s*[=\"`]")  # the path or the name that the alias stands for follows: Go, C#
 MIN_TIMES = 2  # without an edit of the definition's own line
 
 

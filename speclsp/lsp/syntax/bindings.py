@@ -19,7 +19,7 @@ Captures of the section, at an identifier, and at what is around it:
     scope                 a node in which definitions hold; scope.function, scope.class: a function's and a class's
     scope.closed          a function in which no namespace.variable around it is visible
     scope.members         a class whose members are visible by name in its functions: each definition in it is a member
-    outside               a part of a scope that is evaluated around it: a default value in Python, Rust's `else`
+    outside               a part of a scope's node that belongs to the scope around it: a default value in Python
     after                 a definition in its match holds after the end of this node, and replaces one of its scope
     from                  the same, but a second definition in the scope assigns to the first one
     binds                 after and from are about all definitions within this node
