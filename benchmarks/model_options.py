@@ -48,7 +48,7 @@ def engine(settings: Config) -> CompletionEngine:
     card, _ = auto_choice.auto(settings)
     with terminal.progress() as bar:
         complete.fetch(settings, card, bar)
-        bar.step(0.0, "starting torch")
+        bar.step(0.0, "starting")
         from speclsp.engine.loading import loading
 
         return loading.load(settings, card, bar.step)

@@ -27,8 +27,6 @@ from pathlib import PurePosixPath
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 import speclsp.engine  # noqa: F401 - before torch computes: it sets the OpenMP wait policy
 from benchmarks import model_options, results_file
 from benchmarks.editor.edit_replay.release_edits import PARTS, files_of, listed_packages
@@ -46,6 +44,7 @@ from speclsp.lsp.next_edit.model_producer import EditEngine, EditModel, ModelPro
 
 if TYPE_CHECKING:
     from speclsp.engine.decoding.completion import CompletionEngine
+    from speclsp.engine.model.kv_cache import Logits
 
 STATES, QUIETS = 120, 40
 KINDS = (("changed", True), ("unchanged", False))
@@ -58,7 +57,7 @@ class RightSampler(Sampler):
         super().__init__(sampling_of(request))
         self._answer, self._start, self._end = answer, start, end
 
-    def choose(self, logits: Tensor, position: int) -> list[int]:
+    def choose(self, logits: Logits, position: int) -> list[int]:
         count, at = len(super().choose(logits, position)), position - self._start
         answer = list(self._answer[at : at + count])
         return answer + [self._end] * (count - len(answer))

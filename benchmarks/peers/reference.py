@@ -19,6 +19,7 @@ from benchmarks import results_file
 from benchmarks.peers.driver_process import DRIVERS, PeerProcess, peers_dir
 from benchmarks.peers.figures import Way
 from speclsp.engine.loading.checkpoint import open_tensors
+from speclsp.engine.loading.torch_checkpoint import tensor
 from speclsp.engine.model.superblocks import KINDS, weight_name
 from speclsp.weights import store
 from speclsp.weights.cards import Weights
@@ -41,7 +42,7 @@ def bf16_folder(weights: Weights, models_dir: str = "") -> Path:
         with open_tensors(ours) as get:
             published = [weight_name(name) if name in blocks else name for name in names]
             save_file(
-                {name: get(name).contiguous() for name in published},
+                {name: tensor(get(name)).contiguous() for name in published},
                 work / "model.safetensors",
                 metadata={"format": "pt"},
             )

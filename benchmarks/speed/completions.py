@@ -84,7 +84,7 @@ def measure(
 
 def figures_of(way: Way, runs: list[list[rounds.Run]], plain: list[list[rounds.Run]]) -> dict[str, object]:
     """One way over all holes; a hole's time is the median of its runs."""
-    from speclsp.engine.decoding.policy import tau  # and torch with it
+    from speclsp.engine.decoding.policy import tau  # and NumPy with it
 
     every = [run for of_hole in runs for run in of_hole]
     counts = rounds.drafting(piece for run in every for piece in run.rounds)

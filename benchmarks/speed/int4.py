@@ -20,8 +20,10 @@ from benchmarks import results_file
 from benchmarks.speed.floor import CONTEXT_TOKENS, timed_ms
 from benchmarks.speed.holes import source
 from speclsp.engine.loading.checkpoint import read_decoder, read_tokenizer
+from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.native import NativeDecoder
+from speclsp.engine.model.kv_cache import on_host
 from speclsp.weights import cards, store
 
 ROUNDS = (1, 2, 4, 8, 12, 16, 24)
@@ -29,8 +31,9 @@ PREFILL_TOKENS, ERROR_TOKENS = 512, 256
 FORMATS = ("int8", "int5", "int4")
 
 
-def logits_error(logits: torch.Tensor, exact: torch.Tensor) -> dict[str, float]:
+def logits_error(array: Floats, exact_array: Floats) -> dict[str, float]:
     """Distance of logits from the exact ones."""
+    logits, exact = torch.from_numpy(array), torch.from_numpy(exact_array)
     log_p, log_q = exact.log_softmax(-1), logits.log_softmax(-1)
     return {
         "relative": round(float((logits - exact).norm() / exact.norm()), 4),
@@ -83,7 +86,7 @@ def bench(model_name: str, turns: int, path: str) -> bool:
     read = {name: round(model.weight_bytes / 2**20) for name, model in models.items()}
     threads = models["int8"].threads
     models.clear()
-    exact = read_decoder(directory, "bf16", "cpu", ERROR_TOKENS + 64, vocab).forward(ids[:ERROR_TOKENS])
+    exact = on_host(read_decoder(directory, "bf16", "cpu", ERROR_TOKENS + 64, vocab).forward(ids[:ERROR_TOKENS]))
     errors = {name: logits_error(logits[name], exact) for name in FORMATS}
     share = {name: {kind: round(ms[name][kind] / ms["int8"][kind], 3) for kind in ms[name]} for name in FORMATS[1:]}
     for kind, old in ms["int8"].items():

@@ -118,7 +118,7 @@ def agreement(
         ids, target = [*result.prompt, *result.tokens], engine.target_decoder
         target.catch_up(ids[:start_at])
         target.rewind(start_at)
-        choices = []
+        choices: list[int] = []
         for start in range(start_at, len(ids) - 1, ROWS):
             choices += target.forward(ids[start : min(start + ROWS, len(ids) - 1)]).argmax(-1).tolist()
         agreed.append([choice == token for choice, token in zip(choices, ids[start_at + 1 :], strict=True)])

@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from speclsp.engine.loading import checkpoint, checkpoint_checks, model_config
-from speclsp.engine.loading.nf4_linear import quiet_imports
+from speclsp.engine.loading.model_config import quiet_imports
+from speclsp.engine.loading.torch_checkpoint import tensor
 from speclsp.errors import WeightsError
 
 PROJECTIONS = {
@@ -70,7 +71,7 @@ def read_trainable(directory: Path, device: str, dtype: torch.dtype) -> Any:
         model = AutoModelForCausalLM.from_config(config.for_transformers(), attn_implementation="sdpa", dtype=dtype)
     with checkpoint.open_tensors(directory) as get, torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(get(name))
+            parameter.copy_(tensor(get(name)))
     return model.eval().to(device)
 
 

@@ -73,7 +73,7 @@ class Drafting:
 
 def drafting(rounds: Iterable[Piece], source: str | None = None) -> Drafting:
     """Counts over `rounds`; with a source, over those that it guessed in."""
-    from speclsp.engine.decoding.policy import tau  # and torch with it
+    from speclsp.engine.decoding.policy import tau  # and NumPy with it
 
     chosen = [piece for piece in rounds if piece.tokens and (source is None or piece.source == source)]
     judged = sum(judged_in(piece) for piece in chosen)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from benchmarks.quality.cache.source_digest import digest, token_source
+from speclsp.engine.model.kv_cache import on_host
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
 from speclsp.weights import model_directory, store
 
@@ -129,13 +130,10 @@ def arithmetic(engine: CompletionEngine) -> str:
 
     Call it between completions. The text goes through prefill and the pass of a round, and is then forgotten.
     """
-    import torch
-
     target, vocab = engine.target_decoder, len(engine.prompter.vocabulary)
     ids = [1 + number * 7919 % (vocab - 1) for number in range(min(SUMMED_TOKENS, target.context_tokens))]
-    with torch.inference_mode():
-        target.forget(include_owned=False)
-        target.catch_up(ids[:-SUMMED_ROWS])
-        logits = target.forward(ids[-SUMMED_ROWS:]).float().cpu().contiguous()
-        target.rewind(0)
-    return hashlib.sha256(logits.numpy().tobytes()).hexdigest()[:12]
+    target.forget(include_owned=False)
+    target.catch_up(ids[:-SUMMED_ROWS])
+    logits = on_host(target.forward(ids[-SUMMED_ROWS:]))
+    target.rewind(0)
+    return hashlib.sha256(logits.tobytes()).hexdigest()[:12]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -16,7 +17,8 @@ from benchmarks.speed.gpu.schedule import Record
 from benchmarks.speed.gpu.timing import MAX_GIB, Bench
 from speclsp.engine.loading import nf4_linear
 from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
-from speclsp.engine.model.decoder import Layer, ModelShape, Norm
+from speclsp.engine.model.decoder import Layer, Norm
+from speclsp.engine.model.model_shape import ModelShape
 
 BYTES = {"bf16": 2.0, "nf4": 0.5 + 4 / 64}  # of a weight in a linear; nf4 has a float32 scale for 64 weights
 BUILD_S = 4.0  # for a model's weights and its first row
@@ -169,10 +171,10 @@ def build(bench: Bench, model: Model, number_format: str, *, slots: int = 1, see
     ]
     embedding = weight(model.vocab, model.hidden)
     head = exact(embedding if model.tied else weight(model.vocab, model.hidden), None)
-    inv_freq = 1.0 / 1e6 ** (torch.arange(0, model.head_dim, 2).float() / model.head_dim)
+    inv_freq = 1.0 / 1e6 ** (np.arange(0, model.head_dim, 2, dtype=np.float32) / np.float32(model.head_dim))
     shape = ModelShape(
         vocab=vocab, hidden=model.hidden, heads=model.heads, kv_heads=model.kv_heads, head_dim=model.head_dim,
-        eps=1e-6, inv_freq=inv_freq,
+        eps=1e-6, inv_freq=inv_freq.astype(np.float32),
     )  # fmt: skip
     return {
         "shape": shape, "layers": layers, "embedding": embedding, "norm": ones, "head": head,

@@ -13,7 +13,7 @@ from benchmarks.speed.gpu.models import Model, context_of, measurable_models
 from benchmarks.speed.gpu.schedule import Record
 from benchmarks.speed.gpu.timing import Bench, idle
 from benchmarks.speed.gpu.trace import COMPLETION_TOKENS, TRACE, replayed_rounds
-from speclsp.engine.loading import nf4_linear
+from speclsp.engine.loading import model_config
 
 SEED = 1
 GAMMA = 5
@@ -99,7 +99,7 @@ class Generation:
 
 def transformers_model(shape: Model, device: str) -> Any:
     """Random weights in a model's shape."""
-    with nf4_linear.quiet_imports():
+    with model_config.quiet_imports():
         from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.for_model(

@@ -56,7 +56,7 @@ def record_trace(count: int) -> None:
         prompt, tokens = engine.prompter.build(plain).ids, complete_once(engine, plain).tokens
         if tokens:
             draft.catch_up(prompt[:-1])
-            guesses = draft.forward([prompt[-1], *tokens[:-1]]).argmax(dim=-1).tolist()
+            guesses = draft.forward([prompt[-1], *tokens[:-1]]).argmax(-1).tolist()
             agrees.append([int(guess == token) for guess, token in zip(guesses, tokens, strict=True)])
         print(f"hole {len(agrees)} of {count}: {agrees[-1] if tokens else 'nothing'}", file=sys.stderr)
     flat = [right for hole in agrees for right in hole]

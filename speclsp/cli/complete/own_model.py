@@ -68,7 +68,7 @@ def open_engine(config: Config, bar: ProgressLine, card: Card | None = None) -> 
         return EchoCompleter(config), "no model"
     chosen, why = (card, "") if card else choose_card(config)
     fetch(config, chosen, bar)
-    bar.step(0.0, "starting torch")
+    bar.step(0.0, "starting")
     from speclsp.engine.loading import loading
 
     return loading.load(config, chosen, bar.step), why

@@ -13,6 +13,9 @@
 
 All three return tokens distributed exactly as the target's own. Plain decoding is the case of no drafted tokens.
 No token is chosen from logits that contain NaN or plus infinity, nor where all are minus infinity.
+
+Greedy choices of a CPU's logits need NumPy alone. Sampled ones, and those of a GPU's logits, import torch when the
+first comes: it takes seconds and 195 MiB, which the product's default, greedy, never spends.
 """
 
 from __future__ import annotations
@@ -20,13 +23,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from speclsp.engine.api import MIN_TEMPERATURE
+from speclsp.engine.model.bfloat16 import Floats
 from speclsp.errors import InvalidLogits
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from speclsp.engine.model.kv_cache import Logits
 
 MAX_SEED = 2**63 - 1
 MAX_UNIFORM = 1 - 2**-24  # the largest float32 below 1
@@ -56,9 +66,15 @@ class Sampler:
 
     def __init__(self, sampling: Sampling) -> None:
         self.sampling = sampling
-        self.stream = torch.Generator().manual_seed(sampling.seed & MAX_SEED)
 
-    def choose(self, logits: Tensor, position: int) -> list[int]:
+    @cached_property
+    def stream(self) -> torch.Generator:
+        """The random numbers of rejection sampling."""
+        import torch
+
+        return torch.Generator().manual_seed(self.sampling.seed & MAX_SEED)
+
+    def choose(self, logits: Logits, position: int) -> list[int]:
         """The target's own tokens at `position`, `position` + 1, ...: [T, vocab] -> T ids.
 
         Raises:
@@ -66,12 +82,14 @@ class Sampler:
         """
         return [self.valid(token, logits, row, position) for row, token in enumerate(self.choices(logits, position))]
 
-    def choices(self, logits: Tensor, position: int) -> list[int]:
+    def choices(self, logits: Logits, position: int) -> list[int]:
         """`choose`, with -1 for a row in which no token can be chosen."""
-        if self.sampling.greedy and logits.device.type == "cpu":
-            rows = logits.numpy()  # argmax is the first of the highest, like torch's, in a twentieth of the time
-            likeliest = (int(row.argmax()) for row in rows)  # of a row with NaN, a NaN
-            return [token if math.isfinite(row[token]) else -1 for row, token in zip(rows, likeliest, strict=True)]
+        if self.sampling.greedy and isinstance(logits, np.ndarray):
+            tokens = (int(row.argmax()) for row in logits)  # the first of the highest; of a row with NaN, a NaN
+            return [token if math.isfinite(row[token]) else -1 for row, token in zip(logits, tokens, strict=True)]
+        import torch
+
+        logits = torch.as_tensor(logits)
         valid = logits.amax(dim=-1).isfinite()  # NaN, if a row has any
         if self.sampling.greedy:
             choice = logits.argmax(dim=-1)
@@ -88,13 +106,13 @@ class Sampler:
         chosen: list[int] = choice.where(valid, -1).tolist()  # the one wait on the device
         return chosen
 
-    def valid(self, token: int, logits: Tensor, row: int, position: int) -> int:
+    def valid(self, token: int, logits: Logits, row: int, position: int) -> int:
         """`token`, the choice in a row of `logits`. Raises InvalidLogits if it is -1."""
         if token < 0:
             raise InvalidLogits(position + row, float(logits[row].max()))
         return token
 
-    def draft(self, logits: Tensor, position: int) -> tuple[int, Tensor | None]:
+    def draft(self, logits: Logits, position: int) -> tuple[int, Tensor | None]:
         """A draft model's token at `position` from its logits [vocab], and q when `accept` will need it.
 
         Raises:
@@ -103,25 +121,28 @@ class Sampler:
         token = self.choose(logits[None], position)[0]
         return token, warp(logits[None], self.sampling)[0].cpu() if self.sampling.rejection else None
 
-    def accept(self, drafted: Sequence[int], logits: Tensor, position: int, q: Tensor | None = None) -> tuple[int, int]:
+    def accept(
+        self, drafted: Sequence[int], logits: Logits, position: int, q: Sequence[Tensor] | None = None
+    ) -> tuple[int, int]:
         """(the number of accepted draft tokens, the token that follows them).
 
         Args:
             drafted: [k] guesses for `position`, `position` + 1, ...
             logits: [k+1, vocab], the target's, for the same positions and one more.
-            q: [k, vocab], the distributions a draft model drew from; None if the drafter has no probabilities.
+            q: for each guess the distribution [vocab] that a draft model drew from; None if it has no probabilities.
 
         Raises:
             InvalidLogits: no token can be chosen in a row up to the one that follows the accepted tokens.
         """
         if self.sampling.rejection:
-            p, valid = warp(logits, self.sampling).cpu(), logits.amax(dim=-1).isfinite().tolist()
+            p = warp(logits, self.sampling).cpu()
+            valid = p.isfinite().all(dim=-1).tolist()
 
             def check(row: int) -> None:
                 self.valid(0 if valid[row] else -1, logits, row, position)
 
             return reject(drafted, p, q, self.stream, check)
-        if logits.is_cuda:  # one wait on the device, for all rows
+        if not isinstance(logits, np.ndarray):  # one wait on the device, for all rows
             n, token = agree(drafted, self.choices(logits, position))
             return n, self.valid(token, logits, n, position)
         for n, x in enumerate(drafted):  # a row of 150,000 logits is read only if all guesses before it were accepted
@@ -131,19 +152,35 @@ class Sampler:
         return len(drafted), self.choose(logits[len(drafted) : len(drafted) + 1], position + len(drafted))[0]
 
 
-@torch.inference_mode()
-def logprobs(logits: Tensor, chosen: Sequence[int]) -> tuple[float, ...]:
+def logprobs(logits: Logits, chosen: Sequence[int]) -> tuple[float, ...]:
     """The natural logarithms of p(token) at temperature 1, for a token of each of the first rows of [T, vocab].
 
     On a CPU one row at a time, so that the values are the same, bit for bit, in any pass.
     """
-    if logits.is_cuda:
-        own = logits[: len(chosen)]
-        at = torch.tensor(chosen, device=own.device)[:, None]
-        values: list[float] = (own.gather(1, at)[:, 0] - own.logsumexp(dim=-1)).tolist()
-        return tuple(values)
-    rows = zip(logits, chosen, strict=False)
-    return tuple(float(row.log_softmax(dim=-1)[token]) for row, token in rows)  # on one thread: no barrier to wait at
+    if isinstance(logits, np.ndarray):
+        return tuple(float(row[token]) - log_sum_exp(row) for row, token in zip(logits, chosen, strict=False))
+    import torch
+
+    own = logits[: len(chosen)]
+    at = torch.tensor(chosen, device=own.device)[:, None]
+    values: list[float] = (own.gather(1, at)[:, 0] - own.logsumexp(dim=-1)).tolist()
+    return tuple(values)
+
+
+def log_sum_exp(row: Floats) -> float:
+    """log(sum(exp(row))): a logit minus it is the logarithm of the token's probability at temperature 1."""
+    with np.errstate(invalid="ignore"):  # the logits may be no numbers; then this is NaN
+        highest = row.max()
+        return float(highest) + math.log(np.exp(row - highest).sum())
+
+
+def likeliest(row: Floats, count: int) -> list[int]:
+    """The tokens of the `count` highest logits above minus infinity, highest first; among equals, the lower id."""
+    count = min(count, len(row))
+    least = np.partition(row, len(row) - count)[len(row) - count] if count else math.inf
+    tokens = np.flatnonzero((row >= least) & (row > -math.inf))
+    ordered: list[int] = tokens[np.argsort(-row[tokens], kind="stable")][:count].tolist()
+    return ordered
 
 
 def agree(drafted: Sequence[int], choice: Sequence[int]) -> tuple[int, int]:
@@ -153,15 +190,17 @@ def agree(drafted: Sequence[int], choice: Sequence[int]) -> tuple[int, int]:
 
 
 def reject(
-    drafted: Sequence[int], p: Tensor, q: Tensor | None, stream: torch.Generator, check: Callable[[int], None]
+    drafted: Sequence[int], p: Tensor, q: Sequence[Tensor] | None, stream: torch.Generator, check: Callable[[int], None]
 ) -> tuple[int, int]:
-    """Modified rejection sampling (arXiv 2211.17192, algorithm 1). p [k+1, vocab], q [k, vocab] or None.
+    """Modified rejection sampling (arXiv 2211.17192, algorithm 1). p [k+1, vocab]; q: a row for each guess, or None.
 
     `check` is called with each row of p before it is read, and raises if that row is not a distribution.
     """
+    import torch
+
     for i, x in enumerate(drafted):
         check(i)
-        q_x = 1.0 if q is None else float(q[i, x])
+        q_x = 1.0 if q is None else float(q[i][x])
         p_x = float(p[i, x])
         if float(torch.rand((), generator=stream)) * q_x < p_x:  # u < p/q, without dividing by a q of zero
             continue
@@ -177,12 +216,14 @@ def reject(
     return len(drafted), int(torch.multinomial(p[len(drafted)], 1, generator=stream))
 
 
-def warp(logits: Tensor, sampling: Sampling) -> Tensor:
+def warp(logits: Logits, sampling: Sampling) -> Tensor:
     """Temperature, then top-k, then top-p: [T, vocab] logits -> [T, vocab] probabilities, float32.
 
     The highest logit becomes 0 before the division: so a finite one cannot become infinity.
     """
-    logits = logits.float()
+    import torch
+
+    logits = torch.as_tensor(logits).float()
     logits = (logits - logits.amax(dim=-1, keepdim=True)) / sampling.temperature
     if 0 < sampling.top_k < logits.shape[-1]:
         least = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
@@ -199,6 +240,8 @@ def warp(logits: Tensor, sampling: Sampling) -> Tensor:
 
 def noise(seed: int, position: int, vocab: int) -> Tensor:
     """Exp(1) noise [vocab], a function of its arguments only."""
+    import torch
+
     return noise_rows(torch.tensor([seed & MAX_SEED]), torch.tensor([position]), vocab)[0]
 
 
@@ -221,6 +264,8 @@ LOWBIAS32 = (0x7FEB352D, 0x846CA68B - 2**32)  # multipliers of Ellis' hash; int3
 @lru_cache(maxsize=4)
 def token_hashes(vocab: int, device: torch.device) -> Tensor:
     """32 bits for each token, [vocab] int32."""
+    import torch
+
     return mix(torch.arange(vocab, dtype=torch.int32, device=device) * LOWBIAS32[0])
 
 

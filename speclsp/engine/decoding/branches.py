@@ -11,14 +11,20 @@ are the target's own choice again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from speclsp.engine.api import Branch
-from speclsp.engine.decoding.accept import Sampler, Sampling
+from speclsp.engine.decoding.accept import Sampler, Sampling, likeliest, log_sum_exp
 from speclsp.engine.decoding.vocabulary import Vocabulary
+from speclsp.engine.model.bfloat16 import Floats
+from speclsp.engine.model.kv_cache import on_host
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from speclsp.engine.model.kv_cache import Logits
 
 MIN_PROBABILITY = 0.02  # a less likely token is not reported
 
@@ -32,18 +38,19 @@ class RecordingSampler(Sampler):
         # by position: the probability of the chosen token; (token, probability) of the likeliest others
         self.positions: list[tuple[float, list[tuple[int, float]]]] = []
 
-    def accept(self, drafted: Sequence[int], logits: Tensor, position: int, q: Tensor | None = None) -> tuple[int, int]:
+    def accept(
+        self, drafted: Sequence[int], logits: Logits, position: int, q: Sequence[Tensor] | None = None
+    ) -> tuple[int, int]:
         n, token = super().accept(drafted, logits, position, q)
-        self.positions += [self.likeliest(logits[row], chosen) for row, chosen in enumerate((*drafted[:n], token))]
+        chosen = (*drafted[:n], token)
+        self.positions += [self.likeliest(on_host(logits[row]), token) for row, token in enumerate(chosen)]
         return n, token
 
-    @torch.inference_mode()
-    def likeliest(self, logits: Tensor, chosen: int) -> tuple[float, list[tuple[int, float]]]:
+    def likeliest(self, logits: Floats, chosen: int) -> tuple[float, list[tuple[int, float]]]:
         """From logits [vocab] at temperature 1, with -inf for tokens that may not come."""
-        p = logits.softmax(dim=-1)
-        best = p.topk(min(self.most + 1, len(p)))
-        likely = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return float(p[chosen]), [(token, p_token) for token, p_token in likely if token != chosen][: self.most]
+        total = log_sum_exp(logits)
+        p = {token: math.exp(float(logits[token]) - total) for token in (chosen, *likeliest(logits, self.most + 1))}
+        return p[chosen], [(token, p_token) for token, p_token in p.items() if token != chosen][: self.most]
 
 
 class BranchReporter:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from time import perf_counter
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from speclsp.config import EngineConfig
@@ -28,7 +29,6 @@ from speclsp.engine.decoding.drafters import (
     StateHead,
     WindowDrafter,
 )
-from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound
 from speclsp.engine.decoding.generate import PAUSE, Limits, Observer, PositionLogprobs, PrefillStats, Round, generate
 from speclsp.engine.decoding.policy import MAX_MODEL_GAMMA, Costs, FixedPolicy, MeasuredPolicy
 from speclsp.engine.decoding.prompt import Prompt, Prompter
@@ -38,6 +38,9 @@ from speclsp.engine.decoding.vocabulary import TextStream
 from speclsp.engine.model.kv_cache import CachedModel
 from speclsp.errors import InvalidLogits
 from speclsp.weights.cards import Card
+
+if TYPE_CHECKING:
+    from speclsp.engine.decoding.fused_round import FusedRound
 
 # A step on a GPU may see a shape for the first time and compile its kernels; the watchdog waits 20 times as long.
 COMPILING_MS = 1500.0
@@ -172,6 +175,8 @@ class CompletionEngine:
             drafters.append(HeadDrafter(self.head, prompt.ids, stop))
         needs_logits = request.logprobs is not None or bool(request.branches)
         if self.fused is not None and not needs_logits:  # a fused round brings no logits to the host
+            from speclsp.engine.decoding.fused_round import FusedDrafter  # and torch with it, which a GPU has loaded
+
             healing = Healing(prompt.heal, prompter.vocabulary)
             drafters.append(
                 FusedDrafter(

@@ -12,17 +12,22 @@ import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from speclsp.engine.model.kv_cache import CachedModel, Cancelled
+from speclsp.engine.decoding.accept import log_sum_exp
+from speclsp.engine.model.bfloat16 import Floats
+from speclsp.engine.model.kv_cache import CachedModel, Cancelled, on_host
 from speclsp.errors import InvalidLogits
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CATCH_UP_TOKENS = 4  # maximum number of missing tokens in one draft pass with the newest token
 
-Pick = Callable[[Tensor, Sequence[int]], tuple[int, Tensor | None]]
+Pick = Callable[[Floats, Sequence[int]], "tuple[int, Tensor | None]"]
 """(logits [vocab], tokens drafted so far) -> (token, q [vocab] when rejection sampling will need it)."""
 
 
@@ -31,7 +36,7 @@ class Guess(NamedTuple):
 
     tokens: list[int]
     strength: int = 0  # number of tokens before the guess that matched; acceptance is learned per strength
-    q: Tensor | None = None  # [len(tokens), vocab], the distributions a draft model drew from
+    q: Sequence[Tensor] | None = None  # for each token the distribution [vocab] that a draft model drew it from
     verified: tuple[int, int] | None = None  # already verified: tokens accepted, the next token (fused_round.py)
     logprobs: tuple[float, ...] = ()  # if verified: accept.logprobs of the accepted tokens and the next one
 
@@ -204,17 +209,17 @@ class ComputingDrafter:
         """See Drafter."""
         raise NotImplementedError
 
-    def first(self, ids: Sequence[int]) -> Tensor:
+    def first(self, ids: Sequence[int]) -> Floats:
         """The logits after `ids`, [vocab]. Raises Cancelled."""
         raise NotImplementedError
 
-    def then(self, token: int) -> Tensor:
+    def then(self, token: int) -> Floats:
         """The logits after `token`, which follows the tokens of the last call."""
         raise NotImplementedError
 
-    def confidence(self, logits: Tensor) -> float:
+    def confidence(self, logits: Floats) -> float:
         """The probability of the most likely token."""
-        return math.exp(float(logits.max() - logits.logsumexp(dim=-1)))
+        return math.exp(float(logits.max()) - log_sum_exp(logits))
 
     def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
         if k <= 0 or self.missing(ids) == math.inf:
@@ -242,7 +247,7 @@ class ComputingDrafter:
             if last in self.stop or len(drafted) == k:
                 break
             logits = self.then(last)
-        return Guess(drafted, q=torch.stack(rows) if rows else None)
+        return Guess(drafted, q=rows or None)
 
 
 class StateHead(Protocol):
@@ -254,15 +259,15 @@ class StateHead(Protocol):
         """True if it can guess after `ids`, all but the last of which the target holds."""
         ...
 
-    def vocabulary(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def vocabulary(self, ids: Sequence[int]) -> tuple[NDArray[np.int64], Floats]:
         """Its tokens with those of `ids`, [V], in the order of the logits; and the embeddings of the added ones."""
         ...
 
-    def first(self, ids: Sequence[int], added: Tensor) -> Tensor:
+    def first(self, ids: Sequence[int], added: Floats) -> Floats:
         """The logits after `ids`, [V]. `added`: as `vocabulary` returned it."""
         ...
 
-    def then(self, token: int, added: Tensor) -> Tensor:
+    def then(self, token: int, added: Floats) -> Floats:
         """The logits after `token`, which follows the tokens of the last call."""
         ...
 
@@ -281,24 +286,25 @@ class HeadDrafter(ComputingDrafter):
     def __init__(self, head: StateHead, prompt: Sequence[int], stop: frozenset[int] = frozenset()) -> None:
         self.head, self.stop = head, stop
         self.tokens, self.added = head.vocabulary(prompt)
-        self.logits = torch.full((head.vocab,), -torch.inf)
+        self.logits = np.full(head.vocab, -np.inf, np.float32)
         self.own = self.logits  # of its vocabulary
 
     def missing(self, ids: Sequence[int]) -> float:
         return 0 if self.head.ready(ids) else math.inf
 
-    def first(self, ids: Sequence[int]) -> Tensor:
+    def first(self, ids: Sequence[int]) -> Floats:
         return self.whole(self.head.first(ids, self.added))
 
-    def then(self, token: int) -> Tensor:
+    def then(self, token: int) -> Floats:
         return self.whole(self.head.then(token, self.added))
 
-    def whole(self, own: Tensor) -> Tensor:
-        """Logits of the head's vocabulary among those of the target's, whose others are -inf. One tensor for all."""
+    def whole(self, own: Floats) -> Floats:
+        """Logits of the head's vocabulary among those of the target's, whose others are -inf. One array for all."""
         self.own = own
-        return self.logits.index_copy_(0, self.tokens, own)
+        self.logits[self.tokens] = own
+        return self.logits
 
-    def confidence(self, logits: Tensor) -> float:
+    def confidence(self, logits: Floats) -> float:
         return super().confidence(self.own)
 
 
@@ -323,17 +329,17 @@ class ModelDrafter(ComputingDrafter):
         """The number of `ids` that are not in its cache, beyond those that a draft pass takes with the newest."""
         return max(0, len(ids) - self.cache_slot.shared_prefix(ids) - CATCH_UP_TOKENS)
 
-    def first(self, ids: Sequence[int]) -> Tensor:
+    def first(self, ids: Sequence[int]) -> Floats:
         """The one or two tokens that the last round added go in with the newest.
 
         Raises:
             Cancelled: while the draft computed many missing tokens.
         """
         self.catch_up(ids, CATCH_UP_TOKENS - 1)
-        return self.decoder.forward(ids[len(self.decoder.ids) :])[-1]
+        return on_host(self.decoder.forward(ids[len(self.decoder.ids) :])[-1])
 
-    def then(self, token: int) -> Tensor:
-        return self.decoder.forward([token])[-1]
+    def then(self, token: int) -> Floats:
+        return on_host(self.decoder.forward([token])[-1])
 
     def catch_up(self, ids: Sequence[int], leave: int) -> None:
         """Hold a prefix of `ids[:-1]` that lacks at most `leave` tokens; all of it if prefill is needed.

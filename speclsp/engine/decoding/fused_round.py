@@ -32,9 +32,9 @@ from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.model.cuda.graphs import OWNERS, Work, on
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
 from speclsp.engine.model.cuda.uplink import Uplink, event_now
-from speclsp.engine.model.decoder import ROWS
 from speclsp.engine.model.kv_archive import common_prefix
 from speclsp.engine.model.kv_cache import MAX_GAMMA, CacheSlot, Cancelled
+from speclsp.engine.model.model_shape import ROWS
 from speclsp.errors import InvalidLogits
 
 WARM_GAMMAS = (3, 5, 1, 2, 4, 8)  # captured during warm-up, most useful first

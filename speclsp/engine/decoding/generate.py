@@ -23,20 +23,28 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from speclsp.engine.decoding.accept import Sampler, logprobs
+from speclsp.engine.decoding.accept import Sampler, likeliest, log_sum_exp, logprobs
 from speclsp.engine.decoding.drafters import Drafter, Guess, Pick
-from speclsp.engine.model.kv_cache import CachedModel, CacheSlot, Cancelled
+from speclsp.engine.model.bfloat16 import Floats
+from speclsp.engine.model.kv_cache import CachedModel, CacheSlot, Cancelled, on_host
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from speclsp.engine.model.kv_cache import Logits
+
+Rows = TypeVar("Rows", bound="Logits")  # an array or a tensor, and a function returns what it got
 
 
 class Constraint(Protocol):
     """A limit on the tokens that may come next."""
 
-    def allowed(self, emitted: Sequence[int]) -> Tensor | None:
+    def allowed(self, emitted: Sequence[int]) -> NDArray[np.int64] | None:
         """The ids that may follow the tokens emitted so far; None when any may, now and from here on."""
         ...
 
@@ -132,7 +140,7 @@ def generate(
     prefill.cached_tokens = cache_slot.acquire(ids[:-1])
     prefill.ms = (perf_counter() - began_s) * 1e3
 
-    def pick(logits: Tensor, drafted: Sequence[int]) -> tuple[int, Tensor | None]:
+    def pick(logits: Floats, drafted: Sequence[int]) -> tuple[int, Tensor | None]:
         emitted = [*ids[start:], *drafted]
         return sampler.draft(limit(logits[None], [emitted], limits)[0], len(ids) + len(drafted))
 
@@ -204,13 +212,13 @@ def verify(
     tail_s = (perf_counter() - pass_s) * (len(pending) - 1) / (len(pending) + len(x))
     emitted = [[*ids[start:], *x[:i]] for i in range(len(x) + 1)] if limits.constraint else []
     logits = constrain(logits, emitted, limits)
-    unbanned = logits.clone() if observer.top_logprobs is not None and limits.banned_tokens else logits
+    unbanned = logits + 0.0 if observer.top_logprobs is not None and limits.banned_tokens else logits  # + 0.0: a copy
     logits = ban(logits, limits)
     n, token = sampler.accept(x, logits, len(ids), guess.q)
     target.rewind(len(ids) + n)  # forget the rejected tail; the new token is not in the cache yet
     new = [*x[:n], token]
     top = observer.top_logprobs
-    likely = () if top is None else tuple(token_logprob(row, t, top) for row, t in zip(unbanned, new, strict=False))
+    likely = () if top is None else tuple(token_logprob(on_host(unbanned[i]), t, top) for i, t in enumerate(new))
     return Verified(n, token, likely, logprobs(logits, new) if observer.logprobs else (), tail_s)
 
 
@@ -290,41 +298,38 @@ def stopped(reason: str) -> Round:
     return Round(tokens=[], source="", drafted=0, accepted=0, ms=0.0, stop=reason)
 
 
-@torch.inference_mode()
-def token_logprob(logits: Tensor, chosen: int, top: int) -> PositionLogprobs:
+def token_logprob(logits: Floats, chosen: int, top: int) -> PositionLogprobs:
     """From logits [vocab] with -inf for tokens that the constraint excludes, before bans and sampling are applied.
 
     One row at a time, so that the values are the same, bit for bit, in any pass.
     """
-    logprobs = logits.log_softmax(dim=-1)
-    best = logprobs.topk(min(top, len(logprobs)))
-    ranked = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    return PositionLogprobs(float(logprobs[chosen]), tuple((token, p) for token, p in ranked if p > -torch.inf))
+    total = log_sum_exp(logits)
+    ranked = tuple((token, float(logits[token]) - total) for token in likeliest(logits, top))
+    return PositionLogprobs(float(logits[chosen]) - total, ranked)
 
 
-@torch.inference_mode()
-def limit(logits: Tensor, emitted: Sequence[Sequence[int]], limits: Limits) -> Tensor:
+def limit(logits: Rows, emitted: Sequence[Sequence[int]], limits: Limits) -> Rows:
     """Logits [T, vocab] with -inf for tokens that may not come; row i follows the tokens `emitted[i]`. In place."""
     return ban(constrain(logits, emitted, limits), limits)
 
 
-@torch.inference_mode()
-def constrain(logits: Tensor, emitted: Sequence[Sequence[int]], limits: Limits) -> Tensor:
+def constrain(logits: Rows, emitted: Sequence[Sequence[int]], limits: Limits) -> Rows:
     """`limit`, for the constraint alone."""
+    rows: Any = logits  # arrays and tensors are indexed alike
     if limits.constraint is not None:
         for row, before in enumerate(emitted):
             allowed = limits.constraint.allowed(before)
             if allowed is None:
                 break  # a satisfied constraint stays satisfied: later rows are free too
-            kept = logits[row, allowed]
-            logits[row] = float("-inf")
-            logits[row, allowed] = kept
+            kept = rows[row, allowed]
+            rows[row] = float("-inf")
+            rows[row, allowed] = kept
     return logits
 
 
-@torch.inference_mode()
-def ban(logits: Tensor, limits: Limits) -> Tensor:
+def ban(logits: Rows, limits: Limits) -> Rows:
     """`limit`, for the banned tokens alone."""
+    rows: Any = logits
     if limits.banned_tokens:
-        logits[:, list(limits.banned_tokens)] = float("-inf")
+        rows[:, list(limits.banned_tokens)] = float("-inf")
     return logits

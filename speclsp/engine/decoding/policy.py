@@ -24,8 +24,8 @@ from statistics import median
 from time import perf_counter
 
 from speclsp.engine.decoding.drafters import NO_PRIOR, Drafter, Guess, ModelDrafter, Pick, Prior
-from speclsp.engine.model.decoder import PREFILL_TOKENS, ROWS
 from speclsp.engine.model.kv_cache import MAX_GAMMA, CachedModel
+from speclsp.engine.model.model_shape import PREFILL_TOKENS, ROWS
 
 USUAL_TOKENS = 24  # few completions in an editor are longer, even if more is allowed
 MAX_MODEL_GAMMA = 16  # each guess of a drafter that computes costs a pass of its own

@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from speclsp.engine.decoding.drafters import Drafter, FreeDrafter, Guess, Pick
 from speclsp.engine.decoding.vocabulary import Vocabulary
@@ -37,9 +38,9 @@ class Healing:
 
     def __init__(self, text: bytes, vocabulary: Vocabulary) -> None:
         self.text, self.vocabulary = text, vocabulary
-        self.cache: dict[int, Tensor] = {}
+        self.cache: dict[int, NDArray[np.int64]] = {}
 
-    def allowed(self, emitted: Sequence[int]) -> Tensor | None:
+    def allowed(self, emitted: Sequence[int]) -> NDArray[np.int64] | None:
         done = 0
         for token in emitted:
             done += len(self.vocabulary.bytes[token])

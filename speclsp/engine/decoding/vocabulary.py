@@ -7,8 +7,8 @@ import codecs
 import re
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer  # loading/checkpoint.py reads it and passes it in
@@ -41,12 +41,12 @@ class Vocabulary:
                 self.bytes[number] = text.replace("▁", " ").encode()
         ordered = sorted((spelled, number) for number, spelled in enumerate(self.bytes) if spelled)
         self.ordered = [spelled for spelled, _ in ordered]  # every token's bytes, sorted: a prefix is one range
-        self.ids = torch.tensor([number for _, number in ordered])  # [tokens], in the same order
+        self.ids = np.array([number for _, number in ordered], np.int64)  # [tokens], in the same order
 
     def __len__(self) -> int:
         return len(self.bytes)
 
-    def spelling(self, text: bytes) -> Tensor:
+    def spelling(self, text: bytes) -> NDArray[np.int64]:
         """The ids whose bytes start with `text`, or are a prefix of it.
 
         Takes a few searches in sorted bytes and as many slices; the other 150 000 tokens are not visited.
@@ -58,7 +58,7 @@ class Vocabulary:
             at = bisect.bisect_left(self.ordered, text[:end])
             ranges.append((at, bisect.bisect_right(self.ordered, text[:end], lo=at)))
         slices = [self.ids[low:high] for low, high in ranges if low < high]
-        return slices[0] if len(slices) == 1 else torch.cat([self.ids[:0], *slices])
+        return slices[0] if len(slices) == 1 else np.concatenate([self.ids[:0], *slices])
 
 
 class TextStream:

@@ -10,19 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from speclsp.engine.model import superblocks
+from speclsp.engine.model.bfloat16 import Array, Floats, round_into, widen
 from speclsp.weights.adapters import AdapterFile
+from speclsp.weights.untrusted.safetensors_header import NUMPY_TYPES
 
 PRODUCT_WEIGHTS = 1 << 23  # of B A at a time: 32 MiB
-SUM_WEIGHTS = (
-    1 << 15
-)  # summed at a time: torch does it in one thread, without barriers that last long on a busy machine
+SUM_WEIGHTS = 1 << 15  # summed at a time: they stay in the cache
 MAX_CHANGE = 4096.0  # of one weight: trained ones are below 1, and larger ones overflow half precision
-DTYPES = {"BF16": "<u2", "F16": "<f2", "F32": "<f4", "I8": "i1"}
 
 
 class Lora:
@@ -51,20 +47,25 @@ class Lora:
         """True for an adapted weight, by its own name or by that of its superblocks."""
         return superblocks.weight_name(name) in self.weights
 
-    def matrices(self, name: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def matrices(self, name: str) -> tuple[Floats, Floats]:
         """A [rank, in] and B [out, rank] of a weight, in float32."""
         a, b = (decode(self.file, f"base_model.model.{name.removesuffix('weight')}lora_{side}.weight") for side in "AB")
         return a, b
 
-    def merged(self, name: str, weight: Tensor) -> Tensor:
+    def merged(self, name: str, weight: Array) -> Array:
         """`weight` [out, in] with the adapter, in its own type."""
-        a, b = map(torch.from_numpy, self.matrices(name))
-        merged, width = torch.empty_like(weight), weight.shape[1]
+        a, b = self.matrices(name)
+        merged, width = np.empty_like(weight), weight.shape[1]
         for block in row_slices(0, len(weight), PRODUCT_WEIGHTS // width):
             change = b[block] @ a
             for rows in row_slices(block.start, block.stop, SUM_WEIGHTS // width):
-                part = change[rows.start - block.start : rows.stop - block.start].mul_(self.file.scale)
-                merged[rows] = weight[rows].float().add_(part)
+                part = change[rows.start - block.start : rows.stop - block.start]
+                part *= self.file.scale
+                part += widen(weight[rows])
+                if merged.dtype == np.uint16:
+                    round_into(merged[rows], part)
+                else:
+                    merged[rows] = part
         return merged
 
 
@@ -73,18 +74,16 @@ def row_slices(start: int, stop: int, step: int) -> list[slice]:
     return [slice(first, min(first + max(step, 1), stop)) for first in range(start, stop, max(step, 1))]
 
 
-def decode(file: AdapterFile, name: str) -> NDArray[np.float32]:
-    """A matrix of the file in float32; int8 rows times their scale. NumPy computes it in one thread, as `merged`."""
+def decode(file: AdapterFile, name: str) -> Floats:
+    """A matrix of the file in float32; int8 rows times their scale."""
     values = plain(file, name)
     if file.tensors[name].dtype == "I8":
         values *= plain(file, f"{name}.scale")[:, None]
     return values
 
 
-def plain(file: AdapterFile, name: str) -> NDArray[np.float32]:
-    """A tensor of the file, as float32."""
+def plain(file: AdapterFile, name: str) -> Floats:
+    """A tensor of the file, as float32, copied."""
     stored = file.tensors[name]
-    values = np.frombuffer(file.bytes_of(name), DTYPES[stored.dtype]).reshape(stored.shape)
-    if stored.dtype == "BF16":  # the upper half of a float32
-        return (values.astype("<u4") << 16).view(np.float32)
-    return values.astype(np.float32)
+    values = np.frombuffer(file.bytes_of(name), NUMPY_TYPES[stored.dtype]).reshape(stored.shape)
+    return widen(values.copy())

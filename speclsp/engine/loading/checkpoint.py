@@ -1,40 +1,42 @@
 """Checkpoint reader: tokenizer, and weights in a given number format.
 
 model_config.py reads config.json. The forward pass is our own (decoder.py), so that rows are
-independent and rewinding is free. Weights are safetensors, read one tensor at a time. This module opens no
-connection, and it never runs code that comes with a model.
+independent and rewinding is free. Weights are safetensors, read one tensor at a time as NumPy arrays. This module opens
+no connection, and it never runs code that comes with a model. torch is imported for the decoders that compute with it.
 """
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors import SafetensorError, safe_open
+import numpy as np
 from tokenizers import Tokenizer
-from torch import Tensor
 
+from speclsp import process_resources
 from speclsp.engine.loading import checkpoint_checks
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint_checks import FIX, first_line
 from speclsp.engine.loading.model_config import ModelConfig, expected_tensors, read_config, read_raw, read_shape
-from speclsp.engine.loading.nf4_linear import linear_maker
 from speclsp.engine.model import superblocks
-from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
-from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
-from speclsp.engine.model.decoder import ROWS, Decoder, Layer, Linear, ModelShape, Norm
+from speclsp.engine.model.bfloat16 import Array
 from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.int8.lazy_memory import StoredEmbedding
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
+from speclsp.engine.model.model_shape import ROWS, ModelShape
 from speclsp.engine.scheduling.loaded_model import ReportProgress
 from speclsp.errors import TokenizerMismatch, WeightsError
 from speclsp.weights.cards import Card
-from speclsp.weights.untrusted import untrusted_files
-from speclsp.weights.untrusted.safetensors_header import StoredTensor
+from speclsp.weights.untrusted import safetensors_header, untrusted_files
+from speclsp.weights.untrusted.safetensors_header import NUMPY_TYPES, StoredTensor
+
+if TYPE_CHECKING:
+    import torch
 
 # ── the tokenizer ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -95,6 +97,7 @@ def read_decoder(
     dtype: torch.dtype | None = None,
     slots: int = SLOTS,
     lora: Lora | None = None,
+    threads: int = 0,
 ) -> CachedModel:
     """A decoder from a directory with config.json and *.safetensors.
 
@@ -106,6 +109,7 @@ def read_decoder(
         dtype: of activations and KV; None: float32 on a CPU, bfloat16 elsewhere.
         slots: texts whose KV is kept on a GPU.
         lora: the adapter to merge into the weights.
+        threads: that compute on a CPU; 0: one for each CPU that this process may use.
 
     Raises:
         WeightsError: not a supported model, or a file that does not match its config.
@@ -115,20 +119,15 @@ def read_decoder(
     tensors = checkpoint_checks.check_tensors(directory, expected_tensors(config, shape))
     if number_format in INTEGERS and native.supports(shape, config.intermediate_size):
         stored = partial(stored_embedding, tensors, shape)
-        return read_native(directory, config, shape, context_tokens, progress, number_format, lora, stored)
+        threads = threads or process_resources.cpus().workers
+        return read_native(directory, config, shape, context_tokens, progress, number_format, lora, stored, threads)
+    from speclsp.engine.loading import torch_checkpoint
+
     number_format = "int8" if number_format in INTEGERS else number_format
-    if number_format == "int8" and not int8_is_exact():  # with AVX2 only, forward.c is exact and oneDNN is not
-        number_format = quicker_float()
-    dtype = dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
-    weights = read_weights(directory, config, shape, number_format, device, rows, dtype, progress, lora)
-    if device != "cpu":
-        widths = DRAFT_WIDTHS if rows == 1 else NF4_TARGET_WIDTHS if number_format == "nf4" else TARGET_WIDTHS
-        return CudaDecoder(
-            *weights, context_tokens=context_tokens, widths=widths, device=device, dtype=dtype, slots=slots
+    with open_tensors(directory, lora) as get:
+        return torch_checkpoint.read(
+            get, config, shape, number_format, device, context_tokens, progress, rows, dtype, slots, threads
         )
-    decoder = Decoder(*weights, context_tokens=context_tokens, rows=rows, device=device, dtype=dtype)
-    decoder.path, decoder.number_format = "oneDNN" if number_format == "int8" else "", number_format
-    return decoder
 
 
 def read_native(
@@ -140,6 +139,7 @@ def read_native(
     number_format: str,
     lora: Lora | None,
     stored: Callable[[], StoredEmbedding | None],
+    threads: int,
 ) -> CachedModel:
     """The decoder of forward.c; `number_format`: one of INTEGERS. For `stored` see building.build."""
     with open_tensors(directory, lora) as get:
@@ -149,7 +149,7 @@ def read_native(
             config.intermediate_size,
             get,
             context_tokens=context_tokens,
-            threads=torch.get_num_threads(),
+            threads=threads,
             mlp_bits=int(number_format[3:]),
             mlp=(config.family.up, config.family.down),
             stored=stored,
@@ -167,93 +167,30 @@ def stored_embedding(tensors: Mapping[str, tuple[Path, StoredTensor]], shape: Mo
     return StoredEmbedding(file, path, data_start + stored.start, shape.vocab, shape.hidden)
 
 
-class DecoderWeights(NamedTuple):
-    """A model's shape and weights: the positional arguments of Decoder and CudaDecoder."""
-
-    shape: ModelShape
-    layers: list[Layer]
-    embedding: Tensor
-    norm: Norm
-    head: Linear
-
-
-def read_weights(
-    directory: Path,
-    config: ModelConfig,
-    shape: ModelShape,
-    number_format: str,
-    device: str,
-    rows: int,
-    dtype: torch.dtype,
-    progress: ReportProgress,
-    lora: Lora | None,
-) -> DecoderWeights:
-    """A model's weights by their published names, in `number_format`, on `device`."""
-    make = linear_maker(number_format, device, rows)
-    family = config.family
-
-    def linear(names: list[str]) -> Linear:
-        parts = [get(f"{name}.weight") for name in names]
-        biases = [get(f"{name}.bias", optional=True) for name in names]
-        bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
-        return make(torch.cat(parts) if len(parts) > 1 else parts[0], bias)
-
-    def norm(name: str, optional: bool = False) -> Any:  # a Norm; None if it is optional and missing
-        weight, bias = get(f"{name}.weight", optional=optional), get(f"{name}.bias", optional=True)
-        if weight is None:
-            return None
-        bias = None if bias is None else bias.to(device, dtype)
-        return Norm(weight=(weight.float() + family.norm_offset).to(device, dtype), bias=bias)
-
-    def layer(number: int) -> Layer:
-        progress(number / config.num_hidden_layers, f"loading {directory.name} ({number_format})")
-        at = f"model.layers.{number}"
-        return Layer(
-            norm_attention=norm(f"{at}.input_layernorm"),
-            qkv=linear([f"{at}.self_attn.{x}_proj" for x in "qkv"]),
-            out=linear([f"{at}.self_attn.o_proj"]),
-            norm_mlp=norm(f"{at}.post_attention_layernorm"),
-            up=linear([f"{at}.{x}" for x in family.up]),
-            down=linear([f"{at}.{family.down}"]),
-            norm_q=norm(f"{at}.self_attn.q_norm", optional=True),
-            norm_k=norm(f"{at}.self_attn.k_norm", optional=True),
-        )
-
-    with open_tensors(directory, lora) as get:
-        layers = [layer(number) for number in range(config.num_hidden_layers)]
-        embedding = get("model.embed_tokens.weight").to(device)
-        head_weight = get("lm_head.weight", optional=True)
-        head_weight = embedding if head_weight is None else head_weight
-        # 4 bits cost a head more quality than time: the logits are the last thing to round
-        head_maker = linear_maker("int8" if device == "cpu" and int8_is_exact() else "bf16", device, rows)
-        head = (head_maker if number_format == "nf4" else make)(head_weight[: shape.vocab], None)
-        return DecoderWeights(shape, layers, embedding, norm("model.norm"), head)
-
-
 @contextmanager
 def open_tensors(directory: Path, lora: Lora | None = None) -> Iterator[Any]:
     """Yield get(name, optional=False), which reads one tensor at a time from all *.safetensors of a directory.
 
     A weight that is stored as superblocks is dequantized; `get` of the blocks' name returns the blocks. `lora` is
-    merged into its weights, which have no blocks then.
+    merged into its weights, which have no blocks then. Tensors are arrays (bfloat16.py), a copy of the file's memory
+    from the first write on.
     """
     files = sorted(directory.glob("*.safetensors"))
     if not files:
         raise WeightsError(f"{directory} has no *.safetensors. {FIX}")
-    file_of: dict[str, Any] = {}  # by tensor name
+    arrays: dict[str, partial[Array]] = {}
     for file in files:
         try:
-            handle: Any = safe_open(str(file), framework="pt")
-        except (SafetensorError, OSError) as error:
+            arrays.update(mapped_tensors(file))
+        except (untrusted_files.Unreadable, OSError, ValueError) as error:
             raise WeightsError(f"{file} is not a readable safetensors file ({first_line(error)}). {FIX}") from None
-        file_of.update(dict.fromkeys(handle.keys(), handle))
 
-    def get(name: str, optional: bool = False) -> Any:  # a tensor; None if it is optional and missing
-        if name in file_of:
-            return file_of[name].get_tensor(name)
+    def get(name: str, optional: bool = False) -> Any:  # an array; None if it is optional and missing
+        if name in arrays:
+            return arrays[name]()
         for kind in superblocks.KINDS if name.endswith(".weight") else ():
-            if kind.name(name) in file_of:
-                return kind.dequantize(file_of[kind.name(name)].get_tensor(kind.name(name)))
+            if kind.name(name) in arrays:
+                return kind.dequantize(arrays[kind.name(name)]())
         if optional:
             return None
         raise WeightsError(f"{directory} has no tensor {name}. {FIX}")
@@ -264,3 +201,20 @@ def open_tensors(directory: Path, lora: Lora | None = None) -> Iterator[Any]:
         return lora.merged(name, get(name)) if name.endswith(".weight") else None
 
     yield adapted
+
+
+def mapped_tensors(file: Path) -> dict[str, partial[Array]]:
+    """Functions that return the tensors of a file, by name; the file is mapped while one of them or an array exists.
+
+    Raises Unreadable, OSError, ValueError.
+    """
+    with untrusted_files.open_plain(file) as opened:
+        mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY)
+    body = 8 + safetensors_header.header_bytes(mapped[:64], len(mapped))
+    tensors, _ = safetensors_header.parse(mapped[8:body], len(mapped))
+
+    def array(stored: StoredTensor) -> Array:
+        values = np.frombuffer(mapped, NUMPY_TYPES[stored.dtype], math.prod(stored.shape), body + stored.start)
+        return values.reshape(stored.shape)
+
+    return {name: partial(array, stored) for name, stored in tensors.items() if stored.dtype in NUMPY_TYPES}

@@ -19,26 +19,24 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from speclsp import config
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import HeadDrafter
 from speclsp.engine.decoding.vocabulary import Vocabulary
 from speclsp.engine.loading.adapter_merge import Lora
-from speclsp.engine.model.decoder import ModelShape
+from speclsp.engine.model.bfloat16 import Array, Floats
 from speclsp.engine.model.int8.draft_head import NORMS, DraftHead, HeadWeights, linear_sizes
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import CachedModel
+from speclsp.engine.model.model_shape import ModelShape
 from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.errors import SpeclspError, WeightsError
 from speclsp.weights import adapters, cards
 from speclsp.weights.untrusted import tensor_file
+from speclsp.weights.untrusted.safetensors_header import NUMPY_TYPES
 from speclsp.weights.untrusted.tensor_file import SHA256, TensorFile
 from speclsp.weights.untrusted.untrusted_files import Unreadable
 
@@ -46,7 +44,6 @@ FORMAT = "speclsp-head-1"
 MAX_BYTES = 16 << 20
 WITHOUT = "The model runs without it: replace the file, or remove it."
 GROUP = 32  # weights of 4 bits that share a scale; outputs that forward.c multiplies together
-DTYPES = {"I8": "i1", "U8": "u1", "F16": "<f2", "F32": "<f4", "I32": "<i4"}
 NEEDED_MIB = 64  # its weights, and buffers
 
 
@@ -173,10 +170,10 @@ def weights_of(file: TensorFile, shape: ModelShape, layers: int) -> HeadWeights:
         raise error_of(file, f"has an MLP of width {inner}: expected a multiple of {GROUP} above {3 * width // 4}")
     sizes = linear_sizes(shape, inner)
     tensors = {name: matrix(file, name, *size) for name, size in sizes.items()}
-    tensors |= {name: torch.from_numpy(stored(file, name, "F32", (width,))) for name in NORMS}
-    tensors["qkv_bias"] = torch.from_numpy(stored(file, "qkv_bias", "F32", sizes["qkv"][:1]))
+    tensors |= {name: stored(file, name, "F32", (width,)) for name in NORMS}
+    tensors["qkv_bias"] = stored(file, "qkv_bias", "F32", sizes["qkv"][:1])
     for name, tensor in tensors.items():
-        if not bool(tensor.isfinite().all()):
+        if not np.isfinite(tensor).all():
             raise error_of(file, f"holds numbers for {name!r} that are not finite")
     first, second, third = map(int, file.metadata["layers"].split(","))
     if not 0 < first < second < third <= layers:
@@ -185,25 +182,27 @@ def weights_of(file: TensorFile, shape: ModelShape, layers: int) -> HeadWeights:
     ids = stored(file, "vocabulary", "I32", (count,)).astype(np.int64)
     if not count or count % GROUP or len(np.unique(ids)) != count or ids.min() < 0 or ids.max() >= shape.vocab:
         raise error_of(file, f"has a vocabulary of {count} ids that does not fit the tokenizer's {shape.vocab} tokens")
-    return HeadWeights(tensors, (first, second, third), torch.from_numpy(ids))
+    return HeadWeights(tensors, (first, second, third), ids)
 
 
-def matrix(file: TensorFile, name: str, rows: int, columns: int) -> Tensor:
+def matrix(file: TensorFile, name: str, rows: int, columns: int) -> Floats:
     """A linear's weights, [rows, columns]. Raises HeadError."""
     if name in file.tensors and file.tensors[name].dtype == "U8":
-        packed = torch.from_numpy(stored(file, name, "U8", (rows, columns // 2)))
-        scale = torch.from_numpy(stored(file, f"{name}.scale", "F16", (rows, columns // GROUP))).float()
-        numbers = torch.stack([packed & 15, packed >> 4], dim=-1).view(rows, -1, GROUP).float() - 8
-        return (numbers * scale[..., None]).view(rows, columns)
-    values = torch.from_numpy(stored(file, name, "I8", (rows, columns))).float()
-    return values * torch.from_numpy(stored(file, f"{name}.scale", "F32", (rows,)))[:, None]
+        packed = stored(file, name, "U8", (rows, columns // 2))
+        scale = stored(file, f"{name}.scale", "F16", (rows, columns // GROUP)).astype(np.float32)
+        numbers = np.stack([packed & 15, packed >> 4], axis=-1).reshape(rows, -1, GROUP).astype(np.float32) - 8
+        weights: Floats = (numbers * scale[..., None]).reshape(rows, columns)
+        return weights
+    values = stored(file, name, "I8", (rows, columns)).astype(np.float32)
+    values *= stored(file, f"{name}.scale", "F32", (rows,))[:, None]
+    return values
 
 
-def stored(file: TensorFile, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+def stored(file: TensorFile, name: str, dtype: str, shape: tuple[int, ...]) -> Array:
     """A tensor of that number format and shape, copied. Raises HeadError."""
     tensor = file.tensors.get(name)
     if tensor is None or (tensor.dtype, tensor.shape) != (dtype, shape):
         own = f"{tensor.dtype} {list(tensor.shape)}" if tensor else "nothing"
         raise error_of(file, f"holds {own} as {name!r}, and the model expects {dtype} {list(shape)}")
-    values: NDArray[Any] = np.frombuffer(file.bytes_of(name), DTYPES[dtype]).reshape(shape).copy()
+    values: Array = np.frombuffer(file.bytes_of(name), NUMPY_TYPES[dtype]).reshape(shape).copy()
     return values

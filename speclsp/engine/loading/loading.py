@@ -9,20 +9,18 @@ reads the draft first, which answers alone in the meantime. It also returns the 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from speclsp import process_resources
 from speclsp.config import Config
 from speclsp.engine.decoding import policy
 from speclsp.engine.decoding.completion import CompletionEngine
-from speclsp.engine.decoding.fused_round import FusedRound, warm_up
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
@@ -36,9 +34,7 @@ from speclsp.engine.loading.checkpoint import (
 )
 from speclsp.engine.loading.draft_only import DraftOnlyEngine
 from speclsp.engine.loading.model_config import read_config, read_shape
-from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 from speclsp.engine.model.cuda import memory_plan
-from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.model.cuda.memory_plan import MemoryPlan
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
@@ -49,6 +45,9 @@ from speclsp.errors import OutOfMemory, WeightsError
 from speclsp.weights import auto_choice, store
 from speclsp.weights.cards import Card
 from speclsp.weights.store_messages import STAGES
+
+if TYPE_CHECKING:
+    from speclsp.engine.decoding.fused_round import FusedRound
 
 log = logging.getLogger("speclsp.engine")
 
@@ -95,6 +94,7 @@ class LoadedParts:
     config: Config
     card: Card
     device: str
+    threads: int  # that compute on a CPU
     target_dir: Path
     draft_dir: Path | None  # None: the model has no draft, or there is no memory for it
     plan: MemoryPlan
@@ -116,8 +116,9 @@ class LoadedParts:
         plan, vocab = self.plan, len(self.prompter.vocabulary)
         with explain_out_of_memory(self.card, plan, self.device):
             return read_decoder(
-                directory, number_format, self.device, plan.context_tokens, vocab, progress, slots=plan.slots, **options
-            )
+                directory, number_format, self.device, plan.context_tokens, vocab, progress, slots=plan.slots,
+                threads=self.threads, **options,
+            )  # fmt: skip
 
     def whole_engine(self, progress: ReportProgress) -> CompletionEngine:
         """Read the target and, if it is loaded, the draft; in the thread that will run completions."""
@@ -140,7 +141,7 @@ class LoadedParts:
         engine = CompletionEngine(
             card=self.card,
             config=self.config.engine,
-            device=describe_device(self.device),
+            device=describe_device(self.device, self.threads),
             target_decoder=target,
             draft_decoder=draft,
             target_format=self.described(0, target.number_format or self.plan.number_format, target.path),
@@ -155,9 +156,13 @@ class LoadedParts:
     def warm_up(self, target: CachedModel, draft: CachedModel | None) -> tuple[Costs, FusedRound | None]:
         """Measure the passes on this machine; on a GPU, capture whole rounds."""
         with explain_out_of_memory(self.card, self.plan, self.device):
-            if isinstance(target, CudaDecoder):
-                return warm_up(target, draft if isinstance(draft, CudaDecoder) else None)
-            return policy.measure(target, draft), None
+            if self.device == "cpu":
+                return policy.measure(target, draft), None
+            from speclsp.engine.decoding.fused_round import warm_up
+            from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
+
+            assert isinstance(target, CudaDecoder)
+            return warm_up(target, draft if isinstance(draft, CudaDecoder) else None)
 
     def loaded(self, engine: CompletionEngine) -> LoadedModel:
         """The engine, with the steps that release its memory to other programs."""
@@ -192,8 +197,9 @@ class DraftFirst:
     def __init__(self, parts: LoadedParts, draft: CachedModel, progress: ReportProgress) -> None:
         self.parts, self.draft, self.progress = parts, draft, progress
         self.target: CachedModel | None = None
-        if isinstance(draft, CudaDecoder):
-            draft.graphs.record = None  # no capture while another thread allocates; `build_engine` makes new graphs
+        graphs: Any = getattr(draft, "graphs", None)  # of a decoder on a GPU
+        if graphs is not None:
+            graphs.record = None  # no capture while another thread allocates; `build_engine` makes new graphs
 
     def completer(self) -> DraftOnlyEngine:
         """The completer for the time until the target is read."""
@@ -201,7 +207,7 @@ class DraftFirst:
         return DraftOnlyEngine(
             card=parts.card,
             config=parts.config.engine,
-            device=describe_device(parts.device),
+            device=describe_device(parts.device, parts.threads),
             target_decoder=self.draft,
             draft_decoder=None,
             target_format=parts.described(1, parts.draft_format),
@@ -230,7 +236,6 @@ def prepare(config: Config, card: Card, progress: ReportProgress, with_draft: bo
     """
     device = pick_device(config.device)
     if device == "cpu":
-        torch.set_num_threads(cpu_threads(config, card.target.parameters))
         native.use(config.engine.cpu_path)
     fetch = partial(weights_progress, share(progress, 0.0, 0.5))
     models_dir, offline = config.models_dir, config.engine.offline
@@ -250,6 +255,7 @@ def prepare(config: Config, card: Card, progress: ReportProgress, with_draft: bo
         config=config,
         card=card,
         device=device,
+        threads=cpu_threads(config, card.target.parameters),
         target_dir=target_dir,
         draft_dir=draft_dir,
         plan=plan,
@@ -286,12 +292,14 @@ def pick_device(wanted: str) -> str:
     Raises:
         WeightsError: CUDA is requested and there is none.
     """
-    available = torch.cuda.is_available()
-    if wanted.startswith("cuda") and not available:
+    device = auto_choice.device_of(wanted)
+    if wanted.startswith("cuda") and device == "cpu":
+        import torch
+
         raise WeightsError(
             f'device = "{wanted}", and torch {torch.__version__} sees no CUDA device: set device = "auto".'
         )
-    return "cuda" if wanted == "auto" and available else "cpu" if wanted == "auto" else wanted
+    return device
 
 
 def pick_format(wanted: str, device: str, parameters: int, judged: str = "") -> str:
@@ -318,7 +326,11 @@ def pick_format(wanted: str, device: str, parameters: int, judged: str = "") -> 
         return "fp32"
     if judged and path in native.FASTER_IN_FEW_BITS:
         return judged
-    return "int8" if path or int8_is_exact() else quicker_float()
+    if path:
+        return "int8"
+    from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
+
+    return "int8" if int8_is_exact() else quicker_float()
 
 
 def pick_draft_format(wanted: str, parameters: int, device: str) -> str:
@@ -331,9 +343,13 @@ def pick_draft_format(wanted: str, parameters: int, device: str) -> str:
     return "int8" if device == "cpu" and native.best_path() else wanted or "nf4"
 
 
-def describe_device(device: str) -> str:
+def describe_device(device: str, threads: int) -> str:
     """The device for display: "cpu (2 threads)" or the GPU's name."""
-    return f"cpu ({torch.get_num_threads()} threads)" if device == "cpu" else torch.cuda.get_device_name(device)
+    if device == "cpu":
+        return f"cpu ({threads} threads)"
+    import torch
+
+    return torch.cuda.get_device_name(device)
 
 
 def check_memory(card: Card, target_format: str, device: str, with_draft: bool = True) -> None:
@@ -382,7 +398,10 @@ def explain_out_of_memory(card: Card, plan: MemoryPlan, device: str) -> Iterator
     """Raise OutOfMemory, which names the fix, in place of torch's error of that kind."""
     try:
         yield
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(error, torch.OutOfMemoryError):
+            raise
         raise out_of_memory(card, plan.need_mib, DeviceMemory(device).free_mib(), device) from None
 
 

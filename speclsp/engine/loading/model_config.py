@@ -2,23 +2,28 @@
 
     config.json ─► read_config: a ModelConfig, its sizes checked ─► read_shape: the ModelShape that the decoders need
 
-transformers is imported for unusual position encodings only: its import takes longer than a small model's load.
+transformers, and torch with it, is imported for unusual position encodings only: its import takes longer than a small
+model's load.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+import os
+import sys
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from speclsp.engine.loading.checkpoint_checks import FIX, ExpectedTensor, check_numbers, first_line
-from speclsp.engine.loading.nf4_linear import quiet_imports
-from speclsp.engine.model.decoder import ModelShape
+from speclsp.engine.model.bfloat16 import Floats
+from speclsp.engine.model.model_shape import ModelShape
 from speclsp.errors import WeightsError
 from speclsp.weights.gguf.model_families import FAMILIES, Family
 from speclsp.weights.untrusted import untrusted_files
@@ -175,26 +180,29 @@ def read_shape(config: ModelConfig, vocab: int) -> ModelShape:
     )
 
 
-def rope_frequencies(config: ModelConfig) -> tuple[Tensor, float]:
+@np.errstate(all="ignore")  # a config's numbers may be of any size
+def rope_frequencies(config: ModelConfig) -> tuple[Floats, float]:
     """The inverse frequencies [D/2] of the position encoding, and the scale of its sines. Raises WeightsError.
 
     Formulas: arXiv 2104.09864; "linear" arXiv 2306.15595; "llama3" as Llama 3.1 was published.
     """
     rope = config.rope
-    plain = 1.0 / rope["rope_theta"] ** (torch.arange(0, config.head_dim, 2).float() / config.head_dim)
+    power = np.arange(0, config.head_dim, 2, dtype=np.float32) / np.float32(config.head_dim)
+    plain = np.float32(1.0) / np.power(rope["rope_theta"], power.astype(np.float64)).astype(np.float32)
     kind = rope["rope_type"]
     try:
         if kind == "default":
             return plain, 1.0
         if kind == "linear":
-            return plain / rope["factor"], 1.0
+            return plain / (rope["factor"] + 0.0), 1.0  # + 0.0 is an error unless it is a number
         if kind == "llama3":
             return llama3_frequencies(plain, rope), 1.0
         with quiet_imports():
+            import torch
             from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
         inv_freq, scale = ROPE_INIT_FUNCTIONS[kind](config.for_transformers(), torch.device("cpu"))
-        return inv_freq, float(scale)
+        return inv_freq.float().numpy(), float(scale)
     except WeightsError:
         raise
     except Exception as error:  # parameters may be of any type, and each function raises errors of its own
@@ -204,14 +212,15 @@ def rope_frequencies(config: ModelConfig) -> tuple[Tensor, float]:
         ) from None
 
 
-def llama3_frequencies(plain: Tensor, rope: dict[str, Any]) -> Tensor:
+def llama3_frequencies(plain: Floats, rope: dict[str, Any]) -> Floats:
     """Long waves are divided by `factor`, short ones stay, and those between are mixed."""
-    wave, original = 2 * math.pi / plain, rope["original_max_position_embeddings"]
-    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    names = ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
+    factor, original, low, high = (rope[name] + 0.0 for name in names)
+    wave = 2 * math.pi / plain
     share = (original / wave - low) / (high - low)  # of the plain frequency, between both
-    mixed = (1 - share) * plain / rope["factor"] + share * plain
-    scaled = torch.where(wave > original / low, plain / rope["factor"], plain)
-    return torch.where((wave >= original / high) & (wave <= original / low), mixed, scaled)
+    mixed = (1 - share) * plain / factor + share * plain
+    scaled = np.where(wave > original / low, plain / factor, plain)
+    return np.where((wave >= original / high) & (wave <= original / low), mixed, scaled).astype(np.float32)
 
 
 def expected_tensors(config: ModelConfig, shape: ModelShape) -> Iterator[list[ExpectedTensor]]:
@@ -242,3 +251,19 @@ def norm(name: str, size: int) -> Iterator[list[ExpectedTensor]]:
     """A norm's weight, and its optional bias."""
     yield [(f"{name}.weight", (size,), False)]
     yield [(f"{name}.bias", (size,), True)]
+
+
+@contextmanager
+def quiet_imports() -> Iterator[None]:
+    """Import transformers or bitsandbytes without kernel downloads and without output on stderr.
+
+    Both try the package `kernels` first, which downloads code at run time: it is made unavailable here.
+    """
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    if "kernels" not in sys.modules:
+        sys.modules["kernels"] = None  # type: ignore[assignment]
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import sys
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from speclsp.engine.loading.model_config import quiet_imports
 from speclsp.engine.model.cpu_linears import FloatLinear, Int8Linear
-from speclsp.engine.model.decoder import ROWS, Linear
+from speclsp.engine.model.decoder import Linear
+from speclsp.engine.model.model_shape import ROWS
 
 NF4_BLOCK = 64  # weights that share a scale
 WIDE_ROWS = 16  # rows above which dequantizing the weights is faster than the 4-bit kernel
@@ -88,19 +85,3 @@ def linear_maker(number_format: str, device: str, rows: int) -> Callable[[Tensor
         return FloatLinear(weight.to(device, dtype), own_bias, rows=slice_rows)
 
     return make
-
-
-@contextmanager
-def quiet_imports() -> Iterator[None]:
-    """Import transformers or bitsandbytes without kernel downloads and without output on stderr.
-
-    Both try the package `kernels` first, which downloads code at run time: it is made unavailable here.
-    """
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    if "kernels" not in sys.modules:
-        sys.modules["kernels"] = None  # type: ignore[assignment]
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

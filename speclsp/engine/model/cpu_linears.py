@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from speclsp.engine.model.decoder import ROWS
+from speclsp.engine.model.model_shape import ROWS
 
 QUANTIZE_ROWS = 1024  # weight rows quantized at a time
 ZERO_POINT = 128  # of activations

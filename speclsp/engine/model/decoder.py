@@ -27,34 +27,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.kv_cache import MAX_SLOTS, SLOTS, CachedModel
+from speclsp.engine.model.model_shape import PREFILL_TOKENS, ROWS, ModelShape
 
-ROWS = 8  # queries in an attention slice, and rows in a slice of a linear whose result depends on the row count
 BLOCK = 128  # keys in a block
-PREFILL_TOKENS = 64  # in one step of prefill: short, so that cancelling lands within one
 
 Linear = Callable[[Tensor], Tensor]  # [T, in] -> [T, out]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelShape:
-    """The shape of a decoder-only transformer: the fields of config.json, named by their effect."""
-
-    vocab: int  # real entries: rows of the head beyond it are padding and never valid
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    eps: float
-    inv_freq: Tensor  # [D_rotary/2]
-    rope_scale: float = 1.0  # attention factor of scaled RoPE
-    activation: str = "silu"  # or "gelu", "gelu_tanh"
-    gated: bool = True  # down(act(gate) * up), else down(act(up))
-    layer_norm: bool = False  # LayerNorm with bias (StarCoder2) instead of RMSNorm
-    embed_scale: float = 1.0  # Gemma sqrt(hidden), Granite embedding_multiplier
-    residual_scale: float = 1.0  # Granite
-    attention_scale: float = 0.0  # of q·k; 0: 1/sqrt(head_dim)
-    logits_scale: float = 1.0  # Granite: 1/logits_scaling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +88,7 @@ class Decoder(CachedModel):
         blocks = blocks_for(context_tokens)
         self.kv_shape = (len(self.layers), blocks, shape.kv_heads, BLOCK, shape.head_dim)
         self._kv: dict[int, tuple[Tensor, Tensor]] = {}  # by slot: keys and values
-        angle = torch.outer(torch.arange(blocks * BLOCK, dtype=torch.float32), shape.inv_freq.float().cpu())
+        angle = torch.outer(torch.arange(blocks * BLOCK, dtype=torch.float32), torch.from_numpy(shape.inv_freq))
         angle = torch.cat([angle, angle], dim=1)  # [positions, D_rotary]
         self.cos = (angle.cos() * shape.rope_scale).to(device, dtype)
         self.sin = (angle.sin() * shape.rope_scale).to(device, dtype)
@@ -142,9 +121,10 @@ class Decoder(CachedModel):
         self.kv_shape = (layers, blocks_for(tokens), kv_heads, keys, width)
 
     @torch.inference_mode()
-    def forward(self, new: Sequence[int]) -> Tensor:
-        """Append `new`; their logits, [T, vocab], float32."""
-        return self._logits(self._hidden(new))[: len(new)]
+    def forward(self, new: Sequence[int]) -> Floats:
+        """Append `new`; their logits, [T, vocab]."""
+        logits: Floats = self._logits(self._hidden(new))[: len(new)].cpu().numpy()
+        return logits
 
     @property
     def kv_mib(self) -> float:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from speclsp.engine.model.bfloat16 import Array
 
 MAX_MIB = 128  # 17 texts of 600 tokens of the 0.5B, 7 of the 1.5B
 
@@ -20,8 +18,8 @@ class ArchivedText:
     """A text's tokens and its KV, in the decoder's own layout."""
 
     ids: tuple[int, ...]
-    keys: Tensor
-    values: Tensor
+    keys: Array
+    values: Array
 
     @property
     def size_bytes(self) -> int:
@@ -44,7 +42,7 @@ class KvArchive:
         """Memory of all texts."""
         return sum(text.size_bytes for text in self.texts) / 2**20
 
-    def add(self, ids: Sequence[int], kv: tuple[Tensor, Tensor]) -> None:
+    def add(self, ids: Sequence[int], kv: tuple[Array, Array]) -> None:
         """Keep a text. It replaces texts that it continues; the least recently used ones go beyond the limit."""
         added = ArchivedText(tuple(ids), *kv)
         self.texts = [text for text in self.texts if added.ids[: len(text.ids)] != text.ids]

@@ -18,10 +18,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
 
+import numpy as np
+
+from speclsp.engine.model.bfloat16 import Array, Floats
 from speclsp.engine.model.kv_archive import KvArchive, common_prefix
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    Logits = Floats | Tensor  # [T, vocab] float32: an array from a decoder on a CPU, a tensor from one on a GPU
 
 SLOTS = 3
 MAX_SLOTS = 8  # for decoders that allocate a slot on first use: the number of concurrent completions
@@ -30,6 +35,11 @@ EVEN_TOKENS = 32  # prefill steps are a multiple of it: kernels process rows by 
 WORTH_KEEPING_TOKENS = 96  # a slot that would lose at least this many tokens is kept, and another slot is used
 WORTH_RESTORING_TOKENS = 32  # an archived text is used if it saves at least this many tokens of prefill
 LOW_PRIORITY_TOKENS = 8  # the same limit for a low-priority completion, whose result may never be requested
+
+
+def on_host(logits: Logits) -> Floats:
+    """The logits as an array; those of a GPU are copied."""
+    return logits if isinstance(logits, np.ndarray) else logits.cpu().numpy()
 
 
 class Cancelled(Exception):
@@ -278,11 +288,11 @@ class CachedModel:
         self.empty()
         self.context_tokens = tokens
 
-    def forward(self, new: Sequence[int]) -> Tensor:
+    def forward(self, new: Sequence[int]) -> Logits:
         """Append `new` to the current slot; their logits, [T, vocab], float32."""
         raise NotImplementedError
 
-    def forward_with_tail(self, new: Sequence[int], wanted: int, cancel: threading.Event | None = None) -> Tensor:
+    def forward_with_tail(self, new: Sequence[int], wanted: int, cancel: threading.Event | None = None) -> Logits:
         """Append `new`, up to `tail_tokens` and a round; the logits of the last `wanted` of them, [wanted, vocab].
 
         Raises:
@@ -302,11 +312,11 @@ class CachedModel:
         """Copy the first `tokens` entries of one slot's cache to another's."""
         raise NotImplementedError
 
-    def save_slot(self, slot: int, tokens: int) -> tuple[Tensor, Tensor]:
+    def save_slot(self, slot: int, tokens: int) -> tuple[Array, Array]:
         """A copy of the keys and values of a slot's first `tokens` tokens."""
         raise NotImplementedError
 
-    def restore_slot(self, slot: int, kv: tuple[Tensor, Tensor], tokens: int) -> None:
+    def restore_slot(self, slot: int, kv: tuple[Array, Array], tokens: int) -> None:
         """Write the first `tokens` tokens of what `save_slot` returned into a slot."""
         raise NotImplementedError
 

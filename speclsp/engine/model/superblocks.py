@@ -13,11 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
+
+from speclsp.engine.model.bfloat16 import Array, BFloat16, Floats, round_into
 
 SUPERBLOCK_WEIGHTS = 256
-SLICE_ROWS = 512  # dequantized at a time: they stay in the cache
+SLICE_WEIGHTS = 1 << 16  # dequantized at a time: they stay in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,54 +29,63 @@ class BlockKind:
     suffix: str  # of a tensor's name in a converted model
     bytes: int
     source: int  # its number in forward.c
-    weights_of: Callable[[Tensor], Tensor]  # superblocks [rows, n, bytes] -> [rows, n * 256], float32
+    weights_of: Callable[[Array], Floats]  # superblocks [rows, n, bytes] -> [rows, n * 256], float32
 
     def name(self, weight: str) -> str:
         """The name of a tensor's blocks: layers.0.mlp.up_proj.weight -> layers.0.mlp.up_proj.q4k."""
         return weight.removesuffix(".weight") + self.suffix
 
-    def width(self, blocks: Tensor) -> int:
+    def width(self, blocks: Array) -> int:
         """The number of inputs of a linear's blocks, [out, in / 256 * bytes]."""
-        return blocks.shape[1] // self.bytes * SUPERBLOCK_WEIGHTS
+        return int(blocks.shape[1]) // self.bytes * SUPERBLOCK_WEIGHTS
 
-    def dequantize(self, blocks: Tensor) -> Tensor:
+    def dequantize(self, blocks: Array) -> BFloat16:
         """[out, in / 256 * bytes] uint8 -> [out, in] bfloat16: the values of the file, rounded to nearest even."""
-        return torch.cat(
-            [
-                self.weights_of(rows.reshape(len(rows), -1, self.bytes)).to(torch.bfloat16)
-                for rows in torch.split(blocks, SLICE_ROWS)
-            ]
-        )
+        out, width = len(blocks), self.width(blocks)
+        values = np.empty((out, width), np.uint16)
+        rows = max(1, SLICE_WEIGHTS // width)
+        with np.errstate(invalid="ignore"):  # a file may hold numbers that are not finite
+            for first in range(0, out, rows):
+                part = blocks[first : first + rows]
+                weights = self.weights_of(part.reshape(len(part), -1, self.bytes))
+                round_into(values[first : first + rows], weights)
+        return values
 
 
-def q4k_weights(block: Tensor) -> Tensor:
+def halves(block: Array) -> Floats:
+    """Bytes of half precision, [..., 2 * n], as [..., n] float32."""
+    return np.ascontiguousarray(block).view(np.float16).astype(np.float32)
+
+
+def q4k_weights(block: Array) -> Floats:
     """Superblocks of Q4_K, [rows, n, 144] uint8, as float32 weights, [rows, n * 256]."""
-    d, d_base = block[..., :4].contiguous().view(torch.float16).float().unbind(-1)
+    d, d_base = halves(block[..., :2]), halves(block[..., 2:4])  # [rows, n, 1]
     low, middle, high = block[..., 4:8], block[..., 8:12], block[..., 12:16]
-    step = torch.cat([low & 63, (high & 15) | (low >> 6 << 4)], -1).float()  # [rows, n, 8]
-    base = torch.cat([middle & 63, (high >> 4) | (middle >> 6 << 4)], -1).float()
-    packed = block[..., 16:].unflatten(-1, (4, 32))
-    q = torch.stack([packed & 15, packed >> 4], -2).flatten(-3, -2).float()  # [rows, n, 8, 32]
-    return ((d[..., None] * step)[..., None] * q - (d_base[..., None] * base)[..., None]).flatten(1)
+    step = np.concatenate([low & 63, (high & 15) | (low >> 6 << 4)], -1).astype(np.float32)  # [rows, n, 8]
+    base = np.concatenate([middle & 63, (high >> 4) | (middle >> 6 << 4)], -1).astype(np.float32)
+    packed = block[..., 16:].reshape(*block.shape[:2], 4, 32)
+    q = np.stack([packed & 15, packed >> 4], -2).reshape(*block.shape[:2], 8, 32)
+    weights: Floats = (d * step)[..., None] * q - (d_base * base)[..., None]
+    return weights.reshape(len(block), -1)
 
 
-def q6k_weights(block: Tensor) -> Tensor:
+def q6k_weights(block: Array) -> Floats:
     """Superblocks of Q6_K, [rows, n, 210] uint8, as float32 weights, [rows, n * 256]."""
-    d = block[..., 208:].contiguous().view(torch.float16).float()  # [rows, n, 1]
-    step = block[..., 192:208].contiguous().view(torch.int8).float()  # [rows, n, 16]
-    packed = block[..., :128].unflatten(-1, (2, 2, 32))  # [rows, n, half of the weights, 2, 32]
-    low = torch.cat([packed & 15, packed >> 4], -2)  # [rows, n, 2, 4, 32]
-    pairs = block[..., 128:192].unflatten(-1, (2, 1, 32))
-    high = torch.cat([pairs >> shift & 3 for shift in (0, 2, 4, 6)], -2)
-    q = (low | high << 4).flatten(-3).unflatten(-1, (16, 16)).float() - 32  # [rows, n, 16, 16]
-    weights: Tensor = (d * step)[..., None] * q
-    return weights.flatten(1)
+    shape, d = block.shape[:2], halves(block[..., 208:])  # [rows, n, 1]
+    step = block[..., 192:208].astype(np.int8).astype(np.float32)  # [rows, n, 16]
+    packed = block[..., :128].reshape(*shape, 2, 2, 32)  # [rows, n, half of the weights, 2, 32]
+    low = np.concatenate([packed & 15, packed >> 4], -2)  # [rows, n, 2, 4, 32]
+    pairs = block[..., 128:192].reshape(*shape, 2, 1, 32)
+    high = np.concatenate([pairs >> shift & 3 for shift in (0, 2, 4, 6)], -2)
+    q = (low | high << 4).astype(np.int8).reshape(*shape, 16, 16) - np.int8(32)  # [rows, n, 16, 16]
+    weights: Floats = (d * step)[..., None] * q
+    return weights.reshape(len(block), -1)
 
 
 class WeightMatrix(NamedTuple):
     """Weights of a linear or of the embedding: floats [out, in], or superblocks [out, in / 256 * kind.bytes] uint8."""
 
-    tensor: Tensor
+    tensor: Array
     kind: BlockKind | None = None
     bits: int = 8  # that forward.c rounds floats to: 8, or those of coded.h
 

@@ -323,7 +323,7 @@ def model_loader(config: Config) -> Load:
             cpu_speed.measure_if_needed(config)
             chosen, why = auto_choice.auto(config)
         card = chosen
-        progress(0.0, "starting torch")
+        progress(0.0, "starting")
         from speclsp.engine.loading import loading
 
         return replace(loading.start(config, card, progress, with_draft), reason=why)

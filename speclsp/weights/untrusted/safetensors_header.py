@@ -21,6 +21,9 @@ SIZES = {
     **dict.fromkeys(("U32", "I32", "F32"), 4),
     **dict.fromkeys(("U64", "I64", "F64"), 8),
 }
+NUMPY_TYPES = {  # of the number formats that are read; engine/model/bfloat16.py gives the meaning of BF16
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "U8": "u1", "I8": "i1", "I32": "<i4",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

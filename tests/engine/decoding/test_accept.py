@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from promises import Measured
 
 from speclsp.engine.api import MIN_TEMPERATURE
-from speclsp.engine.decoding.accept import Sampler, Sampling, agree, noise, noise_rows, reject, warp
+from speclsp.engine.decoding.accept import Sampler, Sampling, agree, likeliest, noise, noise_rows, reject, warp
 from speclsp.errors import InvalidLogits
 
 VOCAB = 12
 DRAWS, SOAK_DRAWS = 8_000, 200_000
 MIN_P_VALUE = 1e-4  # fixed seeds, so a failure is a bug and not chance
+KINDS = {"a CPU's logits": lambda logits: logits.numpy(), "a GPU's": lambda logits: logits}  # arrays, and tensors
 
 
 def peaked(seed: int, sharpness: float = 1.5) -> torch.Tensor:
@@ -178,9 +179,11 @@ def test_a_temperature_below_the_least_is_greedy(
     logits: torch.Tensor, temperature: float, top_p: float, method: str, drafted: list[int]
 ):
     sampler, greedy = Sampler(Sampling(temperature=temperature, top_p=top_p, method=method)), Sampler(Sampling())
-    assert sampler.choose(logits, 0) == greedy.choose(logits, 0) == logits.argmax(dim=-1).tolist()
-    assert sampler.accept(drafted, logits, 0) == greedy.accept(drafted, logits, 0)
-    assert sampler.draft(logits[0], 0) == (greedy.choose(logits[:1], 0)[0], None)
+    for kind in KINDS.values():
+        own = kind(logits)
+        assert sampler.choose(own, 0) == greedy.choose(own, 0) == logits.argmax(dim=-1).tolist()
+        assert sampler.accept(drafted, own, 0) == greedy.accept(drafted, own, 0)
+        assert sampler.draft(own[0], 0) == (greedy.choose(own[:1], 0)[0], None)
 
 
 @given(
@@ -198,10 +201,13 @@ def test_any_other_parameters_give_a_distribution_and_a_token_of_it(
     p = warp(logits, sampling)
     assert p.sum(dim=-1).tolist() == pytest.approx([1, 1])
     assert p.gather(1, logits.argmax(dim=-1, keepdim=True))[:, 0].tolist() == p.amax(dim=-1).tolist()
-    for row, token in enumerate(Sampler(sampling).choose(logits, 0)):
-        assert p[row, token] > 0
-    n, token = Sampler(sampling).accept([VOCAB - 1], logits, 0)
-    assert p[n, token] > 0
+    chosen, accepted = ([], [])
+    for kind in KINDS.values():
+        chosen.append(Sampler(sampling).choose(kind(logits), 0))
+        assert all(p[row, token] > 0 for row, token in enumerate(chosen[-1]))
+        accepted.append(Sampler(sampling).accept([VOCAB - 1], kind(logits), 0))
+        assert p[accepted[-1]] > 0
+    assert chosen[0] == chosen[1] and accepted[0] == accepted[1], "the same arithmetic"
 
 
 def test_a_certain_token_is_drawn_whatever_the_noise():
@@ -223,11 +229,12 @@ def test_a_rejected_token_is_drawn_again_if_rounding_leaves_no_other():
 BROKEN = {"NaN": {3: math.nan}, "infinity": {3: math.inf}, "no token": dict.fromkeys(range(VOCAB), -math.inf)}
 
 
-@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("broken", BROKEN)
 @pytest.mark.parametrize("sampling", [Sampling(), *(Sampling(temperature=1.0, method=method) for method in METHODS)])
-def test_no_token_is_chosen_from_broken_logits(sampling: Sampling, kind: str):
-    logits = torch.stack([peaked(i) for i in range(3)])
-    for token, value in BROKEN[kind].items():
+def test_no_token_is_chosen_from_broken_logits(sampling: Sampling, broken: str, kind: str):
+    logits = KINDS[kind](torch.stack([peaked(i) for i in range(3)]))
+    for token, value in BROKEN[broken].items():
         logits[1, token] = value
     sampler, highest = Sampler(sampling), r"the highest logit for token 41 is (nan|inf|-inf), so no token was chosen"
     with pytest.raises(InvalidLogits, match=highest):
@@ -240,10 +247,22 @@ def test_no_token_is_chosen_from_broken_logits(sampling: Sampling, kind: str):
         Sampler(sampling).accept([first, first], logits, 40, always)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sampling", [Sampling(), *(Sampling(temperature=1.0, method=method) for method in METHODS)])
-def test_broken_logits_after_a_rejected_guess_are_never_read(sampling: Sampling):
-    logits = torch.stack([peaked(0), torch.full((VOCAB,), math.nan)])
+def test_broken_logits_after_a_rejected_guess_are_never_read(sampling: Sampling, kind: str):
+    logits = KINDS[kind](torch.stack([peaked(0), torch.full((VOCAB,), math.nan)]))
     logits[0, 5] = -math.inf
     n, token = Sampler(sampling).accept([5], logits, 40)
     assert (n, token) == (0, token)
     assert token != 5
+
+
+@given(
+    row=st.lists(st.integers(-3, 3), min_size=1, max_size=40),
+    excluded=st.sets(st.integers(0, 39)),
+    count=st.integers(0, 45),
+)
+def test_the_likeliest_tokens_are_ordered_by_logit_and_then_by_id(row: list[int], excluded: set[int], count: int):
+    logits = np.array([-np.inf if at in excluded else value for at, value in enumerate(row)], np.float32)
+    ordered = sorted((token for token in range(len(row)) if token not in excluded), key=lambda token: -row[token])
+    assert likeliest(logits, count) == ordered[:count]

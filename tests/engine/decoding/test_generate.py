@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from support.engine.counting_lm import VOCAB, CountingLM, Script
 
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.drafters import ModelDrafter
 from speclsp.engine.decoding.generate import Limits, Observer, PrefillStats, Round, generate
 from speclsp.engine.decoding.policy import FixedPolicy
+from speclsp.engine.model.bfloat16 import Floats
 from speclsp.errors import InvalidLogits
 
 
@@ -152,9 +154,9 @@ class BrokenLM(CountingLM):
         super().__init__()
         self.after = after
 
-    def forward(self, new: Sequence[int]) -> torch.Tensor:
+    def forward(self, new: Sequence[int]) -> Floats:
         logits = super().forward(new)
-        logits[max(0, self.after - (len(self.ids) - len(new))) :, 7] = torch.nan
+        logits[max(0, self.after - (len(self.ids) - len(new))) :, 7] = np.nan
         return logits
 
 
@@ -189,8 +191,8 @@ class Spell:
     def __init__(self, tokens: list[int]) -> None:
         self.tokens = tokens
 
-    def allowed(self, emitted) -> torch.Tensor | None:
-        return None if len(emitted) >= len(self.tokens) else torch.tensor([self.tokens[len(emitted)]])
+    def allowed(self, emitted) -> NDArray[np.int64] | None:
+        return None if len(emitted) >= len(self.tokens) else np.array([self.tokens[len(emitted)]])
 
 
 @given(gamma=st.integers(0, 9), forced=st.lists(st.integers(0, VOCAB - 1), max_size=5))

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.counting_lm import CountingLM, Script
@@ -260,7 +260,7 @@ def test_a_draft_model_stops_where_its_confidence_is_low():
         def forward(self, new):
             self.ids.extend(new)
             sure = len(self.ids) < 5
-            return torch.tensor([[9.0 if sure else 0.1, 0.0, 0.0, 0.0]] * len(new))
+            return np.array([[9.0 if sure else 0.1, 0.0, 0.0, 0.0]] * len(new), np.float32)
 
     def choose(logits, drafted):
         return int(logits.argmax()), None

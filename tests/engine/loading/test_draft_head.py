@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -20,9 +21,9 @@ from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.loading import head_choice, loading
-from speclsp.engine.model.decoder import ModelShape
 from speclsp.engine.model.int8.hidden_states import layers_of
 from speclsp.engine.model.int8.native import NativeDecoder
+from speclsp.engine.model.model_shape import ModelShape
 from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.errors import InputError, WeightsError
 from speclsp.weights import cards
@@ -36,7 +37,7 @@ def layer(seed: int = 0) -> HeadLayer:
     dice = torch.Generator().manual_seed(7)
     embedding = torch.randn(VOCAB, HIDDEN, generator=dice).bfloat16()
     shape = ModelShape(
-        vocab=VOCAB, hidden=HIDDEN, heads=4, kv_heads=2, head_dim=8, eps=1e-6, inv_freq=torch.ones(4) * 0.3
+        vocab=VOCAB, hidden=HIDDEN, heads=4, kv_heads=2, head_dim=8, eps=1e-6, inv_freq=np.full(4, 0.3, np.float32)
     )
     target = HeadTarget(shape, embedding, torch.ones(HIDDEN), torch.arange(0, VOCAB), embedding)
     return HeadLayer(target, 64, seed)

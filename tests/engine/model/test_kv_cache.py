@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
+from speclsp.engine.model.bfloat16 import Array
 from speclsp.engine.model.kv_archive import KvArchive, common_prefix
 from speclsp.engine.model.kv_cache import (
     EVEN_TOKENS,
@@ -58,10 +58,10 @@ class ArchivingCache(TokenCache):
         super().__init__(most_slots=most_slots)
         self.archive = KvArchive(limit_mib)
 
-    def save_slot(self, slot: int, tokens: int) -> tuple[Tensor, Tensor]:
-        return torch.tensor([self.entries[slot][position] for position in range(tokens)]), torch.empty(0)
+    def save_slot(self, slot: int, tokens: int) -> tuple[Array, Array]:
+        return np.array([self.entries[slot][position] for position in range(tokens)]), np.empty(0)
 
-    def restore_slot(self, slot: int, kv: tuple[Tensor, Tensor], tokens: int) -> None:
+    def restore_slot(self, slot: int, kv: tuple[Array, Array], tokens: int) -> None:
         self.entries[slot].update(enumerate(kv[0].tolist()[:tokens]))
 
 
@@ -291,12 +291,12 @@ def test_a_completion_that_owns_a_slot_keeps_it_when_another_text_comes_back():
 def test_the_archive_stays_within_its_limit_and_forgets_the_oldest():
     archive = KvArchive(1)
     for number in range(40):
-        archive.add([number] * 5, (torch.zeros(16, 1024), torch.zeros(0)))  # 64 KiB
+        archive.add([number] * 5, (np.zeros((16, 1024), np.float32), np.zeros(0)))  # 64 KiB
         assert archive.mib <= 1
     assert [text.ids[0] for text in archive.texts] == list(range(24, 40))
-    archive.add([39] * 9, (torch.zeros(1), torch.zeros(0)))
+    archive.add([39] * 9, (np.zeros(1), np.zeros(0)))
     assert len(archive.texts) == 16, "a text replaces the one that it continues"
-    archive.add([0], (torch.zeros(1024, 1024), torch.zeros(0)))
+    archive.add([0], (np.zeros((1024, 1024), np.float32), np.zeros(0)))
     assert archive.texts == [], "a text above the limit is not kept"
 
 

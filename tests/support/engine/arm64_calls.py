@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
+from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.superblocks import KINDS, SUPERBLOCK_WEIGHTS
 
@@ -61,12 +62,12 @@ class Recorder:
         self.calls += struct.pack("<4i", 3, tokens, start, wanted) + bytes(ids)
         return self.library.speclsp_forward(model, ids, tokens, start, *rest)
 
-    def replayed(self, program: list[str], path: str, threads: int) -> torch.Tensor:
+    def replayed(self, program: list[str], path: str, threads: int) -> Floats:
         """The logits of all passes on the emulated processor, [rows, vocab]."""
         command = [*program, str(PATHS[path]), str(threads)]
         done = subprocess.run(command, input=bytes(self.calls) + b"\0" * 4, capture_output=True, check=False)
         assert done.returncode == 0, (done.returncode, done.stderr)
-        return torch.frombuffer(bytearray(done.stdout), dtype=torch.float32).view(-1, self.vocab)
+        return np.frombuffer(done.stdout, np.float32).reshape(-1, self.vocab)
 
 
 def emulated(emulator: Path, folder: Path, processor: str) -> list[str]:

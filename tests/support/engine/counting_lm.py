@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from speclsp.engine.decoding.drafters import FreeDrafter, Guess, Pick
+from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.kv_cache import CachedModel
 
 VOCAB = 64
@@ -27,10 +27,10 @@ class CountingLM(CachedModel):
     def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
         self.ids.extend(new)
 
-    def forward(self, new: Sequence[int]) -> Tensor:
+    def forward(self, new: Sequence[int]) -> Floats:
         self.ids.extend(new)
         self.passes.append(len(new))
-        logits = torch.zeros(len(new), VOCAB)
+        logits = np.zeros((len(new), VOCAB), np.float32)
         for row, token in enumerate(new):
             logits[row, 0 if token in self.wrong_after else (token + 1) % VOCAB] = 10.0
         return logits

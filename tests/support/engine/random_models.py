@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from speclsp.cli.first_run.draft_tuning.head_layer import HeadLayer, HeadTarget
 from speclsp.engine.loading import checkpoint, model_config
+from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.int8.draft_head import DraftHead, HeadWeights
 from speclsp.engine.model.int8.hidden_states import layers_of
-from speclsp.engine.model.kv_cache import CachedModel
+from speclsp.engine.model.kv_cache import CachedModel, on_host
 
 SMALL_LAYERS = 2
 SMALL = {
@@ -116,17 +118,22 @@ def native_decoder(directory: Path, path: str, vocab: int, threads: int = 2, mlp
         )
 
 
-def reference_of(decoder: CachedModel, ids: list[int]) -> torch.Tensor:
+def reference_of(decoder: CachedModel, ids: list[int]) -> Floats:
     """The logits of `ids` in one pass over an empty cache."""
     decoder.forget()
-    return decoder.forward(ids)
+    return on_host(decoder.forward(ids))
+
+
+def distance(logits: Floats, exact: Floats) -> float:
+    """The norm of the difference over that of the exact logits."""
+    return float(np.linalg.norm(logits - exact) / np.linalg.norm(exact))
 
 
 def random_layer(decoder: native.NativeDecoder, seed: int = 0) -> HeadLayer:
     """The layer of `random_head`, as autograd computes it."""
     shape = decoder.shape
     vocabulary = torch.arange(0, shape.vocab, 3)[: shape.vocab // 96 * 32]
-    embedding = decoder.embedding_rows(range(shape.vocab)).to(torch.bfloat16)
+    embedding = torch.from_numpy(decoder.embedding_rows(range(shape.vocab))).to(torch.bfloat16)
     norm = torch.ones(shape.hidden)
     return HeadLayer(HeadTarget(shape, embedding, norm, vocabulary, embedding), 2 * shape.hidden, seed)
 
@@ -134,4 +141,5 @@ def random_layer(decoder: native.NativeDecoder, seed: int = 0) -> HeadLayer:
 def random_head(decoder: native.NativeDecoder, seed: int = 0) -> DraftHead:
     """A draft head of random weights, attached to the decoder; its vocabulary is every third token."""
     layer = random_layer(decoder, seed)
-    return DraftHead(decoder, HeadWeights(layer.tensors(), layers_of(decoder.layers), layer.target.vocabulary))
+    tensors = {name: tensor.numpy() for name, tensor in layer.tensors().items()}
+    return DraftHead(decoder, HeadWeights(tensors, layers_of(decoder.layers), layer.target.vocabulary.numpy()))

@@ -15,10 +15,11 @@ from speclsp.engine.model.superblocks import Q4K, Q6K, SUPERBLOCK_WEIGHTS, Block
 from support.engine.random_models import save_random
 
 SIZES = {"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 768}
+Blocks = NDArray[np.uint8]
 Q6K_WEIGHTS = ("layers.1.mlp.down_proj", "layers.1.self_attn.v_proj", "lm_head")  # in a Q4_K_M file
 
 
-def random_blocks(out: int, columns: int, seed: int, kind: BlockKind = Q4K) -> torch.Tensor:
+def random_blocks(out: int, columns: int, seed: int, kind: BlockKind = Q4K) -> Blocks:
     """[out, columns / 256 * kind.bytes] uint8: weights of about 0.05, with groups of very different sizes."""
     rng = np.random.default_rng(seed)
     blocks = rng.integers(0, 256, (out, columns // SUPERBLOCK_WEIGHTS, kind.bytes), np.uint8)
@@ -28,7 +29,7 @@ def random_blocks(out: int, columns: int, seed: int, kind: BlockKind = Q4K) -> t
         blocks[..., :4] = np.stack([d, 7.5 * d], -1).astype(np.float16).view(np.uint8)
     else:
         blocks[..., 208:] = d[..., None].astype(np.float16).view(np.uint8)
-    return torch.from_numpy(blocks.reshape(out, -1))
+    return blocks.reshape(out, -1)
 
 
 def save_random_q4k_m(directory: Path, layers: int = 3, **sizes: int) -> None:
@@ -40,13 +41,13 @@ def save_random_q4k_m(directory: Path, layers: int = 3, **sizes: int) -> None:
         if tensor.ndim == 2:
             kind = Q6K if any(part in name for part in Q6K_WEIGHTS) else Q4K
             del tensors[name]
-            tensors[kind.name(name)] = random_blocks(*tensor.shape, seed, kind)
+            tensors[kind.name(name)] = torch.from_numpy(random_blocks(*tensor.shape, seed, kind))
     save_file(tensors, directory / "model.safetensors", {"format": "pt"})
 
 
-def superblocks(blocks: torch.Tensor) -> tuple[NDArray[np.float32], ...]:
+def superblocks(blocks: Blocks) -> tuple[NDArray[np.float32], ...]:
     """d, d_base [out, n, 1, 1], step, base [..., 8, 1] and q [..., 8, 32] of superblocks of Q4_K, all float32."""
-    block = blocks.numpy().reshape(len(blocks), -1, Q4K.bytes)
+    block = blocks.reshape(len(blocks), -1, Q4K.bytes)
     halves = np.ascontiguousarray(block[..., :4]).view(np.float16).astype(np.float32)
     low, middle, high = block[..., 4:8], block[..., 8:12], block[..., 12:16]
     step = np.concatenate([low & 63, (high & 15) | (low >> 6 << 4)], -1)[..., None]
@@ -57,12 +58,12 @@ def superblocks(blocks: torch.Tensor) -> tuple[NDArray[np.float32], ...]:
     return d, d_base, *(part.astype(np.float32) for part in (step, base, q))
 
 
-def file_values(blocks: torch.Tensor, kind: BlockKind = Q4K) -> NDArray[np.float32]:
+def file_values(blocks: Blocks, kind: BlockKind = Q4K) -> NDArray[np.float32]:
     """The weights of the file, [out, in], by ggml's own package."""
-    return gguf.dequantize(blocks.numpy(), gguf.GGMLQuantizationType[kind.title])
+    return gguf.dequantize(blocks, gguf.GGMLQuantizationType[kind.title])
 
 
-def block_values(blocks: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def block_values(blocks: Blocks) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """The int8 weights of paths outside FILE_PRODUCTS, [out, superblocks, 256]; their scales, [out, superblocks]."""
     d, d_base, step, base, q = superblocks(blocks)
     values = d * step * q - d_base * base
@@ -76,7 +77,7 @@ def block_values(blocks: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.fl
     return (whole >> 8).reshape(*d.shape[:2], -1), scale[..., 0, 0].astype(np.float32)
 
 
-def product(x: NDArray[np.float32], blocks: torch.Tensor, kind: BlockKind, path: str) -> NDArray[np.float64]:
+def product(x: NDArray[np.float32], blocks: Blocks, kind: BlockKind, path: str) -> NDArray[np.float64]:
     """[T, in] by blocks of [out, in]: int8 activations with one scale for each row and 256 inputs, exact sums."""
     rows = x.reshape(len(x), -1, SUPERBLOCK_WEIGHTS)
     row_scale = np.maximum(np.abs(rows).max(2, keepdims=True), np.float32(1e-10)) / np.float32(127)  # [T, n, 1]

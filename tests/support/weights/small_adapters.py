@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from speclsp.engine.loading.torch_checkpoint import tensor
 from speclsp.engine.model.superblocks import KINDS
 from speclsp.weights import adapters, cards
 
@@ -32,7 +33,7 @@ def stored_weight(tensors: Mapping[str, Tensor], linear: str) -> Tensor:
     """A linear's weight as the model computes with it."""
     for kind in KINDS:
         if kind.name(linear) in tensors:
-            return kind.dequantize(tensors[kind.name(linear)])
+            return tensor(kind.dequantize(tensors[kind.name(linear)].numpy()))
     return tensors[f"{linear}.weight"]
 
 

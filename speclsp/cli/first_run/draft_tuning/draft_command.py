@@ -31,6 +31,7 @@ from speclsp.engine.decoding.policy import MeasuredPolicy
 from speclsp.engine.loading import adapter_choice, head_choice, loading
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.head_choice import HeadUse
+from speclsp.engine.loading.torch_checkpoint import tensor
 from speclsp.engine.model.int8.draft_head import DraftHead, HeadWeights
 from speclsp.engine.model.int8.hidden_states import StateRecorder, layers_of
 from speclsp.engine.model.int8.native import NativeDecoder
@@ -165,9 +166,10 @@ class Tuning:
         if self.trained is None:
             vocabulary = head_layer.common_tokens((text.ids for text in texts), self.target.shape.vocab)
             return head_layer.new_head(self.weights, self.lora, vocabulary, head_layer.INNER, SEED)
-        head = head_layer.new_head(self.weights, self.lora, self.trained.vocabulary, self.trained.inner, SEED)
+        vocabulary = tensor(self.trained.vocabulary)
+        head = head_layer.new_head(self.weights, self.lora, vocabulary, self.trained.inner, SEED)
         for name, value in head.tensors().items():
-            value.copy_(self.trained.tensors[name])
+            value.copy_(tensor(self.trained.tensors[name]))
         return head
 
     def judge(self, paths: list[str], tuned: DraftHead) -> Judgement:

@@ -24,6 +24,7 @@ from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import NGramDrafter
 from speclsp.engine.decoding.generate import Limits, generate
+from speclsp.engine.loading.torch_checkpoint import tensor
 from speclsp.engine.model.int8.hidden_states import StateRecorder
 from speclsp.errors import InputError
 from speclsp.lsp.index import scan
@@ -103,4 +104,4 @@ def answered(engine: CompletionEngine, recorder: StateRecorder, prompt: Sequence
     arguments = (engine.policy, prompt, limits, Sampler(Sampling()), cancel)
     answer = [token for step in generate(engine.target_decoder, [NGramDrafter()], *arguments) for token in step.tokens]
     ids, states = recorder.text()
-    return Text([*prompt, *answer][: len(ids) + 1], states, len(prompt))
+    return Text([*prompt, *answer][: len(ids) + 1], tensor(states), len(prompt))

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from speclsp.engine.loading import checkpoint, model_config
 from speclsp.engine.loading.adapter_merge import Lora
-from speclsp.engine.model.decoder import ModelShape
+from speclsp.engine.loading.torch_checkpoint import tensor
 from speclsp.engine.model.int8.draft_head import NORMS, linear_sizes
+from speclsp.engine.model.model_shape import ModelShape
 from speclsp.errors import InputError
 
 VOCABULARY = 8192  # tokens; 94 % of unseen code with those of the prompt
@@ -78,7 +79,7 @@ class HeadLayer(nn.Module):
 
     def rotated(self, x: Tensor, positions: Tensor) -> Tensor:
         """[heads, T, D] at those positions."""
-        angle = torch.outer(positions.float(), self.shape.inv_freq.float())
+        angle = torch.outer(positions.float(), torch.from_numpy(self.shape.inv_freq))
         cos, sin = (torch.cat([part, part], dim=-1) * self.shape.rope_scale for part in (angle.cos(), angle.sin()))
         left, right = x.chunk(2, dim=-1)
         rotated: Tensor = x * cos + torch.cat([-right, left], dim=-1) * sin
@@ -150,12 +151,13 @@ def new_head(directory: Path, lora: Lora | None, vocabulary: Tensor, inner: int,
     config = model_config.read_config(directory)
     inner = max(inner, -(-3 * config.hidden_size // 128) * 32)  # forward.c's rows hold three hidden states
     with checkpoint.open_tensors(directory, lora) as get:
-        embedding, teacher = get("model.embed_tokens.weight").bfloat16(), get("lm_head.weight", optional=True)
-        teacher = embedding if teacher is None else teacher.bfloat16()  # a GGUF has them apart, each rounded
-        if float(F.cosine_similarity(*(part[:COMPARED_TOKENS].float() for part in (embedding, teacher))).mean()) < 0.9:
+        embedding, own = tensor(get("model.embed_tokens.weight")).bfloat16(), get("lm_head.weight", optional=True)
+        teacher = embedding if own is None else tensor(own).bfloat16()  # a GGUF has them apart, each rounded
+        first, second = (part[:COMPARED_TOKENS].float() for part in (embedding, teacher))
+        if float(F.cosine_similarity(first, second).mean()) < 0.9:
             raise InputError(f"{directory.name} has a head of its own (lm_head): a draft head reads the embedding's.")
         shape = model_config.read_shape(config, config.vocab_size)
-        target = HeadTarget(shape, embedding, get("model.norm.weight"), vocabulary, teacher)
+        target = HeadTarget(shape, embedding, tensor(get("model.norm.weight")), vocabulary, teacher)
     return HeadLayer(target, inner, seed)
 
 

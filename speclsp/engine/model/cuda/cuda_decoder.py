@@ -32,8 +32,9 @@ from speclsp.engine.model.cuda.graphs import OWNERS, graphs_for, on
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS, capacity_for
 from speclsp.engine.model.cuda.ops import TORCH, Ops
 from speclsp.engine.model.cuda.uplink import Uplink, event_now
-from speclsp.engine.model.decoder import Layer, Linear, ModelShape, Norm, activate
+from speclsp.engine.model.decoder import Layer, Linear, Norm, activate
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel, Cancelled
+from speclsp.engine.model.model_shape import ModelShape
 
 TARGET_WIDTHS = (16,)  # rows of every target pass; verifying more rows takes several passes
 NF4_TARGET_WIDTHS = (8,)  # the most rows that bitsandbytes multiplies without unpacking the weights
@@ -86,7 +87,7 @@ class CudaDecoder(CachedModel):
         kv = (len(self.layers), slots, shape.kv_heads, capacity, shape.head_dim)
         self.keys = torch.zeros(kv, dtype=dtype, device=device)
         self.values = torch.zeros(kv, dtype=dtype, device=device)
-        angle = torch.outer(torch.arange(capacity, dtype=torch.float32), shape.inv_freq.float().cpu())
+        angle = torch.outer(torch.arange(capacity, dtype=torch.float32), torch.from_numpy(shape.inv_freq))
         angle = torch.cat([angle, angle], dim=1)  # [L, D_rotary]
         self.cos, self.sin = ((f * shape.rope_scale).to(device) for f in (angle.cos(), angle.sin()))
         self.header = torch.zeros(2 + PREFILL_WIDTHS[-1], dtype=torch.int64, device=device)
@@ -98,9 +99,9 @@ class CudaDecoder(CachedModel):
 
     # ── interface for kv_cache.py, generate.py and drafters.py ───────────────────────────────────────────────
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference mode: constraints write into the logits
     def forward(self, new: Sequence[int]) -> Tensor:
-        """Append `new`; their logits, [T, vocab], float32."""
+        """Append `new`; their logits, [T, vocab], float32, on the device."""
         most = self.widths[-1]
         with on(self.device):
             parts = [self._forward(new[at : at + most]) for at in range(0, len(new), most)]

@@ -7,13 +7,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from speclsp.engine.model.cuda.ops import CAPACITY_STEP
 from speclsp.engine.model.kv_cache import SLOTS
 from speclsp.errors import OutOfMemory
 from speclsp.weights import auto_choice
 from speclsp.weights.cards import Card
 
 PREFILL_WIDTHS = (64, 256)  # rows of a prefill pass
+CAPACITY_STEP = 512  # a slot's capacity is a multiple of it: whole parts of the split attention
 CARD_CONTEXT_TOKENS = 2048  # a card's memory_mib includes one cache slot of this length
 MIN_CONTEXT_TOKENS = 1024  # a shorter context costs more than a model without a draft
 GRAPHS_MIB = 256  # captured graphs, and the attention's parts

@@ -22,8 +22,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-CAPACITY_STEP = 512  # a slot's capacity is a multiple of it: whole parts of the split attention
-
 
 class Ops(NamedTuple):
     """One implementation of all operations."""

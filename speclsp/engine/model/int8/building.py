@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from speclsp.engine.model.decoder import ModelShape
+from speclsp.engine.model.bfloat16 import Array, narrow, widen
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.lazy_memory import StoredEmbedding
 from speclsp.engine.model.int8.native import (
@@ -27,6 +26,7 @@ from speclsp.engine.model.int8.native import (
     UP,
     NativeDecoder,
 )
+from speclsp.engine.model.model_shape import ModelShape
 from speclsp.engine.model.superblocks import KINDS, Q6K, WeightMatrix
 
 LLAMA_MLP = ("mlp.gate_proj", "mlp.up_proj"), "mlp.down_proj"
@@ -54,9 +54,9 @@ class WeightReader:
         """True if weights have fewer than 8 bits."""
         return self.mlp_bits < 8 and self.path in CODED_PATHS
 
-    def optional(self, name: str) -> Tensor | None:
+    def optional(self, name: str) -> Array | None:
         """A tensor, or None."""
-        tensor: Tensor | None = self.read(name, optional=True)
+        tensor: Array | None = self.read(name, optional=True)
         return tensor
 
     def weights(self, names: list[str], bits: int = OTHER_BITS) -> WeightMatrix:
@@ -64,16 +64,16 @@ class WeightReader:
         for kind in BLOCK_BITS[self.path] if self.coded else {}:
             blocks = [block for name in names if (block := self.optional(kind.name(name))) is not None]
             if len(blocks) == len(names):
-                return WeightMatrix(torch.cat(blocks), kind)
+                return WeightMatrix(joined(blocks), kind)
         if any(self.optional(Q6K.name(name)) is not None for name in names):
             bits = OTHER_BITS  # the file gives them more bits, too
-        floats = torch.cat([self.read(f"{name}.weight") for name in names])
+        floats = joined([narrow(self.read(f"{name}.weight")) for name in names])
         return WeightMatrix(floats, bits=bits if self.coded and floats.shape[1] % 32 == 0 else 8)
 
-    def bias(self, names: list[str]) -> Tensor | None:
+    def bias(self, names: list[str]) -> Array | None:
         """The biases of several linears as one."""
-        biases = [bias for name in names if (bias := self.optional(f"{name}.bias")) is not None]
-        return torch.cat(biases) if biases else None
+        biases = [widen(bias) for name in names if (bias := self.optional(f"{name}.bias")) is not None]
+        return joined(biases) if biases else None
 
     def set_layer(self, decoder: NativeDecoder, number: int) -> None:
         """Set the weights of a layer."""
@@ -91,6 +91,11 @@ class WeightReader:
         for which, name in ((NORM_Q, "q_norm"), (NORM_K, "k_norm")):
             if (own := self.optional(f"{at}.self_attn.{name}.weight")) is not None:
                 decoder.set_norm(number, which, own)
+
+
+def joined(parts: Sequence[Array]) -> Array:
+    """Rows of several arrays as one array; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def build(

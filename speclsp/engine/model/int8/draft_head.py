@@ -16,10 +16,10 @@ from ctypes import c_int32
 from time import perf_counter
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from speclsp.engine.model.decoder import ModelShape
+from speclsp.engine.model.bfloat16 import Array, Floats
 from speclsp.engine.model.int8.hidden_states import STATES, HiddenStates
 from speclsp.engine.model.int8.native import (
     DOWN,
@@ -32,6 +32,7 @@ from speclsp.engine.model.int8.native import (
     NativeDecoder,
     address,
 )
+from speclsp.engine.model.model_shape import ModelShape
 from speclsp.engine.model.superblocks import WeightMatrix
 
 LAYER, INPUT = 0, 1  # "layers" of the head in forward.c: its own, and the products of its input
@@ -62,14 +63,14 @@ def linear_sizes(shape: ModelShape, inner: int) -> dict[str, tuple[int, int]]:
 class HeadWeights(NamedTuple):
     """A head's tensors: LINEARS [out, in], "qkv_bias" and NORMS, in floats."""
 
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, Array]
     layers: tuple[int, int, int]  # of the model: a state is taken after that many
-    vocabulary: Tensor  # [V] ids, a multiple of 32
+    vocabulary: NDArray[np.int64]  # [V] ids, a multiple of 32
 
     @property
     def inner(self) -> int:
         """The width of its MLP."""
-        return self.tensors["down"].shape[1]
+        return int(self.tensors["down"].shape[1])
 
 
 class DraftHead:
@@ -93,9 +94,9 @@ class DraftHead:
             self.model.set_norm(layer, which, weights.tensors[name])
         self.model.set_linear(LAST, 0, WeightMatrix(self.rows_of(self.common)), None)
         self.filled: dict[int, int] = {}  # entries by slot
-        self.kept: dict[int, tuple[int, Tensor]] = {}  # by slot: the first position, and states from there to the end
-        self.result = torch.zeros(2, target.shape.hidden)
-        self.logits = torch.zeros(len(self.common))
+        self.kept: dict[int, tuple[int, Floats]] = {}  # by slot: the first position, and states from there to the end
+        self.result = np.zeros((2, target.shape.hidden), np.float32)
+        self.logits = np.zeros(len(self.common), np.float32)
         self.end = 0  # position after the last guess
         self.layers = weights.layers
         self.open()
@@ -106,13 +107,13 @@ class DraftHead:
         self.filled, self.kept = {}, {}
         self.states = HiddenStates(self.target, self.layers)
 
-    def rows_of(self, tokens: Tensor) -> Tensor:
-        """The embeddings of tokens, [T, hidden] float32; the model's head has the same."""
+    def rows_of(self, tokens: NDArray[np.int64]) -> Floats:
+        """The embeddings of tokens, [T, hidden]; the model's head has the same."""
         return self.target.embedding_rows(tokens.tolist())
 
-    def vocabulary(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
-        added = torch.tensor(sorted(set(ids) - self.known), dtype=torch.int64)
-        return torch.cat([self.common, added]), self.rows_of(added)
+    def vocabulary(self, ids: Sequence[int]) -> tuple[NDArray[np.int64], Floats]:
+        added = np.array(sorted(set(ids) - self.known), np.int64)
+        return np.concatenate([self.common, added]), self.rows_of(added)
 
     # ── states and entries ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -125,11 +126,11 @@ class DraftHead:
         start = len(self.target.ids) - rows
         first, kept = self.kept.get(slot, (start, new[:0]))
         if start == 0:
-            first, kept = -1, torch.zeros(1, self.width)
+            first, kept = -1, np.zeros((1, self.width), np.float32)
         elif first > start:
             first, kept = start, new[:0]
         self.filled[slot] = min(self.filled.get(slot, 0), start + again)
-        self.kept[slot] = first, torch.cat([kept[: start - first], new])
+        self.kept[slot] = first, np.concatenate([kept[: start - first], new])
         if len(self.kept[slot][1]) > KEPT_ROWS:
             self.fill(slot)
 
@@ -142,7 +143,7 @@ class DraftHead:
         if slot in self.kept and ids:
             self.enter(slot, ids, guess=False)
             first, kept = self.kept[slot]
-            self.kept[slot] = len(ids) - 1, kept[len(ids) - 1 - first :][:1].clone()
+            self.kept[slot] = len(ids) - 1, kept[len(ids) - 1 - first :][:1].copy()
 
     def enter(self, slot: int, ids: Sequence[int], guess: bool) -> None:
         """Compute the entries up to the end of `ids`; with `guess`, the logits after them."""
@@ -154,7 +155,7 @@ class DraftHead:
             at += len(part)
         self.filled[slot] = len(ids)
 
-    def run(self, slot: int, ids: Sequence[int], states: Tensor, own: bool, start: int, wanted: bool) -> None:
+    def run(self, slot: int, ids: Sequence[int], states: Floats, own: bool, start: int, wanted: bool) -> None:
         """One call of forward.c."""
         model, target = self.model, self.target
         target.load_embeddings(ids)
@@ -170,19 +171,20 @@ class DraftHead:
     def ready(self, ids: Sequence[int]) -> bool:
         return len(self.target.ids) == len(ids) - 1 and not self.lacks(len(ids) - 1)
 
-    def first(self, ids: Sequence[int], added: Tensor) -> Tensor:
+    def first(self, ids: Sequence[int], added: Floats) -> Floats:
         self.enter(self.target.slot, ids, guess=True)
         self.end = len(ids)
         return self.all_logits(added)
 
-    def then(self, token: int, added: Tensor) -> Tensor:
+    def then(self, token: int, added: Floats) -> Floats:
         self.run(self.target.slot, [token], self.result[:1], True, self.end, True)
         self.end += 1
         return self.all_logits(added)
 
-    def all_logits(self, added: Tensor) -> Tensor:
+    def all_logits(self, added: Floats) -> Floats:
         """The last guess's logits, [V], in the order of `vocabulary`."""
-        return torch.cat([self.logits, torch.mv(added, self.result[1])])
+        # einsum: the threads of a BLAS would spin on the cores that the next pass needs
+        return np.concatenate([self.logits, np.einsum("ij,j->i", added, self.result[1])])
 
     def measure(self, repeats: int = 5) -> float:
         """Milliseconds of a guess."""

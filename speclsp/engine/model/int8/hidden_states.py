@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from speclsp.engine.model.bfloat16 import BFloat16, narrow
 from speclsp.engine.model.int8.native import PASS_ROWS, NativeDecoder
 
 STATES = 3  # of a position
@@ -19,7 +19,7 @@ class HiddenStates:
     """The states of the last pass. The decoder writes them until its reader is detached."""
 
     def __init__(self, decoder: NativeDecoder, layers: tuple[int, int, int]) -> None:
-        self.rows = torch.zeros(PASS_ROWS, STATES * decoder.shape.hidden)  # [row of the pass, STATES * hidden]
+        self.rows = np.zeros((PASS_ROWS, STATES * decoder.shape.hidden), np.float32)  # by the row of the pass
         decoder.keep_states(self.rows, layers)
 
 
@@ -30,23 +30,23 @@ class StateRecorder:
     """
 
     def __init__(self, decoder: NativeDecoder) -> None:
-        self.decoder, self.parts = decoder, list[Tensor]()
+        self.decoder = decoder
         decoder.attach(self)
         self.states = HiddenStates(decoder, layers_of(decoder.layers))
+        self.known = narrow(self.states.rows[:0])
 
     def close(self) -> None:
         """Detach it."""
         self.decoder.detach()
 
-    def text(self) -> tuple[list[int], Tensor]:
-        """The tokens that the cache holds, and their states, [T, STATES * hidden] bfloat16."""
-        return list(self.decoder.ids), torch.cat(self.parts)[: len(self.decoder.ids)]
+    def text(self) -> tuple[list[int], BFloat16]:
+        """The tokens that the cache holds, and their states, [T, STATES * hidden]."""
+        return list(self.decoder.ids), self.known[: len(self.decoder.ids)]
 
     def passed(self, rows: int, again: int) -> None:
         """See StateReader."""
         start = len(self.decoder.ids) - rows
-        known = torch.cat(self.parts)[:start] if start else self.states.rows[:0].bfloat16()
-        self.parts = [known, self.states.rows[:rows].bfloat16()]
+        self.known = np.concatenate([self.known[:start], narrow(self.states.rows[:rows])])
 
     def lacks(self, start: int) -> bool:
         """See StateReader."""

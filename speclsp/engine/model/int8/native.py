@@ -13,14 +13,14 @@ import threading
 from collections.abc import Sequence
 from ctypes import c_double, c_int32
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from speclsp.engine.model.decoder import ModelShape
-from speclsp.engine.model.int8.lazy_memory import StoredEmbedding, zero_pages
+from speclsp.engine.model.bfloat16 import Array, BFloat16, Floats, narrow, widen
+from speclsp.engine.model.int8.lazy_memory import VALUE_BYTES, StoredEmbedding, zero_pages
 from speclsp.engine.model.int8.library import CShape, library
 from speclsp.engine.model.kv_archive import KvArchive
 from speclsp.engine.model.kv_cache import MAX_GAMMA, MAX_SLOTS, SLOTS, CachedModel, Cancelled, StateReader
+from speclsp.engine.model.model_shape import ModelShape
 from speclsp.engine.model.superblocks import Q4K, Q6K, WeightMatrix
 from speclsp.errors import WeightsError
 
@@ -103,7 +103,7 @@ def supports(shape: ModelShape, inner: int) -> bool:
         and shape.activation == "silu"
         and not shape.layer_norm
         and shape.head_dim in (32, 64, 128)
-        and shape.inv_freq.numel() * 2 == shape.head_dim
+        and shape.inv_freq.size * 2 == shape.head_dim
         and shape.hidden % 16 == 0
         and inner % 16 == 0
     )
@@ -146,21 +146,20 @@ class NativeDecoder(CachedModel):
         self.positions = positions_for(context_tokens)
         self._library = loaded
         self._kv_shape = (layers, shape.kv_heads, self.positions, shape.head_dim)
-        self._kv: dict[int, tuple[Tensor, Tensor]] = {}
+        self._kv: dict[int, tuple[BFloat16, BFloat16]] = {}
         self.layer_weights, self.head_weights = 0, 0  # each is one multiply-add a token
         self.weight_bytes = 0  # that one pass reads
-        angle = torch.outer(torch.arange(self.positions, dtype=torch.float32), shape.inv_freq.float().cpu())
-        self._cos, self._sin = angle.cos() * shape.rope_scale, angle.sin() * shape.rope_scale  # [positions, D/2]
-        self.embedding: Tensor | StoredEmbedding | None = None
+        self._cos, self._sin = rotations(shape, self.positions)
+        self.embedding: Array | StoredEmbedding | None = None
         self.embedding_bytes = 0  # of its own, outside the head and the file
         embedding_at, source = None, 0
         if isinstance(embedding, StoredEmbedding):
             self.embedding, embedding_at = embedding, embedding.address
         elif embedding is not None:
             # a copy: a view would keep the whole file mapped, half a GiB of the 0.5B that is not read again
-            stored = torch.uint8 if embedding.kind else torch.bfloat16
-            self.embedding = embedding.tensor[: shape.vocab].to(stored, copy=True).contiguous()
-            self.embedding_bytes = self.embedding.numel() * self.embedding.element_size()
+            rows = embedding.tensor[: shape.vocab]
+            self.embedding = np.array(rows if embedding.kind else narrow(rows), order="C")
+            self.embedding_bytes = self.embedding.nbytes
             embedding_at, source = address(self.embedding), embedding.source
         c_shape = CShape(
             layers=layers, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
@@ -174,10 +173,10 @@ class NativeDecoder(CachedModel):
         if not self._model:
             raise MemoryError("no memory for the forward pass's buffers")
 
-    def set_linear(self, layer: int, which: int, weights: WeightMatrix, bias: Tensor | None) -> None:
+    def set_linear(self, layer: int, which: int, weights: WeightMatrix, bias: Array | None) -> None:
         """Pack a linear's weights, [out, in]; `layer` may be LAST or EMBEDDING. Floats get `weights.bits`."""
         kind = weights.kind
-        rows = (weights.tensor if kind else weights.tensor.to(torch.bfloat16)).contiguous()
+        rows = np.ascontiguousarray(weights.tensor if kind else narrow(weights.tensor))
         out, width = rows.shape
         bits = CODED_BITS.get(weights.bits, INT8_BITS[self.path])
         if kind:
@@ -189,7 +188,7 @@ class NativeDecoder(CachedModel):
             self.weight_bytes += size
             self.head_weights += out * width if layer == LAST else 0
             self.layer_weights += out * width if layer != LAST else 0
-        float_bias = None if bias is None else bias.float().contiguous()
+        float_bias = None if bias is None else np.ascontiguousarray(widen(bias))
         bias_at = None if float_bias is None else address(float_bias)
         if self._library.speclsp_linear(self._model, layer, which, address(rows), bias_at, out, width, weights.source):
             raise MemoryError(f"no memory for {out * width / 2**20:.0f} Mi weights")
@@ -199,10 +198,10 @@ class NativeDecoder(CachedModel):
         if isinstance(self.embedding, StoredEmbedding):
             self.embedding.load(ids)
 
-    def embedding_rows(self, ids: Sequence[int]) -> Tensor:
-        """The embeddings of tokens, [T, hidden] float32."""
+    def embedding_rows(self, ids: Sequence[int]) -> Floats:
+        """The embeddings of tokens, [T, hidden]."""
         self.load_embeddings(ids)
-        rows = torch.empty(len(ids), self.shape.hidden)
+        rows = np.empty((len(ids), self.shape.hidden), np.float32)
         self._library.speclsp_embed(self._model, (c_int32 * len(ids))(*ids), len(ids), address(rows))
         return rows
 
@@ -210,10 +209,10 @@ class NativeDecoder(CachedModel):
         """Read the embedding of `target`, which must outlive this decoder."""
         self._library.speclsp_share_embedding(self._model, target._model)
 
-    def set_norm(self, layer: int, which: int, weight: Tensor) -> None:
+    def set_norm(self, layer: int, which: int, weight: Array) -> None:
         """Copy a norm's weights, [n]; layer LAST is the last norm."""
-        own = weight.float().contiguous()
-        if self._library.speclsp_norm(self._model, layer, which, address(own), own.numel()):
+        own = np.ascontiguousarray(widen(weight))
+        if self._library.speclsp_norm(self._model, layer, which, address(own), own.size):
             raise MemoryError("no memory for a norm's weights")
 
     def __del__(self) -> None:
@@ -225,13 +224,13 @@ class NativeDecoder(CachedModel):
 
     # ── interface for generate.py and drafters.py ────────────────────────────────────────────────────────────────
 
-    def forward(self, new: Sequence[int]) -> Tensor:
-        """Append `new`; their logits, [T, vocab], float32."""
+    def forward(self, new: Sequence[int]) -> Floats:
+        """Append `new`; their logits, [T, vocab]."""
         starts = range(0, len(new), MAX_ROWS)
         parts = [self._pass(part := new[start : start + MAX_ROWS], len(part), None) for start in starts]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def forward_with_tail(self, new: Sequence[int], wanted: int, cancel: threading.Event | None = None) -> Tensor:
+    def forward_with_tail(self, new: Sequence[int], wanted: int, cancel: threading.Event | None = None) -> Floats:
         # a narrow round is short, and its tokens are worth its time: it does not stop half-way
         return self._pass(new, wanted, cancel if len(new) > MAX_UNBROKEN_ROWS else None)
 
@@ -242,12 +241,12 @@ class NativeDecoder(CachedModel):
         self.complete_entries(source)
         self.restore_slot(target, self.kv(source), tokens)
 
-    def save_slot(self, slot: int, tokens: int) -> tuple[Tensor, Tensor]:
+    def save_slot(self, slot: int, tokens: int) -> tuple[Array, Array]:
         self.complete_entries(slot)
-        keys, values = (part[:, :, : whole_blocks(tokens)].clone() for part in self.kv(slot))
+        keys, values = (part[:, :, : whole_blocks(tokens)].copy() for part in self.kv(slot))
         return keys, values
 
-    def restore_slot(self, slot: int, kv: tuple[Tensor, Tensor], tokens: int) -> None:
+    def restore_slot(self, slot: int, kv: tuple[Array, Array], tokens: int) -> None:
         if self.reader is not None:
             self.reader.restored(slot, tokens)
         rows = whole_blocks(tokens)
@@ -259,12 +258,12 @@ class NativeDecoder(CachedModel):
         if self.reader is not None:
             self.reader.fill(slot)
 
-    def kv(self, slot: int) -> tuple[Tensor, Tensor]:
-        """A slot's keys and values, [layers, J, positions, D] bfloat16, in forward.c's layout; a head's comes last."""
+    def kv(self, slot: int) -> tuple[BFloat16, BFloat16]:
+        """A slot's keys and values, [layers, J, positions, D], in forward.c's layout; a head's comes last."""
         if slot not in self._kv:
-            size = math.prod(self._kv_shape) * 2
-            pages = (torch.frombuffer(zero_pages(size), dtype=torch.uint8)[:size] for _ in range(2))
-            keys, values = (part.view(torch.bfloat16).view(self._kv_shape) for part in pages)
+            count = math.prod(self._kv_shape)
+            pages = (np.frombuffer(zero_pages(VALUE_BYTES * count), np.uint16, count) for _ in range(2))
+            keys, values = (part.reshape(self._kv_shape) for part in pages)
             self._kv[slot] = keys, values
         return self._kv[slot]
 
@@ -282,7 +281,7 @@ class NativeDecoder(CachedModel):
         self.keep_states(None, (0, 0, 0))
         self.empty()
 
-    def keep_states(self, rows: Tensor | None, after: tuple[int, int, int]) -> None:
+    def keep_states(self, rows: Floats | None, after: tuple[int, int, int]) -> None:
         """Copy the hidden states after those numbers of layers, [row, 3 * hidden], in every pass from now on."""
         self._library.speclsp_keep_states(self._model, None if rows is None else address(rows), *after)
 
@@ -305,7 +304,7 @@ class NativeDecoder(CachedModel):
     @property
     def kv_mib(self) -> float:
         """Memory of the KV cache in MiB."""
-        slots = sum(part.numel() * part.element_size() for kv in self._kv.values() for part in kv) / 2**20
+        slots = sum(part.nbytes for kv in self._kv.values() for part in kv) / 2**20
         return slots + self.archive.mib
 
     def read_weights(self, rows: int = 1) -> None:
@@ -318,9 +317,9 @@ class NativeDecoder(CachedModel):
         self._library.speclsp_profile(self._model, parts)
         return dict(zip(PARTS, parts, strict=True))
 
-    def _pass(self, new: Sequence[int], wanted: int, cancel: threading.Event | None) -> Tensor:
+    def _pass(self, new: Sequence[int], wanted: int, cancel: threading.Event | None) -> Floats:
         """One call of forward.c; the logits of the last `wanted` tokens."""
-        logits = torch.empty(wanted, self.shape.vocab)
+        logits = np.empty((wanted, self.shape.vocab), np.float32)
         start, t = len(self.ids), len(new)
         if start + t > self.context_tokens:
             raise ValueError(f"{start + t} tokens do not fit a KV cache of {self.context_tokens}")
@@ -351,7 +350,14 @@ def positions_for(context_tokens: int) -> int:
     return whole_blocks(context_tokens + 1)
 
 
-def address(tensor: Tensor) -> int:
-    """The address of a contiguous tensor's data."""
-    assert tensor.is_contiguous()
-    return tensor.data_ptr()
+def rotations(shape: ModelShape, positions: int) -> tuple[Floats, Floats]:
+    """Cosines and sines of the rotary position embedding, [positions, D/2], rounded from double precision."""
+    angle = np.outer(np.arange(positions, dtype=np.float32), shape.inv_freq).astype(np.float64)
+    cos, sin = (np.ascontiguousarray(part * shape.rope_scale, np.float32) for part in (np.cos(angle), np.sin(angle)))
+    return cos, sin
+
+
+def address(array: Array) -> int:
+    """The address of a contiguous array's data."""
+    assert array.flags.c_contiguous
+    return int(array.ctypes.data)

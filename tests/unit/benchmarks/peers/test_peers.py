@@ -28,6 +28,7 @@ from benchmarks.peers.compare import candidates_of, chosen
 from benchmarks.peers.driver_process import PeerError, PeerProcess
 from benchmarks.peers.figures import Way, against, agreement, spread
 from benchmarks.speed.holes import holes, holes_and_rests
+from speclsp.engine.loading import torch_checkpoint
 from speclsp.engine.loading.checkpoint import open_tensors
 from speclsp.errors import ConfigError
 from speclsp.weights import cards
@@ -347,6 +348,6 @@ def test_other_engines_read_a_model_in_superblocks_as_bf16(tmp_path: Path, monke
     tensors = load_file(folder / "model.safetensors")
     assert not [name for name in tensors if name.endswith((".q4k", ".q6k"))]
     with open_tensors(ours) as get:
-        assert all(torch.equal(tensor, get(name)) for name, tensor in tensors.items())
+        assert all(torch.equal(tensor, torch_checkpoint.tensor(get(name))) for name, tensor in tensors.items())
     monkeypatch.setattr(reference.store, "ensure", lambda weights, models_dir: folder)
     assert reference.bf16_folder(CARD.target) == folder, "a model without superblocks is read where it is"
