@@ -39,17 +39,26 @@ class Costs:
 
     verify_ms: dict[int, float]  # by rows
     prefill_ms: float = 0.0  # of one prompt token, by the target
-    guess_ms: Mapping[str, float] = field(default_factory=dict)  # of one guess, by the source that computes it
+    guess_ms: Mapping[str, float] = field(default_factory=dict)  # of a further guess, by the source that computes it
+    first_ms: Mapping[str, float] = field(default_factory=dict)  # of a round's first guess, once it was measured
     missing_ms: Mapping[str, float] = field(default_factory=dict)  # of one prompt token that a source lacks
 
     def guess(self, source: str) -> float:
-        """One guess of a source that computes; 0 before the first."""
+        """A guess after the first of a source that computes; 0 before it was measured."""
         return self.guess_ms.get(source, 0.0)
 
-    def learn_guess(self, source: str, ms: float) -> None:
-        """Move the time of a source's guess a quarter of the way to a new measurement; the first one counts whole."""
-        known_ms = self.guess_ms.get(source, ms)
-        self.set_guess(source, known_ms + 0.25 * (ms - known_ms))
+    def guesses(self, source: str, count: int) -> float:
+        """`count` guesses of a round. The first takes longer: it computes what the last round added."""
+        return self.first_ms.get(source, self.guess(source)) + (count - 1) * self.guess(source)
+
+    def learn_guesses(self, source: str, count: int, ms: float) -> None:
+        """Move the time of `count` guesses a quarter of the way to a new measurement; the first one counts whole."""
+        if source not in self.guess_ms:
+            self.set_guess(source, ms / count)
+        step_ms = 0.25 * (ms - self.guesses(source, count)) / count
+        self.first_ms = {**self.first_ms, source: self.guesses(source, 1) + step_ms}
+        if count > 1:
+            self.guess_ms = {**self.guess_ms, source: max(self.guess(source) + step_ms, 0.0)}
 
     def set_guess(self, source: str, ms: float) -> None:
         """Set the time of a source's guess; copies of these costs keep theirs."""
@@ -170,7 +179,7 @@ class MeasuredPolicy:
         began_s = perf_counter()
         guess = drafter.propose(ids, gamma, pick)
         if warm and guess.tokens and guess.verified is None:
-            self.costs.learn_guess(drafter.source, (perf_counter() - began_s) * 1e3 / len(guess.tokens))
+            self.costs.learn_guesses(drafter.source, len(guess.tokens), (perf_counter() - began_s) * 1e3)
         return guess
 
     def computed_gamma(self, drafter: Drafter, ids: Sequence[int], room: int, best_rate: float) -> int:
@@ -188,7 +197,7 @@ class MeasuredPolicy:
         for gamma, tokens in enumerate(self.expected(source, 0, most), 1):
             rounds_left = max(1.0, left / tokens)
             catch_up_ms = missing * self.costs.missing_ms.get(source, 0.0) / rounds_left
-            rate = tokens / (gamma * self.costs.guess(source) + self.costs.verify(gamma + 1) + catch_up_ms)
+            rate = tokens / (self.costs.guesses(source, gamma) + self.costs.verify(gamma + 1) + catch_up_ms)
             if rate > best_rate:
                 best_gamma, best_rate = gamma, rate
         return best_gamma
