@@ -27,13 +27,15 @@ QUANTIZATIONS = ("bf16", "int8", "nf4")
 DIRECTORY_PARTS = {"bf16": 2**20, "int8": 2**21, "nf4": 2**21}  # bytes of bf16 files in a MiB of memory
 EDIT_FORMATS = ("", "window", "sweep")  # speclsp/lsp/next_edit/edit_prompt.py
 EDIT_SEPARATOR = "<|file_sep|>"  # a token that both formats need
+TORCH_FORMATS = ("fp32", "bf16", "nf4")  # that torch computes with on a CPU
 FEW_BITS = ("int5", "int4")  # on a CPU; a card has one of them where "auto" may choose it
 DIRECTORY = (
     "A model's directory contains config.json, tokenizer.json and *.safetensors: restore them, or choose "
     "another model (`speclsp models list`)."
 )
 MAX_CONTEXT_TOKENS = 1 << 24  # a larger value is not a valid config
-PROCESS_MIB = 256  # resident beside the model on a CPU: Python, torch, prompt caches; `python -m benchmarks memory`
+PROCESS_MIB = 96  # resident beside the model on a CPU: Python, tokenizer, prompt caches; `python -m benchmarks memory`
+TORCH_MIB = 192  # more, if torch computes
 MARGIN_MIB = 768  # the driver's own context, fragmentation, and the desktop's use in the meantime
 
 
@@ -125,7 +127,8 @@ class Card:
     def needed_mib(self, device: str, free_mib: int, quantization: str) -> int:
         """Memory in the number format that would be loaded; 0 without a figure. On a GPU, "auto" falls back to nf4.
 
-        On a CPU this is the resident memory of the process, and "auto" is int8; fewer bits need less.
+        On a CPU this is the resident memory of the process, and "auto" is int8; fewer bits need less. int8 and fewer
+        bits are computed without torch, except where the package has no library of forward.c.
         """
         formats, extra_mib = (["int8"], PROCESS_MIB) if device == "cpu" else (["bf16", "nf4"], MARGIN_MIB)
         if quantization == "auto":
@@ -135,7 +138,8 @@ class Card:
             quantization = "int8"  # an upper bound
         is_double = quantization == "fp32"
         model_mib = (1 + is_double) * self.memory_mib.get("bf16" if is_double else quantization, 0)
-        return model_mib + PROCESS_MIB if model_mib and device == "cpu" else model_mib
+        process_mib = PROCESS_MIB + (TORCH_MIB if quantization in TORCH_FORMATS else 0)
+        return model_mib + process_mib if model_mib and device == "cpu" else model_mib
 
 
 def models_root() -> Path:

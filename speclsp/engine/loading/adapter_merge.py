@@ -16,8 +16,7 @@ from speclsp.engine.model.bfloat16 import Array, Floats, round_into, widen
 from speclsp.weights.adapters import AdapterFile
 from speclsp.weights.untrusted.safetensors_header import NUMPY_TYPES
 
-PRODUCT_WEIGHTS = 1 << 23  # of B A at a time: 32 MiB
-SUM_WEIGHTS = 1 << 15  # summed at a time: they stay in the cache
+PRODUCTS = 1 << 18  # multiply-adds of B A at a time: the sums stay in the cache, and a BLAS starts no threads for them
 MAX_CHANGE = 4096.0  # of one weight: trained ones are below 1, and larger ones overflow half precision
 
 
@@ -55,23 +54,17 @@ class Lora:
     def merged(self, name: str, weight: Array) -> Array:
         """`weight` [out, in] with the adapter, in its own type."""
         a, b = self.matrices(name)
-        merged, width = np.empty_like(weight), weight.shape[1]
-        for block in row_slices(0, len(weight), PRODUCT_WEIGHTS // width):
-            change = b[block] @ a
-            for rows in row_slices(block.start, block.stop, SUM_WEIGHTS // width):
-                part = change[rows.start - block.start : rows.stop - block.start]
-                part *= self.file.scale
-                part += widen(weight[rows])
-                if merged.dtype == np.uint16:
-                    round_into(merged[rows], part)
-                else:
-                    merged[rows] = part
+        merged, step = np.empty_like(weight), max(1, PRODUCTS // a.size)
+        for first in range(0, len(weight), step):
+            rows = slice(first, first + step)
+            sums = b[rows] @ a
+            sums *= self.file.scale
+            sums += widen(weight[rows])
+            if merged.dtype == np.uint16:
+                round_into(merged[rows], sums)
+            else:
+                merged[rows] = sums
         return merged
-
-
-def row_slices(start: int, stop: int, step: int) -> list[slice]:
-    """`start` to `stop` in slices of at most `step` rows, and at least one."""
-    return [slice(first, min(first + max(step, 1), stop)) for first in range(start, stop, max(step, 1))]
 
 
 def decode(file: AdapterFile, name: str) -> Floats:

@@ -19,10 +19,9 @@ def widen(values: Array) -> Floats:
     """bfloat16, or floats of another type, as float32. A float32 array is returned itself."""
     if values.dtype != np.uint16:
         return values.astype(np.float32, copy=False)
-    halves = np.zeros((*values.shape, 2), np.uint16)  # the lower half first
-    halves[..., 1] = values
-    wide: Floats = halves.view(np.float32)[..., 0]
-    return wide
+    wide = values.astype(np.uint32)
+    wide <<= 16
+    return wide.view(np.float32)
 
 
 def narrow(values: Array) -> BFloat16:
@@ -42,5 +41,6 @@ def round_into(rounded: BFloat16, values: Floats) -> None:
     bits, is_nan = values.view(np.uint32), np.isnan(values)
     bits += (bits >> 16) & 1
     bits += 0x7FFF
-    rounded[...] = bits.view(np.uint16)[..., 1::2]
-    np.putmask(rounded, is_nan, NAN)
+    rounded[...] = bits >> 16
+    if is_nan.any():
+        rounded[is_nan] = NAN
