@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from speclsp.lsp.next_edit.changed_names import is_rename, renamed_tokens, words
 from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place, line_at, line_end, nearest_line
@@ -33,6 +34,9 @@ from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.bindings import FUNCTION, LABEL, OUTER, OWN_MEMBER, SHORTHAND, NameScope, Occurrence
 from speclsp.lsp.syntax.parser import is_reserved
 from speclsp.lsp.syntax.tree import SyntaxTree
+
+if TYPE_CHECKING:
+    from speclsp.lsp.index.imported_uses import NameUse
 
 ALIASED = re.compile(r"\s*[=\"`]")  # the path or the name that the alias stands for follows: Go, C#
 MIN_TIMES = 2  # without an edit of the definition's own line
@@ -138,6 +142,31 @@ def places_of(uses: Iterable[Occurrence], rename: Rename, evidence: Evidence, te
         new = "".join([*pieces, text[done:end]])
         if end - start <= MAX_LINE_CHARACTERS:
             yield Place(start, end, new, Substitution(RENAME, rename.old, rename.new), evidence)
+
+
+def places_elsewhere(uses: Iterable[NameUse], old: str, new: str, text: str) -> Iterator[Place]:
+    """The lines of another document with uses, from top to bottom, each with all its uses renamed."""
+    by_line: dict[int, list[NameUse]] = {}
+    for use in uses:
+        by_line.setdefault(text.rfind("\n", 0, use.start) + 1, []).append(use)
+    for start, of_line in by_line.items():
+        end = line_end(text, start)
+        pieces, done = list[str](), start
+        for use in of_line:
+            pieces += [text[done : use.start], use.text]
+            done = use.end
+        if end - start <= MAX_LINE_CHARACTERS:
+            line = "".join([*pieces, text[done:end]])
+            yield Place(start, end, line, Substitution(RENAME, old, new), Evidence(times=1))
+
+
+def goes_on(edit: RecentEdit, old: str, new: str) -> bool:
+    """True if an edit did nothing but replace one name, or write it before the old one as its alias."""
+    return bool(edit.changed_lines) and all(
+        re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, before)
+        == re.sub(rf"(?<!\w){re.escape(new)} as {re.escape(old)}(?!\w)", new, after)
+        for before, after in edit.changed_lines
+    )
 
 
 class Resolver:

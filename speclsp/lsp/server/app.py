@@ -36,6 +36,7 @@ from speclsp.observability.logfile import open_language_server_log
 if TYPE_CHECKING:
     from speclsp.lsp.backend.types import FimRequest, StreamPiece
     from speclsp.lsp.documents.document import Document
+    from speclsp.lsp.index.reader import IndexReader
     from speclsp.lsp.next_edit.next_edits import NextEdits
 
 HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
@@ -61,6 +62,7 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (wire.COPILOT_INLINE_EDIT, handlers.copilot_inline_edit, None),
     (wire.DID_SHOW_INLINE_EDIT, handlers.next_edit_shown, None),
     (wire.NEXT_EDIT, handlers.next_edit, None),
+    (wire.USES_LEFT, handlers.uses_left, None),
     (wire.SHOWN, handlers.next_edit_shown, None),
     (wire.ACCEPTED, handlers.next_edit_accepted, None),
     (wire.REJECTED, handlers.next_edit_rejected, None),
@@ -173,6 +175,7 @@ def next_edits_of(app: App) -> NextEdits:
     """Create the next edits of one editor, connected to the statistics and the explanations."""
     from speclsp.errors import EngineError
     from speclsp.lsp.context.chunk import path_in
+    from speclsp.lsp.index.open_importers import OpenImporters
     from speclsp.lsp.next_edit.model_producer import EditEngine, ModelProducer
     from speclsp.lsp.next_edit.next_edits import NextEdits
     from speclsp.lsp.next_edit.offers import Offers
@@ -195,6 +198,12 @@ def next_edits_of(app: App) -> NextEdits:
     async def eligible(document: Document) -> str:
         return (await documents.exclusion(document))[0]
 
+    async def may_see(document: Document) -> bool:
+        return not await eligible(document) and not documents.hidden_reason(document.uri)
+
+    def index(root: str | None) -> IndexReader | None:
+        return app.index.index(root) if app.index is not None else None
+
     return NextEdits(
         Offers(app.usage.next_edit),
         eligible,
@@ -202,6 +211,7 @@ def next_edits_of(app: App) -> NextEdits:
         app.recorder.next_edit_ended,
         lambda: app.recent_activity,
         ModelProducer(engine),
+        OpenImporters(documents.documents, documents.root, index, may_see),
     )
 
 

@@ -64,6 +64,7 @@ class CompletionServer(SpecLanguageServer):
         self.client_name = ""
         self.log_path: Path | None = None  # None: it writes no log
         self.client_outdents = False  # capability experimental.speclsp.outdent
+        self.client_shows_elsewhere = False  # capability experimental.speclsp.nextEditElsewhere
         self.client_follows_growth = False  # capability experimental.speclsp.suggestionGrew
         self.client_has_folders = False  # the client supports workspace folders, even if there is none now
         self.last_reason = ""  # why the last request showed nothing
