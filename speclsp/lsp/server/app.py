@@ -135,6 +135,8 @@ async def start(app: App) -> None:
     """Start the backend, the session and the index. Their imports take 0.1 s, so `initialize` is answered first."""
     server = app.server
     server.connect()
+    await asyncio.to_thread(importlib.import_module, "speclsp.lsp.next_edit.recent_activity")
+    follow_recent_edits(app)
     await asyncio.to_thread(importlib.import_module, "speclsp.lsp.completion.session")
     from speclsp.lsp.completion.session import Session
     from speclsp.lsp.server.index_supervisor import IndexSupervisor
@@ -151,7 +153,6 @@ async def start(app: App) -> None:
     if server.client_follows_growth:
         server.session.on_grown = lambda request: server.protocol.notify(SUGGESTION_GREW, grown_params(request))
     server.publish_status()
-    follow_recent_edits(app)
     app.index = IndexSupervisor(server.workspace_documents, lambda: server.is_remote)
     server.session.pipeline.index_of = app.index.index
     for document in server.documents:
@@ -163,7 +164,7 @@ async def start(app: App) -> None:
 
 def config_changed(app: App, config: Config, old: Config) -> None:
     """Apply new settings to the parts."""
-    if app.server.session is not None and config.next_edit != old.next_edit:
+    if app.server.starting is not None and config.next_edit.enabled != old.next_edit.enabled:
         follow_recent_edits(app)
     if app.index is not None:
         app.index.apply_config(config)
@@ -224,3 +225,5 @@ def follow_recent_edits(app: App) -> None:
     if server.config.next_edit.enabled:
         app.recent_activity = RecentActivity(lambda uri: bool(documents.hidden_reason(uri)))
     server.documents.follow_edits(app.recent_activity.edited if app.recent_activity is not None else None)
+    for document in server.documents:
+        handlers.read_visibility(app, document.uri)

@@ -132,8 +132,19 @@ async def cancel_progress(app: App, params: types.WorkDoneProgressCancelParams) 
 
 def did_open(app: App, params: types.DidOpenTextDocumentParams) -> None:
     """The first document of a workspace folder starts its index."""
+    uri = params.text_document.uri
+    read_visibility(app, uri)
+    document = app.server.documents.get(uri)
+    if app.recent_activity is not None and document is not None:
+        app.recent_activity.opened(document)
     if app.index is not None:
-        app.index.document_opened(params.text_document.uri)
+        app.index.document_opened(uri)
+
+
+def read_visibility(app: App, uri: str) -> None:
+    """Start to read the ignore files of a document: only then its edits are recorded, if no rule hides it."""
+    if app.recent_activity is not None:
+        app.documents.hidden_reason(uri)
 
 
 def did_change(app: App, params: Mapping[str, Any]) -> None:
