@@ -244,7 +244,7 @@ def completion_request(app: App, params: CursorParams) -> CompletionRequest | st
     uri, inline = params.text_document.uri, isinstance(params, types.InlineCompletionParams)
     position = {"line": params.position.line, "character": params.position.character}
     if server.session is None:
-        return Reason.LOADING
+        return server.reason_without_session()
     version = server.raw_params["textDocument"].get("version") if inline else None
     at = documents.cursor_context(uri, position, encoding, version)
     if isinstance(at, str):
