@@ -55,7 +55,8 @@ class Names:
     @classmethod
     def of(cls, tree: SyntaxTree, old: str, new: str) -> Names:
         end = len(tree.text)
-        return cls(bindings.occurrences(tree, old, 0, end), bindings.occurrences(tree, new, 0, end))
+        of_new = bindings.occurrences(tree, new, 0, end)
+        return cls(bindings.occurrences(tree, old, 0, end, renamed_to=of_new), of_new)
 
 
 def imported_uses(tree: SyntaxTree, old: str, new: str, means: Means) -> ImportedUses:
@@ -74,7 +75,7 @@ def imported_uses(tree: SyntaxTree, old: str, new: str, means: Means) -> Importe
         inside = list(specifiers(names.old + names.new, start, end, module, entry))
         imported += [name for name in inside if name.is_definition]
         uses += [renamed_specifier(tree, name, old, new) for name in inside if is_fixed(name, names.old)]
-    uses += [NameUse(use.start, use.end, shown(use, old, new)) for use in of_definitions(names, imported)]
+    uses += [NameUse(use.start, use.end, bindings.renamed(use, old, new)) for use in of_definitions(names, imported)]
     for prefix in prefixes:
         uses += through_module(tree, prefix, old, new)
     unique = {use.start: use for use in uses}
@@ -85,7 +86,8 @@ def own_uses(tree: SyntaxTree, old: str, new: str) -> list[NameUse]:
     """The uses of the old name in the module itself, which defines the new one."""
     names = Names.of(tree, old, new)
     return [
-        NameUse(use.start, use.end, shown(use, old, new)) for use in of_definitions(names, defined(tree, names.new))
+        NameUse(use.start, use.end, bindings.renamed(use, old, new))
+        for use in of_definitions(names, defined(tree, names.new))
     ]
 
 
@@ -119,11 +121,6 @@ def renamed_specifier(tree: SyntaxTree, name: Occurrence, old: str, new: str) ->
     """The new name before an alias; else the new name with the old one as its alias."""
     has_alias = ALIAS.match(tree.text, name.end) is not None
     return NameUse(name.start, name.end, new if has_alias else f"{new} as {old}")
-
-
-def shown(use: Occurrence, old: str, new: str) -> str:
-    """The text in place of a use: the key of `{ name }` stays."""
-    return f"{old}: {new}" if SHORTHAND in use.roles else new
 
 
 def of_definitions(names: Names, definitions: Sequence[Occurrence]) -> list[Occurrence]:

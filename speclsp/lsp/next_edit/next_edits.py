@@ -34,7 +34,7 @@ from speclsp.lsp.next_edit.producer import (
     recent_edit,
     text_problem,
 )
-from speclsp.lsp.next_edit.renames import goes_on, places_elsewhere, renamed, spots_of
+from speclsp.lsp.next_edit.renames import places_elsewhere, renamed, spots_of
 from speclsp.lsp.next_edit.substitutions import RENAME
 from speclsp.lsp.reasons import Reason, meaning
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
@@ -256,16 +256,16 @@ class NextEdits:
         self, importers: OpenImporters, edits: Sequence[Edit], document: Document | None = None, cursor: int = 0
     ) -> RenamedName | None:
         """The name that the last of some edits is about. None while it is typed at the cursor of its document."""
-        recent = [recent_edit(edit) for edit in edits]
+        listed = renamed([recent_edit(edit) for edit in edits])
         base, text = text_near(document, cursor) if document is not None else (0, "")
-        for rename in renamed(recent):
+        for rename in listed:
             name = RenamedName(edits[-1].uri, rename.old, rename.new)
             is_complete = document is None or list(spots_of(rename, text, cursor - base))
             if is_complete and await importers.is_defined(name, rename.lines):
                 self._rename = name
                 return name
         last = self._rename
-        is_same = last is not None and goes_on(recent[-1], last.old, last.new)
+        is_same = last is not None and any((last.old, last.new) == (rename.old, rename.new) for rename in listed)
         return last if last is not None and is_same and await importers.is_defined(last) else None
 
     def _offer_elsewhere(self, left: Left | None) -> Offer | None:
