@@ -213,6 +213,11 @@ class NextEditConfig:
     enabled: bool = setting(
         True, "Suggest the next edit elsewhere in the file, learned from the last edits (docs/next-edit.md)."
     )
+    across_files: bool = setting(
+        False,
+        "After the rename of a name that other files import, suggest its uses in other open files too."
+        " For editors that show an edit of another file (docs/next-edit.md).",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

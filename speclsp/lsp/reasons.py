@@ -92,6 +92,16 @@ class Reason(str, Enum):
     __str__ = str.__str__  # its code, in every text that it goes into
 
 
+AWAY = ("error", "stopped", "waiting")  # states of a backend that answers nothing until another event
+
+
+def reason_without_backend(state: str, is_remote: bool) -> Reason:
+    """The reason while no backend can be used. `state`: the backend's; "" before there is one."""
+    if state not in AWAY:
+        return Reason.LOADING
+    return Reason.SERVER_AWAY if is_remote else Reason.ENGINE_AWAY
+
+
 PASSING = (Reason.SUPERSEDED, Reason.CANCELLED, Reason.CLOSED)  # not about the position: a newer request answers
 
 # Causes of a cut, beside the Reasons.

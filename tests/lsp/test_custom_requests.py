@@ -104,12 +104,21 @@ def test_a_superseded_request_leaves_no_reason_in_the_status():
 
 
 def test_an_empty_answer_while_the_model_is_not_ready_has_that_reason():
+    with Editor(warm=False) as editor:  # it still imports its session, and starts an engine
+        editor.initialize(CAPABILITIES)
+        page = Page(editor, SOURCE)
+        assert editor.items(page.ask(3)) == []
+        assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "loading")
+        assert editor.statuses()[-1]["last_reason_meaning"] == "the model is not ready"
+
+
+def test_the_first_empty_answer_without_an_engine_has_that_reason():
     with Editor("--set", "engine.socket=/nowhere/e.sock", warm=False) as editor:  # it still imports its session
         editor.initialize(CAPABILITIES)
         page = Page(editor.until("error"), SOURCE)
         assert editor.items(page.ask(3)) == []
-        assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "loading")
-        assert editor.statuses()[-1]["last_reason_meaning"] == "the model is not ready"
+        assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "engine_away")
+        assert "loading" not in {status["last_reason"] for status in editor.statuses()}
 
 
 def test_the_pairs_are_listed_and_the_current_pair_is_named():

@@ -10,6 +10,7 @@ import { selectModel } from "./models";
 import { NextEdits } from "./nextEdit";
 import type { Retry } from "./protocol";
 import { onPythonSelected, selectedPython } from "./python";
+import { showUses } from "./renameUses";
 import { Server } from "./server";
 import { asFlags, declaredSettings, setByUser } from "./settings";
 import { Snooze } from "./snooze";
@@ -79,6 +80,7 @@ export function activate(context: ExtensionContext): void {
     doctor: () => inTerminal(running, "doctor", ...asFlags(settings())),
     statistics: () => inTerminal(running, "stats"),
     explain: () => explain(running),
+    renameUses: () => showUses(running),
     openSettings: () => commands.executeCommand("workbench.action.openSettings", "@ext:speclsp.speclsp"),
     openGuide: openWalkthrough,
   };

@@ -5,6 +5,8 @@
  *     change ─► settled ─► request ─► shown ─► Tab: jump if far, then accept ─► the next request
  *                                         └──► Escape: rejected; another change: ignored
  *
+ * An edit of another document is announced by a hint. Tab shows it in its own editor.
+ *
  * Tab is the edit's while one is shown: no ghost text is requested then, nor between an accepted edit and its follower.
  * Ghost text that was there before goes first, except where the edit is a rename.
  */
@@ -40,6 +42,7 @@ interface Shown {
   editor: TextEditor;
   cursor: Position; // at the time of the request
   jumped: boolean; // the cursor was moved to it
+  other?: { document: TextDocument; version: number }; // the edit's document, and the version of the editor's one
 }
 
 /** The next edits of this window: at most one is requested, and at most one is shown. */
@@ -67,7 +70,9 @@ export class NextEdits implements Disposable {
       window.onDidChangeTextEditorVisibleRanges(({ textEditor }) => {
         if (textEditor === this.shown?.editor) void this.draw();
       }),
-      window.onDidChangeActiveTextEditor(() => this.drop("ignored")),
+      window.onDidChangeActiveTextEditor((editor) => {
+        if (!editor || editor !== this.shown?.editor) this.drop("ignored");
+      }),
       server.onDidChange(() => this.checkEnabled()),
       commands.registerCommand(GHOST_ACCEPTED, (id: string) => this.ghostAccepted(id)),
     ];
@@ -97,7 +102,8 @@ export class NextEdits implements Disposable {
       return;
     }
     if (!this.isUnchanged(shown)) return;
-    const { edit, editor } = shown;
+    const { edit, editor, other } = shown;
+    if (other) return this.go(edit, other.document);
     const range = rangeOf(edit);
     if (!shown.jumped && isFar(edit, editor.selection.active.line, editor.visibleRanges)) {
       shown.jumped = true;
@@ -116,6 +122,17 @@ export class NextEdits implements Disposable {
     editor.revealRange(new Range(endOf(edit), endOf(edit)));
     this.server.notify("speclsp/nextEditAccepted", { id: edit.id });
     await this.request("accept");
+  }
+
+  /** Show an edit in the editor of its own document, with the cursor at it. */
+  private async go(edit: NextEdit, document: TextDocument): Promise<void> {
+    this.cancel();
+    this.hide();
+    const { start } = rangeOf(edit);
+    const editor = await window.showTextDocument(document, { selection: new Range(start, start) });
+    if (document.version === edit.textDocument.version && this.mayShow(editor)) {
+      this.show({ edit, editor, cursor: start, jumped: true });
+    }
   }
 
   /** Reject the shown edit. */
@@ -202,6 +219,7 @@ export class NextEdits implements Disposable {
     if (!shown) return this.left(editor);
     if (editor !== shown.editor) return;
     const { line } = editor.selection.active;
+    if (shown.other) return void this.draw();
     if (line < shown.edit.range.start.line || line > shown.edit.range.end.line) shown.jumped = false;
     void this.draw();
   }
@@ -228,9 +246,18 @@ export class NextEdits implements Disposable {
     const answer = await this.server.request<NextEditAnswer>("speclsp/nextEdit", params, pending.token);
     if (pending !== this.pending) return; // a change or a newer request cancelled this one
     const edit = answer?.edits[0];
+    if (edit && edit.textDocument.uri !== textDocument.uri) return this.showElsewhere(edit, editor, textDocument.version);
     const isCurrent = edit?.textDocument.version === document.version && this.mayShow(editor);
     if (edit && isCurrent && this.mayReplaceGhost(edit, editor)) this.show({ edit, editor, cursor, jumped: false });
     else this.cancel();
+  }
+
+  /** Announce an edit of another document, if both still have the text that the edit is about. */
+  private showElsewhere(edit: NextEdit, editor: TextEditor, version: number): void {
+    const document = workspace.textDocuments.find(({ uri }) => uri.toString() === edit.textDocument.uri);
+    const isCurrent = document?.version === edit.textDocument.version && editor.document.version === version;
+    if (!document || !isCurrent || !this.mayShow(editor) || !this.mayReplaceGhost(edit, editor)) return this.cancel();
+    this.show({ edit, editor, cursor: editor.selection.active, jumped: false, other: { document, version } });
   }
 
   /** True unless ghost text at the cursor goes first. A rename is finished before. */
@@ -261,6 +288,7 @@ export class NextEdits implements Disposable {
     await setContextKey(VISIBLE, !ghost);
     if (shown !== this.shown) return; // hidden in the meantime
     if (ghost) this.view.clear();
+    else if (shown.other) this.view.drawElsewhere(shown.editor, shown.edit, shown.other.document.uri.path);
     else this.view.draw(shown.editor, shown.edit, shown.jumped);
   }
 
@@ -268,7 +296,8 @@ export class NextEdits implements Disposable {
   private isUnchanged(shown: Shown | undefined): boolean {
     const editor = window.activeTextEditor;
     if (!shown || shown.editor !== editor || editor.selections.length !== 1) return false;
-    return editor.selection.isEmpty && editor.document.version === shown.edit.textDocument.version;
+    const version = shown.other?.version ?? shown.edit.textDocument.version;
+    return editor.selection.isEmpty && editor.document.version === version;
   }
 
   /** True while ghost text at the cursor shows the edit. */

@@ -58,6 +58,10 @@ export function isFar({ range }: Edit, cursorLine: number, visible: readonly { s
 
 export const hintText = ({ range }: Edit): string => `→ Edit at line ${range.start.line + 1} (Tab)`;
 
+/** The hint of an edit in another file. */
+export const hintElsewhere = ({ range }: Edit, path: string): string =>
+  `→ Edit in ${path.split("/").at(-1)}, line ${range.start.line + 1} (Tab)`;
+
 /** The plan of an edit. `lines`: the whole lines of its range, without line ends. */
 export function planOf({ range, text }: Edit, lines: readonly string[]): Plan {
   const { start, end } = range;

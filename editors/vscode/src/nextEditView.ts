@@ -11,7 +11,7 @@ import {
   ThemeColor,
   window,
 } from "vscode";
-import { hintText, isFar, Label, LINE_GAP, planOf } from "./nextEditPlan";
+import { hintElsewhere, hintText, isFar, Label, LINE_GAP, planOf } from "./nextEditPlan";
 import type { NextEdit } from "./protocol";
 
 const KEYS = "speclsp: next edit. Tab accepts, Escape dismisses.";
@@ -42,15 +42,20 @@ export class NextEditView implements Disposable {
     const hovers: DecorationOptions[] = [{ range: rows, hoverMessage }];
     const cursor = editor.selection.active;
     if (!jumped && isFar(edit, cursor.line, editor.visibleRanges)) {
-      const hinted = editor.document.lineAt(cursor.line).range;
-      const after = dimmed(hintText(edit), LINE_GAP);
-      labels.push({ range: new Range(hinted.end, hinted.end), renderOptions: { after } });
-      hovers.push({ range: hinted, hoverMessage });
+      labels.push(hint(editor, hintText(edit)));
+      hovers.push({ range: editor.document.lineAt(cursor.line).range, hoverMessage });
     }
     const removed = plan.removed.map(({ line, start, end }) => new Range(line, start, line, end));
     editor.setDecorations(this.removed, removed);
     editor.setDecorations(this.labels, labels);
     editor.setDecorations(this.hovers, hovers);
+  }
+
+  /** Announce an edit of another document at the cursor's line. */
+  drawElsewhere(editor: TextEditor, edit: NextEdit, path: string): void {
+    if (this.editor !== editor) this.clear();
+    this.editor = editor;
+    editor.setDecorations(this.labels, [hint(editor, hintElsewhere(edit, path))]);
   }
 
   get isDrawn(): boolean {
@@ -79,6 +84,12 @@ function labelDecoration({ line, character, text, gap }: Label): DecorationOptio
   };
   const at = new Position(line, character);
   return { range: new Range(at, at), renderOptions: { after } };
+}
+
+/** A text behind the cursor's line. */
+function hint({ document, selection }: TextEditor, text: string): DecorationOptions {
+  const { end } = document.lineAt(selection.active.line).range;
+  return { range: new Range(end, end), renderOptions: { after: dimmed(text, LINE_GAP) } };
 }
 
 /** Text in a colour that is readable on the background of inserted text, unlike that of ghost text. */

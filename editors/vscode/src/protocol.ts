@@ -59,6 +59,13 @@ export interface NextEditAnswer {
   edits: NextEdit[];
 }
 
+/** Reply to speclsp/renameUses: the uses that the last rename has left in the open files. */
+export interface RenameUses {
+  old: string; // "" if there was no such rename
+  new: string;
+  uses: { uri: string; range: { start: Place; end: Place } }[];
+}
+
 /** Why an edit is not shown any more, in speclsp/nextEditRejected. Only `rejected` counts against the change. */
 export type NextEditReason = "rejected" | "ignored" | "replaced" | "cancelled";
 

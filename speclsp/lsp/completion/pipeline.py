@@ -29,7 +29,7 @@ from speclsp.lsp.context.selection import Selections
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
-from speclsp.lsp.reasons import Reason
+from speclsp.lsp.reasons import Reason, reason_without_backend
 from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.visibility.eligibility import why_not
@@ -76,9 +76,9 @@ class Pipeline:
         reason, _ = why_not(snapshot.uri, snapshot.language, len(snapshot.text), self._config(), root, excluded)
         if reason or (backend is not None and backend.status.usable):
             return reason
-        if backend is None or backend.status.state not in ("error", "stopped", "waiting"):
+        if backend is None:
             return Reason.LOADING
-        return Reason.SERVER_AWAY if backend.status.remote else Reason.ENGINE_AWAY
+        return reason_without_backend(backend.status.state, bool(backend.status.remote))
 
     def may_prepare(self, after_accept: CompletionInput) -> bool:
         """True if the suggestion at a document that nobody has requested yet should be computed."""

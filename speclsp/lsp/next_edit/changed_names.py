@@ -44,6 +44,7 @@ ENTRY = re.compile(r"(?:^|[{,(])\s*$")
 COLON, IN = re.compile(r"\s*(?::(?!:)|=>)"), re.compile(r"\s*(?:not )?in\b")
 
 MAX_NAMES = 2  # of one edit: more new names mean that its lines were written anew
+ALIASED = re.compile(r"(?<=[{,\s])(\w+) as (\w+)(?=\s*[,}])")
 EXPANDED = re.compile(r"(?<=[{,\s])(\w+): (\w+)(?=\s*[,}])")
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
 CALLEE = "callee"  # the kind of these edits
@@ -154,13 +155,17 @@ def is_rename(edit: RecentEdit) -> bool:
 
 
 def without_keys(old_line: str, new_line: str) -> str:
-    """The new line with `{ new }` for `{ name: new }`, where the old line has `{ name }`."""
+    """The new line with `{ new }` for `{ name: new }` and `{ new as name }`, where the old line has `{ name }`."""
 
     def short(match: re.Match[str]) -> str:
         is_new = re.search(rf"(?<!\w){match[1]}(?!\w|:)", old_line) and f"{match[1]}:" not in old_line
         return match[2] if is_new else match[0]
 
-    return EXPANDED.sub(short, new_line)
+    def without_alias(match: re.Match[str]) -> str:
+        has_name = re.search(rf"(?<!\w){match[2]}(?!\w)", old_line) and not re.search(rf"\bas {match[2]}\b", old_line)
+        return match[1] if has_name else match[0]
+
+    return ALIASED.sub(without_alias, EXPANDED.sub(short, new_line))
 
 
 def words(name: str) -> set[str]:

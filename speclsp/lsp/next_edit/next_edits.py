@@ -1,6 +1,7 @@
 """Next edits of one editor: the recent edits, the request's turn, the offer, and the outcome for speclsp/explain.
 
-    request ─► deterministic producer ─► nothing? ─► model producer, if the model declares an edit format ─► offer
+    request ─► deterministic producer ─► nothing? ─► uses in other open documents, if next_edit.across_files is on
+                                      └─► nothing? ─► model producer, if the model declares an edit format ─► offer
 
 A request waits while the engine works on ghost text, and ends without an edit when the document changes or a newer
 request comes: ghost text goes first. The deterministic producer runs in one step of at most BUDGET_MS. The model's
@@ -13,22 +14,34 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
+from speclsp.lsp.index.open_importers import RenamedName
 from speclsp.lsp.next_edit.offers import Offer, Offers
 from speclsp.lsp.next_edit.places import REACH_CHARACTERS
-from speclsp.lsp.next_edit.producer import BUDGET_MS, PRODUCER, Producer, Proposal
+from speclsp.lsp.next_edit.producer import (
+    BUDGET_MS,
+    PRODUCER,
+    Producer,
+    Proposal,
+    error_problem,
+    minimal,
+    recent_edit,
+    text_problem,
+)
+from speclsp.lsp.next_edit.renames import places_elsewhere, renamed, spots_of
 from speclsp.lsp.next_edit.substitutions import RENAME
 from speclsp.lsp.reasons import Reason, meaning
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.visibility import eligibility
 
 if TYPE_CHECKING:
+    from speclsp.lsp.index.open_importers import DocumentUses, OpenImporters
     from speclsp.lsp.next_edit.model_producer import ModelEdit, ModelProducer
     from speclsp.lsp.next_edit.recent_activity import Edit, RecentActivity
 
@@ -38,6 +51,8 @@ MAX_REST = 400  # characters right of the cursor that are looked at
 MAX_NAME = 100  # characters left of the cursor that are looked at
 PRECEDES_MS = 3.0  # of the processor, before ghost text is requested in mid-line
 MODEL = "model"  # name of the model's producer, and the kind of its edits
+
+Left = tuple[RenamedName, "list[DocumentUses]"]  # a renamed name, and its uses under the old one
 
 log = logging.getLogger("speclsp.next_edit")
 
@@ -82,6 +97,7 @@ class NextEdits:
     _ended: Callable[[NextEditOutcome], None]  # hears of every request that was not superseded
     _activity: Callable[[], RecentActivity | None]  # the recent edits; None while next_edit.enabled is off
     _model: ModelProducer | None = None  # produces edits where the first producer has none
+    _importers: OpenImporters | None = None  # documents that import a renamed name
     _asking: dict[str, asyncio.Task[ModelEdit | str]] = field(
         default_factory=dict
     )  # by URI: the model's edit under way
@@ -90,9 +106,14 @@ class NextEdits:
     _parsed: str = ""  # URI of the document that the producer has parsed last
     _newest: dict[str, int] = field(default_factory=dict)  # by URI: the number of the last request
     _requests: int = 0
+    _rename: RenamedName | None = None  # the last one of a name that other documents can import
+    _ahead: asyncio.Task[object] | None = None  # parses documents that import it
 
-    async def answer(self, document: Document, line: int, cursor: int) -> Offer | None:
-        """The edit to offer in a document as it is now, or None. `cursor`: its offset, on `line`."""
+    async def answer(self, document: Document, line: int, cursor: int, elsewhere: bool = False) -> Offer | None:
+        """The edit to offer in a document as it is now, or None. `cursor`: its offset, on `line`.
+
+        `elsewhere`: it may be an edit of another open document.
+        """
         version = document.version
         self._requests += 1
         number = self._newest[document.uri] = self._requests
@@ -120,7 +141,13 @@ class NextEdits:
             return None
         outcome = self._propose(document, line, cursor)
         if not isinstance(outcome, NextEditOutcome):
+            if elsewhere and outcome.kind == RENAME:
+                self._ahead = asyncio.create_task(self._left_elsewhere(document, cursor))
             return outcome
+        if elsewhere and outcome.outcome not in (Reason.UNDOES, Reason.DECLINED):
+            offer = self._offer_elsewhere(await self._left_elsewhere(document, cursor)) if is_current() else None
+            if offer is not None or not is_current():
+                return offer
         activity = self._activity()
         is_available = self._model is not None and activity is not None and await self._model.is_available()
         if not is_current():
@@ -163,6 +190,8 @@ class NextEdits:
         self.cancel(uri)
         self._newest.pop(uri, None)
         self.offers.closed(uri)
+        if self._importers is not None:
+            self._importers.closed(uri)
 
     def refuse(self, uri: str, line: int, reason: str) -> None:
         """Report a request that gets no edit, whatever the producers would say."""
@@ -194,6 +223,65 @@ class NextEdits:
         at, recent, declined = max(0, cursor - base), activity.recent(), partial(self.offers.declined, document, base)
         proposal = self._producer.propose(text, document.language, document.uri, at, recent, declined, budget_ms)
         return base, proposal
+
+    # ── other documents ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def uses_left(self) -> Left | None:
+        """The last renamed name that other documents can import, and all its uses under the old name."""
+        activity, importers = self._activity(), self._importers
+        edits = activity.recent() if activity is not None else []
+        for number in range(len(edits), 0, -1):
+            if importers is None:
+                return None
+            rename = await self._renamed_name(importers, edits[:number])
+            if rename is not None:
+                own = await importers.own_uses(rename)
+                return rename, [*([own] if own is not None and own.uses else []), *await importers.uses(rename)]
+        return None
+
+    async def _left_elsewhere(self, document: Document, cursor: int) -> Left | None:
+        """The name that the newest edit has renamed, and its uses in other documents."""
+        activity, importers = self._activity(), self._importers
+        edits = activity.recent() if activity is not None else []
+        if importers is None or not edits or edits[-1].uri != document.uri:
+            return None
+        try:
+            rename = await self._renamed_name(importers, edits, document, cursor)
+            return None if rename is None else (rename, await importers.uses(rename, document.uri))
+        except Exception as error:  # its message may quote a document
+            log.error("the uses in other documents are unknown: %s", error_site(error))
+            return None
+
+    async def _renamed_name(
+        self, importers: OpenImporters, edits: Sequence[Edit], document: Document | None = None, cursor: int = 0
+    ) -> RenamedName | None:
+        """The name that the last of some edits is about. None while it is typed at the cursor of its document."""
+        listed = renamed([recent_edit(edit) for edit in edits])
+        base, text = text_near(document, cursor) if document is not None else (0, "")
+        for rename in listed:
+            name = RenamedName(edits[-1].uri, rename.old, rename.new)
+            is_complete = document is None or list(spots_of(rename, text, cursor - base))
+            if is_complete and await importers.is_defined(name, rename.lines):
+                self._rename = name
+                return name
+        last = self._rename
+        is_same = last is not None and any((last.old, last.new) == (rename.old, rename.new) for rename in listed)
+        return last if last is not None and is_same and await importers.is_defined(last) else None
+
+    def _offer_elsewhere(self, left: Left | None) -> Offer | None:
+        """The first of these uses that passes the filters of the deterministic producer."""
+        for uses in left[1] if left is not None else ():
+            document, text = uses.document, uses.tree.text
+            if left is None or document.version != uses.version:
+                continue
+            for place in places_elsewhere(uses.uses, left[0].old, left[0].new, text):
+                problem = self.offers.declined(document, 0, place)
+                problem = problem or text_problem(text[place.start : place.end], place.new)
+                if not problem and not error_problem(uses.tree, place, lambda: BUDGET_MS):
+                    offer = self.offers.add(document, minimal(place, text), 0)
+                    self._ended(NextEditOutcome(offer.uri, offer.line, "shown", offer.kind, 1))
+                    return offer
+        return None
 
     async def _ask_model(
         self, model: ModelProducer, document: Document, line: int, cursor: int, activity: RecentActivity

@@ -125,9 +125,11 @@ class Offers:
             self._rejected.popitem(last=False)
 
     def closed(self, uri: str) -> None:
-        """Forget a closed document."""
+        """Forget a closed document. Its applied edits cannot be undone any more."""
         for offer_id in [offer.id for offer in self._by_id.values() if offer.uri == uri]:
             del self._by_id[offer_id]
+        for change in [change for change in self._applied if change[0] == uri]:
+            del self._applied[change]
 
 
 def _change(document: Document, base: int, place: Place) -> Change:

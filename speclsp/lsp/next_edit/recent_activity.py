@@ -79,6 +79,13 @@ class RecentActivity:
             log.error("an edit is not recorded: %s", error_site(error))
             self._pending = None
 
+    def opened(self, document: Document) -> None:
+        """Drop the edits of a document that its text has no more: they were not saved, or the file has changed."""
+        if any(edit.uri == document.uri for edit in self.edits):
+            text = clean(document.text)
+            text += "" if text.endswith("\n") else "\n"
+            self.edits = [edit for edit in self.edits if edit.uri != document.uri or edit.after in text]
+
     def closed(self, uri: str) -> None:
         """Commit the pending edit if its document was closed."""
         if self._pending is not None and self._pending.document.uri == uri:

@@ -15,8 +15,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from speclsp.lsp.next_edit.changed_names import is_rename, renamed_tokens, words
+from speclsp.lsp.next_edit.changed_names import is_rename, renamed_tokens, without_keys, words
 from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place, line_at, line_end, nearest_line
 from speclsp.lsp.next_edit.substitutions import (
     LINES,
@@ -30,9 +31,12 @@ from speclsp.lsp.next_edit.substitutions import (
 )
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import bindings
-from speclsp.lsp.syntax.bindings import FUNCTION, LABEL, OUTER, OWN_MEMBER, SHORTHAND, NameScope, Occurrence
+from speclsp.lsp.syntax.bindings import FUNCTION, LABEL, OUTER, OWN_MEMBER, NameScope, Occurrence
 from speclsp.lsp.syntax.parser import is_reserved
 from speclsp.lsp.syntax.tree import SyntaxTree
+
+if TYPE_CHECKING:
+    from speclsp.lsp.index.imported_uses import NameUse
 
 ALIASED = re.compile(r"\s*[=\"`]")  # the path or the name that the alias stands for follows: Go, C#
 MIN_TIMES = 2  # without an edit of the definition's own line
@@ -113,9 +117,10 @@ def renamed(edits: Sequence[RecentEdit]) -> list[Rename]:
     changes = sum(len(renamed_tokens(*pair)) for pair in edits[-1].changed_lines)
     for number, edit in enumerate(reversed(edits)):
         for old_line, new_line in edit.changed_lines:
-            for old, new, column in renamed_tokens(old_line, new_line):
+            for old, new, column in renamed_tokens(old_line, without_keys(old_line, new_line)):
                 if number == 0:
-                    listed.setdefault((old, new), Rename(old, new, changes=changes)).spots.append((new_line, column))
+                    spot = new_line, max(column, new_line.find(new, column))
+                    listed.setdefault((old, new), Rename(old, new, changes=changes)).spots.append(spot)
                 rename = listed.get((old, new))
                 if rename is not None:
                     rename.times += edit.times
@@ -133,11 +138,27 @@ def places_of(uses: Iterable[Occurrence], rename: Rename, evidence: Evidence, te
         end = line_end(text, start)
         pieces, done = list[str](), start
         for at, use in sorted(of_line.items()):
-            pieces += [text[done:at], f"{rename.old}: " if SHORTHAND in use.roles else "", rename.new]
+            pieces += [text[done:at], bindings.renamed(use, rename.old, rename.new)]
             done = use.end
         new = "".join([*pieces, text[done:end]])
         if end - start <= MAX_LINE_CHARACTERS:
             yield Place(start, end, new, Substitution(RENAME, rename.old, rename.new), evidence)
+
+
+def places_elsewhere(uses: Iterable[NameUse], old: str, new: str, text: str) -> Iterator[Place]:
+    """The lines of another document with uses, from top to bottom, each with all its uses renamed."""
+    by_line: dict[int, list[NameUse]] = {}
+    for use in uses:
+        by_line.setdefault(text.rfind("\n", 0, use.start) + 1, []).append(use)
+    for start, of_line in by_line.items():
+        end = line_end(text, start)
+        pieces, done = list[str](), start
+        for use in of_line:
+            pieces += [text[done : use.start], use.text]
+            done = use.end
+        if end - start <= MAX_LINE_CHARACTERS:
+            line = "".join([*pieces, text[done:end]])
+            yield Place(start, end, line, Substitution(RENAME, old, new), Evidence(times=1))
 
 
 class Resolver:
@@ -154,7 +175,7 @@ class Resolver:
         ranges = [self._range(spot) for spot in spots]
         start = max(low, min(scope.start for scope in ranges))
         end = min(high, max(scope.end for scope in ranges))
-        self.old = bindings.occurrences(tree, rename.old, start, end, is_late)
+        self.old = bindings.occurrences(tree, rename.old, start, end, is_late, self.new)
         for first, last in ((low, start), (end, high)):
             self.old += bindings.labels(tree, rename.old, first, last, is_late)
 

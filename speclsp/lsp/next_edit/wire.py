@@ -1,4 +1,4 @@
-"""Params and answers of the next-edit requests: Copilot's textDocument/copilotInlineEdit and speclsp/nextEdit.
+"""Params and answers of the next-edit requests: Copilot's textDocument/copilotInlineEdit, and speclsp's own.
 
 An answer is always an object with a list `edits`: a client of Copilot's protocol throws on null, and shows any error.
 """
@@ -14,11 +14,14 @@ from speclsp.lsp.documents.document import Document
 from speclsp.lsp.syntax.text_windows import is_subsequence
 
 if TYPE_CHECKING:
+    from speclsp.lsp.next_edit.next_edits import Left
     from speclsp.lsp.next_edit.offers import Offer
 
 COPILOT_INLINE_EDIT, DID_SHOW_INLINE_EDIT = "textDocument/copilotInlineEdit", "textDocument/didShowInlineEdit"
 NEXT_EDIT, SHOWN = "speclsp/nextEdit", "speclsp/nextEditShown"
 ACCEPTED, REJECTED = "speclsp/nextEditAccepted", "speclsp/nextEditRejected"
+USES_LEFT = "speclsp/renameUses"
+ELSEWHERE = "nextEditElsewhere"  # ability of a client: it shows an edit of another document
 ACCEPT_COMMAND = "speclsp.didAcceptEdit"
 COPILOT_ACCEPT_COMMAND = "github.copilot.didAcceptCompletionItem"  # some clients have its name in their code
 IGNORED = tuple(f"textDocument/{name}" for name in ("didFocus", "didShowCompletion", "didPartiallyAcceptCompletion"))
@@ -84,16 +87,40 @@ def copilot_answer(document: Document | None, offer: Offer | None, encoding: str
 
 
 def own_answer(document: Document | None, offer: Offer | None, cursor: int, encoding: str) -> Answer:
-    """The answer of speclsp/nextEdit: at most one edit, its kind, and whether it can be ghost text at the cursor."""
+    """The answer of speclsp/nextEdit: at most one edit, its kind, and whether it can be ghost text at the cursor.
+
+    `cursor`: its offset in this document; -1 if it is in another one.
+    """
     if document is None or offer is None:
         return {"edits": []}
     own = {
         "id": offer.id,
         "kind": "rename" if offer.kind == "rename" else "edit",
         "confidence": offer.confidence,
-        "ghost": is_ghost(document, offer, cursor),
+        "ghost": cursor >= 0 and is_ghost(document, offer, cursor),
     }
     return {"edits": [common_members(document, offer, encoding) | own]}
+
+
+def uses_answer(left: Left | None, encoding: str) -> dict[str, object]:
+    """The answer of speclsp/renameUses: the renamed name, and its uses that are left, document by document."""
+    if left is None:
+        return {"old": "", "new": "", "uses": []}
+    entries = [
+        {
+            "uri": of_document.document.uri,
+            "version": of_document.version,
+            "range": {
+                "start": of_document.document.position(use.start, encoding),
+                "end": of_document.document.position(use.end, encoding),
+            },
+            "text": use.text,
+        }
+        for of_document in left[1]
+        if of_document.version == of_document.document.version
+        for use in of_document.uses
+    ]
+    return {"old": left[0].old, "new": left[0].new, "uses": entries}
 
 
 def is_ghost(document: Document, offer: Offer, cursor: int) -> bool:

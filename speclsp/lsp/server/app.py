@@ -36,6 +36,7 @@ from speclsp.observability.logfile import open_language_server_log
 if TYPE_CHECKING:
     from speclsp.lsp.backend.types import FimRequest, StreamPiece
     from speclsp.lsp.documents.document import Document
+    from speclsp.lsp.index.reader import IndexReader
     from speclsp.lsp.next_edit.next_edits import NextEdits
 
 HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
@@ -61,6 +62,7 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (wire.COPILOT_INLINE_EDIT, handlers.copilot_inline_edit, None),
     (wire.DID_SHOW_INLINE_EDIT, handlers.next_edit_shown, None),
     (wire.NEXT_EDIT, handlers.next_edit, None),
+    (wire.USES_LEFT, handlers.uses_left, None),
     (wire.SHOWN, handlers.next_edit_shown, None),
     (wire.ACCEPTED, handlers.next_edit_accepted, None),
     (wire.REJECTED, handlers.next_edit_rejected, None),
@@ -133,6 +135,8 @@ async def start(app: App) -> None:
     """Start the backend, the session and the index. Their imports take 0.1 s, so `initialize` is answered first."""
     server = app.server
     server.connect()
+    await asyncio.to_thread(importlib.import_module, "speclsp.lsp.next_edit.recent_activity")
+    follow_recent_edits(app)
     await asyncio.to_thread(importlib.import_module, "speclsp.lsp.completion.session")
     from speclsp.lsp.completion.session import Session
     from speclsp.lsp.server.index_supervisor import IndexSupervisor
@@ -149,7 +153,6 @@ async def start(app: App) -> None:
     if server.client_follows_growth:
         server.session.on_grown = lambda request: server.protocol.notify(SUGGESTION_GREW, grown_params(request))
     server.publish_status()
-    follow_recent_edits(app)
     app.index = IndexSupervisor(server.workspace_documents, lambda: server.is_remote)
     server.session.pipeline.index_of = app.index.index
     for document in server.documents:
@@ -161,7 +164,7 @@ async def start(app: App) -> None:
 
 def config_changed(app: App, config: Config, old: Config) -> None:
     """Apply new settings to the parts."""
-    if app.server.session is not None and config.next_edit != old.next_edit:
+    if app.server.starting is not None and config.next_edit.enabled != old.next_edit.enabled:
         follow_recent_edits(app)
     if app.index is not None:
         app.index.apply_config(config)
@@ -173,6 +176,7 @@ def next_edits_of(app: App) -> NextEdits:
     """Create the next edits of one editor, connected to the statistics and the explanations."""
     from speclsp.errors import EngineError
     from speclsp.lsp.context.chunk import path_in
+    from speclsp.lsp.index.open_importers import OpenImporters
     from speclsp.lsp.next_edit.model_producer import EditEngine, ModelProducer
     from speclsp.lsp.next_edit.next_edits import NextEdits
     from speclsp.lsp.next_edit.offers import Offers
@@ -195,6 +199,12 @@ def next_edits_of(app: App) -> NextEdits:
     async def eligible(document: Document) -> str:
         return (await documents.exclusion(document))[0]
 
+    async def may_see(document: Document) -> bool:
+        return not await eligible(document) and not documents.hidden_reason(document.uri)
+
+    def index(root: str | None) -> IndexReader | None:
+        return app.index.index(root) if app.index is not None else None
+
     return NextEdits(
         Offers(app.usage.next_edit),
         eligible,
@@ -202,6 +212,7 @@ def next_edits_of(app: App) -> NextEdits:
         app.recorder.next_edit_ended,
         lambda: app.recent_activity,
         ModelProducer(engine),
+        OpenImporters(documents.documents, documents.root, index, may_see),
     )
 
 
@@ -214,3 +225,5 @@ def follow_recent_edits(app: App) -> None:
     if server.config.next_edit.enabled:
         app.recent_activity = RecentActivity(lambda uri: bool(documents.hidden_reason(uri)))
     server.documents.follow_edits(app.recent_activity.edited if app.recent_activity is not None else None)
+    for document in server.documents:
+        handlers.read_visibility(app, document.uri)

@@ -70,6 +70,7 @@ def initialize(app: App, params: types.InitializeParams) -> None:
         server.apply_settings(AT_START, options)
     server.client_name = str(client.get("name") or "") if isinstance(client, Mapping) else ""
     server.client_outdents = custom_requests.client_supports(custom_requests.OUTDENT, raw)
+    server.client_shows_elsewhere = custom_requests.client_supports(wire.ELSEWHERE, raw)
     server.client_follows_growth = custom_requests.client_supports(custom_requests.GROWTH, raw)
     server.client_has_folders = bool(params.workspace_folders)
     app.menu.announce(raw)
@@ -131,8 +132,19 @@ async def cancel_progress(app: App, params: types.WorkDoneProgressCancelParams) 
 
 def did_open(app: App, params: types.DidOpenTextDocumentParams) -> None:
     """The first document of a workspace folder starts its index."""
+    uri = params.text_document.uri
+    read_visibility(app, uri)
+    document = app.server.documents.get(uri)
+    if app.recent_activity is not None and document is not None:
+        app.recent_activity.opened(document)
     if app.index is not None:
-        app.index.document_opened(params.text_document.uri)
+        app.index.document_opened(uri)
+
+
+def read_visibility(app: App, uri: str) -> None:
+    """Start to read the ignore files of a document: only then its edits are recorded, if no rule hides it."""
+    if app.recent_activity is not None:
+        app.documents.hidden_reason(uri)
 
 
 def did_change(app: App, params: Mapping[str, Any]) -> None:
@@ -232,7 +244,7 @@ def completion_request(app: App, params: CursorParams) -> CompletionRequest | st
     uri, inline = params.text_document.uri, isinstance(params, types.InlineCompletionParams)
     position = {"line": params.position.line, "character": params.position.character}
     if server.session is None:
-        return Reason.LOADING
+        return server.reason_without_session()
     version = server.raw_params["textDocument"].get("version") if inline else None
     at = documents.cursor_context(uri, position, encoding, version)
     if isinstance(at, str):
@@ -314,11 +326,24 @@ async def copilot_inline_edit(app: App, params: Any) -> wire.Answer:
 
 async def next_edit(app: App, params: Any) -> wire.Answer:
     """speclsp/nextEdit: the next edit, for our own clients."""
-    document, cursor, offer = await next_edit_offer(app, wire.NEXT_EDIT, params)
-    return wire.own_answer(document, offer, cursor, app.server.position_encoding)
+    server = app.server
+    elsewhere = server.client_shows_elsewhere and server.config.next_edit.across_files
+    document, cursor, offer = await next_edit_offer(app, wire.NEXT_EDIT, params, elsewhere)
+    if document is not None and offer is not None and offer.uri != document.uri:
+        document, cursor = server.documents.get(offer.uri), -1
+    return wire.own_answer(document, offer, cursor, server.position_encoding)
 
 
-async def next_edit_offer(app: App, method: str, params: Any) -> tuple[Document | None, int, Offer | None]:
+async def uses_left(app: App, params: Any) -> dict[str, object]:
+    """speclsp/renameUses: the uses that the last rename of an importable name has left in the open documents."""
+    next_edits = app.next_edits
+    left = await next_edits.uses_left() if next_edits is not None else None
+    return wire.uses_answer(left, app.server.position_encoding)
+
+
+async def next_edit_offer(
+    app: App, method: str, params: Any, elsewhere: bool = False
+) -> tuple[Document | None, int, Offer | None]:
     """The document, the cursor's offset and the edit to offer; no edit for another version or an unknown document."""
     request, server = wire.parse_request(method, params), app.server
     if app.next_edits is None and server.starting is not None:  # a request right after `initialize`
@@ -333,7 +358,7 @@ async def next_edit_offer(app: App, method: str, params: Any) -> tuple[Document 
     if request.version not in (None, document.version):
         return document, 0, None
     line, cursor = document.locate(request.position, server.position_encoding)
-    return document, cursor, await next_edits.answer(document, line, cursor)
+    return document, cursor, await next_edits.answer(document, line, cursor, elsewhere)
 
 
 def next_edit_shown(app: App, params: Any) -> None:

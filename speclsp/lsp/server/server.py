@@ -21,7 +21,7 @@ from speclsp import config as settings
 from speclsp.config import Config
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.protocol.language_server import SpecLanguageServer
-from speclsp.lsp.reasons import PASSING, meaning
+from speclsp.lsp.reasons import PASSING, Reason, meaning, reason_without_backend
 from speclsp.lsp.server.custom_requests import GIVEN_UP
 from speclsp.lsp.server.request_context import WorkspaceDocuments
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
@@ -64,6 +64,7 @@ class CompletionServer(SpecLanguageServer):
         self.client_name = ""
         self.log_path: Path | None = None  # None: it writes no log
         self.client_outdents = False  # capability experimental.speclsp.outdent
+        self.client_shows_elsewhere = False  # capability experimental.speclsp.nextEditElsewhere
         self.client_follows_growth = False  # capability experimental.speclsp.suggestionGrew
         self.client_has_folders = False  # the client supports workspace folders, even if there is none now
         self.last_reason = ""  # why the last request showed nothing
@@ -120,6 +121,11 @@ class CompletionServer(SpecLanguageServer):
     def is_remote(self) -> bool:
         """True if the backend sends prompts to another machine."""
         return self.backend is not None and bool(self.backend.status.remote)
+
+    def reason_without_session(self) -> str:
+        """The reason for an empty answer before the session is there: the backend may have failed by then."""
+        status = self.backend_status
+        return Reason.LOADING if status is None else reason_without_backend(status.state, bool(status.remote))
 
     def connect(self) -> None:
         """Make the backend match the settings. One that failed or was stopped is replaced."""

@@ -12,8 +12,12 @@ Captures of the section, at an identifier, and at what is around it:
     assignment            defines it in the innermost scope, unless it is defined in a scope around that one: Ruby
     member, member.own    the member in `x.name`; in `self.name`
     shorthand             `{ name }`: the name is a key too
+    exported              `export { name }`: other files import it by this name
     label                 the name of an argument or key; `@owner` in its match is what is called
     name                  any other identifier
+    declared.outer        a name that its function has from the function around it: `nonlocal`
+    declared.global       a name that its function has from the document: `global`
+    quoted, unquoted      a text whose identifiers are uses, as of an annotation in quotes; a text in one that is none
     ignored               none of these, whatever else it is captured as
     namespace.NAME        its name is in a namespace of its own: C's tags, Java's methods. Of two, the first by name
     scope                 a node in which definitions hold; scope.function, scope.class: a function's and a class's
@@ -34,8 +38,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from speclsp.lsp.syntax.tree import Captures, SyntaxTree, load_query
+
+if TYPE_CHECKING:
+    import tree_sitter
 
 SECTION = "locals"
 MAX_OCCURRENCES = 120  # of one name
@@ -45,9 +53,16 @@ AFTER_LABEL = re.compile(r"\s*[=:]")
 MAX_DOCUMENTATION = 2000  # characters of a function, and above it, that are searched for its documentation
 DEFINITION, OUTER, FUNCTION, FIELD = "definition", "definition.outer", "definition.function", "definition.field"
 MEMBER, OWN_MEMBER, LABEL, NAME = "member", "member.own", "label", "name"
-SHORTHAND, ASSIGNMENT, IGNORED = "shorthand", "assignment", "ignored"
-ROLES = frozenset({DEFINITION, OUTER, FUNCTION, FIELD, MEMBER, OWN_MEMBER, LABEL, NAME, SHORTHAND, ASSIGNMENT, IGNORED})
-VARIABLE_ROLES = frozenset({DEFINITION, OUTER, FUNCTION, NAME})
+SHORTHAND, EXPORTED, ASSIGNMENT, IGNORED = "shorthand", "exported", "assignment", "ignored"
+OF_OUTER, OF_DOCUMENT = "declared.outer", "declared.global"
+QUOTED, UNQUOTED = "quoted", "unquoted"
+ROLES = frozenset(
+    {
+        *(DEFINITION, OUTER, FUNCTION, FIELD, MEMBER, OWN_MEMBER, LABEL, NAME, SHORTHAND, EXPORTED, ASSIGNMENT),
+        *(OF_OUTER, OF_DOCUMENT, IGNORED),
+    }
+)
+VARIABLE_ROLES = frozenset({DEFINITION, OUTER, FUNCTION, NAME, EXPORTED})
 SCOPE, FUNCTION_SCOPE, CLOSED_SCOPE = "scope", "scope.function", "scope.closed"
 CLASS_SCOPE, MEMBERS_SCOPE = "scope.class", "scope.members"
 SCOPES = (SCOPE, FUNCTION_SCOPE, CLOSED_SCOPE, CLASS_SCOPE, MEMBERS_SCOPE)
@@ -84,6 +99,7 @@ class Occurrence:
     after: int = -1  # its definition holds from this offset on
     shadows: bool = False  # its definition replaces an earlier one of its scope
     owner: str = ""  # of a label: what is called
+    declares: NameScope | None = None  # of `nonlocal` and `global`: the function for which it holds
 
     @property
     def is_variable(self) -> bool:
@@ -152,11 +168,17 @@ def word_starts(text: str, name: str, low: int, high: int) -> Iterator[int]:
 
 
 def occurrences(
-    tree: SyntaxTree, name: str, low: int, high: int, is_late: Callable[[], bool] = lambda: False
+    tree: SyntaxTree,
+    name: str,
+    low: int,
+    high: int,
+    is_late: Callable[[], bool] = lambda: False,
+    renamed_to: Sequence[Occurrence] = (),
 ) -> list[Occurrence]:
     """The occurrences of an identifier in `[low, high)` of the document, from top to bottom, as far as time allows.
 
-    An occurrence in a comment or in a string is none. `_` has none: it stands for no name.
+    An occurrence in a comment or in a string is none. `_` has none: it stands for no name. `renamed_to`: those of its
+    new name, in the middle of a rename: their `nonlocal` and `global` hold for the old name too.
     """
     result = list[Occurrence]()
     if not name.strip("_"):
@@ -172,7 +194,33 @@ def occurrences(
             occurrence = replace(occurrence, roles=roles)
         if occurrence is not None:
             result.append(occurrence)
-    return result
+    return list(of_declared_scopes(result, renamed_to))
+
+
+def of_declared_scopes(names: Sequence[Occurrence], others: Sequence[Occurrence]) -> Iterator[Occurrence]:
+    """The occurrences of a name, in the scopes that `nonlocal` and `global` give to it in their functions."""
+    declared = {
+        name.declares or name.scopes[0]: name.roles
+        for name in (*names, *others)
+        if name.roles & {OF_OUTER, OF_DOCUMENT}
+    }
+    for name in names:
+        function = name.scopes[0]
+        if function not in declared:
+            yield name
+            continue
+        outer = [level for level, scope in enumerate(name.scopes[1:], 1) if scope.kind in FUNCTIONS]
+        level = outer[0] if outer and OF_OUTER in declared[function] else len(name.scopes) - 1
+        is_declaration = bool(name.roles & {OF_OUTER, OF_DOCUMENT})
+        roles, declares = (name.roles | {NAME}, function) if is_declaration else (name.roles, None)
+        yield replace(name, scopes=name.scopes[level:], roles=roles, declares=declares)
+
+
+def renamed(name: Occurrence, old: str, new: str) -> str:
+    """The text in place of an occurrence after a rename: a key and an exported name stay."""
+    if SHORTHAND in name.roles:
+        return f"{old}: {new}"
+    return f"{new} as {old}" if EXPORTED in name.roles else new
 
 
 def labels(tree: SyntaxTree, name: str, low: int, high: int, is_late: Callable[[], bool]) -> list[Occurrence]:
@@ -226,7 +274,7 @@ def at(tree: SyntaxTree, start: int, end: int) -> Occurrence | None:
     view = tree.view
     low, high = view.to_byte(view.to_view(start)), view.to_byte(view.to_view(end))
     starts = (low, low - 1) if tree.text.startswith("@", start - 1) else (low,)
-    roles, namespaces, owner = set[str](), set[str](), ""
+    roles, namespaces, owner, texts = set[str](), set[str](), "", set[str]()
     after, shadows = -1, False
     matches = list(tree.matches(SECTION, low, high))
     for captures in matches:
@@ -237,13 +285,16 @@ def at(tree: SyntaxTree, start: int, end: int) -> Occurrence | None:
             if node.end_byte == high and node.start_byte in starts
         }
         roles |= here & ROLES
+        texts |= {name for name in (QUOTED, UNQUOTED) for node in captures.get(name, ()) if surrounds(node, low, high)}
         namespaces |= {name for name in here if name.startswith(NAMESPACE)}
-        if here or any(node.start_byte <= low and high <= node.end_byte for node in captures.get("binds", ())):
+        if here or any(surrounds(node, low, high) for node in captures.get("binds", ())):
             for kind in ("after", "from"):
                 if kind in captures:
                     after, shadows = view.to_document(captures[kind][0].end_byte, end=True), kind == "after"
         if LABEL in here and "owner" in captures:
             owner = tree.node_text(captures["owner"][0])
+    if texts == {QUOTED} and not tree.text.startswith(".", start - 1):
+        roles.add(NAME)
     if not roles or IGNORED in roles:
         return None
     if roles - {NAME, SHORTHAND}:
@@ -255,6 +306,11 @@ def at(tree: SyntaxTree, start: int, end: int) -> Occurrence | None:
     ]
     scopes = (*around, NameScope(0, len(tree.text), namespace=namespace))
     return Occurrence(start, end, frozenset(roles), scopes, after, shadows, owner)
+
+
+def surrounds(node: tree_sitter.Node, low: int, high: int) -> bool:
+    """True if a node contains the bytes `[low, high)`."""
+    return node.start_byte <= low and high <= node.end_byte
 
 
 def _scopes(matches: Sequence[Captures], low: int, high: int) -> list[tuple[int, int, str]]:

@@ -196,3 +196,31 @@ def test_a_line_changed_once_is_offered_at_its_twin_when_the_cursor_has_left_it(
     offered(seat, 9)
     seat.keys("<Tab><Tab>")
     has(seat, text.replace("address)", "address, retry)").splitlines())
+
+
+def test_a_rename_goes_on_in_another_open_file_and_its_uses_left_are_listed(seat):
+    seat.lua("require('speclsp.client').configure({ next_edit = { across_files = true } })")
+    user = "from frames import frame\n\nprint(frame(1))\n"
+    opened(seat, "user.py", user)
+    (seat.home / "frames.py").write_text("def frame(box):\n    return box\n")
+    seat.lua("vim.cmd.edit(...)", str(seat.home / "frames.py"))
+    seat.until(
+        "pcall(vim.api.nvim_get_autocmds, { group = 'speclsp.' .. vim.api.nvim_get_current_buf() })", "the plugin"
+    )
+    asked = len(seat.wire.sent("speclsp/nextEdit"))
+    seat.keys("1Gwcwborder<Esc>")
+    seat.wait(lambda frame: "Edit in user.py, line 1 (Tab)" in frame.text, "the hint")
+    assert len(seat.wire.sent("speclsp/nextEdit")) > asked
+    seat.keys(":Speclsp uses<CR>")
+    seat.until("#vim.fn.getqflist() == 2", "the list")
+    seat.keys(":cclose<CR>")
+    seat.wait(lambda frame: "Edit in user.py, line 1 (Tab)" in frame.text, "the hint again")
+    seat.keys("<Tab>")
+    seat.until("vim.fs.basename(vim.api.nvim_buf_get_name(0)) == 'user.py'", "the other file")
+    offered(seat, 1)
+    seat.keys("<Tab>")
+    offered(seat, 3)
+    seat.keys("<Tab>")
+    has(seat, user.replace("import frame", "import border").replace("print(frame", "print(border").splitlines())
+    asked_in_vain(seat)
+    seat.lua("require('speclsp.client').configure({ next_edit = { across_files = false } })")

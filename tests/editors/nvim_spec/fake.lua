@@ -1,10 +1,11 @@
 --- A language server inside the Neovim under test with scripted answers: `fake.items`, or `fake.hold` and `fake.answer`.
 ---
 --- The next answers contain `fake.items`; an item is a text for the cursor, or a whole item. The answers to
---- speclsp/nextEdit contain `fake.edit`: text and range. Requests and cancellations are recorded. Without a process and a clock, the result of a spec depends only on its keys.
+--- speclsp/nextEdit contain `fake.edit`: text and range, and the document if it is another one. Requests and cancellations are recorded. Without a process and a clock, the result of a spec depends only on its keys.
 local fake = {
   items = {}, ---@type (string|table)[]
-  edit = nil, ---@type { text: string, range: integer[] }? range: line, column, line, column
+  edit = nil, ---@type { text: string, range: integer[], document?: table }? range: line, column, line, column
+  uses = nil, ---@type table? answer to speclsp/renameUses
   hold = false, -- keep requests open until `answer`
   requests = {}, ---@type table[] params of all requests
   cancelled = {}, ---@type integer[]
@@ -36,7 +37,7 @@ local function next_edit(params)
       start = { line = range[1], character = range[2] },
       ["end"] = { line = range[3], character = range[4] },
     },
-    textDocument = params.textDocument,
+    textDocument = fake.edit.document or params.textDocument,
     kind = "edit",
   }
   return { edits = { edit } }
@@ -65,6 +66,9 @@ local replies = {
   end,
   ["speclsp/explain"] = function()
     return fake.explanation -- nil: an older server
+  end,
+  ["speclsp/renameUses"] = function()
+    return fake.uses -- nil: an older server
   end,
   ["speclsp/pairs"] = function()
     return {

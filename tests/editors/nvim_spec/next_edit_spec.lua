@@ -104,6 +104,64 @@ specs["an edit more than two rows away has a hint at the cursor's line, which fo
   n:has(n:lua("return " .. TO_EDIT))
 end
 
+--- Opens another file with LINES behind the first one, and returns to the first one.
+local function with_other(n)
+  n:lua(
+    [[
+    local lines = ...
+    vim.cmd.edit("b.py")
+    vim.bo.filetype = "python"
+    vim.api.nvim_buf_set_lines(0, 0, -1, false, lines)
+    fake.start()
+    other = vim.api.nvim_get_current_buf()
+  ]],
+    LINES
+  )
+  n:wait("vim.lsp.util.buf_versions[other] ~= nil", "the other buffer's version")
+  n:lua([[
+    vim.cmd.buffer("a.py")
+    fake.edit = {
+      text = "fetch",
+      range = { 2, 8, 2, 12 },
+      document = { uri = vim.uri_from_bufnr(other), version = vim.lsp.util.buf_versions[other] },
+    }
+  ]])
+end
+
+specs["an edit of another file is announced with its name; Tab goes there and shows it, and the next Tab applies it"] = function(n)
+  open(n, "nil")
+  with_other(n)
+  n:type("1G6lcwfetch<Esc>")
+  sees(n, { "0:0 Edit in b.py, line 3 (Tab)" })
+  equal(n:lua("return require('speclsp').statusline()"), "speclsp edit in b.py")
+  n:type("jj")
+  sees(n, { "2:0 Edit in b.py, line 3 (Tab)" })
+  n:type("<Tab>")
+  n:wait("vim.api.nvim_get_current_buf() == other", "the other file")
+  equal(n:cursor(), { 3, 8 })
+  sees(n, SHOWN)
+  n:lua("fake.edit = nil")
+  n:type("<Tab>")
+  n:has({ LINES[1], LINES[2], "three = fetch(c)", LINES[4], LINES[5], LINES[6] })
+  equal(reasons(n), { "accepted" })
+  n:type("<C-o>")
+  n:wait("vim.api.nvim_get_current_buf() ~= other", "the jump back")
+end
+
+specs["an edit of another file that has changed meanwhile is not shown, and Esc rejects one that is"] = function(n)
+  open(n, "nil")
+  with_other(n)
+  n:type("1G6lcwfetch<Esc>")
+  sees(n, { "0:0 Edit in b.py, line 3 (Tab)" })
+  n:type("<Esc>")
+  sees(n, {})
+  equal(reasons(n), { "rejected" })
+  n:lua("fake.edit.document.version = fake.edit.document.version + 1")
+  n:type("2G6lcwfetch<Esc>")
+  n:lua("vim.wait(200)")
+  sees(n, {})
+end
+
 specs["the hint is visible at a line without room behind it, beside the cursor"] = function(n)
   shown(n)
   n:lua("vim.wo.signcolumn = 'no'")

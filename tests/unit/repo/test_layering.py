@@ -71,7 +71,8 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "lsp.index": {"lsp.documents", "lsp.syntax", "lsp.syntax.languages", "lsp.visibility", *BASE},
     "lsp.context": {"lsp.index", "lsp.documents", "lsp.syntax", "lsp.syntax.languages", "lsp.visibility", *BASE},
     "lsp.next_edit": {
-        *("lsp.reasons", "lsp.backend", "lsp.postprocess", "lsp.documents", "lsp.syntax", "lsp.visibility", *BASE),
+        *("lsp.reasons", "lsp.backend", "lsp.postprocess", "lsp.index", "lsp.documents", "lsp.syntax"),
+        *("lsp.visibility", *BASE),
     },
     "lsp.postprocess": {
         *("lsp.reasons", "lsp.documents", "lsp.syntax", "lsp.syntax.languages", "lsp.visibility", *BASE),

@@ -212,7 +212,8 @@ function M.config()
     before_init = function(params)
       -- The built-in interface can neither draw less indentation nor repeat a request without hiding its suggestion.
       if options.now.ui == "own" then
-        local announced = { experimental = { speclsp = { outdent = true, suggestionGrew = true } } }
+        local abilities = { outdent = true, suggestionGrew = true, nextEditElsewhere = true }
+        local announced = { experimental = { speclsp = abilities } }
         params.capabilities = vim.tbl_deep_extend("force", params.capabilities or {}, announced)
       end
       if next(options.now.settings) then

@@ -5,6 +5,8 @@
 ---     an answer   counts only while the text is that of its request
 ---     accepting   jumps to an edit that is far away, else applies it and requests the following one
 ---
+--- An edit of another buffer is only announced by a hint: accepting it goes to that buffer, and shows it there.
+---
 --- One edit is shown at a time, in the current buffer. Ghost text replaces it.
 local api = vim.api
 local lsp_client = require("speclsp.client")
@@ -22,13 +24,15 @@ local SETTLED_MS, TYPING_PAUSE_MS = 50, 300 -- after a change in normal mode, in
 
 ---@class speclsp.EditRequest: speclsp.Text
 ---@field client vim.lsp.Client
+---@field uri string
 ---@field row integer of the cursor
 ---@field id? integer
 
 ---@class speclsp.ShownEdit: speclsp.Text
 ---@field client vim.lsp.Client
----@field edit { id: string, text: string, range: lsp.Range }
----@field hunk speclsp.Hunk
+---@field edit { id: string, text: string, range: lsp.Range, textDocument: { uri: string, version: integer } }
+---@field hunk? speclsp.Hunk nil for an edit of another buffer
+---@field target? integer that buffer
 ---@field unmap fun()
 
 local M = {}
@@ -114,7 +118,12 @@ local function remove(reason)
 end
 
 local function draw_hint()
-  if shown and api.nvim_buf_is_valid(shown.buf) then
+  if not shown or not api.nvim_buf_is_valid(shown.buf) then
+    return
+  elseif shown.target then
+    local file = vim.fs.basename(api.nvim_buf_get_name(shown.target))
+    view.draw_elsewhere(shown.buf, file, shown.edit.range.start.line + 1, options.now.keys.accept_edit)
+  else
     view.draw_hint(shown.buf, shown.hunk, options.now.keys.accept_edit)
   end
 end
@@ -134,14 +143,20 @@ end
 
 ---@param request speclsp.EditRequest
 ---@param edit table
----@param hunk speclsp.Hunk
-local function show(request, edit, hunk)
+---@param hunk? speclsp.Hunk nil for an edit of another buffer
+---@param target? integer that buffer
+local function show(request, edit, hunk, target)
   remove("replaced")
   local buf = request.buf
   followed = request
   local unmap = require("speclsp.keys").map_edit(buf)
-  shown = { buf = buf, tick = request.tick, client = request.client, edit = edit, hunk = hunk, unmap = unmap }
-  view.show(buf, hunk, options.now.keys.accept_edit)
+  shown = { buf = buf, tick = request.tick, client = request.client, edit = edit, hunk = hunk, target = target }
+  shown.unmap = unmap
+  if hunk then
+    view.show(buf, hunk, options.now.keys.accept_edit)
+  else
+    draw_hint()
+  end
   lsp_client.notify(request.client, "speclsp/nextEditShown", { id = edit.id })
   local group = api.nvim_create_augroup("speclsp.next_edit", {})
   api.nvim_create_autocmd({ "CursorMoved", "CursorMovedI", "WinScrolled" }, {
@@ -153,6 +168,21 @@ local function show(request, edit, hunk)
 end
 
 -- ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+--- True if a buffer has the text that an edit is about.
+---@param buf integer
+---@param edit table
+local function is_version(buf, edit)
+  return edit.textDocument.version == vim.lsp.util.buf_versions[buf]
+end
+
+--- The loaded buffer of an edit of another document; nil where it has another text by now.
+---@param edit table
+---@return integer?
+local function buffer_of(edit)
+  local buf = vim.uri_to_bufnr(edit.textDocument.uri)
+  return api.nvim_buf_is_loaded(buf) and is_version(buf, edit) and buf or nil
+end
 
 ---@param request speclsp.EditRequest
 ---@param err? table
@@ -170,7 +200,11 @@ local function answered(request, err, result)
     return
   end
   local edit = type(result) == "table" and type(result.edits) == "table" and result.edits[1]
-  local is_current = edit and edit.textDocument.version == vim.lsp.util.buf_versions[buf]
+  local other = edit and edit.textDocument.uri ~= request.uri and buffer_of(edit)
+  if other then
+    return show(request, edit, nil, other)
+  end
+  local is_current = edit and edit.textDocument.uri == request.uri and is_version(buf, edit)
   local hunk = is_current and hunk_of(buf, edit, request.client.offset_encoding)
   if not hunk then
     return remove("replaced")
@@ -187,10 +221,10 @@ local function ask(client, trigger)
   lsp_client.sync_text(client, request.buf)
   pending, requested, left = request, request, nil
   local row, col = unpack(api.nvim_win_get_cursor(0))
-  request.row = row
+  request.row, request.uri = row, vim.uri_from_bufnr(request.buf)
   local column = item.column_of(api.nvim_get_current_line(), col, client.offset_encoding)
   local params = {
-    textDocument = { uri = vim.uri_from_bufnr(request.buf), version = vim.lsp.util.buf_versions[request.buf] },
+    textDocument = { uri = request.uri, version = vim.lsp.util.buf_versions[request.buf] },
     position = { line = row - 1, character = column },
     trigger = trigger,
   }
@@ -298,10 +332,15 @@ function M.is_shown()
   return shown ~= nil and shown.buf == api.nvim_get_current_buf()
 end
 
---- The line of the edit that is shown in the current buffer, from 1; nil for none.
----@return integer?
-function M.line()
-  return same(shown, current_text()) and view.place(shown.buf, shown.hunk) + 1 or nil
+--- The place of the shown edit for the status line: "at 12", or "in app.py" for one of another buffer; nil for none.
+---@return string?
+function M.place()
+  if not same(shown, current_text()) then
+    return nil
+  elseif shown.target then
+    return "in " .. vim.fs.basename(api.nvim_buf_get_name(shown.target))
+  end
+  return ("at %d"):format((view.place(shown.buf, shown.hunk)) + 1)
 end
 
 --- Move the cursor to the shown edit.
@@ -313,6 +352,22 @@ local function jump(now)
   vim.cmd("normal! zv")
   view.make_room(now.buf, now.hunk)
   draw_hint()
+end
+
+--- Go to the buffer of the shown edit, and show it there.
+---@param now speclsp.ShownEdit
+local function go(now)
+  local edit, client = now.edit, now.client
+  cancel()
+  remove()
+  local location = { uri = edit.textDocument.uri, range = edit.range }
+  vim.lsp.util.show_document(location, client.offset_encoding, { reuse_win = true, focus = true })
+  local request = current_text() ---@type speclsp.EditRequest
+  request.client, request.uri = client, edit.textDocument.uri
+  request.row = api.nvim_win_get_cursor(0)[1]
+  if request.buf == now.target and is_version(request.buf, edit) and not M.off_reason(request.buf) then
+    show(request, edit, hunk_of(request.buf, edit, client.offset_encoding))
+  end
 end
 
 --- Apply the shown edit as one undo step, move the cursor to its end, and request the following edit.
@@ -339,7 +394,9 @@ end
 
 local acts = {
   accept = function(now)
-    if view.is_far(now.hunk) then
+    if now.target then
+      go(now)
+    elseif view.is_far(now.hunk) then
       jump(now)
     else
       apply(now)

@@ -1,4 +1,5 @@
---- Hint of a next edit that is far away: "Edit at line 12 (Tab)" in the cursor's row of the screen.
+--- Hint of a next edit that is far away: "Edit at line 12 (Tab)" in the cursor's row of the screen; of an edit in
+--- another file "Edit in app.py, line 12 (Tab)".
 ---
 ---     room behind the line     at its end, before the virtual text of others; in short where only that fits
 ---     no room                  over the text, at the window's right end, or at its left end where the cursor is in the way
@@ -14,8 +15,16 @@ local GAP = " " -- between the hint and the text
 --- Texts of the hint, the longest first. The last one is shown over text only.
 ---@param line integer from 1
 ---@param key string|false
-local function texts(line, key)
+---@param file? string the name of another file
+local function texts(line, key, file)
   local name = key and " (" .. key:gsub("[<>]", "") .. ")" or ""
+  if file then
+    return {
+      ("Edit in %s, line %d%s"):format(file, line, name),
+      ("%s:%d%s"):format(file, line, name),
+      ("»%s:%d"):format(file, line),
+    }
+  end
   return { ("Edit at line %d%s"):format(line, name), ("line %d%s"):format(line, name), ("»%d"):format(line) }
 end
 
@@ -67,13 +76,14 @@ function M.hide(buf)
   api.nvim_buf_clear_namespace(buf, namespace, 0, -1)
 end
 
---- Draw the hint for a line of the current buffer.
+--- Draw the hint for a line of the current buffer, or of another file.
 ---@param buf integer
 ---@param line integer from 1
 ---@param key string|false
-function M.draw(buf, line, key)
+---@param file? string the name of the other file
+function M.draw(buf, line, key, file)
   M.hide(buf)
-  local text, column = placed(cursor_row(), texts(line, key))
+  local text, column = placed(cursor_row(), texts(line, key, file))
   local lnum, col = unpack(api.nvim_win_get_cursor(0))
   -- Over text: a mark at the cursor's column is drawn in the cursor's row of a wrapped line.
   api.nvim_buf_set_extmark(buf, namespace, lnum - 1, column and col or 0, {

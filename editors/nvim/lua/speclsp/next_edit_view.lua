@@ -167,6 +167,18 @@ function M.draw_hint(buf, hunk, key)
   end
 end
 
+--- Draw the hint for an edit of another file at the cursor's line.
+---@param buf integer the current buffer
+---@param file string
+---@param line integer from 1
+---@param key string|false
+function M.draw_elsewhere(buf, file, line, key)
+  if api.nvim_get_current_buf() == buf then
+    shown_in = buf
+    hint.draw(buf, line, key, file)
+  end
+end
+
 --- Scroll until the new lines of a hunk at the cursor are visible.
 ---@param buf integer
 ---@param hunk speclsp.Hunk

@@ -151,11 +151,11 @@ function M.line()
     local status = statuses[client.id]
     local enabled = require("speclsp.enabled")
     local snooze = enabled.snoozed()
-    local edit = require("speclsp.next_edit").line()
+    local edit = require("speclsp.next_edit").place()
     local text = snooze and "snoozed " .. snooze
       or enabled.off_reason(buf) and "off"
       or require("speclsp.suggest").count()
-      or edit and ("edit at %d"):format(edit)
+      or edit and "edit " .. edit
       or (status and short(status) or "starting")
     last_line = "speclsp " .. text
   end

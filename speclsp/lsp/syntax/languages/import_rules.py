@@ -44,6 +44,7 @@ class KnownFiles(Protocol):
 Reader = Callable[[str], Iterator[Import]]  # the imports of one statement's text
 Resolver = Callable[[str, str, KnownFiles], str | None]  # (module, path of its importer, files) -> path
 ManifestReader = Callable[[str], Iterator[tuple[str, str, str]]]  # text -> (kind, name, directory) of packages
+Exports = Callable[[str, str], bool]  # (text, name) -> True if other files can import this name of the text's top level
 
 
 class ImportRules(NamedTuple):
@@ -55,6 +56,7 @@ class ImportRules(NamedTuple):
     directory_stems: tuple[str, ...] = ()  # of the files that stand for their directory
     written_suffixes: tuple[str, ...] = ()  # of files, in a module's name
     manifests: Mapping[str, ManifestReader] = MappingProxyType({})  # file name -> its reader
+    exports: Exports | None = None  # None: imported names are not followed from file to file
 
 
 def original_names(names: str) -> tuple[str, ...]:

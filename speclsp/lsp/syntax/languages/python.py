@@ -86,5 +86,11 @@ PYTHON = Language(
     },
     definition=DefinitionRules(pattern=r"(?:async\s+)?(?P<keyword>def|class)\s+(?P<name>\w+)\s*[(:\[]"),
     indexed=".py .pyi",
-    imports=ImportRules(read=_imports, resolve=_file, names_can_be_files=True, directory_stems=("__init__",)),
+    imports=ImportRules(
+        read=_imports,
+        resolve=_file,
+        names_can_be_files=True,
+        directory_stems=("__init__",),
+        exports=lambda text, name: True,  # imported names too
+    ),
 )

@@ -64,6 +64,12 @@ def _candidates(base: str, directory: bool) -> Iterator[str]:
     yield from ((base + ending).lstrip("/") for ending in _INDEXES)
 
 
+def _exports(text: str, name: str) -> bool:
+    kinds = r"(?:declare\s+|abstract\s+|async\s+)*(?:function\s*\*?|class|const|let|var|type|interface|enum)"
+    listed = rf"\s*(?:type\s*)?\{{(?:[^}}]*[\s,])?{name}\s*(?:,[^}}]*)?\}}(?!\s*from\b)"
+    return re.search(rf"(?m)^export(?:\s+{kinds}\s+{name}(?![\w$])|{listed})", text) is not None
+
+
 def _package(text: str) -> Iterator[tuple[str, str, str]]:
     package = json.loads(text)
     if isinstance(package.get("name"), str):
@@ -92,6 +98,7 @@ _IMPORTS = ImportRules(
     directory_stems=("index",),
     written_suffixes=(".js", ".ts", ".mjs", ".jsx", ".tsx"),
     manifests={"package.json": _package, "tsconfig.json": _paths, "jsconfig.json": _paths},
+    exports=_exports,
 )
 
 JAVASCRIPT = Language(

@@ -60,5 +60,8 @@
 (jsx_self_closing_element name: (_) @owner attribute: (jsx_attribute (property_identifier) @label))
 ([(jsx_opening_element name: (identifier) @ignored) (jsx_closing_element name: (identifier) @ignored)
   (jsx_self_closing_element name: (identifier) @ignored)] (#match? @ignored "^[a-z]"))
+(export_statement !source (export_clause (export_specifier !alias name: (identifier) @exported)))
+(export_specifier alias: (identifier) @label)
+(export_statement (export_clause (export_specifier name: (identifier) @label)) source: (_))
 (shorthand_property_identifier) @name @shorthand
 [(identifier)] @name

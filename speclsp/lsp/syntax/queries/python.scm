@@ -46,6 +46,11 @@
 (import_statement name: (dotted_name . (identifier) @definition))
 (import_from_statement name: (dotted_name . (identifier) @definition))
 (aliased_import alias: (identifier) @definition)
+(nonlocal_statement (identifier) @declared.outer)
+(global_statement (identifier) @declared.global)
+(type (string (string_content) @quoted))
+((generic_type (identifier) @_form (type_parameter (type (string (string_content) @unquoted))))
+ (#any-of? @_form "Literal" "Annotated"))
 
 ((attribute object: (identifier) @_self attribute: (identifier) @member.own) (#any-of? @_self "self" "cls"))
 ((assignment left: (attribute object: (identifier) @_self attribute: (identifier) @definition.field))

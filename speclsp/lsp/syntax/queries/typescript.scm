@@ -74,6 +74,9 @@
 (pair key: (property_identifier) @label)
 (pair_pattern key: (property_identifier) @label)
 (nested_type_identifier name: (type_identifier) @member)
+(export_statement !source (export_clause (export_specifier !alias name: (identifier) @exported)))
+(export_specifier alias: (identifier) @label)
+(export_statement (export_clause (export_specifier name: (identifier) @label)) source: (_))
 (shorthand_property_identifier) @name @shorthand
 [(identifier) (type_identifier)] @name
 

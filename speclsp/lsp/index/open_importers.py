@@ -1,0 +1,213 @@
+"""Open documents that use a name of another open document, after that name has changed.
+
+    renamed name ─► its module still defines it ─► open documents that may be seen ─► parsed, in a thread ─► their uses
+
+A module means the renamed one if the index resolves it to that file, or else if it is the nearest open document of that
+name. A document that imports the name may pass it on: the documents that import it from there follow too.
+
+Nothing is read from the disk. A document with a syntax error, a generated one and one with a merge conflict have no
+uses here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import posixpath
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from speclsp.lsp.documents.document import Document, Documents
+from speclsp.lsp.documents.uri_paths import file_path
+from speclsp.lsp.index import import_statements
+from speclsp.lsp.index.file_names import stem_of
+from speclsp.lsp.index.imported_uses import ImportedUses, NameUse, defined, imported_uses, own_uses
+from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.syntax import bindings
+from speclsp.lsp.syntax.languages import record
+from speclsp.lsp.syntax.parser import SyntaxParser
+from speclsp.lsp.syntax.text_windows import line_end, line_start
+from speclsp.lsp.syntax.tree import SyntaxTree
+from speclsp.lsp.visibility import eligibility
+
+PARSE_MS = 50.0  # of the processor, for one document; in a thread
+MAX_CHARACTERS = 120_000  # a longer document is left alone
+MAX_DOCUMENTS = 64  # examined, by their URIs
+MAX_HOPS = 3  # from the module over documents that pass the name on
+
+
+@dataclass(frozen=True, slots=True)
+class RenamedName:
+    """A name that a module defines for other documents, before and after a rename. `uri`: the module's."""
+
+    uri: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentUses:
+    """The uses of a renamed name in one document at a version."""
+
+    document: Document
+    version: int
+    tree: SyntaxTree
+    uses: tuple[NameUse, ...]
+
+
+@dataclass(eq=False, repr=False)
+class OpenImporters:
+    """Finds the documents, and keeps their last trees.
+
+    `root(uri)` is the URI of a document's workspace folder; `index(root)` the folder's index, if it has one;
+    `may_see(document)` is True where visibility rules allow a next edit.
+    """
+
+    documents: Documents
+    root: Callable[[str], str | None]
+    index: Callable[[str | None], IndexReader | None]
+    may_see: Callable[[Document], Awaitable[bool]]
+    _parser: SyntaxParser = field(default_factory=SyntaxParser)
+    _trees: dict[str, tuple[Document, int, SyntaxTree | None]] = field(default_factory=dict)  # by URI
+    _known: dict[str, tuple[object, ImportedUses]] = field(default_factory=dict)  # by URI: the last uses, and their key
+
+    async def is_defined(self, name: RenamedName, lines: Iterable[str] | None = None) -> bool:
+        """True if the module defines the new name for others, and the old one no more.
+
+        `lines`: the definition stands in one of these, without the blanks around them; None: anywhere.
+        """
+        document = self.documents.get(name.uri)
+        rules = record(document.language).imports if document is not None else None
+        tree = await self._tree(document) if document is not None and rules is not None and rules.exports else None
+        if tree is None or rules is None or rules.exports is None or not rules.exports(tree.text, name.new):
+            return False
+        old, new = (defined(tree, bindings.occurrences(tree, word, 0, len(tree.text))) for word in (name.old, name.new))
+        wanted = None if lines is None else set(lines)
+        return not old and any(wanted is None or line_at(tree.text, place.start) in wanted for place in new)
+
+    async def uses(self, name: RenamedName, first: str = "") -> list[DocumentUses]:
+        """The documents with uses of the old name: the one with the URI `first`, then the others by their URIs."""
+        modules, result = {name.uri}, dict[str, DocumentUses]()
+        for _hop in range(MAX_HOPS):
+            known = len(modules)
+            for document in self._candidates(name):
+                if document.uri in modules or (tree := await self._tree(document)) is None:
+                    continue
+                imported = self._imported(name, document, tree, frozenset(modules))
+                await asyncio.sleep(0)  # messages are read between two documents
+                rules = record(document.language).imports
+                if imported.is_bound and rules and rules.exports and rules.exports(tree.text, name.new):
+                    modules.add(document.uri)
+                if imported.uses:
+                    result[document.uri] = DocumentUses(document, document.version, tree, imported.uses)
+            if len(modules) == known:
+                break
+        return sorted(result.values(), key=lambda uses: (uses.document.uri != first, uses.document.uri))
+
+    async def own_uses(self, name: RenamedName) -> DocumentUses | None:
+        """The uses of the old name in the module itself."""
+        document = self.documents.get(name.uri)
+        tree = await self._tree(document) if document is not None else None
+        if document is None or tree is None:
+            return None
+        return DocumentUses(document, document.version, tree, tuple(own_uses(tree, name.old, name.new)))
+
+    def closed(self, uri: str) -> None:
+        """Forget a closed document."""
+        self._trees.pop(uri, None)
+        self._known.pop(uri, None)
+
+    def _candidates(self, name: RenamedName) -> Sequence[Document]:
+        """The open documents that may import the name: those of the module's language family that hold it."""
+        module = self.documents.get(name.uri)
+        if module is None:
+            return ()
+        family = family_of(module)
+        others = sorted((document for document in self.documents), key=lambda document: document.uri)
+        return [
+            document
+            for document in others[:MAX_DOCUMENTS]
+            if document.uri != name.uri
+            and document.uri.startswith("file:")
+            and family_of(document) == family
+            and document.characters <= MAX_CHARACTERS  # before its lines are joined
+            and (name.old in document.text or name.new in document.text)
+        ]
+
+    async def _tree(self, document: Document) -> SyntaxTree | None:
+        """The tree of a document as it is now; None where it is to be left alone."""
+        if document.characters > MAX_CHARACTERS or not await self.may_see(document):
+            return None
+        cached = self._trees.get(document.uri)
+        if cached is not None and cached[0] is document and cached[1] == document.version:
+            return cached[2]
+        tree, version, text = None, document.version, document.text
+        is_written = not eligibility.is_generated(text) and "\n<<<<<<< " not in text and "\n>>>>>>> " not in text
+        if is_written:
+            tree = await asyncio.to_thread(self._parser.parse, document.language, text, PARSE_MS)
+        if tree is not None and (tree.count_errors() or len(tree.view.text) != len(text)):
+            tree = None
+        self._trees[document.uri] = document, version, tree
+        return tree if document.version == version else None
+
+    def _imported(
+        self, name: RenamedName, document: Document, tree: SyntaxTree, modules: frozenset[str]
+    ) -> ImportedUses:
+        """The uses in a document that imports the name from one of these modules."""
+        key = name, document, document.version, modules
+        known_key, known = self._known.get(document.uri, (None, ImportedUses()))
+        if key == known_key:
+            return known
+
+        @functools.cache
+        def means(module: str) -> bool:
+            return self._resolved(module, document.uri) in {self._path(uri, document.uri) for uri in modules}
+
+        imported = imported_uses(tree, name.old, name.new, means)
+        if imported.uses:  # an index that is built later may resolve what it does not know yet
+            self._known[document.uri] = key, imported
+        return imported
+
+    def _resolved(self, module: str, importer: str) -> str | None:
+        """The path of the file that a module means in a document: by the index, or else among the open documents."""
+        path, index = self._path(importer, importer), self.index(self.root(importer))
+        indexed = index.resolve_module(module, path) if index is not None else None
+        return indexed or import_statements.resolve(module, path, OpenFiles(self._paths(importer)))
+
+    def _paths(self, importer: str) -> frozenset[str]:
+        return frozenset(self._path(document.uri, importer) for document in self.documents)
+
+    def _path(self, uri: str, importer: str) -> str:
+        """A document's path in the workspace folder of the importer; a document elsewhere has its whole path."""
+        folder = file_path(self.root(importer) or "").rstrip("/")
+        return file_path(uri).removeprefix(f"{folder}/").lstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFiles:
+    """The open documents as the files that imports may mean (import_rules.KnownFiles)."""
+
+    paths: frozenset[str]
+
+    def first_existing(self, paths: Iterable[str]) -> str | None:
+        return next((path for path in paths if path in self.paths), None)
+
+    def files_with_stem(self, stem: str) -> list[str]:
+        return sorted(path for path in self.paths if stem_of(path) == stem)
+
+    def files_in(self, directory: str) -> list[str]:
+        return sorted(path for path in self.paths if posixpath.dirname(path) == directory)
+
+    def package_roots(self, kind: str) -> list[tuple[str, str]]:
+        return []
+
+
+def family_of(document: Document) -> str:
+    """A name that is the same for languages that use one another's files."""
+    language = record(document.language)
+    return language.family or language.name
+
+
+def line_at(text: str, offset: int) -> str:
+    """The line at an offset, without the blanks around it."""
+    return text[line_start(text, offset) : line_end(text, offset)].strip()

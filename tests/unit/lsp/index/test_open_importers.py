@@ -1,0 +1,262 @@
+"""Laws of imported uses: after a module has renamed a name, the uses in open documents that mean it, and no others.
+
+A sample has several documents, each behind `== PATH`. The first one is the module: its definition is <old|new>. In the
+others `area¹` marks each use that follows, and `area²` a use that gets other text than the new name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from speclsp.lsp.documents.document import Document, Documents
+from speclsp.lsp.index.open_importers import OpenImporters, RenamedName
+from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.syntax.grammars import known_id
+
+FOLDER = "file:///work"
+EDIT, MARK = re.compile(r"<(\w+)\|(\w+)>"), re.compile(r"[¹²]")
+
+
+class Desk:
+    """The documents of a sample after the rename."""
+
+    def __init__(self, sample: str, folder: str = FOLDER, index: IndexReader | None = None) -> None:
+        self.documents, self.marked = Documents(), dict[str, str]()
+        self.hidden = set[str]()
+        for part in re.split(r"(?m)^== ", sample)[1:]:
+            path, _, text = part.partition("\n")
+            uri = f"{folder}/{path}"
+            if match := EDIT.search(text):
+                self.name = RenamedName(uri, match[1], match[2])
+            text = EDIT.sub(r"\2", text)
+            self.marked[uri] = text
+            self.documents.open(uri, known_id(path.rpartition("/")[2]), 1, MARK.sub("", text))
+        self.importers = OpenImporters(self.documents, lambda uri: folder, lambda root: index, self.may_see)
+
+    async def may_see(self, document: Document) -> bool:
+        return document.uri not in self.hidden
+
+    def is_defined(self, *lines: str) -> bool:
+        return asyncio.run(self.importers.is_defined(self.name, lines or None))
+
+    def marked_again(self) -> dict[str, str]:
+        """The documents with marks at the uses: ¹ where the new name comes alone, else ²."""
+        texts = {document.uri: document.text for document in self.documents}
+        for found in asyncio.run(self.importers.uses(self.name)):
+            for use in reversed(found.uses):
+                text = texts[found.document.uri]
+                mark = "¹" if use.text == self.name.new else "²"
+                texts[found.document.uri] = text[: use.end] + mark + text[use.end :]
+        return texts
+
+    def texts(self, path: str) -> list[str]:
+        """The texts that replace the uses in one document."""
+        found = {found.document.uri: found for found in asyncio.run(self.importers.uses(self.name))}
+        uses = found.get(f"{self.name.uri.rpartition('/')[0]}/{path}")
+        return [use.text for use in uses.uses] if uses is not None else []
+
+
+DIRECT = """\
+== shapes.py
+def <area|size>(box):
+    return box.width * box.height
+== app.py
+import os
+from shapes import area¹, border
+from shapes import (
+    area¹,
+)
+
+# area of a box
+def total(boxes, text="area"):
+    other.area = os.area(area=1)
+    return sum(area¹(box) for box in boxes) + f"{area¹(text)}"
+
+def shadowed(area):
+    return area(1)
+
+def late():
+    size = 2
+    return area(size)
+
+print(area¹)
+"""
+ALIAS = """\
+== shapes.py
+def <area|size>(box): ...
+== app.py
+from shapes import area¹ as surface, border
+area = 2
+print(surface(area))
+"""
+MODULE = """\
+== lib/shapes.py
+def <area|size>(box): ...
+== app.py
+import lib.shapes
+from lib import shapes as forms
+print(lib.shapes.area¹(1), forms.area¹, lib.shapes.areas, lib.area, other.forms.area)
+def inner(forms):
+    return forms.area
+== lib/use.py
+from . import shapes
+print(shapes.area¹, area)
+"""
+PACKAGE = """\
+== lib/shapes.py
+def <area|size>(box): ...
+== lib/__init__.py
+from .shapes import area¹
+== app.py
+from lib import area¹
+print(area¹)
+"""
+NAMESAKE = """\
+== shapes.py
+def <area|size>(box): ...
+== lib/__init__.py
+== lib/shapes.py
+def area(box): ...
+== lib/use.py
+from .shapes import area
+print(area)
+== app.py
+from lib.shapes import area
+print(area)
+"""
+REPLACED = """\
+== shapes.py
+def <area|size>(box): ...
+== app.py
+from shapes import area
+area = cached(area)
+print(area)
+== other.py
+from shapes import area
+size = 3
+print(area(size))
+== late.py
+def run():
+    from shapes import area
+    return area
+== broken.py
+from shapes import area
+print(area
+"""
+HALF = """\
+== shapes.py
+def <area|size>(box): ...
+== app.py
+from shapes import size
+print(size(1), area¹(2))
+"""
+SCRIPT = """\
+== src/shapes.ts
+export function <area|size>(box: Box): number { return 1; }
+== src/app.ts
+import { area¹, type Box } from "./shapes";
+import * as shapes from "./shapes.js";
+export const all = { area², label: "area" };
+console.log(area¹(1), shapes.area¹(2), all.area);
+function inner(area: number) { return area; }
+== src/alias.ts
+import { area¹ as surface } from "./shapes";
+const area = surface(1);
+== src/index.ts
+export { area² } from "./shapes";
+== src/user.ts
+import { area } from "./index";
+area(1);
+== src/other.ts
+import { area } from "shapes";
+import area2 from "./shapes";
+area(area2);
+"""
+COMPONENT = """\
+== src/Card.tsx
+export const <Card|Tile> = (props: Props) => <div>{props.label}</div>;
+== src/App.tsx
+import { Card¹ } from "./Card";
+export const App = () => <Card¹ label="Card"><b>Card</b></Card¹>;
+"""
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [DIRECT, ALIAS, MODULE, PACKAGE, NAMESAKE, REPLACED, HALF, SCRIPT, COMPONENT],
+    ids=["direct", "alias", "module", "package", "namesake", "replaced", "half", "script", "component"],
+)
+def test_the_uses_that_mean_the_imported_name_follow_and_no_others(sample: str):
+    desk = Desk(sample)
+    assert desk.is_defined()
+    assert desk.marked_again() == desk.marked
+
+
+def test_a_name_that_is_exported_again_or_is_a_key_keeps_its_old_name_there():
+    desk = Desk(SCRIPT)
+    assert desk.texts("index.ts") == ["size as area"]
+    assert desk.texts("app.ts") == ["size", "area: size", "size", "size"]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("m.py", "def <area|size>(box): ...\ndef area(box): ...\n"),
+        ("m.py", "class Box:\n    def <area|size>(self): ...\n"),
+        ("m.py", "from shapes import <area|size>\n"),
+        ("m.py", "def run(<area|size>): ...\n"),
+        ("m.ts", "function <area|size>() {}\n"),
+        ("m.ts", "export default function <area|size>() {}\n"),
+        ("m.ts", "function <area|size>() {}\nexport { size as area };\n"),
+        ("m.rs", "pub fn <area|size>() {}\n"),
+    ],
+)
+def test_a_name_that_no_other_document_can_import_is_none(path: str, text: str):
+    assert not Desk(f"== {path}\n{text}").is_defined()
+
+
+def test_the_definition_stands_on_an_edited_line():
+    desk = Desk("== m.ts\nfunction <area|size>() {}\nexport { other, size };\n")
+    assert desk.is_defined("function size() {}") and not desk.is_defined("export { other, size };")
+
+
+def test_a_hidden_a_generated_and_a_conflicting_document_are_left_alone():
+    uses = "from shapes import area\nprint(area)\n"
+    marker = "<<<<<<< HEAD\nx = 1\n=======\n"
+    sample = f"== shapes.py\ndef <area|size>(box): ...\n== a.py\n{uses}== b.py\n# @generated\n{uses}"
+    desk = Desk(f"{sample}== c.py\n\n{marker}{uses}>>>>>>> other\n")
+    (found,) = asyncio.run(desk.importers.uses(desk.name))
+    assert found.document.uri.endswith("/a.py")
+    desk.hidden.add(f"{FOLDER}/a.py")
+    assert desk.marked_again() == desk.marked
+    desk.hidden.add(desk.name.uri)
+    assert not desk.is_defined()
+
+
+def test_an_edited_document_is_read_again():
+    desk = Desk(DIRECT)
+    desk.marked_again()
+    app = desk.documents.get(f"{FOLDER}/app.py")
+    assert app is not None
+    app.apply([{"text": "from shapes import area\n"}], "utf-8")
+    app.version += 1
+    assert desk.texts("app.py") == ["size"]
+
+
+def test_the_index_resolves_what_the_open_documents_do_not_tell(tmp_path: Path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "tsconfig.json").write_text('{"compilerOptions": {"paths": {"@/*": ["./src/*"]}}}')
+    (tmp_path / "src/shapes.ts").write_text("export function area() {}\n")
+    index = IndexReader.build(tmp_path, tmp_path / "index.db")
+    sample = (
+        "== src/shapes.ts\nexport function <area|size>() {}\n== app.ts\nimport { area¹ } from '@/shapes';\narea¹();\n"
+    )
+    desk = Desk(sample, tmp_path.as_uri(), index)
+    assert desk.marked_again() == desk.marked
+    unknown = Desk(sample, tmp_path.as_uri())
+    assert MARK.search("".join(unknown.marked_again().values())) is None
+    index.close()
