@@ -197,7 +197,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--producer", choices=(*PRODUCERS, MODEL), default=PRODUCER, help="(default: rules)")
     parser.add_argument("--states", type=int, default=400, help="model: states of each part (default: 400)")
     parser.add_argument("--quiet", type=int, default=200, help="model: quiet states of each part (default: 200)")
-    parser.add_argument("--phrases", action="store_true", help="model: does it agree with the phrases of the rules?")
+    parser.add_argument("--pointed", action="store_true", help="model: all states where the rules offer an edit")
     parser.add_argument("--rows", type=Path, help="model: its rows, continued (build/benchmarks/next-edit-model.jsonl)")
     model_options.add_arguments(parser)
     parser.add_argument("--examples", action="store_true", help="print the edits that were shown for tuning packages")

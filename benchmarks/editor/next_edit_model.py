@@ -1,12 +1,18 @@
 """Next edits by a model against the edits that were really made: `python -m benchmarks next-edit --producer model`.
 
-    states of next_edit.py ─► sample by digest ─► rules offer nothing? ─► ModelProducer, an engine process ─► row
-    rows ─► thresholds ─► precision, quiet ─► the lowest threshold of the tuning packages that meets both aims
-    --phrases: states where the rules offer a phrase ─► the model's edit at that place ─► does it agree?
+    states of next_edit.py ─► sample by digest ─► ModelProducer, an engine process, at the cursor ─► row
+                                             └─► the rules offer an edit? ─► ModelProducer at its place ─► the same row
+    rows ─► ways to show, thresholds ─► precision, quiet ─► the lowest threshold of the tuning packages with both aims
+
+    rules     the rules' edits
+    model     the model's edits at the cursor, as if there were no rules
+    silent    of these, the edits in states where the rules offer none: the product
+    pointed   the model's edits at the places of the rules' edits
+    agrees    the rules' edits that the model makes too, at their places
 
 The producer, prompts, windows and filters are the product's. Only the gate is open: a row has the probability of its
-edit, and each threshold of the table is applied to the rows. States where the rules offer an edit are not sent, as in
-the product. A row is written as soon as it is known, and a second run goes on where the first one ended.
+edit, and each threshold of the table is applied to the rows. `new` are right edits that the rules do not show in that
+state. A row is written as soon as it is known, and a second run goes on where the first one ended.
 """
 
 from __future__ import annotations
@@ -46,10 +52,11 @@ from speclsp.lsp.backend.remote.backend_choice import connect_local
 from speclsp.lsp.backend.types import Backend, FimRequest, StreamPiece
 from speclsp.lsp.next_edit.model_producer import EditEngine, EditModel, ModelEdit, ModelProducer
 from speclsp.lsp.next_edit.producer import Producer, Proposal
-from speclsp.lsp.next_edit.substitutions import PHRASE
 from speclsp.lsp.server.model_list import edit_model
 
-STATE, QUIET, PHRASES = "state", "quiet", "phrase"
+STATE, QUIET = "state", "quiet"
+RULES, MODEL, SILENT, POINTED, AGREES = WAYS = ("rules", "model", "silent", "pointed", "agrees")
+FORM = 2  # of the rows
 STATES, QUIETS = 400, 200  # of each part
 MAX_A_FILE = {STATE: 4, QUIET: 2}
 THRESHOLDS = (0.0, *(step / 20 for step in range(8, 20)), 0.97, 0.99)
@@ -140,14 +147,13 @@ def order_of(case: Case) -> tuple[Sequence[edits.Hunk], Sequence[edits.Hunk]]:
     return hunks[: case.number + 1], hunks[case.number + 1 :]
 
 
-def with_phrases(cases: Iterable[Case], rules: Producer) -> Iterator[Case]:
-    """The states where the rules offer a phrase, as cases of their own kind."""
+def with_offers(cases: Iterable[Case], rules: Producer) -> Iterator[Case]:
+    """The states where the rules offer an edit."""
     for case in cases:
         if case.kind == STATE:
             file, cursor, _ = replayed(case, rules)
-            proposal = file.propose(cursor, [])
-            if proposal is not None and proposal.kind == PHRASE:
-                yield replace(case, kind=PHRASES)
+            if file.propose(cursor, []) is not None:
+                yield case
 
 
 def verdict(text: str, edit: ModelEdit, left: Sequence[edits.Hunk], done: Sequence[edits.Hunk]) -> tuple[bool, bool]:
@@ -191,26 +197,27 @@ def slides(
 
 
 async def row_of(case: Case, rules: Producer, model: ModelProducer) -> dict[str, Any]:
-    """The model's edit for a case, or the reason for none."""
+    """The model's edit for a case, or the reason for none; the rules' edit, and the model's at its place."""
     file, cursor, left = replayed(case, rules)
-    row: dict[str, Any] = {"id": case.id, "part": case.part, "kind": case.kind, "path": case.path, "outcome": "rules"}
-    row |= {"probability": None, "right": False, "exact": False, "ms": 0.0}
-    proposal, text = file.propose(cursor, []), file.document.text
-    if proposal is not None and case.kind != PHRASES:
-        return row
-    at = cursor if proposal is None else proposal.start
-    started_s = perf_counter()
-    edit = await model.propose(file.document, at, file.activity.recent(), lambda *_: "")
-    row["ms"] = round((perf_counter() - started_s) * 1000, 1)
+    text, proposal = file.document.text, file.propose(cursor, [])
+    row: dict[str, Any] = {"id": case.id, "part": case.part, "kind": case.kind, "path": case.path, "rules": None}
+
+    async def answer(at: int) -> dict[str, Any]:
+        started_s = perf_counter()
+        edit = await model.propose(file.document, at, file.activity.recent(), lambda *_: "")
+        ms = round((perf_counter() - started_s) * 1000, 1)
+        if isinstance(edit, str):
+            return {"outcome": edit, "probability": None, "right": False, "exact": False, "same": False, "ms": ms}
+        right, exact = verdict(text, edit, left, file.done)
+        is_same = proposal is not None and applied(text, edit.proposal, edit.base) == applied(text, proposal)
+        facts = {"outcome": "shown", "probability": round(edit.probability, 4), "right": right, "exact": exact}
+        return facts | {"same": is_same, "ms": ms}
+
+    row |= await answer(cursor)
     if proposal is not None:
         right, exact = release_edits.verdict(proposal, text, left, file.done)
-        agrees = not isinstance(edit, str) and applied(text, edit.proposal, edit.base) == applied(text, proposal)
-        outcome = "agrees" if agrees else edit if isinstance(edit, str) else "another edit"
-        return row | {"outcome": outcome, "right": right, "exact": exact}
-    if isinstance(edit, str):
-        return row | {"outcome": edit}
-    right, exact = verdict(text, edit, left, file.done)
-    return row | {"outcome": "shown", "probability": round(edit.probability, 4), "right": right, "exact": exact}
+        row["rules"] = {"kind": proposal.kind, "right": right, "exact": exact, "model": await answer(proposal.start)}
+    return row
 
 
 class Rows:
@@ -220,11 +227,12 @@ class Rows:
         self.by_id: dict[str, Row] = {}
         self._path = path
         lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []  # a last part is incomplete
-        if lines and json.loads(lines[0]).get("model") != model:
+        head = {"model": model, "form": FORM}
+        if lines and json.loads(lines[0]) != head:
             raise InputError(f"{path} has rows of {json.loads(lines[0]).get('model')}, not of {model}: remove it.")
         self.by_id = {row["id"]: row for row in map(json.loads, lines[1:])}
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(line + "\n" for line in lines or [json.dumps({"model": model})]), encoding="utf-8")
+        path.write_text("".join(line + "\n" for line in lines or [json.dumps(head)]), encoding="utf-8")
 
     def add(self, row: Row) -> None:
         """Write a row."""
@@ -236,49 +244,68 @@ class Rows:
 # ── thresholds ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def figures(rows: Sequence[Row], threshold: float) -> dict[str, Any]:
-    """The rates of one part, if the edits with at least this probability are shown."""
-    sent = [row for row in rows if row["outcome"] != "rules"]
-    shown = [row for row in sent if row["probability"] is not None and row["probability"] >= threshold]
-    states, quiets = ([row for row in shown if row["kind"] == kind] for kind in (STATE, QUIET))
-    counts = {kind: sum(row["kind"] == kind for row in sent) for kind in (STATE, QUIET)}
-    right = sum(row["right"] for row in states)
+def shown(row: Row, way: str, threshold: float) -> tuple[bool, bool, bool] | None:
+    """(right, exact, new) of the edit that would be shown, if the model's probability is at least the threshold."""
+    rules = row["rules"]
+    if way == RULES:
+        return (rules["right"], rules["exact"], False) if rules else None
+    answer = row if way in (MODEL, SILENT) else (rules or {}).get("model")
+    if answer is None or answer["probability"] is None or answer["probability"] < threshold:
+        return None
+    if (way == SILENT and rules) or (way == AGREES and not answer["same"]):
+        return None
+    judged = rules if way == AGREES else answer
+    return judged["right"], judged["exact"], judged["right"] and not answer["same"]
+
+
+def figures(rows: Sequence[Row], way: str, threshold: float = 0.0) -> dict[str, Any]:
+    """The rates of one part and one of WAYS, if the model's edits with at least this probability are shown."""
+    by_kind = {kind: [shown(row, way, threshold) for row in rows if row["kind"] == kind] for kind in (STATE, QUIET)}
+    of_states, of_quiets = ([edit for edit in by_kind[kind] if edit is not None] for kind in (STATE, QUIET))
+    right, exact, new = (sum(edit[at] for edit in of_states) for at in range(3))
+    quiets = len(by_kind[QUIET])
     return {
+        "way": way,
         "threshold": threshold,
-        "states": counts[STATE],
-        "shown": len(states),
+        "states": len(by_kind[STATE]),
+        "shown": len(of_states),
         "right": right,
-        "exact": sum(row["exact"] for row in states),
-        "precision": rate(right, len(states)),
-        "quiet_states": counts[QUIET],
-        "quiet_rate": rate(counts[QUIET] - len(quiets), counts[QUIET]),
+        "exact": exact,
+        "new": new,
+        "precision": rate(right, len(of_states)),
+        "quiet_states": quiets,
+        "quiet_rate": rate(quiets - len(of_quiets), quiets),
     }
 
 
 def chosen(rows: Sequence[Row]) -> float | None:
-    """The lowest threshold that meets both aims with enough edits shown; None if there is none."""
+    """The lowest threshold at which the product meets both aims with enough edits shown; None if there is none."""
     for threshold in THRESHOLDS:
-        rates = figures(rows, threshold)
+        rates = figures(rows, SILENT, threshold)
         is_quiet = (rates["quiet_rate"] or 0.0) >= MIN_QUIET
         if is_quiet and rates["shown"] >= MIN_SHOWN and rates["precision"] >= MIN_PRECISION:
             return threshold
     return None
 
 
-def agreement(rows: Sequence[Row]) -> dict[str, list[int]]:
-    """By the model's outcome: right phrases of the rules, and all."""
-    outcomes = sorted({row["outcome"] for row in rows})
-    by_outcome = {outcome: [row["right"] for row in rows if row["outcome"] == outcome] for outcome in outcomes}
-    return {outcome: [sum(right), len(right)] for outcome, right in by_outcome.items()}
+def is_kept(rows: Sequence[Row], threshold: float) -> bool:
+    """True if the product's precision meets its aim in other packages too, and the rules do not show all of it."""
+    rates = figures(rows, SILENT, threshold)
+    return (rates["precision"] or 0.0) >= MIN_PRECISION and rates["new"] > 0
+
+
+def all_figures(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rates of the rules, and of each other way at each threshold."""
+    return [figures(rows, RULES), *(figures(rows, way, step) for way in WAYS[1:] for step in THRESHOLDS)]
 
 
 def table(by_part: Mapping[str, Sequence[Row]]) -> str:
-    """All thresholds of all parts, as a Markdown table."""
-    head = ["| part | threshold | shown | right | exact | precision | quiet |", "|---|---|---|---|---|---|---|"]
+    """All ways and thresholds of all parts, as a Markdown table."""
+    names = ("way", "threshold", "shown", "right", "exact", "new", "precision", "quiet_rate")
+    head = [f"| part | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
     for part, rows in by_part.items():
-        for rates in (figures(rows, threshold) for threshold in THRESHOLDS):
-            of = (rates[name] for name in ("threshold", "shown", "right", "exact", "precision", "quiet_rate"))
-            head.append(f"| {part} | " + " | ".join(map(str, of)) + " |")
+        for rates in all_figures(rows):
+            head.append(f"| {part} | " + " | ".join(str(rates[name]) for name in names) + " |")
     return "\n".join(head)
 
 
@@ -330,31 +357,29 @@ def main(options: argparse.Namespace, packages: Sequence[corpus.Package], bar: t
     parts = [part for part in PARTS[:2] if options.part in (part, "all")]
     wanted_packages = [package for package in packages if part_of(package.name) in parts]
     rows_file = options.rows or results_file.RAW / "next-edit-model.jsonl"
-    if options.phrases:
+    if options.pointed:
         every = chain.from_iterable(cases_of(package.name, files_of(package)) for package in wanted_packages)
-        cases = list(with_phrases(every, Producer()))
+        cases = list(with_offers(every, Producer()))
     else:
         files = ((package.name, *file) for package in wanted_packages for file in files_of(package))
         cases = sample(files, parts, options.states, options.quiet)
     model, rows = asyncio.run(ask(config, cases, rows_file, bar))
     by_part = {part: [row for row in rows if row["part"] == part] for part in parts}
-    if options.phrases:
-        print("\n".join(f"{part}: {agreement(of_part)} [right, all]" for part, of_part in by_part.items()))
-        return 0
     threshold = chosen(by_part.get(PARTS[1], []))
     print(table(by_part))
-    if PARTS[1] in by_part:
-        advice = "leave the job next-edit out of the card" if threshold is None else f"edit_threshold = {threshold}"
+    if PARTS[1] in by_part and not options.pointed:
+        is_included = threshold is not None and is_kept(by_part.get(PARTS[0], []), threshold)
+        advice = f"edit_threshold = {threshold}" if is_included else "leave the job next-edit out of the card"
         print(f"for {model}: {advice}")
-    ms = sorted(row["ms"] for row in rows if row["outcome"] != "rules") or [0.0]
+    ms = sorted(row["ms"] for row in rows) or [0.0]
     summary = {
         "producer": "model",
         "model": model,
         "edit_threshold": threshold,
         "ms": {"median": statistics.median(ms), "p95": ms[int(len(ms) * 0.95)]},
-        "parts": {part: [figures(of_part, step) for step in THRESHOLDS] for part, of_part in by_part.items()},
+        "parts": {part: all_figures(of_part) for part, of_part in by_part.items()},
     }
-    is_whole = options.part == "all" and (options.states, options.quiet) == (STATES, QUIETS)
+    is_whole = options.part == "all" and not options.pointed and (options.states, options.quiet) == (STATES, QUIETS)
     directory = results_file.RESULTS if is_whole else results_file.RAW
     print(f"wrote {results_file.write('next-edit-model', summary, directory=directory)}")
     return 0

@@ -5,11 +5,14 @@
     releases ─┬─► fill_examples.py ─► the product's request ─► prompt; answer from the respelled word on
               ├─► auto_closed_examples.py ─► the same, at places with automatic closers
               ├─► function_examples.py ─► the same, for a file of one function
-              └─► edit_examples.py ─► format "window" ─► prompt; the window's new lines
+              └─► edit_examples.py ─► format "window" ─► prompt; the window's lines up to one behind the first change
 
 Deterministic: every choice follows from the seed, a package's name and a path. Packages are mixed in a fixed order. A
 line of the file is {"split", "kind", "package", "prompt", "answer", "weights"}, the last three in tokens. A fill-in
 example has "other_files" too: true if its answer has a name that the prompt shows in other files only.
+
+Each package has a part of its own in examples.parts/ until the file is written. A run that was stopped goes on with the
+packages that have none. After a change of this code, remove the folder.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import multiprocessing
 import random
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,6 +44,7 @@ from speclsp.engine.decoding.vocabulary import Vocabulary
 from speclsp.engine.loading.checkpoint import read_tokenizer
 from speclsp.errors import InputError, SpeclspError
 from speclsp.lsp.next_edit.edit_prompt import expected_answer, format_window
+from speclsp.lsp.postprocess.edit_answer import AnswerHunk
 from speclsp.weights import cards, store
 from speclsp.weights.adapters import FILL, NEXT_EDIT
 
@@ -48,14 +54,14 @@ SEED = 7
 MAX_TOKENS = 900  # of a prompt and its answer
 FILL_PER_PACKAGE, DERIVABLE_PER_PACKAGE, FUNCTIONS_PER_PACKAGE, AUTO_CLOSED_PER_PACKAGE = 45, 60, 0, 0
 AUTO_CLOSED_TIMES = 3  # so many more of a package in another language than Python: there are fewer of these packages
-# of the derivable cases: enough that a window is left alone where nothing follows, and not so many that it always is
-OTHER_SHARE, UNCHANGED_SHARE = 0.6, 0.8
-CHANGED_WEIGHT = 2.0  # of the tokens of changed lines
+OTHER_SHARE = 0.4  # of the derivable cases
+UNCHANGED_SHARE = 1.2  # of all other cases: in most states of the replay nothing changes
+CHANGED_WEIGHT = 4.0  # of the tokens whose joint probability is the product's gate
 END = "<|endoftext|>"
 OTHER_FILES = "other_files"
 KINDS = {
     FILL: ("line", "end", "block", "function", auto_closed_examples.KIND),
-    NEXT_EDIT: ("derivable", "half-typed", "other", "unchanged"),
+    NEXT_EDIT: edit_examples.KINDS,
 }  # by job
 
 Row = dict[str, Any]
@@ -87,15 +93,22 @@ class Encoder:
         return {"prompt": prompt.ids, "answer": ids, "weights": weights}
 
     def edit(self, case: EditCase) -> Row:
-        """An example of a next edit. Tokens of changed lines weigh CHANGED_WEIGHT."""
+        """An example of a next edit. Tokens of the change weigh CHANGED_WEIGHT."""
         prompt, heal = self.prompter.encode_raw(format_window(case.edit), heal=False)
         assert not heal
-        text = expected_answer(case.after)
-        encoding = self.tokenizer.encode(text, add_special_tokens=False)
-        changed = edit_examples.changed_lines(case.edit.window, case.after)
-        weights = [CHANGED_WEIGHT if text.count("\n", 0, start) in changed else 1.0 for start, _ in encoding.offsets]
-        last = CHANGED_WEIGHT if len(case.after) in changed else 1.0  # lines are removed at the window's end
-        return {"prompt": prompt, "answer": [*encoding.ids, self.end], "weights": [*weights, last]}
+        encoding = self.tokenizer.encode(expected_answer(case.answer), add_special_tokens=False)
+        ids, spans = list(encoding.ids), list(encoding.offsets)
+        if case.has_end:
+            ids, spans = [*ids, self.end], [*spans, (spans[-1][1], spans[-1][1] + 1) if spans else (0, 1)]
+        return {"prompt": prompt, "answer": ids, "weights": [weight_of(span, case.change) for span in spans]}
+
+
+def weight_of(span: tuple[int, int], change: AnswerHunk | None) -> float:
+    """The weight of a token that has the characters `span` of the answer."""
+    if change is None:
+        return 1.0
+    is_changed = span[0] < max(change.answer_end, change.answer_start + 1) and span[1] > change.answer_start
+    return CHANGED_WEIGHT if is_changed else 1.0
 
 
 def fill_rows(
@@ -147,22 +160,38 @@ def function_rows(package: releases.Learned, encoder: Encoder) -> Iterator[Row]:
 
 
 def edit_rows(package: releases.Learned, encoder: Encoder, wanted: int = DERIVABLE_PER_PACKAGE) -> Iterator[Row]:
-    """Examples of next edits between the releases of a package: `wanted` derivable ones, others by their share."""
-    pools: dict[str, list[EditCase]] = {}
+    """Examples of next edits between the releases of a package: `wanted` that follow, and others by their share.
+
+    The newer release changes nothing in the windows of at least half of them.
+    """
+    pools: dict[str, list[EditCase]] = {kind: [] for kind in edit_examples.KINDS}
     known = set()
-    texts = [package.files(root) for root in package.roots]
-    for older, newer, archive in zip(texts, texts[1:], package.archives[1:], strict=False):
-        for case in edit_examples.cases(older, newer, f"{SEED} edit {package.name} {archive.version}"):
-            if (key := (case.edit.window, case.after)) not in known:
+    for path, before, after, seed in changed_files(package):
+        if len(pools[edit_examples.DERIVABLE]) >= wanted:
+            break
+        for case in edit_examples.cases(path, before, after, random.Random(seed)):
+            if (key := (case.edit.window, case.answer)) not in known:
                 known.add(key)
-                pools.setdefault("derivable" if case.kind == "half-typed" else case.kind, []).append(case)
-    for pool in pools.values():
-        pool.sort(key=lambda case: digest(package.name, case.edit.path, case.edit.window))
-    derivable = pools.get("derivable", [])[:wanted]
-    other = pools.get("other", [])[: round(len(derivable) * OTHER_SHARE)]
-    unchanged = pools.get("unchanged", [])[: round(len(derivable) * UNCHANGED_SHARE)]
-    for case in (*derivable, *other, *unchanged):
+                kind = edit_examples.DERIVABLE if case.kind == edit_examples.HALF_TYPED else case.kind
+                pools[kind].append(case)
+    derivable = pools[edit_examples.DERIVABLE][:wanted]
+    other = pools[edit_examples.OTHER][: round(len(derivable) * OTHER_SHARE)]
+    changing = [*derivable, *other]
+    unchanged = pools[edit_examples.UNCHANGED][: math.ceil(len(changing) * UNCHANGED_SHARE)]
+    for case in (*changing[: len(unchanged)], *unchanged):
         yield {"kind": case.kind, "package": package.name, **encoder.edit(case)}
+
+
+def changed_files(package: releases.Learned) -> list[tuple[str, str, str, str]]:
+    """(path, older text, newer text, seed) of the files that a release changed, mixed."""
+    texts = [package.files(root) for root in package.roots]
+    files = [
+        (path, older[path], newer[path], f"{SEED} edit {package.name} {archive.version} {path}")
+        for older, newer, archive in zip(texts, texts[1:], package.archives[1:], strict=False)
+        for path in older
+        if newer.get(path, older[path]) != older[path]
+    ]
+    return sorted(files, key=lambda file: digest(file[3]))
 
 
 @cache
@@ -182,9 +211,22 @@ class Counts:
     auto_closed: int = AUTO_CLOSED_PER_PACKAGE
 
 
-def rows_of(job: tuple[releases.Learned, Counts]) -> list[Row]:
+def part_of(job: tuple[releases.Learned, Counts, Path]) -> Path:
+    """The file with the examples of a package, in the given folder. One that is there is not made again."""
+    package, counts, folder = job
+    part = folder / f"{digest(package.name, package.archives, counts)[:16]}.jsonl"
+    if not part.exists():
+        private_files.replace(part, as_lines(rows_of(package, counts)))
+    return part
+
+
+def as_lines(rows: Iterable[Row]) -> bytes:
+    """A line of JSON for each row."""
+    return "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows).encode()
+
+
+def rows_of(package: releases.Learned, counts: Counts) -> list[Row]:
     """All examples of a package."""
-    package, counts = job
     split = "held-out" if package.is_held_out else "train"
     encoder = encoder_of(MODEL)
     examples = [
@@ -293,18 +335,20 @@ def main(arguments: Sequence[str]) -> int:
             )
             encoder_of(MODEL)  # says here if the weights are missing
             processes = min(len(packages) or 1, process_resources.cpus().whole)
+            folder = options.out.with_suffix(".parts")
+            folder.mkdir(parents=True, exist_ok=True)
             with multiprocessing.get_context("spawn").Pool(processes) as pool:
-                jobs = [(package, counts) for package in packages]
-                for number, of_package in enumerate(pool.imap(rows_of, jobs)):
+                jobs = [(package, counts, folder) for package in packages]
+                for number, part in enumerate(pool.imap(part_of, jobs)):
                     bar.show("making examples", number / len(packages), packages[number].name)
-                    rows += of_package
-        lines = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in mixed(rows))
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        private_files.replace(options.out, lines.encode(), mode=0o644)
+                    rows += map(json.loads, part.read_bytes().splitlines())
+        lines = as_lines(mixed(rows))
+        private_files.replace(options.out, lines, mode=0o644)
+        shutil.rmtree(folder)
     except (SpeclspError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{options.out}: {hashlib.sha256(lines.encode()).hexdigest()}")
+    print(f"{options.out}: {hashlib.sha256(lines).hexdigest()}")
     for split in ("train", "held-out"):
         print(split, dict(Counter(row["kind"] for row in rows if row["split"] == split)))
     return 0

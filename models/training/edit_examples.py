@@ -1,172 +1,163 @@
-"""Examples of next edits: a window of a file between two releases, the hunks before it, and the window after it.
+"""Examples of next edits: requests that the product makes while one release of a file becomes the next one.
 
-    older release ─► hunks 1 … n made, top to bottom ─► window around hunk n+1 ─► the window with that hunk made
+    two releases ─► states of the replay (bench next-edit) ─► cursors ─► the product's request ─► prompt, answer
 
-    derivable   the hunks before say what the next one is: its words are known and one of them is among theirs
-    other       the next hunk does not follow: the window stays as it is
-    unchanged   nothing changes in the window; half of these are around the hunk that was made last
-    half-typed  a derivable hunk whose first line is typed in part, up to a place where people pause
+    derivable   the first difference in the window follows from the recent edits: its words are known, one is theirs
+    half-typed  the same, and its first line is typed in part
+    other       the difference does not follow: the window stays as it is
+    unchanged   the newer release changes nothing in the window, nor in the line above and below it
 
-The format is speclsp/lsp/next_edit/edit_prompt.py's, the window the one that the product sends.
+A cursor is where the replay has it, or at the edit that the rules offer there. The user also goes to the next
+difference, and to a line below it where nothing changes.
+
+The answer ends where the product closes the stream: as soon as it has rejoined the window behind the first change. Only
+a window that stays as it is, or that changes down to its last line, has an answer with an end. The format is "window".
 """
 
 from __future__ import annotations
 
-import difflib
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks.editor.edit_replay.half_typed import half_typed
-from benchmarks.editor.edit_replay.replayed_file import shift, window_after
-from benchmarks.quality.edits import Hunk as Difference
-from benchmarks.quality.edits import hunks as differences
-from benchmarks.quality.edits import made_of
-from speclsp.lsp.next_edit.edit_prompt import FORMATS, LINES_ABOVE, WINDOW, EditInput, Hunk, newest_hunks, window_around
+from benchmarks.editor.edit_replay.replay_states import HALF_TYPED, STATE, ReplayState, states
+from benchmarks.editor.edit_replay.replayed_file import URI, Rules, shift, window_after
+from benchmarks.quality import edits
+from speclsp.lsp.next_edit.edit_prompt import (
+    FILE_LINES,
+    FORMATS,
+    LINES_ABOVE,
+    WINDOW,
+    EditInput,
+    expected_answer,
+    newest_hunks,
+)
+from speclsp.lsp.next_edit.model_producer import MAX_WINDOW_CHARACTERS, edit_input, line_count, windows
+from speclsp.lsp.postprocess.edit_answer import AnswerHunk, first_hunk
 
+DERIVABLE, OTHER, UNCHANGED = "derivable", "other", "unchanged"
+KINDS = (DERIVABLE, HALF_TYPED, OTHER, UNCHANGED)
 MAX_HUNKS_A_FILE = 120  # more: the file was generated anew, or formatted
-MAX_LINES = 6  # of a hunk to predict
-MAX_SHOWN_LINES = 8  # of a hunk before it
-NEAR_LINES = 150  # a hunk further below the last one is not said to follow from it
-KNOWN_LINES = 40  # lines above the window whose words count as known
+MAX_LINE = 400  # characters: longer lines are data, or a bundle
+MAX_LINES = 6  # of a difference to predict
 MAX_ANSWER_CHARACTERS = 1200
-PER_FILE = 5
-HALF_TYPED = 0.3  # of the derivable ones
-HALF_TYPED_SHOWN = 0.75  # of those: the line being typed is the newest hunk, as in the product
+NEAR_LINES = 150  # a difference further below the cursor is not one that the user goes to
+BELOW = 12, 40  # lines below the next difference, where the user finds nothing to change
+PER_FILE = {DERIVABLE: 8, HALF_TYPED: 4, OTHER: 8, UNCHANGED: 20}
+RULES_MS = 10_000.0  # of the processor: the examples are the same on any machine
 
 
 @dataclass(frozen=True, slots=True)
 class EditCase:
-    """A window, its surroundings, and its lines after the next edit."""
+    """A request of the product and the lines of its answer.
 
-    kind: str  # "derivable" | "half-typed" | "other" | "unchanged"
+    `change`: the difference in them, None where they are the window. `has_end`: the end of text belongs to the answer.
+    """
+
+    kind: str  # one of KINDS
     edit: EditInput
-    after: tuple[str, ...]
+    answer: tuple[str, ...]
+    change: AnswerHunk | None
+    has_end: bool
 
 
-def cases(older: Mapping[str, str], newer: Mapping[str, str], seed: str) -> Iterator[EditCase]:
-    """The cases of two releases, in the order of their paths."""
-    for path in sorted(older):
-        if newer.get(path, older[path]) != older[path]:
-            yield from cases_of_file(path, older[path], newer[path], random.Random(f"{seed} {path}"))
-
-
-def cases_of_file(path: str, before: str, after: str, draw: random.Random) -> Iterator[EditCase]:
-    """The cases of one file: at most PER_FILE hunks, each with a window where nothing changes."""
-    listed = differences(before, after)
-    if not 2 <= len(listed) <= MAX_HUNKS_A_FILE or max(map(len, before.split("\n"))) > 400:
+def cases(path: str, before: str, after: str, draw: random.Random) -> Iterator[EditCase]:
+    """The cases of one file: of each kind at most PER_FILE, by `draw`."""
+    count = len(edits.hunks(before, after))
+    if not 2 <= count <= MAX_HUNKS_A_FILE or max(map(len, before.split("\n"))) > MAX_LINE:
         return
-    numbers = list(range(1, len(listed)))
-    draw.shuffle(numbers)
-    count = 0
-    for number in numbers:
-        case = case_at(path, before, listed, number, draw)
-        if case is None:
-            continue
-        yield case
-        if (quiet := unchanged_at(path, before, listed, number, draw)) is not None:
-            yield quiet
-        count += 1
-        if count == PER_FILE:
-            return
+    by_kind: dict[str, list[EditCase]] = {kind: [] for kind in KINDS}
+    for state in states(path, before, after, Rules(budget_ms=RULES_MS)):
+        for case in cases_of(state, draw):
+            by_kind[case.kind].append(case)
+    for kind, listed in by_kind.items():
+        yield from draw.sample(listed, min(PER_FILE[kind], len(listed)))
 
 
-def shown_before(listed: Sequence[Difference], number: int) -> list[Difference]:
-    """The hunks just above hunk `number` that a person may have made by hand."""
-    return [hunk for hunk in listed[max(0, number - 6) : number] if lines_of(hunk) <= MAX_SHOWN_LINES]
+def cases_of(state: ReplayState, draw: random.Random) -> Iterator[EditCase]:
+    """The cases of one state, one for each cursor."""
+    left = to_come(state)
+    for line in cursor_lines(state, left, draw):
+        case = case_at(state, left, line)
+        if case is not None:
+            yield case
 
 
-def case_at(path: str, before: str, listed: Sequence[Difference], number: int, draw: random.Random) -> EditCase | None:
-    """The case of hunk `number`; None where it is too large, too far from the others, or cut by its window."""
-    hunk, shown = listed[number], shown_before(listed, number)
-    if lines_of(hunk) > MAX_LINES or not shown or hunk.start - shown[-1].end > NEAR_LINES:
+def to_come(state: ReplayState) -> list[edits.Hunk]:
+    """The differences between a state and the newer release, by the lines of the state."""
+    if state.kind == HALF_TYPED:
+        return edits.hunks(state.file.document.text, state.after)
+    moved = [(hunk, shift(state.file.done, hunk)) for hunk in state.left]
+    return [edits.Hunk(hunk.start + lines, hunk.end + lines, hunk.lines) for hunk, lines in moved]
+
+
+def cursor_lines(state: ReplayState, left: Sequence[edits.Hunk], draw: random.Random) -> Iterator[int]:
+    """Lines at which the product requests an edit in this state."""
+    document = state.file.document
+    proposal = state.file.propose(state.cursor, [])
+    line = document.position(state.cursor if proposal is None else proposal.start, "utf-32")["line"]
+    yield line
+    below = next((hunk for hunk in left if line <= hunk.start <= line + NEAR_LINES), None)
+    if state.kind == STATE and below is not None:
+        yield max(0, below.start + draw.randint(-3, LINES_ABOVE))
+        yield below.end + draw.randint(*BELOW)
+
+
+def case_at(state: ReplayState, left: Sequence[edits.Hunk], line: int) -> EditCase | None:
+    """The request at a line; None where the product sends none, or where no answer fits its window."""
+    document, recent, lines = state.file.document, state.file.activity.recent(), state.file.lines()
+    if not recent or line >= line_count(document):
         return None
-    moved, lines = shift(listed[:number], hunk), made_of(before, listed[:number]).split("\n")
-    row = hunk.start + moved
-    first, last = window_around(row + draw.randint(-3, LINES_ABOVE), len(lines))
-    inside = [other for other in listed[number:] if other.start + moved < last]
-    if row < first or any(other.end + moved > last or lines_of(other) > MAX_SHOWN_LINES for other in inside):
+    first, end = next(windows(document, line, recent))
+    edit = edit_input(document, first, end, recent, lambda uri: uri.removeprefix(URI))
+    if FORMATS[WINDOW].holds_marker(edit.window) or not 0 < sum(map(len, edit.window)) <= MAX_WINDOW_CHARACTERS:
         return None
-    window = lines[first:last]
-    after = window_after(window, first, inside, listed[:number])
-    old_of = before.split("\n")
-    known = words(window) | words(lines[max(0, first - KNOWN_LINES) : first])
-    kind = "derivable" if is_derivable(old_of, shown, inside, known) else "other"
-    recent = [as_hunk(old_of, other) for other in shown]
-    if kind == "derivable" and draw.random() < HALF_TYPED and (typed := half_typed(old_of, hunk, draw)) is not None:
-        kind, replaced = "half-typed", window[row - first : row - first + 1] if hunk.end > hunk.start else []
-        if draw.random() < HALF_TYPED_SHOWN:
-            recent.append(Hunk(old=(*lines[row - 1 : row], *replaced), new=(*lines[row - 1 : row], typed)))
-        window[row - first : row - first + len(replaced)] = [typed]
-    return finished(kind, path, lines[:first], window, after if kind != "other" else window, recent)
-
-
-def unchanged_at(
-    path: str, before: str, listed: Sequence[Difference], number: int, draw: random.Random
-) -> EditCase | None:
-    """A window that no later hunk changes, around the hunk made last or some lines below the next one."""
-    hunk, shown = listed[number], shown_before(listed, number)
-    moved, lines = shift(listed[:number], hunk), made_of(before, listed[:number]).split("\n")
-    around_last = draw.random() < 0.5
-    last_made = listed[number - 1].start + shift(listed[:number], listed[number - 1]) + len(listed[number - 1].lines)
-    row = max(0, last_made - 1) if around_last else hunk.end + moved + draw.randint(12, 40)
-    if not shown or row >= len(lines):
+    if not newest_hunks(edit.hunks):
         return None
-    first, last = window_around(row, len(lines))
-    if any(other.start + moved <= last and other.end + moved >= first for other in listed[number:]):
+    near = [hunk for hunk in left if hunk.start <= end and hunk.end >= first]
+    if not near:
+        return answered(UNCHANGED, edit, edit.window)
+    if not is_inside(near, first, end):
         return None
-    window = lines[first:last]
-    recent = [as_hunk(before.split("\n"), other) for other in shown]
-    return finished("unchanged", path, lines[:first], window, window, recent)
-
-
-def finished(
-    kind: str, path: str, above: Sequence[str], window: Sequence[str], after: Sequence[str], recent: Sequence[Hunk]
-) -> EditCase | None:
-    """The case, or None where it has a marker's text, no hunk that fits, or too long an answer."""
-    recent = newest_hunks(recent)
-    if not recent or FORMATS[WINDOW].holds_marker([*window, *after]) or sum(map(len, after)) > MAX_ANSWER_CHARACTERS:
+    after = window_after(edit.window, first, near, ())
+    old, new = lines[near[0].start : near[0].end], near[0].lines
+    if max(len(old), len(new)) > MAX_LINES or "".join(old).split() == "".join(new).split():
         return None
-    if kind in ("derivable", "half-typed") and [x.rstrip() for x in after] == [x.rstrip() for x in window]:
+    if not is_derivable(edit, old, new):
+        return answered(OTHER, edit, edit.window)
+    return answered(HALF_TYPED if state.kind == HALF_TYPED else DERIVABLE, edit, after)
+
+
+def is_inside(near: Sequence[edits.Hunk], first: int, end: int) -> bool:
+    """True if the first difference lies in the window, and no other one reaches beyond it."""
+    return first <= near[0].start < end and all(hunk.end <= end for hunk in near if hunk.start < end)
+
+
+def answered(kind: str, edit: EditInput, after: Sequence[str]) -> EditCase | None:
+    """The case with the shortest answer from which the product knows the first change; None if it is too long."""
+    lines = tuple(after)
+    change, has_end = first_hunk(edit.window, expected_answer(lines), ended=True), True
+    for count in range(1, len(lines) + 1):
+        known = first_hunk(edit.window, expected_answer(lines[:count]), ended=False)
+        if known is not None:
+            lines, change, has_end = lines[:count], known, False
+            break
+    is_missing = (change is None) == (kind in (DERIVABLE, HALF_TYPED))
+    if is_missing or sum(map(len, lines)) > MAX_ANSWER_CHARACTERS or FORMATS[WINDOW].holds_marker(lines):
         return None
-    edit = EditInput(path=path, before=tuple(above), window=tuple(window), hunks=tuple(recent))
-    return EditCase(kind, edit, tuple(after))
+    return EditCase(kind, edit, lines, change, has_end)
 
 
-def is_derivable(
-    old: Sequence[str], shown: Sequence[Difference], inside: Sequence[Difference], known: set[str]
-) -> bool:
-    """True if every new word is known, and the hunks share a word that came or a word that went."""
-    came, went = changed_words(old, shown)
-    new, gone = changed_words(old, inside)
-    return bool(new or gone) and new <= came | known and bool((new & came) or (gone & went))
-
-
-def changed_words(old: Sequence[str], listed: Sequence[Difference]) -> tuple[set[str], set[str]]:
-    """The words that the hunks bring, and those that they take away."""
+def is_derivable(edit: EditInput, old: Sequence[str], new: Sequence[str]) -> bool:
+    """True if every new word is known, and the recent edits share a word that comes or a word that goes."""
     came, went = set[str](), set[str]()
-    for hunk in listed:
-        before, after = words(old[hunk.start : hunk.end]), words(hunk.lines)
-        came, went = came | (after - before), went | (before - after)
-    return came, went
-
-
-def as_hunk(old: Sequence[str], hunk: Difference) -> Hunk:
-    """A difference as the prompt shows it, with a line of context on each side."""
-    above, below = old[max(0, hunk.start - 1) : hunk.start], old[hunk.end : hunk.end + 1]
-    return Hunk(old=(*above, *old[hunk.start : hunk.end], *below), new=(*above, *hunk.lines, *below))
-
-
-def changed_lines(window: Sequence[str], after: Sequence[str]) -> set[int]:
-    """The lines of `after` that are not the window's; the line below a removed one counts as changed."""
-    codes = difflib.SequenceMatcher(None, window, after, autojunk=False).get_opcodes()
-    return {row for kind, _, _, k, m in codes if kind != "equal" for row in range(k, max(m, k + 1))}
-
-
-def lines_of(hunk: Difference) -> int:
-    """The larger side of a hunk, in lines."""
-    return max(hunk.end - hunk.start, len(hunk.lines))
+    for hunk in newest_hunks(edit.hunks):
+        came |= words(hunk.new) - words(hunk.old)
+        went |= words(hunk.old) - words(hunk.new)
+    coming, going = words(new) - words(old), words(old) - words(new)
+    known = words(edit.window) | words(edit.before[-FILE_LINES:])
+    return bool(coming or going) and coming <= came | known and bool((coming & came) or (going & went))
 
 
 def words(lines: Sequence[str]) -> set[str]:

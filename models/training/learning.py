@@ -1,14 +1,14 @@
 """One optimizer step at a time: weighted cross-entropy of answers, gradient accumulation, warm-up and decay.
 
-    examples of a step ─► forward, backward: `batch` in a pass, `workers` passes at a time ─► clipped gradient ─► AdamW
+    examples of a step ─► rows ─► a pass for each, `workers` at a time: forward, backward ─► clipped gradient ─► AdamW
 
 The head is evaluated on the answers' positions only: a vocabulary of 150,000 on a prompt of 700 tokens would cost more
 than a quarter of the pass. A step's loss is the mean over its answers' tokens, not over its answers: each token weighs
 the same, whatever the length of its answer. On a CPU each example has a pass of its own: at some hundred tokens it is
-bound by arithmetic, so a batch saves nothing and padding costs. Workers share no barrier within a pass, so a core that
-another program uses delays one example and not each product. On a GPU a pass of one example is bound by its launches:
-there a batch is padded on the right, where causal attention never looks. Gradients are added in the order of the
-passes: the number of workers changes no bit.
+bound by arithmetic, so a longer pass saves nothing. Workers share no barrier within a pass, so a core that another
+program uses delays one example and not each product. On a GPU a pass of one example is bound by its launches: there a
+row has several examples (packed_row.py). Gradients are added in the order of the passes: the number of workers changes
+no bit.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.training import packed_row
 from models.training.lora import Adapter, parameters
 from speclsp.cli.first_run.draft_tuning.head_learning import MAX_GRADIENT, Diverged, rate_at
 
@@ -48,28 +49,49 @@ def loss_of(model: Any, example: Example) -> Tensor:
 
 
 def losses_of(model: Any, examples: Sequence[Example]) -> Tensor:
-    """Weighted mean cross-entropy of each example's answer, [examples], in one padded pass."""
-    device, longest = model.lm_head.weight.device, max(example.tokens for example in examples)
-    padded = [[*example.prompt, *example.answer, *[0] * (longest - example.tokens)] for example in examples]
-    rows, positions, labels, weights = [], [], [], []  # of the tokens that count
-    for row, example in enumerate(examples):
-        for number, weight in enumerate(example.weights):
+    """Weighted mean cross-entropy of each example's answer, [examples], in one pass over a row of all of them."""
+    device, ids, options = model.lm_head.weight.device, list[int](), dict[str, Any]()
+    numbers, places, labels, weights = [], [], [], []  # of the tokens that count
+    for number, example in enumerate(examples):
+        first = len(ids) + len(example.prompt) - 1  # the logits there predict the answer's first token
+        ids += [*example.prompt, *example.answer]
+        for token, weight in enumerate(example.weights):
             if weight > 0:
-                rows.append(row)
-                positions.append(len(example.prompt) - 1 + number)  # the logits there predict the token
-                labels.append(example.answer[number])
+                numbers.append(number)
+                places.append(first + token)
+                labels.append(example.answer[token])
                 weights.append(weight)
-    hidden = model.model(input_ids=torch.tensor(padded, device=device), use_cache=False).last_hidden_state
-    row_of, position_of, label_of = torch.tensor([rows, positions, labels], dtype=torch.int64, device=device)
+    if len(examples) > 1:
+        packed_row.enable(model)
+        packing = packed_row.Packing.of([example.tokens for example in examples], device)
+        options = {"packing": packing, "position_ids": packing.positions}
+    row = torch.tensor([ids], device=device)
+    hidden = model.model(input_ids=row, use_cache=False, **options).last_hidden_state[0]
+    number_of, place_of, label_of = torch.tensor([numbers, places, labels], dtype=torch.int64, device=device)
     weight_of = torch.tensor(weights, device=device)
-    logits = model.lm_head(hidden[row_of, position_of]).float()  # [tokens that count, vocabulary]
+    logits = model.lm_head(hidden[place_of]).float()  # [tokens that count, vocabulary]
     losses = F.cross_entropy(logits, label_of, reduction="none") * weight_of
     zeros = torch.zeros(len(examples), device=device)
-    return zeros.index_add(0, row_of, losses) / zeros.index_add(0, row_of, weight_of)
+    return zeros.index_add(0, number_of, losses) / zeros.index_add(0, number_of, weight_of)
+
+
+def in_rows(lengths: Sequence[int], row_tokens: int) -> Iterator[slice]:
+    """Examples with these numbers of tokens, in their order, as many in a row as `row_tokens` holds, at least one."""
+    first, room = 0, row_tokens
+    for number, length in enumerate(lengths):
+        if number > first and length > room:
+            yield slice(first, number)
+            first, room = number, row_tokens
+        room -= length
+    if lengths:
+        yield slice(first, len(lengths))
 
 
 class Learner:
-    """A model, its adapter and its optimizer. `batch`: examples of a pass; `workers`: passes at the same time."""
+    """A model, its adapter and its optimizer.
+
+    `row_tokens`: the most tokens of a pass with several examples. `workers`: passes at the same time.
+    """
 
     def __init__(
         self,
@@ -78,9 +100,9 @@ class Learner:
         peak_rate: float = 3e-4,
         *,
         workers: int = 1,
-        batch: int = 1,
+        row_tokens: int = 0,
     ) -> None:
-        self.model, self.peak_rate, self.workers, self.batch = model, peak_rate, workers, batch
+        self.model, self.peak_rate, self.workers, self.row_tokens = model, peak_rate, workers, row_tokens
         self.tensors = parameters(adapter)
         self.optimizer = torch.optim.AdamW(list(self.tensors.values()), lr=peak_rate, weight_decay=0.0)
         self.step_count = 0
@@ -92,10 +114,11 @@ class Learner:
             tensor.grad = torch.zeros_like(tensor)
         weights = [sum(example.weights) for example in examples]
         total = sum(weights) or math.nan
-        weighed = [(example, weight / total) for example, weight in zip(examples, weights, strict=True)]
-        mean = 0.0
+        shares, mean = [weight / total for weight in weights], 0.0
+        rows = list(in_rows([example.tokens for example in examples], self.row_tokens))
         with ThreadPoolExecutor(self.workers) as pool:
-            for loss, gradients in pool.map(self._gradients, in_batches(weighed, self.batch)):
+            passes = pool.map(self._gradients, [examples[row] for row in rows], [shares[row] for row in rows])
+            for loss, gradients in passes:
                 mean += loss
                 for tensor, gradient in zip(parameters, gradients, strict=True):
                     assert tensor.grad is not None
@@ -112,20 +135,20 @@ class Learner:
         self.step_count += 1
         return mean
 
-    def _gradients(self, weighed: Sequence[tuple[Example, float]]) -> tuple[float, Sequence[Tensor]]:
-        """The sum of losses of a batch, each times its share, and its gradient for each tensor of the adapter."""
-        losses = losses_of(self.model, [example for example, _ in weighed])
-        loss = (losses * torch.tensor([share for _, share in weighed], device=losses.device)).sum()
+    def _gradients(self, row: Sequence[Example], shares: Sequence[float]) -> tuple[float, Sequence[Tensor]]:
+        """The sum of losses of a row, each times its share, and its gradient for each tensor of the adapter."""
+        losses = losses_of(self.model, row)
+        loss = (losses * torch.tensor(shares, device=losses.device)).sum()
         return float(loss.detach()), torch.autograd.grad(loss, list(self.tensors.values()))
 
     def losses(self, examples: Iterable[Example], stop: Callable[[], bool] = lambda: False) -> list[float]:
         """The loss of each held-out example before `stop` answers True."""
-        losses: list[float] = []
-        batches = list(in_batches(list(examples), self.batch))
+        losses, listed = list[float](), list(examples)
+        rows = [listed[row] for row in in_rows([example.tokens for example in listed], self.row_tokens)]
         with ThreadPoolExecutor(self.workers) as pool:
-            for first in range(0, len(batches), self.workers):
-                for of_batch in pool.map(self._losses, batches[first : first + self.workers]):
-                    losses += of_batch
+            for first in range(0, len(rows), self.workers):
+                for of_row in pool.map(self._losses, rows[first : first + self.workers]):
+                    losses += of_row
                 if stop():
                     break
         return losses

@@ -48,6 +48,7 @@ STEP_EXAMPLES = 8
 SORTED_STEPS = 8  # whose examples are sorted by length
 HELD_OUT_EXAMPLES, HELD_OUT_EVERY = 32, 50  # steps
 MAX_TOKENS = 900  # of an example
+ROW_TOKENS = 16_384  # of a pass on a GPU; the 0.5B keeps about 1.2 MB for each until its gradient is known
 SAVE_EVERY_S = 60.0
 
 
@@ -168,7 +169,7 @@ def order(lengths: Sequence[int], seed: int, step_examples: int = STEP_EXAMPLES)
     """The numbers of the examples of each step, without end: each epoch has an order of its own.
 
     Args:
-        lengths: the tokens of each example. Those of a step are of similar length, so that a padded pass pads little.
+        lengths: the tokens of each example. Those of a step are of similar length: packed attention pads little then.
     """
     epoch = 0
     while True:
@@ -301,6 +302,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--examples-per-step", type=int, default=STEP_EXAMPLES,
         help=f"default {STEP_EXAMPLES}; a large GPU learns more of them in the same time",
     )  # fmt: skip
+    parser.add_argument("--row-tokens", type=int, default=ROW_TOKENS, help=f"of a pass on a GPU ({ROW_TOKENS})")
     parser.add_argument("--peak-rate", type=float, default=3e-4)
     parser.add_argument(
         "--held-out", type=int, default=HELD_OUT_EXAMPLES, help=f"examples of the held-out loss ({HELD_OUT_EXAMPLES})"
@@ -327,13 +329,10 @@ def main(arguments: Sequence[str]) -> int:
             raise InputError(f"the weights of {options.model} are not here: `speclsp models pull {options.model}`.")
         model = read_model(directory, device)
         shape = LoraShape(rank=options.rank, scale=options.scale, first_layer=options.first_layer)
-        batch = 1 if device == "cpu" else options.examples_per_step
-        learner = Learner(
-            model, lora.attach(model, shape, options.seed), options.peak_rate, workers=workers, batch=batch
-        )
-        start_from = ""
-        if options.start_from:
-            start_from = start(learner, options.start_from, shape, adapters.sum_of_weights(directory))
+        adapter, row_tokens = lora.attach(model, shape, options.seed), 0 if device == "cpu" else options.row_tokens
+        learner = Learner(model, adapter, options.peak_rate, workers=workers, row_tokens=row_tokens)
+        weights_sha256 = adapters.sum_of_weights(directory) if options.start_from else ""
+        start_from = start(learner, options.start_from, shape, weights_sha256) if options.start_from else ""
         plan = Plan(
             data_sha256=data_sha256,
             weights=options.model,

@@ -24,7 +24,6 @@ SEPARATOR = "<|file_sep|>"  # one token of the vocabularies that these formats a
 CURSOR = "<|cursor|>"  # sweep: text of several tokens
 ZETA_CURSOR = "<|user_cursor|>"  # zeta2; an answer may hold it
 ZETA_END = ">>>>>>> UPDATED"
-STOPS = ("<|endoftext|>", SEPARATOR)
 
 LINES_ABOVE, LINES_BELOW = 2, 7  # of the line that a window is chosen around
 BEFORE_LINES, BEFORE_CHARACTERS = 10, 600  # window: text above the window

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from models.training import adapter_file, learning, lora
+from models.training import adapter_file, learning, lora, packed_row
 from models.training.adapter_file import AdapterFacts
 from models.training.learning import Diverged, Example, Learner
 from models.training.lora import LoraShape
@@ -49,9 +50,9 @@ def tiny() -> PreTrainedModel:
     return AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32).eval()
 
 
-def learner(rate: float = 1e-2, workers: int = 1, batch: int = 1) -> Learner:
-    model = tiny()
-    return Learner(model, lora.attach(model, SHAPE), rate, workers=workers, batch=batch)
+def learner(rate: float = 1e-2, workers: int = 1, row_tokens: int = 0, dtype: torch.dtype = torch.float32) -> Learner:
+    model = tiny().to(dtype)
+    return Learner(model, lora.attach(model, SHAPE), rate, workers=workers, row_tokens=row_tokens)
 
 
 def example(seed: int) -> Example:
@@ -129,20 +130,68 @@ def test_the_number_of_workers_changes_no_bit():
     assert all(torch.equal(tensor, tensors(alone)[name]) for name, tensor in tensors(together).items())
 
 
-def test_a_padded_batch_gives_each_example_the_loss_it_has_alone():
-    model = tiny()
-    draw = random.Random(4)
-    uneven = [
-        Example(draw.sample(range(2000), prompt), draw.sample(range(2000), answer), [0.0, *[1.0] * (answer - 1)])
-        for prompt, answer in ((3, 9), (40, 2), (17, 30))
+# ── packed rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def uneven(seed: int, sizes: Sequence[tuple[int, int]]) -> list[Example]:
+    """Examples with these numbers of tokens in prompt and answer."""
+    draw = random.Random(seed)
+    return [
+        Example(draw.choices(range(2000), k=prompt), draw.choices(range(2000), k=answer), [0.0, *[1.0] * (answer - 1)])
+        for prompt, answer in sizes
     ]
-    alone = torch.stack([learning.loss_of(model, each) for each in uneven])
-    assert torch.allclose(learning.losses_of(model, uneven), alone, rtol=1e-5)
 
 
-@pytest.mark.parametrize("batch", [2, 4, 5])
-def test_steps_in_batches_learn_what_steps_of_single_examples_learn(batch: int):
-    alone, together = learner(), learner(batch=batch)
+SIZES = st.lists(st.tuples(st.integers(1, 40), st.integers(2, 20)), min_size=2, max_size=5)
+
+
+@settings(max_examples=15)
+@given(SIZES, st.integers(0, 99))
+def test_a_packed_row_has_the_losses_and_the_gradient_of_its_examples_one_by_one(
+    sizes: list[tuple[int, int]], seed: int
+):
+    """To a relative 1e-5 in float32: sums have another order."""
+    trainer = learner()
+    for tensor in trainer.tensors.values():  # B begins at zero, and A would have no gradient
+        tensor.data.normal_(std=0.02, generator=torch.Generator().manual_seed(seed))
+    examples, tensors = uneven(seed, sizes), list(trainer.tensors.values())
+    alone = torch.stack([learning.loss_of(trainer.model, each) for each in examples])
+    expected = torch.autograd.grad(alone.sum(), tensors)
+    packed = learning.losses_of(trainer.model, examples)
+    assert torch.allclose(packed, alone, rtol=1e-5)
+    for ours, theirs in zip(torch.autograd.grad(packed.sum(), tensors), expected, strict=True):
+        assert float((ours - theirs).norm()) <= 1e-5 * float(theirs.norm()) + 1e-9
+
+
+def test_an_example_of_a_packed_row_sees_no_token_of_another():
+    model = tiny()
+    first, second, third = uneven(4, [(30, 9), (40, 5), (17, 30)])
+    others = uneven(5, [(30, 9), (40, 5), (17, 30)])
+    losses = learning.losses_of(model, [first, second, third])
+    for changed in ([others[0], second, third], [first, second, others[2]]):
+        assert learning.losses_of(model, changed)[1].equal(losses[1]), "bit for bit"
+
+
+def test_the_positions_of_a_packed_row_begin_anew_with_each_example():
+    packing = packed_row.Packing.of([3, 1, 2], torch.device("cpu"))
+    assert packing.positions.tolist() == [[0, 1, 2, 0, 0, 1]]
+    values = torch.arange(6.0).view(1, 1, 6, 1)
+    apart = packing.apart(values)
+    assert apart[:, 0, :, 0].tolist() == [[0, 1, 2], [3, 0, 0], [4, 5, 0]]  # padding repeats the first token
+    assert packing.together(apart.transpose(1, 2)).flatten().equal(values.flatten())
+
+
+@given(st.lists(st.integers(1, 900), max_size=40), st.integers(0, 2000))
+def test_a_row_is_as_full_as_its_tokens_allow(lengths: list[int], row_tokens: int):
+    rows = [lengths[row] for row in learning.in_rows(lengths, row_tokens)]
+    assert sum(rows, []) == lengths and all(rows)
+    assert all(len(row) == 1 or sum(row) <= row_tokens for row in rows)
+    assert all(sum(row) + following[0] > row_tokens for row, following in pairwise(rows))
+
+
+@pytest.mark.parametrize("row_tokens", [60, 10_000])
+def test_steps_in_packed_rows_learn_what_steps_of_single_examples_learn(row_tokens: int):
+    alone, together = learner(), learner(row_tokens=row_tokens)
     examples = [example(number) for number in range(5)]
     for step in range(3):
         expected = alone.step(examples, step / 3)
@@ -150,6 +199,16 @@ def test_steps_in_batches_learn_what_steps_of_single_examples_learn(batch: int):
     assert together.losses(examples) == pytest.approx(alone.losses(examples), rel=1e-4)
     learned = tensors(alone)
     assert all(torch.allclose(value, learned[name], atol=1e-3) for name, value in tensors(together).items())
+
+
+def test_packed_rows_learn_in_bf16_as_on_a_gpu():
+    trainer = learner(row_tokens=10_000, dtype=torch.bfloat16)
+    assert trainer.model.lm_head.weight.dtype is torch.bfloat16
+    examples = [example(number) for number in range(5)]
+    alone = [float(learning.loss_of(trainer.model, each).detach()) for each in examples]
+    assert trainer.losses(examples) == pytest.approx(alone, rel=0.02)
+    losses = [trainer.step(examples, step / 20) for step in range(12)]
+    assert losses[-1] < losses[0] - 0.5
 
 
 def test_each_token_of_a_step_weighs_the_same_whatever_the_length_of_its_answer():

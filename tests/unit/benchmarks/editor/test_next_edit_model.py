@@ -25,7 +25,10 @@ BEFORE = (
 )
 AFTER = BEFORE.replace("''\n", "''\n    size = 0\n").replace("data['name']\n", "data['name']\n        self.size = 0\n")
 CASE = bench.Case(package="some", path="job.py", before=BEFORE, after=AFTER, kind=bench.STATE, number=0)
-ROW = {"id": "a", "part": PARTS[1], "kind": bench.STATE, "outcome": "shown", "right": True, "exact": True, "ms": 1.0}
+ROW = {
+    "id": "a", "part": PARTS[1], "kind": bench.STATE, "outcome": "shown", "right": True, "exact": True, "same": False,
+    "rules": None, "ms": 1.0,
+}  # fmt: skip
 
 
 def asked(case: bench.Case, old: str, new: str) -> dict[str, Any]:
@@ -68,20 +71,47 @@ def test_nothing_is_right_in_a_quiet_state():
     assert (row["outcome"], row["right"]) == ("shown", False)
 
 
-def test_the_model_is_asked_about_phrases_of_the_rules():
+def test_the_model_is_asked_at_the_cursor_and_where_the_rules_point():
     filler = "".join(f"value_{n} = {n}\n" for n in range(9))
     before = "".join(f"read_{n} = lib.read(open_file, {n})\n{filler}" for n in range(4))
     files = [("job.py", before, before.replace("open_file", "shared.file"))]
-    cases = [*bench.with_phrases(bench.cases_of("some", files), Producer())]
-    assert [(case.kind, case.number) for case in cases] == [(bench.PHRASES, 1), (bench.PHRASES, 2)]
-    rows = [
-        asked(cases[0], "read_2 = lib.read(open_file, 2)", "read_2 = lib.read(shared.file, 2)"),
-        asked(cases[0], "read_2 = lib.read(open_file, 2)", "read_2 = lib.read(2)"),
-        asked(cases[1], "nothing", "here"),
+    cases = [*bench.with_offers(bench.cases_of("some", files), Producer())]
+    assert [(case.kind, case.number) for case in cases] == [(bench.STATE, 1), (bench.STATE, 2)]
+    right, wrong, none = (
+        asked(cases[0], "read_2 = lib.read(open_file, 2)", f"read_2 = lib.read({new}2)")
+        for new in ("shared.file, ", "", "open_file, ")
+    )
+    for row in (right, wrong, none):
+        assert row["outcome"] == "unchanged", "the cursor's window has nothing to change"
+        assert (row["rules"]["kind"], row["rules"]["right"]) == ("phrase", True)
+    at_the_place = [row["rules"]["model"] for row in (right, wrong, none)]
+    assert [(answer["right"], answer["same"]) for answer in at_the_place] == [
+        (True, True),
+        (False, False),
+        (False, False),
     ]
-    assert bench.agreement(rows) == {"agrees": [1, 1], "another edit": [1, 1], "unchanged": [1, 1]}
-    unsampled = [case for case in bench.cases_of("some", files) if case.kind == bench.STATE]
-    assert asked(unsampled[1], "", "")["outcome"] == "rules"
+    assert [bench.shown(right, way, 0.8) for way in bench.WAYS] == [
+        (True, True, False), None, None, (True, True, False), (True, True, False),
+    ]  # fmt: skip
+    assert [bench.shown(wrong, way, 0.8) for way in bench.WAYS[1:]] == [None, None, (False, False, False), None]
+    assert bench.shown(right, bench.POINTED, 0.95) is None, "not sure enough"
+    rates = bench.figures([right, wrong, none], bench.AGREES)
+    assert (rates["shown"], rates["right"], rates["new"]) == (1, 1, 0)
+
+
+def test_an_edit_is_new_if_it_is_right_and_the_rules_do_not_show_it():
+    offer = {"kind": "phrase", "right": True, "exact": True, "model": ROW | {"probability": None}}
+    rows = [
+        ROW | {"probability": 0.9},
+        ROW | {"probability": 0.9, "right": False},
+        ROW | {"probability": 0.9, "rules": offer},
+        ROW | {"probability": 0.9, "rules": offer, "same": True},
+    ]
+    counts = {way: bench.figures(rows, way, 0.5) for way in bench.WAYS}
+    names = ("shown", "right", "new")
+    assert {way: tuple(rates[name] for name in names) for way, rates in counts.items()} == {
+        "rules": (2, 2, 0), "model": (4, 3, 2), "silent": (2, 1, 1), "pointed": (0, 0, 0), "agrees": (0, 0, 0),
+    }  # fmt: skip
 
 
 @given(st.lists(st.sampled_from("ab"), min_size=1, max_size=8), st.integers(0, 8), st.integers(0, 3), st.data())
@@ -116,6 +146,9 @@ def test_rows_are_kept_without_an_incomplete_last_one(tmp_path: Path):
     assert set(bench.Rows(path, "model").by_id) == {"a", "c"}
     with pytest.raises(InputError, match="has rows of model, not of another"):
         bench.Rows(path, "another")
+    path.write_text('{"model": "model"}\n')
+    with pytest.raises(InputError, match="remove it"):
+        bench.Rows(path, "model")
 
 
 def test_the_lowest_threshold_that_meets_both_aims_is_chosen():
@@ -127,7 +160,9 @@ def test_the_lowest_threshold_that_meets_both_aims_is_chosen():
     assert bench.chosen([*sure[:9], *quiet]) is None, "too few shown"
     assert bench.chosen([*unsure, *quiet]) is None
     assert bench.chosen([*sure, *(row | {"probability": 0.9} for row in quiet)]) is None, "not quiet"
-    by_rules = [row | {"outcome": "rules", "probability": None} for row in unsure]
-    rates = bench.figures([*sure, *by_rules, *quiet], 0.8)
-    assert (rates["states"], rates["shown"], rates["precision"], rates["quiet_rate"]) == (12, 12, 0.75, 1.0)
-    assert f"| {PARTS[1]} | 0.8 | 12 | 9 | 12 | 0.75 | 1.0 |" in bench.table({PARTS[1]: [*sure, *quiet]})
+    by_rules = [row | {"rules": {"right": True, "exact": True, "model": row}} for row in unsure]
+    rates = bench.figures([*sure, *by_rules, *quiet], bench.SILENT, 0.4)
+    assert (rates["states"], rates["shown"], rates["precision"], rates["quiet_rate"]) == (24, 12, 0.75, 1.0)
+    assert f"| {PARTS[1]} | silent | 0.8 | 12 | 9 | 12 | 9 | 0.75 | 1.0 |" in bench.table({PARTS[1]: [*sure, *quiet]})
+    assert bench.is_kept(sure, 0.5) and not bench.is_kept([*sure, *unsure], 0.5) and not bench.is_kept([], 0.5)
+    assert not bench.is_kept([row | {"same": True} for row in sure], 0.5), "nothing new"
