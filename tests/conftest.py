@@ -140,7 +140,8 @@ def stop_engines(root: Path) -> list[str]:
     until_s = time.monotonic() + ENGINE_EXIT_S
     while endpoint.is_locked():
         if time.monotonic() > until_s:
-            return [kill(pid) for pid in processes_under(root)]
+            left = endpoint.read()  # a fork of warm_server.py has the environment of its parent in /proc
+            return [kill(pid) for pid in {*processes_under(root), *([left.pid] if left else [])}]
         with suppress(OSError, EngineError):
             running = endpoint.find()
             if running is not None:

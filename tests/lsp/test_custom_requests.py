@@ -62,7 +62,7 @@ def test_a_setting_that_disables_suggestions_is_named_until_it_is_changed_back(
 
 
 def test_a_secret_file_and_a_file_not_open_are_named_as_such():
-    with Editor(model="tiny") as editor:
+    with Editor() as editor:
         editor.begin(**ROOT)
         Page(editor, "secret_word = 1\n", uri="file:///project/.env")
         assert here(editor, "file:///project/.env")["reason"] == "secret_file"

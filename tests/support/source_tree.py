@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -62,13 +63,14 @@ def imports_of(importer: str, source: str) -> Iterator[Import]:
         pending += [(child, kind) for child in ast.iter_child_nodes(node)]
 
 
-def all_imports(package: str = "speclsp") -> list[Import]:
+@functools.cache
+def all_imports(package: str = "speclsp") -> tuple[Import, ...]:
     """Every import of every module in a top-level package."""
-    return [
+    return tuple(
         statement
         for name, file in modules(ROOT / package).items()
         for statement in imports_of(name, file.read_text(encoding="utf-8"))
-    ]
+    )
 
 
 def own_module(statement: Import, names: Mapping[str, Path], package: str = "speclsp") -> str | None:

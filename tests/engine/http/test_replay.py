@@ -125,9 +125,9 @@ def test_twenty_completions_of_every_kind_are_identical_plain_and_speculative(ti
     assert len(cut) == 2 and all(line["tokens"] == line["given"] for line in cut), "compared as far as they went"
 
 
-def test_the_readable_report_names_the_requests_and_the_time(tiny: EngineProcess, capsys: Any):
-    tiny.infill(**hole(0))
-    assert entry.main(["verify", "--set", f"engine.socket={tiny.socket}"]) == 0
+def test_the_readable_report_names_the_requests_and_the_time(echo: EngineProcess, capsys: Any):
+    echo.infill(**hole(0))
+    assert entry.main(["verify", "--set", f"engine.socket={echo.socket}"]) == 0
     output = capsys.readouterr().out
     assert "src/0.py" in output and re.search(r"\b(\d+) of \1 identical", output), output
     assert "\x1b" not in output, "no colour in a pipe"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from support.engine.engine_process import COMMAND, EngineProcess
 from support.waiting import wait_until
 from support.weights import small_adapters
@@ -29,7 +30,14 @@ def engine(models_dir: Path, *more: str) -> Iterator[EngineProcess]:
         process.close()
 
 
-def test_the_adapter_of_the_weights_is_on_unless_it_is_turned_off_or_damaged(isolated: Path):
+def without_adapter(process: EngineProcess) -> str:
+    """The text of an engine whose target has no adapter."""
+    state = process.http.get("/health").json()
+    assert "adapter" not in state["target"] and "adapter" not in state
+    return process.infill(**HOLE, n_predict=24)["content"]
+
+
+def test_the_adapter_of_the_weights_is_on_unless_it_is_damaged(isolated: Path):
     file = small_adapters.write(isolated, scale="16.0")
     with engine(isolated) as adapted:
         state = adapted.http.get("/health").json()
@@ -43,14 +51,18 @@ def test_the_adapter_of_the_weights_is_on_unless_it_is_turned_off_or_damaged(iso
             "edit_threshold": 0.0,
         }
         text = adapted.infill(**HOLE, n_predict=24)["content"]
-    with engine(isolated, "--set", "engine.adapter=none") as plain:
-        state = plain.http.get("/health").json()
-        assert "adapter" not in state["target"] and "message" not in state and "adapter" not in state
-        plain_text = plain.infill(**HOLE, n_predict=24)["content"]
-    assert text != plain_text
     file.write_bytes(file.read_bytes()[:-1])
     with engine(isolated) as damaged:
-        state = damaged.http.get("/health").json()
-        assert "adapter" not in state["target"] and "adapter" not in state
-        assert state["message"].startswith(f"{file} is ") and "truncated" in state["message"]
-        assert damaged.infill(**HOLE, n_predict=24)["content"] == plain_text
+        message = damaged.http.get("/health").json()["message"]
+        assert message.startswith(f"{file} is ") and "truncated" in message
+        assert without_adapter(damaged) != text
+
+
+@pytest.mark.soak
+def test_an_adapter_that_is_turned_off_changes_nothing(isolated: Path):
+    with engine(isolated) as plain:
+        text = without_adapter(plain)
+    small_adapters.write(isolated, scale="16.0")
+    with engine(isolated, "--set", "engine.adapter=none") as turned_off:
+        assert "message" not in turned_off.http.get("/health").json()
+        assert without_adapter(turned_off) == text

@@ -68,8 +68,8 @@ class Sealed(Editor):
 
 @pytest.mark.promise(26, 27)
 @pytest.mark.parametrize("shared", ["true", "false"])
-def test_an_editor_is_served_without_a_network(promise: Measured, shared: str):
-    with Sealed("--set", f"engine.shared={shared}", model="tiny") as editor:
+def test_an_editor_is_served_without_a_network(promise: Measured, soak: bool, shared: str):
+    with Sealed("--set", f"engine.shared={shared}", model="tiny" if soak else "echo") as editor:
         editor.begin()
         page, cursor, answered = Page(editor, SOURCE), CURSOR, 0
         for letter in "result * 2":

@@ -23,17 +23,28 @@ from speclsp import process_resources
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has control groups")
 
 PERIOD_US = 100_000
+# Each line names the groups to join; the answer comes from a fork, so one process imports torch for all tests.
 RESOURCES = """
-import json
+import json, os, sys
 from dataclasses import asdict
 from speclsp import process_resources
 from speclsp.config import Config
 from speclsp.engine.loading import loading
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-print(json.dumps({
-    **asdict(process_resources.cpus()), **asdict(process_resources.memory()),
-    "threads": loading.cpu_threads(Config()), "ladder_mib": DeviceMemory("cpu").free_mib(),
-}))
+for line in sys.stdin:
+    job = json.loads(line)
+    if os.fork():
+        os.wait()
+        continue
+    for group in job["groups"]:
+        with open(f"{group}/cgroup.procs", "w") as file:
+            file.write(str(os.getpid()))
+    os.sched_setaffinity(0, job["affinity"] or os.sched_getaffinity(0))
+    print(json.dumps({
+        **asdict(process_resources.cpus()), **asdict(process_resources.memory()),
+        "threads": loading.cpu_threads(Config()), "ladder_mib": DeviceMemory("cpu").free_mib(),
+    }), flush=True)
+    os._exit(0)
 """
 READ_TWICE = """
 import sys
@@ -50,8 +61,10 @@ print(free_mib, len(ballast) >> 20)
 class Groups:
     """Control groups of one test, by controller, and the commands started inside all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, reader: subprocess.Popen[str]) -> None:
+        """`reader` runs RESOURCES."""
         self.directories: list[Path] = []
+        self._reader = reader
 
     def make(self, controller: str, **limits: int | str) -> Path:
         """A new group below the hierarchy's root; `limits` by file name, "." written as "__"."""
@@ -99,18 +112,19 @@ class Groups:
         nodes = {"cpuset__mems": (root / "cpuset.mems").read_text()} if self.version("cpuset") == 1 else {}
         return self.make("cpuset", **nodes, cpuset__cpus=cpus)
 
-    def run(self, *words: str, inside: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
-        """Run a command in the groups `inside`, without further ones all that were made."""
-        script = "".join(f"echo $$ > {group}/cgroup.procs && " for group in inside or self.directories)
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in all groups that were made."""
+        script = "".join(f"echo $$ > {group}/cgroup.procs && " for group in self.directories)
         return subprocess.run(
             ["sh", "-c", f'{script}exec "$@"', "sh", *words], capture_output=True, text=True, timeout=300, check=False
         )
 
-    def resources(self, *inside: Path) -> dict[str, Any]:
-        """The resources that a process inside reads for itself."""
-        ended = self.run(sys.executable, "-c", RESOURCES, inside=inside)
-        assert ended.returncode == 0, ended.stderr
-        answer: dict[str, Any] = json.loads(ended.stdout)
+    def resources(self, *inside: Path, affinity: tuple[int, ...] = ()) -> dict[str, Any]:
+        """The resources that a process in these groups, on these CPUs, reads for itself."""
+        assert self._reader.stdin is not None and self._reader.stdout is not None
+        self._reader.stdin.write(json.dumps({"groups": list(map(str, inside)), "affinity": affinity}) + "\n")
+        self._reader.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._reader.stdout.readline())
         return answer
 
     def close(self) -> None:
@@ -127,11 +141,18 @@ def removed(directory: Path) -> bool:
     return True
 
 
+@pytest.fixture(scope="module")
+def reader() -> Iterator[subprocess.Popen[str]]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", RESOURCES], stdin=pipe, stdout=pipe, text=True) as process:
+        yield process
+
+
 @pytest.fixture
-def groups() -> Iterator[Groups]:
-    made = Groups()
-    yield made
-    made.close()
+def groups(reader: subprocess.Popen[str]) -> Iterator[Groups]:
+    groups = Groups(reader)
+    yield groups
+    groups.close()
 
 
 Speclsp = Callable[..., subprocess.CompletedProcess[str]]
@@ -203,29 +224,17 @@ def test_page_cache_counts_as_free_and_is_given_back(groups: Groups, tmp_path: P
 
 @pytest.mark.parametrize(("quota", "threads"), [(0.5, 1), *in_soak((1.0, 1), (1.5, 1))])
 def test_a_quota_of_fewer_than_two_cpus_means_one_thread(groups: Groups, quota: float, threads: int):
-    groups.with_quota(quota)
-    answer = groups.resources()
+    answer = groups.resources(groups.with_quota(quota))
     assert answer["quota"] == quota and answer["threads"] == threads
 
 
 @pytest.mark.soak
 def test_a_quota_above_the_cpus_of_the_machine_changes_nothing(groups: Groups):
-    unlimited = groups.run(sys.executable, "-c", RESOURCES)
-    groups.with_quota(1000.0)
-    answer = groups.resources()
-    assert answer["threads"] == json.loads(unlimited.stdout)["threads"]
+    unlimited = groups.resources()
+    assert groups.resources(groups.with_quota(1000.0))["threads"] == unlimited["threads"]
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="it needs two CPUs")
 def test_a_cpuset_and_an_affinity_of_one_cpu_mean_one_thread(groups: Groups):
-    groups.with_cpuset("1")
-    answer = groups.resources()
-    assert (answer["logical"], answer["cores"], answer["threads"]) == (1, 1, 1)
-    by_affinity = subprocess.run(
-        [sys.executable, "-c", "import os; os.sched_setaffinity(0, {1})\n" + RESOURCES],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    answer = json.loads(by_affinity.stdout)
-    assert (answer["logical"], answer["cores"], answer["threads"]) == (1, 1, 1)
+    for answer in (groups.resources(groups.with_cpuset("1")), groups.resources(affinity=(1,))):
+        assert (answer["logical"], answer["cores"], answer["threads"]) == (1, 1, 1)

@@ -29,9 +29,10 @@ FIELDS = ("input_prefix", "input_suffix", "previous", "draft_window", "extra", "
 
 
 @pytest.fixture
-def engine(isolated: Path) -> Iterator[EngineProcess]:
+def engine(isolated: Path, soak: bool) -> Iterator[EngineProcess]:
     socket = isolated / "run" / "e"
     arguments = ["-m", "speclsp", "engine", "--model", PAIR, "--socket", str(socket)]
+    arguments += [] if soak else ["--set", "engine.context_tokens=512"]  # each prompt fills the context
     with closing(EngineProcess(socket, program=[sys.executable, *arguments])) as engine:
         engine.wait()
         wait_until(lambda: engine.http.get("/health").status_code == 200, 120)
@@ -100,7 +101,7 @@ def test_large_prompts_stop_no_liveness_answer_and_their_memory_is_given_back(
         engine.http.post("/completion", json={"prompt": source(USUAL, -1 - number), "n_predict": 2})
     process = psutil.Process(engine.process.pid)
     start_mib = process.memory_info().rss // MIB
-    sizes = [15 * MIB // 2, 4 * MIB, MIB] * 4 if soak else [MIB // 4]
+    sizes = [15 * MIB // 2, 4 * MIB, MIB] * 4 if soak else [MIB // 16]
     refused = served = 0
     with health_asked(engine) as took_s:
         for number, most_bytes in enumerate(sizes):

@@ -11,6 +11,7 @@ import pytest
 from promises import Measured
 from support.faults.typing_storm import Clocked, slope
 from support.lsp.editor_client import CAPABILITIES, Editor, Page, echoed
+from support.soak import in_soak
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
@@ -76,11 +77,9 @@ def completions(editor: Clocked, pages: list[Page], count: int) -> Iterator[int]
 
 @pytest.mark.promise(25)
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("model", "short", "long"), [("echo", 500, 100_000), ("tiny", 60, 4800)])
-def test_completion_after_completion_neither_process_grows(
-    promise: Measured, soak: bool, model: str, short: int, long: int
-):
-    count = long if soak else short
+@pytest.mark.parametrize(("model", "long"), [("echo", 100_000), *in_soak(("tiny", 4800))])
+def test_completion_after_completion_neither_process_grows(promise: Measured, soak: bool, model: str, long: int):
+    count = long if soak else 240
     with Clocked("--set", "completion.timeout_ms=60000", model=model) as editor:
         editor.initialize({})
         editor.until("ready", timeout_s=60)
@@ -105,7 +104,7 @@ def test_completion_after_completion_neither_process_grows(
 @pytest.mark.timeout(600)
 def test_keys_in_a_file_of_usual_size_leak_nothing(promise: Measured, soak: bool):
     """Each key is a change and a completion, and so a parse of the file."""
-    keys = 2500 if soak else 240
+    keys = 2500 if soak else 120
     with Clocked("--set", "completion.timeout_ms=60000") as editor:
         editor.begin()
         page, middle = Page(editor, LARGE, uri="file:///large.py"), LARGE.index("value + 1", len(LARGE) // 2)
@@ -187,8 +186,8 @@ def closes(editor: Clocked, number: int) -> None:
 
 @pytest.mark.promise(25)
 def test_an_idle_editor_uses_almost_no_processor_time(promise: Measured, soak: bool):
-    seconds = 20 if soak else 3
-    with Clocked("--set", f"engine.idle_unload_minutes={(seconds + 4) / 60}", model="tiny") as editor:
+    seconds, model = (20, "tiny") if soak else (3, "echo")
+    with Clocked("--set", f"engine.idle_unload_minutes={(seconds + 4) / 60}", model=model) as editor:
         editor.initialize({})
         editor.until("ready", timeout_s=60)
         page = Page(editor, SOURCE)

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
+from support.soak import in_soak
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
@@ -63,7 +64,7 @@ WAYS: dict[str, Callable[[Editor], None]] = {
 }
 
 
-@pytest.mark.parametrize("count", [2, 5])
+@pytest.mark.parametrize("count", [2, *in_soak(5)])
 def test_editors_that_start_at_once_share_one_engine_and_its_client_count(count: int):
     with ExitStack() as stack:
         editors = open_editors(stack, count)

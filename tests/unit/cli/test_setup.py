@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.soak import in_soak
 from support.terminal import Run, Terminal, runner
 from support.weights.wheel_index import Shop, open_shop
 
@@ -17,7 +18,7 @@ from speclsp.cli import entry
 from speclsp.cli.first_run import doctor, prompt_trial, setup
 from speclsp.cli.models import sizes
 from speclsp.daemon import control
-from speclsp.engine.loading import prompt_choice
+from speclsp.engine.loading import cpu_speed, prompt_choice
 from speclsp.weights import auto_choice, cards, locations, removal, store
 
 pytestmark = pytest.mark.slow  # each runs the whole command
@@ -25,6 +26,12 @@ pytestmark = pytest.mark.slow  # each runs the whole command
 ROOT = Path(__file__).parents[3]
 REASON = "because a test chose it"  # the model that `auto` chose
 HEALTH = {"pid": 7, "version": "0.1.0", "status": "ok", "pair": "tiny", "socket": "/s", "log": "/l", "reason": REASON}
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU's speed counts as measured: test_tune.py measures it."""
+    monkeypatch.setattr(cpu_speed, "measure_if_needed", lambda *words: None)
 
 
 @pytest.fixture
@@ -105,7 +112,7 @@ def test_without_a_terminal_it_downloads_only_with_yes(run: Run, shop: Shop):
     assert shop.requested_parts() == []
 
 
-@pytest.mark.parametrize(("typed", "code"), [("\n", 0), ("y\n", 0), ("n\n", 1), ("", 1)])
+@pytest.mark.parametrize(("typed", "code"), [("\n", 0), ("n\n", 1), *in_soak(("y\n", 0), ("", 1))])
 def test_on_a_terminal_it_asks(run: Run, shop: Shop, monkeypatch: pytest.MonkeyPatch, typed: str, code: int):
     monkeypatch.setattr(sys, "stdin", Terminal(typed))
     ended, out, _ = run()
@@ -198,7 +205,10 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 @pytest.mark.parametrize(
     "words",
-    [("models", "path"), ("models", "verify"), ("models", "pull"), ("models", "list"), ("demo", "--repeats", "1")],
+    [
+        *(("models", "path"), ("models", "verify"), ("models", "pull"), ("models", "list")),
+        pytest.param(("demo", "--repeats", "1"), marks=pytest.mark.soak),
+    ],
     ids=" ".join,
 )
 @pytest.mark.usefixtures("auto")

@@ -214,6 +214,7 @@ def test_a_head_that_pays_is_kept_and_can_be_tuned_further_and_deleted(
     assert entry.main(["tune", "--draft", "--remove", "--model", "tiny"]) == 1
 
 
+@pytest.mark.soak
 def test_a_head_that_does_not_pay_leaves_nothing_and_the_figures(
     project: Path, quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -226,6 +227,7 @@ def test_a_head_that_does_not_pay_leaves_nothing_and_the_figures(
     assert not files.work.exists() and not files.head.exists()
 
 
+@pytest.mark.soak
 def test_sigterm_stops_within_an_answer_and_the_same_command_goes_on(
     project: Path, quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

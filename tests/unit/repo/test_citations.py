@@ -29,6 +29,8 @@ ELSEWHERE = {
 def prose(file: Path) -> Iterator[str]:
     """The comments and docstrings of a file."""
     source = file.read_text("utf-8")
+    if not CITED.search(source):
+        return
     if file.suffix != ".py":
         yield from re.findall(r"/\*.*?\*/", source, re.DOTALL)
         return

@@ -6,6 +6,7 @@ The rules are in CONTRIBUTING.md; these tests catch the worst violations.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,16 @@ def private_names(source: str) -> Iterator[tuple[str, str, int, str]]:
         for kind, names in ((LOCAL, stored), (PARAMETER, parameters), (FUNCTION, {function.strip("_")})):
             for name in sorted(names & PRIVATE):
                 yield kind, function, node.lineno, name
+
+
+@functools.cache
+def places_of_private_names(top: str) -> tuple[tuple[str, str], ...]:
+    """(kind, place) of each such name below a top folder."""
+    return tuple(
+        (kind, f"{path.relative_to(ROOT)}:{line} {function}: {name}")
+        for path in sources(top)
+        for kind, function, line, name in private_names(path.read_text("utf-8"))
+    )
 
 
 def words_of_sql_and_loggers(source: str) -> Iterator[tuple[int, str]]:
@@ -91,12 +102,7 @@ def test_no_docstring_of_the_product_opens_with_a_question_word(top: str):
 
 @pytest.mark.parametrize(("kind", "top"), MAX_PRIVATE)
 def test_names_say_what_they_hold_or_do(kind: str, top: str):
-    places = [
-        f"{path.relative_to(ROOT)}:{line} {function}: {name}"
-        for path in sources(top)
-        for name_kind, function, line, name in private_names(path.read_text("utf-8"))
-        if name_kind == kind
-    ]
+    places = [place for name_kind, place in places_of_private_names(top) if name_kind == kind]
     assert len(places) <= MAX_PRIVATE[kind, top], f"{len(places)} places\n" + "\n".join(places)
 
 

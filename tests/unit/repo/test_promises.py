@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 from collections import defaultdict
@@ -19,6 +20,7 @@ def marks(nodes: Iterator[ast.AST]) -> set[int]:
     return {arg.value for call in calls if call.func.attr == "promise" for arg in call.args}
 
 
+@functools.cache
 def marked_tests() -> dict[int, set[str]]:
     """The tests of each promise, by the page's names: marked one by one, or all tests of a module by `pytestmark`."""
     tests_of: dict[int, set[str]] = defaultdict(set)

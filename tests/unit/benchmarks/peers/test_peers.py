@@ -296,6 +296,7 @@ def result(checkout: Path, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_every_way_runs_on_every_hole_and_failures_are_reported(checkout, capsys):
     assert bench("--peers", "fake,absent") == 1, "something is missing"
@@ -338,6 +339,7 @@ def test_a_wrong_flag_raises_a_config_error(checkout):
         bench("--threads", "0")
 
 
+@pytest.mark.slow
 def test_other_engines_read_a_model_in_superblocks_as_bf16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     ours = tmp_path / "ours"
     save_random_q4k_m(ours)
