@@ -7,7 +7,7 @@
     unchanged   nothing changes in the window; half of these are around the hunk that was made last
     half-typed  a derivable hunk whose first line is typed in part, up to a place where people pause
 
-The format is speclsp/lsp/next_edit/edit_prompt.py's, the window the one that the product sends.
+The format is speclsp/lsp/backend/edit_prompt.py's, the window the one that the product sends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.editor.edit_replay.replayed_file import shift, window_after
 from benchmarks.quality.edits import Hunk as Difference
 from benchmarks.quality.edits import hunks as differences
 from benchmarks.quality.edits import made_of
-from speclsp.lsp.next_edit.edit_prompt import FORMATS, LINES_ABOVE, WINDOW, EditInput, Hunk, newest_hunks, window_around
+from speclsp.lsp.backend.edit_prompt import FORMATS, LINES_ABOVE, WINDOW, EditInput, Hunk, newest_hunks, window_around
 
 MAX_HUNKS_A_FILE = 120  # more: the file was generated anew, or formatted
 MAX_LINES = 6  # of a hunk to predict

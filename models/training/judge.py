@@ -36,7 +36,7 @@ from speclsp import private_files
 from speclsp.cli import terminal
 from speclsp.engine.api import Request
 from speclsp.errors import InputError, SpeclspError
-from speclsp.lsp.next_edit.edit_prompt import STOPS, expected_answer, format_window
+from speclsp.lsp.backend.edit_prompt import STOPS, expected_answer, format_window
 
 KINDS = {"derivable": "follows", "half-typed": "follows", "unchanged": "quiet"}
 CASES = 160  # of each kind

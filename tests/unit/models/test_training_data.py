@@ -17,7 +17,7 @@ from benchmarks.quality.tasks import packages as corpus
 from models.training import data, edit_examples, fill_examples, function_examples, releases
 from models.training.edit_examples import EditCase
 from speclsp.engine.api import Extra
-from speclsp.lsp.next_edit.edit_prompt import expected_answer
+from speclsp.lsp.backend.edit_prompt import expected_answer
 
 OLD_NAME, NEW_NAME = "fetch_value(key)", "fetch_value(key, default)"
 BODY = "def use_{n}(key):\n    first = {n}\n    return fetch_value(key) + first\n\n\n"
