@@ -40,6 +40,9 @@ BENCHMARKS = {
     "scale": Benchmark("speed.scale", "milliseconds and memory against the length of prompt, document and output"),
     "quality": Benchmark("quality.quality", "suggestions against the original code, in code newer than the models"),
     "next-edit": Benchmark("editor.next_edit", "next edits against the edits made between consecutive releases"),
+    "next-edit-gate": Benchmark(
+        "editor.edit_replay.gate.next_edit_gate", "weights of the gate of next edits, fitted, and the gate's rates"
+    ),
     "renames": Benchmark("editor.edit_replay.renames", "next edits after a definition was renamed by program"),
     "edit-times": Benchmark("editor.edit_times", "times of a model's next edits, with the right answers given"),
     "economy": Benchmark(

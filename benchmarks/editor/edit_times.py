@@ -38,8 +38,8 @@ from speclsp.cli import measure, terminal
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.accept import Sampler
 from speclsp.engine.decoding.completion import RunningCompletion, sampling_of
+from speclsp.lsp.backend.edit_prompt import FORMATS, WINDOW, expected_answer
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
-from speclsp.lsp.next_edit.edit_prompt import FORMATS, WINDOW, expected_answer
 from speclsp.lsp.next_edit.model_producer import EditEngine, EditModel, ModelProducer, stripped, windows
 
 if TYPE_CHECKING:

@@ -19,107 +19,62 @@ next-edit-PRODUCER.json, of the blind part next-edit-blind.json.
 from __future__ import annotations
 
 import argparse
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from benchmarks import model_options, results_file
 from benchmarks.editor.edit_replay import cursortab, edit_scores
 from benchmarks.editor.edit_replay.edit_counts import Count
-from benchmarks.editor.edit_replay.half_typed import cut_line
 from benchmarks.editor.edit_replay.release_edits import (
     BLIND,
     BLIND_LIST,
-    MAX_QUIET,
-    MAX_STATES,
+    MAX_PACKAGE_STATES,
     MORE,
     PARTS,
-    files_of,
+    language_of,
     lines_of,
     listed_packages,
-    verdict,
+    replayed,
 )
-from benchmarks.editor.edit_replay.replayed_file import EditProducer, ReplayedFile, rules, shift
+from benchmarks.editor.edit_replay.replay_states import HALF_TYPED, QUIET, STATE, ReplayState, states
+from benchmarks.editor.edit_replay.replayed_file import EditProducer, rules, shift
 from benchmarks.quality import edits
-from benchmarks.quality.tasks import packages as corpus
-from benchmarks.quality.tasks import tasks as cursors
 from speclsp.cli import terminal
 from speclsp.lsp.next_edit.producer import PRODUCER, Proposal
 
 PRODUCERS: Mapping[str, Callable[[], EditProducer]] = {PRODUCER: rules}
 MODEL = "model"  # see next_edit_model.py
-MAX_HALF_TYPED = 4  # of one file
-MAX_PACKAGE_STATES = 500  # of one package: no further file is replayed then
-MAX_FILE_CHARACTERS = 150_000  # a larger file was generated, or bundled
-GROUPS = {"typescriptreact": "typescript", "javascriptreact": "javascript"}
-SEED = 7
 
 
 def replay(
     path: str, before: str, after: str, producer: EditProducer, count: Count
 ) -> Iterator[tuple[bool, Proposal, str]]:
     """Replay one file into `count`. Yields (right, edit, text before) for each edit that would be shown."""
-    language = cursors.LANGUAGES[PurePosixPath(path).suffix]
-    hunks = edits.hunks(before, after)
-    file = ReplayedFile(path, before, language, producer)
-    for number, hunk in enumerate(hunks[: min(len(hunks) - 1, MAX_STATES)]):
-        earlier = file.lines()
-        cursor = file.make(hunk)
-        count.states += 1
-        proposal = file.propose(cursor, count.ms)
-        if proposal is not None:
-            yield judged(file, proposal, hunks[number + 1 :], file.done, earlier, count)
-    for number in edits.drawn(range(1, min(len(hunks), MAX_STATES)), path, "half typed")[:MAX_HALF_TYPED]:
-        yield from replay_half_typed(ReplayedFile(path, before, language, producer), hunks, number, after, count)
-    for last in edits.drawn(hunks, path, "quiet")[:MAX_QUIET]:
-        file = ReplayedFile(path, before, language, producer)
-        cursor = [file.make(hunk) for hunk in [*(hunk for hunk in hunks if hunk is not last), last]][-1]
-        count.quiet_states += 1
-        count.quiet += file.propose(cursor, count.ms) is None
+    for state in states(path, before, after, producer):
+        count.states += state.kind == STATE
+        count.half_typed += state.kind == HALF_TYPED
+        proposal = state.file.propose(state.cursor, count.ms)
+        if state.kind == QUIET:
+            count.quiet_states += 1
+            count.quiet += proposal is None
+        elif proposal is not None:
+            yield judged(state, proposal, count)
 
 
-def replay_half_typed(
-    file: ReplayedFile, hunks: Sequence[edits.Hunk], number: int, after: str, count: Count
-) -> Iterator[tuple[bool, Proposal, str]]:
-    """Replay the differences above one whose first line is then half typed."""
-    old, hunk = file.lines(), hunks[number]
-    cut = cut_line(old, hunk, random.Random(f"{SEED} {file.uri} {number}"))
-    if cut is None:
-        return
-    for other in hunks[:number]:
-        file.make(other)
-    earlier = file.lines()
-    typed, column = cut
-    end = min(hunk.start + 1, hunk.end)
-    file.make(edits.Hunk(hunk.start, end, (typed,)))
-    count.half_typed += 1
-    cursor = file.offset(hunk.start + shift(file.done[:-1], hunk), column)
-    proposal = file.propose(cursor, count.ms)
-    if proposal is not None:
-        left = edits.hunks(file.document.text, after)
-        count.half_typed_shown += 1
-        right = verdict(proposal, file.document.text, left, ())[0]
-        count.half_typed_right += right
-        count.undoing += edit_scores.undoes(earlier, file.lines(), file.with_edit(proposal))
-        yield right, proposal, file.document.text[proposal.place.start : proposal.place.end]
-
-
-def judged(
-    file: ReplayedFile,
-    proposal: Proposal,
-    left: Sequence[edits.Hunk],
-    done: Sequence[edits.Hunk],
-    earlier: Sequence[str],
-    count: Count,
-) -> tuple[bool, Proposal, str]:
-    """Count an edit that would be shown. `earlier`: the lines before the newest difference."""
+def judged(state: ReplayState, proposal: Proposal, count: Count) -> tuple[bool, Proposal, str]:
+    """Count an edit that would be shown."""
+    file = state.file
     text, now, proposed = file.document.text, file.lines(), file.with_edit(proposal)
-    right, exact = verdict(proposal, text, left, done)
-    count.shown, count.right, count.exact = count.shown + 1, count.right + right, count.exact + exact
-    count.by_kind[proposal.kind] += 1
-    count.right_by_kind[proposal.kind] += right
-    count.chrf.append(chrf_of(proposal, text, now, proposed, left, done))
-    count.undoing += edit_scores.undoes(earlier, now, proposed)
+    right, exact = state.verdict(proposal)
+    count.undoing += edit_scores.undoes(state.earlier, now, proposed)
+    if state.kind == HALF_TYPED:
+        count.half_typed_shown += 1
+        count.half_typed_right += right
+    else:
+        count.shown, count.right, count.exact = count.shown + 1, count.right + right, count.exact + exact
+        count.by_kind[proposal.kind] += 1
+        count.right_by_kind[proposal.kind] += right
+        count.chrf.append(chrf_of(proposal, text, now, proposed, state.left, file.done))
     return right, proposal, text[proposal.place.start : proposal.place.end]
 
 
@@ -139,21 +94,6 @@ def chrf_of(
         if start < max(end, first + 1) and first < max(stop, start + 1):
             return edit_scores.delta_chrf(now, proposed, [*now[:start], *hunk.lines, *now[stop:]])
     return 0.0
-
-
-def replayed(package: corpus.Package) -> Iterator[tuple[str, str, str]]:
-    """The changed files in the package's languages, in an order without regard to their text."""
-    wanted = {GROUPS.get(language, language) for language in package.languages}
-    for path, before, after in edits.drawn(list(files_of(package)), package.name, key=lambda file: file[0]):
-        if max(len(before), len(after)) <= MAX_FILE_CHARACTERS and language_of(path, package) in wanted:
-            yield path, before, after
-
-
-def language_of(path: str, package: corpus.Package) -> str:
-    """The row of a file: with TypeScript's and JavaScript's two dialects together, and headers with their package."""
-    suffix = PurePosixPath(path).suffix
-    language = cursors.LANGUAGES[suffix]
-    return "cpp" if suffix == ".h" and "cpp" in package.languages else GROUPS.get(language, language)
 
 
 def table(columns: Mapping[str, Mapping[str, object]]) -> str:

@@ -43,7 +43,7 @@ from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
 from speclsp.engine.loading.checkpoint import read_tokenizer
 from speclsp.errors import InputError, SpeclspError
-from speclsp.lsp.next_edit.edit_prompt import expected_answer, format_window
+from speclsp.lsp.backend.edit_prompt import expected_answer, format_window
 from speclsp.lsp.postprocess.edit_answer import AnswerHunk
 from speclsp.weights import cards, store
 from speclsp.weights.adapters import FILL, NEXT_EDIT

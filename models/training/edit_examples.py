@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from benchmarks.editor.edit_replay.replay_states import HALF_TYPED, STATE, ReplayState, states
 from benchmarks.editor.edit_replay.replayed_file import URI, Rules, shift, window_after
 from benchmarks.quality import edits
-from speclsp.lsp.next_edit.edit_prompt import (
+from speclsp.lsp.backend.edit_prompt import (
     FILE_LINES,
     FORMATS,
     LINES_ABOVE,

@@ -25,7 +25,7 @@ from models.training.adapter_file import AdapterFacts
 from models.training.train import WORK
 from speclsp import private_files
 from speclsp.errors import InputError, SpeclspError
-from speclsp.lsp.next_edit.edit_prompt import WINDOW
+from speclsp.lsp.backend.edit_prompt import WINDOW
 from speclsp.weights import adapters, cards, store
 
 OUT = Path(__file__).resolve().parents[1] / "adapters"

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from benchmarks.editor.edit_replay.replayed_file import covering, writes
 from benchmarks.quality import edits
 from benchmarks.quality.tasks import packages as corpus
+from benchmarks.quality.tasks import tasks as cursors
 from speclsp.cli import terminal
 from speclsp.lsp.next_edit.producer import Proposal
 
@@ -23,6 +24,9 @@ PARTS = ("held-out", "tuning", "all")
 BLIND = "blind"
 MAX_STATES = 40  # of one file
 MAX_QUIET = 8  # of one file
+MAX_PACKAGE_STATES = 500  # of one package: no further file is replayed then
+MAX_FILE_CHARACTERS = 150_000  # a larger file was generated, or bundled
+GROUPS = {"typescriptreact": "typescript", "javascriptreact": "javascript"}
 
 
 def verdict(proposal: Proposal, text: str, left: Sequence[edits.Hunk], done: Sequence[edits.Hunk]) -> tuple[bool, bool]:
@@ -47,6 +51,21 @@ def files_of(package: corpus.Package) -> Iterator[tuple[str, str, str]]:
     """(path, older text, newer text) of each file that the release changed."""
     older, newer = (edits.sources(root, package.folders) for root in (package.before_root, package.root))
     yield from ((path, older[path], text) for path, text in newer.items() if older.get(path, text) != text)
+
+
+def replayed(package: corpus.Package) -> Iterator[tuple[str, str, str]]:
+    """The changed files in the package's languages, in an order without regard to their text."""
+    wanted = {GROUPS.get(language, language) for language in package.languages}
+    for path, before, after in edits.drawn(list(files_of(package)), package.name, key=lambda file: file[0]):
+        if max(len(before), len(after)) <= MAX_FILE_CHARACTERS and language_of(path, package) in wanted:
+            yield path, before, after
+
+
+def language_of(path: str, package: corpus.Package) -> str:
+    """The row of a file: with TypeScript's and JavaScript's two dialects together, and headers with their package."""
+    suffix = PurePosixPath(path).suffix
+    language = cursors.LANGUAGES[suffix]
+    return "cpp" if suffix == ".h" and "cpp" in package.languages else GROUPS.get(language, language)
 
 
 def is_held_out(package: str) -> bool:

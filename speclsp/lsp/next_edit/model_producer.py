@@ -16,14 +16,14 @@ import difflib
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from speclsp.errors import EngineError
+from speclsp.lsp.backend import edit_prompt
+from speclsp.lsp.backend.edit_prompt import FORMATS, EditFormat, EditInput, Hunk
 from speclsp.lsp.backend.engine_http import ResponseTimeout
 from speclsp.lsp.backend.types import FimRequest, StreamPiece
 from speclsp.lsp.documents.document import Document
-from speclsp.lsp.next_edit import edit_prompt
-from speclsp.lsp.next_edit.edit_prompt import FORMATS, EditFormat, EditInput, Hunk
 from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place
 from speclsp.lsp.next_edit.producer import Declined, Proposal, minimal, text_problem
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
@@ -274,7 +274,7 @@ def model_edit(document: Document, place: Place, probability: float) -> ModelEdi
     """The edit, without the equal tokens at its ends."""
     old = document.piece(place.start, place.end)
     local = Place(0, len(old), place.new, place.substitution, place.evidence)
-    return ModelEdit(minimal(local, old), place.start, probability)
+    return ModelEdit(replace(minimal(local, old), probability=probability), place.start, probability)
 
 
 def reverts(change: Substitution, recent: Sequence[Edit]) -> bool:

@@ -221,7 +221,9 @@ class NextEdits:
             return 0, Reason.GENERATED
         base, text = text_near(document, cursor)
         at, recent, declined = max(0, cursor - base), activity.recent(), partial(self.offers.declined, document, base)
-        proposal = self._producer.propose(text, document.language, document.uri, at, recent, declined, budget_ms)
+        proposal = self._producer.propose(
+            text, document.language, document.uri, at, recent, declined, budget_ms, self.offers.rejections
+        )
         return base, proposal
 
     # ── other documents ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -305,7 +307,7 @@ class NextEdits:
         if isinstance(edit, str):
             self._ended(NextEditOutcome(uri, line, edit, ms=ms, producer=MODEL))
             return None
-        offer = self.offers.add(document, edit.proposal, edit.base, edit.probability)
+        offer = self.offers.add(document, edit.proposal, edit.base)
         self._ended(NextEditOutcome(uri, offer.line, "shown", MODEL, 0, ms, MODEL, edit.probability))
         return offer
 

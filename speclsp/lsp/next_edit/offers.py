@@ -7,25 +7,18 @@ that was undone counts as rejected.
 from __future__ import annotations
 
 import uuid
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from speclsp.lsp.documents.document import Document
-from speclsp.lsp.next_edit.changed_names import CALLEE, KEY
 from speclsp.lsp.next_edit.places import Place
 from speclsp.lsp.next_edit.producer import Proposal
-from speclsp.lsp.next_edit.single_changes import TYPE
-from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, MEMBER, PHRASE, RENAME
 from speclsp.lsp.reasons import Reason
 
 MAX_OFFERS = 64
 MAX_ANSWERS = 256  # rejected or applied changes that are kept
-# Right edits of those shown, plus one, over all Python states of benchmarks/editor/next_edit.py without its cap.
-# KEY, TYPE: over the tuning packages and those of models/training.
-CONFIDENCE: Mapping[str, float] = {
-    RENAME: 0.74, PHRASE: 0.62, LINES: 0.94, ARGUMENT: 0.91, MEMBER: 0.62, KEY: 0.67, TYPE: 0.83, CALLEE: 0.83,
-}  # fmt: skip
+MAX_RECENT_ANSWERS = 5
 
 Counts = Mapping[str, int]
 Change = tuple[str, int, str, str]  # URI, line from 0, the text that an edit replaces, the text in its place
@@ -44,7 +37,7 @@ class Offer:
     line: int  # from 0
     place: Place
     change: Change
-    probability: float = 0.0  # of the change, if a model made it
+    confidence: float = 0.0  # the probability that its producer states
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     shown: bool = False
     answered: bool = False  # accepted or rejected
@@ -52,11 +45,6 @@ class Offer:
     @property
     def kind(self) -> str:
         return self.place.substitution.kind
-
-    @property
-    def confidence(self) -> float:
-        """The share of such edits that were right, as measured; of a model's edit the probability that it states."""
-        return CONFIDENCE.get(self.kind, self.probability)
 
 
 class Offers:
@@ -67,12 +55,19 @@ class Offers:
         self._by_id: OrderedDict[str, Offer] = OrderedDict()
         self._rejected: OrderedDict[tuple[object, ...], int] = OrderedDict()  # -> evidence at that time
         self._applied: OrderedDict[Change, None] = OrderedDict()
+        self._answers: deque[bool] = deque(maxlen=MAX_RECENT_ANSWERS)  # True: accepted
 
-    def add(self, document: Document, proposal: Proposal, base: int, probability: float = 0.0) -> Offer:
+    @property
+    def rejections(self) -> int:
+        """Edits that the user rejected, among the last MAX_RECENT_ANSWERS that were accepted or rejected."""
+        return self._answers.count(False)
+
+    def add(self, document: Document, proposal: Proposal, base: int) -> Offer:
         """Keep an edit as offered. `base`: the offset in the document of the text that the proposal is about."""
         start, end, change = base + proposal.start, base + proposal.end, _change(document, base, proposal.place)
         uri, language, version = document.uri, document.language, document.version
-        offer = Offer(uri, language, version, start, end, proposal.text, change[1], proposal.place, change, probability)
+        offer = Offer(uri, language, version, start, end, proposal.text, change[1], proposal.place, change)
+        offer.confidence = proposal.probability
         self._by_id[offer.id] = offer
         while len(self._by_id) > MAX_OFFERS:
             self._by_id.popitem(last=False)
@@ -91,6 +86,7 @@ class Offers:
         """The user accepted an edit, or the document shows that."""
         offer = self._answer(offer_id, "next_edit.accepted")
         if offer is not None:
+            self._answers.append(True)
             self._applied[offer.change] = None
             while len(self._applied) > MAX_ANSWERS:
                 self._applied.popitem(last=False)
@@ -98,7 +94,8 @@ class Offers:
     def rejected(self, offer_id: str) -> None:
         offer = self._answer(offer_id, "next_edit.rejected")
         if offer is not None:
-            self._reject(offer.uri, offer.place)
+            self._answers.append(False)
+            self._reject(offer.change, offer.place)
 
     def _answer(self, offer_id: str, counter: str) -> Offer | None:
         """The offer, now answered and counted as shown; None if it is unknown or was answered before."""
@@ -112,15 +109,16 @@ class Offers:
 
     def declined(self, document: Document, base: int, place: Place) -> str:
         """The reason not to offer a place again; "" for none. `base`: the document's offset of the place's text."""
-        if self._rejected.get((document.uri, place.substitution), -1) >= place.evidence.times:
+        change, times = _change(document, base, place), place.evidence.times
+        if any(self._rejected.get(key, -1) >= times for key in _keys(change, place)):
             return Reason.DECLINED
-        if _change(document, base, place) not in self._applied:
+        if change not in self._applied:
             return ""
-        self._reject(document.uri, place)
+        self._reject(change, place)
         return Reason.UNDOES
 
-    def _reject(self, uri: str, place: Place) -> None:
-        self._rejected[uri, place.substitution] = place.evidence.times
+    def _reject(self, change: Change, place: Place) -> None:
+        self._rejected.update(dict.fromkeys(_keys(change, place), place.evidence.times))
         while len(self._rejected) > MAX_ANSWERS:
             self._rejected.popitem(last=False)
 
@@ -135,3 +133,9 @@ class Offers:
 def _change(document: Document, base: int, place: Place) -> Change:
     start, end = base + place.start, base + place.end
     return document.uri, document.position(start, "utf-32")["line"], document.piece(start, end), place.new
+
+
+def _keys(change: Change, place: Place) -> tuple[tuple[object, ...], ...]:
+    """The same change of a document: by its substitution, and by its lines, which another kind may write too."""
+    uri, _, old, new = change
+    return (uri, place.substitution), (uri, old.strip(), new.strip())

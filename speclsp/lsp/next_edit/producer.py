@@ -1,11 +1,10 @@
 """The deterministic producer of next edits: applies a substitution of the last edits where the same thing stands.
 
-    recent edits ─► learn ─► places ─► gate ─► filters ─► Proposal, or the reason for none
+    recent edits ─► learn ─► places ─► gate ─► role ─► filters ─► Proposal, or the reason for none
 
-    gate       the change was made at least twice, its last time in the newest edit, and no place between was left as it
-               was; tokens around it agree; the same kind of text (code, string, comment); an identifier in its scope
-               or: whole lines were changed a little, once; the cursor has left them; the lines above and below the
-               place are like those above and below the change
+    gate       the change was made in the newest edit, and no place between was left as it was; after one time the
+               cursor has left the line; edit_likelihood.py finds the edit likely
+    role       tokens around it agree; the same kind of text (code, string, comment); an identifier in its scope
     filters    nothing of the last edits is undone; more than whitespace changes; the syntax gets no worse; no secret;
                at most 20 lines more
 
@@ -15,27 +14,24 @@ The work is bounded, and ends when its budget of processor time is spent.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, takewhile
 
+from speclsp.lsp.next_edit import edit_likelihood as gate
 from speclsp.lsp.next_edit import renames, single_changes
+from speclsp.lsp.next_edit.edit_likelihood import Surroundings
 from speclsp.lsp.next_edit.places import Place, line_at, occurrences, place_at, places
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.renames import Renames
 from speclsp.lsp.next_edit.substitutions import (
     ARGUMENT,
     DEFINITION,
-    LINES,
-    MEMBER,
     PHRASE,
     RENAME,
     RecentEdit,
-    Substitution,
     learn,
-    likeness,
     members,
 )
 from speclsp.lsp.reasons import Reason
@@ -51,15 +47,11 @@ PRODUCER = "rules"  # its name in explanations
 BUDGET_MS = 10.0  # of the processor; the last step may overrun it by a little
 WARM_UP_MS = 1000.0
 PREPARE_MS = 50.0
-MIN_TIMES = {RENAME: 2, PHRASE: 2, LINES: 2, ARGUMENT: 3, MEMBER: 2}
-MIN_KEPT = 0.8  # share of the characters of lines that stay, in a change that was made once
-MIN_ALIKE_AROUND = 0.4  # share of equal characters, of the lines above and below the two places, on average
 MIN_TEXT = 8  # characters of a phrase in a comment or a string: short ones are words of a language
 MAX_ADDED_LINES = 20
 MEMBER_CHARACTERS = 15_000  # searched for definitions on either side of a place
-AROUND_CHARACTERS = 600  # searched for the lines above and below a place
-MAX_COMPARED, MAX_COMPARED_LINE = 600, 120  # characters: comparing takes the square of their number
-MAX_CHECKED = 6  # places that are parsed
+MIN_NAME_TIMES = 2
+MAX_JUDGED, MAX_CHECKED = 48, 6  # places whose probability is computed, and that are parsed
 STATEMENT = re.compile(
     r"\b(?:if|elif|else|return|await|for|while|in|is|not|raise|yield|assert|with|try|except|case|switch|throw|new|const|let"
     r"|var|del|async|import|from|lambda|and|or)\b"
@@ -75,6 +67,8 @@ class Proposal:
     end: int
     text: str
     place: Place
+    probability: float = 0.0  # that it is right
+    features: gate.Features = field(default_factory=dict, compare=False)
 
     @property
     def kind(self) -> str:
@@ -114,8 +108,31 @@ class Producer:
         edits: Sequence[Edit],
         declined: Declined = lambda place: "",
         budget_ms: float = BUDGET_MS,
+        rejections: int = 0,
     ) -> Proposal | str:
-        """The nearest edit that passes gate and filters, or the reason for none. `edits`: the oldest first."""
+        """The nearest edit that passes gate and filters, or the reason for none. `edits`: the oldest first.
+
+        `rejections`: edits that the user rejected, among the last offers.MAX_RECENT_ANSWERS.
+        """
+        reason = ""
+        for outcome in self.outcomes(text, language, uri, cursor, edits, declined, budget_ms, rejections):
+            if isinstance(outcome, Proposal):
+                return outcome
+            reason = outcome
+        return reason
+
+    def outcomes(
+        self,
+        text: str,
+        language: str,
+        uri: str,
+        cursor: int,
+        edits: Sequence[Edit],
+        declined: Declined,
+        budget_ms: float,
+        rejections: int,
+    ) -> Iterator[Proposal | str]:
+        """The reason for no edit at all; then for each place, the nearest first, its edit or the reason for none."""
         deadline_s = self._clock_s() + budget_ms / 1000
 
         def left_ms() -> float:
@@ -127,9 +144,11 @@ class Producer:
         self._recent = {edit: self._recent.get(edit) or recent_edit(edit) for edit in edits}
         recent = [self._recent[edit] for edit in edits if same_grammar(edit.language, language)]
         if not recent:
-            return Reason.NO_RECENT_EDIT
+            yield Reason.NO_RECENT_EDIT
+            return
         if "\n<<<<<<< " in text or "\n>>>>>>> " in text:
-            return Reason.CONFLICT
+            yield Reason.CONFLICT
+            return
         tree = list[SyntaxTree | None]()
 
         def parse(near: int) -> SyntaxTree | None:
@@ -138,24 +157,30 @@ class Producer:
             return tree[0]
 
         renamed = by_scope(recent, text, parse, cursor, declined, is_late)
+        yield str(renamed.reason)
         candidates = chain(
             renamed.places,
             single_changes.places(recent, text, parse, cursor, is_late),
             repeated_places(recent, text, cursor, renamed, is_late),
         )
-        reason = str(renamed.reason)
-        for number, place in enumerate(islice(candidates, MAX_CHECKED)):
-            if is_late():
-                break
-            problem = declined(place) or text_problem(text[place.start : place.end], place.new)
+        surroundings, checked = Surroundings(text, cursor, recent[-1], rejections), 0
+        for number, place in enumerate(islice(candidates, MAX_JUDGED)):
+            if is_late() or checked == MAX_CHECKED:
+                return
+            uses = max(0, len(renamed.places) - number)
+            features = surroundings.features(place, uses)
+            problem = declined(place) or ("" if self.is_shown(features) else Reason.UNLIKELY)
             if not problem:
-                is_resolved = number < len(renamed.places)
-                problem = "" if is_resolved else role_problem(parse(place.start), place, text, uri)
+                checked += 1
+                problem = text_problem(text[place.start : place.end], place.new)
+            if not problem:
+                problem = "" if uses else role_problem(parse(place.start), place, text, uri)
                 problem = problem or error_problem(parse(place.start), place, left_ms)
-            if not problem:
-                return minimal(place, text)
-            reason = problem
-        return reason
+            yield problem or replace(minimal(place, text), probability=gate.probability(features), features=features)
+
+    def is_shown(self, features: gate.Features) -> bool:
+        """True if an edit with these features is likely enough."""
+        return gate.is_shown(features)
 
 
 def recent_edit(edit: Edit) -> RecentEdit:
@@ -192,7 +217,7 @@ def repeated_places(
     kept = {key: evidence for key, evidence in learned.substitutions.items() if not renamed.explains(key)}
     learned.substitutions, newest, cursor_line = kept, len(recent) - 1, line_at(text, cursor)
     for place in places(learned, text, cursor, lambda place: is_wanted(place, newest), is_late):
-        if not is_skipped(place, text) and (is_repeated(place) or is_certain(place, text, cursor_line)):
+        if (place.evidence.times > 1 or is_left(place, cursor_line)) and not is_skipped(place, text):
             yield place
 
 
@@ -200,57 +225,22 @@ def repeated_places(
 
 
 def is_wanted(place: Place, newest: int) -> bool:
-    """True if the user made this change just now, often enough or with few characters, and it is complete in itself."""
-    evidence, substitution = place.evidence, place.substitution
-    if evidence.newest != newest or not (is_repeated(place) or is_small(substitution)):
+    """True if the user made this change just now, and it is complete in itself. A name needs a second time.
+
+    After one time, a name that no scope explains is one of another object: `print(a)` is not `log.print(a)`.
+    """
+    substitution, evidence = place.substitution, place.evidence
+    if evidence.newest != newest or (substitution.kind == RENAME and evidence.times < MIN_NAME_TIMES):
         return False
     if not is_balanced(substitution.old) or not is_balanced(substitution.new):
         return False
     return substitution.kind != PHRASE or is_expression(substitution.old, substitution.new)
 
 
-def is_repeated(place: Place) -> bool:
-    """True if the user made this change several times."""
-    return place.evidence.times >= MIN_TIMES[place.substitution.kind]
-
-
-def is_small(substitution: Substitution) -> bool:
-    """True if most characters of the replaced lines stay."""
-    old, new = substitution.old, substitution.new
-    return substitution.kind == LINES and len(old) <= MAX_COMPARED and is_alike(old, new, MIN_KEPT)
-
-
-def is_certain(place: Place, text: str, cursor_line: str) -> bool:
-    """True if one change is enough: the cursor has left the changed line, and the surroundings are alike."""
-    if cursor_line in map(str.strip, place.substitution.new.split("\n")):
-        return False
-    around = lines_around(text, place.start, place.end)
-    for origin in place.evidence.origins:
-        offset = text.find(origin.line)
-        if offset >= 0:
-            pairs = zip(around, lines_around(text, offset, offset + len(origin.line)), strict=True)
-            if sum(likeness(line, other) for line, other in pairs) / 2 >= MIN_ALIKE_AROUND:
-                return True
-    return False
-
-
-def lines_around(text: str, start: int, end: int) -> tuple[str, str]:
-    """The nearest line with a word on either side of `[start, end)`, within AROUND_CHARACTERS; "" for none."""
-    above, below = text[max(0, start - AROUND_CHARACTERS) : start], text[end : end + AROUND_CHARACTERS]
-    above = above[: above.rfind("\n") + 1]  # `start` may be inside of a line
-    below = below[below.find("\n") + 1 :]
-    return next(filled(reversed(above.split("\n"))), ""), next(filled(below.split("\n")), "")
-
-
-def filled(lines: Iterable[str]) -> Iterator[str]:
-    """Lines that are not blank, without the blanks around them, as far as they are compared."""
-    return (stripped[:MAX_COMPARED_LINE] for line in lines if (stripped := line.strip()))
-
-
-def is_alike(text: str, other: str, least: float) -> bool:
-    """The same as `likeness(text, other) >= least`, faster where it is false."""
-    matcher = difflib.SequenceMatcher(None, text, other, autojunk=False)
-    return matcher.real_quick_ratio() >= least and matcher.quick_ratio() >= least and matcher.ratio() >= least
+def is_left(place: Place, cursor_line: str) -> bool:
+    """True if the cursor has left the lines of the change: before, the user may still be typing them."""
+    lines = chain(place.substitution.new.split("\n"), (origin.line for origin in place.evidence.origins))
+    return cursor_line not in map(str.strip, lines)
 
 
 def is_expression(old: str, new: str) -> bool:

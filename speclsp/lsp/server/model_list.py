@@ -14,8 +14,8 @@ from functools import lru_cache
 
 from speclsp import process_resources
 from speclsp.config import Config
+from speclsp.lsp.backend.edit_prompt import FORMATS
 from speclsp.lsp.backend.types import Status
-from speclsp.lsp.next_edit.edit_prompt import FORMATS
 from speclsp.lsp.next_edit.model_producer import MIN_PROBABILITY, EditModel
 from speclsp.weights import cards, store
 from speclsp.weights.cards import Card

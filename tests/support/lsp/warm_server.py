@@ -4,7 +4,7 @@
 
 A fork has its own memory, streams, environment and exit, as a server that an editor starts. This process adopts it
 (PR_SET_CHILD_SUBREAPER), so it waits for it as for a child. The shared engine that a forked server starts is a fork of
-another process, which has imported torch. Tests of the start itself run `python -m speclsp`.
+another process. Tests of the start itself run `python -m speclsp`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SERVER_MODULES = (  # a server imports them until its first answer
 # An engine imports them until a model of this machine is loaded; none reads an environment variable of a test.
 ENGINE_MODULES = (
     *("speclsp.cli.entry", "speclsp.engine.process.daemonize", "speclsp.engine.process.server_process"),
-    *("speclsp.engine.loading.loading", "torch"),
+    *("speclsp.engine.loading.loading", "speclsp.engine.model.int8.building", "tokenizers"),
 )
 IS_ENGINE = ("speclsp", "engine")  # words of a process that an editor may end
 

@@ -21,7 +21,7 @@ from benchmarks.quality.tasks import packages as corpus
 from models.training import data, edit_examples, fill_examples, function_examples, releases
 from models.training.edit_examples import DERIVABLE, OTHER, UNCHANGED, EditCase
 from speclsp.engine.api import Extra
-from speclsp.lsp.next_edit.edit_prompt import expected_answer, format_window
+from speclsp.lsp.backend.edit_prompt import expected_answer, format_window
 from speclsp.lsp.postprocess.edit_answer import first_hunk
 
 BODY = """def use_{n}(key):

@@ -32,7 +32,7 @@ from speclsp.weights.cards import Card, Fim
 ANSWER_S = 5.0
 PROBE_S = 2.0
 MAX_MODELS = 1000  # names that are compared with the cards, or with a misspelt name
-# Zed's Zeta-2 has no card of its own. Zeta-2.1 has another format. Formats: speclsp/lsp/next_edit/edit_prompt.py
+# Zed's Zeta-2 has no card of its own. Zeta-2.1 has another format. Formats: speclsp/lsp/backend/edit_prompt.py
 ZETA2_NAME, ZETA2_CARD, ZETA2_FORMAT = re.compile(r"(?:^|-)zeta-?2(?=-|$)"), "seed-coder-8b", "zeta2"
 KIND_OF_OWNER = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp", "speclsp": "speclsp"}
 

@@ -14,7 +14,7 @@ from benchmarks.quality.edits import Hunk
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.loading import loading
-from speclsp.lsp.next_edit.edit_prompt import WINDOW
+from speclsp.lsp.backend.edit_prompt import WINDOW
 from speclsp.weights import cards
 
 BEFORE = "def load(path):\n    return read(path)\n\n\ndef save(path):\n    return write(path)\n"

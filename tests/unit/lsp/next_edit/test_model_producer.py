@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from speclsp.errors import EngineError
+from speclsp.lsp.backend.edit_prompt import expected_answer
 from speclsp.lsp.backend.engine_http import ResponseTimeout
 from speclsp.lsp.backend.types import AdapterUse, CompletionCost, FimRequest, Status, StreamPiece
 from speclsp.lsp.documents.document import Document, Documents
-from speclsp.lsp.next_edit.edit_prompt import expected_answer
 from speclsp.lsp.next_edit.model_producer import MIN_PROBABILITY, EditEngine, EditModel, ModelProducer
 from speclsp.lsp.next_edit.next_edits import NextEditOutcome, NextEdits
 from speclsp.lsp.next_edit.offers import Offer, Offers

@@ -12,6 +12,7 @@ from speclsp.lsp.next_edit.places import Place
 from speclsp.lsp.next_edit.producer import Declined, Producer
 from speclsp.lsp.next_edit.recent_activity import RecentActivity
 from speclsp.lsp.next_edit.single_changes import TYPE
+from speclsp.lsp.next_edit.substitutions import LINES
 
 URI = "file:///work/app"
 
@@ -90,6 +91,7 @@ def test_an_optional_type_is_offered_with_the_union_in_its_line():
     assert offered("python", OPTIONAL + later, NO_OPTIONAL + later) == (TYPE, NO_OPTIONAL + new)
 
 
+OTHER = 'for name in sorted(names):\n    show(other["user_name"], name)\n'
 SILENT = {
     "key: a comment": ("python", SUBSCRIPT + "# data[\"user_name\"]\n", [RENAMED + "# data[\"user_name\"]\n"]),
     "key: a text": ("python", SUBSCRIPT + 'say("user_name")\n', [RENAMED + 'say("user_name")\n']),
@@ -100,8 +102,8 @@ SILENT = {
         'read(data["user_name"])\nother["username"]\nother["user_name"]\n',
         ['read(data["username"])\nother["username"]\nother["user_name"]\n'],
     ),
-    "key: another key": ("python", SUBSCRIPT * 2, ['read(data["street"])\n' + SUBSCRIPT]),
-    "key: more of the line changed": ("python", SUBSCRIPT * 2, ['wait(data["username"])\n' + SUBSCRIPT]),
+    "key: another key": ("python", SUBSCRIPT + OTHER, ['read(data["street"])\n' + OTHER]),
+    "key: more of the line changed": ("python", SUBSCRIPT + OTHER, ['wait(data["username"])\n' + OTHER]),
     "key: short": ("python", 'a["x"]\nb["x"]\n', ['a["y"]\nb["x"]\n']),
     "callee: a comment": ("python", WARNING + "# print(1)\n", [WARN + "# print(1)\n"]),
     "callee: undone": ("python", WARNING + "print(1)\n", [WARN + "print(1)\n", WARNING + "print(1)\n"]),
@@ -159,7 +161,7 @@ def test_a_rejected_change_is_not_offered():
         return "declined"
 
     assert offered("python", SUBSCRIPT * 2, RENAMED + SUBSCRIPT, declined=declined) is None
-    assert [(place.substitution.kind, place.evidence.times) for place in seen] == [(KEY, 1)]
+    assert [(place.substitution.kind, place.evidence.times) for place in seen] == [(KEY, 1), (LINES, 1)]
 
 
 @pytest.mark.parametrize("language", ["python", "typescript"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.lsp.next_edit import edit_prompt
-from speclsp.lsp.next_edit.edit_prompt import FORMATS, EditInput, Hunk
+from speclsp.lsp.backend import edit_prompt
+from speclsp.lsp.backend.edit_prompt import FORMATS, EditInput, Hunk
 
 EDIT = EditInput(
     path="pkg/user.py",

@@ -1,0 +1,132 @@
+"""Candidates for the gate of next edits: every edit that the filters pass, its features, and whether it was right.
+
+    states of a package ─► producer whose gate shows everything ─► candidates ─► verdict ─► one row a state
+
+A row is {"package", "path", "kind", "candidates"}; a candidate is {"change", "times", "above", "right", "features"}.
+`change` and `times` tell when the same edit was offered before. States without a candidate have a row too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from benchmarks.editor.edit_replay.release_edits import (
+    BLIND,
+    BLIND_LIST,
+    MAX_PACKAGE_STATES,
+    MORE,
+    listed_packages,
+    replayed,
+)
+from benchmarks.editor.edit_replay.replay_states import QUIET, STATE, ReplayState, states
+from benchmarks.editor.edit_replay.replayed_file import Rules
+from benchmarks.quality import edits
+from benchmarks.quality.tasks import packages as corpus
+from speclsp.cli import terminal
+from speclsp.lsp.documents.document import Document
+from speclsp.lsp.next_edit.edit_likelihood import Features
+from speclsp.lsp.next_edit.producer import Producer, Proposal
+from speclsp.lsp.next_edit.recent_activity import RecentActivity
+
+TRAINING = "training"  # the packages of models/training, each release beside the one before
+BUDGET_MS = 150.0  # the product's limit of time would hide what the gate decides
+MAX_CANDIDATES = 12  # of one state
+
+Row = dict[str, Any]
+
+
+class OpenProducer(Producer):
+    """The deterministic producer with an open gate."""
+
+    def is_shown(self, features: Features) -> bool:
+        return True
+
+
+class Recorder(Rules):
+    """Proposes nothing, and keeps the candidates of the last request."""
+
+    def __init__(self, producer: Producer | None = None) -> None:
+        self._open = producer or OpenProducer()
+        super().__init__(self._open, BUDGET_MS)
+        self.candidates: list[Proposal] = []
+
+    def propose(self, document: Document, activity: RecentActivity, cursor: int, declined: object) -> None:
+        """Keep the candidates of one state."""
+        outcomes = self._open.outcomes(
+            document.text, document.language, document.uri, cursor, activity.recent(), lambda place: "", BUDGET_MS, 0
+        )
+        edits = (outcome for outcome in outcomes if isinstance(outcome, Proposal))
+        self.candidates = list(islice(edits, MAX_CANDIDATES))
+
+
+def rows_of(path: str, before: str, after: str, recorder: Recorder, package: str, *, quiet: bool) -> Iterator[Row]:
+    """The rows of one file; with `quiet`, also those of quiet states."""
+    for state in states(path, before, after, recorder):
+        if state.kind == QUIET and not quiet:
+            return
+        state.file.propose(state.cursor, [])
+        listed = [as_json(state, proposal) for proposal in recorder.candidates]
+        yield {"package": package, "path": path, "kind": state.kind, "candidates": listed}
+
+
+def as_json(state: ReplayState, proposal: Proposal) -> Row:
+    """One candidate of a row."""
+    substitution = proposal.place.substitution
+    return {
+        "change": [substitution.kind, substitution.old, substitution.new, substitution.callee, substitution.last],
+        "times": proposal.place.evidence.times,
+        "above": proposal.place.end < state.cursor,
+        "right": state.verdict(proposal)[0],
+        "features": {name: round(value, 4) for name, value in proposal.features.items() if value},
+    }
+
+
+def packages_of(part: str, bar: terminal.ProgressLine) -> list[corpus.Package]:
+    """The packages of a part."""
+    if part == TRAINING:
+        return training_packages()
+    lists: Sequence[Path] = (BLIND_LIST,) if part == BLIND else (edits.LIST, MORE)
+    return [package for package, own in listed_packages(bar, lists) if own == part]
+
+
+def training_packages() -> list[corpus.Package]:
+    """Each two successive releases of the packages of models/training, as a package."""
+    from models.training import releases
+
+    return [
+        corpus.Package(
+            archive=package.archives[-1],
+            released="",
+            first_release="",
+            licence=package.licence,
+            folders=package.folders,
+            cursors=(),
+            skip=package.skip,
+            languages=package.languages,
+            before=package.archives[-2],
+            root=newer,
+            before_root=older,
+        )
+        for package in releases.fetched(lambda done, total: None)
+        for older, newer in zip(package.roots[:-1], package.roots[1:], strict=True)
+    ]
+
+
+def record(part: str, file: Path) -> None:
+    """Write the rows of a part."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with terminal.progress() as bar, file.open("w", encoding="utf-8") as out:
+        listed = packages_of(part, bar)
+        for number, package in enumerate(listed):
+            bar.show("replaying", number / len(listed), package.name)
+            recorder, count = Recorder(), 0
+            for path, before, after in replayed(package):
+                if count >= MAX_PACKAGE_STATES or any(skipped in path for skipped in package.skip):
+                    continue
+                for row in rows_of(path, before, after, recorder, package.name, quiet=part != TRAINING):
+                    count += row["kind"] == STATE
+                    out.write(json.dumps(row) + "\n")

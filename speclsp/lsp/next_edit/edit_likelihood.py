@@ -1,0 +1,170 @@
+"""Gate of the deterministic producer: a logistic regression gives the probability of an edit.
+
+    place, its evidence, the newest edit ─► features ─► WEIGHTS ─► probability ─► shown from THRESHOLD on
+
+`python -m benchmarks next-edit-gate` fits the weights to edits between releases of packages, and writes the table. A
+weight with a sign in SIGNS has that sign or is left out: a change that was made more often is never less likely. Two
+kinds are shown whatever their probability (UNJUDGED): renames by scope, since a release that changes more in a line
+than the name makes them wrong there, and keys, of which the packages have too few.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from math import exp, log2
+
+from speclsp.lsp.next_edit.changed_names import CALLEE, KEY
+from speclsp.lsp.next_edit.places import Place
+from speclsp.lsp.next_edit.single_changes import TYPE
+from speclsp.lsp.next_edit.substitutions import (
+    ARGUMENT,
+    LINES,
+    MEMBER,
+    PHRASE,
+    RENAME,
+    Evidence,
+    RecentEdit,
+    Substitution,
+    indentation,
+)
+
+SCOPE = "scope"  # the kind of a rename by scope
+KINDS = (SCOPE, RENAME, PHRASE, LINES, ARGUMENT, MEMBER, KEY, TYPE, CALLEE)
+UNJUDGED = (SCOPE, KEY)
+SIGNS: Mapping[str, int] = {
+    "once": -1, "once_lines": -1, "once_phrase": -1, "times": 1, "alike_around": 1, "alike_line": 1, "same_indent": 1,
+    "pure": 1, "distance": -1, "rejections": -1,
+}  # fmt: skip
+FEATURES = (*KINDS, *SIGNS, "new_length", "left")
+MAX_TIMES = 16  # more is no better evidence
+MAX_ORIGINS, MAX_COMPARED = 8, 3  # changed lines that are looked up, and whose surroundings are compared
+AROUND_CHARACTERS = 600  # searched for the lines above and below a place
+WORD = re.compile(r"\w+")
+
+Features = Mapping[str, float]
+
+# Written by the fitter, up to the next line that starts with #.
+THRESHOLD = 0.64
+INTERCEPT = -1.489
+WEIGHTS: Mapping[str, float] = {
+    "scope": 0.011,
+    "rename": -0.37,
+    "phrase": -0.998,
+    "lines": 0.393,
+    "argument": -1.274,
+    "member": 0.868,
+    "key": 0.03,
+    "type": 0.747,
+    "callee": 0.593,
+    "once_lines": -0.049,
+    "times": 0.572,
+    "alike_around": 0.558,
+    "alike_line": 1.972,
+    "same_indent": 0.544,
+    "pure": 1.151,
+    "distance": -0.044,
+    "rejections": -0.14,
+    "new_length": -0.027,
+    "left": -0.154,
+}
+# End of the table.
+
+
+def probability(features: Features) -> float:
+    """The probability that an edit with these features is right. A feature that is missing is 0."""
+    return sigmoid(INTERCEPT + sum(weight * features.get(name, 0.0) for name, weight in WEIGHTS.items()))
+
+
+def sigmoid(log_odds: float) -> float:
+    """The probability of these log-odds."""
+    return 1.0 / (1.0 + exp(-max(-40.0, min(40.0, log_odds))))
+
+
+def is_shown(features: Features) -> bool:
+    """True if an edit is likely enough, or of a kind that is not judged."""
+    return any(features.get(kind) for kind in UNJUDGED) or probability(features) >= THRESHOLD
+
+
+class Surroundings:
+    """The features of the places of one request. What they share is computed once."""
+
+    def __init__(self, text: str, cursor: int, newest: RecentEdit, rejections: int) -> None:
+        """`rejections`: edits that the user rejected, among the last that were answered."""
+        self.text, self.cursor, self.newest, self.rejections = text, cursor, newest, rejections
+        self._changes: dict[Substitution, Change] = {}
+
+    def features(self, place: Place, uses: int = 0) -> dict[str, float]:
+        """The features of a place. `uses`: of a rename by scope the uses that it has left; else 0."""
+        change = self._changes.get(place.substitution)
+        if change is None:
+            change = Change(self.text, self.newest, place.substitution, place.evidence)
+            self._changes[place.substitution] = change
+        kind, times = SCOPE if uses else place.substitution.kind, place.evidence.times
+        line, new_words = self.text[place.start : place.end], words(place.new)
+        offsets = sorted(change.offsets, key=lambda item: abs(item[0] - place.start))[:MAX_COMPARED]
+        around_place = around(self.text, place.start, place.end)
+        low, high = sorted((place.start, self.cursor))
+        return {
+            kind: 1.0,
+            "once": float(times == 1),
+            "once_lines": float(times == 1 and kind == LINES),
+            "once_phrase": float(times == 1 and kind == PHRASE),
+            "times": log2(max(1, min(times, MAX_TIMES))),
+            "alike_around": max((common(around_place, change.around[at]) for at, _ in offsets), default=0.0),
+            "alike_line": max((common(new_words, line_words) for line_words in change.lines), default=0.0),
+            "same_indent": float(not offsets or indentation(line) == indentation(offsets[0][1])),
+            "pure": float(change.is_pure),
+            "distance": log2(1 + self.text.count("\n", low, high)),
+            "rejections": float(self.rejections),
+            "new_length": log2(1 + len(place.substitution.new)),
+            "left": log2(1 + (uses or change.left)),
+        }
+
+
+class Change:
+    """A substitution in a text, and the lines where the user made it."""
+
+    def __init__(self, text: str, newest: RecentEdit, substitution: Substitution, evidence: Evidence) -> None:
+        self.text, self.newest, self.substitution = text, newest, substitution
+        origins = [origin.line for origin in evidence.origins[-MAX_ORIGINS:]]
+        self.lines = [words(line) for line in origins]
+        self.offsets = [(offset, line) for line in origins if (offset := text.find(line)) >= 0]
+
+    @cached_property
+    def around(self) -> dict[int, frozenset[str]]:
+        """The words around each changed line, by its offset."""
+        return {offset: around(self.text, offset, offset + len(line)) for offset, line in self.offsets}
+
+    @cached_property
+    def left(self) -> int:
+        """Occurrences of the old text in the document, apart from those in the new text."""
+        kind, old, new = self.substitution.kind, self.substitution.old, self.substitution.new
+        needle = f"{self.substitution.callee}(" if kind == ARGUMENT else old.partition("\n")[0].strip()
+        added = new.rpartition("\n")[2].strip() if kind in (LINES, MEMBER) else new
+        inside = self.text.count(added) if added and needle in added else 0
+        return max(0, self.text.count(needle) - inside)
+
+    @cached_property
+    def is_pure(self) -> bool:
+        """True if the newest edit does nothing but this substitution."""
+        old, new = self.substitution.old, self.substitution.new
+        before, after = "\n".join(self.newest.before), "\n".join(self.newest.after)
+        return bool(old) and re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", lambda _: new, before) == after
+
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(WORD.findall(text))
+
+
+def common(first: frozenset[str], second: frozenset[str]) -> float:
+    """The share of common words of two texts."""
+    return 2 * len(first & second) / ((len(first) + len(second)) or 1)
+
+
+def around(text: str, start: int, end: int) -> frozenset[str]:
+    """The words of the nearest lines above and below `[start, end)` that are not blank."""
+    above = text[max(0, start - AROUND_CHARACTERS) : start].rstrip()
+    below = text[end : end + AROUND_CHARACTERS].lstrip()
+    return words(above[above.rfind("\n") + 1 :]) | words(below.partition("\n")[0])
