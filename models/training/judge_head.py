@@ -2,9 +2,10 @@
 
     python -m models.training.judge_head HEAD.safetensors --places 60 --out FILE.json
 
-Each place is decoded in all ways, and the tokens must be equal. A round costs what this machine measured when the model
-was loaded: a pass of its rows, and the head's guesses. So other programs that run now do not decide. Policies learn
-from place to place, as in an editor. Places are those of --data whose packages no training has read, by language.
+Each place is decoded in all ways, in turns, and the tokens must be equal. A round counts as long as the median round
+of its way with the same drafter and number of guesses, drafting included. So other programs that run for a moment do
+not decide. Policies learn from place to place, as in an editor. Places are those of --data whose packages no training
+has read, by language.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import json
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -30,7 +33,7 @@ from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import Drafter, HeadDrafter, NGramDrafter
 from speclsp.engine.decoding.generate import Limits, Round, generate
-from speclsp.engine.decoding.policy import Costs, MeasuredPolicy
+from speclsp.engine.decoding.policy import MeasuredPolicy
 from speclsp.engine.loading import head_choice, loading
 from speclsp.engine.model.int8.draft_head import DraftHead
 from speclsp.errors import EngineError, SpeclspError
@@ -95,7 +98,7 @@ def judged(engine: CompletionEngine, rows: list[dict[str, Any]]) -> dict[str, An
     language_of = {package.name: package.languages[0] for package in releases.listed()}
     places = []
     for number, row in enumerate(rows):
-        runs = {way: decoded(engine, policies[way], prompt_of(row), way) for way in WAYS}
+        runs = {way: decoded(engine, policies[way], prompt_of(row), way) for way in WAYS[:: 1 - number % 2 * 2]}
         texts = {tuple(token for step in steps for token in step.tokens) for steps in runs.values()}
         if len(texts) > 1:
             raise EngineError(f"place {number} has {len(texts)} different answers, and drafts must not change any.")
@@ -105,11 +108,13 @@ def judged(engine: CompletionEngine, rows: list[dict[str, Any]]) -> dict[str, An
     groups = {"all": [runs for _, runs in places]}
     groups |= {name: [runs for language, runs in places if language == name] for name in languages}
     costs = engine.costs
+    usual_ms = {way: usual(step for _, runs in places for step in runs[way]) for way in WAYS}
     return {
         "places": len(rows), "head_ms": round(costs.guess("head"), 3),
         "verify_ms": {str(rows): round(ms, 2) for rows, ms in costs.verify_ms.items()},
         "by_language": {
-            name: {"places": len(of_group), **{way: figures([run[way] for run in of_group], costs) for way in WAYS}}
+            name: {"places": len(of_group)}
+            | {way: figures([run[way] for run in of_group], usual_ms[way]) for way in WAYS}
             for name, of_group in groups.items()
         },
         "head_acceptance": {
@@ -119,21 +124,32 @@ def judged(engine: CompletionEngine, rows: list[dict[str, Any]]) -> dict[str, An
 
 
 def decoded(engine: CompletionEngine, policy: MeasuredPolicy, prompt: list[int], way: str) -> list[Round]:
-    """The rounds of an answer."""
+    """The rounds of an answer. A way without the head keeps no hidden states."""
     drafters: list[Drafter] = [NGramDrafter()] if way != PLAIN else []
     if way == HEAD and engine.head is not None:
+        engine.head.open()
         drafters.append(HeadDrafter(engine.head, prompt, engine.prompter.stop_tokens))
+    else:
+        engine.target_decoder.detach()
     policy.start()
     limits = Limits(max_tokens=ANSWER_TOKENS, stop_tokens=engine.prompter.stop_tokens)
     arguments = (limits, Sampler(Sampling()), threading.Event())
     return [step for step in generate(engine.target_decoder, drafters, policy, prompt, *arguments) if step.ms]
 
 
-def figures(answers: list[list[Round]], costs: Costs) -> dict[str, Any]:
-    """Tokens a round and ms a token, by measured costs."""
+def usual(rounds: Iterable[Round]) -> dict[tuple[str, int], float]:
+    """The median milliseconds of a round, by its drafter and its number of guesses."""
+    times: dict[tuple[str, int], list[float]] = {}
+    for step in rounds:
+        times.setdefault((step.source, step.drafted), []).append(step.ms)
+    return {kind: median(values) for kind, values in times.items()}
+
+
+def figures(answers: list[list[Round]], usual_ms: Mapping[tuple[str, int], float]) -> dict[str, Any]:
+    """Tokens a round and ms a token, by the usual time of each kind of round."""
     rounds = [step for steps in answers for step in steps]
     tokens = sum(len(step.tokens) for step in rounds)
-    ms = sum(costs.verify(step.drafted + 1) + step.drafted * costs.guess(step.source) for step in rounds)
+    ms = sum(usual_ms[step.source, step.drafted] for step in rounds)
     sources = Counter(step.source or "plain" for step in rounds)
     accepted: Counter[str] = Counter()
     for step in rounds:

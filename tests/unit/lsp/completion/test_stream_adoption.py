@@ -57,11 +57,11 @@ async def test_a_key_ahead_of_the_stream_that_diverges_ends_it_within_a_round():
 
 
 async def test_many_agreeing_keys_need_one_request():
-    scripted = ScriptedSession(ScriptedBackend("append(value)", round_s=0.01))
+    scripted = ScriptedSession(ScriptedBackend("append(value)", round_s=0.02))
     answer, requests = "append(value)", []
     for typed in range(len(answer) - 3):
         requests.append(start_request(scripted, TEXT + answer[:typed], version=typed))
-        await asyncio.sleep(0.006)
+        await streamed(scripted, typed // 2)  # so the keys are ahead of the stream, however slow the machine is
     *_, last = [await request for request in requests]
     # A suggestion whose stream has ended by then starts at an earlier key.
     cursor = len(TEXT) + len(answer) - 4
