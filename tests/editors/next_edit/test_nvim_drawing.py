@@ -42,7 +42,7 @@ end
 """
 ATTACHED = "pcall(vim.api.nvim_get_autocmds, { group = 'speclsp.' .. vim.api.nvim_get_current_buf() })"
 APPLIED = "vim.api.nvim_buf_get_lines(0, 2, 3, false)[1]:find('breadth')"
-ENDED = "require('speclsp.next_edit').line() == nil and vim.tbl_isempty(fake.open)"
+ENDED = "require('speclsp.next_edit').place() == nil and vim.tbl_isempty(fake.open)"
 COLUMNS, ROWS = 40, 12
 AREA = "    return width * height"
 LINES = ["one(aa)", "two()", AREA, "four()", "five()", "six()"]

@@ -78,7 +78,10 @@ def test_ghost_text_on_the_screen_goes_before_another_edit_and_a_request_by_hand
     assert labels(window) == 0 and GHOST in window.screen().ghost
     window.press("Tab")
     window.sees(lambda screen: screen.document[2].endswith("#" + GHOST), "Tab accepts the ghost text")
-    window.press("Escape", "ArrowUp")
+    window.sees(lambda screen: GHOST in screen.ghost, "the next one, which Escape then hides")
+    window.press("Escape")
+    window.sees(lambda screen: not screen.ghost, "no ghost text")
+    window.press("ArrowUp")
     window.sees(lambda screen: labels(window) and not screen.ghost, "the edit is shown when the line is finished")
     window.press("End", "Alt+\\")
     window.sees(lambda screen: GHOST in screen.ghost and not labels(window), "the ghost text that the user wants")

@@ -61,7 +61,7 @@ async def test_many_agreeing_keys_need_one_request():
     answer, requests = "append(value)", []
     for typed in range(len(answer) - 3):
         requests.append(start_request(scripted, TEXT + answer[:typed], version=typed))
-        await streamed(scripted, typed // 2)  # so the keys are ahead of the stream, however slow the machine is
+        await streamed(scripted, typed // 2 + 1)  # the keys are ahead of it, however slow the machine is
     *_, last = [await request for request in requests]
     # A suggestion whose stream has ended by then starts at an earlier key.
     cursor = len(TEXT) + len(answer) - 4
