@@ -41,13 +41,13 @@ UNIT    := $(BIN)/python -m pytest -q -n 2 --dist worksteal tests/unit
 AFTER_SETUP := tests/unit/repo/test_no_telemetry.py tests/unit/repo/test_citations.py tests/unit/benchmarks/editor/test_renames.py
 FOLDERS := $(filter-out tests/unit/ tests/support/ tests/__pycache__/,$(wildcard tests/*/))
 
-check: .venv/.installed-dev  ## lint, types and the unit tests that are not slow (under 90 s on 2 cores)
+check: .venv/.installed-dev  ## lint, types and the unit tests that are not slow (a few minutes on 2 cores)
 	@$(MAKE) --no-print-directory -k -j3 .test-quick lint type
 
 # Set-up steps wait for the network, so all run side by side, beside lint, types and unit tests. A failed step stops
 # no other one.
 SETUP := .test-editors .test-model build/speclsp.vsix .test-unit lint type
-test: .venv/bin/python  ## everything CI runs: lint, types, the model and the editors once, all tests (15 min on 2 cores)
+test: .venv/bin/python  ## everything CI runs: lint, types, the model and the editors once, all tests (about 20 min on 2 cores)
 	@code=0; $(MAKE) --no-print-directory -k -j7 $(SETUP) || code=$$?; \
 	$(BIN)/python -m pytest -q $(XDIST) $(FOLDERS) $(AFTER_SETUP) || code=$$?; exit $$code
 
