@@ -66,7 +66,7 @@ test("an edit is far when it is out of view or more than two lines from the curs
   assert.equal(far(11, [0, 5], [20, 40]), true);
   assert.equal(far(11, [0, 5], [9, 40]), false);
   assert.equal(hintText(edit([10, 0], [12, 0], "")), "→ Edit at line 11 (Tab)");
-  assert.equal(hintElsewhere(edit([10, 0], [10, 4], ""), "/work/app.py"), "→ Edit in app.py, line 11 (Tab)");
+  assert.equal(hintElsewhere(edit([10, 0], [10, 4], ""), "/project/app.py"), "→ Edit in app.py, line 11 (Tab)");
 });
 
 test("a paste, a formatter and a large deletion are bulk changes; typing and a rename are not", () => {

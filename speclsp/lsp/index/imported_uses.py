@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from speclsp.lsp.index import import_statements
 from speclsp.lsp.syntax import bindings
-from speclsp.lsp.syntax.bindings import SHORTHAND, NameScope, Occurrence
+from speclsp.lsp.syntax.bindings import SHORTHAND, Occurrence
 from speclsp.lsp.syntax.languages import BY_NAME
 from speclsp.lsp.syntax.languages.import_rules import Import
 from speclsp.lsp.syntax.tree import SyntaxTree
@@ -166,7 +166,6 @@ def through_module(tree: SyntaxTree, prefix: str, old: str, new: str) -> Iterato
     text, first = tree.text, prefix.partition(".")[0]
     names = bindings.occurrences(tree, first, 0, len(text))
     definitions = [name for name in names if name.is_definition]
-    document = NameScope(0, len(text))
     imports = tree.imports()
     for definition in definitions:
         if is_global(definition) and not any(start <= definition.start < end for start, end in imports):
@@ -175,5 +174,5 @@ def through_module(tree: SyntaxTree, prefix: str, old: str, new: str) -> Iterato
     for name in names:
         match = ending.match(text, name.start)
         scope = bindings.scope_of(name, definitions) if match is not None and name.is_variable else None
-        if match is not None and scope is not None and (scope.start, scope.end) == (document.start, document.end):
+        if match is not None and scope is not None and (scope.start, scope.end) == (0, len(text)):
             yield NameUse(match.end() - len(old), match.end(), new)

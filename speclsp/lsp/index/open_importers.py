@@ -26,7 +26,7 @@ from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.languages import record
 from speclsp.lsp.syntax.parser import SyntaxParser
-from speclsp.lsp.syntax.text_windows import line_end, line_start
+from speclsp.lsp.syntax.text_windows import line_at
 from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.lsp.visibility import eligibility
 
@@ -123,7 +123,7 @@ class OpenImporters:
         if module is None:
             return ()
         family = family_of(module)
-        others = sorted((document for document in self.documents), key=lambda document: document.uri)
+        others = sorted(self.documents, key=lambda document: document.uri)
         return [
             document
             for document in others[:MAX_DOCUMENTS]
@@ -206,8 +206,3 @@ def family_of(document: Document) -> str:
     """A name that is the same for languages that use one another's files."""
     language = record(document.language)
     return language.family or language.name
-
-
-def line_at(text: str, offset: int) -> str:
-    """The line at an offset, without the blanks around it."""
-    return text[line_start(text, offset) : line_end(text, offset)].strip()

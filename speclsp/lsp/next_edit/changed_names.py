@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from speclsp.lsp.next_edit.places import MAX_PLACES, REACH_CHARACTERS, Place, line_at
+from speclsp.lsp.next_edit.places import MAX_PLACES, REACH_CHARACTERS, Place
 from speclsp.lsp.next_edit.substitutions import (
     DEFINITION,
     MAX_LINE_CHARACTERS,
@@ -30,7 +30,7 @@ from speclsp.lsp.next_edit.substitutions import (
     differences,
     likeness,
 )
-from speclsp.lsp.syntax.text_windows import line_end, line_start
+from speclsp.lsp.syntax.text_windows import line_at, line_end, line_start
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 KEY = "key"  # the kind of these edits

@@ -87,19 +87,19 @@ def is_shown(features: Features) -> bool:
     return any(features.get(kind) for kind in UNJUDGED) or probability(features) >= THRESHOLD
 
 
-class Surroundings:
+class FeatureReader:
     """The features of the places of one request. What they share is computed once."""
 
     def __init__(self, text: str, cursor: int, newest: RecentEdit, rejections: int) -> None:
         """`rejections`: edits that the user rejected, among the last that were answered."""
         self.text, self.cursor, self.newest, self.rejections = text, cursor, newest, rejections
-        self._changes: dict[Substitution, Change] = {}
+        self._changes: dict[Substitution, ChangeFacts] = {}
 
     def features(self, place: Place, uses: int = 0) -> dict[str, float]:
         """The features of a place. `uses`: of a rename by scope the uses that it has left; else 0."""
         change = self._changes.get(place.substitution)
         if change is None:
-            change = Change(self.text, self.newest, place.substitution, place.evidence)
+            change = ChangeFacts(self.text, self.newest, place.substitution, place.evidence)
             self._changes[place.substitution] = change
         kind, times = SCOPE if uses else place.substitution.kind, place.evidence.times
         line, new_words = self.text[place.start : place.end], words(place.new)
@@ -123,7 +123,7 @@ class Surroundings:
         }
 
 
-class Change:
+class ChangeFacts:
     """A substitution in a text, and the lines where the user made it."""
 
     def __init__(self, text: str, newest: RecentEdit, substitution: Substitution, evidence: Evidence) -> None:

@@ -66,8 +66,8 @@ class Offers:
         """Keep an edit as offered. `base`: the offset in the document of the text that the proposal is about."""
         start, end, change = base + proposal.start, base + proposal.end, _change(document, base, proposal.place)
         uri, language, version = document.uri, document.language, document.version
-        offer = Offer(uri, language, version, start, end, proposal.text, change[1], proposal.place, change)
-        offer.confidence = proposal.probability
+        place, probability = proposal.place, proposal.probability
+        offer = Offer(uri, language, version, start, end, proposal.text, change[1], place, change, probability)
         self._by_id[offer.id] = offer
         while len(self._by_id) > MAX_OFFERS:
             self._by_id.popitem(last=False)

@@ -23,6 +23,7 @@ from speclsp.lsp.next_edit.substitutions import (
     around,
     has_member,
 )
+from speclsp.lsp.syntax.text_windows import line_end
 from speclsp.plain_text import is_word
 
 REACH_CHARACTERS = 60_000  # searched on either side of the cursor
@@ -118,18 +119,6 @@ def nearest_line(text: str, line: str, offset: int) -> int | None:
             starts.append(start)
         start = text.find(line, end + 1)
     return min(starts, key=lambda start: abs(start - offset), default=None)
-
-
-def line_at(text: str, offset: int) -> str:
-    """The line at an offset, without the blanks around it."""
-    return text[text.rfind("\n", 0, offset) + 1 : line_end(text, offset)].strip()
-
-
-def line_end(text: str, start: int) -> int:
-    """The end of the line around an offset, before its line break."""
-    end = text.find("\n", start)
-    end = len(text) if end < 0 else end
-    return end - 1 if end > start and text[end - 1] == "\r" else end
 
 
 def _replaced(line: str, substitution: Substitution, evidence: Evidence, pattern: re.Pattern[str]) -> Iterator[str]:

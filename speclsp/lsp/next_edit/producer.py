@@ -21,8 +21,8 @@ from itertools import chain, islice, takewhile
 
 from speclsp.lsp.next_edit import edit_likelihood as gate
 from speclsp.lsp.next_edit import renames, single_changes
-from speclsp.lsp.next_edit.edit_likelihood import Surroundings
-from speclsp.lsp.next_edit.places import Place, line_at, occurrences, place_at, places
+from speclsp.lsp.next_edit.edit_likelihood import FeatureReader
+from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.renames import Renames
 from speclsp.lsp.next_edit.substitutions import (
@@ -38,7 +38,7 @@ from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.parser import SyntaxParser
-from speclsp.lsp.syntax.text_windows import common_ends
+from speclsp.lsp.syntax.text_windows import common_ends, line_at
 from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.lsp.visibility import secret_text
 from speclsp.plain_text import is_inside_word
@@ -141,8 +141,8 @@ class Producer:
         def is_late() -> bool:
             return left_ms() <= 0
 
-        self._recent = {edit: self._recent.get(edit) or recent_edit(edit) for edit in edits}
-        recent = [self._recent[edit] for edit in edits if same_grammar(edit.language, language)]
+        pairs = zip(edits, self.compared(edits), strict=True)
+        recent = [compared for edit, compared in pairs if same_grammar(edit.language, language)]
         if not recent:
             yield Reason.NO_RECENT_EDIT
             return
@@ -163,12 +163,12 @@ class Producer:
             single_changes.places(recent, text, parse, cursor, is_late),
             repeated_places(recent, text, cursor, renamed, is_late),
         )
-        surroundings, checked = Surroundings(text, cursor, recent[-1], rejections), 0
+        reader, checked = FeatureReader(text, cursor, recent[-1], rejections), 0
         for number, place in enumerate(islice(candidates, MAX_JUDGED)):
             if is_late() or checked == MAX_CHECKED:
                 return
             uses = max(0, len(renamed.places) - number)
-            features = surroundings.features(place, uses)
+            features = reader.features(place, uses)
             problem = declined(place) or ("" if self.is_shown(features) else Reason.UNLIKELY)
             if not problem:
                 checked += 1
@@ -177,6 +177,11 @@ class Producer:
                 problem = "" if uses else role_problem(parse(place.start), place, text, uri)
                 problem = problem or error_problem(parse(place.start), place, left_ms)
             yield problem or replace(minimal(place, text), probability=gate.probability(features), features=features)
+
+    def compared(self, edits: Sequence[Edit]) -> list[RecentEdit]:
+        """The lines that each edit has changed; those of the last call's edits are kept."""
+        self._recent = {edit: self._recent.get(edit) or recent_edit(edit) for edit in edits}
+        return [self._recent[edit] for edit in edits]
 
     def is_shown(self, features: gate.Features) -> bool:
         """True if an edit with these features is likely enough."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from speclsp.lsp.next_edit.changed_names import is_rename, renamed_tokens, without_keys, words
-from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place, line_at, line_end, nearest_line
+from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place, nearest_line
 from speclsp.lsp.next_edit.substitutions import (
     LINES,
     MAX_LINE_CHARACTERS,
@@ -33,6 +33,7 @@ from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.bindings import FUNCTION, LABEL, OUTER, OWN_MEMBER, NameScope, Occurrence
 from speclsp.lsp.syntax.parser import is_reserved
+from speclsp.lsp.syntax.text_windows import line_at, line_end, line_start
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 if TYPE_CHECKING:
@@ -131,34 +132,31 @@ def renamed(edits: Sequence[RecentEdit]) -> list[Rename]:
 
 def places_of(uses: Iterable[Occurrence], rename: Rename, evidence: Evidence, text: str) -> Iterator[Place]:
     """The lines with uses, each with all its uses renamed."""
-    by_line: dict[int, dict[int, Occurrence]] = {}
-    for use in uses:
-        by_line.setdefault(text.rfind("\n", 0, use.start) + 1, {})[use.start] = use
-    for start, of_line in by_line.items():
-        end = line_end(text, start)
-        pieces, done = list[str](), start
-        for at, use in sorted(of_line.items()):
-            pieces += [text[done:at], bindings.renamed(use, rename.old, rename.new)]
-            done = use.end
-        new = "".join([*pieces, text[done:end]])
-        if end - start <= MAX_LINE_CHARACTERS:
-            yield Place(start, end, new, Substitution(RENAME, rename.old, rename.new), evidence)
+    replaced = ((use.start, use.end, bindings.renamed(use, rename.old, rename.new)) for use in uses)
+    return replaced_lines(replaced, Substitution(RENAME, rename.old, rename.new), evidence, text)
 
 
 def places_elsewhere(uses: Iterable[NameUse], old: str, new: str, text: str) -> Iterator[Place]:
     """The lines of another document with uses, from top to bottom, each with all its uses renamed."""
-    by_line: dict[int, list[NameUse]] = {}
-    for use in uses:
-        by_line.setdefault(text.rfind("\n", 0, use.start) + 1, []).append(use)
-    for start, of_line in by_line.items():
-        end = line_end(text, start)
-        pieces, done = list[str](), start
-        for use in of_line:
-            pieces += [text[done : use.start], use.text]
-            done = use.end
-        if end - start <= MAX_LINE_CHARACTERS:
-            line = "".join([*pieces, text[done:end]])
-            yield Place(start, end, line, Substitution(RENAME, old, new), Evidence(times=1))
+    replaced = ((use.start, use.end, use.text) for use in uses)
+    return replaced_lines(replaced, Substitution(RENAME, old, new), Evidence(times=1), text)
+
+
+def replaced_lines(
+    replaced: Iterable[tuple[int, int, str]], substitution: Substitution, evidence: Evidence, text: str
+) -> Iterator[Place]:
+    """The lines with replacements (start, end, new text), each with all of its own."""
+    by_line: dict[int, dict[int, tuple[int, str]]] = {}
+    for start, end, new in replaced:
+        by_line.setdefault(line_start(text, start), {})[start] = end, new
+    for low, of_line in by_line.items():
+        high = line_end(text, low)
+        pieces, done = list[str](), low
+        for start, (end, new) in sorted(of_line.items()):
+            pieces += [text[done:start], new]
+            done = end
+        if high - low <= MAX_LINE_CHARACTERS:
+            yield Place(low, high, "".join([*pieces, text[done:high]]), substitution, evidence)
 
 
 class Resolver:

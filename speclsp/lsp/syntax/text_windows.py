@@ -32,6 +32,11 @@ def line_end(text: str, offset: int) -> int:
     return newline if carriage < 0 else carriage
 
 
+def line_at(text: str, offset: int) -> str:
+    """The line around `offset`, without the blanks around it."""
+    return text[line_start(text, offset) : line_end(text, offset)].strip()
+
+
 def window(text: str, near: int, size: int) -> tuple[int, list[tuple[int, int]]]:
     """(end of the file's first lines, pieces of the file around `near`): whole lines, about `size` characters.
 

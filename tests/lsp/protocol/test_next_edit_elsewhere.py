@@ -77,7 +77,7 @@ class Project:
         while (edits := ask(page, cursor)) and len(lines) < 20:
             (edit,) = edits
             page = self.pages[edit["textDocument"]["uri"].removeprefix(self.folder)]
-            assert edit["textDocument"]["version"] == page.version
+            assert edit["textDocument"]["version"] == page.version and edit["confidence"] > 0
             start, end = (page_offset(page, edit["range"][name]) for name in ("start", "end"))
             self.editor.notify(wire.SHOWN, {"id": edit["id"]})
             page.edit(start, end, edit["text"])

@@ -16,7 +16,7 @@ from speclsp.lsp.next_edit.edit_likelihood import (
     THRESHOLD,
     UNJUDGED,
     WEIGHTS,
-    Surroundings,
+    FeatureReader,
     is_shown,
     probability,
 )
@@ -38,7 +38,7 @@ def features(kind: str = LINES, times: int = 1, rejections: int = 0, text: str =
     """The features of the line in the second function."""
     evidence = Evidence(times, 0, [Origin(URI, CHANGED)])
     place = Place(START, START + len(LINE), CHANGED, Substitution(kind, LINE.strip(), CHANGED.strip()), evidence)
-    return Surroundings(text, 0, EDIT, rejections).features(place)
+    return FeatureReader(text, 0, EDIT, rejections).features(place)
 
 
 @given(KIND, st.integers(1, 40), st.integers(1, 40))
@@ -61,7 +61,7 @@ def test_every_feature_of_a_place_is_named():
         assert features(kind).keys() - {kind} == set(FEATURES) - set(KINDS)
 
 
-def test_a_place_in_like_surroundings_is_likelier_and_all_kinds_are_judged_but_two():
+def test_a_place_in_like_reader_is_likelier_and_all_kinds_are_judged_but_two():
     other = TEXT.replace("def b():\n", "for x in range(9):\n").replace(
         f"{LINE}\n    return total", f"{LINE}\n    show(x)"
     )
@@ -70,13 +70,13 @@ def test_a_place_in_like_surroundings_is_likelier_and_all_kinds_are_judged_but_t
 
 
 def test_a_place_takes_under_a_fifth_of_a_millisecond():
-    surroundings = Surroundings(TEXT * 50, 0, EDIT, 0)
+    reader = FeatureReader(TEXT * 50, 0, EDIT, 0)
     evidence = Evidence(2, 0, [Origin(URI, CHANGED)])
     place = Place(START, START + len(LINE), CHANGED, Substitution(LINES, LINE.strip(), CHANGED.strip()), evidence)
     times = []
     for _ in range(200):
         started_s = time.thread_time()
-        probability(surroundings.features(place))
+        probability(reader.features(place))
         times.append(time.thread_time() - started_s)
     assert min(times) < 0.0002
 
