@@ -120,7 +120,7 @@ class CompletionEngine:
         costs, target, gamma = self.costs, self.target_decoder, self.config.max_draft_tokens
         prefill_ms = (target.prefill_tokens + target.tail_tokens) * (costs.prefill_ms + sum(costs.missing_ms.values()))
         from_model = min(gamma, self.config.max_model_draft_tokens or MAX_MODEL_GAMMA)
-        step_ms = prefill_ms + from_model * costs.guess(ModelDrafter.source) + costs.verify(gamma + 1)
+        step_ms = prefill_ms + costs.guesses(ModelDrafter.source, from_model) + costs.verify(gamma + 1)
         return step_ms if self.device.startswith("cpu") else max(step_ms, COMPILING_MS)
 
     @property
@@ -150,6 +150,7 @@ class CompletionEngine:
         """Use a draft model again, for completions that start from now on; `costs` are newly measured."""
         self.draft_decoder, self.fused = decoder, fused
         costs.guess_ms = {**self.costs.guess_ms, **costs.guess_ms}
+        costs.first_ms = self.costs.first_ms
         self.costs = self.policy.costs = costs
 
     def make_drafters(self, request: Request, prompt: Prompt, cancel: threading.Event) -> list[Drafter]:

@@ -282,7 +282,7 @@ class HeadDrafter(ComputingDrafter):
     source = "head"
     prior = Prior(alphas={0: 0.5, 1: 0.5, 2: 0.5, 3: 0.5})  # a guess, before any measurement
     least_reach = 0.04  # a row of a pass costs about a fortieth of a token's time
-    least_onward = 0.2  # and a guess about a tenth, of which half are wrong
+    least_onward = 0.2  # a guess costs about a tenth, and every second one is wrong
 
     def __init__(self, head: StateHead, prompt: Sequence[int], stop: frozenset[int] = frozenset()) -> None:
         self.head, self.stop = head, stop

@@ -56,7 +56,7 @@ class Costs:
         if source not in self.guess_ms:
             self.set_guess(source, ms / count)
         step_ms = 0.25 * (ms - self.guesses(source, count)) / count
-        self.first_ms = {**self.first_ms, source: self.guesses(source, 1) + step_ms}
+        self.first_ms = {**self.first_ms, source: max(self.guesses(source, 1) + step_ms, 0.0)}
         if count > 1:
             self.guess_ms = {**self.guess_ms, source: max(self.guess(source) + step_ms, 0.0)}
 
