@@ -14,8 +14,8 @@
 All three return tokens distributed exactly as the target's own. Plain decoding is the case of no drafted tokens.
 No token is chosen from logits that contain NaN or plus infinity, nor where all are minus infinity.
 
-Greedy choices of a CPU's logits need NumPy alone. Sampled ones, and those of a GPU's logits, import torch when the
-first comes: it takes seconds and 195 MiB, which the product's default, greedy, never spends.
+Greedy choices from a CPU's logits need NumPy alone. Sampled choices, and a GPU's logits, need torch. It is imported at
+the first of them, because it takes seconds and 195 MiB.
 """
 
 from __future__ import annotations
