@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,19 +32,25 @@ require('speclsp').setup({{ cmd = {{ {command} }} }})
 """
 
 
-@pytest.fixture(params=NEWEST)  # a new server for each test: it caches what has joined
-def neovim(request: pytest.FixtureRequest, installed: Callable[[str], Path], tmp_path: Path) -> Iterator[Neovim]:
-    home = tmp_path
-    (home / "script.json").write_text(json.dumps({"document": BODY, "round_s": ROUND_S}))
+@contextmanager
+def editor(executable: Path, home: Path, start_s: float = 0.0) -> Iterator[Neovim]:
+    """Neovim on a file with the text left of the suggestion. The engine is ready `start_s` after its start."""
+    (home / "script.json").write_text(json.dumps({"document": BODY, "round_s": ROUND_S, "start_s": start_s}))
     options = ["--set", "context.index_workspace=false", "--set", "next_edit.enabled=false"]
     words = [sys.executable, scripted_engine.__file__, home / "script.json", "lsp", *options]
     command = ", ".join(f"'{word}'" for word in words)
     (home / "init.lua").write_text(INIT.format(plugin=ROOT / "editors/nvim", command=command))
     (home / "a.py").write_text(TYPED)
     environment = {"HOME": str(home), "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
-    arguments = [str(installed(request.param)), "-u", str(home / "init.lua"), str(home / "a.py")]
+    arguments = [str(executable), "-u", str(home / "init.lua"), str(home / "a.py")]
     with Neovim(arguments, home, environment, columns=60, lines=20) as neovim:
         neovim.until("#vim.lsp.get_clients({ bufnr = 0 }) == 1", "the server")
+        yield neovim
+
+
+@pytest.fixture(params=NEWEST)  # a new server for each test: it caches what has joined
+def neovim(request: pytest.FixtureRequest, installed: Callable[[str], Path], tmp_path: Path) -> Iterator[Neovim]:
+    with editor(installed(request.param), tmp_path) as neovim:
         yield neovim
 
 
@@ -79,3 +86,12 @@ def test_typing_away_before_the_further_lines_shows_none_of_them(neovim: Neovim)
     neovim.wait(lambda frame: frame.own(1) == TYPED.split("\n")[1] + "s", "the key", since)
     neovim.lua("vim.wait(1500)")
     assert all(frame.ghost != JOINED for frame in neovim.frames[since:])
+
+
+@pytest.mark.parametrize("version", NEWEST)
+def test_a_key_typed_while_the_model_starts_gets_its_suggestion_when_it_is_ready(
+    installed: Callable[[str], Path], tmp_path: Path, version: str
+) -> None:
+    with editor(installed(version), tmp_path, start_s=1.0) as neovim:
+        number = first_shown(neovim)
+        assert neovim.frames[number].mode == "insert"

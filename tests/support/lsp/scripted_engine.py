@@ -1,7 +1,7 @@
 """Language server whose engine writes a scripted document on: `scripted_engine.py SCRIPT lsp --stdio ...`.
 
 SCRIPT is a JSON file, read again at each request: {"document": text that the model knows, "round_s": time of each
-token}. Everything but the engine is the product's.
+token, "start_s": time until the engine is ready, read at its start}. Everything but the engine is the product's.
 """
 
 from __future__ import annotations
@@ -20,17 +20,23 @@ from support.lsp.scripted_session import TokenBackend
 
 
 class ScriptedEngine(TokenBackend):
-    """A TokenBackend that is ready as soon as it is started."""
+    """A TokenBackend that is ready `start_s` seconds after its start."""
 
     kept_while_off = False
 
     def __init__(self, script: Path, on_status: OnStatus) -> None:
         super().__init__("")
         self._script = script
-        self.status, self._on_status = Status(state="ready", model="scripted"), on_status
+        written = json.loads(script.read_text(encoding="utf-8")) if script.exists() else {}
+        self._start_s = float(written.get("start_s", 0.0))
+        self.status, self._on_status = Status(state="starting", model="scripted"), on_status
 
     def start(self) -> None:
-        asyncio.get_running_loop().call_soon(self._on_status, self.status)
+        asyncio.get_running_loop().call_later(self._start_s, self._become_ready)
+
+    def _become_ready(self) -> None:
+        self.status = Status(state="ready", model="scripted")
+        self._on_status(self.status)
 
     def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         """The pieces of an answer, of the script's present document."""

@@ -101,6 +101,7 @@ function M.receive(client_id, status)
   report_loading(client_id, status)
   if status.state == "ready" and (not old or old.state == "starting" or old.state == "loading") then
     require("speclsp.focus").report()
+    require("speclsp.suggest").request_again()
   end
   require("speclsp.next_edit").refresh()
   vim.api.nvim_exec_autocmds("User", { pattern = "SpeclspStatus", data = status, modeline = false })

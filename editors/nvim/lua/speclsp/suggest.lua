@@ -221,6 +221,14 @@ function M.refresh()
   )
 end
 
+--- Request again at an unchanged cursor: the model, which was not ready for the last request, is ready now.
+function M.request_again()
+  if enabled.state(api.nvim_get_current_buf()) == "open" and not ghost.is_shown() then
+    last_place = nil
+    M.refresh()
+  end
+end
+
 -- ── user actions ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 --- The shown suggestion and its rest, as accepting would use them; nil when none is shown.
