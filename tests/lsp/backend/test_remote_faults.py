@@ -31,6 +31,7 @@ from support.lsp.faulty_http_server import (
     says,
     stuck,
 )
+from support.rows import rows
 
 from speclsp.cli.first_run import doctor
 from speclsp.config import parse
@@ -39,6 +40,8 @@ from speclsp.lsp.backend.remote import detection, remote
 from speclsp.lsp.backend.remote import remote_http as http
 from speclsp.lsp.backend.remote.remote import RemoteBackend
 from speclsp.lsp.backend.types import FimRequest, Status
+
+ROWS = rows(__file__)
 
 ASK = FimRequest(
     prefix="a\n", line_prefix="b", suffix="c", path="f.py", extra=(("g.py", "d"),), deadline_ms=2000, session="w1"
@@ -192,16 +195,7 @@ async def test_each_kind_of_server_is_detected_without_generating_a_token(name: 
 
 @pytest.mark.parametrize(
     ("ending", "completions"),
-    [
-        ("", "/v1/completions"),
-        ("/", "/v1/completions"),
-        ("/v1", "/v1/completions"),
-        ("/v1/completions", "/v1/completions"),
-        ("/gw/openai/v1/", "/gw/openai/v1/completions"),
-        ("/gw", "/gw/v1/completions"),
-        ("/gw/v2", "/gw/v2/completions"),
-        ("/gw/v2/completions", "/gw/v2/completions"),
-    ],
+    ROWS["the_url_may_end_at_any_part_of_the_path"],
 )
 async def test_the_url_may_end_at_any_part_of_the_path(ending: str, completions: str):
     paths = {completions.replace("/completions", "/models"): listing([CODER], "vllm"), completions: good}
@@ -257,14 +251,7 @@ async def test_an_unusable_server_is_reported_with_reason_and_fix(
 
 @pytest.mark.parametrize(
     ("url", "words"),
-    [
-        ("http://198.51.100.7:8000", "in the clear"),
-        ("http://localhost.example.org", "in the clear"),
-        ("https://me:secret@127.0.0.1:1", "key set"),
-        ("https://127.0.0.1:1/v1?key=secret", "`?`"),
-        ("http://127.0.0.1:9", "start the server"),
-        ("https://no-such-host.invalid", "no host named no-such-host.invalid"),
-    ],
+    ROWS["an_unusable_address_is_reported_with_the_reason"],
 )
 async def test_an_unusable_address_is_reported_with_the_reason(url: str, words: str):
     async with Far(url) as backend:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import re
 import stat
@@ -15,10 +14,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.rows import rows
 
 from speclsp import config
 from speclsp.config import CompletionConfig, Config, EngineConfig, directories
 from speclsp.errors import ConfigError, SpeclspError
+
+ROWS = rows(__file__)
 
 
 def problems(settings: object) -> list[str]:
@@ -50,15 +52,7 @@ def test_good_settings_take_effect_beside_bad_ones():
 
 @pytest.mark.parametrize(
     ("written", "meant"),
-    [
-        ("engine.maxDraftTokens", "engine.max_draft_tokens"),
-        ("nextEdit.enabled", "next_edit.enabled"),
-        ("engin.max_draft_tokens", "engine.max_draft_tokens"),
-        ("completion.max_token", "completion.max_tokens"),
-        ("timeoutMs", "completion.timeout_ms"),
-        ("speclsp.Model", "model"),
-        ("context.prefix-tokens", "context.prefix_tokens"),
-    ],
+    ROWS["an_unknown_setting_is_named_with_the_nearest_known_one"],
 )
 def test_an_unknown_setting_is_named_with_the_nearest_known_one(written: str, meant: str):
     key = written.removeprefix("speclsp.")
@@ -75,23 +69,7 @@ def test_an_unknown_setting_like_no_other_is_still_named():
 
 @pytest.mark.parametrize(
     ("key", "value", "wanted"),
-    [
-        ("engine.threads", True, "a whole number from 0 to 1024"),
-        ("engine.threads", 1.5, "a whole number from 0 to 1024"),
-        ("engine.draft", 1, "true or false"),
-        ("engine.draft", "yes", "true or false"),
-        ("completion.temperature", math.nan, "a number from 0.0 to 2.0"),
-        ("completion.temperature", -0.1, "a number from 0.0 to 2.0"),
-        ("completion.multiline", "sometimes", '"auto", "never" or "always"'),
-        ("completion.disabled_languages", "python", "a list of texts"),
-        ("completion.disabled_languages", ["python", 3], "a list of texts"),
-        ("context.max_file_bytes", 0, "a whole number, 1 or more"),
-        ("device", "gpu", '"auto", "cpu", "cuda" or "cuda:0", "cuda:1", ...'),
-        ("remote.url", "localhost:8000", "an http:// or https:// address, or nothing"),
-        ("engine.socket", "/x" * 60, "a socket path of at most 103 bytes"),
-        ("models_dir", "a\0b", "a text"),
-        ("model", ["tiny"], "a text"),
-    ],
+    ROWS["a_value_of_the_wrong_kind_is_named_with_what_was_expected"],
 )
 def test_a_value_of_the_wrong_kind_is_named_with_what_was_expected(key: str, value: object, wanted: str):
     read, bad = config.parse({key: value})

@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.rows import rows
 from support.source_tree import ROOT
 
 from speclsp.errors import UnknownModel
 from speclsp.weights import adapters, auto_choice, cards
 from speclsp.weights.cards import CardError, Weights
+
+ROWS = rows(__file__)
 
 NAMES = cards.names()
 VALID = """
@@ -88,7 +91,7 @@ def test_a_draft_is_of_the_same_family_much_smaller_and_quantized(name: str) -> 
 
 
 MODELS_PAGE = (ROOT / "docs/models.md").read_text("utf-8")
-ROWS = {row[0].strip("` "): row for line in MODELS_PAGE.splitlines() if len(row := line.strip("|").split(" | ")) == 7}
+LISTED = {row[0].strip("` "): row for line in MODELS_PAGE.splitlines() if len(row := line.strip("|").split(" | ")) == 7}
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("echo", "tiny")])
@@ -97,7 +100,7 @@ def test_the_table_of_models_has_the_sizes_of_each_card(name: str) -> None:
     weights = [card.target, *([card.draft] if card.draft else [])]
     sizes = [sum(file.bytes for file in of.files) if of.format == "gguf" else 2 * of.parameters for of in weights]
     gb = sum(sizes) / 1e9
-    _, download, int8, bf16, nf4, _, licence = ROWS[name]
+    _, download, int8, bf16, nf4, _, licence = LISTED[name]
     needed_mib = [card.needed_mib("cpu", 0, "int8"), card.memory_mib["bf16"], card.memory_mib["nf4"]]
     assert [int8, bf16, nf4] == [f"{mib / 1024:.1f}" for mib in needed_mib]
     assert licence.strip() == card.licence
@@ -155,32 +158,7 @@ def test_an_unknown_pair_is_named_with_the_nearest_one() -> None:
 
 @pytest.mark.parametrize(
     ("slip", "says"),
-    [
-        (("family", "famly"), "models/pair.toml: family is missing; famly is not a key of a model definition"),
-        (
-            ("revision", "revison"),
-            "models/pair.toml: target.revison is not a key of a model definition; did you mean target.revision",
-        ),
-        (('title = "A pair"', ""), "models/pair.toml: title is missing"),
-        (("512", '"512"'), "models/pair.toml: context_tokens is '512': expected a whole number"),
-        (("512", "true"), "models/pair.toml: context_tokens is True: expected a whole number"),
-        (("512", "0"), "models/pair.toml: context_tokens is 0: expected a positive number"),
-        (('"safetensors"', '"pickle"'), "target.format is 'pickle': expected one of safetensors, gguf, bundled, none"),
-        (('"owner/name"', '"name"'), "target.repo is 'name': expected an owner/name on Hugging Face"),
-        (('revision = ""', 'revision = "main"'), "target.revision is 'main': expected a full commit hash"),
-        (('"safetensors"', '"gguf"'), "target.files needs exactly one file with its sha256 for a gguf"),
-        (('"MIT"', '"MIT"\ndraft = "other"\ndraft_quantization = "nf4"'), "draft 'other' is not the name of another"),
-        (('"MIT"', '"MIT"\ndraft = "pair"\ndraft_quantization = "nf4"'), "draft 'pair' is not the name of another"),
-        (('"MIT"', '"MIT"\ndraft_quantization = "nf4"'), "draft and draft_quantization need each other"),
-        (("[target]", '[fim]\norder = "mps"\n[target]'), "fim.order is 'mps': expected psm or spm"),
-        (
-            ("[target]", "[memory_mib]\nint7 = 1\n[target]"),
-            "memory_mib.int7 is not a key of a model definition; did you mean memory_mib.int8",
-        ),
-        (("[target]", '[target]\nfiles = [{name = "../x.bin"}]'), "target.files[0].name is '../x.bin': expected"),
-        (("[target]", '[target]\nfiles = [{name = "x.gguf", sha256 = "12"}]'), "target.files[0].sha256 is '12'"),
-        (("title =", "title"), "models/pair.toml is not valid TOML"),
-    ],
+    ROWS["an_error_in_a_card_is_named_with_the_file_and_the_key"],
 )
 def test_an_error_in_a_card_is_named_with_the_file_and_the_key(
     shelf: Callable[..., cards.Card], slip: tuple[str, str], says: str

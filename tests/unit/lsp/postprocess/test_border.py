@@ -6,11 +6,14 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from support.lsp.suggested import outcome, plan_at, plan_for, streamed
+from support.rows import rows
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.postprocess import surroundings
 from speclsp.lsp.postprocess.plan import NoSuggestion
 from speclsp.lsp.reasons import Reason
+
+ROWS = rows(__file__)
 
 CONFIG = CompletionConfig()
 
@@ -43,66 +46,7 @@ COUNTER = (
 @pytest.mark.parametrize("tree", [True, False])
 @pytest.mark.parametrize(
     ("language", "marked", "output", "inserted"),
-    [
-        ("clojure", "(defn square [x]\n  ¦)\n", "(* x x", "(* x x)"),
-        ("clojure", "(defn f [x]\n  (let [y (inc x)]\n    ¦))\n", "(* y (+ x 1", "(* y (+ x 1))"),
-        ("clojure", "(map ¦ xs)", "(fn [x] (* x x", "(fn [x] (* x x))"),
-        ("clojure", "(println ¦)", '"hello', '"hello"'),
-        (
-            "javascript",
-            'const names = ["ann"];\nnames.forEach(¦)\n',
-            "name => console.log(name",
-            "name => console.log(name)",
-        ),
-        ("javascript", "const upper = names.map(¦);\n", "name => name.toUpperCase(", "name => name.toUpperCase()"),
-        ("javascript", "fetch(url).then((r) => ¦)", "r.json(", "r.json()"),
-        ("javascript", "if (¦) {\n}\n", "foo(x", "foo(x)"),
-        (
-            "typescriptreact",
-            COUNTER + "  return (\n    <button onClick={¦}>\n      {count}\n    </button>\n  );\n}\n",
-            "() => setCount(count + 1",
-            "() => setCount(count + 1)",
-        ),
-        (
-            "typescriptreact",
-            COUNTER + "  return (\n    <button onClick={() => ¦}>{count}</button>\n  );\n}\n",
-            "setCount(count + 1",
-            "setCount(count + 1)",
-        ),
-        (
-            "typescriptreact",
-            COUNTER + "  return (\n    <ul>{items.map((item) => ¦)}</ul>\n  );\n}\n",
-            "<li key={item.id}>{item.name",
-            "<li key={item.id}>{item.name}</li>",
-        ),
-        ("typescriptreact", "const a = <ul>¦</ul>;\n", "<li>one", "<li>one</li>"),
-        ("python", "if isinstance(x, ¦):\n    pass\n", "(list, tuple", "(list, tuple)"),
-        ("python", "print(len(¦))", "[1, 2, 3", "[1, 2, 3]"),
-        ("python", "open(¦)", "'a.txt", "'a.txt'"),
-        ("python", "foo(\n    a, ¦)", "b[0", "b[0]"),
-        ("python", "@app.route(¦)\ndef f(): pass\n", "'/', methods=['GET'", "'/', methods=['GET']"),
-        ("python", 'print(f"{¦}")', "len(names", "len(names)"),
-        ("rust", "fn main() {\n    println!(¦);\n}\n", '"{}", foo(x', '"{}", foo(x)'),
-        ("go", "func f() {\n\tfmt.Println(¦)\n}\n", "len(xs", "len(xs)"),
-        ("c", "int main(void) {\n    printf(¦);\n}\n", '"%d\\n", add(1, 2', '"%d\\n", add(1, 2)'),
-        ("java", "class A {\n  void f() {\n    list.forEach(¦);\n  }\n}\n", "x -> print(x", "x -> print(x)"),
-        ("ruby", 'puts "#{¦}"', "name.upcase(", "name.upcase()"),
-        ("lua", "print(¦)", 'string.format("%d", x', 'string.format("%d", x)'),
-        ("css", ".a { width: calc(¦); }", "100% - var(--gap", "100% - var(--gap)"),
-        ("html", "<div>¦</div>", "<p>hello", "<p>hello</p>"),
-        ("json", '{"a": ¦}', "[1, 2", "[1, 2]"),
-        ("kotlin", "println(¦)", '"hello $name', '"hello $name"'),
-        ("swift", "let a = foo(¦)", "bar(1", "bar(1)"),
-        ("svelte", "<li>¦</li>", "{name", "{name}"),
-        ("shellscript", 'x="${¦}"', "HOME", "HOME"),
-        ("shellscript", "if [ ¦ ]\nthen\n  :\nfi\n", '-n "$(foo', '-n "$(foo)"'),
-        ("python", 'print(f"{a(¦)}")', "b(c", "b(c)"),
-        ("python", "# TODO (¦)\n", "fix this (soon", "fix this (soon)"),
-        ("rust", "let v: Vec<¦> = vec![];\n", "Option<i32", "Option<i32>"),
-        ("java", "class A { Map<String, ¦> m; }\n", "List<Integer", "List<Integer>"),
-        ("terraform", "x = [¦]\n", "merge({ a = 1", "merge({ a = 1 })"),
-        ("scheme", "(define (f x)\n  (¦))\n", "if (> x 0) (f (- x 1", "if (> x 0) (f (- x 1))"),
-    ],
+    ROWS["a_text_that_the_model_ends_gets_the_closers_that_the_rest_leaves_out"],
 )
 def test_a_text_that_the_model_ends_gets_the_closers_that_the_rest_leaves_out(
     language: str, marked: str, output: str, inserted: str, tree: bool
@@ -156,44 +100,7 @@ ROW = """(
 
 @pytest.mark.parametrize(
     ("language", "marked", "output", "inserted"),
-    [
-        ("rust", "struct Point {¦}\n\nimpl Point {\n}\n", "\n    x: f64,\n    y: f64", "\n    x: f64,\n    y: f64,\n"),
-        ("rust", "match x {¦}\n", '\n    1 => "a",\n    _ => "b"', '\n    1 => "a",\n    _ => "b",\n'),
-        ("javascript", "useEffect(() => {¦}, [])", "\n  load();\n}, [])", "\n  load();\n"),
-        ("javascript", "useEffect(() => {¦}, [])", "\n  load(", "\n  load()\n"),
-        ("javascript", "  xs.forEach(x => {¦});\n", "\n    log(x);\n  });\n", "\n    log(x);\n  "),
-        ("javascript", "const f = (x) => {¦}", " return x; }\n", " return x; "),
-        ("javascript", "set(w, { ¦});", "value: id", "value: id "),
-        ("javascript", "set(w, { raw: c¦});", "hunk.raw ", "hunk.raw "),
-        ("javascript", "set(w, {¦});", "value: id", "value: id"),
-        ("typescript", "interface A {¦}\n", "\n  x: number;\n  y: string;\n}\n", "\n  x: number;\n  y: string;\n"),
-        ("typescript", "const f = (a: number): string => {¦};\n", "\n  return `${a", "\n  return `${a}`\n"),
-        ("typescriptreact", "const a = <ul>¦</ul>;\n", "\n  <li>a</li>\n</ul>;\n", "\n  <li>a</li>\n"),
-        ("css", ".button {¦}\n", "\n  color: red;\n  top: 0;\n}\n\n.b {", "\n  color: red;\n  top: 0;\n"),
-        ("python", "config = {¦}", "\n    'a': 1,\n    'b': [1, 2", "\n    'a': 1,\n    'b': [1, 2],\n"),
-        (
-            "python",
-            "def f():\n    return {¦}\n",
-            "\n        'a': a,\n        'b': b",
-            "\n        'a': a,\n        'b': b,\n    ",
-        ),
-        ("go", "func f() {¦}\n", "\n\tx := 1\n\tg(x)\n}\n\nfunc g() {", "\n\tx := 1\n\tg(x)\n"),
-        ("go", "x := []int{¦}\n", "\n\t1,\n\t2", "\n\t1,\n\t2,\n"),
-        ("c", "struct point {¦};\n", "\n    int x;\n    int y;\n};\n", "\n    int x;\n    int y;\n"),
-        ("java", "class A {\n  void f() {¦}\n}\n", "\n    g();\n  }\n", "\n    g();\n  "),
-        ("lua", "local t = {¦}", "\n  a = 1,\n  b = 2", "\n  a = 1,\n  b = 2,\n"),
-        ("ruby", "xs.each { |x|¦}", "\n  puts x\n}", "\n  puts x\n"),
-        ("shellscript", "foo() {¦}", "\n  echo hi\n}\n", "\n  echo hi\n"),
-        ("json", "{¦}", '\n  "a": 1,\n  "b": 2,', '\n  "a": 1,\n  "b": 2\n'),
-        ("html", "<div>¦</div>", "\n  <p>a</p>\n  <p>b</p>\n</div>", "\n  <p>a</p>\n  <p>b</p>\n"),
-        ("typescript", "class A {\n  a = 1;\n  f() {¦}\n}\n", "\n    g(", "\n    g();\n  "),
-        ("c", "int main(void) {¦}\n", '\n    int a = 1;\n    printf("a"', '\n    int a = 1;\n    printf("a");\n'),
-        ("c", "int main(void) {¦}\n", '\n    printf("a"', '\n    printf("a");\n'),
-        ("rust", "fn new() -> A {¦}\n", "\n    A { x, y", "\n    A { x, y }\n"),
-        ("javascript", "const a = f()\nconst g = () => {¦}\n", "\n  a(", "\n  a()\n"),
-        ("kotlin", "fun f() {¦}\n", '\n    println("x"', '\n    println("x")\n'),
-        ("vue", "<ul>¦</ul>", "\n  <li>{{ a }}</li>\n</ul>", "\n  <li>{{ a }}</li>\n"),
-    ],
+    ROWS["a_block_between_brackets_stands_on_lines_of_its_own"],
 )
 def test_a_block_between_brackets_stands_on_lines_of_its_own(language: str, marked: str, output: str, inserted: str):
     assert shown(marked, output, language) == marked.replace("¦", inserted)
@@ -201,28 +108,7 @@ def test_a_block_between_brackets_stands_on_lines_of_its_own(language: str, mark
 
 @pytest.mark.parametrize(
     ("language", "marked", "output", "inserted"),
-    [
-        ("javascript", "app.listen(3000, ¦)\n", "() => {\n  console.log('on'", "() => {\n  console.log('on')\n}"),
-        ("javascript", "setTimeout(¦)\n", "function() {\n    log('a');\n}, 100", "function() {\n    log('a');\n}, 100"),
-        (
-            "javascript",
-            'app.get("/", ¦);\n',
-            '(req, res) => {\n  res.send("Hello World"',
-            '(req, res) => {\n  res.send("Hello World")\n}',
-        ),
-        (
-            "javascriptreact",
-            "export function L({ items }) {\n  return <ul>{items.map(¦)}</ul>;\n}\n",
-            "(item, index) => (\n    <li key={index}>{item}</li>\n  ))",
-            "(item, index) => (\n    <li key={index}>{item}</li>\n  )",
-        ),
-        ("python", "x = foo(a, ¦)", "[\n    1,\n    2", "[\n    1,\n    2,\n]"),
-        ("python", "x = foo(¦)", "a,\n        b", "a,\n        b"),
-        ("javascript", "a();\nnew Promise(¦);\n", "(f) => {\n  g(f);\n})(", "(f) => {\n  g(f);\n}"),
-        ("lua", "foo(¦)\n", "function(a)\n  return a\nend", "function(a)\n  return a\nend"),
-        ("ruby", "foo(¦)\n", "xs.each do |x|\n  p x\nend", "xs.each do |x|\n  p x\nend"),
-        ("clojure", "(defn f [x]\n  ¦)\n", "(let [y x]\n    (* y x", "(let [y x]\n    (* y x))"),
-    ],
+    ROWS["a_block_that_the_model_opens_is_closed"],
 )
 def test_a_block_that_the_model_opens_is_closed(language: str, marked: str, output: str, inserted: str):
     assert shown(marked, output, language) == marked.replace("¦", inserted)
@@ -303,38 +189,7 @@ def test_a_closer_of_the_user_is_replaced_only_by_a_text_that_closes_it(output: 
 @pytest.mark.parametrize("tree", [True, False])
 @pytest.mark.parametrize(
     ("language", "marked", "output", "inserted"),
-    [
-        (
-            "typescriptreact",
-            COUNTER + "  return (\n    <Button onClick={() => setOpen(¦} />\n  );\n}\n",
-            "!open)}>Toggle</Button",
-            "!open)",
-        ),
-        (
-            "typescriptreact",
-            COUNTER + "  return (\n    <Button onClick={() => setOpen(¦} />\n  );\n}\n",
-            "!open)}>Toggle</Button>",
-            "!open)",
-        ),
-        ("typescriptreact", 'const a = <p className="¦">x</p>;\n', 'title">Hello</p>', "title"),
-        ("javascript", "if (¦) {\n}\n", "x > 0) {\n  y();\n}", "x > 0"),
-        ("python", 'print(f"hello {na¦}!")\n', "mes[0]} and {names[1]}!", "mes[0]} and {names[1]"),
-        ("python", 'print(f"hello {¦}!")\n', "names[0]} and {names[1]}!", "names[0]} and {names[1]"),
-        ("python", 'print("hello ¦!")\n', 'world!")', "world"),
-        ("python", "foo(¦, bar)\n", "a, b, ", "a, b"),
-        ("javascript", "x = a ¦ = 1;\n", "+ b =", "+ b"),
-        ("markdown", "see **¦** there\n", "the docs**", "the docs"),
-        ("c", "int a = (¦) / 32 * 32;\n", "b + c - 1) / 32 * 32, q = d;\n", "b + c - 1"),
-        ("python", "r = f(¦) + g(x)\n", "a) + g(y", "a"),
-        ("typescript", 'import {¦} from "a";\n', " b } from 'c';\n", " b "),
-        ("typescript", "interface A { a: ¦]; }\n", "string[][", "string[]["),
-        ("c", "// (see ¦): a\n", "b(c", "b(c)"),
-        ("c", "// see ¦): a\n", "b(c", "b(c"),
-        ("latex", "\\section{¦}\n", "Introduction}\n\nText", "Introduction"),
-        ("html", "<div>\n  <p>¦</p>\n</div>\n", "hello</p>\n  <p>world</p>", "hello"),
-        ("typescriptreact", "const a = <div>{x.map(i => <b>¦</b>)}</div>;\n", "{i}</b>)}</div>", "{i}"),
-        ("typescriptreact", "const a = <div>{x.map(i => <b>¦</b>)}</div>;\n", "{i}</b><i>", "{i}"),
-    ],
+    ROWS["nothing_runs_past_the_enclosing_closer_and_nothing_of_the_rest_occurs_twice"],
 )
 def test_nothing_runs_past_the_enclosing_closer_and_nothing_of_the_rest_occurs_twice(
     language: str, marked: str, output: str, inserted: str, tree: bool
@@ -347,28 +202,7 @@ def test_nothing_runs_past_the_enclosing_closer_and_nothing_of_the_rest_occurs_t
 
 @pytest.mark.parametrize(
     ("language", "marked", "output", "inserted"),
-    [
-        (
-            "javascript",
-            'const a = "Lorem ipsum, ¦";\n',
-            "dolor sit. Nulla facilisi. Sed ut tell",
-            "dolor sit. Nulla facilisi.",
-        ),
-        ("python", "# The ¦", "quick brown fox jum", "quick brown fox"),
-        ("python", "# 这是¦", "一个测试", "一个测试"),
-        ("python", "def f(a):\n    ¦", '"""Return the sum of all val', '"""Return the sum of all"""'),
-        ("python", "def f(a):\n    ¦", '"""Return.\n    The sum of all val', '"""Return.\n    The sum of all\n    """'),
-        ("python", "def f(a):\n    ¦", '"""Return the sum.\n\n    More.\n', '"""Return the sum."""'),
-        ("c", "¦\nint f(void);\n", "/**\n * Adds two num", "/**\n * Adds two\n */"),
-        ("c", "¦\nint f(void);\n", "/**\n * Adds two numbers.\n */\n", "/**\n * Adds two numbers.\n */"),
-        ("python", "print(¦)", '"Hello wor', '"Hello"'),
-        ("python", "x = ¦\ny = 1\n", "[1, 2, 33", "[1, 2]"),
-        ("python", "x = foo(¦)\n", "a, b, c.na", "a, b"),
-        ("python", "x = 1¦", "  # the first of the va", "  # the first of the"),
-        ("python", "x = ¦\n", '"""SELECT *\n    FROM x"""\n', '"""SELECT *\n    FROM x"""'),
-        ("javascript", "¦\nf();\n", "a(); b(); c(", "a(); b();"),
-        ("typescript", "const ops = ¦\n", "new Set(['eq', 'not in', '", "new Set(['eq', 'not in'])"),
-    ],
+    ROWS["a_cut_text_ends_where_it_is_whole_and_is_closed"],
 )
 def test_a_cut_text_ends_where_it_is_whole_and_is_closed(language: str, marked: str, output: str, inserted: str):
     assert shown(marked, output, language, truncated=True) == marked.replace("¦", inserted)

@@ -6,47 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.lsp.suggested import inserted, plan_for
+from support.rows import rows
 
 from speclsp.lsp.postprocess.duplicates import list_file
 from speclsp.lsp.postprocess.plan import SuggestionPlan
 from speclsp.lsp.reasons import Reason
+
+ROWS = rows(__file__)
 
 # ── a definition that its scope has already ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
     ("language", "marked", "output"),
-    [
-        ("python", "¦\n\n\ndef area(r):\n    return r * r\n", "def area(radius):\n    return 1\n"),
-        ("python", "def area(r):\n    return r * r\n\n\n¦", "def area(radius):\n"),
-        ("python", "def area(r):\n    return r * r\n\n\ndef ¦", "area(radius):\n"),
-        ("python", "async def area(r):\n    return r * r\n\n\n¦", "def area(radius):\n"),
-        ("python", "class A:\n    def f(self):\n        pass\n\n    ¦\n", "def f(self, x):\n"),
-        ("python", "class A(B):\n    pass\n\n\n¦", "class A:\n"),
-        ("javascript", "¦\n\nfunction area(r) {\n  return r;\n}\n", "function area(radius) {\n"),
-        ("javascript", "const area = (r) => r;\n\n¦", "const area = (radius) => {\n"),
-        ("javascript", "export class A {\n}\n\n¦", "class A extends B {\n"),
-        ("typescript", "¦\n\nexport function area(r: number) {\n  return r;\n}\n", "function area(radius: number) {\n"),
-        ("typescriptreact", "¦\n\nexport function App() {\n  return <p />;\n}\n", "export default function App() {\n"),
-        ("rust", "pub fn area(r: f64) -> f64 {\n    r\n}\n\n¦", "fn area(radius: f64) -> f64 {\n"),
-        ("rust", "impl A {\n    fn f(&self) {}\n\n    ¦\n}\n", "pub fn f(&self, x: u8) {\n"),
-        ("rust", "const fn f() -> u8 {\n    1\n}\n\n¦", "pub const fn f() -> u8 {\n"),
-        ("typescript", "const enum A {\n  B,\n}\n\n¦", "enum A {\n"),
-        ("go", "func area(r int) int {\n\treturn r\n}\n\n¦", "func area(radius int) int {\n"),
-        ("go", "func (s *T) Area() int {\n\treturn 1\n}\n\n¦", "func (s *T) Area() int {\n"),
-        ("java", "class A {\n}\n\n¦", "public class A {\n"),
-        ("cpp", "struct A {\n  int x;\n};\n\n¦", "struct A {\n"),
-        ("php", "<?php\nfunction area($r) {\n  return $r;\n}\n\n¦", "function area($radius) {\n"),
-        ("ruby", "class A\n  def area\n    1\n  end\n\n  ¦\nend\n", "def area\n"),
-        ("lua", "local function area(r)\n  return r\nend\n\n¦", "local function area(radius)\n"),
-        ("shellscript", "area() {\n  echo 1\n}\n\n¦", "area() {\n"),
-        ("kotlin", "data class A(val x: Int)\n\n¦", "data class A(val y: Int)\n"),
-        ("sql", "CREATE TABLE users (\n  id int\n);\n\n¦", "create table if not exists users (\n"),
-        ("proto3", "message User {\n}\n\n¦", "message User {\n"),
-        ("toml", "[project]\nname = 'a'\n\n¦", "[project]\n"),
-        ("json", '{\n  "name": "a",\n  ¦\n}\n', '"name": "b"\n'),
-        ("yaml", "jobs:\n  build:\n    runs: x\n  ¦\n", "build:\n"),
-    ],
+    ROWS["a_definition_that_its_scope_has_already_is_not_shown"],
 )
 def test_a_definition_that_its_scope_has_already_is_not_shown(language: str, marked: str, output: str):
     assert inserted(marked, output, language) is Reason.DEFINED
@@ -60,46 +33,7 @@ def test_a_definition_is_found_with_any_line_ends(end: str):
 
 @pytest.mark.parametrize(
     ("language", "marked", "output"),
-    [
-        # another scope
-        ("python", "class A:\n    def f(self):\n        pass\n\n\nclass B:\n    ¦\n", "def f(self): pass\n"),
-        ("python", "def f():\n    def g():\n        pass\n\n\n¦", "def g():\n"),
-        ("python", "if x:\n    def f():\n        pass\nelse:\n    ¦\n", "def f(): pass\n"),
-        ("python", "try:\n    import a\nexcept E:\n    def f(): pass\n\n\ndef g():\n    ¦\n", "def f(): pass\n"),
-        ("rust", "impl A {\n    fn f(&self) {}\n}\n\nimpl B {\n    ¦\n}\n", "fn f(&self) {}\n"),
-        ("cpp", "namespace a {\nstruct X {\n};\n}\nnamespace b {\n¦\n}\n", "struct X {\n"),
-        ("javascript", "function f() {\n  const x = 1;\n}\nfunction g() {\n  ¦\n}\n", "const x = 2;\n"),
-        ("json", '[\n  {\n    "name": "a"\n  },\n  {\n    ¦\n  }\n]\n', '"name": "b"\n'),
-        ("yaml", "- uses: a\n  with: x\n- uses: b\n  ¦\n", "with: y\n"),
-        ("yaml", "name: a\n---\n¦", "name: b\n"),
-        # overloads and other definitions that may stand twice
-        ("python", "@overload\ndef f(x: int) -> int: ...\n@overload\n¦", "def f(x: str) -> str: ...\n"),
-        ("python", "@overload\ndef f(x: int) -> int: ...\n¦", "def f(x):\n"),
-        (
-            "python",
-            "class A:\n    @property\n    def x(self):\n        return 1\n    @x.setter\n    ¦\n",
-            "def x(self, v): y\n",
-        ),
-        ("python", "@f.register\ndef _(x: int):\n    pass\n\n\n@f.register\n¦", "def _(x: str):\n"),
-        ("typescript", "function f(x: number): void;\n¦\n", "function f(x: string): void;\n"),
-        ("typescript", "function f(x: number): void;\n¦\n", "function f(x: any) {\n"),
-        ("java", "class A {\n  void f(int x) {}\n\n  ¦\n}\n", "void f(String x) {}\n"),
-        ("kotlin", "fun f(x: Int) = 1\n\n¦", "fun f(x: String) = 2\n"),
-        ("csharp", "partial class A {\n}\n\n¦", "partial class A {\n"),
-        ("cpp", "struct A;\n\n¦", "struct A {\n"),
-        ("c", "#ifdef X\nstruct A {\n  int x;\n};\n#else\n¦\n#endif\n", "struct A {\n"),
-        ("rust", "#[cfg(unix)]\nfn f() {}\n\n#[cfg(windows)]\n¦", "fn f() {}\n"),
-        ("rust", "const fn f() -> u8 {\n    1\n}\n\n¦", "const fn g() -> u8 {\n"),
-        ("go", "func init() {\n}\n\n¦", "func init() {\n"),
-        ("ruby", "class A\nend\n\n¦", "class A < B\n"),
-        # another kind, another name, no code
-        ("scala", "class A(x: Int)\n\n¦", "object A {\n"),
-        ("python", "def area(r):\n    return r\n\n\n¦", "def area2(r):\n"),
-        ("python", '"""\ndef area(r):\n"""\n\n\n¦', "def area(r):\n"),
-        ("javascript", "/*\nfunction area(r) {\n*/\n\n¦", "function area(r) {\n"),
-        # the user has typed the name
-        ("python", "def area(r):\n    return r\n\n\ndef area¦", "(radius):\n"),
-    ],
+    ROWS["a_definition_of_another_scope_or_an_overload_is_shown"],
 )
 def test_a_definition_of_another_scope_or_an_overload_is_shown(language: str, marked: str, output: str):
     shown = inserted(marked, output, language)
@@ -130,17 +64,7 @@ def test_a_statement_of_the_last_three_lines_is_not_shown_again(language: str, m
 
 @pytest.mark.parametrize(
     ("language", "marked", "output"),
-    [
-        ("python", "a = b\nc = d\ne = f\ng = h\n¦", "a = b\n"),
-        ("python", "if x:\n    a = b\nc = d\n¦", "a = b\n"),
-        ("python", "def f():\n    a.b(c)\n\ndef g():\n    ¦", "a.b(c)\n"),
-        ("python", "if x:\n    return None\nif y:\n    ¦", "return None\n"),
-        ("go", "\tif err != nil {\n\t\treturn err\n\t}\n\t¦\n", "if err != nil {\n"),
-        ("rust", "#[test]\nfn f() {}\n\n¦", "#[test]\n"),
-        ("json", '[\n  "a b",\n  "c d",\n  ¦\n]\n', '"a b",\n'),
-        ("plaintext", "one thing\nanother thing\n¦", "one thing\n"),
-        ("python", "# see one thing\nx = 1\n¦", "# see one thing\n"),
-    ],
+    ROWS["a_line_that_often_repeats_is_shown"],
 )
 def test_a_line_that_often_repeats_is_shown(language: str, marked: str, output: str):
     assert not isinstance(inserted(marked, output, language), Reason)
@@ -153,18 +77,7 @@ WORDS = "".join(f"word{number}\n" for number in range(12))
 
 @pytest.mark.parametrize(
     ("name", "marked", "output"),
-    [
-        (".gitignore", "build/\n*.pyc\n¦", "build/\n"),
-        (".gitignore", "build/\n*.pyc\n¦", "build\n"),
-        (".gitignore", "*.pyc\n¦\nnode_modules/\n", "node_modules\n"),
-        (".gitignore", "*.pyc\nnode_modules/\nnode_mod¦\n", "ules\n"),
-        (".dockerignore", ".git\r\n.venv\r\n¦", ".git\n"),
-        ("requirements.txt", "requests>=2\nFlask\n¦", "flask==3.0\n"),
-        ("requirements-dev.in", "typing_extensions\n¦", "typing-extensions>=4\n"),
-        ("CODEOWNERS", "*.py @ann\n*.js @bob\n¦", "*.py @cy\n"),
-        ("words.txt", "apple\npear\n¦", "apple\n"),
-        ("names", WORDS + "¦", "word3\n"),
-    ],
+    ROWS["an_entry_that_a_list_file_has_is_not_shown"],
 )
 def test_an_entry_that_a_list_file_has_is_not_shown(name: str, marked: str, output: str):
     assert inserted(marked, output, "plaintext", f"file:///p/{name}") is Reason.LISTED
@@ -172,17 +85,7 @@ def test_an_entry_that_a_list_file_has_is_not_shown(name: str, marked: str, outp
 
 @pytest.mark.parametrize(
     ("name", "marked", "output"),
-    [
-        (".gitignore", "build/\n*.pyc\n¦", "dist/\n"),
-        (".gitignore", "# cache\n*.pyc\n\n¦", "# cache\n"),
-        (".gitignore", "build/\n¦", "!build/\n"),
-        (".gitignore", "/build\n¦", "build\n"),
-        ("requirements.txt", "requests>=2\n¦", "requests-toolbelt\n"),
-        ("requirements.txt", "requests\nrequests¦", ">=2\n"),
-        ("CODEOWNERS", "*.py @ann\n¦", "*.js @ann\n"),
-        ("notes.txt", "an apple\na pear\n¦", "an apple\n"),
-        ("names", WORDS + "¦", "word40\n"),
-    ],
+    ROWS["an_entry_that_a_list_file_lacks_is_shown"],
 )
 def test_an_entry_that_a_list_file_lacks_is_shown(name: str, marked: str, output: str):
     assert not isinstance(inserted(marked, output, "plaintext", f"file:///p/{name}"), Reason)

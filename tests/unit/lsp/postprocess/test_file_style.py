@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.lsp.suggested import accepted, inserted
+from support.rows import rows
+
+ROWS = rows(__file__)
 
 ALWAYS = "import a from 'a';\nconst b = a();\nlet c = b + 1;\nc.run();\n"
 NEVER = ALWAYS.replace(";", "")
@@ -38,14 +41,7 @@ MIXED = "const b = 1;\nconst c = 2\nlet d = 3;\nlet e = 4\n"
 
 @pytest.mark.parametrize(
     ("start", "outputs"),
-    [
-        (ALWAYS, [*NO_STATEMENTS, "const d = b +", "<div>"]),
-        (ALWAYS + "class E {\n  ", ["d() {}"]),
-        (NEVER, ["for (;;) {", "const d = ';'", "// const d = 1;"]),
-        (MIXED, ["const f = 5", "const f = 5;"]),
-        ("const b = 1\n", ["const f = 5;"]),
-        ("", ["const f = 5"]),
-    ],
+    ROWS["other_lines_and_files_without_a_style_keep_their_ends"],
     ids=["always", "in a class", "never", "mixed", "too few", "empty"],
 )
 def test_other_lines_and_files_without_a_style_keep_their_ends(start: str, outputs: list[str]):
@@ -102,15 +98,7 @@ def test_a_suggestion_never_mixes_the_ends_of_a_file(lines: list[str], statement
 
 @pytest.mark.parametrize(
     ("language", "marked", "output", "result"),
-    [
-        ("svelte", "  <li>¦</li>\n", "{{ name }}", "{name}"),
-        ("svelte", "  <li>¦</li>\n", "{{ item.name }} of {{ count }}", "{item.name} of {count}"),
-        ("svelte", "  <li>¦</li>\n", "{name}", "{name}"),
-        ("svelte", "<A ¦ />\n", "style={{ color }}", "style={{ color }}"),
-        ("svelte", "<A ¦ />\n", "style={{ color: red }}", "style={{ color: red }}"),
-        ("vue", "  <li>¦</li>\n", "{{ name }}", "{{ name }}"),
-        ("html", "  <li>¦</li>\n", "{{ name }}", "{{ name }}"),
-    ],
+    ROWS["svelte_has_single_braces"],
 )
 def test_svelte_has_single_braces(language: str, marked: str, output: str, result: str):
     assert inserted(marked, output, language) == result

@@ -6,66 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.lsp.suggested import accepted, suggest
+from support.rows import rows
 
 from speclsp.lsp.postprocess.plan import Suggestion
 from speclsp.lsp.reasons import Reason
 
+ROWS = rows(__file__)
+
 
 @pytest.mark.parametrize(
     ("language", "marked", "output", "result"),
-    [
-        ("python", "if x:\n    a()\n    ¦", "else:\n        b()\n", "if x:\n    a()\nelse:"),
-        ("python", "if x:\n    a()\n    ¦\n\nb()\n", "elif y:\n", "if x:\n    a()\nelif y:\n\nb()\n"),
-        ("python", "if x:\n    a()\n    el¦", "se:\n", "if x:\n    a()\nelse:"),
-        (
-            "python",
-            "for y in z:\n    if x:\n        a()\n        ¦",
-            "else:\n",
-            "for y in z:\n    if x:\n        a()\n    else:",
-        ),
-        ("python", "try:\n    a()\n    ¦\n", "except ValueError as e:\n", "try:\n    a()\nexcept ValueError as e:\n"),
-        (
-            "python",
-            "try:\n    a()\nexcept E:\n    b()\n    ¦",
-            "finally:\n",
-            "try:\n    a()\nexcept E:\n    b()\nfinally:",
-        ),
-        ("python", "if x:\n\ta()\n\t¦", "else:\n", "if x:\n\ta()\nelse:"),
-        ("python", "if x:\n    if y:\n        a()\n    else:\n        b()\n        ¦", "else:\n", None),
-        ("javascript", "if (x) {\n  a();\n  ¦", "} else {\n", "if (x) {\n  a();\n} else {"),
-        ("typescript", "const a = {\n  b: 1,\n  ¦", "};\n", "const a = {\n  b: 1,\n};"),
-        ("go", "func f() {\n\tif x {\n\t\ta()\n\t\t¦\n}\n", "}\n", "func f() {\n\tif x {\n\t\ta()\n\t}\n}\n"),
-        ("rust", "fn f() {\n    g(\n        1,\n        ¦\n}\n", ");\n", "fn f() {\n    g(\n        1,\n    );\n}\n"),
-        ("ruby", "def f\n  if x\n    a\n    ¦\nend\n", "end\n", "def f\n  if x\n    a\n  end\nend\n"),
-        ("lua", "if x then\n  a()\n  ¦", "else\n", "if x then\n  a()\nelse"),
-        ("shellscript", "if x; then\n  a\n  ¦", "fi\n", "if x; then\n  a\nfi"),
-        ("json", '{\n  "a": [\n    1\n    ¦\n}\n', "]\n", '{\n  "a": [\n    1\n  ]\n}\n'),
-    ],
+    ROWS["a_line_that_ends_its_block_stands_as_deep_as_the_opener"],
 )
-def test_a_line_that_ends_its_block_stands_as_deep_as_the_opener(
-    language: str, marked: str, output: str, result: str | None
-):
-    if result is None:
-        result = marked.replace("        ¦", "else:")
+def test_a_line_that_ends_its_block_stands_as_deep_as_the_opener(language: str, marked: str, output: str, result: str):
     assert accepted(marked, output, language, outdents=True) == result
     assert accepted(marked, output, language) is Reason.OUTDENTS, "an editor that cannot move the line shows nothing"
 
 
 @pytest.mark.parametrize(
     ("language", "marked", "output"),
-    [
-        ("python", "if x:\n    a()\n¦", "else:\n"),
-        ("python", "a()\n    ¦", "else:\n"),
-        ("python", "x = 1 if y \\\n    ¦", "else 2\n"),
-        ("python", "x = [\n    1,\n    ¦", "else_value,\n"),
-        ("python", "def f():\n    ¦", "finally_done()\n"),
-        ("javascript", "if (x) {\n  a();\n¦", "}\n"),
-        ("c", "switch (x) {\n  ¦", "case 1:\n"),
-        ("rust", "fn f() {\n    if a {\n        b();\n    } else if c¦\n}\n", ".d() {\n"),
-        ("typescript", "function f() {\n  try {\n    a();\n  } catch ¦\n}\n", "{\n"),
-        ("javascript", "function f() {\n  if (x) {\n    a();\n  } ¦", "else {\n"),
-        ("markdown", "- a\n  ¦", "else: b\n"),
-    ],
+    ROWS["other_lines_keep_their_indentation"],
 )
 def test_other_lines_keep_their_indentation(language: str, marked: str, output: str):
     with_outdents = suggest(marked, output, language, outdents=True)

@@ -13,6 +13,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from support.lsp.suggested import DEFAULT as CONFIG
 from support.lsp.suggested import PARSER, applied, outcome, plan_at, plan_for, streamed
+from support.rows import rows
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
@@ -20,6 +21,8 @@ from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import hidden_characters, lexical_rules
+
+ROWS = rows(__file__)
 
 LIBRARY = Path(argparse.__file__).parent
 
@@ -48,52 +51,7 @@ def parses(text: str) -> bool:
 
 @pytest.mark.parametrize(
     ("language", "marked", "multiline"),
-    [
-        ("python", "x = ¦", False),
-        ("python", "def f(x):¦", True),
-        ("python", "def f(x):  # so¦", False),
-        ("python", "def f(x):\n    ¦", True),
-        ("python", "def f(x):\n    ¦\n    return 1\n", True),
-        ("python", "def f(\n    x,\n):\n    ¦", True),
-        ("python", "if (a or\n        b):\n    ¦", True),
-        ("python", "def f(x):\n    y = 1\n    ¦", False),
-        ("python", 'def f(x):\n    """Do it."""\n    ¦', True),
-        ("python", 'def f(x):\n    """Do it.\n\n    Or not.\n    """\n    # now\n    ¦', True),
-        ("python", 'x = """\na\n"""\n¦', False),
-        ("python", "x = {'a':¦", False),
-        ("python", "f = lambda x:¦", False),
-        ("python", "print(¦", True),
-        ("python", "print(¦)", False),
-        ("python", "# then: (¦", False),
-        ("python", 'x = "then: (¦', False),
-        ("python", 'def f():\n    """Do:¦\n    """\n', False),
-        ("python", "¦", False),
-        ("javascript", "const f = (x) =>¦", True),
-        ("javascript", "const f = (x) => {¦", True),
-        ("javascript", "const f = (x) => {\n  ¦\n}", True),
-        ("javascript", "const f = (x) => {¦}", False),
-        ("javascript", "const o = { k: ¦", False),
-        ("c", "switch (x) {\ncase 1:¦", True),
-        ("go", "func f() {\n\t¦\n}\n", True),
-        ("rust", "match x {\n    ¦\n}", True),
-        ("java", "Runnable r = () -> {\n    ¦\n};", True),
-        ("ruby", "def f(x)\n  ¦\nend", True),
-        ("ruby", "xs.each do |x|¦", True),
-        ("ruby", "return 1 if x\n¦", False),
-        ("lua", "if x then\n  ¦\nend", True),
-        ("lua", "local f = function(x)¦", True),
-        ("bash", "for i in 1 2; do\n  ¦\ndone", True),
-        ("bash", "case $x in\n  ¦\nesac", True),
-        ("html", "<div class='a'>\n  ¦\n</div>", True),
-        ("html", "<br>\n¦", False),
-        ("css", ".a {\n  ¦\n}", True),
-        ("json", "{\n  ¦\n}", True),
-        ("yaml", "jobs:\n  ¦", True),
-        ("yaml", "name: x\n¦", False),
-        ("toml", "[tool.x]\n¦", True),
-        ("plaintext", "some words ¦", False),
-        ("plaintext", "f {\n  ¦\n}", True),
-    ],
+    ROWS["a_block_start_gets_several_lines_and_any_other_position_one"],
 )
 def test_a_block_start_gets_several_lines_and_any_other_position_one(language: str, marked: str, multiline: bool):
     plan = plan_at(marked, language)
@@ -134,44 +92,7 @@ def test_every_reason_has_a_meaning_of_one_line():
 
 @pytest.mark.parametrize(
     ("language", "marked", "output", "result"),
-    [
-        ("python", "x = f¦", "oo(1)\ny = 2\n", "x = foo(1)"),
-        ("python", "x = foo(1)¦", "\ny = 2\nz = 3\n", "x = foo(1)\ny = 2"),
-        ("python", "# add two num¦", "bers\ndef add(a, b):\n", "# add two numbers"),
-        ("python", "def f(x):¦", " return x\n\n\ndef g():", "def f(x): return x"),
-        ("python", "def f(x):¦", "\n    y = x\n    return y\n\n\ndef g():", "def f(x):\n    y = x\n    return y"),
-        ("python", "def f(x):\n    ¦", "y = x\n    return y\nprint(f(1))\n", "def f(x):\n    y = x\n    return y"),
-        ("python", "if x:\n    ¦", "a()\nelse:\n    b()\n", "if x:\n    a()"),
-        (
-            "python",
-            "def f(x):\n    ¦",
-            "if x:\n        return [\n1,\n]\n    return 2\n\n    y = 3\n",
-            "def f(x):\n    if x:\n        return [\n1,\n]\n    return 2",
-        ),
-        ("python", "x = foo(¦", "\n    a,\n    b,\n)\ny = 1\n", "x = foo(\n    a,\n    b,\n)"),
-        ("python", "x = foo(¦", "a, b).bar()\ny = 1\n", "x = foo(a, b).bar()"),
-        ("python", "def f():\n    ¦", '"""Do it.\n\n    Or not.\n', 'def f():\n    """Do it."""'),
-        ("javascript", "f(() => {¦", "\n  g();\n});\nh();\n", "f(() => {\n  g();\n});"),
-        ("javascript", "if (x) {\n  ¦", "a();\n} else {\n  b();\n}\n", "if (x) {\n  a();\n}"),
-        ("javascript", "const f = (x) =>¦", " x + 1;\nf(2);\n", "const f = (x) => x + 1;"),
-        ("c", "int f() {\n  ¦", "int x = 1;\n  return x;\n}\n\nint g() {", "int f() {\n  int x = 1;\n  return x;\n}"),
-        (
-            "c",
-            "int f(int a,\n      int b) {\n  ¦",
-            "a();\n  b();\n}\n",
-            "int f(int a,\n      int b) {\n  a();\n  b();\n}",
-        ),
-        ("c", "while (x) {¦", " x--; }\nreturn 1;\n", "while (x) { x--; }"),
-        ("go", "func f() {\n\t¦", "x := 1\n\treturn\n}\n\nfunc g() {", "func f() {\n\tx := 1\n\treturn\n}"),
-        ("ruby", "def f\n  ¦", "x = 1\n  x\nend\n\ndef g\n", "def f\n  x = 1\n  x\nend"),
-        ("lua", "if x then\n  ¦", "y()\nend\nz()\n", "if x then\n  y()\nend"),
-        ("bash", "if [ x ]; then\n  ¦", "a\n  b\nfi\necho\n", "if [ x ]; then\n  a\n  b\nfi"),
-        ("yaml", "jobs:\n  ¦", "build:\n    runs: x\non: push\n", "jobs:\n  build:\n    runs: x"),
-        ("html", "<div>\n  ¦", "<p>x</p>\n  <b>y</b>\n</div>\n<p>\n", "<div>\n  <p>x</p>\n  <b>y</b>\n</div>"),
-        ("css", ".a {\n  ¦", "color: red;\n  top: 0;\n}\n\n.b {", ".a {\n  color: red;\n  top: 0;\n}"),
-        ("toml", "[a]\n¦", 'b = "c"\nd = 1\n\n[e]\n', '[a]\nb = "c"\nd = 1'),
-        ("plaintext", "Dear Ann, th¦", "ank you.\nBest,\n", "Dear Ann, thank you."),
-    ],
+    ROWS["a_suggestion_ends_with_its_line_or_its_block"],
 )
 def test_a_suggestion_ends_with_its_line_or_its_block(language: str, marked: str, output: str, result: str):
     assert complete(marked, output, language) == result
@@ -179,18 +100,7 @@ def test_a_suggestion_ends_with_its_line_or_its_block(language: str, marked: str
 
 @pytest.mark.parametrize(
     ("language", "marked", "output", "result"),
-    [
-        ("python", "def f(x):\n    ¦", "return x\n    y = 2\n    return y\n", "def f(x):\n    return x"),
-        (
-            "python",
-            "def f(x):\n    ¦",
-            "if x:\n        return 1\n    return 2\n",
-            "def f(x):\n    if x:\n        return 1\n    return 2",
-        ),
-        ("ruby", "def f(x)\n  ¦", "return 1 if x\n  2\nend\n", "def f(x)\n  return 1 if x\n  2\nend"),
-        ("c", "switch (x) {\ncase 1:\n  ¦", "f();\n  break;\ncase 2:", "switch (x) {\ncase 1:\n  f();\n  break;"),
-        ("go", "func f() int {\n\t¦\n}\n", "return 1\n\tx := 2\n}\n", "func f() int {\n\treturn 1\n}\n"),
-    ],
+    ROWS["a_block_ends_after_a_jump"],
 )
 def test_a_block_ends_after_a_jump(language: str, marked: str, output: str, result: str):
     assert complete(marked, output, language) == result
@@ -251,36 +161,7 @@ def test_endless_closing_brackets_cost_little_time(language: str, output: str, m
 
 @pytest.mark.parametrize(
     ("language", "marked", "output", "result"),
-    [
-        ("python", "print(¦)", "a, b)\n", "print(a, b)"),
-        ("python", "print(¦)", "a, b", "print(a, b)"),
-        ("python", 'print("¦")', 'hello")\nx = 1', 'print("hello")'),
-        ("python", "foo(bar(¦)", "x))\n", "foo(bar(x))"),
-        ("python", "foo(bar(¦))", "x)", "foo(bar(x))"),
-        ("python", "foo(¦)", "bar(x)", "foo(bar(x))"),
-        ("python", "foo(¦)", "a).bar()\n", "foo(a).bar()"),
-        ("python", "def f(¦):", "x) -> int:\n    pass", "def f(x) -> int:"),
-        ("python", "foo(¦, b)", "a, b)\n", "foo(a, b)"),
-        ("python", "x = ¦ + 1", "y + 1\n", "x = y + 1"),
-        ("python", "x = a¦.strip()", "[0].strip()\n", "x = a[0].strip()"),
-        ("python", 'd = {"a": ¦}', '{"b": [1, 2]}}\n', 'd = {"a": {"b": [1, 2]}}'),
-        ("python", "x = [¦]", "1, 2]\n", "x = [1, 2]"),
-        ("python", "x = ['¦']", "a', 'b']\n", "x = ['a', 'b']"),
-        ("javascript", "x = ¦;", "y(1);\n", "x = y(1);"),
-        ("javascript", "f((a) => ¦);", "a + 1);\n", "f((a) => a + 1);"),
-        ("javascript", "f(() => {\n  ¦\n}, []);", "a();\n  b();\n}, []);\n", "f(() => {\n  a();\n  b();\n}, []);"),
-        ("javascript", "const f = (x) => {¦}", " return x; }\n", "const f = (x) => { return x; }"),
-        ("c", "int f() {\n  ¦\n}\n", "return 1;\n}\n", "int f() {\n  return 1;\n}\n"),
-        ("c", "int f() {\n  x;\n¦\n}\n", "}\n", Reason.REPEATS_LINE),
-        ("c", "namespace n {\nint x;\n¦\n", "}  // namespace n\n", "namespace n {\nint x;\n}  // namespace n\n"),
-        ("ruby", "def f\n  ¦\nend", "x\n  y\nend\n", "def f\n  x\n  y\nend"),
-        ("html", "<div>\n  ¦\n</div>", "<p>x</p>\n</div>\n", "<div>\n  <p>x</p>\n</div>"),
-        ("json", '{"a": ¦}', "[1, 2]}\n", '{"a": [1, 2]}'),
-        ("python", "f(a¦)", ")\n", Reason.REPEATS_LINE),
-        ("python", "x = f(¦) + 1", ") + 1\n", Reason.REPEATS_LINE),
-        ("python", "f(a¦", ")\n", "f(a)"),
-        ("python", "# see (a¦)", " and b)\n", "# see (a and b)"),
-    ],
+    ROWS["nothing_right_of_the_cursor_is_repeated_or_closed_twice"],
 )
 def test_nothing_right_of_the_cursor_is_repeated_or_closed_twice(
     language: str, marked: str, output: str, result: str | Reason
@@ -290,26 +171,7 @@ def test_nothing_right_of_the_cursor_is_repeated_or_closed_twice(
 
 @pytest.mark.parametrize(
     ("marked", "output", "result"),
-    [
-        ("x = 1\n¦\ny = foo(2)\n", "y = foo(2)\nz = 3\n", Reason.REPEATS_BELOW),
-        ("x = 1\ny¦\ny = foo(2)\n", " = foo(2)\nz = 3\n", Reason.REPEATS_BELOW),
-        ("x = foo(1)¦\ny = foo(2)\n", "\ny = foo(2)\n", Reason.REPEATS_BELOW),
-        ("if a:\n    ¦\n        for b in c:\n            d(b)\n", "for b in c:\n        d(b)\n", Reason.REPEATS_BELOW),
-        ("x = foo(¦)\nx = foo(2)\n", "2", Reason.REPEATS_BELOW),
-        ("def f():\n    ¦\n    return x\n", "x = 1\n    return x\n", "def f():\n    x = 1\n    return x\n"),
-        ("import os\nimport sys\n¦", "import sys\n", Reason.REPEATS_ABOVE),
-        ("a = b()\nc = d()\nif x:\n    ¦", "e()\n", "a = b()\nc = d()\nif x:\n    e()"),
-        ("if x:\n    return None\n¦", "return None\n", "if x:\n    return None\nreturn None"),
-        ("a()¦", "\na()\n", Reason.REPEATS_ABOVE),
-        ("x = ¦", "", Reason.EMPTY),
-        ("x = ¦", "  \n \n", Reason.EMPTY),
-        ("x = 1¦", ",\n", Reason.TRIVIAL),
-        ("x = 1¦", ";\n", Reason.TRIVIAL),
-        ("if x:\n    y()\nelse¦", ":\n    x = 1", "if x:\n    y()\nelse:"),
-        ("x = ¦", "[]\n", "x = []"),
-        ("x = foo(a, ¦)", "\n    b)\n", Reason.DOES_NOT_FIT),
-        ("x = ¦", "<|endoftext|>", Reason.FORBIDDEN),
-    ],
+    ROWS["repeated_and_trivial_text_is_not_shown"],
 )
 def test_repeated_and_trivial_text_is_not_shown(marked: str, output: str, result: str | Reason):
     assert complete(marked, output) == result

@@ -6,34 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.lsp.suggested import accepted
+from support.rows import rows
 
 from speclsp.lsp.postprocess import repetition
 from speclsp.lsp.reasons import Reason
 
+ROWS = rows(__file__)
+
 
 @pytest.mark.parametrize(
     ("language", "marked", "output", "result"),
-    [
-        (
-            "javascript",
-            'const lorem = "Lorem ipsum dolor sit amet, ¦";\n',
-            "amet. Nulla facilisi. Sed ut tellus. Nulla facilisi. Sed ut tellus. Nulla facil",
-            'const lorem = "Lorem ipsum dolor sit amet, amet. Nulla facilisi. Sed ut tellus.";\n',
-        ),
-        ("python", "# ¦\n", "Return the value. Return the value. Return the value.\n", "# Return the value.\n"),
-        ("python", "# Return the value of the key. ¦\n", "Return the value of the key. Return the\n", Reason.LOOPS),
-        (
-            "python",
-            '"""¦\n"""\n',
-            "of the first one, and of the second one, " * 4,
-            '"""of the first one, and of the second one,\n"""\n',
-        ),
-        ("python", "if ¦:\n", "a == 1 or a == 2 or a == 2 or a == 2 or a == 2", "if a == 1 or a == 2:\n"),
-        ("go", "if ¦ {\n", "a == nil && b == nil && b == nil && b == nil && b", "if a == nil && b == nil {\n"),
-        ("markdown", "We ¦\n", "go. We walk far and we walk far and we walk far and\n", "We go. We walk far and\n"),
-        ("python", "# ¦\n", "今天天气很好。今天天气很好。今天天气很好。\n", "# 今天天气很好。\n"),
-        ("markdown", "¦\n", "Über alle Maßen. Über alle Maßen. Über alle Maßen. Ü\n", "Über alle Maßen.\n"),
-    ],
+    ROWS["a_text_ends_before_the_second_repetition"],
 )
 def test_a_text_ends_before_the_second_repetition(language: str, marked: str, output: str, result: str | Reason):
     assert accepted(marked, output, language) == result
@@ -41,19 +24,7 @@ def test_a_text_ends_before_the_second_repetition(language: str, marked: str, ou
 
 @pytest.mark.parametrize(
     ("language", "marked", "output"),
-    [
-        ("python", "x = [¦]\n", "0, 0, 0, 0, 0, 0, 0, 0"),
-        ("python", "x = [¦]\n", "None, None, None, None, None"),
-        ("python", "x = (¦)\n", "Point(1, 2), Point(1, 2), Point(1, 2), Point(1, 2)"),
-        ("python", "# ¦\n", "0.0 1.0 0.0 1.0 0.0 1.0 0.0 1.0\n"),
-        ("python", 'x = "¦"\n', "%s %d %s %d %s %d %s %d"),
-        ("javascript", "const v = ¦;\n", "[1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0]"),
-        ("sql", "INSERT INTO t VALUES ¦;\n", "(1, 'a', NULL), (1, 'a', NULL), (1, 'a', NULL)"),
-        ("c", "int x[] = {¦};\n", "MAX_SIZE, MAX_SIZE, MAX_SIZE, MAX_SIZE"),
-        ("markdown", "| ¦\n", "--- | --- | --- | --- | --- |\n"),
-        ("c", "if (¦)\n", "c != 'a' && c != 'A' && c != 'b' && c != 'B'"),
-        ("python", "if ¦:\n", "a == 1 or a == 2 or a == 3 or a == 4 or a == 5"),
-    ],
+    ROWS["equal_entries_of_a_list_are_no_loop"],
 )
 def test_equal_entries_of_a_list_are_no_loop(language: str, marked: str, output: str):
     assert accepted(marked, output, language) == marked.replace("¦", output.rstrip())

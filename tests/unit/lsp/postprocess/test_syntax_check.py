@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lsp.suggested import DEFAULT as CONFIG
 from support.lsp.suggested import PARSER, outcome, plan_at, suggest
+from support.rows import rows
 
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan as postprocess
@@ -24,6 +25,8 @@ from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
 from speclsp.lsp.reasons import SOONER, Cuts, Reason
 from speclsp.lsp.syntax import incremental_parse, lexical_rules
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
+
+ROWS = rows(__file__)
 
 ROOT = Path(__file__).parents[4]
 LIBRARY = Path(argparse.__file__).parent
@@ -54,34 +57,7 @@ def breaks(marked: str, output: str, language: str = "python", *, limit_s: float
 
 @pytest.mark.parametrize(
     ("language", "marked", "output"),
-    [
-        ("python", "foo(¦", "a, b)"),
-        ("python", "foo(¦", "a,"),
-        ("python", "x = ¦", "[1 +"),
-        ("python", "¦", "if x:"),
-        ("python", "if x:\n    ¦", "for y in z:"),
-        ("python", "x = {¦\n", "'a': 1,"),
-        ("python", "def f():\n    ¦", '"""Do it.'),
-        ("python", "¦", "from os import ("),
-        ("python", "class A:\n    x = 1\n\n    ¦", "@property"),
-        ("javascript", "¦", "if (x) {"),
-        ("javascript", "const a = f(¦", "(b) => {"),
-        ("javascript", "¦", "try {"),
-        ("javascript", "const a =¦", " b &&"),
-        ("javascript", "return <div>¦", "<b>"),
-        ("c", "int f(void) {\n  ¦\n}\n", "if (a &&"),
-        ("c", "int f(void) {\n  ¦\n}\n", 'printf("%d",'),
-        ("c", "¦", "/* What it"),
-        ("c", "¦", "#ifdef X"),
-        ("go", "func f() {\n\t¦\n}\n", "for i := range x {"),
-        ("rust", "fn f() {\n    ¦\n}\n", "let x = match y {"),
-        ("java", "class A {\n  ¦\n}\n", "void f() {"),
-        ("lua", "¦", "if x then"),
-        ("lua", "¦", "local f = function(a)"),
-        ("ruby", "¦", "def f(x)"),
-        ("bash", "¦", "if [ -f x ]; then"),
-        ("bash", "¦", "for x in a; do"),
-    ],
+    ROWS["a_text_that_later_lines_can_complete_does_not_break_the_syntax"],
 )
 def test_a_text_that_later_lines_can_complete_does_not_break_the_syntax(language: str, marked: str, output: str):
     assert not breaks(marked, output, language)
@@ -89,21 +65,7 @@ def test_a_text_that_later_lines_can_complete_does_not_break_the_syntax(language
 
 @pytest.mark.parametrize(
     ("language", "marked", "output"),
-    [
-        ("python", "foo(¦", "a b)"),
-        ("python", "x = ¦\ny = 2\n", "f(1))"),
-        ("python", "x = ¦\ny = 2\n", '"a'),
-        ("python", 'q = "SELECT ¦"\n', 'a = "b'),
-        ("python", "x = ¦ + 1\n", "f(y"),
-        ("python", "def f():\n    return 1\n¦\n", "  ) from x"),
-        ("javascript", "const a = ¦;\n", "f(1))"),
-        ("javascript", "f();\n¦\ng();\n", "} else {"),
-        ("c", "int f(void) {\n  ¦\n}\n", "return 1; } }"),
-        ("json", '{"a": ¦, "b": 1}', "[1, 2"),
-        ("json", '{"a": ¦}', '"b" "c"'),
-        ("toml", "[a]\nb = ¦\n", "1 2"),
-        ("lua", "local x = ¦\n", "f(1))"),
-    ],
+    ROWS["a_text_that_nothing_can_complete_breaks_the_syntax"],
 )
 def test_a_text_that_nothing_can_complete_breaks_the_syntax(language: str, marked: str, output: str):
     assert breaks(marked, output, language)
@@ -154,24 +116,7 @@ def test_in_a_long_file_only_a_window_is_checked(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     ("language", "marked", "output", "result"),
-    [
-        ("python", "def f():\n    ¦", "a()\n    b()\n    c(]\n    d()\n\n", "def f():\n    a()\n    b()"),
-        ("python", "x = ¦\ny = 2\n", "f(1))\n", "x = f(1)\ny = 2\n"),
-        ("python", 'q = "SELECT ¦"\n', 'a WHERE b = "x"\n', 'q = "SELECT a WHERE b ="\n'),
-        ("javascript", "const a = ¦\n", "f(1); }\n", "const a = f(1);\n"),
-        ("javascript", "x = `a ${¦}`;\n", "name} b\n", "x = `a ${name} b`;\n"),
-        ("python", 'x = f"a {¦}"\n', "name} b\n", 'x = f"a {name} b"\n'),
-        ("json", '{\n  "a": 1,\n  ¦\n}', '"b": 2,\n  "c": 3\n}\n', '{\n  "a": 1,\n  "b": 2\n}'),
-        (
-            "typescript",
-            "const a = {\n  b: c.map(¦\n  }\n}\n",
-            "(d) => ({\n  }\n}\n",
-            "const a = {\n  b: c.map((d) => ({\n  }\n}\n",
-        ),
-        ("rust", "fn f() {\n    ¦\n}\n", "g('a);\n}\n", Reason.BREAKS),
-        ("python", "foo(¦", "a b)\n", Reason.BREAKS),
-        ("javascript", "f();\n¦\ng();\n", "} else {\n", Reason.BREAKS),
-    ],
+    ROWS["a_breaking_suggestion_is_shortened_or_not_shown"],
 )
 def test_a_breaking_suggestion_is_shortened_or_not_shown(language: str, marked: str, output: str, result: str | Reason):
     cuts: Cuts = []

@@ -13,12 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lsp.syntax_samples import ANSWERS, PLACES
+from support.rows import rows
 
 from speclsp.lsp.syntax import incremental_parse, text_windows
 from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.grammars import GRAMMARS, grammar
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.tree import SyntaxTree
+
+ROWS = rows(__file__)
 
 QUERIES = Path(syntax.__file__).parent / "queries"
 LANGUAGES = sorted(file.stem for file in QUERIES.glob("*.scm"))
@@ -90,23 +93,7 @@ def test_text_typed_at_the_end_of_a_line_comment_is_a_comment(language: str):
 
 @pytest.mark.parametrize(
     ("language", "marked", "kind"),
-    [
-        ("python", 'x = "a¦b"', "string"),
-        ("python", 'x = "ab"¦', "code"),
-        ("python", 'x = ¦"ab"', "code"),
-        ("python", 'x = f"a{¦y}b"', "code"),
-        ("python", 'def f():\n    """Do ¦it."""\n', "string"),
-        ("javascript", "x = `a${b¦}c`;", "code"),
-        ("javascript", "x = `a¦${b}c`;", "string"),
-        ("javascript", "/* a ¦b */ x", "comment"),
-        ("javascript", "/* a b */¦ x", "code"),
-        ("html", "<!-- a ¦b -->", "comment"),
-        ("html", '<a href="x¦y">', "string"),
-        ("json", '{"a": "b¦"}', "string"),
-        ("ruby", 'x = "a#{b¦}c"', "code"),
-        ("rust", "let c = 'a'; ¦", "code"),
-        ("c", '#include <std¦io.h>\n"x"', "string"),
-    ],
+    ROWS["code_strings_and_comments_are_distinguished"],
 )
 def test_code_strings_and_comments_are_distinguished(language: str, marked: str, kind: str):
     text, offset = at(marked)
@@ -115,17 +102,7 @@ def test_code_strings_and_comments_are_distinguished(language: str, marked: str,
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [
-        ("shellscript", "bash"),
-        ("javascriptreact", "javascript"),
-        ("typescriptreact", "tsx"),
-        ("csharp", "c_sharp"),
-        ("jsonc", "json"),
-        ("C++", "cpp"),
-        ("Python ", "python"),
-        ("cobol", None),
-        ("", None),
-    ],
+    [*ROWS["language_ids_and_common_names_map_to_grammars"], ("cobol", None), ("", None)],
 )
 def test_language_ids_and_common_names_map_to_grammars(name: str, expected: str | None):
     assert grammar(name) == expected
