@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import random
-import signal
 import socket
 import subprocess
 import sys
@@ -17,10 +14,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from support.lsp.editor_client import CAPABILITIES, URI, Editor, Page, echoed
-from support.soak import in_soak
 
 from speclsp import config
 
@@ -114,23 +109,6 @@ def test_while_the_model_loads_answers_are_empty_and_progress_is_reported(isolat
 # ── the text of an answer ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", *in_soak("utf-16", "utf-32")])  # each is on the wire of some test
-def test_every_answer_is_for_the_current_text(encoding: str):
-    with Editor() as editor:
-        editor.begin({**CAPABILITIES, "general": {"positionEncodings": [encoding]}})
-        for newline in ("\n", "\r\n", "\r"):
-            rng = random.Random(f"{encoding}{newline!r}")
-            snippets = ["x", "é", "𝒙", "日本", newline, "\t", "", "a\fb", "\u2028", "👩‍💻", f"if y:{newline}    "]
-            page = Page(editor, SOURCE.replace("\n", newline), encoding, uri=f"file:///{newline!r}.py")
-            for _ in range(40):
-                start, end = sorted(rng.choices(page.stops(), k=2))
-                page.edit(start, end if end - start < 5 else start, rng.choice(snippets))
-                cursor = rng.choice(page.stops())
-                (item,) = editor.items(page.ask(cursor))
-                assert item["insertText"] == page.expected(cursor)
-                assert item["range"] == {"start": page.place(cursor), "end": page.place(cursor)}
-
-
 def test_an_invoked_request_may_get_several_different_suggestions(editor: Editor, page: Page):
     items = editor.items(page.ask(9, INVOKED))
     texts = [item["insertText"] for item in items]
@@ -216,75 +194,6 @@ def test_the_same_position_in_a_changed_document_makes_a_new_request(editor: Edi
     editor.text(page.ask(cursor))
     page.edit(0, 3, "fed")
     assert editor.text(page.ask(cursor)) == page.expected(cursor)
-
-
-# ── engines that end ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-SHARED_OR_OWN = pytest.mark.parametrize("whose", ["engine.shared=true", "engine.shared=false"])
-
-
-@SHARED_OR_OWN
-def test_a_killed_engine_costs_one_empty_answer_and_is_replaced(whose: str):
-    with Editor("--set", "echo.round_ms=20", "--set", whose) as editor:
-        editor.begin()
-        page = Page(editor, SOURCE)
-        for number in range(3):
-            cursor = page.type(len(page.text), "#\n")
-            request_id = page.ask(cursor)
-            editor.until("thinking", after=len(editor.statuses()) - 1)
-            time.sleep(0.1)  # the engine is several rounds into the request
-            (engine,) = editor.engines()
-            before = len(editor.statuses())
-            killed_s = time.perf_counter()
-            engine.kill()
-            assert editor.items(request_id) == []
-            assert time.perf_counter() - killed_s < 2.5, "answered only when its time was up"
-            editor.until("ready", after=before, timeout_s=10)
-            assert [child.pid for child in editor.engines()] != [engine.pid], number
-            assert editor.text(page.ask(cursor)) == page.expected(cursor)
-        assert editor.popups() == []
-
-
-@pytest.mark.promise(6)
-def test_an_engine_in_a_crash_loop_is_not_restarted_until_a_setting_changes():
-    with Editor() as editor:
-        editor.begin()
-        for number in range(3):
-            (engine,) = editor.engines()
-            before = len(editor.statuses())
-            engine.kill()
-            editor.until("error" if number == 2 else "ready", after=before, timeout_s=10)
-        assert "3 times" in editor.statuses()[-1]["message"]
-        assert editor.gone(engine, within_s=10)  # on a busy machine a killed process takes a while to end
-        assert editor.engines() == []
-        page = Page(editor, SOURCE)
-        assert editor.items(page.ask(3)) == []
-        before = len(editor.statuses())
-        editor.notify("workspace/didChangeConfiguration", {"settings": {"echo": {"round_ms": 1}}})
-        editor.until("ready", after=before)
-        assert editor.text(page.ask(3)) == page.expected(3)
-
-
-@SHARED_OR_OWN
-def test_the_engine_ends_with_the_server(whose: str):
-    with Editor("--set", whose) as editor:
-        (engine,) = editor.begin().engines()
-        editor.call("shutdown")
-        editor.notify("exit")
-        assert editor.ended(10) == 0
-        assert editor.gone(engine, within_s=10)
-        assert list(editor.runtime.glob("*.sock")) == [], "and leaves no socket"
-
-
-@SHARED_OR_OWN
-def test_the_engine_ends_when_the_server_is_killed_in_mid_round(whose: str):
-    with Editor("--set", "echo.round_ms=200", "--set", whose) as editor:
-        (engine,) = editor.begin().engines()
-        Page(editor, SOURCE).ask(3)
-        editor.until("thinking")
-        os.kill(editor.process.pid, signal.SIGKILL)
-        assert editor.gone(engine, within_s=10)
 
 
 # ── an engine at engine.socket ────────────────────────────────────────────────────────────────────────────────────────
@@ -421,11 +330,3 @@ def test_the_log_is_private_and_holds_no_source_text():
         "it can be found in a log of the wire"
     )
     assert 0 < trace["engine_ms"] <= trace["total_ms"] <= after_ms - before_ms + 1
-
-
-def test_an_idle_server_and_its_engine_use_almost_no_cpu(editor: Editor):
-    time.sleep(0.5)
-    processes = [psutil.Process(editor.process.pid), *editor.engines()]
-    before = sum(sum(process.cpu_times()[:2]) for process in processes)
-    time.sleep(2)
-    assert sum(sum(process.cpu_times()[:2]) for process in processes) - before < 0.4

@@ -70,41 +70,6 @@ def test_a_cell_is_completed_with_the_cells_above_in_its_own_positions(encoding:
         assert editor.popups() == []
 
 
-def test_moved_added_and_deleted_cells_are_followed():
-    with Editor() as editor:
-        editor.begin(NOTEBOOKS)
-        open_book(editor, "x")
-        change(
-            editor,
-            structure={"array": {"start": 0, "deleteCount": 3, "cells": [cell(LAST), cell(FIRST), cell(NOTE, 1)]}},
-        )
-        assert suggestion_at(editor, LAST, 0, 1) == echoed("x", "")
-        assert suggestion_at(editor, FIRST, 0, 0) == echoed("x\n\n", ABOVE)
-        fourth = FIRST.replace("W0", "W9")
-        array = {"start": 3, "deleteCount": 0, "cells": [cell(fourth)]}
-        change(editor, structure={"array": array, "didOpen": [document(fourth, "z")]})
-        assert suggestion_at(editor, fourth, 0, 1) == echoed(f"x\n\n{ABOVE}\nz", "")
-        deletion = {"array": {"start": 0, "deleteCount": 1}, "didClose": [{"uri": LAST}]}
-        change(editor, structure=deletion)
-        assert suggestion_at(editor, fourth, 0, 1) == echoed(f"{ABOVE}\nz", "")
-        assert editor.items(editor.complete(LAST, 0, 1)) == [], "it is closed"
-
-
-def test_an_execution_changes_nothing_and_a_cell_of_another_language_or_kind_leaves_the_context():
-    with Editor() as editor:
-        editor.begin(NOTEBOOKS)
-        open_book(editor, "x")
-        change(editor, data=[{**cell(FIRST), "executionSummary": {"executionOrder": 9, "success": True}}])
-        assert suggestion_at(editor, LAST, 0, 1) == echoed(f"{ABOVE}\nx", "")
-        reopened = {"array": {"start": 0, "deleteCount": 1, "cells": [cell(FIRST)]}, "didClose": [{"uri": FIRST}]}
-        change(editor, structure={**reopened, "didOpen": [document(FIRST, ABOVE, "r")]})
-        assert suggestion_at(editor, LAST, 0, 1) == echoed("x", "")
-        change(editor, structure={**reopened, "didOpen": [document(FIRST, ABOVE)]})
-        assert suggestion_at(editor, LAST, 0, 1) == echoed(f"{ABOVE}\nx", "")
-        change(editor, data=[cell(FIRST, kind=1)])
-        assert suggestion_at(editor, LAST, 0, 1) == echoed("x", "")
-
-
 def test_typing_through_a_suggestion_reuses_it_and_an_edit_above_does_not():
     with Editor() as editor:
         editor.begin(NOTEBOOKS)

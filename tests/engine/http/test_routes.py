@@ -9,13 +9,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 from support.engine.engine_process import ABC, ANSWER, EngineProcess, events
 from support.waiting import wait_until
@@ -52,12 +50,6 @@ def slow(place: Path) -> Iterator[EngineProcess]:
 def crawling(place: Path) -> Iterator[EngineProcess]:
     """Rounds take SLOW_ROUND_MS."""
     yield from running(place / "crawling", SLOW_ROUND_MS)
-
-
-@pytest.fixture
-def asking() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as pool:
-        yield pool
 
 
 # Shapes
@@ -505,84 +497,6 @@ def test_a_disconnected_client_without_streaming_stops_the_work_too(crawling: En
         crawling.http.post("/infill", json=ABC, timeout=0.05)
     wait_until(lambda: crawling.metric('cancelled_total{why="closed"}') == cancelled + 1)
     wait_until(lambda: crawling.busy() == (0, 0), SLOW_ROUND_MS / 1000)
-
-
-def test_a_waiting_request_of_a_disconnected_client_is_never_run(crawling: EngineProcess):
-    stream = crawling.stream()
-    next(stream)
-    with pytest.raises(httpx.TimeoutException):
-        crawling.http.post("/infill", json=ABC, timeout=0.05)
-    wait_until(lambda: crawling.busy() == (1, 0))
-    stream.close()
-    wait_until(lambda: crawling.busy() == (0, 0))
-
-
-def ask(
-    pool: ThreadPoolExecutor, engine: EngineProcess, busy: tuple[int, int], **fields: Any
-) -> Future[dict[str, Any]]:
-    """Sends a request in a thread; returns when the engine has received it."""
-    answer = pool.submit(engine.infill, **fields)
-    wait_until(lambda: engine.busy() == busy)
-    return answer
-
-
-def test_a_newer_request_of_a_session_ends_the_running_one(slow: EngineProcess, asking: ThreadPoolExecutor):
-    older = ask(asking, slow, (1, 0), session="one")
-    newer = slow.infill(session="one", input_suffix="new", n_predict=12)
-    assert older.done(), "it was answered first"
-    assert older.result()["stop_type"] == "cancelled"
-    assert len(older.result()["content"]) < len(ANSWER)
-    assert ANSWER.startswith(older.result()["content"])
-    assert (newer["stop_type"], newer["content"]) == ("limit", "E:ba7816bf:1")
-
-
-def test_a_newer_request_of_a_session_ends_only_its_older_one(crawling: EngineProcess, asking: ThreadPoolExecutor):
-    other = ask(asking, crawling, (1, 0), session="other", n_predict=6)
-    older = asking.submit(crawling.infill, session="one")
-    wait_until(lambda: sum(crawling.busy()) == 2)
-    newer = crawling.infill(session="one", n_predict=1)
-    result = older.result()
-    assert result["stop_type"] == "cancelled"
-    assert len(result["content"]) < len(ANSWER)
-    assert ANSWER.startswith(result["content"])
-    assert (other.result()["content"], newer["content"]) == (ANSWER[:6], "E")
-
-
-def test_sessions_and_requests_without_one_do_not_end_each_other(slow: EngineProcess, asking: ThreadPoolExecutor):
-    sessions = ["a", "b", "", ""]
-    answers = [asking.submit(slow.infill, session=session, n_predict=3) for session in sessions]
-    assert [answer.result()["content"] for answer in answers] == [ANSWER[:3]] * 4
-
-
-def test_a_prefill_only_request_delays_no_other(crawling: EngineProcess, asking: ThreadPoolExecutor):
-    """llama.vim's warm-up comes first and runs after both requests that want an answer."""
-    older = ask(asking, crawling, (1, 0), n_predict=10)
-    warm_up = ask(asking, crawling, (1, 1), n_predict=0, input_extra=[{"text": "x", "filename": "b.py"}])
-    newer = crawling.infill(n_predict=2)["timings"]
-    assert older.result()["content"] == ANSWER[:10]
-    assert warm_up.result()["timings"]["queue_ms"] > newer["queue_ms"] + newer["predicted_ms"]
-
-
-def test_two_hundred_requests_leak_no_threads_and_no_files(engine: EngineProcess):
-    process = psutil.Process(engine.process.pid)
-
-    def burst(count: int) -> None:
-        for number in range(count):
-            stream = engine.stream(session=f"s{number % 3}")
-            assert next(stream)["content"] == "E"
-            if number % 2:
-                stream.close()
-            else:
-                assert list(stream)[-1]["stop_type"] == "eos"
-
-    burst(20)
-    wait_until(lambda: engine.busy() == (0, 0))
-    before = process.num_threads(), process.num_fds(), process.memory_info().rss
-    burst(200)
-    wait_until(lambda: engine.busy() == (0, 0))
-    wait_until(lambda: process.num_fds() <= before[1])
-    assert process.num_threads() <= before[0]
-    assert process.memory_info().rss < before[2] + 4 * 2**20
 
 
 def test_a_client_that_does_not_read_delays_no_other(engine: EngineProcess):

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
@@ -26,8 +25,7 @@ from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.cpu_linears import FloatLinear, Int8Linear, int8_is_exact, quicker_float
 from speclsp.engine.model.decoder import BLOCK
 from speclsp.engine.model.int8 import native
-from speclsp.engine.model.kv_archive import common_prefix
-from speclsp.engine.model.kv_cache import CachedModel, Cancelled
+from speclsp.engine.model.kv_cache import CachedModel
 from speclsp.engine.model.model_shape import PREFILL_TOKENS, ROWS
 from speclsp.errors import WeightsError
 from speclsp.process_resources import Cpus
@@ -143,43 +141,6 @@ def test_texts_edited_in_turn_do_not_evict_each_other(decoder: CachedModel):
     assert decoder.catch_up(a) == 0
 
 
-def test_a_slot_is_shared_when_little_would_be_lost(decoder: CachedModel):
-    decoder.forget()
-    decoder.catch_up(IDS[:150])
-    assert decoder.catch_up([*IDS[:140], 1, 2, 3]) == 140
-    assert decoder.catch_up(IDS[:150]) == 140, "the ten tokens were discarded"
-
-
-def test_catch_up_keeps_the_longest_cached_prefix(wide: Path):
-    decoder = read(wide, vocab=1000)
-    assert decoder.catch_up([1, 2, 3, 4]) == 0
-    assert decoder.catch_up([1, 2, 3, 4, 5]) == 4, "only the newly typed token is prefilled"
-    assert decoder.catch_up([1, 2, 9]) == 2
-    assert decoder.ids == [1, 2, 9]
-    assert decoder.catch_up([1, 2]) == 2
-    assert decoder.ids == [1, 2]
-
-
-def test_a_cancelled_prefill_stops_between_steps_and_keeps_its_completed_steps(wide: Path):
-    decoder, cancel = read(wide, vocab=1000), threading.Event()
-    cancel.set()
-    with pytest.raises(Cancelled):
-        decoder.catch_up(IDS, cancel)
-    assert decoder.ids == []
-    steps = 0
-
-    class AfterTwo(threading.Event):
-        def is_set(self) -> bool:
-            nonlocal steps
-            steps += 1
-            return steps > 2
-
-    with pytest.raises(Cancelled):
-        decoder.catch_up(IDS, AfterTwo())
-    assert decoder.ids == IDS[: 2 * PREFILL_TOKENS]
-    assert decoder.catch_up(IDS) == 2 * PREFILL_TOKENS
-
-
 def test_more_tokens_than_the_cache_can_hold_are_refused_without_loss(wide: Path):
     decoder = read(wide, vocab=1000)
     decoder.catch_up(IDS)
@@ -230,13 +191,6 @@ def test_a_row_of_zeros_is_not_divided_by_zero():
     assert torch.equal(FloatLinear(torch.ones(4, 8))(torch.zeros(3, 8)), torch.zeros(3, 4))
     if int8_is_exact():
         assert torch.equal(Int8Linear(torch.ones(4, 8))(torch.zeros(3, 8)), torch.zeros(3, 4))
-
-
-@given(st.lists(st.integers(0, 3)), st.lists(st.integers(0, 3)))
-def test_the_common_prefix_is_the_longest_one(a: list[int], b: list[int]):
-    n = common_prefix(a, b)
-    assert a[:n] == b[:n]
-    assert n == min(len(a), len(b)) or a[n] != b[n]
 
 
 @pytest.mark.parametrize(

@@ -239,11 +239,15 @@ def test_fifty_concurrent_starts_get_the_same_engine(isolated: Path, promise: Me
 
 
 def test_the_state_file_describes_the_engine_and_only_its_user_can_read_it():
-    running = launch.start(Config(model="echo", engine=EngineConfig(threads=2)))
-    assert running == endpoint.find()
-    assert running is not None
-    state = json.loads(endpoint.state_path().read_text())
-    assert state == {
+    """The key of another server is on no command line and in no file."""
+    settings, _ = config.parse(
+        {"model": "echo", "engine.threads": 2, "remote.url": "http://canary", "stats.enabled": False}
+    )
+    flags = ["--set", "model=echo", "--set", "engine.threads=2"]
+    assert launch.engine_flags(settings) == flags
+    running = launch.start(settings)
+    assert running is not None and running == endpoint.find()
+    assert json.loads(endpoint.state_path().read_text()) == {
         "pid": running.pid,
         "socket": str(config.runtime_dir() / "engine.sock"),
         "port": 0,
@@ -251,22 +255,30 @@ def test_the_state_file_describes_the_engine_and_only_its_user_can_read_it():
         "version": __version__,
         "pair": "echo",
         "settings": {"model": "echo", "engine.threads": 2},
-        "start_flags": ["--set", "model=echo", "--set", "engine.threads=2"],
+        "start_flags": flags,
     }
     modes = {path.name: stat.S_IMODE(path.lstat().st_mode) for path in config.runtime_dir().iterdir()}
     assert modes == {"engine.json": 0o600, "engine.lock": 0o600, "engine.sock": 0o600}
     assert stat.S_IMODE(config.runtime_dir().stat().st_mode) == 0o700
     assert stat.S_IMODE(launch.log_path().stat().st_mode) == 0o600
+    assert "canary" not in " ".join(psutil.Process(running.pid).cmdline()) + launch.log_path().read_text()
 
 
-def test_the_engine_is_detached_from_its_starters_children_and_session(isolated: Path):
+def test_the_engine_is_detached_from_its_starter_and_its_children_do_not_inherit_its_lock(isolated: Path):
     """VS Code ends a language server with all its children, by parent id; a terminal ends its process group."""
     running = launch.start(ECHO)
     assert running is not None
-    engine = psutil.Process(running.pid)
-    assert os.getpid() not in [parent.pid for parent in engine.parents()]
+    assert os.getpid() not in [parent.pid for parent in psutil.Process(running.pid).parents()]
     assert os.getsid(running.pid) not in (os.getsid(0), running.pid), "in a session of its own, which it does not lead"
     assert [process.pid for process in engines_of(isolated)] == [running.pid], "who started it has gone"
+    lock, handles = endpoint.lock_path().stat(), []
+    for entry in Path(f"/proc/{running.pid}/fd").iterdir():
+        with suppress(OSError):  # closed since
+            if os.path.samestat(entry.stat(), lock):
+                handles.append(int(entry.name))
+    (handle,) = handles
+    flags = re.search(r"flags:\s+(\d+)", Path(f"/proc/{running.pid}/fdinfo/{handle}").read_text())
+    assert flags is not None and int(flags[1], 8) & os.O_CLOEXEC
 
 
 def first_lease() -> Lease:
@@ -301,21 +313,6 @@ def test_a_starter_can_be_killed_during_the_start(isolated: Path):
         wait_until(lambda: [process.pid for process in engines_of(isolated)] == [running.pid])
 
 
-def test_children_of_the_engine_do_not_inherit_its_lock():
-    running = launch.start(ECHO)
-    assert running is not None
-    lock = endpoint.lock_path().stat()
-    handles = []
-    for entry in Path(f"/proc/{running.pid}/fd").iterdir():
-        with suppress(OSError):  # closed since
-            if os.path.samestat(entry.stat(), lock):
-                handles.append(int(entry.name))
-    assert len(handles) == 1
-    flags = re.search(r"flags:\s+(\d+)", Path(f"/proc/{running.pid}/fdinfo/{handles[0]}").read_text())
-    assert flags is not None
-    assert int(flags[1], 8) & os.O_CLOEXEC
-
-
 def test_the_engine_inherits_no_open_files_of_its_starter():
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "speclsp", "engine", "start", "--model", "echo"]
@@ -335,17 +332,6 @@ def test_a_failed_start_is_reported_to_its_starter_and_logged():
     assert log_lines()[-1].startswith("unknown model 'qwen2.5-codr'")
 
 
-def test_a_key_for_another_server_is_on_no_command_line_and_in_no_file():
-    settings, _ = config.parse(
-        {"model": "echo", "engine.threads": 2, "remote.url": "http://canary", "stats.enabled": False}
-    )
-    assert launch.engine_flags(settings) == ["--set", "model=echo", "--set", "engine.threads=2"]
-    running = launch.start(settings)
-    assert running is not None
-    assert "canary" not in " ".join(psutil.Process(running.pid).cmdline())
-    assert "canary" not in endpoint.state_path().read_text() + launch.log_path().read_text()
-
-
 @pytest.mark.promise(22)
 def test_a_killed_engine_is_replaced_with_its_socket_and_state():
     first = launch.start(ECHO)
@@ -361,12 +347,12 @@ def test_a_killed_engine_is_replaced_with_its_socket_and_state():
     assert ask("GET", "/health")["pid"] == second.pid
 
 
-def start_by_hand(*flags: str) -> int:
-    """Start the engine as a user does, with a port; returns the port."""
+def start_by_hand(*flags: str) -> tuple[int, str]:
+    """Start the engine as a user does, with a port; returns the port and the command's output."""
     command = [sys.executable, "-m", "speclsp", "engine", "start", "--model", "echo", "--port", "0", *flags]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
-    return int(re.search(r"http://127.0.0.1:(\d+)", ended.stdout)[1])  # type: ignore[index]
+    return int(re.search(r"http://127.0.0.1:(\d+)", ended.stdout)[1]), ended.stdout  # type: ignore[index]
 
 
 def kill_engine() -> EngineEndpoint:
@@ -380,7 +366,7 @@ def kill_engine() -> EngineEndpoint:
 
 def test_a_killed_engine_is_started_again_with_its_port_and_its_settings():
     """Whoever starts it: an editor knows nothing of the port."""
-    port = start_by_hand("--set", "engine.idle_unload_minutes=7")
+    port, _ = start_by_hand("--set", "engine.idle_unload_minutes=7")
     killed = kill_engine()
     again = launch.start(ECHO)
     assert again is not None
@@ -421,7 +407,7 @@ def test_an_engine_that_ends_itself_because_a_step_hangs_leaves_its_flags():
 
 
 def test_an_engine_whose_port_is_taken_by_now_is_started_without_it():
-    port = start_by_hand()
+    port, _ = start_by_hand()
     kill_engine()
     with socket.create_server(("127.0.0.1", port)):
         again = launch.start(ECHO)
@@ -477,7 +463,6 @@ def test_a_lease_reports_the_state_of_the_engine_and_its_clients():
     with lease("Neovim") as first:
         assert first.head.split()[1] == "200"
         event = first.next()
-        assert event is not None
         assert event == {
             "status": "ok",
             "pair": "echo",
@@ -491,11 +476,16 @@ def test_a_lease_reports_the_state_of_the_engine_and_its_clients():
             "memory": "full",
         }
         assert ask("GET", "/health") == event
-        with lease("VS Code"):
+        with lease("x%0ay%1b[31m" + "z" * 500):
             first.until(clients=2)
             names = [entry["client"] for entry in ask("GET", "/status")["leases"]]
-            assert names == ["Neovim", "VS Code"]
+            assert names == ["Neovim", "xy[31m" + "z" * (leases.MAX_NAME_CHARS - 6)], "a name is a short line"
         first.until(clients=1)
+    wait_until(lambda: ask("GET", "/health")["clients"] == 0)
+    invalid: list[Any] = [[], {"anyway": 1}, "yes", {"anyway": "x" * 5000}]
+    assert [ask("POST", "/leave", body)["error"]["code"] for body in invalid] == [400, 400, 400, 413]
+    assert ask("POST", "/leave") == {"leaving": True, "clients": 0}
+    wait_for_its_end()
 
 
 @pytest.mark.promise(20)
@@ -674,22 +664,6 @@ def test_a_leave_request_is_refused_with_clients_unless_it_is_forced():
     wait_for_its_end()
 
 
-def test_a_leave_request_without_clients_ends_the_engine():
-    launch.start(ECHO)
-    with lease() as client:
-        client.next()
-    wait_until(lambda: ask("GET", "/health")["clients"] == 0)
-    assert ask("POST", "/leave") == {"leaving": True, "clients": 0}
-    wait_for_its_end()
-
-
-def test_an_invalid_leave_request_is_refused():
-    launch.start(ECHO)
-    wrong: list[Any] = [[], {"anyway": 1}, "yes", {"anyway": "x" * 5000}]
-    assert [ask("POST", "/leave", body)["error"]["code"] for body in wrong] == [400, 400, 400, 413]
-    assert ask("GET", "/health")["status"] == "ok"
-
-
 def test_every_client_gets_a_leaving_event_before_the_process_ends():
     running = launch.start(ECHO)
     assert running is not None
@@ -700,14 +674,6 @@ def test_every_client_gets_a_leaving_event_before_the_process_ends():
             assert client.next() is None
     wait_for_its_end()
     assert any(line.startswith("shutting down: SIGTERM; frees") for line in log_lines())
-
-
-def test_a_clients_name_is_a_short_line():
-    launch.start(ECHO)
-    with lease("x%0ay%1b[31m" + "z" * 500) as client:
-        client.next()
-        name = ask("GET", "/status")["leases"][0]["client"]
-    assert name == "xy[31m" + "z" * (leases.MAX_NAME_CHARS - 6)
 
 
 # ── speclsp engine ───────────────────────────────────────────────────────────────────────────────────────────
@@ -808,16 +774,9 @@ def test_in_the_foreground_the_engine_runs_without_clients_until_it_is_stopped()
 
 
 def test_an_additional_port_admits_clients_with_the_token():
-    ended = subprocess.run(
-        [sys.executable, "-m", "speclsp", "engine", "start", "--model", "echo", "--port", "0"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
-    port = int(re.search(r"http://127.0.0.1:(\d+)", ended.stdout)[1])  # type: ignore[index]
-    assert str(token_file.token_path()) in ended.stdout
-    assert token_file.token() not in ended.stdout + launch.log_path().read_text()
+    port, output = start_by_hand()
+    assert str(token_file.token_path()) in output
+    assert token_file.token() not in output + launch.log_path().read_text()
     over_tcp = EngineEndpoint(pid=0, port=port, token=token_file.token())
     assert control.ask(over_tcp, "POST", "/infill", ABC)["content"] == ANSWER
     assert control.ask(over_tcp, "GET", "/status")["pair"] == "echo"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from support.lsp.lsp_client import FIXTURE, ROOT, Client, frame, gone_within
+from support.lsp.lsp_client import FIXTURE, ROOT, Client, frame
 
 URI = "file:///a.py"
 GONE_S = 10.0
@@ -57,42 +57,6 @@ def test_the_protocol_layer_imports_neither_torch_nor_the_engine():
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode == 0
 
 
-@pytest.mark.promise(2)
-def test_b1_a_request_before_initialize_is_refused(fresh: Client):
-    assert fresh.error("textDocument/hover", {})["code"] == -32002
-    assert fresh.error("shutdown")["code"] == -32002
-    fresh.open(URI, "dropped")
-    fresh.initialize()
-    assert fresh.call("test/state")["documents"] == {}
-
-
-@pytest.mark.promise(2)
-def test_b2_a_second_initialize_is_refused(fresh: Client):
-    fresh.initialize()
-    assert fresh.error("initialize", {"processId": None, "rootUri": None, "capabilities": {}})["code"] == -32600
-    assert fresh.call("test/echo", 1) == 1
-
-
-@pytest.mark.promise(2)
-def test_b3_a_request_after_shutdown_is_refused_and_exit_then_gives_0(fresh: Client):
-    fresh.initialize()
-    pending = fresh.request("test/wait", 60)
-    assert fresh.call("shutdown", {}) is None
-    assert fresh.reply(pending)["error"]["code"] == -32800
-    assert fresh.error("test/echo")["code"] == -32600
-    assert fresh.error("shutdown")["code"] == -32600
-    fresh.notify("exit")
-    assert fresh.ended(GONE_S) == 0
-    assert fresh.stderr() == "on_exit ran\n"
-
-
-@pytest.mark.promise(2)
-def test_b4_exit_without_shutdown_gives_1(fresh: Client):
-    fresh.initialize()
-    fresh.notify("exit")
-    assert fresh.ended(GONE_S) == 1
-
-
 # ── replies ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -105,12 +69,6 @@ def test_b6_a_wrong_position_is_an_error_for_that_request(shared: Client, positi
     error = shared.error("textDocument/inlineCompletion", params)
     assert error["code"] == -32602
     assert "position" in error["message"]
-
-
-@pytest.mark.promise(1)
-@pytest.mark.parametrize("params", [None, [], 5, {"textDocument": {"uri": URI}}, {"context": {"triggerKind": 0}}])
-def test_b6_wrong_params_are_an_error_for_that_request(shared: Client, params: object):
-    assert shared.error("textDocument/inlineCompletion", params)["code"] == -32602
 
 
 @pytest.mark.promise(1)
@@ -289,18 +247,6 @@ def test_a_client_that_stops_reading_blocks_nothing_and_misses_no_reply(fresh: C
     assert len(fresh.notifications) < 1000, "most of 2,000 are dropped; more arrive where the reading starts early"
 
 
-@pytest.mark.promise(8)
-def test_requests_of_a_client_that_stops_reading_wait_and_queue_no_replies(fresh: Client):
-    fresh.initialize()
-    before_kib = fresh.rss_kib()
-    fresh.stop_reading()
-    request_ids = [fresh.request("test/flood", {"count": 0, "size": 100_000}) for _ in range(1000)]  # 100 MB of replies
-    time.sleep(1)
-    assert fresh.rss_kib() - before_kib < 30_000
-    fresh.stop_reading(False)
-    assert all(len(fresh.reply(msg_id, 20)["result"]) == 100_000 for msg_id in request_ids)
-
-
 @pytest.mark.promise(4)
 def test_a_client_that_closes_stdout_ends_the_server():
     read_end, write_end = os.pipe()
@@ -346,13 +292,6 @@ def test_requests_sent_before_the_end_of_stdin_are_still_handled(fresh: Client):
     assert fresh.ended(GONE_S) == 0
 
 
-def test_b14_exit_does_not_wait_for_work(fresh: Client):
-    put_to_work(fresh, ("test/thread", 6))
-    fresh.call("shutdown")
-    fresh.notify("exit")
-    assert fresh.ended(GONE_S) == 0
-
-
 @pytest.mark.promise(4)
 @pytest.mark.parametrize(
     ("name", "work"), [("SIGTERM", ("test/wait", 60)), ("SIGINT", ("test/thread", 6)), ("SIGHUP", None)]
@@ -362,32 +301,3 @@ def test_b15_a_signal_ends_the_process_cleanly(fresh: Client, name: str, work: t
     fresh.process.send_signal(getattr(signal, name))
     assert fresh.ended(GONE_S) == 0
     assert fresh.stderr() == "on_exit ran\n"
-
-
-PARENT = f"""
-import os, subprocess, sys
-sys.path.insert(0, {str(ROOT / "tests")!r})
-from support.lsp.lsp_client import Client
-client = Client({FIXTURE!r})
-client.initialize(processId=os.getpid())
-os.set_inheritable(client.process.stdin.fileno(), True)
-sibling = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"], close_fds=False)
-print(client.process.pid, sibling.pid, flush=True)
-client.reply(client.request("test/stubborn", 60), 60)
-"""
-
-
-@pytest.mark.promise(4)
-def test_b16_the_process_ends_with_a_killed_client_while_another_process_has_the_pipe_open():
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=env)
-    server, sibling = map(int, parent.stdout.readline().split())
-    try:
-        assert not gone_within(server, 1.5)
-        parent.kill()
-        assert gone_within(server, 5)
-        assert not gone_within(sibling, 0.1)
-    finally:
-        parent.wait()
-        parent.stdout.close()
-        os.kill(sibling, signal.SIGKILL)

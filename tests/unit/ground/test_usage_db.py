@@ -67,24 +67,6 @@ def test_sums_are_exact_for_any_writers_and_batches(batches: list[list[tuple[tup
     assert {key: n for key, n in sums.items() if n} == {key: n for key, n in expected.items() if n}
 
 
-def test_concurrent_writers_lose_no_counts(path: Path):
-    tallies = [Tally(path, write_every_s=0.01) for _ in range(4)]
-
-    def count(tally: Tally) -> None:
-        for _ in range(50):
-            tally.add("python", "tiny", SHOWN)
-            time.sleep(0.001)
-        tally.close(wait_s=60)
-
-    threads = [threading.Thread(target=count, args=(tally,)) for tally in tallies]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert total(path) == 200
-    assert total(path, "accepted_characters") == 2400
-
-
 def test_closing_writes_pending_counts_and_ignores_later_ones(path: Path):
     tally = Tally(path, write_every_s=3600)
     tally.add("python", "tiny", SHOWN)

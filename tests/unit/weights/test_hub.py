@@ -65,15 +65,6 @@ def test_without_a_pinned_revision_the_newest_is_used_and_recorded(server: Hub, 
 
 
 @pytest.mark.promise(24)
-def test_an_interrupted_transfer_resumes_where_it_stopped(server: Hub, tmp_path: Path) -> None:
-    server.next = [("cut", 16 * hub.CHUNK_BYTES), ("cut", 8 * hub.CHUNK_BYTES)]
-    ensure(tmp_path)
-    spans = [request.partition(" ")[2] for request in server.requests if "model.safetensors" in request]
-    assert spans[0] == ""
-    assert [int(span.strip("bytes=-")) for span in spans[1:]] == [16 * hub.CHUNK_BYTES, 24 * hub.CHUNK_BYTES]
-
-
-@pytest.mark.promise(24)
 def test_files_of_a_failed_download_are_kept_for_the_next_one(server: Hub, tmp_path: Path) -> None:
     server.next = [("cut", 10 * hub.CHUNK_BYTES), *[("cut", 0)] * 3]
     with pytest.raises(WeightsError, match="the hub cannot be reached"):

@@ -169,15 +169,6 @@ def test_twice_the_replicas_are_no_slower_on_average(requests: list[FleetRequest
     assert mean_ms(2 * replicas) <= mean_ms(replicas) + longest_ms
 
 
-@given(fleet_requests(patient=True), SERVERS)
-@settings(max_examples=30)
-def test_later_requests_do_not_change_an_earlier_ones_outcome(requests: list[FleetRequest], serving: Serving):
-    alone, _ = serve(requests[:1], serving, numbers=[7])
-    far_away = replace(requests[0], at_ms=1e7, developer=99)
-    both, _ = serve([requests[0], far_away], serving, numbers=[7, 8])
-    assert both[0] == alone[0]
-
-
 def test_a_key_ends_a_request_within_the_current_round():
     (outcome,), replica = serve([FleetRequest(0.0, 100, 10_000, 50.0)], PLAIN)
     assert outcome.last_ms == NEVER_MS

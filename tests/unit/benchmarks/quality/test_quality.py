@@ -18,7 +18,6 @@ from benchmarks.quality.run_task import TaskRunner
 from benchmarks.quality.tasks.tasks import Task
 from benchmarks.quality.variants import BASE, FULL
 from benchmarks.report import html_page, quality_section
-from benchmarks.speed import number_formats
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Extra, Request
 from speclsp.engine.decoding.completion import CompletionEngine
@@ -333,17 +332,3 @@ def test_a_part_of_a_set_does_not_replace_the_result_of_the_whole(
     assert main([*command, "--set", "context.cross_file_tokens=99"]) == 0
     kept = json.loads((tmp_path / "results/quality-quick-part-1-otherwise-tiny.json").read_text())
     assert (kept["of_tasks"], kept["settings"]["context.cross_file_tokens"]) == (2, 99)
-
-
-def test_set_takes_the_name_of_a_task_set_or_a_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["quality", "--model", "tiny", "--set", "fast"]) == 2
-    assert "quick, full, second" in capsys.readouterr().err
-
-
-def test_formats_runs_the_number_format_benchmark(monkeypatch: pytest.MonkeyPatch):
-    calls: list[tuple[str, int, int]] = []
-    monkeypatch.setattr(
-        number_formats, "bench", lambda settings, files, tokens: calls.append((settings.model, files, tokens))
-    )
-    assert main(["quality", "--model", "tiny", "--formats"]) == 0
-    assert calls == [("tiny", number_formats.FILES, number_formats.TOKENS)]

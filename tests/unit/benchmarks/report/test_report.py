@@ -15,7 +15,7 @@ from support.source_tree import ROOT
 
 from benchmarks.__main__ import main
 from benchmarks.keystrokes import figures
-from benchmarks.report import aims, html_page, plots, report
+from benchmarks.report import aims, report
 from benchmarks.report.aims import AIMS, NOT_MEASURED, PASS, SHORT, SMALL
 
 ABOUT = {
@@ -231,22 +231,6 @@ def test_a_verdict_depends_only_on_the_limit(limit: float, value: float, at_leas
 )
 def test_numbers_have_three_significant_digits(value: float, words: str):
     assert aims.number(value) == words
-
-
-def test_a_missing_path_gives_none():
-    assert aims.dig({"a": {"b": 1}}, "a", "b") == 1
-    assert aims.dig({"a": 1}, "a", "b") is None
-    assert aims.dig(None, "a") is None
-    assert aims.at("x", "flag")({"x": {"flag": True}}) is None, "a yes is no number"
-
-
-@pytest.mark.slow
-def test_the_same_figures_make_the_same_picture():
-    data = EVERYTHING["scale-editor"]
-    one, two = (html_page.draw(lambda figure: plots.document(figure, data), (6, 3), "light") for _ in range(2))
-    assert one == two
-    assert one != html_page.draw(lambda figure: plots.document(figure, data), (6, 3), "dark")
-    assert one.startswith(b"\x89PNG")
 
 
 def test_the_command_stores_the_duration_of_a_run_and_counts_the_aims(

@@ -260,39 +260,6 @@ async def test_a_path_that_is_not_an_engine_socket_is_never_connected_to(world: 
 # ── engines that end ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_crashed_engine_is_restarted_and_one_that_left_is_not(world: World, isolated: Path):
-    statuses: list[Status] = []
-    async with Pretender(1).at(isolated / "1") as first, Pretender(2).at(isolated / "2") as second:
-        world.here, world.on_start = first.found, lambda: second.found
-        async with using(statuses) as client:
-            await until(statuses, "ready")
-            world.here = None
-            first.vanish()
-            await becomes_true(lambda: statuses[-1].engine_pid == 2)
-            assert world.starts == 1
-            world.here = None
-            second.leave()
-            assert "setting" in (await until(statuses, "stopped")).message
-            with pytest.raises(EngineError):
-                await text_of(client)
-            async with Pretender(3).at(isolated / "3") as third:
-                world.here = third.found  # started by another client
-                await becomes_true(lambda: statuses[-1].engine_pid == 3)
-                assert await text_of(client) == "said"
-            assert world.starts == 1, "not by us"
-
-
-async def test_an_engine_that_crashes_in_a_loop_is_not_restarted(world: World, isolated: Path):
-    statuses: list[Status] = []
-    async with Pretender().at(isolated / "s") as engine:
-        world.here, world.on_start = engine.found, lambda: engine.found
-        async with using(statuses):
-            for number in range(engine_client.CRASHES):
-                await until(statuses, "ready", after=len(statuses) if number else 0)
-                engine.vanish()
-            assert "3 times" in (await until(statuses, "error")).message
-
-
 async def test_a_completion_between_crashes_resets_the_crash_count(world: World, isolated: Path):
     statuses: list[Status] = []
     async with Pretender().at(isolated / "s") as engine:
@@ -304,17 +271,6 @@ async def test_a_completion_between_crashes_resets_the_crash_count(world: World,
                 engine.vanish()
             await until(statuses, "ready", after=len(statuses))
     assert "error" not in [status.state for status in statuses]
-
-
-async def test_an_engine_that_cannot_load_is_ended_and_its_error_reported(world: World, isolated: Path):
-    statuses: list[Status] = []
-    async with Pretender().at(isolated / "s") as engine:
-        engine.says = {"status": "error", "pair": "echo", "error": {"message": "no weights: fetch them."}}
-        world.here = engine.found
-        async with using(statuses):
-            assert (await until(statuses, "error")).message == "no weights: fetch them."
-            await becomes_true(lambda: "/leave" in engine.paths())
-    assert engine.requests[-1][2] == {"pid": 7} and world.starts == 0
 
 
 @pytest.fixture
@@ -337,28 +293,6 @@ async def test_a_silent_engine_is_reported_and_used_again_when_it_recovers(world
             engine.mute = False
             await until(statuses, "ready")
     assert world.starts == 0 and "/leave" not in engine.paths()
-
-
-@pytest.mark.slow
-async def test_a_hung_engine_is_killed_and_another_is_started(
-    world: World, isolated: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
-):
-    killed: list[int] = []
-    monkeypatch.setattr(control, "end_hung", lambda found: not killed.append(found.pid))
-    statuses: list[Status] = []
-    async with Pretender(1).at(isolated / "1") as first, Pretender(2).at(isolated / "2") as second:
-        world.here, world.on_start = first.found, lambda: second.found
-        async with using(statuses) as client:
-            await until(statuses, "ready")
-            first.mute, status_count = True, len(statuses)
-            world.here = None
-            with pytest.raises(EngineError):  # the request in flight fails
-                await text_of(client)
-            await until(statuses, "ready", after=status_count)
-            assert statuses[-1].engine_pid == 2 and await text_of(client) == "said"
-        assert {status.state for status in statuses[status_count:-1]} == {"starting"}
-        assert "process 1" in statuses[status_count].message
-    assert killed == [1] and world.starts == 1 and "/leave" not in first.paths()
 
 
 async def test_an_engine_that_hangs_repeatedly_is_not_restarted(

@@ -250,15 +250,6 @@ def test_invisible_characters_are_removed_from_other_documents_and_kept_in_the_d
     assert "'a\u200bb\u202e'" in context.prefix
 
 
-def test_typing_does_not_change_the_code_shown_from_other_documents():
-    text = "def load_config(path):\n    settings = parse_settings(path)\n    return settings\n\n" * 30
-    documents = others("def store_config(path, settings):\n    load_config(path)\n    return settings\n")
-    selections = {
-        build(snapshot(text + "x" * n, len(text) + n), None, CONFIG, others=documents).extra for n in range(50)
-    }
-    assert len(selections) == 1
-
-
 def test_a_context_is_built_in_milliseconds():
     big = ARGPARSE * 90  # 9 MB
     cursor = len(big) // 2

@@ -14,7 +14,7 @@ from benchmarks.keystrokes.economy.bodies import Body
 from benchmarks.keystrokes.economy.person import Keyboard
 from benchmarks.keystrokes.economy.policies import by_confidence, by_share, by_value, judge, line_list
 from benchmarks.keystrokes.economy.recording import Recording
-from benchmarks.keystrokes.economy.replay import AFTER_ACCEPTING, EVERYWHERE, PAUSES, Counts, replay, replay_joined
+from benchmarks.keystrokes.economy.replay import AFTER_ACCEPTING, EVERYWHERE, PAUSES, replay, replay_joined
 from benchmarks.quality.calibration.examples import examples
 from benchmarks.report import html_page
 from speclsp.lsp.completion.confidence import COSTS, NO_COST, Cost, Curve, lines, token_spans
@@ -72,11 +72,6 @@ def test_the_books_balance_under_every_policy(candidates: list[tuple[str, float]
 def test_a_right_suggestion_is_taken_with_one_key():
     counts = replay(recording([("right", -0.01)]), by_value({}, NO_COST))
     assert (counts.pressed, counts.shown, counts.wrong, counts.stay) == (1, 1, 0, len(TEXT))
-
-
-def test_without_suggestions_every_key_is_pressed():
-    counts = replay(recording([("none", 0.0)]), by_share(0.0))
-    assert (counts.pressed, counts.shown, counts.pauses_shown) == (counts.keys, 0, 0)
 
 
 def test_a_shown_suggestion_stays_until_a_key_disagrees_and_counts_once():
@@ -176,15 +171,3 @@ def test_the_joined_lines_are_compared_with_the_first_line_alone():
     assert result["medium"]["keys_saved_change"]["value"] == 0
     assert len(result) == 2 * (1 + len(economy.JOINED))
     assert "joined everywhere" in figures.table(result) and "wrong_per_key" in figures.changes_table(result)
-
-
-def test_counts_add_up():
-    total = Counts()
-    for _ in range(2):
-        total.add(Counts(keys=3, pressed=2, shown=1))
-    assert (total.keys, total.pressed, total.shown) == (6, 4, 2)
-
-
-@pytest.mark.parametrize("policy", [by_share(0.0), by_value({}, NO_COST)])
-def test_a_position_without_a_candidate_shows_nothing(policy: Any):
-    assert policy([row("", "", 0.0)], 0) == 0

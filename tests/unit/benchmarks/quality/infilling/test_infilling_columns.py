@@ -12,10 +12,10 @@ import pytest
 from benchmarks import model_options
 from benchmarks.__main__ import main
 from benchmarks.quality.cache.generation_cache import Generation, GenerationCache
-from benchmarks.quality.infilling import columns, infilling, tasks
+from benchmarks.quality.infilling import columns, tasks
 from benchmarks.quality.infilling.columns import ENGINE, PRODUCT, Column
 from benchmarks.quality.infilling.sandbox import PASSED, Sandbox
-from benchmarks.quality.infilling.tasks import SINGLE, Task
+from benchmarks.quality.infilling.tasks import SINGLE
 from benchmarks.report import infilling_table
 from benchmarks.report.aims import SMALL
 from benchmarks.report.page import page
@@ -208,8 +208,3 @@ def test_a_task_set_that_differs_is_an_error(monkeypatch: pytest.MonkeyPatch, ca
     monkeypatch.setattr(tasks, "problems", lambda archive: PROBLEMS)
     assert main(["humaneval-infilling", "--kind", "single", "--results", str(tmp_path)]) == 2
     assert "8 rebuilt single-line tasks have the sha256" in capsys.readouterr().err
-
-
-def test_samples_of_the_usual_length_are_the_published_and_the_fixed_ones():
-    assert infilling.tasks.USUAL_LIMIT == {"single": 1_033, "multi": 600}
-    assert isinstance(TASKS[0], Task)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -47,18 +46,6 @@ def measure(which: Part, record: Record) -> None:
 def worker(file: Path, names: Sequence[str], ends_s: float | None = None) -> bool:
     ends_s = time.monotonic() + 600 if ends_s is None else ends_s
     return schedule.work(file, [part(name) for name in names], measure, ends_s)
-
-
-def test_a_failed_part_keeps_its_rows_and_ends_its_worker(tmp_path: Path):
-    file = tmp_path / "gpu.json"
-    assert not worker(file, ["first", "broken", "later"])
-    assert entries(file)["first"]["status"] == DONE
-    assert entries(file)["broken"]["figures"] == {"before": 1}
-    assert (entries(file)["broken"]["status"], entries(file)["broken"]["why"]) == (
-        FAILED,
-        "RuntimeError: the device is gone",
-    )
-    assert "later" not in entries(file), "a new worker runs it"
 
 
 def test_a_part_that_cannot_run_here_says_why_and_does_not_end_the_worker(tmp_path: Path):
@@ -222,10 +209,3 @@ def test_the_exit_code_counts_failures_impossible_times_and_different_tokens():
         }
     }
     assert len(list(gpu.wrong(bad))) == 5
-
-
-def test_the_flags_are_read():
-    parser = argparse.ArgumentParser()
-    gpu.add_arguments(parser)
-    options = parser.parse_args(["--only", "real", "--budget-s", "60"])
-    assert (options.only, options.budget_s, options.device) == ("real", 60.0, "cuda")
