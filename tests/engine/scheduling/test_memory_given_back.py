@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 import torch
 from promises import Measured
+from support.engine.managed_model import ASKED, ManagedModel, tiny
 from support.engine.random_models import NATIVE, save_random
 from support.waiting import wait_until
 
 from speclsp.cli.measure import complete_once
 from speclsp.config import Config, EngineConfig
-from speclsp.engine.api import Request, Result
+from speclsp.engine.api import Result
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.generate import Limits, generate
 from speclsp.engine.decoding.policy import FixedPolicy
@@ -28,7 +29,6 @@ from speclsp.engine.loading.draft_only import MAX_TOKENS
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.memory_ladder import CHECK_S, NO_DRAFT, WAIT_S
-from speclsp.engine.scheduling.residency import Residency
 from speclsp.engine.scheduling.scheduled_job import DoneEvent, RoundEvent
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import WeightsError
@@ -39,8 +39,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = cards.models_root() / "tiny"
 IDS = torch.randint(0, 2000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
-CONFIG = Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1))
-ASKED = Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n\n\nclass Point:\n", max_tokens=24)
+CONFIG = tiny(512)
 
 
 # ── the GPU's decoder, run on a CPU ────────────────────────────────────────────────────────────────────
@@ -113,40 +112,6 @@ def test_a_gpu_without_room_for_a_larger_cache_keeps_the_small_one(monkeypatch: 
 # ── the model in the engine's memory ──────────────────────────────────────────────────────────────────────────
 
 
-class Crowded(DeviceMemory):
-    """This machine, with the free memory set by the test."""
-
-    free = 10**6
-
-    def free_mib(self) -> int:
-        return self.free
-
-
-class ManagedModel:
-    """A Residency driven from this thread; the test moves its clock and other programs' memory."""
-
-    def __init__(self, load: Any = None, **settings: Any) -> None:
-        self.now_s = 0.0
-        self.machine = Crowded("cpu")
-        self.residency = Residency(
-            load or (lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress, with_draft)),
-            clock=lambda: self.now_s,
-            memory_of=lambda device: self.machine,
-            **settings,
-        )
-        self.residency.maintain()
-
-    def after(self, seconds: float) -> None:
-        self.now_s += seconds
-        self.residency.maintain()
-
-    def says(self, request: Request = ASKED) -> Result:
-        self.residency.note_request()
-        self.residency.maintain()
-        assert self.residency.completer is not None, self.residency.message
-        return complete_once(self.residency.completer, request)
-
-
 def models_alive(subject: ManagedModel) -> Callable[[], int]:
     """A function that counts how many of the present decoders are still in memory."""
     engine = subject.residency.completer
@@ -158,7 +123,7 @@ def models_alive(subject: ManagedModel) -> Callable[[], int]:
 
 @pytest.mark.promise(20)
 def test_unloading_frees_both_models_and_reloading_gives_the_same_text():
-    subject = ManagedModel(idle_s=60.0)
+    subject = ManagedModel(CONFIG, idle_s=60.0)
     before = subject.says()
     assert before.text and not before.draft_only
     alive = models_alive(subject)
@@ -170,7 +135,7 @@ def test_unloading_frees_both_models_and_reloading_gives_the_same_text():
 
 
 def test_every_release_step_frees_its_memory_and_never_changes_the_text():
-    subject = ManagedModel(min_free_memory_mib=500)
+    subject = ManagedModel(CONFIG, min_free_memory_mib=500)
     engine = subject.residency.completer
     texts = [replace(ASKED, prefix=f"# {i}\n" + "x = 1\n" * 60 + ASKED.prefix) for i in range(3)]
     plain = [subject.says(text).tokens for text in texts]
@@ -235,7 +200,7 @@ def opened(subject: ManagedModel, gate: Gate) -> None:
 
 
 def test_while_the_target_loads_the_draft_answers_single_lines_marked_draft_only(gate: Gate):
-    subject = ManagedModel()
+    subject = ManagedModel(CONFIG)
     assert (subject.residency.state, subject.residency.draft_only) == ("loading", True)
     assert "still loading" in subject.residency.completer.target and subject.residency.completer.draft
     requests = [
@@ -260,7 +225,7 @@ def test_while_the_target_loads_the_draft_answers_single_lines_marked_draft_only
 
 
 def test_draft_only_answers_are_those_of_the_draft_model(gate: Gate):
-    subject = ManagedModel()
+    subject = ManagedModel(CONFIG)
     request = replace(ASKED, max_tokens=12, ignore_eos=True)
     result = subject.says(request)
     card = cards.load("tiny")
@@ -272,7 +237,7 @@ def test_draft_only_answers_are_those_of_the_draft_model(gate: Gate):
 
 
 def test_a_target_that_cannot_be_read_leaves_an_error_and_no_draft(gate: Gate):
-    subject = ManagedModel()
+    subject = ManagedModel(CONFIG)
     draft = weakref.ref(subject.residency.completer.target_decoder)
     gate.error = WeightsError("the target's file is cut short: pull again.")
     opened(subject, gate)
@@ -348,7 +313,7 @@ def test_released_memory_returns_to_the_system(tmp_path: Path, promise: Measured
         def __init__(self) -> None:
             self.weights = checkpoint.read_decoder(tmp_path, "fp32", "cpu", 512, 2000)
 
-    subject = ManagedModel(load=lambda progress: Weights(), idle_s=60.0)
+    subject = ManagedModel(CONFIG, load=lambda progress: Weights(), idle_s=60.0)
     loaded_mib = DeviceMemory("cpu").held_mib()
     assert loaded_mib - bare_mib > 80, "130 MiB of weights"
     subject.after(60.0)
@@ -360,45 +325,15 @@ def test_released_memory_returns_to_the_system(tmp_path: Path, promise: Measured
 # ── through the engine's thread ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_scheduler_unloads_an_idle_model_and_reloads_it_for_a_request():
-    scheduler = Scheduler(
-        lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress, with_draft),
-        Metrics(),
-        idle_s=0.2,
-    )
-    references: list[Any] = []
-
-    def note() -> None:
-        completer = scheduler.residency.completer
-        if scheduler.residency.state == "ok" and completer is not None:
-            references.append(weakref.ref(completer.target_decoder))
-
-    scheduler.residency.on_change = note
-    scheduler.thread.start()
-    try:
-        answers = []
-        for nap in range(2):
-            events: Queue[Any] = Queue()
-            scheduler.submit(ASKED, events.put)
-            while isinstance(event := events.get(timeout=60), RoundEvent):
-                pass
-            assert isinstance(event, DoneEvent), event
-            answers.append(event.results[0].tokens)
-            wait_until(lambda: scheduler.residency.state == "asleep")
-            assert len(references) > nap and [reference() for reference in references] == [None] * len(references)
-        assert answers[0] == answers[1]
-    finally:
-        scheduler.close()
-        scheduler.thread.join(30)
-
-
 @pytest.mark.soak
 @pytest.mark.real
 def test_the_real_model_leaves_memory_and_comes_back_the_same(coder_0_5b: Path, record_property: Any):
     torch.set_num_threads(2)
     config = Config(models_dir=str(coder_0_5b.parent), engine=EngineConfig(offline=True))
     card = cards.load("qwen2.5-coder-0.5b-instruct")
-    subject = ManagedModel(load=lambda progress, with_draft=True: loading.start(config, card, progress), idle_s=60.0)
+    subject = ManagedModel(
+        CONFIG, load=lambda progress, with_draft=True: loading.start(config, card, progress), idle_s=60.0
+    )
     before, full_mib = subject.says(), DeviceMemory("cpu").held_mib()
     subject.after(60.0)
     freed_mib = full_mib - DeviceMemory("cpu").held_mib()

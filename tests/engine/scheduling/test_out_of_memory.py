@@ -13,21 +13,19 @@ from typing import Any
 import pytest
 import torch
 from promises import Measured
+from support.engine.managed_model import ASKED, ManagedModel, loader, tiny
 from support.waiting import wait_until
 
-from speclsp.cli.measure import complete_once
-from speclsp.config import Config, EngineConfig
-from speclsp.engine.api import Request, Result
+from speclsp.engine.api import Request
 from speclsp.engine.decoding.accept import Sampling
 from speclsp.engine.decoding.fused_round import FusedRound, warm_up
-from speclsp.engine.loading import checkpoint, loading
+from speclsp.engine.loading import checkpoint
 from speclsp.engine.model import decoder
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.model.decoder import Decoder
 from speclsp.engine.scheduling.device_errors import clear_references, is_device_failure, ran_out_of_memory
 from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.memory_ladder import CALM_S, CHECK_S, NO_DRAFT, WAIT_S
-from speclsp.engine.scheduling.residency import Residency
 from speclsp.engine.scheduling.scheduled_job import DoneEvent, ErrorEvent, RoundEvent
 from speclsp.engine.scheduling.scheduler import NO_MEMORY, Scheduler
 from speclsp.errors import InputError, OutOfMemory, WeightsError
@@ -38,8 +36,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = cards.models_root() / "tiny"
 CONTEXT_TOKENS = 1024
-CONFIG = Config(model="tiny", engine=EngineConfig(context_tokens=CONTEXT_TOKENS, threads=1))
-ASKED = Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n\n\nclass Point:\n", max_tokens=24)
+CONFIG = tiny(CONTEXT_TOKENS)
 LONG = replace(ASKED, prefix="".join(f"value_{n} = {n}\n" for n in range(200)) + ASKED.prefix)
 LEVELS = ["small cache", "short context", NO_DRAFT]
 
@@ -121,38 +118,6 @@ def test_a_cleared_error_keeps_no_object_alive():
 # ── the levels ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class ManagedModel:
-    """The pair tiny in a Residency driven from this thread, with a clock that the test moves."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.now_s = 0.0
-        self.residency = Residency(self.load, clock=lambda: self.now_s, **settings)
-        self.residency.maintain()
-        assert self.residency.state == "ok"
-
-    @staticmethod
-    def load(progress: Callable[[float, str], None], with_draft: bool = True) -> Any:
-        return loading.start(CONFIG, cards.load("tiny"), progress, with_draft)
-
-    def runs_out(self) -> None:
-        self.residency.report_out_of_memory()
-        self.residency.maintain()
-
-    def after(self, seconds: float) -> None:
-        self.now_s += seconds
-        self.residency.maintain()
-
-    def says(self, request: Request) -> Result:
-        self.residency.note_request()
-        self.residency.maintain()
-        assert self.residency.completer is not None, self.residency.message
-        return complete_once(self.residency.completer, request)
-
-    @property
-    def is_now(self) -> tuple[str, str]:
-        return self.residency.state, self.residency.memory
-
-
 def plain(subject: ManagedModel, request: Request) -> list[int]:
     """The tokens of plain decoding from an empty cache."""
     subject.residency.completer.empty()
@@ -161,7 +126,7 @@ def plain(subject: ManagedModel, request: Request) -> list[int]:
 
 @pytest.mark.promise(18)
 def test_at_every_release_step_the_text_equals_plain_decoding(promise: Measured):
-    subject = ManagedModel()
+    subject = ManagedModel(CONFIG)
     engine = subject.residency.completer
     whole = subject.says(LONG)
     assert whole.prompt_tokens > CONTEXT_TOKENS // 2
@@ -194,7 +159,7 @@ def test_at_every_release_step_the_text_equals_plain_decoding(promise: Measured)
 
 @pytest.mark.parametrize("min_free_memory_mib", [0, 1], ids=["only our own", "others too"])
 def test_after_a_time_without_pressure_the_steps_are_restored_one_at_a_time(min_free_memory_mib: int):
-    subject = ManagedModel(min_free_memory_mib=min_free_memory_mib)
+    subject = ManagedModel(CONFIG, min_free_memory_mib=min_free_memory_mib)
     whole = subject.says(LONG)
     for _ in range(1 + len(LEVELS)):
         subject.runs_out()
@@ -213,7 +178,7 @@ def test_after_a_time_without_pressure_the_steps_are_restored_one_at_a_time(min_
 
 
 def test_rare_out_of_memory_clears_the_caches_and_releases_no_step():
-    subject = ManagedModel()
+    subject = ManagedModel(CONFIG)
     for _ in range(5):
         subject.runs_out()
         subject.after(CALM_S)
@@ -221,14 +186,13 @@ def test_rare_out_of_memory_clears_the_caches_and_releases_no_step():
 
 
 def test_other_programs_need_and_our_own_share_one_order_of_steps():
-    subject = ManagedModel(min_free_memory_mib=500)
-    machine = subject.residency.ladder.device_memory
-    machine.free_mib = lambda: 400
+    subject = ManagedModel(CONFIG, min_free_memory_mib=500)
+    subject.machine.free = 400
     subject.after(CHECK_S)
     assert subject.is_now == ("ok", "small cache")
     subject.after(CHECK_S)
     assert subject.is_now == ("ok", NO_DRAFT), "for others nothing that changes a suggestion"
-    machine.free_mib = lambda: 10**6
+    subject.machine.free = 10**6
     subject.runs_out()
     subject.runs_out()
     assert subject.is_now == ("ok", "short context")
@@ -239,7 +203,7 @@ def test_other_programs_need_and_our_own_share_one_order_of_steps():
 
 
 def test_a_completion_under_way_prefills_again_after_a_release_and_ends_the_same():
-    subject = ManagedModel()
+    subject = ManagedModel(CONFIG)
     expected = subject.says(LONG).tokens
     running = iter(completion := subject.residency.completer.complete(LONG, threading.Event()))
     for piece in running:
@@ -261,7 +225,7 @@ def test_a_completion_under_way_prefills_again_after_a_release_and_ends_the_same
 
 
 def test_a_step_that_cannot_be_restored_is_tried_again_later(monkeypatch: pytest.MonkeyPatch):
-    subject = ManagedModel()
+    subject = ManagedModel(CONFIG)
     subject.runs_out()
     subject.runs_out()
     tried: list[float] = []
@@ -281,7 +245,7 @@ def test_a_step_that_cannot_be_restored_is_tried_again_later(monkeypatch: pytest
 
 @pytest.fixture
 def scheduler() -> Iterator[Scheduler]:
-    running = Scheduler(ManagedModel.load, Metrics(), "tiny")
+    running = Scheduler(loader(CONFIG), Metrics(), "tiny")
     running.thread.start()
     wait_until(lambda: running.residency.state == "ok")
     yield running
@@ -310,10 +274,7 @@ PLACES = {  # (the decoder's rows, its method)
 
 
 @pytest.mark.promise(18)
-@pytest.mark.parametrize(
-    ("place", "kind"),
-    [*((place, "a CPU's") for place in PLACES), ("prefill", "a GPU's"), ("verify", "C++'s"), ("draft", "Python's")],
-)
+@pytest.mark.parametrize(("place", "kind"), zip(PLACES, ("a CPU's", "C++'s", "a GPU's", "Python's"), strict=True))
 def test_out_of_memory_anywhere_fails_only_its_request_and_leaves_no_state(
     scheduler: Scheduler, place: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ):
