@@ -19,7 +19,7 @@ from speclsp.weights import cards
 
 pytestmark = pytest.mark.real
 
-HOLES, SOAK_HOLES = 4, 20
+HOLES, SOAK_HOLES = 2, 20
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_a_completion_does_not_depend_on_earlier_requests(engine: CompletionEngi
 
 
 def test_sampling_with_a_seed_is_the_same_with_and_without_speculation(engine: CompletionEngine):
-    for seed, request in enumerate(holes(HOLES)[:3]):
+    for seed, request in enumerate(holes(HOLES)):
         sampled = replace(request, temperature=0.8, top_p=0.95, seed=seed, max_tokens=12)
         assert complete_once(engine, sampled).tokens == complete_once(engine, replace(sampled, speculate=False)).tokens
 
@@ -63,7 +63,7 @@ def test_sampling_with_a_seed_is_the_same_with_and_without_speculation(engine: C
     "figures", [{"logprobs": 5}, {"branches": 4}, *in_soak({"logprobs": 0}, {"round_logprobs": True})]
 )
 def test_no_figure_changes_the_answer(engine: CompletionEngine, figures: dict[str, int]):
-    for request in holes(HOLES)[:3]:
+    for request in holes(HOLES)[:1]:
         plain = complete_once(engine, replace(request, max_tokens=12))
         reporting = complete_once(engine, replace(request, max_tokens=12, **figures))
         assert (reporting.tokens, reporting.text) == (plain.tokens, plain.text)
@@ -93,7 +93,7 @@ def test_the_model_completes_an_addition(engine: CompletionEngine):
 
 
 def test_the_results_counts_are_consistent(engine: CompletionEngine):
-    result = complete_once(engine, holes(HOLES)[2])
+    result = complete_once(engine, holes(HOLES)[1])
     assert result.drafted == sum(counts["drafted"] for counts in result.by_source.values())
     assert result.accepted == sum(counts["accepted"] for counts in result.by_source.values())
     assert len(result.tokens) <= result.accepted + result.rounds

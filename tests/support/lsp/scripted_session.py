@@ -81,6 +81,15 @@ class TokenBackend(ScriptedBackend):
         yield StreamPiece(cost=CompletionCost(stop_type=stop, prompt_tokens=7, cached_tokens=3))
 
 
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until the condition is true; no time is assumed, whatever else the machine does."""
+    for _ in range(5000):
+        if condition():
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError("the condition stayed false")
+
+
 def at(text: str, cursor: int | None = None, version: int = 1, uri: str = URI, language: str = "python") -> Snapshot:
     """A document with the cursor at `cursor`, by default at its end."""
     return Snapshot(uri, language, version, text, len(text) if cursor is None else cursor)

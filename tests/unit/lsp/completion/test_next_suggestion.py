@@ -13,7 +13,7 @@ import pytest
 from async_tests import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, TokenBackend, at, captured
+from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, TokenBackend, at, captured, until
 
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.completion import next_suggestion
@@ -45,14 +45,6 @@ async def closing(work: Callable[[ScriptedSession], Awaitable[object]], *backend
     """Do `work` in a session that is closed at the end: an example of a law."""
     async with preparing(*backend, **settings) as scripted:
         await work(scripted)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0.002)
-    raise AssertionError("the condition stayed false")
 
 
 async def prepared(scripted: ScriptedSession, requests: int = 2) -> None:

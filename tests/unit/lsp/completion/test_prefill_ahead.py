@@ -6,7 +6,7 @@ import asyncio
 import functools
 
 import pytest
-from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, at, captured
+from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, at, captured, until
 
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.types import Status
@@ -19,8 +19,7 @@ async def test_the_prefilled_prompt_is_the_prompt_of_the_request_that_follows():
     scripted = ScriptedSession(ScriptedBackend("pop()", ""))
     await scripted.texts(at(TEXT))
     scripted.session.document_changed(URI, captured(TEXT + "x", version=2))
-    await asyncio.sleep(0.05)
-    assert not scripted.session.busy
+    await until(lambda: len(scripted.backend.requests) == 2 and not scripted.session.busy)
     await scripted.texts(at(TEXT + "x"))
     _, prefill, request = scripted.backend.requests
     assert prefill.max_tokens == 0 and request.max_tokens > 0
@@ -85,8 +84,7 @@ async def test_a_failed_prefill_does_not_affect_the_next_request():
     scripted = ScriptedSession(ScriptedBackend("pop()", EngineError("gone"), "y()"))
     await scripted.texts(at(TEXT))
     scripted.session.document_changed(URI, captured(TEXT + "x", version=2))
-    while len(scripted.backend.requests) < 2:
-        await asyncio.sleep(0.005)
+    await until(lambda: len(scripted.backend.requests) == 2)
     assert await scripted.texts(at(TEXT + "x")) == ["y()"]
 
 
@@ -96,7 +94,7 @@ async def test_a_failed_prefill_does_not_affect_the_next_request():
 async def test_the_document_with_the_focus_is_prefilled_before_its_first_request():
     scripted = ScriptedSession(ScriptedBackend("pop()"))
     scripted.session.document_focused(URI, lambda: CompletionInput(at(TEXT)))
-    await asyncio.sleep(FOCUS_PAUSE_S + 0.05)
+    await until(lambda: scripted.backend.requests)
     await scripted.texts(at(TEXT))
     prefill, request = scripted.backend.requests
     assert prefill.max_tokens == 0 and request.max_tokens > 0
@@ -108,6 +106,7 @@ async def test_of_documents_that_had_the_focus_briefly_only_the_last_is_prefille
     for number in range(5):
         uri = f"file:///{number}.py"
         scripted.session.document_focused(uri, functools.partial(CompletionInput, at(TEXT, uri=uri)))
+    await until(lambda: scripted.backend.requests)
     await asyncio.sleep(FOCUS_PAUSE_S + 0.05)
     assert [request.path for request in scripted.backend.requests] == ["4.py"]
 
@@ -119,6 +118,8 @@ async def test_a_user_who_only_reads_files_soon_costs_nothing(monkeypatch: pytes
         uri = f"file:///{number}.py"
         scripted.session.document_focused(uri, functools.partial(CompletionInput, at(TEXT, uri=uri)))
         await asyncio.sleep(0.01)
+    await until(lambda: len(scripted.backend.requests) >= MAX_UNREQUESTED)
+    await asyncio.sleep(0.05)
     assert len(scripted.backend.requests) == MAX_UNREQUESTED
 
 

@@ -6,13 +6,15 @@ import asyncio
 import time
 
 import pytest
-from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, at
+from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, at, until
 
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.completion.job import Outcome
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles, IgnoreVerdict
+
+ENDLESS = "append(" + "1" * 20_000  # no machine is so busy that it ends before it is closed
 
 
 async def test_a_request_returns_the_backends_answer():
@@ -35,16 +37,14 @@ async def test_the_stream_is_closed_as_soon_as_the_text_is_finished():
 
 
 async def test_a_newer_request_for_the_same_document_ends_the_older_one_at_once():
-    scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.02))
+    scripted = ScriptedSession(ScriptedBackend(ENDLESS, "append(1)", round_s=0.005))
     older = asyncio.create_task(scripted.complete(at(TEXT)))
+    await until(lambda: scripted.backend.streamed and scripted.backend.streamed[0])
     elsewhere = asyncio.create_task(scripted.complete(at(TEXT, uri="file:///b.py")))
-    await asyncio.sleep(0.05)
-    start = time.perf_counter()
     newer = asyncio.create_task(scripted.complete(at(TEXT + "x", version=2)))
     assert await older == Outcome(reason="superseded")
-    assert time.perf_counter() - start < 0.5
     assert (await newer).suggestions and (await elsewhere).suggestions
-    assert len(scripted.backend.streamed[0]) < 9, "its stream was closed"
+    assert len(scripted.backend.streamed[0]) < len(ENDLESS), "its stream was closed"
     assert [trace.outcome for trace in scripted.traces] == ["superseded", "shown", "shown"]
 
 
@@ -61,27 +61,26 @@ async def test_the_session_is_busy_only_while_the_engine_works():
 
 
 async def test_the_text_of_a_superseded_stream_is_a_draft_hint_and_never_shown():
-    scripted = ScriptedSession(ScriptedBackend("append(1)", "pop()", round_s=0.002))
+    scripted = ScriptedSession(ScriptedBackend(ENDLESS, "pop()", round_s=0.002))
     older = asyncio.create_task(scripted.complete(at(TEXT)))
-    while len(scripted.backend.streamed[0] if scripted.backend.streamed else "") < 6:
-        await asyncio.sleep(0.001)
+    await until(lambda: scripted.backend.streamed and len(scripted.backend.streamed[0]) > 5)
     newer = asyncio.create_task(scripted.complete(at(TEXT + "ax", version=2)))
     await older
     await newer
     assert scripted.backend.requests[1].previous == scripted.backend.streamed[0][1:]
     assert scripted.backend.requests[1].previous.startswith("ppend")
-    assert len(scripted.backend.streamed[0]) < 9, "its stream was closed"
+    assert len(scripted.backend.streamed[0]) < len(ENDLESS), "its stream was closed"
 
 
 async def test_a_cancelled_caller_stops_the_backend():
-    scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.02))
+    scripted, own_tasks = ScriptedSession(ScriptedBackend(ENDLESS, round_s=0.005)), asyncio.all_tasks()
     asking = asyncio.create_task(scripted.complete(at(TEXT)))
-    await asyncio.sleep(0.05)
+    await until(lambda: scripted.backend.streamed and scripted.backend.streamed[0])
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    await asyncio.sleep(0.05)
-    assert len(scripted.backend.streamed[0]) < 9
+    await until(lambda: asyncio.all_tasks() == own_tasks)
+    assert len(scripted.backend.streamed[0]) < len(ENDLESS)
     assert [trace.outcome for trace in scripted.traces] == ["cancelled"]
 
 
