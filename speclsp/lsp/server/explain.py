@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from speclsp import __version__
-from speclsp.errors import InputError
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.reasons import CUTS, PASSING, meaning
 from speclsp.lsp.server.request_context import MAX_NEIGHBOURS, WorkspaceDocuments
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from speclsp.lsp.next_edit.next_edits import NextEditOutcome
 
 Outcome = TypeVar("Outcome")
-EXPLAIN = "speclsp/explain"
 NOT_LOOKED_AT = f"not among the {MAX_NEIGHBOURS} used last"
 MAX_TRACES = 64  # documents whose last outcome is kept
 MAX_CHECKED = 64  # open documents whose visibility is evaluated for one explanation
@@ -198,17 +196,3 @@ def _context(trace: Trace, hidden: tuple[str, ...]) -> dict[str, Any]:
         "not_shown": {"above": above, "below": below},
         "left_out": counted(about.left_out + hidden),
     }
-
-
-def explain(recorder: ExplainRecorder, params: Any) -> dict[str, object]:
-    """Answer of speclsp/explain: the last outcome, of one document or of any."""
-    from speclsp.observability.explanation import in_words
-
-    uri = None
-    if params and isinstance(params, Mapping) and "textDocument" in params:
-        document = params["textDocument"]
-        uri = document.get("uri") if isinstance(document, Mapping) else None
-        if not isinstance(uri, str):
-            raise InputError(f'{EXPLAIN} needs {{}} or {{"textDocument": {{"uri": ...}}}}.')
-    facts = recorder.current(uri)
-    return facts | {"text": in_words(facts)}
