@@ -76,7 +76,7 @@ def test_a_comment_and_a_string_hold_no_code(name: str):
         assert not rules.comment and not rules.block_comment
     else:
         assert lexical_rules.code_of("x " + comment, rules) == "x"
-    assert lexical_rules.balance('x "(" y', rules).imbalance == 0
+    assert lexical_rules.pair('x "(" y', rules).imbalance == 0
     assert lexical_rules.left_open('x "(', rules) is not None or not rules.string.endswith("$)")
 
 
