@@ -91,7 +91,7 @@ class Editor:
         if patience_ms is None:
             self.index.on_late = self.warm_up.add
         else:
-            self.index.budget.query_ms = patience_ms
+            self.index.cache.query_ms = patience_ms
             self.sources = CrossFileSources(index=self.index, patience_ms=patience_ms)
             self.config = ContextConfig(parse_budget_ms=int(patience_ms))
         self.windows: build.Windows = {}

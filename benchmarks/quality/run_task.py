@@ -156,7 +156,7 @@ class TaskRunner:
         index = index_for(task)
         sources = CrossFileSources(index=index, patience_ms=PATIENCE_MS)
         if variant.patience_ms is not None:
-            index.budget.query_ms, sources = BUDGET_MS, replace(sources, patience_ms=variant.patience_ms)
+            index.cache.query_ms, sources = BUDGET_MS, replace(sources, patience_ms=variant.patience_ms)
             similar_code.FILE_WORDS.clear()
             similar_code.OWN_WORDS.clear()
             if variant.open_before:
@@ -245,7 +245,7 @@ def made_dir(directory: Path) -> Path:
 def index_for(task: Task) -> IndexReader:
     """Index of the task's package without the task's own file, because that holds the true text."""
     index = IndexReader(str(task.root), indexed(task.root), hidden_rule=lambda path: path == task.path)
-    index.budget.query_ms = PATIENCE_MS
+    index.cache.query_ms = PATIENCE_MS
     index.metadata("built")  # the database is open, as in an editor
     return index
 

@@ -182,7 +182,7 @@ def task_of(cut: Cut, root: Path, path: str, others: tuple[str, ...]) -> cursors
 def index_of(root: Path) -> IndexReader:
     """The index of a release's folder, as the language server builds it."""
     index = IndexReader(str(root), run_task.indexed(root))
-    index.budget.query_ms = run_task.PATIENCE_MS
+    index.cache.query_ms = run_task.PATIENCE_MS
     index.metadata("built")  # the database is open, as in an editor
     return index
 

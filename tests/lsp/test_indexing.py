@@ -69,7 +69,7 @@ def thread_switches(task: Path) -> list[int]:
 
 def importers(index: IndexReader, module: str) -> list[str]:
     """Files of the folder that import a module, by the index. No query is cut short on a busy machine."""
-    index.budget.query_ms = 60_000
+    index.cache.query_ms = 60_000
     paths = index.files_like("another.py")
     return [path for path in paths if any(statement.module == module for statement in index.imports(path))]
 

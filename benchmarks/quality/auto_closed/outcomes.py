@@ -77,7 +77,7 @@ def worse(language: str, result: str, author: str) -> tuple[bool, bool]:
 
 def imbalance(language: str, text: str) -> int:
     """Brackets and strings without a partner."""
-    return lexical_rules.balance(text, lexical_rules.rules_of(grammar(language))).imbalance
+    return lexical_rules.pair(text, lexical_rules.rules_of(grammar(language)), tags=False).imbalance
 
 
 def can_be_closed(author: str, task: Task, generated: str) -> bool:
@@ -86,8 +86,8 @@ def can_be_closed(author: str, task: Task, generated: str) -> bool:
     rules = lexical_rules.rules_of(grammar(task.language))
     line = above[above.rfind("\n") + 1 :]
     for text in dict.fromkeys((generated.rstrip(), generated.split("\n")[0].rstrip())):
-        stack = lexical_rules.balance(line + text, rules).stack
-        closers = "".join(lexical_rules.PAIRS[bracket] for bracket, _ in reversed(stack))[:MAX_CLOSERS]
+        openers = lexical_rules.pair(line + text, rules, tags=False).openers
+        closers = "".join(opener.closer for opener in reversed(openers))[:MAX_CLOSERS]
         quote = '"""' if task.kind == "docstring" else line[-1:] if line[-1:] in "\"'`" else ""
         for added in {closers[:count] for count in range(1, len(closers) + 1)} | ({quote} - {""}):
             if text.strip() and worse(task.language, above + text + added + below, author) == (False, False):

@@ -183,7 +183,7 @@ def http_to(engine: EngineEndpoint) -> EngineHttp:
             raise ConnectionLost("its socket does not exist")
         endpoint.check_socket(Path(engine.socket))
         return EngineHttp(socket=engine.socket)
-    return EngineHttp(f"http://127.0.0.1:{engine.port}", headers={"authorization": f"Bearer {engine.token}"})
+    return EngineHttp(port=engine.port, token=engine.token)
 
 
 def in_use_by_others(clients: int, differences: list[str]) -> str:

@@ -198,7 +198,7 @@ class Pipeline:
             raise EngineError("the backend is being replaced")
         job.trace.draft_only = self.draft_only()
         linger_s = REMOTE_LINGER_S if backend.status.remote else LINGER_S
-        stream = self._streams.begin(backend.stream(request), job.snapshot, plan, job, linger_s, request)
+        stream = self._streams.begin(backend.stream(request), job.snapshot, plan, job, request, linger_s)
         job.stream = stream
         if request.seed == 0 and not request.begin and not job.prepares_next:  # alternatives are never adopted
             self._streams.enlist(stream)
@@ -249,7 +249,7 @@ class Pipeline:
         plan, deadline_ms = plan.with_further_lines(), round(job.completion.timeout_ms)
         request = replace(request, begin=tuple(earlier.ids), max_tokens=plan.max_tokens, deadline_ms=deadline_ms)
         pieces = backend.stream(replace(request, branches=0, idle=True))
-        stream = job.stream = self._streams.begin_continuation(pieces, earlier, plan, job)
+        stream = job.stream = self._streams.begin(pieces, earlier.origin, plan, job, earlier.request, earlier=earlier)
         await job.wait_for(stream)
         job.trace.stop = stream.stop
         if stream.error is not None:

@@ -232,18 +232,17 @@ class Streams:
         snapshot: Snapshot,
         plan: SuggestionPlan,
         reader: Reader,
+        request: FimRequest | None,
         linger_s: float = LINGER_S,
-        request: FimRequest | None = None,
+        earlier: Stream | None = None,
     ) -> Stream:
-        """A new stream of `pieces`, which answer `request`, for `reader`. It is not listed yet."""
-        return Stream(pieces, snapshot, plan, reader, self._stream_ended, linger_s, request)
+        """A new stream of `pieces`, which answer `request`, for `reader`. It is not listed yet.
 
-    def begin_continuation(
-        self, pieces: AsyncGenerator[StreamPiece, None], earlier: Stream, plan: SuggestionPlan, reader: Reader
-    ) -> Stream:
-        """A new stream that begins with the tokens of `earlier`, as far as `plan` allows. It is not listed yet."""
-        stream = Stream(pieces, earlier.origin, plan, reader, self._stream_ended, request=earlier.request)
-        stream.continue_from(earlier)
+        `earlier`: the stream whose tokens it begins with.
+        """
+        stream = Stream(pieces, snapshot, plan, reader, self._stream_ended, linger_s, request)
+        if earlier is not None:
+            stream.continue_from(earlier)
         return stream
 
     def enlist(self, stream: Stream) -> None:

@@ -21,7 +21,7 @@ from speclsp.lsp.context.selection import Selection, Selections
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.grammars import grammar
-from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
+from speclsp.lsp.syntax.text_windows import common_suffix, line_end, line_start, normal_newlines
 from speclsp.lsp.syntax.tree import Scope, SyntaxTree
 
 _BLOCK_TOKENS = 256  # the window's start moves in steps of this
@@ -176,21 +176,12 @@ def _place(
     headers = tuple(normal_newlines(scope.header) for scope in syntax.scopes)
     language = grammar(snapshot.language) or snapshot.language
     cut_off = (
-        document.above[: len(document.above) - _common_suffix(document.above, prefix)],
+        document.above[: len(document.above) - common_suffix(document.above, prefix)],
         document.below[len(below) :],
     )
     return ChunkPlace(
         snapshot.uri, path, root, language, document.above, document.below, imports, headers, prefix + below, cut_off
     )
-
-
-def _common_suffix(text: str, other: str) -> int:
-    """Number of characters that two texts have in common at their ends, by bisection."""
-    low, high = 0, min(len(text), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if text.endswith(other[len(other) - middle :]) else (low, middle - 1)
-    return low
 
 
 def _end_of_text_above(text: str, start: int) -> int:

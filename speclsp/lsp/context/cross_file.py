@@ -19,7 +19,7 @@ from speclsp.lsp.context import selection, similar_code
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace, path_in
 from speclsp.lsp.context.selection import Selection
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.index import import_statements
+from speclsp.lsp.index import file_imports
 from speclsp.lsp.index.query_cache import Deadline
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax.grammars import grammar
@@ -91,7 +91,7 @@ def _candidates(
 ) -> tuple[list[Chunk], bool]:
     """Similar code, and True if the search lacked time. `left_out` receives reasons."""
     index = sources.index
-    imports = [statement for text in place.imports for statement in import_statements.read(place.language, text)]
+    imports = [statement for text in place.imports for statement in file_imports.read(place.language, text)]
     deadline = Deadline(sources.clock() + sources.patience_ms / 1000, sources.clock)
     own = [similar_code.SourceFile(place.path, text) for text in own_cut_off(place) if text]
     near = near_files(place.path, imports, index, files) if index is not None else ()

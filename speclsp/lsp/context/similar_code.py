@@ -139,20 +139,6 @@ def words_around(place: ChunkPlace) -> Mapping[str, float]:
 class WordIndex:
     """Inverted index of one file: word -> steps of `STEP` lines. A piece is `STEPS` consecutive steps."""
 
-    __slots__ = (
-        "_lines",
-        "_pieces_of",
-        "_starts",
-        "_steps_of",
-        "_text",
-        "_wordless",
-        "_words_of",
-        "filled_pieces",
-        "is_complete",
-        "pieces",
-        "steps",
-    )
-
     def __init__(self, text: str, words_of: Callable[[Sequence[str]], Set[str]]) -> None:
         self._text, self._words_of = normal_newlines(text), words_of
         self._lines: list[str] = []  # while it is being indexed

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from speclsp.lsp.index import import_statements
+from speclsp.lsp.index import file_imports
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.bindings import SHORTHAND, Occurrence
 from speclsp.lsp.syntax.languages import BY_NAME
@@ -64,7 +64,7 @@ def imported_uses(tree: SyntaxTree, old: str, new: str, means: Means) -> Importe
     statements, prefixes = list[tuple[int, int, int, Import]](), dict[str, None]()
     for start, end in tree.imports():
         statement = tree.text[start:end]
-        for entry in import_statements.read(tree.grammar, statement):
+        for entry in file_imports.read(tree.grammar, statement):
             if not {old, new} & {*entry.names}:
                 prefixes |= dict.fromkeys(module_prefixes(tree.grammar, statement, entry, means))
             elif means(entry.module):

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.documents.uri_paths import file_path
-from speclsp.lsp.index import import_statements
-from speclsp.lsp.index.file_names import stem_of
+from speclsp.lsp.index import file_imports
+from speclsp.lsp.index.file_imports import stem_of
 from speclsp.lsp.index.imported_uses import ImportedUses, NameUse, defined, imported_uses, own_uses
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax import bindings
@@ -172,7 +172,7 @@ class OpenImporters:
         """The path of the file that a module means in a document: by the index, or else among the open documents."""
         path, index = self._path(importer, importer), self.index(self.root(importer))
         indexed = index.resolve_module(module, path) if index is not None else None
-        return indexed or import_statements.resolve(module, path, OpenFiles(self._paths(importer)))
+        return indexed or file_imports.resolve(module, path, OpenFiles(self._paths(importer)))
 
     def _paths(self, importer: str) -> frozenset[str]:
         return frozenset(self._path(document.uri, importer) for document in self.documents)

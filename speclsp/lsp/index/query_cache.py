@@ -43,14 +43,19 @@ class Deadline:
 NEVER = Deadline(math.inf)
 
 
-class QueryBudget:
-    """Time for one query, and for a group of queries that share a deadline."""
+class QueryCache:
+    """Answers by query, the least recently used dropped first, and the time that queries may take."""
 
-    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(
+        self, is_ready: Callable[[], bool], on_broken: Callable[[], None], clock: Callable[[], float] = perf_counter
+    ) -> None:
+        """`is_ready` opens the database; `on_broken` is called when its rows are not those of an index."""
         self.query_ms = BUDGET_MS
-        self._clock = clock
+        self._is_ready, self._on_broken, self._clock = is_ready, on_broken, clock
         self._shared: Deadline | None = None  # of the current group
         self._deadline_s = 0.0  # of the outermost query; 0 while none is running
+        self._answers: OrderedDict[tuple[object, ...], Any] = OrderedDict()
+        self._rows = 0  # in all answers
 
     @property
     def is_shared(self) -> bool:
@@ -58,19 +63,9 @@ class QueryBudget:
         return self._shared is not None
 
     @property
-    def is_running(self) -> bool:
-        """True inside `run`: a query that starts now is nested."""
-        return self._deadline_s > 0
-
-    @property
     def is_late(self) -> bool:
         """True if the running query has used up its time."""
         return 0 < self._deadline_s < self._clock()
-
-    @property
-    def is_spent(self) -> bool:
-        """True if the current group has no time for another query."""
-        return self._shared is not None and self._shared.passed()
 
     def left_s(self) -> float:
         """Seconds that one query may take now."""
@@ -86,46 +81,33 @@ class QueryBudget:
         finally:
             self._shared = None
 
-    @contextmanager
-    def run(self) -> Iterator[None]:
-        """The outermost query runs in this block."""
-        self._deadline_s = max(self._clock() + self.left_s(), math.ulp(0.0))
-        try:
-            yield
-        finally:
-            self._deadline_s = 0.0
-
-
-class QueryCache:
-    """Answers by query, the least recently used dropped first."""
-
-    def __init__(self, budget: QueryBudget, is_ready: Callable[[], bool], on_broken: Callable[[], None]) -> None:
-        """`is_ready` opens the database; `on_broken` is called when its rows are not those of an index."""
-        self._budget, self._is_ready, self._on_broken = budget, is_ready, on_broken
-        self._answers: OrderedDict[tuple[object, ...], Any] = OrderedDict()
-        self._rows = 0  # in all answers
-
     def get_or(self, key: tuple[object, ...], query: Callable[[], Answer], default: Answer) -> Answer:
         """The answer of `query`, cached under `key`; `default` if there is no index, no time, or a broken row.
 
         A nested query raises instead, so that the outermost one returns its default.
         """
-        if self._budget.is_running:
-            return self._nested(key, query)
-        if not self._is_ready():
+        is_nested = self._deadline_s > 0
+        if not is_nested and not self._is_ready():
             return default
         if key in self._answers:
-            return cast(Answer, self._cached(key))
-        if self._budget.is_spent:
+            self._answers.move_to_end(key)
+            return cast(Answer, self._answers[key])
+        if is_nested:
+            if self.is_late:
+                raise sqlite3.OperationalError("interrupted")
+            return self._store(key, query())
+        if self._shared is not None and self._shared.passed():
             return default
+        self._deadline_s = max(self._clock() + self.left_s(), math.ulp(0.0))
         try:
-            with self._budget.run():
-                answer = query()
+            answer = query()
         except (sqlite3.OperationalError, UnicodeError):  # interrupted, or locked; or a key with half a character
             return default
         except (sqlite3.Error, ValueError, TypeError, LookupError, AttributeError):  # not the rows of an index
             self._on_broken()
             return default
+        finally:
+            self._deadline_s = 0.0
         return self._store(key, answer)
 
     def get_list(self, key: tuple[object, ...], query: Callable[[], list[Item]]) -> list[Item]:
@@ -137,17 +119,6 @@ class QueryCache:
         """Drop all answers."""
         self._answers.clear()
         self._rows = 0
-
-    def _nested(self, key: tuple[object, ...], query: Callable[[], Answer]) -> Answer:
-        if key in self._answers:
-            return cast(Answer, self._cached(key))
-        if self._budget.is_late:
-            raise sqlite3.OperationalError("interrupted")
-        return self._store(key, query())
-
-    def _cached(self, key: tuple[object, ...]) -> Any:
-        self._answers.move_to_end(key)
-        return self._answers[key]
 
     def _store(self, key: tuple[object, ...], answer: Answer) -> Answer:
         self._answers[key] = answer

@@ -18,10 +18,10 @@ from time import perf_counter
 from typing import Any
 
 from speclsp.lsp.documents.uri_paths import file_path
-from speclsp.lsp.index import import_statements, index_schema
+from speclsp.lsp.index import file_imports, index_schema
 from speclsp.lsp.index.file_cache import FileCache
-from speclsp.lsp.index.file_names import leaves_of, stem_of, twins
-from speclsp.lsp.index.query_cache import Deadline, QueryBudget, QueryCache
+from speclsp.lsp.index.file_imports import leaves_of, stem_of, twins
+from speclsp.lsp.index.query_cache import Deadline, QueryCache
 from speclsp.lsp.syntax.grammars import family, grammar_of
 from speclsp.lsp.syntax.languages import BY_NAME
 from speclsp.lsp.syntax.languages.import_rules import Import, distance
@@ -49,8 +49,7 @@ class IndexReader:
         self.on_broken: Callable[[], None] = lambda: None  # the index has to be built again
         self.on_stale: Callable[[str], None] = lambda _path: None  # a file has changed since it was indexed
         self.on_late: Callable[[str], None] = lambda _path: None  # a context of this document lacked time
-        self.budget = QueryBudget(clock)
-        self._cache = QueryCache(self.budget, self._check_ready, self._discard)
+        self.cache = QueryCache(self._check_ready, self._discard, clock)
         self._rows: sqlite3.Connection | None = None
         self._file_id: tuple[int, int] | None = None  # device and inode of the open database
         self._version = -1
@@ -71,7 +70,7 @@ class IndexReader:
 
     def clear_cache(self) -> None:
         """Drop all cached answers."""
-        self._cache.clear()
+        self.cache.clear()
         self._exists.clear()
 
     def close(self) -> None:
@@ -89,7 +88,7 @@ class IndexReader:
         """
         self._is_ready = self._check_ready()
         try:
-            with self.budget.share(deadline):
+            with self.cache.share(deadline):
                 yield
         finally:
             self._is_ready = False
@@ -106,12 +105,12 @@ class IndexReader:
                 Import(str(module), tuple(map(str, json.loads(names)))) for module, names in self._select(sql, (path,))
             ]
 
-        return [] if self.is_hidden(path) else list(self._cache.get_list(("imports", path), query))
+        return [] if self.is_hidden(path) else list(self.cache.get_list(("imports", path), query))
 
     def resolve_module(self, module: str, from_path: str) -> str | None:
         """Path of the file that an import in `from_path` means; None if it is not in this folder."""
-        query = functools.partial(import_statements.resolve, module, from_path, self)
-        path = self._cache.get_or(("module", module, from_path), query, None)
+        query = functools.partial(file_imports.resolve, module, from_path, self)
+        path = self.cache.get_or(("module", module, from_path), query, None)
         return None if path is None or self.is_hidden(path) else path
 
     def importers(self, path: str, limit: int = 12) -> list[str]:
@@ -127,7 +126,7 @@ class IndexReader:
             paths.sort(key=lambda other: (steps[other.rpartition("/")[0]], other))
             return list(islice((other for other in paths[: 2 * limit] if self._imports_file(other, path)), limit))
 
-        return self._visible(self._cache.get_list(("importers", path, limit), query), limit)
+        return self._visible(self.cache.get_list(("importers", path, limit), query), limit)
 
     def counterparts(self, path: str, limit: int = 4) -> list[str]:
         """Tests of a file, or the files that a test is about: by their names, the nearest first."""
@@ -138,24 +137,24 @@ class IndexReader:
             paths = [other for other in candidates if other != path and family(other) == languages]
             return sorted(paths, key=lambda other: (distance(other, path), other))
 
-        return self._visible(self._cache.get_list(("counterparts", path), query), limit)
+        return self._visible(self.cache.get_list(("counterparts", path), query), limit)
 
     def files_like(self, path: str, limit: int = 20) -> list[str]:
         """Counterparts of a file, then the files beside it in the same language."""
         languages = family(path)
         query = functools.partial(self.files_in, posixpath.dirname(path))
-        beside = self._cache.get_list(("inside", path), query)
+        beside = self.cache.get_list(("inside", path), query)
         paths = dict.fromkeys([*self.counterparts(path), *(other for other in beside if family(other) == languages)])
         return self._visible((other for other in paths if other != path), limit)
 
     def text(self, path: str) -> str:
         """Text of a file on the disk; "" if the file has changed since it was indexed."""
         sql = "SELECT mtime_ns, size, state FROM files WHERE path = ?"
-        row = self._cache.get_or(("state", path), lambda: next(iter(self._select(sql, (path,))), None), None)
+        row = self.cache.get_or(("state", path), lambda: next(iter(self._select(sql, (path,))), None), None)
         if row is None or row[2] != index_schema.OK or self.is_hidden(path):
             return ""
         state = int(row[0]), int(row[1])
-        text = self._texts.text(path, state, self.budget.left_s(), at_once=self.budget.is_shared)
+        text = self._texts.text(path, state, self.cache.left_s(), at_once=self.cache.is_shared)
         if text is None:
             self.on_stale(path)
             return ""
@@ -164,7 +163,7 @@ class IndexReader:
     def metadata(self, key: str) -> str:
         """An entry of the writer: "built" is set after the first whole scan. "" if there is none."""
         sql = "SELECT value FROM metadata WHERE key = ?"
-        rows = self._cache.get_list(("metadata", key), lambda: self._select(sql, (key,)))
+        rows = self.cache.get_list(("metadata", key), lambda: self._select(sql, (key,)))
         return str(rows[0][0]) if rows else ""
 
     def is_hidden(self, path: str) -> bool:
@@ -174,11 +173,11 @@ class IndexReader:
         hidden = self._hidden_paths.get(path)
         if hidden is None:
             hidden = _is_secret(path) or self.hidden_rule(path)
-            if self.budget.is_shared:
+            if self.cache.is_shared:
                 self._hidden_paths[path] = hidden
         return hidden
 
-    # ── KnownFiles, for import_statements.resolve ─────────────────────────────────────────────────────────────────────
+    # ── KnownFiles, for file_imports.resolve ──────────────────────────────────────────────────────────────────────────
 
     def first_existing(self, paths: Iterable[str]) -> str | None:
         """The first of these paths that is in the index."""
@@ -251,7 +250,7 @@ class IndexReader:
                 if self._rows is None:
                     return False
                 self._file_id = info.st_dev, info.st_ino
-                self._rows.set_progress_handler(lambda: self.budget.is_late, _PROGRESS_STEPS)
+                self._rows.set_progress_handler(lambda: self.cache.is_late, _PROGRESS_STEPS)
             (version,) = self._rows.execute("PRAGMA data_version").fetchone()
         except sqlite3.OperationalError:
             self.close()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from time import process_time
 
 from speclsp.lsp.index.file_cache import MAX_BYTES
-from speclsp.lsp.index.manifests import READERS
+from speclsp.lsp.index.file_imports import MANIFESTS
 from speclsp.lsp.syntax.grammars import grammar_of
 from speclsp.lsp.syntax.languages.import_rules import distance
 from speclsp.lsp.visibility import eligibility, secret_files
@@ -111,13 +111,13 @@ class WorkspaceScan:
                         deep = path.count("/") >= _MAX_DEPTH
                         if not deep and not self._is_foreign(entry.name) and not self._prunes(path):
                             below.append(path)
-                    elif grammar_of(entry.name) or entry.name in READERS:
+                    elif grammar_of(entry.name) or entry.name in MANIFESTS:
                         info = entry.stat(follow_symlinks=False)
                         if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_BYTES:
                             continue
                         if not self.may_be_shown(path):
                             continue
-                        if entry.name in READERS:
+                        if entry.name in MANIFESTS:
                             self.manifests.append(path)
                             continue
                         count += 1

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from speclsp import private_files
-from speclsp.lsp.index import import_statements, index_schema, manifests
+from speclsp.lsp.index import file_imports, index_schema
 from speclsp.lsp.index.file_cache import MAX_BYTES
-from speclsp.lsp.index.file_names import leaves_of, stem_of
+from speclsp.lsp.index.file_imports import leaves_of, stem_of
 from speclsp.lsp.index.scan import ScannedFile, WorkspaceScan, is_code
 from speclsp.lsp.syntax import text_windows
 from speclsp.lsp.syntax.grammars import grammar_of
@@ -96,7 +96,9 @@ class IndexWriter:
         }
         self._begin()
         self._rows.execute("DELETE FROM roots")
-        self._rows.executemany("INSERT INTO roots VALUES(?,?,?)", manifests.roots(self.root, self.scan.manifests))
+        self._rows.executemany(
+            "INSERT INTO roots VALUES(?,?,?)", file_imports.package_roots(self.root, self.scan.manifests)
+        )
         removed = known.keys() - {file.path for file in files}
         for path in removed:
             if self.scan.complete or self.scan.file_at(path) is None:
@@ -217,6 +219,6 @@ def import_reader() -> ImportReader:
         if BY_NAME[grammar].imports is None:
             return ()
         tree = parser.parse_once(grammar, text, PARSE_MS)
-        return None if tree is None else import_statements.read_all(tree)
+        return None if tree is None else file_imports.read_all(tree)
 
     return read

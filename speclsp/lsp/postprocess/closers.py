@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from speclsp.lsp.postprocess.surroundings import Surroundings, imbalance
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.languages.record import UNKNOWN_MARKUP, UNKNOWN_RULES, LexicalRules
-from speclsp.lsp.syntax.pairs import Mark, Pairing, pair
+from speclsp.lsp.syntax.lexical_rules import Mark, Pairing, pair
 
 _CLOSERS_ONLY = re.compile(r"(?:[\s)\]}>\"'`;,:.?!]|/>|</[\w.:-]*>)*\Z")
 _STATEMENT = re.compile(r"[\w)\]\"'`]\s*\Z")  # the end of a line that may be one

@@ -116,4 +116,4 @@ def _is_statement(code: str, rules: LexicalRules) -> bool:
         return False
     if not _KEYWORD.match(code) and (not _EXPRESSION.match(code) or code.endswith("}")):  # a method ends in a brace
         return False
-    return lexical_rules.balance(code, rules).imbalance == 0
+    return lexical_rules.pair(code, rules, tags=False).imbalance == 0

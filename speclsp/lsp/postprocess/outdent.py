@@ -16,6 +16,7 @@ from speclsp.lsp.postprocess.surroundings import Surroundings
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.languages.record import Language
+from speclsp.lsp.syntax.lexical_rules import pair
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 _CHECK_MS = 20.0
@@ -48,10 +49,10 @@ def blanks_of(text: str, around: Surroundings, language: Language) -> str | None
 def _opener_line(around: Surroundings) -> str | None:
     """The line above with the bracket that the first character of the cursor's line closes."""
     above = around.before[: len(around.before) - len(around.line)]
-    stack = lexical_rules.balance(above, around.rules).stack
-    if not stack:
+    openers = pair(above, around.rules, tags=False).openers
+    if not openers:
         return None
-    at = stack[-1][1]
+    at = openers[-1].start
     line = above[above.rfind("\n", 0, at) + 1 : above.find("\n", at)]
     return line if line in around.above else None  # `before` may begin with openers of its own
 
@@ -71,8 +72,8 @@ def _branch_header(around: Surroundings, words: str, now: int) -> str | None:
 def adds_errors(line: str, blanks: str, around: Surroundings, tree: SyntaxTree | None) -> bool:
     """True if `line`, in place of the cursor's line, adds errors however it goes on: by the tree, or by brackets."""
     if line.lstrip()[:1] in ")]}":
-        without = lexical_rules.balance(around.before + around.after, around.rules).imbalance
-        if lexical_rules.balance(around.before + line.lstrip() + around.after, around.rules).imbalance > without:
+        without = pair(around.before + around.after, around.rules, tags=False).imbalance
+        if pair(around.before + line.lstrip() + around.after, around.rules, tags=False).imbalance > without:
             return True
     if tree is None:
         return False

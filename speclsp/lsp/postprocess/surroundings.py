@@ -16,7 +16,7 @@ from speclsp.lsp.postprocess import prose
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.languages import record
 from speclsp.lsp.syntax.languages.record import LexicalRules
-from speclsp.lsp.syntax.pairs import Pairing, marks, pair
+from speclsp.lsp.syntax.lexical_rules import Pairing, marks, pair
 from speclsp.lsp.syntax.text_windows import is_subsequence, line_end, line_start, normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.plain_text import is_inside_word, is_word
@@ -111,8 +111,8 @@ def _code_around(above: str, line: str, rest: str, below: str, rules: LexicalRul
     after = below[: next_top_level.start()] if next_top_level else below
     if is_cut and not top_level and start == 0:  # the openers of brackets that are closed here stand further up
         whole = above + after
-        unmatched = lexical_rules.balance(whole, rules).unmatched_closers
-        before = "".join(_OPENER[whole[at]] for at in reversed(unmatched)) + before
+        unmatched = pair(whole, rules, tags=False).closers
+        before = "".join(_OPENER[closer.mark] for closer in reversed(unmatched)) + before
     return before, after
 
 
@@ -134,8 +134,8 @@ def _interpolated(before: str, rest: str, rules: LexicalRules) -> str:
 
 def _kind_at(cursor: int, tree: SyntaxTree | None, line: str, before: str, rules: LexicalRules) -> str:
     """The kind of text at the cursor, from the tree and from the line."""
-    kind = tree.kind_at(cursor) if tree is not None else lexical_rules.balance(before, rules).inside
-    by_line = lexical_rules.balance(line, rules).inside  # knows a string or comment that is still a syntax error
+    kind = tree.kind_at(cursor) if tree is not None else pair(before, rules, tags=False).inside
+    by_line = pair(line, rules, tags=False).inside  # knows a string or comment that is still a syntax error
     if kind == "code":
         return by_line
     if kind == "string" and by_line != "string":

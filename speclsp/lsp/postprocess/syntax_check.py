@@ -23,7 +23,7 @@ from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.languages import BY_NAME
 from speclsp.lsp.syntax.languages.record import C_ENDS, C_INSIDE, OPERAND, LexicalRules
-from speclsp.lsp.syntax.pairs import pair
+from speclsp.lsp.syntax.lexical_rules import pair
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.plain_text import is_word

@@ -11,7 +11,7 @@ import re
 
 from speclsp.lsp.postprocess.surroundings import Surroundings
 from speclsp.lsp.syntax import lexical_rules
-from speclsp.lsp.syntax.pairs import pair
+from speclsp.lsp.syntax.lexical_rules import pair
 
 _SENTENCE_END = re.compile(r"[.!?](?=\s)|[。！？]")
 _LAST_WORD = re.compile(r"(?:^|(?<=\s))\S+\Z")

@@ -2,7 +2,7 @@
 
 protocol/language_server.py     framing, lifecycle and document sync
 server.py                       state: settings, backend, session, status
-handlers.py                     one function per message; the table HANDLERS is below
+handlers.py, custom_requests.py one function per message; the table HANDLERS is below
 usage_stats, explain, index_supervisor, completion_menu, progress_bar      parts that follow the server's events
 """
 
@@ -23,10 +23,10 @@ from speclsp import config as settings
 from speclsp.config import Config
 from speclsp.lsp.next_edit import wire
 from speclsp.lsp.protocol.language_server import serve
-from speclsp.lsp.server import handlers
+from speclsp.lsp.server import custom_requests, handlers
 from speclsp.lsp.server.completion_menu import OPTIONS, CompletionMenu
-from speclsp.lsp.server.custom_requests import DID_FOCUS, HERE, LIST_MODELS, RETRY, SUGGESTION_GREW, grown_params
-from speclsp.lsp.server.explain import EXPLAIN, ExplainRecorder
+from speclsp.lsp.server.custom_requests import SUGGESTION_GREW, grown_params
+from speclsp.lsp.server.explain import ExplainRecorder
 from speclsp.lsp.server.handlers import App
 from speclsp.lsp.server.progress_bar import ProgressBar
 from speclsp.lsp.server.server import CompletionServer
@@ -54,11 +54,11 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (types.NOTEBOOK_DOCUMENT_DID_CLOSE, handlers.did_change_notebook, None),
     (types.TEXT_DOCUMENT_INLINE_COMPLETION, handlers.inline_completion, types.InlineCompletionOptions()),
     (types.WINDOW_WORK_DONE_PROGRESS_CANCEL, handlers.cancel_progress, None),
-    (DID_FOCUS, handlers.did_focus, None),
-    (HERE, handlers.here, None),
-    (LIST_MODELS, handlers.list_models, None),
-    (EXPLAIN, handlers.explain_last, None),
-    (RETRY, handlers.retry, None),
+    (custom_requests.DID_FOCUS, custom_requests.did_focus, None),
+    (custom_requests.HERE, custom_requests.here, None),
+    (custom_requests.LIST_MODELS, custom_requests.list_models, None),
+    (custom_requests.EXPLAIN, custom_requests.explain, None),
+    (custom_requests.RETRY, custom_requests.retry, None),
     (wire.COPILOT_INLINE_EDIT, handlers.copilot_inline_edit, None),
     (wire.DID_SHOW_INLINE_EDIT, handlers.next_edit_shown, None),
     (wire.NEXT_EDIT, handlers.next_edit, None),

@@ -1,33 +1,31 @@
-"""Messages beside LSP: speclsp/here, speclsp/pairs, speclsp/retry for menus, didFocus and suggestionGrew."""
+"""Handlers of messages beside LSP: speclsp/here, speclsp/pairs, speclsp/retry, speclsp/explain and didFocus."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from speclsp.config import Config
 from speclsp.errors import InputError
-from speclsp.lsp.backend.types import Status
 from speclsp.lsp.reasons import Reason, meaning
-from speclsp.lsp.server.request_context import WorkspaceDocuments
+from speclsp.lsp.server.handlers import App
+from speclsp.lsp.server.server import GIVEN_UP
 
 if TYPE_CHECKING:
-    from speclsp.lsp.completion.job import CompletionRequest
+    from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
 
-HERE, LIST_MODELS, RETRY = "speclsp/here", "speclsp/pairs", "speclsp/retry"
+HERE, LIST_MODELS, RETRY, EXPLAIN = "speclsp/here", "speclsp/pairs", "speclsp/retry", "speclsp/explain"
 DID_FOCUS = "speclsp/didFocus"
 SUGGESTION_GREW = "speclsp/suggestionGrew"
-OUTDENT, GROWTH = "outdent", "suggestionGrew"  # abilities of a client
-GIVEN_UP = ("error", "stopped")  # states that only a retry by the user ends, or another process's engine
 
 
-async def here(documents: WorkspaceDocuments, params: Any) -> dict[str, object]:
-    """State of completion in a document: enabled, or the setting or file that disables it."""
+async def here(app: App, params: Any) -> dict[str, object]:
+    """speclsp/here: whether completion is enabled in a document, or the setting or file that disables it."""
     try:
         uri = params["textDocument"]["uri"]
     except (LookupError, TypeError):
         raise InputError(f'{HERE} needs {{"textDocument": {{"uri": ...}}}}.') from None
+    documents = app.documents
     document = documents.documents.get(uri) if isinstance(uri, str) else None
     reason: str
     if document is None:
@@ -39,12 +37,68 @@ async def here(documents: WorkspaceDocuments, params: Any) -> dict[str, object]:
     return {"on": not reason, "reason": reason, "message": message}
 
 
-def client_supports(ability: str, initialize: Mapping[str, Any]) -> bool:
-    """True if the client announces `capabilities.experimental.speclsp.<ability>`."""
+async def list_models(app: App, params: Any) -> dict[str, object]:
+    """speclsp/pairs: the available models, with the memory and download that each needs."""
+    config, current = app.server.config, app.server.model
+
+    def list_pairs() -> dict[str, object]:
+        from speclsp.lsp.server.model_list import listing  # the import is slow, too
+
+        return listing(config, current)
+
+    return await asyncio.to_thread(list_pairs)
+
+
+def retry(app: App, params: Any) -> dict[str, object]:
+    """speclsp/retry: start the backend again after it failed or was stopped."""
+    server, status = app.server, app.server.backend_status
+    if not server.config.completion.enabled:
+        return {"retrying": False, "message": f"{meaning(Reason.DISABLED)}: no backend to start"}
+    state = status.state if status is not None else "starting"
+    if state in GIVEN_UP:
+        server.connect()
+        return {"retrying": True, "message": "trying again"}
+    detail = status.message.rstrip(".") if status is not None else ""
+    return {"retrying": False, "message": f"nothing to retry; the state is {state}{detail and ': ' + detail}"}
+
+
+def explain(app: App, params: Any) -> dict[str, object]:
+    """speclsp/explain: the last outcome, of one document or of any."""
+    from speclsp.observability.explanation import in_words
+
+    uri = None
+    if params and isinstance(params, Mapping) and "textDocument" in params:
+        document = params["textDocument"]
+        uri = document.get("uri") if isinstance(document, Mapping) else None
+        if not isinstance(uri, str):
+            raise InputError(f'{EXPLAIN} needs {{}} or {{"textDocument": {{"uri": ...}}}}.')
+    facts = app.recorder.current(uri)
+    return facts | {"text": in_words(facts)}
+
+
+def did_focus(app: App, params: Any) -> None:
+    """speclsp/didFocus: the user looks at a document, with the cursor at a position. Malformed params are ignored."""
+    server, documents, at = app.server, app.documents, focused_position(params)
+    if at is None or server.session is None:
+        return
+    uri, position = at
+
+    def capture() -> CompletionInput | None:
+        at = documents.cursor_context(uri, position, server.position_encoding)
+        return None if isinstance(at, str) else documents.completion_input(uri, at.snapshot)
+
+    server.session.document_focused(uri, capture)
+
+
+def focused_position(params: Any) -> tuple[str, Mapping[str, int]] | None:
+    """(URI, LSP position) of a speclsp/didFocus; None for malformed params."""
     try:
-        return initialize["capabilities"]["experimental"]["speclsp"][ability] is True
+        uri, position = params["textDocument"]["uri"], params["position"]
+        line, character = position["line"], position["character"]
     except (LookupError, TypeError):
-        return False
+        return None
+    valid = isinstance(uri, str) and all(isinstance(n, int) and n >= 0 for n in (line, character))
+    return (uri, {"line": line, "character": character}) if valid else None
 
 
 def grown_params(request: CompletionRequest) -> dict[str, object]:
@@ -55,40 +109,3 @@ def grown_params(request: CompletionRequest) -> dict[str, object]:
         "textDocument": {"uri": snapshot.uri, "version": snapshot.version},
         "position": {"line": line, "character": character},
     }
-
-
-def focused_position(params: Any) -> tuple[str, Mapping[str, int]] | None:
-    """(URI, LSP position) of a speclsp/didFocus; None for malformed params: a notification has no reply."""
-    try:
-        uri, position = params["textDocument"]["uri"], params["position"]
-        line, character = position["line"], position["character"]
-    except (LookupError, TypeError):
-        return None
-    valid = isinstance(uri, str) and all(isinstance(n, int) and n >= 0 for n in (line, character))
-    return (uri, {"line": line, "character": character}) if valid else None
-
-
-async def list_models(config: Config, current: str) -> dict[str, object]:
-    """The available models, with the memory and download that each needs. `current`: the one in use."""
-
-    def list_pairs() -> dict[str, object]:
-        from speclsp.lsp.server.model_list import listing  # the import is slow, too
-
-        return listing(config, current)
-
-    return await asyncio.to_thread(list_pairs)
-
-
-def retry(enabled: bool, status: Status | None, connect: Callable[[], None]) -> dict[str, object]:
-    """Start the backend again after it failed or was stopped: an engine, or the connection to a remote server.
-
-    `enabled`: the setting completion.enabled; `status`: the backend's, None if there is none yet.
-    """
-    if not enabled:
-        return {"retrying": False, "message": f"{meaning(Reason.DISABLED)}: no backend to start"}
-    state = status.state if status is not None else "starting"
-    if state in GIVEN_UP:
-        connect()
-        return {"retrying": True, "message": "trying again"}
-    detail = status.message.rstrip(".") if status is not None else ""
-    return {"retrying": False, "message": f"nothing to retry; the state is {state}{detail and ': ' + detail}"}

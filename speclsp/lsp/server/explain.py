@@ -13,20 +13,19 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from speclsp import __version__
-from speclsp.errors import InputError
+from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.reasons import CUTS, PASSING, meaning
 from speclsp.lsp.server.request_context import MAX_NEIGHBOURS, WorkspaceDocuments
-from speclsp.plain_text import digest
 
 if TYPE_CHECKING:
     from speclsp.lsp.backend.types import Status
     from speclsp.lsp.completion.trace import Trace
     from speclsp.lsp.next_edit.next_edits import NextEditOutcome
 
-EXPLAIN = "speclsp/explain"
+Outcome = TypeVar("Outcome")
 NOT_LOOKED_AT = f"not among the {MAX_NEIGHBOURS} used last"
 MAX_TRACES = 64  # documents whose last outcome is kept
 MAX_CHECKED = 64  # open documents whose visibility is evaluated for one explanation
@@ -49,25 +48,18 @@ class ExplainRecorder:
         """Keep the trace of an answered request. A superseded request says nothing about its position."""
         if trace.outcome in PASSING:
             return
-        self._last = self._by_uri[trace.about.uri] = trace
-        self._by_uri.move_to_end(trace.about.uri)
-        if len(self._by_uri) > MAX_TRACES:
-            self._by_uri.popitem(last=False)
+        self._last = trace
+        keep(self._by_uri, trace.about.uri, trace)
 
     def next_edit_ended(self, outcome: NextEditOutcome) -> None:
-        self._next_edits[outcome.uri] = outcome
-        self._next_edits.move_to_end(outcome.uri)
-        if len(self._next_edits) > MAX_TRACES:
-            self._next_edits.popitem(last=False)
+        keep(self._next_edits, outcome.uri, outcome)
 
     def request_refused(self, uri: str, line: int, column: int, reason: str) -> None:
         """Keep the outcome of a request that was answered before it reached the session."""
-        from speclsp.lsp.completion.trace import RequestInfo, Trace
+        from speclsp.lsp.completion.trace import Trace
 
-        now_ms = time.monotonic() * 1000
-        trace = Trace(document=digest(uri), language="", version=0, characters=0, wanted=1, at_ms=now_ms)
-        trace.line, trace.column, trace.outcome = line, column, reason
-        trace.about = RequestInfo(uri=uri, status=self._backend_status())
+        trace = Trace.of(Snapshot(uri, "", 0, "", 0), wanted=1, position=(line, column))
+        trace.ended((), reason, self._backend_status())
         self.request_ended(trace)
 
     def current(self, uri: str | None = None) -> dict[str, Any]:
@@ -119,6 +111,14 @@ class ExplainRecorder:
         excluded = documents.ignore_files.of(documents.notebooks.of(uri) or uri, folder).no_suggestions
         reason, message = why_not(uri, document.language, size, documents.config, folder, excluded)
         return message if reason == trace.outcome else ""
+
+
+def keep(outcomes: OrderedDict[str, Outcome], uri: str, outcome: Outcome) -> None:
+    """Keep the last outcome in a document, of MAX_TRACES documents."""
+    outcomes[uri] = outcome
+    outcomes.move_to_end(uri)
+    if len(outcomes) > MAX_TRACES:
+        outcomes.popitem(last=False)
 
 
 def explanation(
@@ -196,17 +196,3 @@ def _context(trace: Trace, hidden: tuple[str, ...]) -> dict[str, Any]:
         "not_shown": {"above": above, "below": below},
         "left_out": counted(about.left_out + hidden),
     }
-
-
-def explain(recorder: ExplainRecorder, params: Any) -> dict[str, object]:
-    """Answer of speclsp/explain: the last outcome, of one document or of any."""
-    from speclsp.observability.explanation import in_words
-
-    uri = None
-    if params and isinstance(params, Mapping) and "textDocument" in params:
-        document = params["textDocument"]
-        uri = document.get("uri") if isinstance(document, Mapping) else None
-        if not isinstance(uri, str):
-            raise InputError(f'{EXPLAIN} needs {{}} or {{"textDocument": {{"uri": ...}}}}.')
-    facts = recorder.current(uri)
-    return facts | {"text": in_words(facts)}

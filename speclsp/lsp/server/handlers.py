@@ -1,4 +1,4 @@
-"""Handlers of the language server: one function per message of LSP or speclsp, in the order of a session.
+"""Handlers of the language server: one function per message of LSP and of next edits, in the order of a session.
 
 A handler runs up to its first `await` before the next message is read. So a Snapshot taken there is the text that the
 client's request is about.
@@ -17,9 +17,9 @@ from lsprotocol import types
 from speclsp.lsp.next_edit import wire
 from speclsp.lsp.protocol.param_checks import speaks_copilot
 from speclsp.lsp.reasons import PASSING, Reason
-from speclsp.lsp.server import completion_menu, custom_requests, items
+from speclsp.lsp.server import completion_menu, items
 from speclsp.lsp.server.completion_menu import CompletionMenu
-from speclsp.lsp.server.explain import ExplainRecorder, explain
+from speclsp.lsp.server.explain import ExplainRecorder
 from speclsp.lsp.server.progress_bar import ProgressBar
 from speclsp.lsp.server.request_context import WorkspaceDocuments, with_selected_item
 from speclsp.lsp.server.server import AT_START, SECTION, CompletionServer
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 IGNORE_FILES = (".gitignore", ".ignore", ".aiexclude", ".cursorignore", ".continueignore")
 EMPTY: dict[str, object] = {"items": []}
+OUTDENT, GROWTH = "outdent", "suggestionGrew"  # abilities of a client
 CursorParams = types.InlineCompletionParams | types.CompletionParams
 BY_HAND = (types.InlineCompletionTriggerKind.Invoked, types.CompletionTriggerKind.Invoked)  # the user asks for it
 
@@ -69,14 +70,22 @@ def initialize(app: App, params: types.InitializeParams) -> None:
     if options is not None:
         server.apply_settings(AT_START, options)
     server.client_name = str(client.get("name") or "") if isinstance(client, Mapping) else ""
-    server.client_outdents = custom_requests.client_supports(custom_requests.OUTDENT, raw)
-    server.client_shows_elsewhere = custom_requests.client_supports(wire.ELSEWHERE, raw)
-    server.client_follows_growth = custom_requests.client_supports(custom_requests.GROWTH, raw)
+    server.client_outdents = client_supports(OUTDENT, raw)
+    server.client_shows_elsewhere = client_supports(wire.ELSEWHERE, raw)
+    server.client_follows_growth = client_supports(GROWTH, raw)
     server.client_has_folders = bool(params.workspace_folders)
     app.menu.announce(raw)
     if server.protocol.utf16_only or speaks_copilot(options):
         add_accept_command(app, wire.COPILOT_ACCEPT_COMMAND)
     server.starting = asyncio.create_task(app.start(app))
+
+
+def client_supports(ability: str, initialize: Mapping[str, Any]) -> bool:
+    """True if the client announces `capabilities.experimental.speclsp.<ability>`."""
+    try:
+        return initialize["capabilities"]["experimental"]["speclsp"][ability] is True
+    except (LookupError, TypeError):
+        return False
 
 
 async def initialized(app: App, params: types.InitializedParams) -> None:
@@ -204,20 +213,6 @@ def document_changed(app: App, uri: str, changes: Sequence[Mapping[str, Any]]) -
         return documents.completion_input(uri, replace(at.snapshot, cursor=cursor))
 
     server.session.document_changed(uri, capture)
-
-
-def did_focus(app: App, params: Any) -> None:
-    """speclsp/didFocus: the user looks at a document, with the cursor at a position."""
-    server, documents, at = app.server, app.documents, custom_requests.focused_position(params)
-    if at is None or server.session is None:
-        return
-    uri, position = at
-
-    def capture() -> CompletionInput | None:
-        at = documents.cursor_context(uri, position, server.position_encoding)
-        return None if isinstance(at, str) else documents.completion_input(uri, at.snapshot)
-
-    server.session.document_focused(uri, capture)
 
 
 def document_closed(app: App, uri: str) -> None:
@@ -391,27 +386,3 @@ def add_accept_command(app: App, name: str) -> None:
             app.next_edits.offers.accepted(wire.first_id(arguments))
 
     app.server.command(name)(accept)
-
-
-# ── requests beside LSP ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def here(app: App, params: Any) -> dict[str, object]:
-    """speclsp/here: whether completion is enabled in a document."""
-    return await custom_requests.here(app.documents, params)
-
-
-async def list_models(app: App, params: Any) -> dict[str, object]:
-    """speclsp/pairs: the available models."""
-    return await custom_requests.list_models(app.server.config, app.server.model)
-
-
-def retry(app: App, params: Any) -> dict[str, object]:
-    """speclsp/retry: start the backend again."""
-    server = app.server
-    return custom_requests.retry(server.config.completion.enabled, server.backend_status, server.connect)
-
-
-def explain_last(app: App, params: Any) -> dict[str, object]:
-    """speclsp/explain: the last outcome."""
-    return explain(app.recorder, params)

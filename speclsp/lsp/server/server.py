@@ -22,7 +22,6 @@ from speclsp.config import Config
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.protocol.language_server import SpecLanguageServer
 from speclsp.lsp.reasons import PASSING, Reason, meaning, reason_without_backend
-from speclsp.lsp.server.custom_requests import GIVEN_UP
 from speclsp.lsp.server.request_context import WorkspaceDocuments
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
 from speclsp.observability.metrics import Metrics, rounded
@@ -39,6 +38,7 @@ STOPPED = (
     'stopped. To continue: the editor\'s command for that ("Try Again", `:Speclsp retry`), any change of a '
     "setting or a restart of the language server. Or choose a smaller model."
 )
+GIVEN_UP = ("error", "stopped")  # states that only a retry by the user ends, or another process's engine
 NOTEBOOK_SYNC = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
 
 log = logging.getLogger("speclsp.server")

@@ -1,8 +1,12 @@
-"""Lexical analysis of incomplete code: brackets, strings, comments, blocks and indentation, from the characters alone.
+"""Lexical analysis of incomplete code: brackets, tags, strings, comments, blocks, indentation, by characters alone.
+
+    `<ul>{items.map((item) => <li>`    openers without a closer: <ul> { ( <li>
+    `)}</ul>`                          closers without an opener: ) } </ul>
 
 A parser needs complete programs. At the cursor the line is incomplete, and a suggestion is only what has been streamed
 so far. These rules need neither a tree nor a complete line. They cost microseconds and can be wrong about an unusual
-line: callers compare two texts by the same rules, or use a tree as well.
+line: callers compare two texts by the same rules, or use a tree as well. Tags count in JSX and in markup languages. A
+tag that is not complete, such as `<a href=`, counts as neither opener nor closer.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from speclsp.lsp.syntax.languages import BY_NAME
 from speclsp.lsp.syntax.languages.record import UNKNOWN_RULES, LexicalRules
@@ -18,6 +23,14 @@ from speclsp.lsp.syntax.languages.record import UNKNOWN_RULES, LexicalRules
 PAIRS: Mapping[str, str] = {"(": ")", "[": "]", "{": "}"}
 _TAB_COLUMNS = 4
 _OPENER = re.compile(r"[@\w]*(\"\"\"|'''|[\"'`]|\[=*\[)")
+_TAG_START = re.compile(r"<(?P<close>/)?(?P<name>[A-Za-z][\w.:-]*|(?=>))(?=[\s/>])|/>")
+_ATTRIBUTE = re.compile(
+    r"\s+|[\w:@.#*$-]+(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|(?=\{)|[^\s\"'<>{}=`]+))?|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
+)
+_MAX_TAG_CHARACTERS = 4_000
+_VOID = frozenset(
+    ("br", "hr", "img", "input", "link", "meta", "area", "base", "col", "embed", "source", "track", "wbr")
+)
 _JUMP = re.compile(r"\s*(?:return|raise|throw|break|continue)\b(?!.*\b(?:if|unless)\b)(?!.*[,\\(\[{+=&|]\s*$)")
 _LABEL = re.compile(r"(?:(?:case|default|el|elif|else|elsif|except|rescue|ensure|finally|when|catch)\b|\w+:\s*$|\W)")
 
@@ -32,20 +45,45 @@ class Token:
     open: bool
 
 
-@dataclass(slots=True)
-class Balance:
-    """The brackets and quotes of a text that have no partner."""
+class Mark(NamedTuple):
+    """A bracket, or a tag: "<ul" opens and "</ul" closes an element."""
 
-    stack: list[tuple[str, int]] = field(default_factory=list)  # (opener without closer, its offset)
-    unmatched_closers: list[int] = field(default_factory=list)  # offsets of closers without opener
-    unterminated_strings: int = 0  # strings that are open at the end of their line
-    inside: str = "code"  # at the end of the text: "code" | "string" | "comment"
+    mark: str
+    start: int
+    end: int
+
+    @property
+    def closer(self) -> str:
+        return f"</{self.mark[1:]}>" if self.mark[0] == "<" else PAIRS[self.mark]
+
+    @property
+    def opens(self) -> bool:
+        return self.mark in PAIRS or (self.mark[0] == "<" and self.mark[:2] != "</")
+
+    def is_closed_by(self, closer: Mark) -> bool:
+        if self.mark[0] == "<":
+            return closer.mark == f"</{self.mark[1:]}"
+        return closer.mark == PAIRS[self.mark]
+
+
+@dataclass(slots=True)
+class Pairing:
+    """The brackets, tags and quotes of a text that have no partner."""
+
+    openers: list[Mark] = field(default_factory=list)
+    closers: list[Mark] = field(default_factory=list)
+    malformed: int = 0  # tags such as `</b />`, and strings that their line ends
+    open: Token | None = None  # the string or comment that is open at the end of the text
+
+    @property
+    def inside(self) -> str:
+        """The kind of text at the end: "code", "string" or "comment"."""
+        return "code" if self.open is None else "comment" if "comment" in self.open.kind else "string"
 
     @property
     def imbalance(self) -> int:
-        """The number of brackets and strings without a partner; 0 for balanced text."""
-        unmatched = len(self.stack) + len(self.unmatched_closers)
-        return unmatched + self.unterminated_strings + (self.inside == "string")
+        """The number of marks without a partner; 0 for balanced text."""
+        return len(self.openers) + len(self.closers) + self.malformed + (self.inside == "string")
 
 
 def rules_of(grammar: str | None) -> LexicalRules:
@@ -69,23 +107,38 @@ def tokens(text: str, rules: LexicalRules) -> Iterator[Token]:
         yield Token(kind, match.start(), match.end(), is_open)
 
 
-def balance(text: str, rules: LexicalRules) -> Balance:
-    """Match the brackets and quotes of `text`."""
-    result = Balance()
+def pair(text: str, rules: LexicalRules, *, tags: bool = True) -> Pairing:
+    """Match the brackets, tags and quotes of `text`."""
+    result = Pairing()
+    for mark in marks(text, rules, result, tags=tags):
+        if mark.opens:
+            result.openers.append(mark)
+        elif mark.mark[0] == "<":
+            _close_tag(result, mark)
+        elif result.openers and result.openers[-1].is_closed_by(mark):
+            result.openers.pop()
+        else:
+            result.closers.append(mark)
+    return result
+
+
+def marks(text: str, rules: LexicalRules, result: Pairing, *, tags: bool = True) -> list[Mark]:
+    """The brackets and tags of `text`, in order; counts malformed tags and open strings in `result`."""
+    brackets: list[Mark] = []
+    strings: list[tuple[int, int]] = []
     for token in tokens(text, rules):
         if token.kind == "bracket":
-            character = text[token.start]
-            if character in PAIRS:
-                result.stack.append((character, token.start))
-            elif result.stack and PAIRS[result.stack[-1][0]] == character:
-                result.stack.pop()
-            else:
-                result.unmatched_closers.append(token.start)
+            brackets.append(Mark(text[token.start], token.start, token.end))
         elif token.open and token.end == len(text):
-            result.inside = "comment" if "comment" in token.kind else "string"
+            result.open = token
         elif token.open and token.kind == "string":
-            result.unterminated_strings += 1
-    return result
+            result.malformed += 1
+        elif not text[token.start - 1 : token.start].isalnum():  # the apostrophe of a word begins no string
+            strings.append((token.start, token.end))
+    if not tags or not rules.markup or "<" not in text:
+        return brackets
+    code = (mark for mark in _tags(text, rules.markup, result) if not any(a < mark.start < b for a, b in strings))
+    return sorted([*brackets, *code], key=lambda mark: mark.start if mark.mark[:2] == "</" else mark.end)
 
 
 def left_open(text: str, rules: LexicalRules) -> Token | None:
@@ -116,7 +169,7 @@ def opens_block(line: str, rules: LexicalRules, *, above: bool) -> bool:
     """True if a block begins after `line`: the line `above` a blank one, or the current line up to the cursor."""
     code = code_of(line, rules)
     pattern = (rules.opens_below if above else "") or rules.opens_here
-    if rules.colon_opens and code.endswith(":") and balance(code, rules).unmatched_closers:
+    if rules.colon_opens and code.endswith(":") and pair(code, rules, tags=False).closers:
         return True
     return bool(code.strip()) and re.search(pattern, code) is not None
 
@@ -193,3 +246,69 @@ def _lexer(rules: LexicalRules) -> re.Pattern[str]:
         if pattern
     ]
     return re.compile("|".join(parts), re.DOTALL | re.MULTILINE)
+
+
+# ── tags ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _close_tag(result: Pairing, mark: Mark) -> None:
+    """A closing tag closes the nearest element of its name; HTML may omit the closing tags of elements in it."""
+    for at in range(len(result.openers) - 1, -1, -1):
+        opener = result.openers[at]
+        if opener.mark[0] != "<":
+            break
+        if opener.is_closed_by(mark):
+            result.malformed += len(result.openers) - 1 - at
+            del result.openers[at:]
+            return
+    result.closers.append(mark)
+
+
+def _tags(text: str, markup: str, result: Pairing) -> Iterator[Mark]:
+    """The complete tags of `text`."""
+    at = 0
+    while (match := _TAG_START.search(text, at)) is not None:
+        at = match.end()
+        if match[0] == "/>":
+            result.malformed += 1
+            continue
+        before = text[match.start() - 1 : match.start()] if match.start() else ""
+        if markup == "in code" and not match["close"] and (before.isalnum() or before in ("_", ")", "]")):
+            continue  # a type argument or a comparison
+        end = _tag_end(text, match.end())
+        if end <= 0:
+            at = at if end == 0 else len(text)
+            continue
+        at, is_empty = end, text[end - 2] == "/"
+        if match["close"]:
+            result.malformed += is_empty
+            yield Mark(f"</{match['name']}", match.start(), end)
+        elif not is_empty and match["name"].lower() not in _VOID:
+            yield Mark(f"<{match['name']}", match.start(), end)
+
+
+def _tag_end(text: str, at: int) -> int:
+    """The end of the tag with attributes from `at` on; 0: this is no tag; -1: it is not complete."""
+    last = min(len(text), at + _MAX_TAG_CHARACTERS)
+    while at < last:
+        if text[at] == ">":
+            return at + 1
+        if text[at] == "/":
+            at += 1
+        elif text[at] == "{":
+            at = _brace_end(text, at, last)
+        elif match := _ATTRIBUTE.match(text, at):
+            at = match.end()
+        else:
+            return 0
+    return -1
+
+
+def _brace_end(text: str, at: int, last: int) -> int:
+    depth = 0
+    while at < last:
+        depth += (text[at] == "{") - (text[at] == "}")
+        at += 1
+        if not depth:
+            break
+    return at

@@ -162,7 +162,7 @@ def _keywords(name: str) -> frozenset[str]:
     language = load_grammar(name)
     visible = filter(language.node_kind_is_visible, range(language.node_kind_count))
     kinds = [language.node_kind_for_id(kind) or "" for kind in visible if not language.node_kind_is_named(kind)]
-    return frozenset(text_windows.words("\n".join(kinds)))
+    return frozenset(text_windows.WORD.findall("\n".join(kinds)))
 
 
 @functools.cache

@@ -15,7 +15,7 @@ _HEAD_CHARACTERS = 8000
 _NOISE_CHARACTERS = 1000
 
 _TOP_LEVEL = re.compile(r"[\r\n](?=[^\s})\]#/*])")
-_WORD = re.compile(r"\w+")
+WORD = re.compile(r"\w+")
 
 
 def line_start(text: str, offset: int) -> int:
@@ -82,12 +82,17 @@ def common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
 
     Both are texts, or lists, or tuples.
     """
-    least, old_end, new_end = min(len(old), len(new)), len(old), len(new)
-    head = _equal_part(least, lambda low, high: old[low:high] == new[low:high])
-    tail = _equal_part(
-        least - head, lambda low, high: old[old_end - high : old_end - low] == new[new_end - high : new_end - low]
+    head = _equal_part(min(len(old), len(new)), lambda low, high: old[low:high] == new[low:high])
+    return head, common_suffix(old, new, head)
+
+
+def common_suffix(old: Sequence[str], new: Sequence[str], start: int = 0) -> int:
+    """The number of equal items at the end, of those from `start` on."""
+    old_end, new_end = len(old), len(new)
+    return _equal_part(
+        min(old_end, new_end) - start,
+        lambda low, high: old[old_end - high : old_end - low] == new[new_end - high : new_end - low],
     )
-    return head, tail
 
 
 def difference(old: str, new: str) -> tuple[int, int] | None:
@@ -125,15 +130,10 @@ def is_noise(text: str, keywords: frozenset[str] = frozenset()) -> bool:
 
     def has_name(start: int) -> bool:
         ends = start, start + half  # a word at either end may be incomplete
-        words = (word for word in _WORD.finditer(text, *ends) if word.start() not in ends and word.end() not in ends)
+        words = (word for word in WORD.finditer(text, *ends) if word.start() not in ends and word.end() not in ends)
         return any(word[0] not in keywords for word in words) or text[start : start + half].isspace()
 
     return not all(map(has_name, range(0, len(text) - half + 1, half)))
-
-
-def words(text: str) -> list[str]:
-    """The words of a text, as in `is_noise`."""
-    return _WORD.findall(text)
 
 
 def normal_newlines(text: str) -> str:

@@ -36,7 +36,7 @@ def test_an_answer_closes_what_it_opens(text: str, seed: int):
     for cut in cuts(text, seed):
         above, below = cut.text[: cut.cursor], cut.text[cut.cursor :]
         assert text.startswith(above + cut.answer) and cut.is_whole
-        assert lexical_rules.balance(above + cut.answer + below, RULES).imbalance == 0
+        assert lexical_rules.pair(above + cut.answer + below, RULES, tags=False).imbalance == 0
         assert cut.kind == auto_closed_examples.KIND and re.search(r"\w", cut.answer)
 
 
@@ -68,12 +68,12 @@ def test_only_closers_of_openers_left_of_the_cursor_stay(line: str, data: st.Dat
     stays = closers_of(line, column)
     assert line.endswith(stays) and len(stays) < max(1, len(line) - column)
     answer = line[column : len(line) - len(stays)]
-    before = lexical_rules.balance(line[:column], RULES)
-    after = lexical_rules.balance(line[:column] + answer, RULES)
+    before = lexical_rules.pair(line[:column], RULES, tags=False).openers
+    after = lexical_rules.pair(line[:column] + answer, RULES, tags=False).openers
     if stays:  # what was open is still open in the line up to the closers, and nothing else
         closers = stays.rstrip(";,:")
-        assert [lexical_rules.PAIRS[bracket] for bracket, _ in after.stack[::-1]][: len(closers)] == list(closers)
-        assert len(before.stack) >= len(closers)
+        assert [opener.closer for opener in after[::-1]][: len(closers)] == list(closers)
+        assert len(before) >= len(closers)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
 ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "pygls": {"lsp.server.app", "lsp.server.server", "lsp.protocol.language_server"},
     "tree_sitter": {"lsp.syntax.tree", "lsp.syntax.parser"},
-    "httpx": {"lsp.backend.engine_http", "lsp.backend.remote.remote_http"},
+    "httpx": {"lsp.backend.remote.remote_http"},
     "starlette": {
         *("engine.http.routes", "engine.http.responses", "engine.http.leases", "engine.process.server_process"),
     },

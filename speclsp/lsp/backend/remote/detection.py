@@ -57,7 +57,7 @@ async def detect(http: RemoteHttp, config: Config, api: str = "v1", infill: bool
     kind = KIND_OF_OWNER.get(owner.lower(), "") or await probe_kind(http)
     if kind in ("llama.cpp", "speclsp"):
         with suppress(InvalidResponse):  # a router in front of them may answer in another format
-            await http.fetch_json("health", timeout_s=ANSWER_S)  # these list their model before it is loaded
+            await http.fetch_json("health", ANSWER_S)  # these list their model before it is loaded
     style = INFILL if infill else config.remote.api
     if style == "auto":
         style = await detect_style(http, kind, model)
@@ -85,7 +85,7 @@ async def detect(http: RemoteHttp, config: Config, api: str = "v1", infill: bool
 async def list_models(http: RemoteHttp, api: str, needed: bool) -> list[Mapping[str, Any]]:
     """The entries of /v1/models; [] if the server has no such list and it is not `needed`."""
     try:
-        answer = await http.fetch_json(f"{api}/models", timeout_s=ANSWER_S)
+        answer = await http.fetch_json(f"{api}/models", ANSWER_S)
     except HttpRefused as error:
         if error.status in (404, 405, 501) and not needed:
             return []
@@ -128,7 +128,7 @@ async def probe_kind(http: RemoteHttp) -> str:
 async def fetch_object(http: RemoteHttp, path: str) -> Mapping[str, Any]:
     """The JSON object at a path; {} if there is none."""
     try:
-        answer = await http.fetch_json(path, timeout_s=PROBE_S)
+        answer = await http.fetch_json(path, PROBE_S)
     except (HttpRefused, InvalidResponse, ConnectionLost, ResponseTimeout):
         return {}
     return answer if isinstance(answer, Mapping) else {}
@@ -139,11 +139,11 @@ async def detect_style(http: RemoteHttp, kind: str, model: str) -> str:
     if kind == "speclsp":
         return INFILL
     if kind == "llama.cpp":
-        answer = await http.fetch("infill", {}, timeout_s=ANSWER_S)
+        answer = await http.fetch("infill", {}, ANSWER_S)
         return INFILL if answer.status == 400 else TEMPLATE
     if kind != "ollama":
         return TEMPLATE
-    details = await http.fetch_json("api/show", {"model": model}, timeout_s=ANSWER_S)
+    details = await http.fetch_json("api/show", ANSWER_S, {"model": model})
     capabilities = details.get("capabilities") if isinstance(details, Mapping) else None
     if isinstance(capabilities, list) and "insert" not in capabilities:
         raise EngineError(

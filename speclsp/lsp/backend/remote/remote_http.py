@@ -93,16 +93,32 @@ class RemoteHttp:
             limits=httpx.Limits(max_connections=None),
         )
 
-    async def fetch(self, path: str, body: Mapping[str, object] | None = None, timeout_s: float = 5.0) -> HttpAnswer:
-        """GET, or POST `body`; the answer whatever its HTTP status.
+    async def fetch(
+        self, path: str, body: Mapping[str, object] | None, timeout_s: float, *, raise_for_status: bool = False
+    ) -> HttpAnswer:
+        """GET, or POST `body`. Raises ConnectionLost, ResponseTimeout, InvalidResponse, and HttpRefused if asked to."""
+        import httpx
 
-        Raises ConnectionLost, ResponseTimeout, InvalidResponse.
-        """
-        return await self._fetch(path, body, timeout_s, raise_for_status=False)
+        async def fetch() -> HttpAnswer:
+            try:
+                async with self._http.stream(
+                    "GET" if body is None else "POST", path, **self._content(body)
+                ) as response:
+                    if raise_for_status:
+                        await self._raise_for_status(response, path, body)
+                    data = await read(response, MAX_ANSWER_BYTES)
+                    return HttpAnswer(response.status_code, content_type_of(response), data)
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                raise self._connection_error(error, timeout_s) from error
 
-    async def fetch_json(self, path: str, body: Mapping[str, object] | None = None, timeout_s: float = 5.0) -> Any:
+        try:
+            return await asyncio.wait_for(fetch(), timeout_s)
+        except asyncio.TimeoutError as error:
+            raise ResponseTimeout(f"it has not answered within {timeout_s:g} s.") from error
+
+    async def fetch_json(self, path: str, timeout_s: float, body: Mapping[str, object] | None = None) -> Any:
         """The JSON of a successful answer. Raises EngineError."""
-        return (await self._fetch(path, body, timeout_s, raise_for_status=True)).json()
+        return (await self.fetch(path, body, timeout_s, raise_for_status=True)).json()
 
     async def post_events(
         self,
@@ -142,28 +158,6 @@ class RemoteHttp:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def _fetch(
-        self, path: str, body: Mapping[str, object] | None, timeout_s: float, raise_for_status: bool
-    ) -> HttpAnswer:
-        import httpx
-
-        async def fetch() -> HttpAnswer:
-            try:
-                async with self._http.stream(
-                    "GET" if body is None else "POST", path, **self._content(body)
-                ) as response:
-                    if raise_for_status:
-                        await self._raise_for_status(response, path, body)
-                    data = await read(response, MAX_ANSWER_BYTES)
-                    return HttpAnswer(response.status_code, content_type_of(response), data)
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
-                raise self._connection_error(error, timeout_s) from error
-
-        try:
-            return await asyncio.wait_for(fetch(), timeout_s)
-        except asyncio.TimeoutError as error:
-            raise ResponseTimeout(f"it has not answered within {timeout_s:g} s.") from error
-
     def redacted(self, text: str, request: Mapping[str, object] = {}) -> str:
         """`text` in one short line, without the key, and without quotations of the request."""
         text = error_messages.visible(" ".join(text[: error_messages.MAX_ERROR_CHARACTERS].split()))
@@ -200,7 +194,7 @@ class RemoteHttp:
         return event
 
     async def _raise_for_status(
-        self, response: httpx.Response, path: str, request: Mapping[str, object] | None = None
+        self, response: httpx.Response, path: str, request: Mapping[str, object] | None
     ) -> None:
         """Raises HttpRefused unless the status is a success."""
         status = response.status_code

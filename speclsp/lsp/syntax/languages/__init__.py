@@ -8,15 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from speclsp.lsp.syntax.languages.c import CPP, C
 from speclsp.lsp.syntax.languages.classes import C_SHARP, JAVA, KOTLIN, PHP, SCALA
+from speclsp.lsp.syntax.languages.compiled import CPP, GO, RUST, SWIFT, C
 from speclsp.lsp.syntax.languages.data import CSS, HTML, JSON, SQL, TOML, YAML
-from speclsp.lsp.syntax.languages.go import GO
 from speclsp.lsp.syntax.languages.python import PYTHON
 from speclsp.lsp.syntax.languages.record import Language
-from speclsp.lsp.syntax.languages.rust import RUST
 from speclsp.lsp.syntax.languages.scripts import JAVASCRIPT, SVELTE, TSX, TYPESCRIPT
-from speclsp.lsp.syntax.languages.swift import SWIFT
 from speclsp.lsp.syntax.languages.without_grammar import UNKNOWN, WITHOUT_GRAMMAR
 from speclsp.lsp.syntax.languages.words import BASH, LUA, RUBY
 

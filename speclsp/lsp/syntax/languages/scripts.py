@@ -127,19 +127,14 @@ TYPESCRIPT = Language(
     family="javascript",
     imports=_IMPORTS,
 )
-TSX = Language(
+TSX = replace(
+    TYPESCRIPT,
     name="tsx",
-    grammar_module="tree_sitter_typescript",
     grammar_function="language_tsx",
     aliases=("typescriptreact",),
     files={"typescriptreact": ".tsx"},
     rules=replace(_RULES, markup="in code"),
-    strings_end_on_line=True,
-    has_optional_semicolons=True,
-    definition=TYPED_DEFINITION,
     indexed=".tsx",
-    family="javascript",
-    imports=_IMPORTS,
 )
 SVELTE = Language(
     name="svelte",

@@ -43,7 +43,7 @@ TEXTS = st.lists(STATEMENTS, min_size=1, max_size=4).map(lambda lines: "\n".join
 
 
 def imbalance(text: str) -> int:
-    return lexical_rules.balance(text, RULES).imbalance
+    return lexical_rules.pair(text, RULES, tags=False).imbalance
 
 
 def place_at(text: str, cursor: int, *, with_mark: bool = False, typed_around: bool = False) -> Place | None:
@@ -79,7 +79,7 @@ def test_the_authors_text_is_the_answer_and_the_rest_without_what_is_not_typed(t
 def test_the_rest_closes_only_what_the_line_opens_left_of_the_cursor(text: str, data: st.DataObject):
     place = drawn_place(data, text, typed_around=False)
     line = text[text.rfind("\n", 0, place.cursor) + 1 : place.cursor]
-    opened = [CLOSERS[bracket] for bracket, _ in lexical_rules.balance(line, RULES).stack][::-1]
+    opened = [opener.closer for opener in lexical_rules.pair(line, RULES, tags=False).openers][::-1]
     closers = place.rest.rstrip(";, {")
     if place.kind == "string":
         assert closers[:1] == lexical_rules.closing_of(line[lexical_rules.left_open(line, RULES).start :], "string")  # type: ignore[union-attr]

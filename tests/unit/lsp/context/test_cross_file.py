@@ -59,7 +59,7 @@ def shop(tmp_path: Path) -> tuple[Path, IndexReader]:
     (root / "shop" / "wire.py").write_text("class Wire:\n    def ask(self, what, since):\n        return []\n")
     (root / "invoices.py").write_text(OTHER_USE)
     index = IndexReader.build(root, tmp_path / "index.sqlite")
-    index.budget.query_ms = 60_000
+    index.cache.query_ms = 60_000
     return root, index
 
 
@@ -93,7 +93,7 @@ def test_code_with_a_key_is_not_shown(shop: tuple[Path, IndexReader]):
     key = f'    api_key = "AKIA{"Q7ZB3XK5M2VN8LPT"}"\n'
     (root / "invoices.py").write_text(OTHER_USE.replace("    for order", key + "    for order"))
     index = IndexReader.build(root, root.parent / "with_key.sqlite")
-    index.budget.query_ms = 60_000
+    index.cache.query_ms = 60_000
     assert "AKIA" in index.text("invoices.py") and "print_invoice" not in text_of(shown(root, index, marked))
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.lsp.index import import_statements
+from speclsp.lsp.index import file_imports
 from speclsp.lsp.syntax.grammars import SUFFIXES
 from speclsp.lsp.syntax.languages.import_rules import Import
 from speclsp.lsp.syntax.parser import SyntaxParser
@@ -69,7 +69,7 @@ SOURCES: dict[str, tuple[str, list[tuple[str, str]]]] = {  # grammar: (text, mod
 
 def imports_of(grammar: str, text: str) -> list[Import] | None:
     tree = SyntaxParser().parse_once(grammar, text, 5000)
-    return None if tree is None else import_statements.read_all(tree)
+    return None if tree is None else file_imports.read_all(tree)
 
 
 @pytest.mark.parametrize("grammar", SOURCES)
@@ -99,9 +99,9 @@ def test_a_tree_parsed_once_does_not_depend_on_the_previous_one():
     before = parser.parse_once("python", "def f(:\n    x = (1\n", 5000)
     tree = parser.parse_once("python", text, 5000)
     assert before is not None and tree is not None
-    assert import_statements.read_all(tree) == imports_of("python", text)
+    assert file_imports.read_all(tree) == imports_of("python", text)
 
 
 def test_a_javascript_require_is_an_import_of_its_names():
-    assert import_statements.read("javascript", 'const { a, b: c } = require("./x");') == [Import("./x", ("a", "b"))]
-    assert import_statements.read("javascript", 'const fs = require("fs")') == [Import("fs")]
+    assert file_imports.read("javascript", 'const { a, b: c } = require("./x");') == [Import("./x", ("a", "b"))]
+    assert file_imports.read("javascript", 'const fs = require("fs")') == [Import("fs")]

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclsp.lsp.index import file_cache, index_schema
-from speclsp.lsp.index.file_names import stem_of, twins
+from speclsp.lsp.index.file_imports import stem_of, twins
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.index.writer import Budget, IndexWriter
 from speclsp.lsp.syntax.languages.import_rules import Import
@@ -160,7 +160,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, IndexReader]:
     for language, files in TREES.items():
         folder = tmp_path_factory.mktemp(language)
         readers[language] = IndexReader.build(lay(folder / "work", files), folder / "index.sqlite")
-        readers[language].budget.query_ms = 60_000.0  # `no_hurry` comes later than a module's fixtures
+        readers[language].cache.query_ms = 60_000.0  # `no_hurry` comes later than a module's fixtures
     return readers
 
 
@@ -223,9 +223,9 @@ def test_a_hung_disk_is_waited_for_only_once(root: Path, database: Path, monkeyp
     index = IndexReader.build(root, database)
     resume, read = threading.Event(), file_cache.read
     monkeypatch.setattr(file_cache, "read", lambda *given: (resume.wait(), read(*given))[1])
-    index.budget.query_ms = 100
+    index.cache.query_ms = 100
     assert index.text("a.py") == "" and index._texts._is_hanging
-    index.budget.query_ms = 60_000
+    index.cache.query_ms = 60_000
     assert index.text("a.py") == "", "not waited for"
     resume.set()
     while index._texts._is_hanging:
@@ -474,9 +474,9 @@ def test_a_reader_never_sees_an_index_that_is_being_created(tmp_path: Path):
 def test_a_query_over_its_time_limit_returns_nothing(root: Path, database: Path):
     lay(root, {"f.py": "", **{f"p{n}.py": "import f\n" * 300 for n in range(20)}})
     index = IndexReader.build(root, database)
-    index.budget.query_ms = 1e-6
+    index.cache.query_ms = 1e-6
     assert index.importers("f.py") == []
-    index.budget.query_ms = 60_000
+    index.cache.query_ms = 60_000
     assert len(index.importers("f.py", limit=15)) == 15
 
 

@@ -18,9 +18,10 @@ from support.rows import rows
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
 from speclsp.lsp.postprocess import plan as postprocess
+from speclsp.lsp.postprocess import surroundings
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
 from speclsp.lsp.reasons import Reason
-from speclsp.lsp.syntax import hidden_characters, lexical_rules
+from speclsp.lsp.syntax import hidden_characters
 
 ROWS = rows(__file__)
 
@@ -148,8 +149,10 @@ def test_a_model_that_repeats_itself_is_stopped(marked: str, output: str, result
 @pytest.mark.parametrize("language", ["python", "typescript"])
 def test_endless_closing_brackets_cost_little_time(language: str, output: str, monkeypatch: pytest.MonkeyPatch):
     lengths: list[int] = []
-    balance = lexical_rules.balance
-    monkeypatch.setattr(lexical_rules, "balance", lambda text, by: lengths.append(len(text)) or balance(text, by))
+    pair = surroundings.pair
+    monkeypatch.setattr(
+        surroundings, "pair", lambda text, by, **kinds: lengths.append(len(text)) or pair(text, by, **kinds)
+    )
     plan = plan_at("x = f(a¦", language)
     lengths.clear()
     plan.to_suggestion(output)

@@ -14,7 +14,7 @@ from support.lsp.syntax_samples import ANSWERS
 from support.source_tree import ROOT
 
 from speclsp.lsp.documents.notebook import language_of
-from speclsp.lsp.index import import_statements, manifests
+from speclsp.lsp.index import file_imports
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import grammars, lexical_rules
 from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES, record
@@ -76,7 +76,7 @@ def test_a_comment_and_a_string_hold_no_code(name: str):
         assert not rules.comment and not rules.block_comment
     else:
         assert lexical_rules.code_of("x " + comment, rules) == "x"
-    assert lexical_rules.balance('x "(" y', rules).imbalance == 0
+    assert lexical_rules.pair('x "(" y', rules).imbalance == 0
     assert lexical_rules.left_open('x "(', rules) is not None or not rules.string.endswith("$)")
 
 
@@ -105,12 +105,12 @@ def test_an_import_has_a_module_and_a_file(name: str):
     assert (rules is None) == (answers.statement is None) == (answers.file is None)
     if answers.statement is not None and answers.file is not None:
         statement, module = answers.statement
-        (imported,) = import_statements.read(name, statement)
+        (imported,) = file_imports.read(name, statement)
         assert imported.module == module
         importer, module, path = answers.file
         files = Files(importer, path, "other/unrelated.txt")
-        assert import_statements.resolve(module, importer, files) == path
-        assert import_statements.resolve("no.such/module", importer, files) is None
+        assert file_imports.resolve(module, importer, files) == path
+        assert file_imports.resolve("no.such/module", importer, files) is None
 
 
 def test_a_language_that_is_indexed_is_the_family_of_no_other_by_chance():
@@ -120,9 +120,9 @@ def test_a_language_that_is_indexed_is_the_family_of_no_other_by_chance():
 
 
 def test_every_manifest_declares_its_package():
-    assert set(manifests.READERS) == set(MANIFESTS)
+    assert set(file_imports.MANIFESTS) == set(MANIFESTS)
     for name, (text, package) in MANIFESTS.items():
-        assert [(kind, name) for kind, name, _ in manifests.READERS[name](text)] == [package]
+        assert [(kind, name) for kind, name, _ in file_imports.MANIFESTS[name](text)] == [package]
 
 
 def test_a_record_is_known_by_each_of_its_names_and_by_no_name_of_another():

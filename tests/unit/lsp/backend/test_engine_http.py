@@ -1,4 +1,4 @@
-"""HTTP over a Unix socket: the body arrives whole however it is cut, and leaving the request closes its connection."""
+"""HTTP to the local engine: the body arrives whole however it is cut, and leaving the request closes its connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from speclsp.lsp.backend.engine_http import EngineHttp, ResponseTimeout
-from speclsp.lsp.backend.unix_http import UnixHttp
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -48,9 +47,8 @@ def answering(*pieces: bytes) -> Serve:
 
 
 async def body_of(socket: str) -> bytes:
-    async with UnixHttp(socket).post("/infill", b"{}", 5.0, 5.0) as answer:
-        await answer.read_head()
-        return b"".join([chunk async for chunk in answer.chunks()])
+    async with EngineHttp(socket=socket).request("POST", "/infill", b"{}", 5.0) as answer:
+        return await answer.body()
 
 
 async def events_of(socket: str, deadline_ms: int = 5000) -> list[dict[str, object]]:
@@ -76,7 +74,7 @@ def test_a_body_is_the_same_however_it_is_framed_and_cut(tmp_path, body, cuts, k
     assert asyncio.run(work()) == body
 
 
-@pytest.mark.parametrize("leave", [lambda client: None, UnixHttp.close], ids=["leaving the request", "closing"])
+@pytest.mark.parametrize("leave", [None, EngineHttp.close], ids=["leaving the request", "closing"])
 async def test_leaving_a_request_and_closing_the_client_both_hang_up(tmp_path, leave):
     hung_up = asyncio.Event()
 
@@ -89,10 +87,11 @@ async def test_leaving_a_request_and_closing_the_client_both_hang_up(tmp_path, l
         writer.close()
 
     async with serving(tmp_path / "s", serve) as socket:
-        client = UnixHttp(socket)
-        async with client.post("/infill", b"", 5.0, 5.0) as answer:
-            await answer.read_head()
-            leave(client)
+        client = EngineHttp(socket=socket)
+        async with client.request("POST", "/infill", b"", 5.0):
+            if leave is not None:
+                await leave(client)
+                await asyncio.wait_for(hung_up.wait(), 10)
         await asyncio.wait_for(hung_up.wait(), 10)
 
 

@@ -1,0 +1,103 @@
+"""Imports of a workspace's files: statements, the files that they mean, the names of files, and packages of manifests.
+
+Of a manifest, as package.json or go.mod, only the names of packages are read; malformed entries are skipped.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from types import MappingProxyType
+
+from speclsp import private_files
+from speclsp.lsp.syntax.grammars import grammar_of
+from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES
+from speclsp.lsp.syntax.languages.import_rules import MAX_DEPTH, Import, KnownFiles, ManifestReader, by_path, joined
+from speclsp.lsp.syntax.tree import SyntaxTree
+
+_MAX_STATEMENT = 4000  # characters
+_MAX_IMPORTS = 200  # in one statement
+_MAX_MODULE = 400
+_MAX_LEAF = 200
+_MAX_NAME = 200  # of a package
+_MAX_MANIFESTS = 2000  # of one workspace
+_MAX_MANIFEST_BYTES = 128 * 1024
+_RULES = [language.imports for language in LANGUAGES if language.imports is not None]
+_DIRECTORY_STEMS = frozenset(stem for rules in _RULES for stem in rules.directory_stems)
+_WRITTEN = tuple(dict.fromkeys(suffix for rules in _RULES for suffix in rules.written_suffixes))  # in an import
+MANIFESTS: Mapping[str, ManifestReader] = MappingProxyType(  # by file name
+    {name: reader for rules in _RULES for name, reader in rules.manifests.items()}
+)
+
+
+def read(grammar: str, statement: str) -> list[Import]:
+    """The imports of one statement."""
+    language = BY_NAME.get(grammar)
+    if language is None or language.imports is None or len(statement) > _MAX_STATEMENT:
+        return []
+    return list(islice(language.imports.read(statement), _MAX_IMPORTS))
+
+
+def read_all(tree: SyntaxTree) -> list[Import]:
+    """The imports of a file, in order."""
+    statements = (tree.text[start:end] for start, end in tree.imports())
+    return [imported for statement in statements for imported in read(tree.grammar, statement)]
+
+
+def resolve(module: str, from_path: str, files: KnownFiles) -> str | None:
+    """The path of the file that `module` means in the file at `from_path`; None where it is none of the workspace's."""
+    if not module or len(module) > _MAX_MODULE or module.count("/") > MAX_DEPTH or module.count(".") > MAX_DEPTH:
+        return None
+    language = BY_NAME.get(grammar_of(from_path))
+    if language is None:
+        return by_path(module, from_path, files)
+    return language.imports.resolve(module, from_path, files) if language.imports is not None else None
+
+
+def leaves_of(statement: Import) -> set[str]:
+    """Last parts of the module and names of an import: an importer is looked up by its target's stem."""
+    bare = statement.module.rstrip("/.")
+    last = bare.replace("::", "/").replace("\\", "/").rpartition("/")[2]
+    name = last if "/" in bare else last.rpartition(".")[2]
+    for suffix in _WRITTEN:
+        last = last.removesuffix(suffix)
+    leaves = {last, name, *statement.names[:50]}
+    return {leaf for leaf in leaves if leaf and leaf != "*" and len(leaf) < _MAX_LEAF}
+
+
+def stem_of(path: str) -> str:
+    """A file's name without its suffix; of the file that stands for its directory, the directory's."""
+    directory, name = posixpath.split(path)
+    stem = name.rsplit(".", 1)[0].removesuffix(".d") if "." in name[1:] else name
+    if stem in _DIRECTORY_STEMS and directory:
+        return posixpath.basename(directory)
+    return stem
+
+
+def twins(stem: str) -> list[str]:
+    """Possible stems of a file's tests, or of the file that a test is for."""
+    for ending in ("_test", ".test", ".spec", "_spec", "-test", "Tests", "Test", "IT"):
+        if stem.endswith(ending) and len(stem) > len(ending):
+            return [stem.removesuffix(ending)]
+    for start in ("test_", "Test", "test-"):
+        if stem.startswith(start) and len(stem) > len(start):
+            return [stem.removeprefix(start)]
+    endings = ("_test", ".test", ".spec", "_spec", "-test", "Test", "Tests")
+    starts = dict.fromkeys([f"test_{stem}", f"test_{stem.lstrip('_') or stem}", f"Test{stem}"])
+    return [*starts, *(stem + ending for ending in endings)]
+
+
+def package_roots(folder: str, manifests: Iterable[str]) -> set[tuple[str, str, str]]:
+    """(kind, name, directory in the folder) of every package; of TypeScript's paths, (…, "@/", where they lead)."""
+    roots: set[tuple[str, str, str]] = set()
+    for path in sorted(manifests, key=lambda path: (path.count("/"), path))[:_MAX_MANIFESTS]:
+        try:
+            data = private_files.read_bytes(f"{folder}/{path}", _MAX_MANIFEST_BYTES, follow=False)
+            for kind, name, directory in MANIFESTS[posixpath.basename(path)](data.decode("utf-8-sig", "replace")):
+                there = joined(posixpath.dirname(path), directory)
+                if there is not None and 0 < len(name) <= _MAX_NAME and f"{name}{there}".encode():
+                    roots.add((kind, name, there))
+        except (OSError, ValueError, RecursionError, TypeError, AttributeError):
+            continue
+    return roots

@@ -1,0 +1,217 @@
+"""C, C++, Go, Rust and Swift."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, above, by_end, by_path, joined
+from speclsp.lsp.syntax.languages.record import C_RULES, TRIPLE, TYPES, DefinitionRules, Language, keyword_pattern
+
+_SWIFT_KINDS = "struct|class|enum|protocol|func|let|var|typealias"  # of the imported name
+
+
+def _c_imports(statement: str) -> Iterator[Import]:
+    match = re.match(r'\s*#\s*include\s*["<]([^">\n]+)[">]', statement)
+    if match:
+        yield Import(match[1])
+
+
+C = Language(
+    name="c",
+    files={"c": ".c .h"},
+    rules=C_RULES,
+    strings_end_on_line=True,
+    has_preprocessor=True,
+    definition=DefinitionRules(
+        pattern=keyword_pattern("struct|class|union|enum", after=r"\s*(?:final\s*)?(?::[^:].*)?\{")
+    ),
+    indexed=".c",
+    imports=ImportRules(read=_c_imports, resolve=by_path, written_suffixes=(".h", ".hpp")),
+)
+CPP = replace(
+    C,
+    name="cpp",
+    aliases=("c++", "cxx", "cc", "hpp", "cuda-cpp"),
+    files={"cpp": ".cpp .cc .cxx .hh .hpp", "cuda-cpp": ".cu .cuh"},
+    rules=replace(C_RULES, long_string=r'R"(?P<tag>[^(\s]{0,16})\(.*?(?:\)(?P=tag)"|\Z)'),
+    indexed=".h .cc .cpp .cxx .hh .hpp .hxx .cu .cuh",
+    family="c",
+)
+
+
+def _go_imports(statement: str) -> Iterator[Import]:
+    for match in re.finditer(r'"([^"\n]+)"', statement):
+        yield Import(match[1])
+
+
+def _go_file(module: str, from_path: str, files: KnownFiles) -> str | None:
+    for name, directory in files.package_roots("go"):
+        if module == name or module.startswith(name + "/"):
+            place = joined(directory, module[len(name) + 1 :])
+            if place is None:
+                return None
+            paths = [path for path in files.files_in(place) if path.endswith(".go") and not path.endswith("_test.go")]
+            package = posixpath.basename(place) or posixpath.basename(module)
+            return min(paths, key=lambda path: (posixpath.basename(path) != f"{package}.go", path), default=None)
+    return None
+
+
+def _go_manifest(text: str) -> Iterator[tuple[str, str, str]]:
+    module = re.search(r"^module\s+\"?([^\s\"]+)", text, re.MULTILINE)
+    if module:
+        yield "go", module[1], ""
+
+
+GO = Language(
+    name="go",
+    aliases=("golang",),
+    files={"go": ".go"},
+    rules=replace(C_RULES, long_string=r"`[^`]*(?:`|\Z)", statement_end="", stub=""),
+    strings_end_on_line=True,
+    line_ends=("{}", " {}", "\n}"),
+    definition=DefinitionRules(
+        pattern=r"(?P<keyword>func|type)\s+(?P<name>(?:\(\w*\s*\*?\w+(?:\[[^\]]*\])?\)\s*)?\w+)\s*[(\[ ]",
+        repeatable=("init", "_"),
+    ),
+    indexed=".go",
+    imports=ImportRules(read=_go_imports, resolve=_go_file, manifests={"go.mod": _go_manifest}),
+)
+
+
+def _rust_imports(statement: str) -> Iterator[Import]:
+    module = re.match(r"\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;", statement)
+    if module:
+        yield Import(f"self::{module[1]}")
+        return
+    used = re.match(r"\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?use\s+(.*?);?\s*\Z", statement, re.DOTALL)
+    if used:
+        yield from _use_tree(re.sub(r"\s+", " ", used[1]).strip())
+
+
+def _use_tree(tree: str) -> Iterator[Import]:
+    """`a::{b, c::{d, e as f}}`, level by level."""
+    todo = [("", tree)]
+    while todo:
+        above, part = todo.pop()
+        opened = part.find("{")
+        if opened < 0:
+            path = above + part.partition(" as ")[0].strip()
+            *way, name = [piece for piece in path.split("::") if piece] or [""]
+            if name == "self" and way:
+                name = way.pop()
+            if name:
+                yield Import("::".join(way) or name, (name,))
+            continue
+        head, inner, depth, start = above + part[:opened].strip(), part[opened + 1 :].rstrip(), 0, 0
+        inner = inner[:-1] if inner.endswith("}") else inner
+        pieces = []
+        for at, character in enumerate(inner):
+            depth += (character == "{") - (character == "}")
+            if character == "," and depth == 0:
+                pieces.append(inner[start:at])
+                start = at + 1
+        pieces.append(inner[start:])
+        todo += [(head, piece.strip()) for piece in reversed(pieces) if piece.strip()]
+
+
+def _rust_file(module: str, from_path: str, files: KnownFiles) -> str | None:
+    first, *rest = module.split("::")
+    directory, name = posixpath.split(from_path)
+    own = directory if name in ("mod.rs", "lib.rs", "main.rs") else joined(directory, name.removesuffix(".rs"))
+    base: str | None
+    if first == "crate":
+        base = _rust_crate(from_path, files)
+    elif first in ("self", "super"):
+        base = own
+        for part in [first, *rest]:
+            if part == "super":
+                base = posixpath.dirname(base) if base else None
+        rest = [part for part in rest if part != "super"]
+    else:
+        named = next((place for known, place in files.package_roots("cargo") if known.replace("-", "_") == first), None)
+        base = joined(named, "src") if named is not None else None
+        roots = (f"{name}/src/lib.rs" for name in (first, first.replace("_", "-")))
+        root = next(filter(None, (by_end(end, from_path, files) for end in roots)), None) if base is None else None
+        if root is not None:  # its manifest was not found
+            base = posixpath.dirname(root)
+        if base is None:  # a module beside this one, by its bare name
+            base, rest = own, [first, *rest]
+    if base is None:
+        return None
+    for length in range(len(rest), -1, -1):  # what follows are items of that module
+        inner = "/".join(filter(None, (base, *rest[:length])))
+        ends = [f"{inner}.rs", f"{inner}/mod.rs"] if inner else []
+        ends += [f"{inner}/{root}".lstrip("/") for root in ("lib.rs", "main.rs")] if not length else []
+        path = files.first_existing(ends)
+        if path:
+            return path if first in ("crate", "self", "super") or length or path != from_path else None
+        if not length or (length == 1 and first not in ("crate", "self", "super") and rest[0] == first):
+            return None
+    return None
+
+
+def _rust_crate(from_path: str, files: KnownFiles) -> str | None:
+    for place in above(from_path):
+        if files.first_existing(f"{place}/{root}".lstrip("/") for root in ("lib.rs", "main.rs")):
+            return place
+        if posixpath.basename(place) in ("tests", "benches", "examples"):
+            return place  # each of its files is a crate
+    return None
+
+
+def _rust_manifest(text: str) -> Iterator[tuple[str, str, str]]:
+    crate = re.search(r"^\[package\][^\[]*?^name\s*=\s*\"([\w-]+)\"", text, re.MULTILINE)
+    if crate:
+        yield "cargo", crate[1], ""
+
+
+RUST = Language(
+    name="rust",
+    aliases=("rs",),
+    files={"rust": ".rs"},
+    rules=replace(
+        C_RULES, long_string=r'r(?P<hashes>#+)".*?(?:"(?P=hashes)|\Z)', statement_end=""
+    ),  # it changes values
+    definition=DefinitionRules(
+        pattern=keyword_pattern("fn|struct|enum|trait|union|type|mod|const|static(?: mut)?|macro_rules!"),
+        repeatable=("_",),
+    ),
+    indexed=".rs",
+    imports=ImportRules(
+        read=_rust_imports, resolve=_rust_file, directory_stems=("mod",), manifests={"Cargo.toml": _rust_manifest}
+    ),
+)
+
+
+def _swift_imports(statement: str) -> Iterator[Import]:
+    match = re.search(rf"\bimport\s+(?:(?:{_SWIFT_KINDS})\s+)?(\w+)(?:\.(\w+))?", statement)
+    if match:
+        yield Import(match[1], (match[2],) if match[2] else ())
+
+
+def _swift_file(module: str, from_path: str, files: KnownFiles) -> str | None:
+    """The file that a module is named for: a module is a directory of files."""
+    return by_end(f"{module}/{module}.swift", from_path, files)
+
+
+SWIFT = Language(
+    name="swift",
+    files={"swift": ".swift"},
+    rules=replace(
+        C_RULES,
+        long_string=TRIPLE + r'|(?P<hashes>#+)".*?(?:"(?P=hashes)|\Z)',
+        string=r'"(?:\\.|[^"\\\n])*(?:"|$)',
+        opens_here=C_RULES.opens_here + r"|\{[^{}]*\bin\s*$",
+        statement_end="",
+        stub="",
+    ),
+    strings_end_on_line=True,
+    line_ends=(" {}", " = x", " x", " else {}", " catch {}", " x {}"),
+    line_ends_inside=(": x", " x in"),
+    definition=TYPES,
+    indexed=".swift",
+    imports=ImportRules(read=_swift_imports, resolve=_swift_file),
+)
