@@ -55,9 +55,6 @@ BENCHMARKS = {
     "humaneval-infilling": Benchmark(
         "quality.infilling.infilling", "HumanEval-Infilling: exact match and pass@1, beside published figures"
     ),
-    "auto-closed": Benchmark(
-        "quality.auto_closed.auto_closed", "suggestions where the editor has closed brackets, quotes and tags itself"
-    ),
     "formats": Benchmark("speed.number_formats", "quality of the int8 target against its bf16 weights"),
     "draft-length": Benchmark("speed.draft_length", "recorded answers replayed against policies of the draft length"),
     "floor": Benchmark("speed.floor", "rounds of the CPU engine against the time its weight reads alone take"),
