@@ -71,8 +71,6 @@ BENCHMARKS = {
     ),
     "context": Benchmark("editor.context", "time to select context in a workspace of 5,000 files"),
     "index": Benchmark("editor.index", "time to index a workspace of 5,000 files, and to query the index"),
-    "backends": Benchmark("peers.backends", "the language server against real llama.cpp and vLLM servers"),
-    "cancelling": Benchmark("peers.measure_cancelling", "time from a key until a remote server's connection is closed"),
     "laws": Benchmark(
         "quality.scoring.laws", "invariants of shown text at all cursors of the task set, without a model"
     ),
