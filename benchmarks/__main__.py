@@ -44,7 +44,6 @@ BENCHMARKS = {
         "editor.edit_replay.gate.next_edit_gate", "weights of the gate of next edits, fitted, and the gate's rates"
     ),
     "renames": Benchmark("editor.edit_replay.renames", "next edits after a definition was renamed by program"),
-    "edit-times": Benchmark("editor.edit_times", "times of a model's next edits, with the right answers given"),
     "economy": Benchmark(
         "keystrokes.economy.economy",
         "keys saved and wrong suggestions while functions of 2026 are typed again",
@@ -63,14 +62,11 @@ BENCHMARKS = {
     "gpu": Benchmark("speed.gpu.gpu", "a GPU's limit, rounds, equal tokens and tests, and transformers beside them"),
     "gpu-trace": Benchmark("speed.gpu.trace", "recording of the draft's acceptance, which `gpu` replays"),
     "editor-latency": Benchmark("editor.latency", "time from a key to ghost text in Neovim and VS Code"),
-    "windows": Benchmark("editor.windows", "one engine shared by several editors that are closed and killed"),
     "record": Benchmark("editor.record", "animated and still pictures of suggestions in VS Code and Neovim"),
     "initialize": Benchmark("editor.initialize", "time the language server takes to answer `initialize`"),
     "first-suggestion": Benchmark(
         "editor.first_suggestion", "first suggestion in a file: new, looked at before, returned to, beside another"
     ),
-    "context": Benchmark("editor.context", "time to select context in a workspace of 5,000 files"),
-    "index": Benchmark("editor.index", "time to index a workspace of 5,000 files, and to query the index"),
     "laws": Benchmark(
         "quality.scoring.laws", "invariants of shown text at all cursors of the task set, without a model"
     ),
