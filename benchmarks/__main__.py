@@ -64,9 +64,6 @@ BENCHMARKS = {
     "editor-latency": Benchmark("editor.latency", "time from a key to ghost text in Neovim and VS Code"),
     "record": Benchmark("editor.record", "animated and still pictures of suggestions in VS Code and Neovim"),
     "initialize": Benchmark("editor.initialize", "time the language server takes to answer `initialize`"),
-    "first-suggestion": Benchmark(
-        "editor.first_suggestion", "first suggestion in a file: new, looked at before, returned to, beside another"
-    ),
     "laws": Benchmark(
         "quality.scoring.laws", "invariants of shown text at all cursors of the task set, without a model"
     ),
