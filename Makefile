@@ -17,7 +17,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constr
 TEST_PAIR := qwen2.5-coder-0.5b-instruct
 LARGE_PAIR := qwen2.5-coder-1.5b-instruct
 QUICK := build/bench-quick
-QUALITY := full,plain,psm-standard,no-heal
+QUALITY := full,plain,psm-standard,no-heal,llama.vscode
 
 .DEFAULT_GOAL := help
 .PHONY: help demo docs check test coverage soak lint type vsix dist .test-model .test-editors .test-quick .test-unit bench bench-quick bench-quality gpu clean

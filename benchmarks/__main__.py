@@ -44,6 +44,7 @@ BENCHMARKS = {
         "editor.edit_replay.gate.next_edit_gate", "weights of the gate of next edits, fitted, and the gate's rates"
     ),
     "renames": Benchmark("editor.edit_replay.renames", "next edits after a definition was renamed by program"),
+    "edit-times": Benchmark("editor.edit_times", "times of a model's next edits, with the right answers given"),
     "economy": Benchmark(
         "keystrokes.economy.economy",
         "keys saved and wrong suggestions while functions of 2026 are typed again",
@@ -54,6 +55,9 @@ BENCHMARKS = {
     "humaneval-infilling": Benchmark(
         "quality.infilling.infilling", "HumanEval-Infilling: exact match and pass@1, beside published figures"
     ),
+    "auto-closed": Benchmark(
+        "quality.auto_closed.auto_closed", "suggestions where the editor has closed brackets, quotes and tags itself"
+    ),
     "formats": Benchmark("speed.number_formats", "quality of the int8 target against its bf16 weights"),
     "draft-length": Benchmark("speed.draft_length", "recorded answers replayed against policies of the draft length"),
     "floor": Benchmark("speed.floor", "rounds of the CPU engine against the time its weight reads alone take"),
@@ -62,8 +66,16 @@ BENCHMARKS = {
     "gpu": Benchmark("speed.gpu.gpu", "a GPU's limit, rounds, equal tokens and tests, and transformers beside them"),
     "gpu-trace": Benchmark("speed.gpu.trace", "recording of the draft's acceptance, which `gpu` replays"),
     "editor-latency": Benchmark("editor.latency", "time from a key to ghost text in Neovim and VS Code"),
+    "windows": Benchmark("editor.windows", "one engine shared by several editors that are closed and killed"),
     "record": Benchmark("editor.record", "animated and still pictures of suggestions in VS Code and Neovim"),
     "initialize": Benchmark("editor.initialize", "time the language server takes to answer `initialize`"),
+    "first-suggestion": Benchmark(
+        "editor.first_suggestion", "first suggestion in a file: new, looked at before, returned to, beside another"
+    ),
+    "context": Benchmark("editor.context", "time to select context in a workspace of 5,000 files"),
+    "index": Benchmark("editor.index", "time to index a workspace of 5,000 files, and to query the index"),
+    "backends": Benchmark("peers.backends", "the language server against real llama.cpp and vLLM servers"),
+    "cancelling": Benchmark("peers.measure_cancelling", "time from a key until a remote server's connection is closed"),
     "laws": Benchmark(
         "quality.scoring.laws", "invariants of shown text at all cursors of the task set, without a model"
     ),

@@ -24,6 +24,7 @@ from typing import Any
 from benchmarks import model_options, results_file
 from benchmarks.quality import run_task, variants
 from benchmarks.quality.cache.generation_cache import GenerationCache
+from benchmarks.quality.llama_vscode.policy import CONTEXT_TOKENS
 from benchmarks.quality.run_task import Row, TaskRunner
 from benchmarks.quality.scoring import bootstrap, figures, scores
 from benchmarks.quality.tasks import packages as corpus
@@ -106,7 +107,7 @@ def run(
     for number_format in formats_wanted:
         mine = [variant for variant in wanted if variant.settings.get("engine.quantization", "") == number_format]
         try:
-            engine = model_options.engine(in_format(config, number_format))
+            engine = model_options.engine(with_room(config, number_format, mine))
         except SpeclspError as error:
             if not number_format:
                 raise
@@ -114,6 +115,9 @@ def run(
             continue
         about = {"pair": engine.model, "target": engine.target} | about
         with terminal.progress() as bar, closing(TaskRunner(engine, config, cache)) as asking:
+            if why := asking.server.why_not:
+                about["not_measured"] |= {variant.name: why for variant in mine if variant.policy == variants.SERVER}
+            mine = [variant for variant in mine if variant.name not in about["not_measured"]]
             rows |= {variant.name: [] for variant in mine}
             for number, task in enumerate(tasks):
                 for place, entry in enumerate(mine):
@@ -128,10 +132,13 @@ def run(
     return rows, about
 
 
-def in_format(config: Config, number_format: str) -> Config:
-    """The settings to load a model with, in a number format or, for "", in the user's."""
+def with_room(config: Config, number_format: str, wanted: Sequence[Variant]) -> Config:
+    """The settings to load a model with that all of these variants can use."""
+    tokens = config.engine.context_tokens
+    if any(variant.policy == variants.PEER for variant in wanted):
+        tokens = max(tokens, CONTEXT_TOKENS)
     quantization = number_format or config.engine.quantization
-    return replace(config, engine=replace(config.engine, quantization=quantization))
+    return replace(config, engine=replace(config.engine, quantization=quantization, context_tokens=tokens))
 
 
 # ── the tasks ────────────────────────────────────────────────────────────────────────────────────────────────

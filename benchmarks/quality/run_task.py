@@ -29,6 +29,9 @@ from benchmarks.quality.cache.generation_cache import (
 )
 from benchmarks.quality.cache.source_digest import digest, index_source
 from benchmarks.quality.infilling import prompt_orders
+from benchmarks.quality.llama_vscode import policy
+from benchmarks.quality.llama_vscode.policy import CONTEXT_TOKENS, InfillPrompter
+from benchmarks.quality.llama_vscode.server import LlamaServer
 from benchmarks.quality.scoring.scores import PARSE_MS, Judged, judge
 from benchmarks.quality.tasks.tasks import Task
 from benchmarks.quality.variants import Variant
@@ -78,7 +81,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A model's generation for a task's prompt, and its reader."""
+    """A model's generation for the prompt of one policy, and its reader."""
 
     reader: Reader
     generation: Generation
@@ -93,14 +96,17 @@ class TaskRunner:
     def __init__(self, engine: CompletionEngine, config: Config, cache: GenerationCache) -> None:
         """`config` is the user's; the engine may have a larger context than it sets."""
         self.engine, self.config, self.cache = engine, config, cache
-        self.ours = engine.prompter
+        self.ours = ours = engine.prompter
+        self.infill = InfillPrompter(ours.card, ours.tokenizer, ours.vocabulary, CONTEXT_TOKENS)
+        self.server = LlamaServer(engine.card, cache, config.engine.threads)
         self.arithmetic = arithmetic(engine)
         self.model = model_key(engine, self.arithmetic, config.models_dir)
         self.new_generations = 0
 
     def close(self) -> None:
-        """Restore the engine's own prompter."""
+        """Restore the engine's own prompter and end the server process."""
         self.engine.prompter = self.ours
+        self.server.close()
 
     def check(self) -> None:
         """Raises EngineError if the model's numbers differ from the first run, because its answers are then invalid."""
@@ -114,7 +120,8 @@ class TaskRunner:
     def row(self, task: Task, variant: Variant) -> Row:
         """The row of a task in a variant."""
         snapshot, tree = seen_at(task)
-        answer = self.ask(task, variant, snapshot, tree)
+        ours = variant.policy == variants.OURS
+        answer = self.ask(task, variant, snapshot, tree) if ours else self.peer(task, variant)
         if isinstance(answer, NoSuggestion):
             return Row(task=task.id, judged=Judged(), reason=answer.reason.value)
         result = read_text(answer.generation, answer.reader)
@@ -170,21 +177,33 @@ class TaskRunner:
         extra = tuple(("similar", chunk.path, len(chunk.text)) for chunk in context.extra)
         return Answer(reader=plan, generation=generation, is_new=is_new, extra=extra, context_ms=context_ms)
 
-    def say(self, request: Request, reader: Reader, prompter: Prompter) -> tuple[Generation, bool]:
+    def peer(self, task: Task, variant: Variant) -> Answer:
+        """As llama.vscode would, on this engine or a llama.cpp server. Raises PeerError."""
+        question = policy.ask(task)
+        if variant.policy == variants.SERVER:
+            generation, is_new = self.server.say(question)
+        else:
+            generation, is_new = self.say(question.request(), question, self.infill)
+        extra = tuple(("ring", chunk.filename, len(chunk.text)) for chunk in question.chunks)
+        return Answer(reader=question, generation=generation, is_new=is_new, extra=extra)
+
+    def say(
+        self, request: Request, reader: Reader, prompter: Prompter, *, warm: bool = False
+    ) -> tuple[Generation, bool]:
         """(generation for a request, as far as `reader` needs it; True if it was generated now)."""
         self.engine.prompter = prompter
         key = generation_key(self.model, prompter.build(request), request)
         entry = self.cache.get(key)
         if entry is not None and read_text(entry, reader) is not None:
             return entry, False
-        generation = generate(self.engine, request, reader)
+        generation = generate(self.engine, request, reader, warm=warm)
         self.cache.put(key, generation)
         return generation, True
 
 
-def generate(engine: CompletionEngine, request: Request, reader: Reader) -> Generation:
-    """Ask the model until `reader` has enough; its text token by token. The prompt is cold."""
-    request = replace(request, cache_prompt=False, round_logprobs=True)
+def generate(engine: CompletionEngine, request: Request, reader: Reader, *, warm: bool = False) -> Generation:
+    """Ask the model until `reader` has enough; its text token by token. The prompt is cold, unless `warm`."""
+    request = replace(request, cache_prompt=warm, round_logprobs=True)
     began_s, first_ms = perf_counter(), 0.0
     running = engine.complete(request, threading.Event())
     stream = TextStream(engine.prompter.vocabulary, running.prompt.heal)

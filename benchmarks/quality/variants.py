@@ -21,7 +21,8 @@ BASE, FULL = "base", "full"
 # Tasks of the full set, the first ones in the order of their ids, which is no order, for what takes long.
 FEWER, FEW, FEWEST = 120, 60, 12
 NO_OTHER_FILES: Mapping[str, object] = MappingProxyType({"context.cross_file_tokens": 0})
-BY_KIND = (BASE, FULL)  # variants whose figures are shown by language and kind of cursor as well
+OURS, PEER, SERVER = "speclsp", "llama.vscode", "llama-server"
+BY_KIND = (BASE, FULL, PEER, SERVER)  # variants whose figures are shown by language and kind of cursor as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class Variant:
     order: str = "ours"  # of the prompt: prompt_orders.py
     heal: bool = True
     speculate: bool = True
+    policy: str = OURS  # the policy that chooses the prompt, and the shown part of the answer
     patience_ms: float | None = None  # time limit of the context from other files; None: no limit
     open_before: bool = False  # the document is open long enough for all of the server's prefetched queries
     most_tasks: int | None = None  # it takes long
@@ -63,6 +65,8 @@ def variants() -> dict[str, Variant]:
         ),
         Variant(name="base-bf16", about="base, the target in bf16",
                 settings={**NO_OTHER_FILES, "engine.quantization": "bf16"}, most_tasks=FEW),
+        Variant(name=PEER, about="llama.vscode's context policy and filters on this engine and model", policy=PEER),
+        Variant(name=SERVER, about="the same requests to a llama.cpp server, Q8_0", policy=SERVER, most_tasks=FEWEST),
     ]  # fmt: skip
     return {item.name: item for item in all_variants}
 

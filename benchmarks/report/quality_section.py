@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.quality.variants import BASE, BY_KIND, FULL
+from benchmarks.quality.variants import BASE, BY_KIND, FULL, PEER, SERVER
 from benchmarks.report.page import Plot, Section
 
 if TYPE_CHECKING:
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SETS = ("full", "quick")  # the larger one says more
-BESIDE_PEER = "peer"  # base, full and PEER alone, all run with the same arithmetic
-PEER, SERVER = "llama.vscode", "llama-server"  # its policy and filters on our engine, and its requests to llama.cpp
+BESIDE_PEER = "peer"  # base, full and a peer alone, all run with the same arithmetic
 PANELS = {
     "cross": "Tasks that name something of another file",
     "single": "Tasks that do not",
@@ -88,7 +87,7 @@ def tables(data: Mapping[str, Any]) -> Iterator[list[list[str]]]:
     ]
     full = data.get("full_beside", {})
     yield [head, *([name, *cells(entry, full.get(name, {}).get("all"))] for name, entry in data["variants"].items())]
-    names = [name for name in (*BY_KIND, PEER, SERVER) if name in data["variants"]]
+    names = [name for name in BY_KIND if name in data["variants"]]
     kinds = [kind for kind in data["tasks"] if kind in data["variants"][BASE]["of"]]
     variants, first = data["variants"], FULL if FULL in data["variants"] else BASE
     yield [

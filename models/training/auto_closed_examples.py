@@ -12,8 +12,8 @@ import random
 import re
 from collections.abc import Iterator
 
-from models.training import editor_pairs
-from models.training.editor_pairs import Pair, Place
+from benchmarks.quality.auto_closed import editor_pairs
+from benchmarks.quality.auto_closed.editor_pairs import Pair, Place
 from models.training.fill_examples import FILE_LINES, GENERATED, NO_CODE, UNWRITTEN, WIDEST, Cut, indent_of
 
 KIND = "auto-closed"

@@ -1,22 +1,26 @@
 """Economy of suggestions: keys saved of 100, and wrong suggestions per 100 keys, while functions are typed again.
 
-    python -m benchmarks economy [--model P] [--bodies N] [--live N]
+    python -m benchmarks economy [--model P] [--bodies N] [--live N] [--peer N] [--join]
 
     bodies.py      function bodies of packages from 2026, which no training reads
     recording.py   types each of them once over LSP, and records every candidate before the gate
     replay.py      types them again over the recording, under any policy, with the person of person.py
     policies.py    the product's value, its settings, and the product before it had a value
+    peer.py        llama.vscode's requests and filters, on the same engine
     live.py        the check: some bodies typed live, against the replay of the same ones
 
 A policy is judged with weights from packages that are not the body's own. The recording is kept in the user's cache,
 so a second run with other policies takes a minute. Writes benchmarks/results/economy-<model>.json.
+
+`--join` judges further lines that join a first line, or stand ready for the next Tab. They come from a second
+recording, with `completion.multiline = "always"`.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from benchmarks import model_options, results_file
@@ -24,12 +28,14 @@ from benchmarks.keystrokes.economy import figures
 from benchmarks.keystrokes.economy.bodies import Body, bodies
 from benchmarks.keystrokes.economy.figures import Typed
 from benchmarks.keystrokes.economy.live import live
+from benchmarks.keystrokes.economy.peer import peer
 from benchmarks.keystrokes.economy.policies import Judged, by_confidence, by_share, by_value, judge
 from benchmarks.keystrokes.economy.recording import Recording, record
-from benchmarks.keystrokes.economy.replay import Policy, replay
+from benchmarks.keystrokes.economy.replay import AFTER_ACCEPTING, EVERYWHERE, PAUSES, Policy, replay, replay_joined
 from benchmarks.keystrokes.economy.typing import SETTINGS
 from benchmarks.quality.calibration.examples import examples
 from benchmarks.quality.calibration.fit import USED, fit, halves
+from benchmarks.quality.scoring import bootstrap
 from benchmarks.quality.tasks import packages as corpus
 from speclsp.cli import terminal
 from speclsp.config import Config, changes
@@ -41,6 +47,12 @@ BEFORE = 0.006  # the threshold of the product before
 SHARES = (0.0, BEFORE, 0.03, 0.06, 0.1, 0.2, 0.3)
 ONCE = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24)  # characters that a wrong suggestion costs
 CONFIDENCES = (0.05, 0.1, 0.2, 0.3, 0.5)
+PEER = "llama.vscode"
+JOINED = {  # where the further lines are there
+    "ready after Tab": (AFTER_ACCEPTING,),
+    "joined at pauses, ready after Tab": (PAUSES, AFTER_ACCEPTING),
+    "joined everywhere": (EVERYWHERE,),
+}
 
 
 def crossed_curves(recordings: Sequence[Recording]) -> dict[str, Curve]:
@@ -97,6 +109,51 @@ def compare(recordings: Sequence[Recording], curves: Mapping[str, Curve]) -> dic
     }
 
 
+def beside_peer(config: Config, recordings: Sequence[Recording], curves: Mapping[str, Curve]) -> dict[str, Any]:
+    """llama.vscode, and ours on the same bodies."""
+    walks = {PEER: peer(config, [recording.body for recording in recordings])}
+    judged = [judge(recording, curves[recording.body.package]) for recording in recordings]
+    policies = all_policies(judged)
+    for name in (f"before, share {BEFORE:g}", "medium"):
+        walks[name] = typed(recordings, policies[name])
+    drawn = bootstrap.draws(len(recordings))
+    counts = [
+        [
+            (figures.column(walks[name], above), figures.column(walks[name], below))
+            for above, below in figures.FIGURES.values()
+        ]
+        for name in ("medium", PEER)
+    ]
+    change = {
+        figure: interval.json()
+        for figure, ours, theirs in zip(figures.FIGURES, *counts, strict=True)
+        if (interval := bootstrap.difference(ours, theirs, drawn)) is not None
+    }
+    rows = {name: figures.of_policy(counts_of) for name, counts_of in walks.items()}
+    return {"bodies": len(recordings), "policies": rows, "medium_less_peer": change}
+
+
+def joined(
+    recordings: Sequence[Recording], longer: Sequence[Recording], curves: Mapping[str, Curve]
+) -> dict[str, dict[str, Any]]:
+    """The figures of further lines that join the first one, and their differences from the first line alone."""
+    result = {}
+    for eagerness in ("medium", "high"):
+        policies, longer_policies = (
+            [by_value(judge(recording, curves[recording.body.package]), COSTS[eagerness]) for recording in recorded]
+            for recorded in (recordings, longer)
+        )
+        alone = typed(recordings, policies)
+        result[eagerness] = figures.of_policy(alone, alone)
+        for name, ways in JOINED.items():
+            walks = [
+                (replay_joined(*recorded, ways), replay_joined(*recorded, ways, accepts=False))
+                for recorded in zip(recordings, longer, policies, longer_policies, strict=True)
+            ]
+            result[f"{eagerness}, {name}"] = figures.of_policy(walks, alone)
+    return result
+
+
 def check_live(config: Config, recordings: Sequence[Recording], curve: Curve, eagerness: str) -> list[dict[str, Any]]:
     """For each body, the counts of a live run and of the replay under the same curve."""
     policies = [by_value(judge(recording, curve), COSTS[eagerness]) for recording in recordings]
@@ -119,11 +176,18 @@ def bench(config: Config, options: argparse.Namespace) -> None:
             bar.show("typing", done / total, f"{done} of {total} bodies")
 
         recordings = record(config, body_list, progress)
+        longer = record(with_several_lines(config), body_list, progress) if options.join else []
     curves = crossed_curves(recordings)
     result = compare(recordings, curves)
     print(figures.table(result["policies"]))
     for name, rows in result["languages"].items():
         print(f"\n{name}\n{figures.table(rows)}")
+    if longer:
+        result["joined"] = joined(recordings, longer, curves)
+        print(f"\nfurther lines\n{figures.table(result['joined'])}\n{figures.changes_table(result['joined'])}")
+    if options.peer:
+        result["peer"] = beside_peer(config, recordings[: options.peer], curves)
+        print(f"\non {options.peer} bodies\n{figures.table(result['peer']['policies'])}")
     curve = curve_of(model)
     if options.live and curve is not None:
         result["live"] = check_live(config, recordings[: options.live], curve, config.completion.eagerness)
@@ -144,6 +208,11 @@ def bench(config: Config, options: argparse.Namespace) -> None:
     print(f"\nwrote {results_file.write('economy', {**about, **result}, name)}")
 
 
+def with_several_lines(config: Config) -> Config:
+    """The settings of the recording with several lines everywhere."""
+    return replace(config, completion=replace(config.completion, multiline="always"))
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks economy`."""
     model_options.add_arguments(parser)
@@ -151,6 +220,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bodies", metavar="N", type=int, default=USUAL_BODIES, help=f"bodies (default: {USUAL_BODIES})"
     )
     parser.add_argument("--live", metavar="N", type=int, default=0, help="bodies typed live too (default: none)")
+    parser.add_argument("--join", action="store_true", help="judge further lines that join a first line, too")
+    parser.add_argument(
+        "--peer", metavar="N", type=int, default=0, help=f"bodies typed with {PEER} too (default: none)"
+    )
 
 
 def main(options: argparse.Namespace) -> int:

@@ -81,6 +81,15 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def changes_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """The differences of policies from the one that they are compared with, as lines of text."""
+    names = [f"{name}_change" for name in COMPARED]
+    lines = ["change of".ljust(46) + "".join(name.rjust(26) for name in COMPARED)]
+    for policy, row in rows.items():
+        lines.append(policy.ljust(46) + "".join(percent(row[name], spanned=True).rjust(26) for name in names))
+    return "\n".join(lines)
+
+
 def percent(figure: Mapping[str, float] | None, *, spanned: bool = False) -> str:
     """A share in percent, with its interval where `spanned`."""
     if figure is None:

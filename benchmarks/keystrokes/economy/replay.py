@@ -6,7 +6,7 @@ hidden one is judged again at every key. What is left of a suggestion after a pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from benchmarks.keystrokes.economy.person import NOTHING, Keyboard, accept, righ
 from benchmarks.keystrokes.economy.recording import Recording
 
 OPENERS, OPERATORS = ("(", "[", "{", "."), ("=", ",", ":", "+", "<", ">", "&", "|")
+PAUSES, AFTER_ACCEPTING, EVERYWHERE = "at pauses", "after accepting", "everywhere"  # where further lines are there
 Row = dict[str, Any]
 Policy = Callable[[Sequence[Row], int], int]  # (rows of a body, position): characters of its candidate that are shown
 Screen = Callable[[int, str], str]  # (position, the suggestion that still agrees, or ""): the suggestion that is shown
@@ -53,7 +54,7 @@ def walk(body: Body, screen_at: Screen, accepts: bool = True) -> Counts:
         meant = body.text[offset:]
         agreeing, screen = screen, screen_at(position, screen)
         taken = accept(screen, meant, keyboard, offset) if screen else NOTHING
-        if screen and not (agreeing and screen.startswith(agreeing)):
+        if screen and not (agreeing and screen.startswith(agreeing)):  # lines that join it make no other suggestion
             right = is_right(screen, meant)
             counts.shown += 1
             counts.first_line_right += right
@@ -83,6 +84,42 @@ def replay(recording: Recording, policy: Policy, accepts: bool = True) -> Counts
 
     def screen_at(position: int, screen: str) -> str:
         return screen or rows[position]["text"][: policy(rows, position)]
+
+    return walk(recording.body, screen_at, accepts)
+
+
+def replay_joined(
+    recording: Recording,
+    longer: Recording,
+    policy: Policy,
+    longer_policy: Policy,
+    ways: Collection[str],
+    accepts: bool = True,
+) -> Counts:
+    """Type a body over two recordings: the lines of `longer` join the suggestion of `recording` that they continue.
+
+    Args:
+        policy: for `recording`, which is shown first; `longer_policy`: for `longer`.
+        ways: where the lines are there: PAUSES, AFTER_ACCEPTING or EVERYWHERE.
+    """
+    keys, ends = recording.body.keys, Keyboard.of(recording.body.text).ends
+    origin = before = 0  # the position at which the suggestion appeared, and the one seen before
+
+    def screen_at(position: int, screen: str) -> str:
+        nonlocal origin, before
+        is_accepted, before = position > before + 1 and not screen, position
+        if not screen:
+            origin = position
+            screen = recording.rows[position]["text"][: policy(recording.rows, position)]
+        where = {EVERYWHERE}
+        where |= {PAUSES} if is_pause(keys, position) else set()
+        where |= {AFTER_ACCEPTING} if is_accepted else set()
+        if not screen or where.isdisjoint(ways):
+            return screen
+        row = longer.rows[origin]
+        joined: str = row["text"][: longer_policy(longer.rows, origin)][ends[position] - ends[origin] :]
+        is_line = joined[len(screen) : len(screen) + 1] == "\n" and joined.startswith(screen)
+        return joined if is_line and not recording.rows[origin].get("multiline") else screen
 
     return walk(recording.body, screen_at, accepts)
 

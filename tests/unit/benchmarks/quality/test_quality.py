@@ -271,12 +271,12 @@ def test_the_command_writes_its_figures_and_a_second_run_generates_nothing(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(model_options, "engine", lambda settings: tiny)
     monkeypatch.setattr(quality, "tasks_of", lambda name: tasks(tmp_path / "shapes"))
-    command = ["quality", "--model", "tiny", "--set", "quick", "--variants", "full,plain,no-heal"]
+    command = ["quality", "--model", "tiny", "--set", "quick", "--variants", "full,plain,llama.vscode"]
     assert main(command) == 0
     file = tmp_path / "results/quality-quick-tiny.json"
     first = json.loads(file.read_text())
     assert (first["bench"], first["tasks"]) == ("quality", {"all": 2, "cross": 1, "single": 1})
-    assert list(first["variants"]) == [BASE, FULL, "plain", "no-heal"]
+    assert list(first["variants"]) == [BASE, FULL, "plain", "llama.vscode"]
     assert first["plain_differs_from_full_in"] == 0
     for one in first["variants"].values():
         exact = one["of"]["all"]["exact"]
@@ -288,7 +288,7 @@ def test_the_command_writes_its_figures_and_a_second_run_generates_nothing(
     assert {name: one["of"] for name, one in again["variants"].items()} == {
         name: one["of"] for name, one in first["variants"].items()
     }
-    assert "no-heal" in capsys.readouterr().out
+    assert "llama.vscode" in capsys.readouterr().out
     section = quality_section.section({"quality-quick-tiny": again}, ["tiny"])
     (plot,) = section.plots
     assert html_page.draw(plot.make, plot.size, "light").startswith(b"\x89PNG")

@@ -14,7 +14,7 @@ from benchmarks.keystrokes.economy.bodies import Body
 from benchmarks.keystrokes.economy.person import Keyboard
 from benchmarks.keystrokes.economy.policies import by_confidence, by_share, by_value, judge, line_list
 from benchmarks.keystrokes.economy.recording import Recording
-from benchmarks.keystrokes.economy.replay import Counts, replay
+from benchmarks.keystrokes.economy.replay import AFTER_ACCEPTING, EVERYWHERE, PAUSES, Counts, replay, replay_joined
 from benchmarks.quality.calibration.examples import examples
 from benchmarks.report import html_page
 from speclsp.lsp.completion.confidence import COSTS, NO_COST, Cost, Curve, lines, token_spans
@@ -130,6 +130,52 @@ def test_counts_become_figures_with_intervals_and_a_table():
     drawn = result | {"costs": {name: cost._asdict() for name, cost in COSTS.items()}}
     assert html_page.draw(lambda figure: figures.draw(figure, drawn), (6, 4), "light").startswith(b"\x89PNG")
     assert result["languages"]["medium"]["python"]["bodies"] == 4
+
+
+def first_lines(longer: Recording) -> Recording:
+    """The same candidates with their first lines alone."""
+    rows = []
+    for number, end in enumerate(Keyboard.of(longer.body.text).ends):
+        text = longer.rows[number]["text"]
+        blank = len(text) - len(text.lstrip("\n"))
+        line_end = text.find("\n", blank)
+        rows.append(row(text[:line_end] if line_end >= 0 else text, longer.body.text[:end], -0.02))
+    return Recording(longer.body, tuple(rows), 1.0)
+
+
+@given(CANDIDATES, st.sets(st.sampled_from((PAUSES, AFTER_ACCEPTING, EVERYWHERE))))
+def test_lines_that_join_keep_the_books_and_right_ones_save_keys(candidates: list[tuple[str, float]], ways: set[str]):
+    longer = recording(candidates)
+    alone, policy = first_lines(longer), by_value({}, NO_COST)
+    counts = replay_joined(alone, longer, policy, policy, ways)
+    assert counts.shown == counts.first_line_right + counts.wrong and counts.pressed <= counts.keys
+    if not ways:
+        assert counts == replay(alone, policy)
+    if {kind for kind, _ in candidates} <= {"right"}:
+        assert counts.pressed <= replay(alone, policy).pressed and counts.wrong == 0
+
+
+def test_lines_that_join_make_no_other_suggestion():
+    longer, policy = recording([("right", -0.01)]), by_value({}, NO_COST)
+    joined = replay_joined(first_lines(longer), longer, policy, policy, (EVERYWHERE,))
+    assert (joined.pressed, joined.shown) == (1, 1)
+    looked = replay_joined(first_lines(longer), longer, policy, policy, (PAUSES,), accepts=False)
+    assert (looked.shown, looked.pressed) == (1, looked.keys), "it grows at the next pause"
+
+
+def test_lines_that_do_not_continue_the_shown_one_never_join():
+    longer, policy = recording([("wrong", -0.01)]), by_value({}, NO_COST)
+    alone = first_lines(recording([("right", -0.01)]))
+    assert replay_joined(alone, longer, policy, policy, (EVERYWHERE,)) == replay(alone, policy)
+
+
+def test_the_joined_lines_are_compared_with_the_first_line_alone():
+    recordings = [recording([("right", -0.02), ("half", -2.0)], package=f"p{number}") for number in range(4)]
+    curves = {f"p{number}": CURVE for number in range(4)}
+    result = economy.joined([first_lines(longer) for longer in recordings], recordings, curves)
+    assert result["medium"]["keys_saved_change"]["value"] == 0
+    assert len(result) == 2 * (1 + len(economy.JOINED))
+    assert "joined everywhere" in figures.table(result) and "wrong_per_key" in figures.changes_table(result)
 
 
 def test_counts_add_up():

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from models.training import editor_pairs
-from models.training.editor_pairs import Place
+from benchmarks.quality.auto_closed import auto_closed, editor_pairs, outcomes
+from benchmarks.quality.auto_closed.editor_pairs import Place
+from benchmarks.quality.auto_closed.outcomes import Outcome
+from benchmarks.quality.auto_closed.places import SHA256
+from benchmarks.quality.run_task import Row
+from benchmarks.quality.scoring.scores import Judged
+from benchmarks.quality.tasks.tasks import Task
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.grammars import grammar
 
@@ -131,3 +140,76 @@ def test_docstrings_and_tags_are_pairs():
 @pytest.mark.parametrize("text", ["f(a]\n", "f(a\n", "a)\n"])
 def test_a_file_whose_brackets_do_not_match_has_no_pairs(text: str):
     assert editor_pairs.pairs_of(text, "javascript") is None
+
+
+# ── outcomes ──
+
+TEXT = "const a = foo(bar(1));\nconst b = 2;\n"
+CURSOR = TEXT.index("bar")
+
+
+def task(text: str) -> Task:
+    return Task(
+        id="t", package="p", root=Path("/p"), path="a.js", language="javascript", text=text, cursor=CURSOR,
+        truth="bar(1)", kind="bracket", below="kept", crosses=(), seen=False, open_paths=(),
+    )  # fmt: skip
+
+
+def outcome_of(shown: str, *, replaced: int = 0, said: str = "", reason: str = "") -> Outcome:
+    place = place_at(TEXT, CURSOR)
+    assert place is not None and (place.rest, place.mark) == (")", ";")
+    row = Row(task="t", judged=Judged(), text=shown, replaced=replaced, said=said, reason=reason)
+    return outcomes.outcome(TEXT, place, task(place.document(TEXT)), row)
+
+
+@pytest.mark.parametrize(("shown", "replaced"), [("bar(1)", 0), ("bar(1));", 1), ("bar(1))", 1), ("bar(1));  ", 1)])
+def test_the_authors_text_is_exact_with_the_mark_and_without_it(shown: str, replaced: int):
+    outcome = outcome_of(shown, replaced=replaced)
+    assert outcome.shown and not outcome.unbalanced
+    assert outcome.exact
+
+
+@pytest.mark.parametrize(("shown", "replaced"), [("bar(1", 0), ("bar(1))", 0), ("'", 0), ("bar(1)", 1)])
+def test_a_closer_too_few_or_too_many_is_unbalanced(shown: str, replaced: int):
+    outcome = outcome_of(shown, replaced=replaced)
+    assert outcome.shown and outcome.unbalanced and not outcome.exact
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "closable"),
+    [("bar(1", "breaks", True), ("bar(1", "trivial", False), ("bar(1 1 1", "breaks", False), ("bar]", "breaks", False)],
+)
+def test_a_text_dropped_for_a_closer_is_reported(said: str, reason: str, closable: bool):
+    assert outcome_of("", said=said, reason=reason) == Outcome(closable=closable, reason=reason)
+
+
+def test_without_closers_the_rest_of_the_line_is_part_of_the_answer_and_a_block_may_end_open():
+    place = place_at(TEXT, CURSOR)
+    assert place is not None
+    bare = task(TEXT[:CURSOR] + TEXT[place.end :])
+    assert set(outcomes.right_texts(TEXT, place, bare)) == {TEXT, TEXT.replace("));", "))")}
+    block = "if (a) {\n  b();\n}\n"
+    of_block = place_at(block, block.index("{") + 1)
+    assert of_block is not None
+    document = replace(bare, text=block[: of_block.cursor] + block[of_block.end :])
+    assert "if (a) {\n  b();\n" in outcomes.right_texts(block, of_block, document)
+
+
+# ── the result file ──
+
+
+def column(exact: str) -> dict[str, object]:
+    none = "0" * len(exact)
+    flags = dict.fromkeys(auto_closed.METRICS, none) | {"exact": exact}
+    return {"places": len(exact), "closed": {"flags": flags}}
+
+
+def test_columns_of_a_model_are_compared_place_by_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("benchmarks.results_file.RESULTS", tmp_path)
+    auto_closed.keep("m", "none", column("0011"))
+    auto_closed.keep("m", "fill", column("0111"))
+    written = json.loads(auto_closed.keep("m", "fill", column("1110")).read_text())
+    assert set(written["columns"]) == {"none", "fill"} and written["places_sha256"] == SHA256
+    assert written["compared"]["fill less none"]["exact"] | {"low": 0, "high": 0} == {
+        "gained": 2, "lost": 1, "value": 0.25, "low": 0, "high": 0,
+    }  # fmt: skip
