@@ -59,7 +59,6 @@ BENCHMARKS = {
         "quality.auto_closed.auto_closed", "suggestions where the editor has closed brackets, quotes and tags itself"
     ),
     "formats": Benchmark("speed.number_formats", "quality of the int8 target against its bf16 weights"),
-    "sizing": Benchmark("capacity.sizing", "GPUs for a team: typing traces simulated on shared servers"),
     "draft-length": Benchmark("speed.draft_length", "recorded answers replayed against policies of the draft length"),
     "floor": Benchmark("speed.floor", "rounds of the CPU engine against the time its weight reads alone take"),
     "memory": Benchmark("speed.resident_memory", "resident memory of the engine's process, as the docs state it"),
@@ -77,7 +76,6 @@ BENCHMARKS = {
     "index": Benchmark("editor.index", "time to index a workspace of 5,000 files, and to query the index"),
     "backends": Benchmark("peers.backends", "the language server against real llama.cpp and vLLM servers"),
     "cancelling": Benchmark("peers.measure_cancelling", "time from a key until a remote server's connection is closed"),
-    "traffic": Benchmark("keystrokes.traffic", "requests that one developer's typing sends to a remote server"),
     "laws": Benchmark(
         "quality.scoring.laws", "invariants of shown text at all cursors of the task set, without a model"
     ),

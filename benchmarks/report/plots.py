@@ -274,30 +274,3 @@ def gpu(figure: Figure, figures: Mapping[str, Any], model: str) -> None:
         Bar(label=name, value=ms, ours=name.startswith("speclsp")) for name, ms in measured.items() if ms is not None
     ]
     ranked(tokens, bars, "ms", "32 tokens, prompt cached")
-
-
-# ── bench sizing ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def sizing(figure: Figure, data: Mapping[str, Any]) -> None:
-    """Speedup of speculation by batch, and the replicas that a team needs."""
-    gain, fleet = figure.subplots(1, 2)
-    for alpha in dict.fromkeys(row["alpha"] for row in data["curve"]):
-        rows = [row for row in data["curve"] if row["alpha"] == alpha]
-        gain.plot([row["batch"] for row in rows], [row["speedup"] for row in rows], marker=".", label=f"α = {alpha}")
-    gain.axhline(1.0, color=gain.xaxis.label.get_color(), linewidth=1)
-    gain.set_xscale("log", base=2)
-    gain.set_xlabel("sequences decoding at a time")
-    gain.set_ylabel(f"speedup of speculating, γ = {data['gamma']}")
-    gain.set_title(f"{data['target']} with the {data['draft']} draft, {data['gpu']}")
-    gain.legend(fontsize=8)
-    for way in dict.fromkeys(row["speculation"] for row in data["teams"]):
-        rows = [row for row in data["teams"] if row["speculation"] == way]
-        at = [row["developers"] for row in rows]
-        fleet.plot(at, [row["replicas"] for row in rows], marker="o", label=f"speculation {way}")
-    fleet.set_xscale("log")
-    fleet.set_yscale("log")
-    fleet.set_xlabel("developers")
-    fleet.set_ylabel("replicas")
-    fleet.set_title(f"p95 of the last token ≤ {data['within_ms']:g} ms")
-    fleet.legend(fontsize=8)

@@ -26,7 +26,6 @@ def sections(results: Results) -> Iterator[Section]:
     yield formats(results)
     yield confidence(results)
     yield gpu(results)
-    yield sizing(results)
 
 
 def peers(results: Results) -> Section:
@@ -269,32 +268,3 @@ def gpu(results: Results) -> Section:
     ]
     about = "One CUDA graph per round: draft steps, verification and acceptance without waiting on the host."
     return Section(title="On a GPU", about=about, plots=plots_made)
-
-
-def sizing(results: Results) -> Section:
-    """GPUs for a team; simulated."""
-    plots_made, tables = [], []
-    data = results.get("sizing")
-    if data is not None:
-        plots_made.append(
-            Plot(
-                name="sizing",
-                title=f"{data['target']} on {data['gpu']}",
-                caption=f"Not measured: synthetic typing simulated on servers with continuous batching. Draft "
-                f"{data['draft']}, α {data['alpha']}, {data['typing_minutes_per_hour']:g} minutes of typing an hour.",
-                made_from=data,
-                make=lambda figure, data=data: plots.sizing(figure, data),  # type: ignore[misc]
-            )
-        )
-        head = ["developers", "speculation", "replicas", "requests/s", "last token p50, ms", "p95, ms", "batch"]
-        rows = [
-            [str(row["developers"]), row["speculation"], str(row["replicas"])]
-            + [
-                str(row["affinity"][name])
-                for name in ("requests_per_second", "last_p50_ms", "last_p95_ms", "mean_batch")
-            ]
-            for row in data["teams"]
-        ]
-        tables.append([head, *rows])
-    about = "Developers behind one URL: docs/teams.md says how, and what is assumed."
-    return Section(title="For a team", about=about, plots=plots_made, tables=tables)

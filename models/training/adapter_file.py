@@ -30,12 +30,10 @@ class AdapterFacts:
     weights_sha256: str
     jobs: str = "fill,next-edit"
     edit_format: str = "window"
-    drafts_for: str = ""  # the name of the target's weights, of an adapter for their draft only
 
     def metadata(self) -> dict[str, str]:
         """The facts as safetensors keeps them."""
-        use = {"drafts_for": self.drafts_for} if self.drafts_for else {}
-        return use | {
+        return {
             "format": FORMAT,
             "name": self.name,
             "rank": str(self.rank),

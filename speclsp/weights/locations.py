@@ -14,9 +14,9 @@ CONVERTER = 2  # version of the GGUF conversion; raised when it writes different
 WITHOUT_BLOCKS = 1  # the version that widened all tensors to bf16; it still loads, as int8
 
 
-def store_root(root: Path | None) -> Path:
-    """`root`, or the cache's directory of all weights."""
-    return root if root is not None else config.cache_dir() / "models"
+def store_root() -> Path:
+    """The cache's directory of all weights."""
+    return config.cache_dir() / "models"
 
 
 def users_directory(weights: Weights, models_dir: str) -> Path | None:
@@ -31,14 +31,14 @@ def users_directory(weights: Weights, models_dir: str) -> Path | None:
     return None
 
 
-def candidates(weights: Weights, models_dir: str, root: Path | None) -> Iterator[Path]:
+def candidates(weights: Weights, models_dir: str) -> Iterator[Path]:
     """The directories to load these weights from, best first; each may be damaged or empty."""
     if weights.format == "bundled":
         yield cards.models_root() / weights.name
         return
     if local := users_directory(weights, models_dir):
         yield local
-    directory = store_root(root) / weights.name
+    directory = store_root() / weights.name
     if (directory / model_directory.MANIFEST).is_file() and is_current(directory, weights):
         yield directory
 

@@ -19,20 +19,20 @@ from speclsp.weights.cards import Weights
 READY, PARTIAL, DAMAGED, MISSING = "downloaded", "partial", "damaged", "not downloaded"
 
 
-def state(weights: Weights, models_dir: str = "", *, root: Path | None = None) -> str:
+def state(weights: Weights, models_dir: str = "") -> str:
     """READY | PARTIAL | DAMAGED | MISSING, from names and sizes; takes a few milliseconds."""
     if weights.format == "none":
         return READY
-    for directory in locations.candidates(weights, models_dir, root):
+    for directory in locations.candidates(weights, models_dir):
         if model_directory.is_there(directory):
             return DAMAGED if model_directory.damage(directory, "") else READY
-    final, work = _places(weights, root)
+    final, work = _places(weights)
     if model_directory.is_there(work):
         return PARTIAL
     return DAMAGED if model_directory.is_there(final) else MISSING
 
 
-def remove(weights: Weights, models_dir: str = "", *, root: Path | None = None) -> int:
+def remove(weights: Weights, models_dir: str = "") -> int:
     """Delete the files in the store, also those of an interrupted download; the bytes that this freed.
 
     Raises WeightsError: a download holds the lock, the files are the user's own or another user's, or there are none.
@@ -41,12 +41,12 @@ def remove(weights: Weights, models_dir: str = "", *, root: Path | None = None) 
 
     if weights.format in ("none", "bundled"):
         raise WeightsError(f"{weights.name} is not in the store of downloads, so nothing is removed.")
-    final, work = _places(weights, root)
+    final, work = _places(weights)
     if not (final.exists() or final.is_symlink() or work.exists()):
         if own := locations.users_directory(weights, models_dir):
             raise WeightsError(f"{own} is in your models_dir, where speclsp removes nothing: delete it yourself.")
         raise WeightsError(f"{weights.name} is not downloaded, so there is nothing to remove.")
-    if root is None and (problem := config.foreign_problem("cache")):
+    if problem := config.foreign_problem("cache"):
         raise WeightsError(problem)
     try:
         with FileLock(final.with_name(f"{weights.name}.lock"), timeout=0):
@@ -76,12 +76,12 @@ def size_of(directory: Path) -> int:
     return sum(file.lstat().st_size for file in directory.rglob("*") if file.is_file() and not file.is_symlink())
 
 
-def partial_bytes(weights: Weights, root: Path | None = None) -> int:
+def partial_bytes(weights: Weights) -> int:
     """Bytes of an interrupted download, which the next one continues."""
-    return size_of(_places(weights, root)[1])
+    return size_of(_places(weights)[1])
 
 
-def _places(weights: Weights, root: Path | None) -> tuple[Path, Path]:
+def _places(weights: Weights) -> tuple[Path, Path]:
     """The directory of the weights and the directory of an interrupted download."""
-    directory = locations.store_root(root) / weights.name
+    directory = locations.store_root() / weights.name
     return directory, directory.with_name(f"{weights.name}.fetching")

@@ -57,14 +57,14 @@ class Source:
 # ── weights on this machine ──
 
 
-def path(weights: Weights, models_dir: str = "", *, root: Path | None = None) -> Path | None:
+def path(weights: Weights, models_dir: str = "") -> Path | None:
     """The directory with config.json, tokenizer.json and model*.safetensors, if it is here and its sizes are right.
 
     No network, a few milliseconds. None for a damaged directory: `ensure` and `verify` report the damage.
     """
     if weights.format == "none":
         return cards.models_root()
-    for directory in locations.candidates(weights, models_dir, root):
+    for directory in locations.candidates(weights, models_dir):
         if model_directory.is_there(directory) and not model_directory.damage(directory, ""):
             return directory
     return None
@@ -80,14 +80,14 @@ def download_bytes(weights: Weights, models_dir: str = "") -> int:
     return 0 if locations.local_gguf(weights, models_dir) else weights.download_bytes()
 
 
-def verify(weights: Weights, models_dir: str = "", *, root: Path | None = None, progress: Report | None = None) -> None:
+def verify(weights: Weights, models_dir: str = "", *, progress: Report | None = None) -> None:
     """Hash every file and compare with the manifest written when it was made.
 
     Raises WeightsError with the first file that differs, the expected and the actual sum, and the repair command.
     """
     if weights.format == "none":
         return
-    directory = next(filter(model_directory.is_there, locations.candidates(weights, models_dir, root)), None)
+    directory = next(filter(model_directory.is_there, locations.candidates(weights, models_dir)), None)
     if directory is None:
         raise WeightsError(store_messages.not_here(weights))
 
@@ -124,7 +124,6 @@ def ensure(
     offline: bool = False,
     progress: Report | None = None,
     repair: bool = False,
-    root: Path | None = None,
 ) -> Path:
     """A directory with config.json, tokenizer.json and model*.safetensors; fetches, checks and converts it if needed.
 
@@ -132,20 +131,20 @@ def ensure(
     Several processes may call this at once: one fetches, the others wait. Raises WeightsError.
     """
     report = progress or (lambda step: None)
-    if not repair and (directory := path(weights, models_dir, root=root)):
+    if not repair and (directory := path(weights, models_dir)):
         _check_touched(directory, _repair(weights, models_dir), report)
         return directory
-    place = locations.store_root(root)
+    place = locations.store_root()
     try:
         if weights.format in ("none", "bundled") or locations.users_directory(weights, models_dir):
-            return _ready_or_error(weights, models_dir, root)
-        if root is None and (problem := config.foreign_problem("cache")):
+            return _ready_or_error(weights, models_dir)
+        if problem := config.foreign_problem("cache"):
             raise WeightsError(problem)
         place.mkdir(parents=True, exist_ok=True)
         with _exclusive(place / f"{weights.name}.lock", weights, report):
-            if _is_usable(weights, models_dir, root, repair, report):
+            if _is_usable(weights, models_dir, repair, report):
                 shutil.rmtree(place / f"{weights.name}.fetching", ignore_errors=True)  # of one killed at its last step
-                return _ready_or_error(weights, models_dir, root)
+                return _ready_or_error(weights, models_dir)
             return _fetch(weights, models_dir, offline, place, report)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -164,16 +163,16 @@ def _check_touched(directory: Path, repair: str, report: Report) -> None:
     model_directory.found_whole(directory)
 
 
-def _is_usable(weights: Weights, models_dir: str, root: Path | None, repair: bool, report: Report) -> bool:
+def _is_usable(weights: Weights, models_dir: str, repair: bool, report: Report) -> bool:
     """True when the cached directory is intact; damage raises WeightsError, unless `repair` will fetch it anew."""
-    directory = locations.store_root(root) / weights.name
+    directory = locations.store_root() / weights.name
     if not (directory / model_directory.MANIFEST).is_file() or not locations.is_current(directory, weights):
         return False
     try:
         if repair:
-            verify(weights, models_dir, root=root, progress=report)
+            verify(weights, models_dir, progress=report)
         else:
-            _ready_or_error(weights, models_dir, root)
+            _ready_or_error(weights, models_dir)
     except WeightsError:
         if not repair:
             raise
@@ -181,10 +180,10 @@ def _is_usable(weights: Weights, models_dir: str, root: Path | None, repair: boo
     return True
 
 
-def _ready_or_error(weights: Weights, models_dir: str, root: Path | None) -> Path:
-    directory = path(weights, models_dir, root=root)
+def _ready_or_error(weights: Weights, models_dir: str) -> Path:
+    directory = path(weights, models_dir)
     if directory is None:
-        verify(weights, models_dir, root=root)
+        verify(weights, models_dir)
         raise WeightsError(f"{weights.name} is incomplete. {_repair(weights, models_dir)}")
     return directory
 

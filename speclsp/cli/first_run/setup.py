@@ -66,7 +66,7 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
     if not missing:
         print("Download: nothing, the model is on this machine")
         return True
-    place = locations.store_root(None)
+    place = locations.store_root()
     existing = settings.nearest_existing(place)
     if not os.access(existing, os.W_OK):
         raise WeightsError(f"{existing} cannot be written: set XDG_CACHE_HOME to a directory of your own.")

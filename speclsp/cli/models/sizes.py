@@ -27,7 +27,7 @@ def measure_machine(config: Config) -> Machine:
     """The device that the settings select, and its free memory and disk."""
     device = auto_choice.device_of(config.device)
     limit_mib = process_resources.memory().limit_mib if device == "cpu" else None
-    disk = shutil.disk_usage(nearest_existing(locations.store_root(None)))
+    disk = shutil.disk_usage(nearest_existing(locations.store_root()))
     return Machine(device, process_resources.free_mib(device), disk.free, limit_mib)
 
 
@@ -65,7 +65,7 @@ def obstacle(card: Card, config: Config, machine: Machine) -> Obstacle | None:
     if need_bytes > machine.disk_bytes:
         return Obstacle(
             "disk",
-            f"{card.name} needs {terminal.in_size(need_bytes)} of disk in {locations.store_root(None)} and "
+            f"{card.name} needs {terminal.in_size(need_bytes)} of disk in {locations.store_root()} and "
             f"{terminal.in_size(machine.disk_bytes)} are free: free some, or set XDG_CACHE_HOME to a larger disk.",
         )
     return None

@@ -79,14 +79,11 @@ def adapter_rows(config: Config, current: str) -> tuple[list[dict[str, object]],
         loaded = cards.load(current).weights() if current not in ("", "echo") else ()
     except SpeclspError:
         loaded = ()
-    uses = [(weights, loaded[0].name if number else "") for number, weights in enumerate(loaded)]
-    first_of = {card.name: card for card in known if card.file.exists()}
+    usable = [card for card in known if card.file.exists()]
     if config.engine.adapter == "auto":
-        ranked = sorted(first_of.values(), key=lambda card: not card.drafts_for)
-        used = {next((card.name for card in ranked if card.belongs_to(*use)), "") for use in uses}
+        used = {next((card.name for card in usable if card.belongs_to(weights)), "") for weights in loaded}
     else:
-        used = {card.name for card in first_of.values() if any(card.belongs_to(*use) for use in uses)}
-        used &= {config.engine.adapter}
+        used = {card.name for card in usable if any(map(card.belongs_to, loaded))} & {config.engine.adapter}
     listed = []
     for card in known:
         try:

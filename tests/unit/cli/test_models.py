@@ -140,7 +140,7 @@ def test_an_interrupted_removal_counts_as_partial_and_a_download_repairs_it(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ):
     shop.ensure()
-    assert removal.state(shop.weights, root=shop.cache) == removal.READY
+    assert removal.state(shop.weights) == removal.READY
     with monkeypatch.context() as patch:
         patch.setattr(
             removal.shutil,
@@ -148,10 +148,10 @@ def test_an_interrupted_removal_counts_as_partial_and_a_download_repairs_it(
             lambda path, ignore_errors=False: exec("raise OSError(5, 'I/O error')") if not ignore_errors else None,
         )
         with pytest.raises(WeightsError, match="I/O error"):
-            removal.remove(shop.weights, root=shop.cache)
-    assert removal.state(shop.weights, root=shop.cache) == removal.PARTIAL
+            removal.remove(shop.weights)
+    assert removal.state(shop.weights) == removal.PARTIAL
     directory = shop.ensure()
-    assert removal.state(shop.weights, root=shop.cache) == removal.READY
-    store.verify(shop.weights, root=shop.cache)
-    assert removal.remove(shop.weights, root=shop.cache) > 0
+    assert removal.state(shop.weights) == removal.READY
+    store.verify(shop.weights)
+    assert removal.remove(shop.weights) > 0
     assert [path.name for path in directory.parent.iterdir() if path.is_dir()] == []

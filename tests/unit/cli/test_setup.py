@@ -19,7 +19,7 @@ from speclsp.cli.first_run import doctor, prompt_trial, setup
 from speclsp.cli.models import sizes
 from speclsp.daemon import control
 from speclsp.engine.loading import cpu_speed, prompt_choice
-from speclsp.weights import auto_choice, cards, locations, removal, store
+from speclsp.weights import auto_choice, cards, removal, store
 
 pytestmark = pytest.mark.slow  # each runs the whole command
 
@@ -45,7 +45,6 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """A small model on a local package index, which the settings select; it is not loaded."""
     opened = open_shop(tmp_path, monkeypatch)
-    opened.cache = locations.store_root(None)
     card = replace(cards.load("tiny"), name="tiny-gguf", target=opened.weights, draft=None, draft_quantization="")
     choice = (card, "tiny-gguf, because there is no GPU.")
     monkeypatch.setattr(auto_choice, "auto", lambda settings, ask_hub=False: choice)

