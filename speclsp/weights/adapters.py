@@ -1,9 +1,9 @@
 """Adapters (LoRA): their cards, the checks of their files, and the search for the one of given weights. No torch.
 
-    adapters/NAME.toml in models/, <models_dir> and <state> ─► cards ─► read ─► AdapterFile: checked, not decoded
+    adapters/NAME.toml in models/ and <models_dir> ─► cards ─► read ─► AdapterFile: checked, not decoded
 
 An adapter belongs to weights, not to a model's name: its card and its file have the sum of the files that the weights
-come from (`sum_of_weights`). One with `drafts_for` is used only while its weights draft for that target.
+come from (`sum_of_weights`).
 models/README.md describes both. engine/loading/adapter_merge.py merges the matrices.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,12 +54,9 @@ class AdapterCard:
     edit_threshold: float  # least probability of a next edit that is shown; 0: not calibrated
     licence: str
     data: str  # the training data, in a line
-    drafts_for: str = ""  # the name of the target's weights; "": the adapter is for any use of its weights
 
-    def belongs_to(self, weights: Weights, drafts_for: str = "") -> bool:
-        """True if the card names these weights; `drafts_for`: the target's, where the weights are a draft."""
-        if self.drafts_for not in ("", drafts_for):
-            return False
+    def belongs_to(self, weights: Weights) -> bool:
+        """True if the card names these weights."""
         if self.weights == weights.name:
             return True
         try:
@@ -77,7 +73,6 @@ class AdapterFile(TensorFile):
     weights_sha256: str
     rank: int
     scale: float
-    drafts_for: str = ""  # as the card's
     jobs: tuple[str, ...] = ()  # this and the next two: as its card has them, or its metadata if it has no card
     edit_format: str = ""
     edit_threshold: float = 0.0
@@ -111,8 +106,6 @@ def listing(models_dir: str = "") -> tuple[list[AdapterCard], list[str]]:
     known: dict[str, AdapterCard] = {}
     problems = []
     roots = [cards.models_root(), *([Path(models_dir).expanduser()] if models_dir else [])]
-    with suppress(SpeclspError):  # a user without a home directory trains none
-        roots.append(config.state_dir())
     for root in roots:
         for path in sorted((root / "adapters").glob("*.toml")):
             try:
@@ -144,7 +137,6 @@ def read_card(path: Path) -> AdapterCard:
         edit_threshold=table.share("edit_threshold"),
         licence=table.text("licence"),
         data=table.text("data"),
-        drafts_for=table.text("drafts_for", ""),
     )
     table.done()
     if card.name != path.stem:
@@ -219,8 +211,6 @@ def read(card: AdapterCard) -> AdapterFile:
         raise file.error(
             f"belongs to weights with the sha256 {file.weights_sha256}, and its card names {card.weights_sha256}"
         )
-    if file.drafts_for != card.drafts_for:
-        raise file.error(f"has drafts_for = {file.drafts_for[:80]!r} in its metadata, and its card {card.drafts_for!r}")
     return replace(file, jobs=card.jobs, edit_format=card.edit_format, edit_threshold=card.edit_threshold)
 
 
@@ -237,7 +227,6 @@ def read_file(path: Path, sha256: str = "") -> AdapterFile:
             weights_sha256=stored.checked("weights_sha256", SHA256, "64 hexadecimal digits"),
             rank=int(stored.checked("rank", r"[1-9]\d{0,3}", f"a number from 1 to {MAX_RANK}")),
             scale=float(stored.checked("scale", r"-?\d+(\.\d+)?([eE][+-]?\d+)?", "a number")),
-            drafts_for=metadata.get("drafts_for", ""),
             jobs=tuple(job for job in JOBS if job in metadata.get("jobs", "").split(",")),
             edit_format=edits if (edits := metadata.get("edit_format", "")) in EDIT_FORMATS else "",
         )  # fmt: skip

@@ -79,13 +79,11 @@ def adapter_rows(config: Config, current: str) -> tuple[list[dict[str, object]],
         loaded = cards.load(current).weights() if current not in ("", "echo") else ()
     except SpeclspError:
         loaded = ()
-    uses = [(weights, loaded[0].name if number else "") for number, weights in enumerate(loaded)]
     first_of = {card.name: card for card in known if card.file.exists()}
     if config.engine.adapter == "auto":
-        ranked = sorted(first_of.values(), key=lambda card: not card.drafts_for)
-        used = {next((card.name for card in ranked if card.belongs_to(*use)), "") for use in uses}
+        used = {next((name for name, card in first_of.items() if card.belongs_to(weights)), "") for weights in loaded}
     else:
-        used = {card.name for card in first_of.values() if any(card.belongs_to(*use) for use in uses)}
+        used = {name for name, card in first_of.items() if any(card.belongs_to(weights) for weights in loaded)}
         used &= {config.engine.adapter}
     listed = []
     for card in known:

@@ -17,9 +17,9 @@ def choose(setting: str, models_dir: str, models: Sequence[tuple[Weights, Path]]
     """For each of `models`, weights and their directory, the adapter or None; and why one cannot be used, or "".
 
     The first of `models` is the target, and the others are its drafts. "auto" takes the first adapter by name whose
-    card names the weights and whose file exists. For a draft, one with `drafts_for` comes first; a target never gets
-    one. A draft gets another one only if the target has one, too: it must agree with the target. Any other setting is
-    one adapter, for each model whose weights have its sum. An adapter that cannot be used never prevents loading.
+    card names the weights and whose file exists. A draft gets one only if the target has one, too: it must agree with
+    the target. Any other setting is one adapter, for each model whose weights have its sum. An adapter that cannot be
+    used never prevents loading.
     """
     if setting == "none":
         return [None] * len(models), ""
@@ -30,12 +30,12 @@ def choose(setting: str, models_dir: str, models: Sequence[tuple[Weights, Path]]
     except AdapterError as error:
         return [None] * len(models), str(error)
     for number, (weights, directory) in enumerate(models):
-        lora, drafts_for = None, models[0][0].name if number else ""
+        lora = None
         try:
-            file = named or automatic(weights, models_dir, drafts_for)
-            if named is None and file is not None and number and not file.drafts_for and chosen[0] is None:
-                file = None
-            lora = fitted(file, weights, directory, drafts_for) if file is not None else None
+            file = named
+            if file is None and (number == 0 or chosen[0] is not None):
+                file = automatic(weights, models_dir)
+            lora = fitted(file, weights, directory) if file is not None else None
         except AdapterError as error:
             problems.append(str(error))
         chosen.append(lora)
@@ -54,19 +54,16 @@ def describe(config: Config, needed: Sequence[Weights]) -> tuple[str, str]:
     return ", ".join(used) or ("none, by engine.adapter" if setting == "none" else "none for this model"), problem
 
 
-def automatic(weights: Weights, models_dir: str, drafts_for: str = "") -> AdapterFile | None:
-    """The adapter for these weights by its card, as a draft for `drafts_for`. Raises AdapterError."""
-    for card in sorted(adapters.listing(models_dir)[0], key=lambda card: not card.drafts_for):
-        if card.belongs_to(weights, drafts_for) and card.file.exists():
+def automatic(weights: Weights, models_dir: str) -> AdapterFile | None:
+    """The adapter for these weights by its card. Raises AdapterError."""
+    for card in adapters.listing(models_dir)[0]:
+        if card.belongs_to(weights) and card.file.exists():
             return adapters.read(card)
     return None
 
 
-def fitted(file: AdapterFile, weights: Weights, directory: Path, drafts_for: str = "") -> Lora:
-    """The adapter, checked against the model in `directory` and its use. Raises AdapterError."""
-    if file.drafts_for not in ("", drafts_for):
-        use = f"drafts for {drafts_for}" if drafts_for else "is the target"
-        raise file.error(f"is for a draft of {file.drafts_for[:80]}, and {weights.name} {use}")
+def fitted(file: AdapterFile, weights: Weights, directory: Path) -> Lora:
+    """The adapter, checked against the model in `directory`. Raises AdapterError."""
     digest = adapters.sum_of_weights(directory)
     if digest != file.weights_sha256:
         raise file.error(f"belongs to weights with the sha256 {file.weights_sha256}, and {weights.name} has {digest}")

@@ -132,49 +132,12 @@ def test_a_draft_gets_a_general_adapter_by_itself_only_beside_the_targets(tmp_pa
     assert problem == "" and [lora.file.name for lora in loras if lora] == ["mine", "of-the-draft"]
 
 
-def for_the_draft(models_dir: Path, name: str = "tuned") -> Path:
-    """A strong adapter for the target's own weights, while they draft for the target."""
-    file = small_adapters.write(models_dir, name, scale="16.0", drafts_for=CARD.target.name)
-    small_adapters.write_card(
-        file, "tiny", adapters.sum_of_weights(TARGET), drafts_for=CARD.target.name, edit_format=""
-    )
-    return file
-
-
-def test_an_adapter_of_a_draft_is_never_the_targets_of_the_same_weights(tmp_path: Path):
-    general, tuned = small_adapters.write(tmp_path, "a-general"), for_the_draft(tmp_path)
-    shared = [(CARD.target, TARGET), (CARD.target, TARGET)]  # the same weights, as target and as draft
-    (target, draft), problem = adapter_choice.choose("auto", str(tmp_path), shared)
-    assert target is not None and target.file.name == "a-general"
-    assert draft is not None and draft.file.name == "tuned", "it comes before a general one"
-    general.with_suffix(".toml").unlink()
-    assert adapter_choice.choose("auto", str(tmp_path), shared[:1]) == ([None], "")
-    for setting in ("tuned", str(tuned), str(tuned.with_suffix(".toml"))):
-        (target,), problem = adapter_choice.choose(setting, str(tmp_path), shared[:1])
-        assert target is None and "is for a draft of tiny/target, and tiny/target is the target" in problem, setting
-        (target, draft), problem = adapter_choice.choose(setting, str(tmp_path), shared)
-        assert (target, problem) == (None, "") and draft is not None, setting
-
-
-def test_a_card_and_its_file_agree_on_the_use(tmp_path: Path):
-    file = for_the_draft(tmp_path)
-    small_adapters.write_card(file, "tiny", adapters.sum_of_weights(TARGET))
-    with pytest.raises(adapters.AdapterError, match="has drafts_for = 'tiny/target' in its metadata, and its card ''"):
-        adapters.find("tuned", str(tmp_path))
-
-
-def test_an_adapter_of_the_draft_changes_no_text(tmp_path: Path):
-    plain = loaded(tmp_path, "fp32")
-    expected = texts(plain, speculate=False)
-    file = small_adapters.write(
-        tmp_path, "tuned", weights="tiny/draft", base=DRAFT, scale="16.0", drafts_for=CARD.target.name
-    )
-    small_adapters.write_card(
-        file, "tiny/draft", adapters.sum_of_weights(DRAFT), drafts_for=CARD.target.name, edit_format=""
-    )
-    tuned = loaded(tmp_path, "fp32")
-    assert "adapter tuned" in tuned.draft and "adapter" not in tuned.target
-    assert texts(tuned) == expected
+def test_a_card_with_an_unknown_key_is_one_sentence(tmp_path: Path):
+    file = small_adapters.write(tmp_path)
+    small_adapters.write_card(file, "tiny", adapters.sum_of_weights(TARGET), drafts_for=CARD.target.name)
+    with pytest.raises(adapters.AdapterError, match=r"mine\.toml.*drafts_for"):
+        adapters.find("mine", str(tmp_path))
+    assert adapter_choice.choose("auto", str(tmp_path), MODELS) == ([None], "")
 
 
 # ── bad files ────────────────────────────────────────────────────────────────────────────────────────────────
