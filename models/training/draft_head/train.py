@@ -31,6 +31,7 @@ from models.training.draft_head.state_recorder import layers_of
 from models.training.train import read_rows, write_log
 from speclsp.engine.decoding.vocabulary import Vocabulary
 from speclsp.engine.loading import adapter_choice, checkpoint, head_file
+from speclsp.engine.loading.head_file import GROUP
 from speclsp.engine.loading.model_config import read_config
 from speclsp.errors import EngineError, InputError, SpeclspError
 from speclsp.weights import cards, store
@@ -76,7 +77,7 @@ def train(options: argparse.Namespace) -> int:
     loras, problem = adapter_choice.choose("auto", "", [(card.target, directory)])
     if problem:
         raise InputError(problem)
-    vocabulary = common_tokens(rows, options.vocabulary)
+    vocabulary = common_tokens(rows, options.vocabulary, read_config(directory).vocab_size)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     head = new_head(directory, loras[0], vocabulary, options.inner, options.seed).on(device)
     plan = {
@@ -108,8 +109,13 @@ def train(options: argparse.Namespace) -> int:
     return 0 if is_done else 3
 
 
-def common_tokens(rows: list[dict[str, Any]], count: int) -> torch.Tensor:
-    """The most common tokens of the examples to learn from, [count] ids. Each package has the same weight."""
+def common_tokens(rows: list[dict[str, Any]], count: int, vocab: int) -> torch.Tensor:
+    """The most common tokens of the examples to learn from. Each package has the same weight.
+
+    Returns:
+        [count] ids, a multiple of GROUP, which forward.c multiplies together. The lowest ids, which a tokenizer merged
+        first, fill them up.
+    """
     weights: Counter[int] = Counter()
     packages: dict[str, Counter[int]] = {}
     for row in rows:
@@ -118,7 +124,8 @@ def common_tokens(rows: list[dict[str, Any]], count: int) -> torch.Tensor:
     for counts in packages.values():
         total = sum(counts.values())
         weights.update({token: round(1e9 * n / total) for token, n in counts.items()})
-    return torch.tensor(sorted(token for token, _ in weights.most_common(count)))
+    chosen = dict.fromkeys([token for token, _ in weights.most_common()] + list(range(vocab)))
+    return torch.tensor(sorted(list(chosen)[: min(count, vocab) // GROUP * GROUP]))
 
 
 def read_texts(folders: list[Path]) -> tuple[list[Text], list[Text], dict[str, str]]:
