@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from speclsp.cli.first_run.draft_tuning.head_file import quantized, store
+from speclsp import private_files
 from speclsp.errors import WeightsError
 
 FORMAT = "speclsp-lora-1"
@@ -62,3 +63,19 @@ def write(tensors: Mapping[str, Tensor], facts: AdapterFacts, path: Path, mode: 
         )
     store(data, path, mode)
     return len(data)
+
+
+def quantized(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """(int8 [rows, columns], float32 [rows]): each row is rounded to 127 steps of its largest value."""
+    scale = tensor.float().abs().amax(dim=1) / 127
+    steps = (tensor.float() / scale.clamp_min(torch.finfo(torch.float32).tiny)[:, None]).round().clamp(-127, 127)
+    return steps.to(torch.int8), scale
+
+
+def store(data: bytes, path: Path, mode: int) -> None:
+    """Replace a file in one step, in a folder that is made. Raises WeightsError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        private_files.replace(path, data, mode=mode, sync=True)
+    except OSError as error:
+        raise WeightsError(f"{path} cannot be written ({private_files.reason(error)}).") from None

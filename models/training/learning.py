@@ -25,9 +25,22 @@ from torch import Tensor, nn
 
 from models.training import packed_row
 from models.training.lora import Adapter, parameters
-from speclsp.cli.first_run.draft_tuning.head_learning import MAX_GRADIENT, Diverged, rate_at
+from speclsp.errors import EngineError
 
 T = TypeVar("T")
+
+MAX_GRADIENT = 1.0  # its norm; longer ones are scaled down
+WARM_UP_STEPS = 10
+LAST_RATE = 0.05  # of the peak
+
+
+class Diverged(EngineError):
+    """The loss or its gradient is not a number."""
+
+
+def rate_at(progress: float, step: int, peak: float) -> float:
+    """The learning rate after `step` steps: linear warm-up, then linear decay over `progress` 0..1."""
+    return peak * min(1.0, (step + 1) / WARM_UP_STEPS) * max(LAST_RATE, 1.0 - progress)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,12 @@ from typing import Any
 import torch
 
 import speclsp.engine  # noqa: F401 - before torch is imported: it sets the OpenMP wait policy
-from models.training import lora
+from models.training import lora, training_state
 from models.training.auto_closed_examples import KIND as AUTO_CLOSED
 from models.training.data import KINDS, MODEL, OTHER_FILES, OUT, tokens_of
 from models.training.learning import Example, Learner, in_batches
 from models.training.lora import LoraShape
 from speclsp import private_files
-from speclsp.cli.first_run.draft_tuning import training_state
 from speclsp.engine.loading import adapter_merge
 from speclsp.engine.model.cpu_linears import quicker_float
 from speclsp.errors import InputError, SpeclspError, WeightsError

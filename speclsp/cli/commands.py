@@ -232,34 +232,10 @@ def run_doctor(options: argparse.Namespace) -> int:
 
 
 def run_tune(options: argparse.Namespace) -> int:
-    """Measure and write config.toml, unless --dry-run; exit code 1 when the machine was too busy to measure.
-
-    With --draft: tune the draft head; exit code 1 when it does not pay, 130 when it was stopped.
-    """
-    settings = config.load(flags(options))
-    if options.draft:
-        return run_tune_draft(options, settings)
-    for flag in ("minutes", "remove", "json"):
-        if getattr(options, flag):
-            raise ConfigError(f"--{flag}", getattr(options, flag), "--draft on the same command line")
+    """Measure and write config.toml, unless --dry-run; exit code 1 when the machine was too busy to measure."""
     from speclsp.cli.first_run import tune
 
-    return tune.main(settings, Path(options.directory), dry_run=options.dry_run)
-
-
-def run_tune_draft(options: argparse.Namespace, settings: Config) -> int:
-    """Tune the draft head, or delete it."""
-    if options.dry_run:
-        raise ConfigError("--dry-run", "given", "no --draft on the same command line")
-    from speclsp.cli.first_run.draft_tuning import draft_command
-
-    if options.remove:
-        from speclsp.cli import complete
-
-        name = complete.choose_card(settings)[0].name if settings.model == "auto" else settings.model
-        return draft_command.remove(name)
-    minutes = draft_command.MINUTES if options.minutes is None else options.minutes
-    return draft_command.main(settings, Path(options.directory), minutes, as_json=options.json)
+    return tune.main(config.load(flags(options)), Path(options.directory), dry_run=options.dry_run)
 
 
 def run_stats(options: argparse.Namespace) -> int:

@@ -41,10 +41,10 @@ class Run:
         return sum(piece.ms for piece in self.first(tokens))
 
 
-def run(completer: Completer, request: Request, cancel: threading.Event | None = None) -> Run:
-    """Run one completion and record its rounds; `cancel` ends it within a round."""
+def run(completer: Completer, request: Request) -> Run:
+    """Run one completion and record its rounds."""
     began_s = perf_counter()
-    completion = completer.complete(request, cancel or threading.Event())
+    completion = completer.complete(request, threading.Event())
     rounds = tuple(completion)
     return Run(result=completion.result, total_ms=(perf_counter() - began_s) * 1e3, rounds=rounds)
 

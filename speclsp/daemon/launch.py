@@ -100,12 +100,13 @@ def engine_flags(settings: Config) -> list[str]:
 
 def rooted(settings: Config) -> Config:
     """The settings with relative paths made absolute: the engine works in another directory."""
-    model, models_dir, adapter = settings.model, settings.models_dir, settings.engine.adapter
+    model, models_dir = settings.model, settings.models_dir
+    adapter, head = settings.engine.adapter, settings.engine.head
     if model.startswith((".", "~")):  # a directory, not a card's name
         model = str(Path(model).expanduser().absolute())
     if adapter.endswith((".toml", ".safetensors")):  # a file, not a card's name
         adapter = str(Path(adapter).absolute())
-    engine = replace(settings.engine, adapter=adapter)
+    engine = replace(settings.engine, adapter=adapter, head=head and str(Path(head).absolute()))
     return replace(settings, model=model, models_dir=models_dir and str(Path(models_dir).absolute()), engine=engine)
 
 

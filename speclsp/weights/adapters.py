@@ -1,6 +1,6 @@
 """Adapters (LoRA): their cards, the checks of their files, and the search for the one of given weights. No torch.
 
-    adapters/NAME.toml in models/, <models_dir> and <state> ─► cards ─► read ─► AdapterFile: checked, not decoded
+    adapters/NAME.toml in models/ and <models_dir> ─► cards ─► read ─► AdapterFile: checked, not decoded
 
 An adapter belongs to weights, not to a model's name: its card and its file have the sum of the files that the weights
 come from (`sum_of_weights`). models/README.md describes both. engine/loading/adapter_merge.py merges the matrices.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -106,8 +105,6 @@ def listing(models_dir: str = "") -> tuple[list[AdapterCard], list[str]]:
     known: dict[str, AdapterCard] = {}
     problems = []
     roots = [cards.models_root(), *([Path(models_dir).expanduser()] if models_dir else [])]
-    with suppress(SpeclspError):  # a user without a home directory trains none
-        roots.append(config.state_dir())
     for root in roots:
         for path in sorted((root / "adapters").glob("*.toml")):
             try:

@@ -13,7 +13,8 @@ export interface Inspected {
 }
 
 const EXTENSION_ONLY = ["server.", "install."]; // prefixes of settings that the server does not get
-const READ_AT_START = ["remote.", "engine.socket", "models_dir"]; // speclsp/config/schema.py's WHERE_CODE_GOES
+// prefixes of settings that a running server refuses to change: speclsp/config/parsing.py's THE_USERS_OWN
+const READ_AT_START = ["remote.", "models_dir", "engine.adapter", "engine.head", "engine.socket", "engine.offline"];
 
 /** The settings that package.json declares, of all groups. */
 export function declaredSettings(groups: { properties: object }[]): Record<string, Declared> {

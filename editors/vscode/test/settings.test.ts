@@ -53,11 +53,13 @@ test("a removed setting needs a restart, a changed one does not", () => {
   assert.deepEqual(needingRestart({ model: "tiny", device: "cpu" }, { model: "auto" }), ["device"]);
 });
 
-test("a change of where the code goes needs a restart", () => {
+test("a change of where the code goes, or of whose weights answer, needs a restart", () => {
   const before = { "remote.url": "https://a.example", "engine.socket": "/a" };
   assert.deepEqual(needingRestart(before, { ...before, model: "tiny" }), []);
   const now = { "remote.url": "https://b.example", "engine.socket": "/a", models_dir: "/m" };
   assert.deepEqual(needingRestart(before, now), ["remote.url", "models_dir"]);
+  const others = { "engine.adapter": "none", "engine.head": "/h.safetensors", "engine.offline": true };
+  assert.deepEqual(needingRestart({}, others), Object.keys(others));
 });
 
 test("settings become flags as the command line reads them", () => {

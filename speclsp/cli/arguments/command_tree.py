@@ -168,12 +168,6 @@ def _add_tune(tree: Tree) -> None:
         "directory", metavar="DIR", nargs="?", default=".", help="Measure with the source files in DIR (default: .)"
     )
     tune.add_argument("--dry-run", action="store_true", help="Say what would be measured and written, and stop")
-    tune.add_argument(
-        "--draft", action="store_true", help="Train a draft head on DIR instead, and keep it where it pays"
-    )
-    tune.add_argument("--minutes", metavar="N", type=float, help="Let --draft take about N minutes (default: 10)")
-    tune.add_argument("--remove", action="store_true", help="Delete what --draft has made, for the selected model")
-    _add_json(tune, "Print one JSON object; needs --draft")
     _add_settings(tune)
 
 

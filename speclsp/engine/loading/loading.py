@@ -24,7 +24,7 @@ from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
-from speclsp.engine.loading import adapter_choice, head_choice, prompt_choice
+from speclsp.engine.loading import adapter_choice, head_file, prompt_choice
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint import (
     INTEGERS,
@@ -150,7 +150,7 @@ class LoadedParts:
             costs=costs,
             fused=fused,
         )
-        head_choice.equip(engine, self.target_dir, self.loras[0], self.config.models_dir)
+        head_file.equip(engine, self.target_dir, self.loras[0], self.config.engine.head)
         return engine
 
     def warm_up(self, target: CachedModel, draft: CachedModel | None) -> tuple[Costs, FusedRound | None]:

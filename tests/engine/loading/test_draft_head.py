@@ -1,4 +1,4 @@
-"""Draft heads: training that can be stopped, their files, and the choice of one for a model that is loaded."""
+"""Draft heads: training that can be stopped, their files, and the one that `engine.head` names."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.engine.random_models import NATIVE, random_layer
 
-from models.training.train_head import acceptance
-from speclsp.cli.first_run.draft_tuning import head_file
-from speclsp.cli.first_run.draft_tuning.head_layer import HeadLayer, HeadTarget
-from speclsp.cli.first_run.draft_tuning.head_learning import HeadTraining, Text
+from models.training.draft_head import export
+from models.training.draft_head.layer import HeadLayer, HeadTarget
+from models.training.draft_head.learning import HeadTraining, Text
+from models.training.draft_head.state_recorder import layers_of
+from models.training.draft_head.train import acceptance
+from speclsp import config
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.completion import CompletionEngine
-from speclsp.engine.loading import head_choice, loading
-from speclsp.engine.model.int8.hidden_states import layers_of
+from speclsp.engine.loading import head_file, loading
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.model_shape import ModelShape
 from speclsp.engine.scheduling.device_memory import DeviceMemory
@@ -91,6 +92,18 @@ def test_it_learns_to_guess_the_target_s_tokens(tmp_path: Path):
     assert after == sorted(after, reverse=True), "a guess counts after right ones only"
 
 
+def test_all_of_a_chain_is_computed_on_the_head_s_device():
+    """A device without numbers stands for a GPU: an operation with a tensor of the CPU fails."""
+    head = layer().on("meta")
+    ids, states, at = (torch.zeros(size, device="meta").to(kind) for size, kind in (
+        (40, torch.int64), ((40, 3 * HIDDEN), torch.float32), (5, torch.int64),
+    ))  # fmt: skip
+    with pytest.raises(RuntimeError, match="device"):
+        head.chain(ids, states.new_zeros(40, 3 * HIDDEN, device="cpu"), at, 3)
+    outputs = head.chain(ids, states, at, 3)
+    assert [(part.shape, part.device.type) for part in outputs] == [((5, HIDDEN), "meta")] * 3
+
+
 def test_short_prompts_and_answers_are_learned_and_counted(tmp_path: Path):
     """Of any length: no chain begins after the last position that it can learn from."""
     whole = texts(1)[0]
@@ -110,8 +123,8 @@ def test_short_prompts_and_answers_are_learned_and_counted(tmp_path: Path):
 
 @pytest.fixture(scope="module")
 def engine() -> CompletionEngine:
-    config = EngineConfig(context_tokens=512, threads=1, quantization="int8", draft=False)
-    return loading.load(Config(model="tiny", engine=config), cards.load("tiny"))
+    options = EngineConfig(context_tokens=512, threads=1, quantization="int8", draft=False)
+    return loading.load(Config(model="tiny", engine=options), cards.load("tiny"))
 
 
 Tensors = dict[str, torch.Tensor]
@@ -120,21 +133,21 @@ Tensors = dict[str, torch.Tensor]
 def write(
     engine: CompletionEngine, root: Path, edit: Callable[[Tensors], object] = lambda _: None, **changes: str
 ) -> Path:
-    """A head for the engine's target in `root`/heads; `edit` and `changes` spoil tensors and metadata."""
-    decoder, path = engine.target_decoder, root / "heads" / "mine.safetensors"
+    """A head for the engine's target, `root`/mine.safetensors; `edit` and `changes` spoil tensors and metadata."""
+    decoder, path = engine.target_decoder, root / "mine.safetensors"
     assert isinstance(decoder, NativeDecoder)
-    own, use = random_layer(decoder), head_choice.use_of(TINY, None, engine.prompter.vocabulary)
-    metadata = use.metadata("mine", layers_of(decoder.layers)) | changes
-    head_file.write(own.tensors(), own.target.vocabulary, metadata, path, 0o600)
+    own, use = random_layer(decoder), head_file.use_of(TINY, None, engine.prompter.vocabulary)
+    metadata = export.metadata(use, "mine", layers_of(decoder.layers)) | changes
+    export.write(own.tensors(), own.target.vocabulary, metadata, path, 0o600)
     stored = load_file(path)
     edit(stored)
     save_file(stored, path, metadata)
     return path
 
 
-def equipped(engine: CompletionEngine, root: Path) -> CompletionEngine:
+def equipped(engine: CompletionEngine, path: Path) -> CompletionEngine:
     fresh = replace_engine(engine)
-    head_choice.equip(fresh, TINY, None, str(root))
+    head_file.equip(fresh, TINY, None, str(path))
     if isinstance(fresh.target_decoder, NativeDecoder) and fresh.head is None:
         assert fresh.target_decoder.reader is None
     return fresh
@@ -161,8 +174,7 @@ def completed(engine: CompletionEngine) -> str:
 @needs_library
 def test_the_head_of_the_weights_is_used_and_measured(engine: CompletionEngine, tmp_path: Path):
     plain = completed(engine)
-    write(engine, tmp_path)
-    with_head = equipped(engine, tmp_path)
+    with_head = equipped(engine, write(engine, tmp_path))
     assert with_head.head is not None and with_head.head_problem == ""
     assert with_head.target_format.startswith("int8, head mine ")
     assert 0 < with_head.costs.guess("head") < 1000
@@ -173,7 +185,8 @@ def test_the_head_of_the_weights_is_used_and_measured(engine: CompletionEngine, 
 @pytest.mark.parametrize(
     ("edit", "changes", "problem"),
     [
-        (None, {"adapter_sha256": "1" * 64}, "was trained for these weights with another adapter"),
+        (None, {"weights_sha256": "1" * 64}, "was trained for other weights than the model's"),
+        (None, {"adapter_sha256": "1" * 64}, "was trained for these weights with another adapter (engine.adapter)"),
         (None, {"vocabulary_sha256": "1" * 64}, "was trained for another vocabulary"),
         (None, {"format": "speclsp-head-9"}, "has format = 'speclsp-head-9' in its metadata"),
         (None, {"layers": "1,2"}, "has layers = '1,2'"),
@@ -197,10 +210,10 @@ def test_a_head_that_does_not_fit_costs_one_sentence(
     problem: str,
 ):
     path = write(engine, tmp_path, edit or (lambda _: None), **changes)
-    without = equipped(engine, tmp_path)
+    without = equipped(engine, path)
     assert without.head is None
     assert without.head_problem.startswith(str(path)) and problem in without.head_problem
-    assert without.head_problem.endswith(head_choice.WITHOUT)
+    assert without.head_problem.endswith(head_file.WITHOUT)
     assert completed(without) == completed(engine)
 
 
@@ -209,43 +222,57 @@ def test_a_head_that_does_not_fit_costs_one_sentence(
 def test_a_truncated_file_costs_one_sentence(engine: CompletionEngine, tmp_path: Path, keep: int):
     path = write(engine, tmp_path)
     path.write_bytes(path.read_bytes()[:keep])
-    without = equipped(engine, tmp_path)
+    without = equipped(engine, path)
     assert without.head is None and without.head_problem.startswith(f"{path} ")
 
 
 @needs_library
-def test_a_head_for_other_weights_is_left_alone(engine: CompletionEngine, tmp_path: Path):
-    write(engine, tmp_path, weights_sha256="1" * 64)
-    assert equipped(engine, tmp_path).head_problem == ""
+def test_only_the_setting_chooses_a_head(engine: CompletionEngine, isolated: Path):
+    """Files in folders of an earlier development version are left alone, and a missing file is one sentence."""
+    state = config.state_dir()
+    for root in (state, isolated):
+        (root / "heads").mkdir(parents=True)
+        write(engine, root / "heads")
+    (state / "draft-tuning" / "tiny").mkdir(parents=True)
+    (state / "draft-tuning" / "tiny" / "state.safetensors").write_bytes(b"{}")
+    options = EngineConfig(context_tokens=512, threads=1, quantization="int8", draft=False)
+    settings = Config(model="tiny", models_dir=str(isolated), engine=options)
+    loaded = loading.load(settings, cards.load("tiny"))
+    assert (loaded.head, loaded.head_problem) == (None, "") and "head" not in loaded.target
+    missing = isolated / "no.safetensors"
+    loaded = loading.load(replace(settings, engine=replace(options, head=str(missing))), cards.load("tiny"))
+    assert loaded.head is None and loaded.head_problem.startswith(f"{missing} ")
+    assert loaded.head_problem.endswith(head_file.WITHOUT)
+    assert completed(loaded) == completed(engine)
 
 
 @needs_library
 def test_short_memory_leaves_the_head_out(engine: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    write(engine, tmp_path)
+    path = write(engine, tmp_path)
     monkeypatch.setattr(DeviceMemory, "free_mib", lambda self: 10)
-    assert "needs 64 MiB of memory, and 10 MiB are free" in equipped(engine, tmp_path).head_problem
+    assert "needs 64 MiB of memory, and 10 MiB are free" in equipped(engine, path).head_problem
     monkeypatch.undo()
 
     def none(*_: object) -> None:
         raise MemoryError
 
     monkeypatch.setattr(NativeDecoder, "set_linear", none)
-    assert "does not fit into memory" in equipped(engine, tmp_path).head_problem
+    assert "does not fit into memory" in equipped(engine, path).head_problem
 
 
 def test_a_decoder_without_hidden_states_has_no_head(engine: CompletionEngine, tmp_path: Path):
     if not NATIVE:
         pytest.skip("the file is written for a model in forward.c")
-    write(engine, tmp_path)
-    config = EngineConfig(context_tokens=512, threads=1, quantization="fp32", draft=False)
-    reference = loading.load(Config(model="tiny", engine=config, models_dir=str(tmp_path)), cards.load("tiny"))
+    head = str(write(engine, tmp_path))
+    options = EngineConfig(context_tokens=512, threads=1, quantization="fp32", draft=False, head=head)
+    reference = loading.load(Config(model="tiny", engine=options), cards.load("tiny"))
     assert "only models in int8 or int4 on a CPU give hidden states" in reference.head_problem
 
 
 def test_four_bits_are_near_the_weights_and_the_nearest_of_their_scale():
     weights = torch.randn(8, 128, generator=torch.Generator().manual_seed(3))
     weights[3, :32] = 0.0
-    packed, scale = head_file.narrow(weights)
+    packed, scale = export.narrow(weights)
     assert packed.shape == (8, 64) and scale.shape == (8, 4)
     numbers = torch.stack([packed & 15, packed >> 4], dim=-1).view(8, 4, 32).float() - 8
     restored = (numbers * scale.float()[..., None]).view(8, 128)
@@ -256,7 +283,7 @@ def test_four_bits_are_near_the_weights_and_the_nearest_of_their_scale():
 def test_a_head_is_stored_in_as_many_bits_as_are_wanted(tmp_path: Path):
     tensors, vocabulary = {"fuse": torch.randn(64, 128)}, torch.arange(32)
     for bits, dtype in ((8, torch.int8), (4, torch.uint8)):
-        head_file.write(tensors, vocabulary, {}, tmp_path / "head.safetensors", 0o644, bits)
+        export.write(tensors, vocabulary, {}, tmp_path / "head.safetensors", 0o644, bits)
         assert load_file(tmp_path / "head.safetensors")["fuse"].dtype == dtype
 
 
@@ -264,15 +291,15 @@ def test_a_head_is_stored_in_as_many_bits_as_are_wanted(tmp_path: Path):
 def test_a_large_head_is_stored_in_four_bits(engine: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = write(engine, tmp_path)
     wide = path.stat().st_size
-    monkeypatch.setattr(head_file, "MAX_BYTES", int(wide * 0.8))
+    monkeypatch.setattr(export, "MAX_BYTES", int(wide * 0.8))
     narrow = write(engine, tmp_path).stat().st_size
     assert narrow < 0.75 * wide
-    assert equipped(engine, tmp_path).head is not None
-    monkeypatch.setattr(head_file, "MAX_BYTES", narrow // 2)
+    assert equipped(engine, path).head is not None
+    monkeypatch.setattr(export, "MAX_BYTES", narrow // 2)
     with pytest.raises(WeightsError, match="choose a smaller --inner"):
         write(engine, tmp_path)
 
 
 def test_a_head_with_a_number_that_is_none_is_not_written(tmp_path: Path):
     with pytest.raises(WeightsError, match="is not a number"):
-        head_file.write({"fuse": torch.full((2, 32), torch.nan)}, torch.arange(32), {}, tmp_path / "head", 0o600)
+        export.write({"fuse": torch.full((2, 32), torch.nan)}, torch.arange(32), {}, tmp_path / "head", 0o600)

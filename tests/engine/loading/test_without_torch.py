@@ -11,10 +11,10 @@ from support.engine.random_models import NATIVE, native_decoder, random_layer
 from support.waiting import wait_until
 from support.weights import small_adapters
 
-from speclsp.cli.first_run.draft_tuning import head_file
+from models.training.draft_head import export
+from models.training.draft_head.state_recorder import layers_of
 from speclsp.engine.decoding.vocabulary import Vocabulary
-from speclsp.engine.loading import adapter_choice, checkpoint, head_choice
-from speclsp.engine.model.int8.hidden_states import layers_of
+from speclsp.engine.loading import adapter_choice, checkpoint, head_file
 from speclsp.weights import adapters, cards
 
 LOADED_S = 300.0  # a busy machine takes a minute
@@ -30,16 +30,18 @@ OPTIONS = [
 ]
 
 
-def write_adapter_and_head(models_dir: Path) -> None:
-    """An adapter for the tiny target, and a head of random weights for both."""
+def write_adapter_and_head(models_dir: Path) -> Path:
+    """An adapter for the tiny target, and a head of random weights for both. Returns the head's file."""
     file = small_adapters.write(models_dir)
     lora = adapter_choice.fitted(adapters.read_file(file), cards.load("tiny").target, TARGET)
     vocabulary = Vocabulary(checkpoint.read_tokenizer(TARGET))
     decoder = native_decoder(TARGET, "", len(vocabulary))
     layer = random_layer(decoder)
-    metadata = head_choice.use_of(TARGET, lora, vocabulary).metadata("mine", layers_of(decoder.layers))
-    path = models_dir / "heads" / "mine.safetensors"
-    head_file.write(layer.tensors(), layer.target.vocabulary, metadata, path, 0o600)
+    use = head_file.use_of(TARGET, lora, vocabulary)
+    metadata = export.metadata(use, "mine", layers_of(decoder.layers))
+    path = models_dir / "mine.safetensors"
+    export.write(layer.tensors(), layer.target.vocabulary, metadata, path, 0o600)
+    return path
 
 
 @pytest.mark.skipif(not NATIVE, reason="forward.c does not run here")
@@ -50,10 +52,10 @@ def test_an_engine_in_forward_c_answers_greedily_without_torch(isolated: Path):
     A single `import torch` on that path, at any depth, takes 195 MiB from every user and makes the start twice as long.
     A sampled request imports it: this shows that the check can fail.
     """
-    write_adapter_and_head(isolated)
+    head = write_adapter_and_head(isolated)
     socket = isolated / "engine.sock"
     words = ["--model", "tiny", "--socket", str(socket), "--set", f"models_dir={isolated}", "--set", "engine.threads=1"]
-    native = ["--set", "engine.quantization=int8", "--set", "engine.draft=false"]
+    native = ["--set", "engine.quantization=int8", "--set", "engine.draft=false", "--set", f"engine.head={head}"]
     engine = EngineProcess(socket, program=[*COMMAND, *words, *native])
     try:
         engine.wait()

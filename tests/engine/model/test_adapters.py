@@ -132,6 +132,14 @@ def test_a_draft_gets_a_general_adapter_by_itself_only_beside_the_targets(tmp_pa
     assert problem == "" and [lora.file.name for lora in loras if lora] == ["mine", "of-the-draft"]
 
 
+def test_a_card_with_an_unknown_key_is_one_sentence(tmp_path: Path):
+    file = small_adapters.write(tmp_path)
+    small_adapters.write_card(file, "tiny", adapters.sum_of_weights(TARGET), drafts_for=CARD.target.name)
+    with pytest.raises(adapters.AdapterError, match=r"mine\.toml.*drafts_for"):
+        adapters.find("mine", str(tmp_path))
+    assert adapter_choice.choose("auto", str(tmp_path), MODELS) == ([None], "")
+
+
 # ── bad files ────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from speclsp.cli.first_run.draft_tuning.head_layer import HeadLayer, HeadTarget
+from models.training.draft_head.layer import HeadLayer, HeadTarget
+from models.training.draft_head.state_recorder import layers_of
 from speclsp.engine.loading import checkpoint, model_config
 from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.int8.draft_head import DraftHead, HeadWeights
-from speclsp.engine.model.int8.hidden_states import layers_of
 from speclsp.engine.model.kv_cache import CachedModel, on_host
 
 SMALL_LAYERS = 2

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
-from speclsp.engine.model.int8.native import FILE_PRODUCTS
 from speclsp.engine.model.superblocks import Q4K, Q6K, SUPERBLOCK_WEIGHTS, BlockKind
 from support.engine.random_models import save_random
 
 SIZES = {"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 768}
 Blocks = NDArray[np.uint8]
+FILE_PRODUCTS = ("AVX2",)  # paths that multiply the numbers of blocks; the others make int8 from them
 Q6K_WEIGHTS = ("layers.1.mlp.down_proj", "layers.1.self_attn.v_proj", "lm_head")  # in a Q4_K_M file
 
 

@@ -17,11 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from models.training import adapter_file, learning, lora, packed_row
+from models.training import adapter_file, learning, lora, packed_row, training_state
 from models.training.adapter_file import AdapterFacts
 from models.training.learning import Diverged, Example, Learner
 from models.training.lora import LoraShape
-from speclsp.cli.first_run.draft_tuning import head_file, training_state
 from speclsp.errors import WeightsError
 
 if TYPE_CHECKING:
@@ -279,7 +278,7 @@ def test_the_rate_stays_between_zero_and_its_peak(progress: float, step: int):
 def test_int8_keeps_each_value_within_half_a_step_of_its_row(rows: int, columns: int, size: float, seed: int):
     values = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)) * size
     values[0] = 0
-    steps, scale = head_file.quantized(values)
+    steps, scale = adapter_file.quantized(values)
     assert steps.dtype == torch.int8 and scale.shape == (rows,)
     assert bool(((steps * scale[:, None] - values).abs() <= scale[:, None] * 0.5001).all())
 

@@ -108,7 +108,6 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "pathspec": {"lsp.visibility.ignore_files"},
 }
 HEAVY = {"torch", "transformers", "bitsandbytes"}
-TRAINER = "cli.first_run.draft_tuning"  # trains a head, with torch; imported in functions only
 MODULES = modules()
 FORWARD = ROOT / "speclsp/engine/model/int8"
 
@@ -125,8 +124,6 @@ def violations(statement: Import) -> Iterator[str]:
     target = own_module(statement, MODULES)
     if target is not None:
         other = package_of(target, MODULES)
-        if other == TRAINER != package and statement.kind == "module":
-            yield f"{statement}: {TRAINER} is imported inside functions only"
         if other in ("", "engine") or other == package or side_of(package) == "top":
             return
         if side_of(other) == "top":
@@ -137,14 +134,14 @@ def violations(statement: Import) -> Iterator[str]:
             yield f"{statement}: {package or 'speclsp'} may import {sorted(EDGES.get(package, set()))}, not {other}"
         return
     library = statement.target.partition(".")[0]
-    if library == "benchmarks" or library == "tests":
+    if library in ("benchmarks", "models", "tests"):
         yield f"{statement}: {library} is not in the wheel"
     library = "tree_sitter" if library.startswith("tree_sitter") else library
     if library in ENTRY_POINTS and statement.importer not in ENTRY_POINTS[library] and statement.kind != "types":
         yield f"{statement}: the entry point to {library} is {' and '.join(sorted(ENTRY_POINTS[library]))}"
     if library in HEAVY and side_of(package) == "lsp":
         yield f"{statement}: the language server does not load {library}"
-    if library in HEAVY and side_of(package) != "engine" and package != TRAINER and statement.kind == "module":
+    if library in HEAVY and side_of(package) != "engine" and statement.kind == "module":
         yield f"{statement}: outside the engine, {library} is imported inside functions only"
 
 
@@ -229,9 +226,9 @@ def test_the_shipped_package_has_these_parts_and_no_other():
         ("weights.store", "import torch", "inside functions"),
         ("weights.store", "try:\n    import torch\nexcept ImportError:\n    pass", "inside functions"),
         ("cli.commands", "import torch", "inside functions"),
-        ("cli.commands", "from speclsp.cli.first_run.draft_tuning import draft_command", "inside functions"),
         ("weights.cards", "from huggingface_hub import hf_hub_download", "entry point to huggingface_hub"),
         ("cli.demo", "from benchmarks.speed import completions", "not in the wheel"),
+        ("engine.loading.head_file", "from models.training.draft_head import layer", "not in the wheel"),
     ],
 )
 def test_a_forbidden_import_is_reported(importer: str, source: str, complaint: str):
@@ -251,7 +248,6 @@ def test_a_forbidden_import_is_reported(importer: str, source: str, complaint: s
             "engine.decoding.prompt",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tokenizers import Tokenizer",
         ),
-        ("cli.commands", "def run():\n    from speclsp.cli.first_run.draft_tuning import draft_command"),
         ("cli.complete", "from speclsp.lsp.context import build\nfrom speclsp.engine import api"),
     ],
 )

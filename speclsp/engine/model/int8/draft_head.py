@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speclsp.engine.model.bfloat16 import Array, Floats
-from speclsp.engine.model.int8.hidden_states import STATES, HiddenStates
 from speclsp.engine.model.int8.native import (
     DOWN,
     LAST,
     NORM_ATTENTION,
     NORM_MLP,
     OUT,
+    PASS_ROWS,
     QKV,
     UP,
     NativeDecoder,
@@ -47,6 +47,7 @@ NORMS = {
     "norm_mlp": (LAYER, NORM_MLP),
     "norm_last": (LAST, 0),
 }
+STATES = 3  # of a position
 STEP_ROWS = 64  # of the head; its input is three times as wide as a row of the model
 KEPT_ROWS = 64  # states of a slot that wait for the next guess
 
@@ -58,6 +59,14 @@ def linear_sizes(shape: ModelShape, inner: int) -> dict[str, tuple[int, int]]:
         "fuse": (hidden, STATES * hidden), "input": (hidden, 2 * hidden), "qkv": (queries + 2 * keys, hidden),
         "out": (hidden, queries), "up": (2 * inner, hidden), "down": (hidden, inner),
     }  # fmt: skip
+
+
+class HiddenStates:
+    """The states of the last pass after three layers. The decoder writes them until its reader is detached."""
+
+    def __init__(self, decoder: NativeDecoder, layers: tuple[int, int, int]) -> None:
+        self.rows = np.zeros((PASS_ROWS, STATES * decoder.shape.hidden), np.float32)  # by the row of the pass
+        decoder.keep_states(self.rows, layers)
 
 
 class HeadWeights(NamedTuple):

@@ -46,7 +46,6 @@ SETTINGS = {  # values of engine.cpu_path
     "neon-dotprod": "NEON dotprod",
     "neon": "NEON",
 }
-FILE_PRODUCTS = ("AVX2",)  # paths that multiply the numbers of blocks; the others make int8 from them
 # bits of an int8 weight; an output has 32 more for each 256 inputs, with AMX only once
 INT8_BITS = {path: 8.0 if path == "AMX" else 8.125 for path in PATHS}
 # bits of a weight in forward.c's blocks; AMX's tiles multiply int8, and elsewhere Q6_K takes as long as int8, or longer

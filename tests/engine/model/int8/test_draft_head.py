@@ -25,6 +25,7 @@ from support.engine.random_models import (
 )
 from support.soak import in_soak
 
+from models.training.draft_head.state_recorder import StateRecorder
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Cancel, Request, Result
 from speclsp.engine.decoding.completion import CompletionEngine
@@ -33,7 +34,6 @@ from speclsp.engine.loading import loading, torch_checkpoint
 from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.draft_head import KEPT_ROWS, STEP_ROWS, DraftHead
-from speclsp.engine.model.int8.hidden_states import StateRecorder
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import MAX_SLOTS, Cancelled
 from speclsp.weights import cards

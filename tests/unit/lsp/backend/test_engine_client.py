@@ -23,7 +23,7 @@ import pytest
 
 from speclsp import __version__
 from speclsp import config as settings
-from speclsp.config import Config, parse
+from speclsp.config import Config, EngineConfig, parse
 from speclsp.daemon import control, endpoint, launch
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError
@@ -420,6 +420,9 @@ def test_relative_paths_mean_the_same_to_the_engine():
     config = launch.rooted(Config(model="./models/mine", models_dir="weights"))
     assert (config.model, config.models_dir) == (str(Path.cwd() / "models/mine"), str(Path.cwd() / "weights"))
     assert launch.rooted(Config(model="echo")) == Config(model="echo")
+    own = EngineConfig(adapter="own.safetensors", head="head.safetensors")
+    engine = launch.rooted(Config(engine=own)).engine
+    assert (engine.adapter, engine.head) == (str(Path.cwd() / own.adapter), str(Path.cwd() / own.head))
 
 
 def python_that(program: str, folder: Path, patch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,8 @@
-"""Draft heads of models that are loaded: their files, found by what they belong to, checked, decoded and attached.
-
-    heads/*.safetensors in <state>, <models_dir> and models/ ─► the one for these weights, adapter and vocabulary
+"""The draft head that `engine.head` names: its file is checked, decoded and attached to the target.
 
 A head reads the hidden states of a model, so it belongs to weights, to the adapter that is merged into them, and to
-the tokens of a vocabulary. Its metadata name all three by their sums. A head for other weights is left alone. One that
-cannot be used costs speed, never the completion. A tensor T is stored as
+the tokens of a vocabulary. Its metadata name all three by their sums. A head that cannot be used costs speed, never the
+completion. models/training/draft_head/ trains heads. A tensor T is stored as
 
 T        int8 [rows, columns]       value = T * T.scale, float32 [rows]
 T        uint8 [rows, columns / 2]  value = (nibble - 8) * T.scale, float16 [rows, columns / 32]; low nibbles first
@@ -15,14 +13,11 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from speclsp import config
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import HeadDrafter
 from speclsp.engine.decoding.vocabulary import Vocabulary
@@ -33,8 +28,8 @@ from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import CachedModel
 from speclsp.engine.model.model_shape import ModelShape
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-from speclsp.errors import SpeclspError, WeightsError
-from speclsp.weights import adapters, cards
+from speclsp.errors import WeightsError
+from speclsp.weights import adapters
 from speclsp.weights.untrusted import tensor_file
 from speclsp.weights.untrusted.safetensors_header import NUMPY_TYPES
 from speclsp.weights.untrusted.tensor_file import SHA256, TensorFile
@@ -42,30 +37,18 @@ from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 FORMAT = "speclsp-head-1"
 MAX_BYTES = 16 << 20
-WITHOUT = "The model runs without it: replace the file, or remove it."
+WITHOUT = 'The model runs without it: name another file, or set engine.head = "".'
+TRAINED_FOR = {
+    "weights_sha256": "other weights than the model's",
+    "adapter_sha256": "these weights with another adapter (engine.adapter)",
+    "vocabulary_sha256": "another vocabulary than the tokenizer's",
+}
 GROUP = 32  # weights of 4 bits that share a scale; outputs that forward.c multiplies together
 NEEDED_MIB = 64  # its weights, and buffers
 
 
 class HeadError(WeightsError):
     """A head that cannot be used; the model runs without it."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeadUse:
-    """The model that a head is for."""
-
-    weights_sha256: str
-    adapter_sha256: str  # of the merged adapter's file; "": none
-    vocabulary_sha256: str
-
-    def metadata(self, name: str, layers: Sequence[int]) -> dict[str, str]:
-        """The metadata of a head's file."""
-        return {
-            "format": FORMAT, "name": name, "weights_sha256": self.weights_sha256,
-            "adapter_sha256": self.adapter_sha256, "vocabulary_sha256": self.vocabulary_sha256,
-            "layers": ",".join(map(str, layers)),
-        }  # fmt: skip
 
 
 def vocabulary_sum(spellings: Sequence[bytes]) -> str:
@@ -98,56 +81,34 @@ def read(path: Path) -> TensorFile:
     return file
 
 
-def find(use: HeadUse, models_dir: str = "") -> tuple[TensorFile | None, str]:
-    """The head for a model, the user's own first; and why one cannot be used, or ""."""
-    problem = ""
-    for path in paths(models_dir):
-        try:
-            file = read(path)
-        except HeadError as unreadable:
-            problem = problem or str(unreadable)
-            continue
-        if file.metadata["weights_sha256"] != use.weights_sha256:
-            continue
-        if file.metadata["adapter_sha256"] != use.adapter_sha256:
-            problem = problem or str(error_of(file, "was trained for these weights with another adapter"))
-        elif file.metadata["vocabulary_sha256"] != use.vocabulary_sha256:
-            problem = problem or str(error_of(file, "was trained for another vocabulary than the tokenizer's"))
-        else:
-            return file, ""
-    return None, problem
+def use_of(directory: Path, lora: Lora | None, vocabulary: Vocabulary) -> dict[str, str]:
+    """The metadata by which a head names the model in a directory. Raises AdapterError."""
+    return {
+        "weights_sha256": adapters.sum_of_weights(directory),
+        "adapter_sha256": lora.file.sha256 if lora is not None else "",
+        "vocabulary_sha256": vocabulary_sum(vocabulary.bytes),
+    }
 
 
-def paths(models_dir: str) -> list[Path]:
-    """The files of heads on this machine."""
-    roots = [*([Path(models_dir).expanduser()] if models_dir else []), cards.models_root()]
-    with suppress(SpeclspError):  # a user without a home directory trains none
-        roots.insert(0, config.state_dir())
-    return [path for root in roots for path in sorted((root / "heads").glob("*.safetensors"))]
-
-
-# ── use ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def use_of(directory: Path, lora: Lora | None, vocabulary: Vocabulary) -> HeadUse:
-    """The model in a directory, as a head's metadata name it. Raises AdapterError."""
-    adapter = lora.file.sha256 if lora is not None else ""
-    return HeadUse(adapters.sum_of_weights(directory), adapter, vocabulary_sum(vocabulary.bytes))
-
-
-def equip(engine: CompletionEngine, directory: Path, lora: Lora | None, models_dir: str) -> None:
-    """Give the engine the head of its target, or `head_problem`: why one cannot be used. Between completions."""
-    if not paths(models_dir):
-        return  # the sums that a head is found by take time
+def equip(engine: CompletionEngine, directory: Path, lora: Lora | None, path: str) -> None:
+    """Give the engine the head in a file, or `head_problem`: why it cannot be used. Between completions."""
+    if not path:
+        return
     try:
-        use = use_of(directory, lora, engine.prompter.vocabulary)
-        file, engine.head_problem = find(use, models_dir)
-        if file is not None:
-            engine.head = head = attach(engine.target_decoder, file)
-            engine.costs.set_guess(HeadDrafter.source, head.measure())
-            engine.target_format += f", head {label(file)}"
+        file = read(Path(path))
+        check_use(file, use_of(directory, lora, engine.prompter.vocabulary))
+        engine.head = head = attach(engine.target_decoder, file)
+        engine.costs.set_guess(HeadDrafter.source, head.measure())
+        engine.target_format += f", head {label(file)}"
     except (HeadError, adapters.AdapterError) as error:
         engine.head_problem = str(error)
+
+
+def check_use(file: TensorFile, use: Mapping[str, str]) -> None:
+    """Raise HeadError if the head was trained for another model."""
+    for key, other in TRAINED_FOR.items():
+        if file.metadata[key] != use[key]:
+            raise error_of(file, f"was trained for {other}")
 
 
 def attach(target: CachedModel, file: TensorFile) -> DraftHead:

@@ -1,7 +1,7 @@
 """Makes what a draft head learns from: the target's own greedy answers in the product's prompts, and its hidden states.
 
     python -m models.training.data                                  the prompts: build/training/examples.jsonl
-    python -m models.training.head_features --tokens 1000000        build/training/head/features-0000.safetensors, ...
+    python -m models.training.draft_head.features --tokens 1000000  build/training/head/features-0000.safetensors, ...
 
     prompt ─► the engine, with the model's adapter ─► answer; prompt and answer ─► states of three layers for each token
 
@@ -14,23 +14,29 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from models.training.data import MODEL, OUT
+from models.training.draft_head import text_files
+from models.training.draft_head.learning import Text
+from models.training.draft_head.state_recorder import StateRecorder
 from models.training.train import read_rows
-from speclsp.cli.first_run.draft_tuning import draft_examples, head_texts
-from speclsp.cli.first_run.draft_tuning.head_learning import Text
 from speclsp.config import Config, EngineConfig
+from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.decoding.drafters import NGramDrafter
+from speclsp.engine.decoding.generate import Limits, generate
 from speclsp.engine.loading import loading
-from speclsp.engine.model.int8.hidden_states import StateRecorder
+from speclsp.engine.loading.torch_checkpoint import tensor
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.errors import InputError, SpeclspError
 from speclsp.weights import cards
 
 WORK = OUT.parent / "head"
 FILE_TOKENS = 16384
+ANSWER_TOKENS = 48
 HELD_OUT = 60  # examples
 
 Row = dict[str, Any]
@@ -39,7 +45,7 @@ Row = dict[str, Any]
 def main(arguments: list[str]) -> int:
     """Exit code 0; 1 with one sentence."""
     parser = argparse.ArgumentParser(
-        prog="python -m models.training.head_features", description=__doc__.splitlines()[0]
+        prog="python -m models.training.draft_head.features", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--model", default=MODEL, help=f"the target (default: {MODEL})")
     parser.add_argument("--data", type=Path, default=OUT, help="examples (default: build/training/examples.jsonl)")
@@ -68,8 +74,8 @@ def make(engine: CompletionEngine, rows: list[Row], work: Path, tokens: int, dat
         raise InputError(f"{engine.target} does not run in forward.c, which alone gives hidden states.")
     recorder = StateRecorder(engine.target_decoder)
     done, total = 0, 0
-    for path in head_texts.files(work):
-        facts = head_texts.facts_of(path)
+    for path in text_files.files(work):
+        facts = text_files.facts_of(path)
         if facts["data"] != data_sha256 or facts["target"] != engine.target:
             raise InputError(f"{path} is of other data, or of another target: choose another --work folder.")
         done, total = int(facts["done"]), total + int(facts["tokens"])
@@ -77,14 +83,27 @@ def make(engine: CompletionEngine, rows: list[Row], work: Path, tokens: int, dat
     for number, row in enumerate(rows[done:], done + 1):
         if total >= tokens:
             return
-        text = draft_examples.answered(engine, recorder, prompt_of(row), threading.Event())
+        text = answered(engine, recorder, prompt_of(row))
         texts.append((text, {"split": row["split"], "package": row["package"]}))
         count = sum(len(text.ids) for text, _ in texts)
         if count >= FILE_TOKENS or total + count >= tokens or number == len(rows):
             facts = {"data": data_sha256, "target": engine.target, "done": str(number), "tokens": str(count)}
-            head_texts.write(work, texts, facts, 0o644)
+            text_files.write(work, texts, facts, 0o644)
             texts, total = [], total + count
             print(f"{total} tokens of {number} examples", flush=True)
+
+
+def answered(engine: CompletionEngine, recorder: StateRecorder, prompt: Sequence[int]) -> Text:
+    """The target's greedy answer after a prompt, and the states of all tokens but the last.
+
+    The head must guess what the target writes, and not what the file has: the file's own next tokens are no labels.
+    """
+    limits = Limits(max_tokens=ANSWER_TOKENS, stop_tokens=engine.prompter.stop_tokens)
+    engine.target_decoder.forget()
+    arguments = (engine.policy, prompt, limits, Sampler(Sampling()), threading.Event())
+    answer = [token for step in generate(engine.target_decoder, [NGramDrafter()], *arguments) for token in step.tokens]
+    ids, states = recorder.text()
+    return Text([*prompt, *answer][: len(ids) + 1], tensor(states), len(prompt))
 
 
 def prompt_of(row: Row) -> list[int]:

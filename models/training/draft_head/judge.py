@@ -1,6 +1,6 @@
 """Judge of a draft head: the target's answers at held-out places, decoded plainly, with n-grams, and with the head too.
 
-    python -m models.training.judge_head HEAD.safetensors --places 60 --out FILE.json
+    python -m models.training.draft_head.judge HEAD.safetensors --places 60 --out FILE.json
 
 Each place is decoded in all ways, in turns, and the tokens must be equal. A round counts as long as the median round
 of its way with the same drafter and number of guesses, drafting included. So other programs that run for a moment do
@@ -25,16 +25,15 @@ from typing import Any
 from benchmarks import model_options, results_file
 from models.training import releases
 from models.training.data import MODEL, OUT
-from models.training.head_features import prompt_of
+from models.training.draft_head.features import ANSWER_TOKENS, prompt_of
 from models.training.train import read_rows
-from speclsp.cli.first_run.draft_tuning.draft_examples import ANSWER_TOKENS
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import Drafter, HeadDrafter, NGramDrafter
 from speclsp.engine.decoding.generate import Limits, Round, generate
 from speclsp.engine.decoding.policy import MeasuredPolicy
-from speclsp.engine.loading import head_choice, loading
+from speclsp.engine.loading import head_file, loading
 from speclsp.engine.model.int8.draft_head import DraftHead
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.weights import cards
@@ -45,7 +44,7 @@ PLAIN, NGRAMS, HEAD = WAYS = ("plain", "n-grams", "n-grams and head")
 
 def main(arguments: list[str]) -> int:
     """Exit code 0; 1 with one sentence."""
-    name = "python -m models.training.judge_head"
+    name = "python -m models.training.draft_head.judge"
     parser = argparse.ArgumentParser(prog=name, description=__doc__.splitlines()[0])
     parser.add_argument("head", type=Path, help="the head's file")
     parser.add_argument("--model", default=MODEL, help=f"the target (default: {MODEL})")
@@ -56,12 +55,12 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         engine = loading.load(Config(model=options.model, engine=EngineConfig(draft=False)), cards.load(options.model))
-        file = head_choice.read(options.head)
-        head = head_choice.attach(engine.target_decoder, file)
+        file = head_file.read(options.head)
+        head = head_file.attach(engine.target_decoder, file)
         engine.head = head
         measure(engine, head)
         rows = [row for row in read_rows(options.data)[0] if row["split"] != "train"][options.skip :][: options.places]
-        figures = {**model_options.about(engine), "head": head_choice.label(file), "bytes": options.head.stat().st_size}
+        figures = {**model_options.about(engine), "head": head_file.label(file), "bytes": options.head.stat().st_size}
         figures |= judged(engine, rows)
         results_file.write("draft-head", figures, options.out)
         print(json.dumps(figures, indent=1))

@@ -1,7 +1,7 @@
 """Training of a draft head on the target's answers: steps in a fixed order, and its state on disk.
 
 A text is a prompt with the target's answer, and the states of its tokens. A step takes a few texts. Of each, all
-positions of the answer and some of the prompt begin a chain of guesses (head_layer.py). A training that was stopped
+positions of the answer and some of the prompt begin a chain of guesses (layer.py). A training that was stopped
 goes on from its state with the same steps.
 """
 
@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from speclsp.cli.first_run.draft_tuning import training_state
-from speclsp.cli.first_run.draft_tuning.head_layer import HeadLayer, losses
-from speclsp.errors import EngineError
+from models.training import training_state
+from models.training.draft_head.layer import HeadLayer, losses
+from models.training.learning import MAX_GRADIENT, Diverged, rate_at
 
 STEPS = 3  # of a chain in training
 POSITIONS = 96  # of a text in a step
@@ -27,18 +27,6 @@ MAX_TOKENS = 384  # of a text: the last ones
 STEP_TEXTS = 6
 SAVE_EVERY_S = 60.0
 PEAK_RATE = 1.5e-3
-MAX_GRADIENT = 1.0  # its norm; longer ones are scaled down
-WARM_UP_STEPS = 10
-LAST_RATE = 0.05  # of the peak
-
-
-class Diverged(EngineError):
-    """The loss or its gradient is not a number."""
-
-
-def rate_at(progress: float, step: int, peak: float) -> float:
-    """The learning rate after `step` steps: linear warm-up, then linear decay over `progress` 0..1."""
-    return peak * min(1.0, (step + 1) / WARM_UP_STEPS) * max(LAST_RATE, 1.0 - progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +114,7 @@ class HeadTraining:
         self.optimizer.zero_grad()
         loss, shares = 0.0, []
         for text in texts:
-            ids, states, at = chosen_positions(text, dice)
+            ids, states, at = (part.to(self.head.device) for part in chosen_positions(text, dice))
             of_text, agreed = losses(self.head, self.rows, ids, states, at, STEPS)
             (of_text / len(texts)).backward()
             loss += float(of_text.detach()) / len(texts)

@@ -14,8 +14,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from models.training.draft_head.learning import Text
 from speclsp import private_files
-from speclsp.cli.first_run.draft_tuning.head_learning import Text
 from speclsp.errors import InputError, WeightsError
 
 

@@ -1,29 +1,27 @@
-"""Files of trained matrices: int8 with one scale a row; 4 bits with a scale for 32 weights for a large draft head.
+"""Draft head as a file: int8 with one scale a row, or 4 bits with a scale for 32 weights.
 
-engine/loading/head_choice.py describes the numbers of a head and reads them.
+engine/loading/head_file.py describes the numbers and reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from speclsp import private_files
-from speclsp.engine.loading.head_choice import GROUP, MAX_BYTES
+from models.training.adapter_file import quantized, store
+from speclsp.engine.loading.head_file import FORMAT, GROUP, MAX_BYTES
 from speclsp.errors import WeightsError
 
 RATIOS = torch.linspace(0.75, 1.1, 8)  # of the scales that are tried
 
 
-def quantized(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    """(int8 [rows, columns], float32 [rows]): each row is rounded to 127 steps of its largest value."""
-    scale = tensor.float().abs().amax(dim=1) / 127
-    steps = (tensor.float() / scale.clamp_min(torch.finfo(torch.float32).tiny)[:, None]).round().clamp(-127, 127)
-    return steps.to(torch.int8), scale
+def metadata(use: Mapping[str, str], name: str, layers: Sequence[int]) -> dict[str, str]:
+    """The metadata of a head's file; `use`: head_file.use_of."""
+    return {"format": FORMAT, "name": name, "layers": ",".join(map(str, layers)), **use}
 
 
 def narrow(weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,12 +65,3 @@ def write(
         raise WeightsError(f"the head has {len(data)} bytes; the most are {MAX_BYTES}: choose a smaller --inner.")
     store(data, path, mode)
     return len(data)
-
-
-def store(data: bytes, path: Path, mode: int) -> None:
-    """Replace a file in one step, in a folder that is made. Raises WeightsError."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        private_files.replace(path, data, mode=mode, sync=True)
-    except OSError as error:
-        raise WeightsError(f"{path} cannot be written ({private_files.reason(error)}).") from None

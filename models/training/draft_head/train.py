@@ -1,12 +1,12 @@
-"""Trains a draft head from the files of head_features, in pieces, and writes it as a file.
+"""Trains a draft head from the files of features.py, in pieces, and writes it as a file.
 
-    python -m models.training.train_head --budget-minutes 25 --minutes 10      10 minutes of it; again, and it goes on
-    python -m models.training.train_head --budget-minutes 25 --export FILE     at the end, the head's file
+    python -m models.training.draft_head.train --budget-minutes 25 --minutes 10    10 minutes; again, and it goes on
+    python -m models.training.draft_head.train --budget-minutes 25 --export FILE   at the end, the head's file
 
     features ─► steps of 6 texts ─► state.safetensors every minute, log.jsonl: a line a step, held-out acceptance
 
 Any Llama-shaped target that runs in forward.c works, with its adapter or without one: --model names it, as in
-head_features. Exit code 3: a part is left.
+features.py. Exit code 3: a part is left.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from typing import Any
 import torch
 
 from models.training.data import MODEL, OUT
-from models.training.head_features import WORK
+from models.training.draft_head import export, text_files
+from models.training.draft_head.features import WORK
+from models.training.draft_head.layer import INNER, VOCABULARY, HeadLayer, new_head
+from models.training.draft_head.learning import HeadTraining, Text
+from models.training.draft_head.state_recorder import layers_of
 from models.training.train import read_rows, write_log
-from speclsp.cli.first_run.draft_tuning import head_file, head_texts
-from speclsp.cli.first_run.draft_tuning.head_layer import INNER, VOCABULARY, HeadLayer, new_head
-from speclsp.cli.first_run.draft_tuning.head_learning import HeadTraining, Text
 from speclsp.engine.decoding.vocabulary import Vocabulary
-from speclsp.engine.loading import adapter_choice, checkpoint, head_choice
+from speclsp.engine.loading import adapter_choice, checkpoint, head_file
+from speclsp.engine.loading.head_file import GROUP
 from speclsp.engine.loading.model_config import read_config
-from speclsp.engine.model.int8.hidden_states import layers_of
 from speclsp.errors import EngineError, InputError, SpeclspError
 from speclsp.weights import cards, store
 
@@ -42,11 +43,11 @@ GUESSES = 4  # of a chain whose acceptance is counted
 
 def main(arguments: list[str]) -> int:
     """Exit code 0 at the end, 3 if a part is left, 1 with one sentence."""
-    name = "python -m models.training.train_head"
+    name = "python -m models.training.draft_head.train"
     parser = argparse.ArgumentParser(prog=name, description=__doc__.splitlines()[0])
     parser.add_argument("--model", default=MODEL, help=f"the target (default: {MODEL})")
     parser.add_argument("--data", type=Path, default=OUT, help="examples, whose tokens make the vocabulary")
-    parser.add_argument("--features", type=Path, nargs="+", default=[WORK], help="folders of head_features")
+    parser.add_argument("--features", type=Path, nargs="+", default=[WORK], help="folders of features.py")
     parser.add_argument("--work", type=Path, default=WORK, help="state and log (default: build/training/head)")
     parser.add_argument("--minutes", type=float, default=1e9, help="length of this piece (default: to the end)")
     length = parser.add_mutually_exclusive_group(required=True)
@@ -76,8 +77,9 @@ def train(options: argparse.Namespace) -> int:
     loras, problem = adapter_choice.choose("auto", "", [(card.target, directory)])
     if problem:
         raise InputError(problem)
-    vocabulary = common_tokens(rows, options.vocabulary)
-    head = new_head(directory, loras[0], vocabulary, options.inner, options.seed)
+    vocabulary = common_tokens(rows, options.vocabulary, read_config(directory).vocab_size)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    head = new_head(directory, loras[0], vocabulary, options.inner, options.seed).on(device)
     plan = {
         "model": options.model, "inner": options.inner, "vocabulary": options.vocabulary, "steps": options.steps,
         "budget_minutes": options.budget_minutes, "seed": options.seed, "texts": len(texts),
@@ -100,15 +102,20 @@ def train(options: argparse.Namespace) -> int:
     is_done = training.run(lambda: time.monotonic() >= until_s, report)
     if options.export and is_done:
         tokenizer = checkpoint.read_tokenizer(directory)
-        use = head_choice.use_of(directory, loras[0], Vocabulary(tokenizer))
-        metadata = use.metadata(options.export.stem, layers_of(read_config(directory).num_hidden_layers))
-        size = head_file.write(head.tensors(), vocabulary, metadata, options.export, 0o644, options.bits)
+        use = head_file.use_of(directory, loras[0], Vocabulary(tokenizer))
+        metadata = export.metadata(use, options.export.stem, layers_of(read_config(directory).num_hidden_layers))
+        size = export.write(head.tensors(), vocabulary, metadata, options.export, 0o644, options.bits)
         print(f"{options.export}: {size} bytes")
     return 0 if is_done else 3
 
 
-def common_tokens(rows: list[dict[str, Any]], count: int) -> torch.Tensor:
-    """The most common tokens of the examples to learn from, [count] ids. Each package has the same weight."""
+def common_tokens(rows: list[dict[str, Any]], count: int, vocab: int) -> torch.Tensor:
+    """The most common tokens of the examples to learn from. Each package has the same weight.
+
+    Returns:
+        [count] ids, a multiple of GROUP, which forward.c multiplies together. The lowest ids, which a tokenizer merged
+        first, fill them up.
+    """
     weights: Counter[int] = Counter()
     packages: dict[str, Counter[int]] = {}
     for row in rows:
@@ -117,19 +124,20 @@ def common_tokens(rows: list[dict[str, Any]], count: int) -> torch.Tensor:
     for counts in packages.values():
         total = sum(counts.values())
         weights.update({token: round(1e9 * n / total) for token, n in counts.items()})
-    return torch.tensor(sorted(token for token, _ in weights.most_common(count)))
+    chosen = dict.fromkeys([token for token, _ in weights.most_common()] + list(range(vocab)))
+    return torch.tensor(sorted(list(chosen)[: min(count, vocab) // GROUP * GROUP]))
 
 
 def read_texts(folders: list[Path]) -> tuple[list[Text], list[Text], dict[str, str]]:
     """(texts to learn from, held-out texts, the facts of the first file). Raises InputError."""
-    listed = [path for folder in folders for path in head_texts.files(folder)]
+    listed = [path for folder in folders for path in text_files.files(folder)]
     if not listed:
-        raise InputError(f"{folders[0]} has no features: `python -m models.training.head_features` makes them.")
+        raise InputError(f"{folders[0]} has no features: `python -m models.training.draft_head.features` makes them.")
     parts: dict[bool, list[Text]] = {True: [], False: []}
     for path in listed:
-        for text, row in head_texts.read(path):
+        for text, row in text_files.read(path):
             parts[row["split"] == "train"].append(text)
-    return parts[True], parts[False], head_texts.facts_of(listed[0])
+    return parts[True], parts[False], text_files.facts_of(listed[0])
 
 
 @torch.no_grad()
@@ -140,19 +148,19 @@ def acceptance(head: HeadLayer, texts: Iterable[Text]) -> list[float]:
     """
     counts, places = torch.zeros(GUESSES), 0
     for text in texts:
-        ids, total = torch.tensor(text.ids), len(text.ids)
-        at = torch.tensor(range(text.prompt, min(len(text.states), total - GUESSES)), dtype=torch.int64)
+        ids, total = torch.tensor(text.ids, device=head.device), len(text.ids)
+        at = torch.arange(text.prompt, max(text.prompt, min(len(text.states), total - GUESSES)), device=head.device)
         if not len(at):
             continue  # the answer is too short for a chain
         vocabulary = torch.unique(torch.cat([head.target.vocabulary, ids[: text.prompt]]))
         rows = head.target.embedding[vocabulary].float()
-        before = torch.zeros(total, text.states.shape[1])
-        before[1 : len(text.states) + 1] = text.states[: total - 1].float()
-        right = torch.ones(len(at), dtype=torch.bool)
+        before = torch.zeros(total, text.states.shape[1], device=head.device)
+        before[1 : len(text.states) + 1] = text.states[: total - 1]
+        right = torch.ones(len(at), dtype=torch.bool, device=head.device)
         for step, state in enumerate(head.chain(ids, before, at, GUESSES)):
             guess = vocabulary[(head.norm(state, "norm_last") @ rows.T).argmax(-1)]
             right &= guess == ids[at + step + 1]
-            counts[step] += right.sum()
+            counts[step] += int(right.sum())
         places += len(at)
     return [round(float(count) / max(places, 1), 3) for count in counts]
 

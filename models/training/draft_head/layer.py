@@ -10,8 +10,6 @@ learns from its own states, as it guesses.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +41,12 @@ class HeadTarget:
     vocabulary: Tensor  # [V] ids
     teacher: Tensor  # [tokens, hidden], the target's own head; the embedding where they are one matrix
 
+    def on(self, device: str) -> HeadTarget:
+        """The same parts on a device."""
+        embedding = self.embedding.to(device)
+        teacher = embedding if self.teacher is self.embedding else self.teacher.to(device)
+        return HeadTarget(self.shape, embedding, self.norm.to(device), self.vocabulary.to(device), teacher)
+
 
 class HeadLayer(nn.Module):
     """The tensors of a head, under the names of its file. `inner`: the width of its own MLP."""
@@ -59,9 +63,19 @@ class HeadLayer(nn.Module):
         values |= {name: torch.ones(hidden) for name in NORMS} | {"norm_last": target.norm.float() * FIRST_SCALE}
         self.weight = nn.ParameterDict({name: nn.Parameter(value) for name, value in values.items()})
 
+    def on(self, device: str) -> HeadLayer:
+        """The layer itself, with its target on a device."""
+        self.target = self.target.on(device)
+        return self.to(device)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of its tensors."""
+        return self.weight["fuse"].device
+
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors by the names of the file."""
-        return {name: value.detach() for name, value in self.weight.items()}
+        """The tensors by the names of the file, on the CPU."""
+        return {name: value.detach().cpu() for name, value in self.weight.items()}
 
     def norm(self, x: Tensor, name: str) -> Tensor:
         normed: Tensor = F.rms_norm(x, (x.shape[-1],), self.weight[name], self.shape.eps)
@@ -79,7 +93,7 @@ class HeadLayer(nn.Module):
 
     def rotated(self, x: Tensor, positions: Tensor) -> Tensor:
         """[heads, T, D] at those positions."""
-        angle = torch.outer(positions.float(), torch.from_numpy(self.shape.inv_freq))
+        angle = torch.outer(positions.float(), torch.from_numpy(self.shape.inv_freq).to(x.device))
         cos, sin = (torch.cat([part, part], dim=-1) * self.shape.rope_scale for part in (angle.cos(), angle.sin()))
         left, right = x.chunk(2, dim=-1)
         rotated: Tensor = x * cos + torch.cat([-right, left], dim=-1) * sin
@@ -106,7 +120,7 @@ class HeadLayer(nn.Module):
             ids: [T] of a text. states: [T, STATES * hidden], of the position before each token.
             at: [N] positions, at most T - steps.
         """
-        positions = torch.arange(len(ids))
+        positions = torch.arange(len(ids), device=ids.device)
         fused = F.linear(states, self.weight["fuse"])
         x, keys, values = self.entries(ids, fused, positions)
         x, outputs, own = x[at], list[Tensor](), list[tuple[Tensor, Tensor]]()
@@ -134,8 +148,8 @@ def losses(
         rows: the rows of the head's vocabulary in the embedding and in the target's own head, [V, hidden] float32.
         states: [T, STATES * hidden], of each token's own position; the last one of a position is the target's output.
     """
-    before = torch.cat([torch.zeros(1, states.shape[1]), states[:-1]])
-    hidden, loss, agreed = head.shape.hidden, torch.zeros(()), []
+    before = torch.cat([states.new_zeros(1, states.shape[1]), states[:-1]])
+    hidden, loss, agreed = head.shape.hidden, states.new_zeros(()), []
     for step, own in enumerate(head.chain(ids, before, at, steps)):
         with torch.no_grad():
             last = F.rms_norm(states[at + step, -hidden:], (hidden,), head.target.norm.float(), head.shape.eps)
@@ -159,10 +173,3 @@ def new_head(directory: Path, lora: Lora | None, vocabulary: Tensor, inner: int,
         shape = model_config.read_shape(config, config.vocab_size)
         target = HeadTarget(shape, embedding, tensor(get("model.norm.weight")), vocabulary, teacher)
     return HeadLayer(target, inner, seed)
-
-
-def common_tokens(texts: Iterable[Sequence[int]], vocab: int, count: int = VOCABULARY) -> Tensor:
-    """The `count` most common tokens of texts, filled up with the lowest ids, which a tokenizer merged first."""
-    counts = Counter(token for text in texts for token in text)
-    chosen = dict.fromkeys([token for token, _ in counts.most_common()] + list(range(vocab)))
-    return torch.tensor(sorted(list(chosen)[: min(count, vocab // 32 * 32)]))

@@ -1,26 +1,17 @@
-"""Hidden states of a decoder after three of its layers, for a draft head and for its training."""
+"""Hidden states of whole texts, for the training of a draft head."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from speclsp.engine.model.bfloat16 import BFloat16, narrow
-from speclsp.engine.model.int8.native import PASS_ROWS, NativeDecoder
-
-STATES = 3  # of a position
+from speclsp.engine.model.int8.draft_head import HiddenStates
+from speclsp.engine.model.int8.native import NativeDecoder
 
 
 def layers_of(layers: int) -> tuple[int, int, int]:
     """The numbers of layers after which a model's states are taken: a sixth, a half and all of them."""
     return max(1, layers // 6), max(1, layers // 2), layers
-
-
-class HiddenStates:
-    """The states of the last pass. The decoder writes them until its reader is detached."""
-
-    def __init__(self, decoder: NativeDecoder, layers: tuple[int, int, int]) -> None:
-        self.rows = np.zeros((PASS_ROWS, STATES * decoder.shape.hidden), np.float32)  # by the row of the pass
-        decoder.keep_states(self.rows, layers)
 
 
 class StateRecorder:
