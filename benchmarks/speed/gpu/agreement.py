@@ -1,11 +1,9 @@
 """Equal tokens: a draft that is the target, with its first difference explained; speculative against plain decoding.
 
 A draft with the target's weights and the target's width of pass accepts everything if both caches hold the same bits.
-The token before the last one of a prompt is the exception: the target computes it in a wide pass of prefill, and the
-draft in the first pass of a round. Three ways to fill the caches separate the causes:
+Two ways to fill the caches separate the causes where it does not:
 
-    engine     as in a completion
-    boundary   that token by a pass of a round in the target too: in full, if only it differed
+    engine     as in a completion: prefill leaves the prompt's last two tokens to the first round of both models
     narrow     the whole prompt by passes of a round: in full, if a row's bits depend on no other row
 
 The first rejected guess names its position, the two most probable tokens of both models with their logits, and the
@@ -56,22 +54,16 @@ def run(bench: Bench, record: Record) -> None:
 
 
 def as_in_a_completion(pair: FusedRound, ids: Sequence[int]) -> None:
-    pair.target.catch_up(ids[:-1])
-
-
-def boundary_by_a_round(pair: FusedRound, ids: Sequence[int]) -> None:
-    pair.target.catch_up(ids[:-2])
-    pair.target.forward(ids[-2:-1])
+    pair.target.catch_up(ids[: -pair.target.first_pass_tokens])
 
 
 def all_by_rounds(pair: FusedRound, ids: Sequence[int]) -> None:
-    pair.target.forward(ids[:-1])
+    pair.target.forward(ids[:-2])
     pair.draft.forward(ids[:-2])
 
 
 FILLS: dict[str, Callable[[FusedRound, Sequence[int]], None]] = {
     "engine": as_in_a_completion,
-    "boundary": boundary_by_a_round,
     "narrow": all_by_rounds,
 }
 
@@ -110,7 +102,7 @@ def first_difference(
 ) -> dict[str, Any]:
     """The rejected guess of a round after `ids`: both models' logits at its position, and their caches' difference."""
     text = [*ids, *guesses[:accepted]]
-    target, draft, width = pair.target, pair.draft, pair.rows
+    target, draft, width = pair.target, pair.draft, pair.target.widths[-1]
     caches = first_cache_difference(target, draft, len(text) - 1)
     alone = row_of(target, [text[-1]], len(text) - 1, 0, width)
     in_pass = row_of(target, [ids[-1], *guesses], len(ids) - 1, accepted, width)
@@ -193,7 +185,7 @@ def speculated(pair: FusedRound, ids: Sequence[int], gamma: int, tokens: int) ->
     """(`tokens` new tokens in rounds of `gamma` guesses from cold caches, accepted guesses)."""
     pair.target.forget()
     pair.draft.forget()
-    pair.target.catch_up(ids[:-1])
+    pair.target.catch_up(ids[:-2])
     text, accepted = list(ids), 0
     while len(text) < len(ids) + tokens:
         guesses, count, token = pair.round(text, gamma, Sampling())
@@ -205,10 +197,10 @@ def speculated(pair: FusedRound, ids: Sequence[int], gamma: int, tokens: int) ->
 def plainly(target: CudaDecoder, ids: Sequence[int], tokens: int) -> tuple[list[int], list[float]]:
     """(`tokens` new tokens one by one, from a cold cache; the margin of each over the second best)."""
     target.forget()
-    target.catch_up(ids[:-1])
+    target.catch_up(ids[:-2])
     text, margins = list(ids), []
     for _ in range(tokens):
-        logits = target.forward(text[-1:])[0]
+        logits = target.forward(text[len(target.ids) :])[-1].float()
         best = logits.topk(2).values
         text.append(int(logits.argmax()))
         margins.append(float(best[0] - best[1]))

@@ -23,13 +23,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from speclsp.engine.api import MIN_TEMPERATURE
 from speclsp.engine.model.bfloat16 import Floats
+from speclsp.engine.model.draws import MAX_SEED, Draw, warped
 from speclsp.errors import InvalidLogits
 
 if TYPE_CHECKING:
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from speclsp.engine.model.kv_cache import Logits
-
-MAX_SEED = 2**63 - 1
-MAX_UNIFORM = 1 - 2**-24  # the largest float32 below 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +58,22 @@ class Sampling:
     def rejection(self) -> bool:
         return not self.greedy and self.method == "rejection"
 
+    @property
+    def draw(self) -> Draw | None:
+        """The parameters of coupled draws; None for greedy choices."""
+        seed = self.seed & MAX_SEED
+        return None if self.greedy else Draw(self.temperature, self.top_k, self.top_p, seed)
+
 
 class Sampler:
     """Draws tokens for one completion. Rejection sampling has a stream of random numbers; the others have no state."""
 
+    needs_logits = False  # True: a decoder that chooses tokens itself must not
+
     def __init__(self, sampling: Sampling) -> None:
         self.sampling = sampling
+        if sampling.rejection:
+            self.needs_logits = True
 
     @cached_property
     def stream(self) -> torch.Generator:
@@ -89,20 +97,19 @@ class Sampler:
             return [token if math.isfinite(row[token]) else -1 for row, token in zip(logits, tokens, strict=True)]
         import torch
 
+        from speclsp.engine.model.cuda.device_ops import ops_for
+
         logits = torch.as_tensor(logits)
-        valid = logits.amax(dim=-1).isfinite()  # NaN, if a row has any
-        if self.sampling.greedy:
-            choice = logits.argmax(dim=-1)
-        elif self.sampling.rejection:
+        if self.sampling.rejection:
+            valid = logits.amax(dim=-1).isfinite().cpu()  # NaN, if a row has any
             p = warp(logits, self.sampling).cpu()
-            valid = valid.cpu()
             p[~valid] = 1.0  # a draw from NaN raises
             choice = torch.multinomial(p, 1, generator=self.stream)[:, 0]
-        else:
-            p = warp(logits, self.sampling)
-            seed = torch.tensor([self.sampling.seed & MAX_SEED], device=p.device)
-            e = noise_rows(seed, position + torch.arange(len(p), device=p.device), p.shape[-1])
-            choice = (p / e).argmax(dim=-1)
+        else:  # as in a pass that chooses on its device: one implementation draws all tokens of a text
+            seed = torch.tensor([self.sampling.seed & MAX_SEED], device=logits.device)
+            positions = position + torch.arange(len(logits), device=logits.device)
+            choice, logprob = ops_for(str(logits.device)).choose(logits, None, self.sampling.draw, seed, positions)
+            valid = logprob.isfinite()
         chosen: list[int] = choice.where(valid, -1).tolist()  # the one wait on the device
         return chosen
 
@@ -161,7 +168,7 @@ def logprobs(logits: Logits, chosen: Sequence[int]) -> tuple[float, ...]:
         return tuple(float(row[token]) - log_sum_exp(row) for row, token in zip(logits, chosen, strict=False))
     import torch
 
-    own = logits[: len(chosen)]
+    own = logits[: len(chosen)].float()
     at = torch.tensor(chosen, device=own.device)[:, None]
     values: list[float] = (own.gather(1, at)[:, 0] - own.logsumexp(dim=-1)).tolist()
     return tuple(values)
@@ -217,63 +224,7 @@ def reject(
 
 
 def warp(logits: Logits, sampling: Sampling) -> Tensor:
-    """Temperature, then top-k, then top-p: [T, vocab] logits -> [T, vocab] probabilities, float32.
-
-    The highest logit becomes 0 before the division: so a finite one cannot become infinity.
-    """
+    """draws.warped of an array's or a tensor's logits: [T, vocab] -> [T, vocab] probabilities, float32."""
     import torch
 
-    logits = torch.as_tensor(logits).float()
-    logits = (logits - logits.amax(dim=-1, keepdim=True)) / sampling.temperature
-    if 0 < sampling.top_k < logits.shape[-1]:
-        least = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
-        logits = logits.masked_fill(logits < least, -torch.inf)
-    p = logits.softmax(dim=-1)
-    if sampling.top_p < 1.0:
-        ordered, order = p.sort(dim=-1, descending=True)
-        limit = max(sampling.top_p, torch.finfo(torch.float32).tiny)  # above 0 in float32 too
-        beyond = ordered.cumsum(dim=-1) - ordered >= limit  # the most likely token always stays
-        p = p.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), 0.0)
-        p = p / p.sum(dim=-1, keepdim=True)
-    return p
-
-
-def noise(seed: int, position: int, vocab: int) -> Tensor:
-    """Exp(1) noise [vocab], a function of its arguments only."""
-    import torch
-
-    return noise_rows(torch.tensor([seed & MAX_SEED]), torch.tensor([position]), vocab)[0]
-
-
-def noise_rows(seed: Tensor, positions: Tensor, vocab: int) -> Tensor:
-    """The noise of several positions, [T, vocab], computed on their device; `seed` is int64 [1] or [T].
-
-    A hash of seed, position and token, in integers. Without a generator or state, a captured CUDA graph can draw, and
-    every pass over a position draws the same there.
-    """
-    key = mix(mix(mix(seed.int()) ^ (seed >> 32).int()) ^ positions.int())[:, None]  # [T, 1]
-    bits = mix(token_hashes(vocab, positions.device) ^ key) & 0x7FFFFFFF  # [T, vocab]
-    uniform = bits.float().add_(0.5).mul_(2.0**-31)  # exact for small values: the smallest draws decide the argmax
-    uniform.clamp_(max=MAX_UNIFORM)  # 1 would be infinite noise, and p/e = 0 even where p = 1
-    return uniform.neg_().log1p_().neg_()
-
-
-LOWBIAS32 = (0x7FEB352D, 0x846CA68B - 2**32)  # multipliers of Ellis' hash; int32 products wrap
-
-
-@lru_cache(maxsize=4)
-def token_hashes(vocab: int, device: torch.device) -> Tensor:
-    """32 bits for each token, [vocab] int32."""
-    import torch
-
-    return mix(torch.arange(vocab, dtype=torch.int32, device=device) * LOWBIAS32[0])
-
-
-def mix(x: Tensor) -> Tensor:
-    """int32 -> int32, a bijection in which every bit depends on every other."""
-    x = x ^ (x >> 16 & 0xFFFF)
-    x *= LOWBIAS32[0]
-    x ^= x >> 15 & 0x1FFFF
-    x *= LOWBIAS32[1]
-    x ^= x >> 16 & 0xFFFF
-    return x
+    return warped(torch.as_tensor(logits), sampling.temperature, sampling.top_k, sampling.top_p)

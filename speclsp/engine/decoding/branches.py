@@ -32,6 +32,8 @@ MIN_PROBABILITY = 0.02  # a less likely token is not reported
 class RecordingSampler(Sampler):
     """A Sampler that records, at each position, the `most` likeliest tokens that were not chosen."""
 
+    needs_logits = True
+
     def __init__(self, sampling: Sampling, most: int) -> None:
         super().__init__(sampling)
         self.most = most

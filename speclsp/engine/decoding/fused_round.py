@@ -1,15 +1,17 @@
 """A fused round: target and draft on one GPU, the whole round as one CUDA graph with one wait at its end.
 
     tail ─► draft ─► x1 ─► draft ─► x2 … xγ                    the draft's first step takes the text's last two tokens
-    last x1 … xγ ─► target, one pass of fixed width ─► choices
-    accept: number of accepted; n, tail ◄─ the new tokens; outcome ─► pinned memory ─► the host
+    tail x1 … xγ ─► target, one pass of fixed width ─► choices
+    verify: number of accepted; n, tail ◄─ the new tokens; outcome ─► pinned memory ─► the host
 
 The draft's cache lacks at most its own last guess, namely after a round in which all were accepted. So its first step
-always takes two tokens: every round has the same shape, and no pass is spent on repairs. The device itself advances n
+always takes two tokens: every round has the same shape, and no pass is spent on repairs. The target's pass takes the
+same two. So both caches hold a prompt's second-last token as a round's pass computes it, and a draft with the target's
+weights and width agrees with it in full: prefill would round that token otherwise. The device itself advances n
 and tail: in steady state the host sends nothing and reads one result. Choices are greedy, or coupled draws (accept.py:
 noise that depends on seed and position only), so the text is that of plain decoding through the same passes.
 
-ModelDrafter's own steps serve a first round that includes prompt tokens, constrained rounds, and rejection sampling.
+ModelDrafter's own steps serve constrained rounds and rejection sampling.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
 from functools import partial
 from statistics import median
 from time import perf_counter
@@ -25,13 +26,14 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from speclsp.engine.decoding.accept import MAX_SEED, Sampling, noise_rows, warp
+from speclsp.engine.decoding.accept import Sampling
 from speclsp.engine.decoding.drafters import Guess, ModelDrafter, Pick
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.model.cuda.graphs import OWNERS, Work, on
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
 from speclsp.engine.model.cuda.uplink import Uplink, event_now
+from speclsp.engine.model.draws import MAX_SEED, Draw
 from speclsp.engine.model.kv_archive import common_prefix
 from speclsp.engine.model.kv_cache import MAX_GAMMA, CacheSlot, Cancelled
 from speclsp.engine.model.model_shape import ROWS
@@ -47,17 +49,14 @@ class FusedRound:
         self.target, self.draft = target, draft
         self.graphs = draft.graphs = target.graphs  # one memory pool
         self.owner = next(OWNERS)
-        self.rows, device = target.widths[-1], target.device
+        self.rows, device = target.widths[-1] - 1, target.device  # of choices; the pass's first row has none
         self.header = torch.zeros(6, dtype=torch.int64, device=device)
         self.n, self.tail = self.header[:1], self.header[1:3]
         self.target_slot, self.draft_slot, self.seed = self.header[3:4], self.header[4:5], self.header[5:6]
         self.uplink = Uplink(self.header)
         self.device_header: list[int] | None = None  # the header's values on the device; None: unknown
-        self.banned: frozenset[int] = frozenset()
-        self.bias = torch.zeros(target.shape.vocab, device=device)  # -inf where banned
         self.guesses = torch.full((self.rows,), -1, dtype=torch.int64, device=device)
-        self.outcome_size = 1 + 2 * self.rows  # written by `accept`; the bits of the logprobs follow
-        self.outcome = torch.zeros(self.outcome_size + self.rows, dtype=torch.int64, device=device)
+        self.outcome = torch.zeros(1 + 3 * self.rows, dtype=torch.int64, device=device)  # as ops.verify writes it
         self.on_host = torch.zeros(self.outcome.shape, dtype=torch.int64, pin_memory=self.outcome.is_cuda)
         self.logprobs: tuple[float, ...] = ()  # accept.logprobs of the newest round's tokens
 
@@ -71,7 +70,7 @@ class FusedRound:
         cancel: threading.Event | None = None,
         cache_slot: CacheSlot | None = None,
     ) -> tuple[list[int], int, int]:
-        """One round after `ids`, of which the target holds all but the last: (guesses, number accepted, next token).
+        """One round after `ids`: (guesses, number accepted, next token). The target lacks one or two of `ids`.
 
         Args:
             gamma: guesses wanted, 1 or more; fewer are made if only a shorter round is captured.
@@ -82,26 +81,26 @@ class FusedRound:
             InvalidLogits: the target's logits are not finite where a token is chosen.
         """
         n = len(ids)
-        if n < 2 or len(self.target.ids) != n - 1:
-            raise ValueError(f"a round after {n} tokens needs a target that holds all but the last of at least two")
+        if n < 2 or len(self.target.ids) not in (n - 2, n - 1):
+            raise ValueError(f"a round after {n} tokens needs a target that lacks one or two of at least two tokens")
         self._catch_up(ids, cancel, cache_slot)
-        self._ban(banned)
+        self.target.ban(banned)
         header = [n, ids[-2], ids[-1], self.target.slot, self.draft.slot, sampling.seed & MAX_SEED]
         if header != self.device_header:
             self.uplink.send(header)
         self.device_header = None  # unknown until the round is done: a failed round may leave any values
-        mode = Sampling() if sampling.greedy else replace(sampling, seed=0)
+        mode = None if sampling.draw is None else sampling.draw._replace(seed=0)
         gamma = self._captured_gamma(min(gamma, self.rows - 1), mode)
         with on(self.target.device):
             self.graphs.run(self._key(gamma, mode), partial(self._round, gamma, mode))
         outcome = self._receive()
         accepted, choice = outcome[0], outcome[1 : 1 + self.rows]
-        guesses = outcome[1 + self.rows : self.outcome_size][:gamma]
-        self.logprobs = tuple(self.on_host[self.outcome_size :].int().view(torch.float32)[: accepted + 1].tolist())
+        guesses, bits = outcome[1 + self.rows :][:gamma], self.on_host[1 + 2 * self.rows :].int()
+        self.logprobs = tuple(bits.view(torch.float32)[: accepted + 1].tolist())
         for row, logprob in enumerate(self.logprobs):  # NaN where the row has NaN or no finite maximum
             if not math.isfinite(logprob):
                 raise InvalidLogits(n + row, logprob)
-        self.target.ids.extend([ids[-1], *guesses[:accepted]])
+        self.target.ids.extend([*ids[len(self.target.ids) :], *guesses[:accepted]])
         self.draft.ids.extend([*ids[-2:], *guesses[: min(accepted, gamma - 1)]])  # its last guess was not fed to it
         self.device_header = [n + accepted + 1, *[ids[-1], *choice[: accepted + 1]][-2:], *header[3:]]
         return guesses, accepted, choice[accepted]
@@ -115,16 +114,10 @@ class FusedRound:
                 self.draft.step(known, cancel)
         self.draft.rewind(end)
 
-    def _ban(self, banned: Sequence[int]) -> None:
-        if self.banned != frozenset(banned):
-            self.banned = frozenset(banned)
-            self.bias.zero_()
-            self.bias[list(banned)] = -torch.inf
+    def _key(self, gamma: int, mode: Draw | None) -> Hashable:
+        return "round", self.owner, gamma, mode, bool(self.target.banned)
 
-    def _key(self, gamma: int, mode: Sampling) -> Hashable:
-        return "round", self.owner, gamma, mode, bool(self.banned)
-
-    def _captured_gamma(self, gamma: int, mode: Sampling) -> int:
+    def _captured_gamma(self, gamma: int, mode: Draw | None) -> int:
         """`gamma`, or the largest captured one below it, if any: a request does not wait for a capture."""
         key, replays = self._key(gamma, mode), self.graphs.replays
         if self.graphs.record is None or key in replays:
@@ -144,33 +137,24 @@ class FusedRound:
 
     # ── on the device ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _round(self, gamma: int, mode: Sampling) -> None:
+    def _round(self, gamma: int, mode: Draw | None) -> None:
         """A whole round, from and to fixed memory on the device."""
-        guesses = [self._draft_step(self.tail, self.n - 2, self.n, mode)]
+        bias, choose = self.target.bias if self.target.banned else None, self.target.ops.choose
+
+        def drafted(tokens: Tensor, start: Tensor, position: Tensor) -> Tensor:
+            """The draft's token for `position`, [1], after feeding it `tokens` at `start`."""
+            logits = self.draft.logits_of(tokens, start, self.draft_slot, last_only=True)
+            return choose(logits, bias, mode, self.seed, position)[0]
+
+        guesses = [drafted(self.tail, self.n - 2, self.n)]
         for i in range(1, gamma):
-            guesses.append(self._draft_step(guesses[-1], self.n + (i - 1), self.n + i, mode))
+            guesses.append(drafted(guesses[-1], self.n + (i - 1), self.n + i))
         self.guesses.fill_(-1)
         self.guesses[:gamma] = torch.cat(guesses)
-        tokens = torch.cat([self.tail[1:], self.guesses[: self.rows - 1].clamp_min(0)])
-        logits = self.target.logits_of(tokens, self.n - 1, self.target_slot)
+        tokens = torch.cat([self.tail, self.guesses[: self.rows - 1].clamp_min(0)])
+        logits = self.target.logits_of(tokens, self.n - 2, self.target_slot)[1:]
         positions = self.n + torch.arange(self.rows, device=tokens.device)
-        choice, outcome = self._choose(logits, positions, mode), self.outcome[: self.outcome_size]
-        self.target.ops.accept(choice, self.guesses, self.n, self.tail, outcome)
-        logits = logits + self.bias if self.banned else logits
-        own = logits.gather(1, choice[:, None])[:, 0] - logits.logsumexp(dim=-1)
-        self.outcome[self.outcome_size :] = own.float().view(torch.int32)
-
-    def _draft_step(self, tokens: Tensor, start: Tensor, position: Tensor, mode: Sampling) -> Tensor:
-        """The draft's token for `position`, [1], after feeding it `tokens` at `start`."""
-        return self._choose(self.draft.logits_of(tokens, start, self.draft_slot, last_only=True), position, mode)
-
-    def _choose(self, logits: Tensor, positions: Tensor, mode: Sampling) -> Tensor:
-        """accept.Sampler.choose without leaving the device: [T, vocab] -> [T]."""
-        if self.banned:
-            logits = logits + self.bias
-        if mode.greedy:
-            return logits.argmax(dim=-1)
-        return (warp(logits, mode) / noise_rows(self.seed, positions, logits.shape[-1])).argmax(dim=-1)
+        self.target.ops.verify(logits, bias, mode, self.seed, positions, self.guesses, self.n, self.tail, self.outcome)
 
 
 class FusedDrafter(ModelDrafter):
@@ -195,7 +179,7 @@ class FusedDrafter(ModelDrafter):
 
     def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
         constrained = self.constrained is not None and self.constrained(ids)
-        has_tail = len(self.fused.target.ids) != len(ids) - 1  # the first round's pass includes prompt tokens
+        has_tail = len(self.fused.target.ids) < len(ids) - 2  # the round's pass includes more prompt tokens
         if k <= 0 or constrained or has_tail or self.sampling.rejection or len(ids) < 2:
             return super().propose(ids, k, pick)
         try:
@@ -248,11 +232,11 @@ def warm_prefill(decoder: CudaDecoder, context: Sequence[int], repeats: int) -> 
 
 
 def warm_step(decoder: CudaDecoder, rows: int, length: int, repeats: int) -> float:
-    """Capture and time a pass with logits over `rows` tokens, from call to tokens."""
+    """Capture and time a pass over `rows` tokens, from call to the tokens it chooses."""
 
     def step() -> None:
         decoder.rewind(length)
-        decoder.forward([1] * rows).argmax(dim=-1).tolist()
+        decoder.choose([1] * rows, rows, None, ())
 
     step()
     decoder.graphs.capture_pending()

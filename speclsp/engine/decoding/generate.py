@@ -19,6 +19,7 @@ Tokens are Python ints, logits are [T, vocab]; the batch is always one sequence 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,10 +29,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from speclsp.engine.decoding.accept import Sampler, likeliest, log_sum_exp, logprobs
+from speclsp.engine.decoding.accept import Sampler, agree, likeliest, log_sum_exp, logprobs
 from speclsp.engine.decoding.drafters import Drafter, Guess, Pick
 from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.kv_cache import CachedModel, CacheSlot, Cancelled, on_host
+from speclsp.errors import InvalidLogits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -137,7 +139,7 @@ def generate(
     prefill = observer.prefill
     cache_slot = target.reserve(limits.low_priority)  # released when this generator ends, for any reason
     began_s = perf_counter()
-    prefill.cached_tokens = cache_slot.acquire(ids[:-1])
+    prefill.cached_tokens = cache_slot.acquire(cacheable(target, ids, start))
     prefill.ms = (perf_counter() - began_s) * 1e3
 
     def pick(logits: Floats, drafted: Sequence[int]) -> tuple[int, Tensor | None]:
@@ -208,6 +210,11 @@ def verify(
         return Verified(n, token, (), guess.logprobs if observer.logprobs else (), 0.0)
     pending = ids[cached:]  # the newest token; in the first round also the last step of prefill before it
     pass_s = perf_counter()
+    if limits.constraint is None and observer.top_logprobs is None and not sampler.needs_logits:
+        chosen = target.choose([*pending, *x], len(x) + 1, sampler.sampling.draw, limits.banned_tokens)
+        if chosen is not None:
+            tail_s = (perf_counter() - pass_s) * (len(pending) - 1) / (len(pending) + len(x))
+            return verified(x, chosen, len(ids), tail_s, target, observer)
     logits = target.forward_with_tail([*pending, *x], len(x) + 1, cancel)  # one large pass, [γ+1, vocab]
     tail_s = (perf_counter() - pass_s) * (len(pending) - 1) / (len(pending) + len(x))
     emitted = [[*ids[start:], *x[:i]] for i in range(len(x) + 1)] if limits.constraint else []
@@ -220,6 +227,28 @@ def verify(
     top = observer.top_logprobs
     likely = () if top is None else tuple(token_logprob(on_host(unbanned[i]), t, top) for i, t in enumerate(new))
     return Verified(n, token, likely, logprobs(logits, new) if observer.logprobs else (), tail_s)
+
+
+def verified(
+    x: list[int],
+    chosen: Sequence[tuple[int, float]],
+    position: int,
+    tail_s: float,
+    target: CachedModel,
+    observer: Observer,
+) -> Verified:
+    """The outcome of a pass that chose its tokens itself, the first one for `position`; rewinds the rejected tail.
+
+    Raises:
+        InvalidLogits: no token can be chosen in a row up to the one that follows the accepted tokens.
+    """
+    n, token = agree(x, [token for token, _ in chosen])
+    for row, (_, logprob) in enumerate(chosen[: n + 1]):
+        if not math.isfinite(logprob):
+            raise InvalidLogits(position + row, logprob)
+    target.rewind(position + n)
+    own = tuple(logprob for _, logprob in chosen[: n + 1])
+    return Verified(n, token, (), own if observer.logprobs else (), tail_s)
 
 
 def round_of(
@@ -266,14 +295,13 @@ def prefill_until_ready(
         Cancelled: the cache holds the completed steps.
     """
     tail = 0 if to_the_end else min(target.tail_tokens, target.step_tokens)
-    # without a tail, tokens that rounds added go through a round's pass again
-    end = len(ids) - 1 if target.tail_tokens else prompt_tokens - 1
+    end = len(cacheable(target, ids, prompt_tokens))
     evicted = False
     while True:
         began_s = perf_counter()
         if not cache_slot.owned:
             evicted = evicted or cache_slot.evicted
-            cache_slot.acquire(ids[:-1])
+            cache_slot.acquire(ids[:-1] if len(ids) > prompt_tokens else cacheable(target, ids, prompt_tokens))
         cached = len(target.ids)
         if cached + tail < end:
             target.step(ids[:end], cancel)
@@ -283,6 +311,15 @@ def prefill_until_ready(
             return
         if not evicted:
             yield PAUSE
+
+
+def cacheable(target: CachedModel, ids: Sequence[int], prompt_tokens: int) -> Sequence[int]:
+    """The part of `ids` that may come from prefill or an earlier text.
+
+    If prefill rounds otherwise than rounds, they compute the end of the prompt and all tokens after it themselves.
+    """
+    end = len(ids) - 1 if target.prefill_is_exact else prompt_tokens - target.first_pass_tokens
+    return ids[: max(0, end)]
 
 
 def interruption(limits: Limits, cancel: threading.Event) -> str:

@@ -26,7 +26,9 @@ from speclsp.engine.model.kv_archive import KvArchive, common_prefix
 if TYPE_CHECKING:
     from torch import Tensor
 
-    Logits = Floats | Tensor  # [T, vocab] float32: an array from a decoder on a CPU, a tensor from one on a GPU
+    from speclsp.engine.model.draws import Draw
+
+    Logits = Floats | Tensor  # [T, vocab]: a float32 array from a decoder on a CPU; a GPU's tensor may have 16 bits
 
 SLOTS = 3
 MAX_SLOTS = 8  # for decoders that allocate a slot on first use: the number of concurrent completions
@@ -39,7 +41,7 @@ LOW_PRIORITY_TOKENS = 8  # the same limit for a low-priority completion, whose r
 
 def on_host(logits: Logits) -> Floats:
     """The logits as an array; those of a GPU are copied."""
-    return logits if isinstance(logits, np.ndarray) else logits.cpu().numpy()
+    return logits if isinstance(logits, np.ndarray) else logits.float().cpu().numpy()
 
 
 class Cancelled(Exception):
@@ -117,6 +119,8 @@ class CachedModel:
 
     steps_done = 0  # of prefill; the watchdog reads it as a sign of life
     tail_tokens = 0  # maximum number of missing tokens in one pass with the first round (`forward_with_tail`)
+    prefill_is_exact = False  # True: a token gets the same bits from prefill as from a round's pass
+    first_pass_tokens = 1  # of a prompt, the last ones, that the first round computes: prefill never does
     contended_step_tokens = 0  # limit of a prefill step while other completions wait; 0: the usual limit
     number_format = ""  # of the linears
     path = ""  # the instruction set of the kernels, where there is a choice; shown to users
@@ -299,6 +303,15 @@ class CachedModel:
             Cancelled: within the pass, where the decoder can stop there; the cache holds nothing of it.
         """
         return self.forward(new)[-wanted:]
+
+    def choose(
+        self, new: Sequence[int], wanted: int, draw: Draw | None, banned: Sequence[int]
+    ) -> list[tuple[int, float]] | None:
+        """Append `new`; the token after each of the last `wanted` of them, with its log probability (cuda/ops.choose).
+
+        None if the decoder cannot choose tokens: nothing is appended, and `forward` gives the logits.
+        """
+        return None
 
     def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
         """Append `new` to the current slot, without logits.

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from promises import Measured
 
 from speclsp.engine.api import MIN_TEMPERATURE
-from speclsp.engine.decoding.accept import Sampler, Sampling, agree, likeliest, noise, noise_rows, reject, warp
+from speclsp.engine.decoding.accept import Sampler, Sampling, agree, likeliest, reject, warp
+from speclsp.engine.model.draws import noise, noise_rows
 from speclsp.errors import InvalidLogits
 
 VOCAB = 12

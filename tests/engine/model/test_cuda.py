@@ -276,6 +276,29 @@ def test_a_draft_that_is_the_target_is_accepted_in_full(sampling: Sampling):
     assert sum(step.drafted for step in steps) >= 20
 
 
+class RoundsOtherwise(CudaDecoder):
+    """Prefill whose wide passes round otherwise than the passes of a round, as on a GPU."""
+
+    def _embedded(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = super()._embedded(tokens)
+        return x * 1.05 if len(tokens) in PREFILL_WIDTHS else x
+
+
+def test_a_draft_that_is_the_target_is_accepted_in_full_where_prefill_rounds_otherwise():
+    """Both caches hold the prompt's last tokens as a round's pass computes them, and the rest as prefill does."""
+    decoders = read("target"), read("target", rows=1)
+    for decoder in decoders:
+        decoder.__class__ = RoundsOtherwise
+    fused = FusedRound(*decoders)
+    for length in (40, 100, 300):
+        steps = rounds(fused, [FusedDrafter(fused, Sampling())], 5, prompt=IDS[:length], max_tokens=60)
+        assert all(step.accepted == step.drafted for step in steps)
+        fused.draft.forget()
+        assert [token for step in steps for token in step.tokens] == tokens(
+            fused, [], 0, prompt=IDS[:length], max_tokens=60
+        )
+
+
 def test_banned_tokens_are_banned_in_a_fused_round_too(pair: FusedRound):
     free = tokens(pair, [], 0)
     banned = tuple(set(free[:6]))
@@ -354,8 +377,9 @@ def test_a_round_and_a_pass_never_need_the_host(pair: FusedRound, mode: Sampling
     target = pair.target
     rounds(pair, [FusedDrafter(pair, mode)], 3, mode, max_tokens=6)  # allocates the buffers
     with torch.inference_mode(), NothingLeavesTheDevice():
-        pair._round(3, mode)
+        pair._round(3, mode.draw)
         target._step(16)
+        target._choose(16, mode.draw)
         target._extend(64, 0, 2)
         target._extend(64, 2, 5)
 
@@ -390,7 +414,7 @@ def test_a_new_pair_never_replays_the_graphs_of_a_pair_that_was_freed():
     for _ in range(4):  # memory pressure drops the draft and restores it: a new object may get the old one's id
         draft = read("draft", rows=1)
         fused = FusedRound(target, draft)
-        keys |= {fused._key(4, Sampling()), draft.owner}
+        keys |= {fused._key(4, None), draft.owner}
         del fused, draft
     assert len(keys) == 8
 

@@ -10,26 +10,30 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from support.soak import in_soak
 
 from speclsp.engine.model.cuda import ops
+from speclsp.engine.model.draws import Draw, noise_rows, warped
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
     from speclsp.engine.decoding.accept import Sampling
     from speclsp.engine.decoding.fused_round import FusedRound
     from speclsp.engine.loading import checkpoint
-    from speclsp.engine.model.cuda import kernels
+    from speclsp.engine.model.cuda import kernels, tail_kernels
     from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
     from speclsp.weights import cards
 else:
     HEADS = [(4, 7, 128, 16), (2, 7, 64, 1), (2, 6, 128, 256), (1, 8, 256, 16), (2, 4, 80, 2)]  # J, G, D, rows
-    INTS, FLOATS = ("start", "slot", "choice", "guess", "n", "tail", "outcome"), ("cos", "sin", "part", "max")
+    INTS = ("start", "slot", "choice", "guess", "n", "tail", "outcome", "seed", "position")
+    FLOATS = ("cos", "sin", "part", "max", "bias", "score", "own", "logprob")
     # numpy multiplies in tl.dot's place; OpenBLAS's kernels for Haswell and Zen sum a tile's rows in several orders
     ONE_ORDER = {"OPENBLAS_CORETYPE": "Prescott"} if platform.machine() in ("x86_64", "AMD64") else {}
+    NO_MULTIPLES = ("eps", "scale", "rows", "parts", "vocab", "logits_row", "temperature")
     SHARED_KIB = {80: 163, 89: 99, 90: 227}  # the limit of one program, by compute capability
 
     def test_the_kernels_under_tritons_interpreter(soak: bool):
@@ -62,13 +66,17 @@ else:
         from triton.backends.compiler import GPUTarget
         from triton.compiler import ASTSource, compile
 
-        from speclsp.engine.model.cuda import kernels
+        from speclsp.engine.model.cuda import kernels, tail_kernels
 
         compiled = [
             (kernels.add_norm_kernel, {"ADD": True, "BLOCK": 4096}),
             (kernels.rope_write_kernel, {"H": 28, "J": 4, "D": 128, "ROTARY": 128, "BLOCK": 128}),
             (kernels.silu_mul_kernel, {"BLOCK": 1024}),
-            (kernels.accept_kernel, {"BLOCK": 16}),
+            *(
+                (tail_kernels.best_part_kernel, {"BIAS": draws, "DRAW": draws, "BLOCK": tail_kernels.PART_TOKENS})
+                for draws in (False, True)
+            ),
+            *((tail_kernels.tail_kernel, {"VERIFY": on, "BLOCK_M": 16, "BLOCK_P": 128}) for on in (False, True)),
             (
                 kernels.skinny_kernel,
                 {"IN": 3584, "BIAS": True, "BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 128, "PRECISION": "tf32"},
@@ -84,22 +92,24 @@ else:
         for kernel, constants in compiled:
             types, attributes = {}, {}
             for at, name in enumerate(kernel.arg_names):
-                types[name] = "constexpr" if name in constants else type_of(name, kernel is kernels.attend_part_kernel)
-                if name not in constants and name not in ("eps", "scale", "rows", "parts"):
+                types[name] = "constexpr" if name in constants else type_of(name, kernel)
+                if name not in constants and name not in NO_MULTIPLES:
                     attributes[at,] = [["tt.divisibility", 16]]  # as at run time
             source = ASTSource(fn=kernel, signature=types, constexprs=constants, attrs=attributes)
             binary = compile(source, target=GPUTarget("cuda", compute_capability, 32))
             assert "cubin" in binary.asm
             assert binary.metadata.shared <= SHARED_KIB[compute_capability] * 1024, (kernel, constants)
 
-    def type_of(argument: str, in_attention: bool) -> str:
+    def type_of(argument: str, kernel: Any) -> str:
         """The type that the functions pass: bfloat16, except counts and sums."""
         if not argument.endswith("_ptr"):
-            return "fp32" if argument in ("eps", "scale") else "i32"
+            return "fp32" if argument in ("eps", "scale", "temperature") else "i32"
         name = argument.removesuffix("_ptr")
         if name in INTS:
             return "*i64"
-        return "*fp32" if name in FLOATS or (name == "sum" and in_attention) else "*bf16"
+        if name == "token":
+            return "*i32"
+        return "*fp32" if name in FLOATS or (name == "sum" and "add_norm" not in kernel.__name__) else "*bf16"
 
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -191,6 +201,69 @@ if INTERPRETED:
         gate_up = random(3, 2 * 1216, dtype=dtype)
         near(kernels.TRITON.silu_mul(gate_up), ops.TORCH.silu_mul(gate_up))
 
+    VOCAB = 2 * tail_kernels.PART_TOKENS + 900  # three parts, the last one not full
+    INF, NAN = float("inf"), float("nan")
+
+    def logits_like(kind: str, rows: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        """Rows of a padded head's output: random, with ties across parts, or with infinities."""
+        logits = random(rows, VOCAB + 28, dtype=dtype, seed=11) * 4
+        logits[:, VOCAB:] = 1e4  # the head's padding, which nothing may read
+        if kind == "tied":
+            logits[:, [7, 2047, 2048, VOCAB - 1]] = 60.0
+            logits[1::2, 7] = -INF
+        if kind == "infinite":
+            logits[:, 100:3000] = -INF
+            logits[1, :VOCAB] = -INF
+            logits[1, VOCAB - 1] = -3.0
+        return logits[:, :VOCAB]
+
+    def chosen(by: ops.Ops, logits: torch.Tensor, draw: Draw | None = None, **others: torch.Tensor):
+        seed, positions = torch.tensor([2**40 + 5]), torch.arange(50, 50 + len(logits))
+        return by.choose(logits, others.get("bias"), draw, seed, positions)
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+    @pytest.mark.parametrize("kind", ["random", "tied", "infinite"])
+    def test_choose_takes_the_lowest_of_the_best_as_torch_does(kind: str, dtype: torch.dtype):
+        logits = logits_like(kind, 5, dtype)
+        bias = torch.zeros(VOCAB)
+        bias[logits[2].argmax()] = -INF
+        for others in ({}, {"bias": bias}):
+            choice, logprob = chosen(kernels.TRITON, logits, **others)
+            wanted, wanted_logprob = chosen(ops.TORCH, logits, **others)
+            assert choice.tolist() == wanted.tolist()
+            torch.testing.assert_close(logprob, wanted_logprob, atol=2e-5, rtol=1e-5)
+
+    def test_a_row_without_a_choice_has_no_probability_and_the_others_keep_theirs():
+        logits = logits_like("random", 5).clone()
+        clean = chosen(kernels.TRITON, logits)
+        logits[0, 4000], logits[1, 3], logits[3] = NAN, INF, -INF
+        choice, logprob = chosen(kernels.TRITON, logits)
+        assert logprob.isnan().tolist() == [True, True, False, True, False]
+        assert chosen(ops.TORCH, logits)[1].isnan().tolist() == logprob.isnan().tolist()
+        assert ((choice >= 0) & (choice < VOCAB)).all()
+        assert torch.equal(logprob[[2, 4]], clean[1][[2, 4]]) and torch.equal(choice[[2, 4]], clean[0][[2, 4]])
+
+    def test_the_choice_of_a_row_does_not_depend_on_the_other_rows():
+        logits = logits_like("random", 16)
+        for draw in (None, Draw(0.8)):
+            together = torch.stack([part.double() for part in chosen(kernels.TRITON, logits, draw)])
+            for row in (0, 9):
+                seed, position = torch.tensor([2**40 + 5]), torch.tensor([50 + row])
+                alone = kernels.TRITON.choose(logits[row : row + 1], None, draw, seed, position)
+                assert torch.equal(torch.stack([part.double() for part in alone])[:, 0], together[:, row])
+
+    @pytest.mark.parametrize("temperature", [0.3, 1.0, 1.5])
+    def test_a_coupled_draw_is_the_maximum_of_p_over_noise(temperature: float):
+        """p and e are computed otherwise than by torch, so two scores within rounding may change places."""
+        logits = logits_like("infinite", 8)
+        choice, logprob = chosen(kernels.TRITON, logits, Draw(temperature))
+        positions = torch.arange(50, 58)
+        score = (warped(logits, temperature) / noise_rows(torch.tensor([2**40 + 5]), positions, VOCAB)).log()
+        of_choice = score.gather(1, choice[:, None])[:, 0]
+        assert ((score.amax(dim=1) - of_choice) < 1e-4).all()
+        near(logprob, logits.float().log_softmax(dim=-1).gather(1, choice[:, None])[:, 0])
+        assert len(set(choice.tolist())) > 4, "the draws differ"
+
     @pytest.mark.parametrize(
         ("drafted", "agreeing"),
         [
@@ -198,19 +271,24 @@ if INTERPRETED:
             *in_soak(*((drafted, agreeing) for drafted in (0, 3, 7) for agreeing in range(8))),
         ],
     )
-    def test_accept(drafted: int, agreeing: int):
-        choice = torch.arange(100, 108)
+    @pytest.mark.parametrize("draw", [None, Draw(0.7, top_k=40)])
+    def test_verify(drafted: int, agreeing: int, draw: Draw | None):
+        logits = logits_like("random", 8)
+        choice, _ = chosen(ops.TORCH, logits, draw)
         guesses = torch.full((8,), -1)
         guesses[:drafted] = choice[:drafted]
         guesses[agreeing:drafted] += 1000
-        states = []
+        states, logprobs = [], []
         for implementation in (kernels.TRITON, ops.TORCH):
-            n, tail, outcome = torch.tensor([50]), torch.tensor([98, 99]), torch.zeros(17, dtype=torch.int64)
-            implementation.accept(choice, guesses, n, tail, outcome)
-            states.append(torch.cat([n, tail, outcome]))
+            n, tail, outcome = torch.tensor([50]), torch.tensor([98, 99]), torch.zeros(25, dtype=torch.int64)
+            seed, positions = torch.tensor([2**40 + 5]), torch.arange(50, 58)
+            implementation.verify(logits, None, draw, seed, positions, guesses, n, tail, outcome)
+            states.append(torch.cat([n, tail, outcome[:17]]))
+            logprobs.append(outcome[17:].int().view(torch.float32))
         assert torch.equal(*states)
+        near(*logprobs)
         kept = min(agreeing, drafted)
-        assert states[0][:4].tolist() == [51 + kept, choice[kept - 1].item() if kept else 99, 100 + kept, kept]
+        assert states[0][:4].tolist() == [51 + kept, choice[kept - 1] if kept else 99, choice[kept], kept]
 
     @pytest.mark.parametrize("dtype", DOT_DTYPES)
     def test_skinny(dtype: torch.dtype, soak: bool):
@@ -243,7 +321,9 @@ if INTERPRETED:
         plain = list(ids)
         for _ in range(2):
             target.rewind(len(plain) - 1)
-            plain.append(int(target.forward(plain[-1:])[0].argmax()))
+            chosen_here = target.choose(plain[-1:], 1, None, ())
+            assert chosen_here is not None
+            plain.append(chosen_here[0][0])
         fused, fast = FusedRound(target, draft), list(ids)
         while len(fast) < len(plain):
             target.rewind(len(fast) - 1)

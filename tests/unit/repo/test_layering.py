@@ -102,7 +102,7 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "bitsandbytes": {"engine.loading.nf4_linear"},
     "tokenizers": {"engine.loading.checkpoint", "weights.gguf.convert"},
     "huggingface_hub": {"weights.hub"},
-    "triton": {"engine.model.cuda.kernels"},
+    "triton": {"engine.model.cuda.kernels", "engine.model.cuda.tail_kernels"},
     "shtab": {"cli.arguments.shell_completion"},
     "tomlkit": {"config.toml_edit"},
     "pathspec": {"lsp.visibility.ignore_files"},

@@ -21,18 +21,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from speclsp.engine.model.cuda.device_ops import ops_for
 from speclsp.engine.model.cuda.graphs import OWNERS, graphs_for, on
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS, capacity_for
-from speclsp.engine.model.cuda.ops import TORCH, Ops
+from speclsp.engine.model.cuda.ops import Ops
 from speclsp.engine.model.cuda.uplink import Uplink, event_now
 from speclsp.engine.model.decoder import Layer, Linear, Norm, activate
+from speclsp.engine.model.draws import Draw
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel, Cancelled
 from speclsp.engine.model.model_shape import ModelShape
 
@@ -40,15 +41,6 @@ TARGET_WIDTHS = (16,)  # rows of every target pass; verifying more rows takes se
 NF4_TARGET_WIDTHS = (8,)  # the most rows that bitsandbytes multiplies without unpacking the weights
 DRAFT_WIDTHS = (1, 2, 4)  # a step; the first step of a round; the tokens that a plain round leaves to compute
 GROUP_MS = 4.0  # longest group of layers in prefill; two may be running when a cancellation comes
-
-
-def ops_for(device: str) -> Ops:
-    """The kernels on a GPU with Triton; else plain torch. Triton is imported only here, when it is used."""
-    if not device.startswith("cuda") or find_spec("triton") is None:
-        return TORCH
-    from speclsp.engine.model.cuda import kernels
-
-    return kernels.TRITON
 
 
 class CudaDecoder(CachedModel):
@@ -59,6 +51,8 @@ class CudaDecoder(CachedModel):
         widths: rows that a pass with logits may have, ascending; one for a target.
         device: "cpu" runs the same functions eagerly.
     """
+
+    first_pass_tokens = 2  # a fused round computes the text's last two: so does a plain one, with the same bits
 
     def __init__(
         self,
@@ -90,10 +84,17 @@ class CudaDecoder(CachedModel):
         angle = torch.outer(torch.arange(capacity, dtype=torch.float32), torch.from_numpy(shape.inv_freq))
         angle = torch.cat([angle, angle], dim=1)  # [L, D_rotary]
         self.cos, self.sin = ((f * shape.rope_scale).to(device) for f in (angle.cos(), angle.sin()))
-        self.header = torch.zeros(2 + PREFILL_WIDTHS[-1], dtype=torch.int64, device=device)
-        self.start, self.current, self.tokens = self.header[:1], self.header[1:2], self.header[2:]
+        self.header = torch.zeros(3 + PREFILL_WIDTHS[-1], dtype=torch.int64, device=device)
+        self.start, self.current, self.seed, self.tokens = (*self.header[:3].split(1), self.header[3:])
         self.uplink = Uplink(self.header)
-        self.logits = torch.empty((self.widths[-1], shape.vocab), dtype=torch.float32, device=device)
+        scaled = shape.logits_scale != 1.0
+        self.logits = torch.empty(
+            (self.widths[-1], shape.vocab), dtype=torch.float32 if scaled else dtype, device=device
+        )
+        self.chosen = torch.zeros((2, self.widths[-1]), dtype=torch.int64, device=device)  # tokens, bits of logprobs
+        self.on_host = torch.zeros(self.chosen.shape, dtype=torch.int64, pin_memory=self.chosen.is_cuda)
+        self.banned: frozenset[int] = frozenset()
+        self.bias = torch.zeros(shape.vocab, device=device)  # -inf where banned
         self.x = torch.empty((PREFILL_WIDTHS[-1], shape.hidden), dtype=dtype, device=device)  # between groups
         self.last_group: Any = None  # an event: the end of the newest group of layers
 
@@ -101,11 +102,37 @@ class CudaDecoder(CachedModel):
 
     @torch.no_grad()  # not inference mode: constraints write into the logits
     def forward(self, new: Sequence[int]) -> Tensor:
-        """Append `new`; their logits, [T, vocab], float32, on the device."""
+        """Append `new`; their logits, [T, vocab], on the device: the decoder's type, float32 if they are scaled."""
         most = self.widths[-1]
         with on(self.device):
             parts = [self._forward(new[at : at + most]) for at in range(0, len(new), most)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    @torch.inference_mode()
+    def choose(
+        self, new: Sequence[int], wanted: int, draw: Draw | None, banned: Sequence[int]
+    ) -> list[tuple[int, float]] | None:
+        if len(new) > self.widths[-1]:
+            return None
+        self.ban(banned)
+        mode, seed = (None, 0) if draw is None else (draw._replace(seed=0), draw.seed)
+        width = self._send(new, self.widths, seed)
+        with on(self.device):
+            key = (self.owner, "choose", width, mode, bool(self.banned))
+            self.graphs.run(key, partial(self._choose, width, mode))
+            self.on_host.copy_(self.chosen, non_blocking=True)
+        if (event := event_now(self.chosen)) is not None:
+            event.synchronize()
+        self.ids.extend(new)
+        tokens, bits = self.on_host[:, len(new) - wanted : len(new)]
+        return list(zip(tokens.tolist(), bits.int().view(torch.float32).tolist(), strict=True))
+
+    def ban(self, banned: Sequence[int]) -> None:
+        """Ban these tokens, and no others, in `bias`."""
+        if self.banned != frozenset(banned):
+            self.banned = frozenset(banned)
+            self.bias.zero_()
+            self.bias[list(banned)] = -torch.inf
 
     @torch.inference_mode()
     def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
@@ -191,13 +218,13 @@ class CudaDecoder(CachedModel):
 
     # ── passes ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _send(self, new: Sequence[int], widths: Sequence[int]) -> int:
+    def _send(self, new: Sequence[int], widths: Sequence[int], seed: int = 0) -> int:
         """Write the header for a pass over `new`; the pass's width, the first of `widths` that is large enough."""
         start, t = len(self.ids), len(new)
         if start + t > self.context_tokens:
             raise ValueError(f"{start + t} tokens do not fit a KV cache of {self.context_tokens}")
         width = next(width for width in widths if width >= t)
-        self.uplink.send([start, self.slot, *new, *[0] * (width - t)])
+        self.uplink.send([start, self.slot, seed, *new, *[0] * (width - t)])
         return width
 
     def _forward(self, new: Sequence[int]) -> Tensor:
@@ -209,6 +236,13 @@ class CudaDecoder(CachedModel):
     def _step(self, width: int) -> None:
         self.logits[:width] = self.logits_of(self.tokens[:width], self.start, self.current)
 
+    def _choose(self, width: int, mode: Draw | None) -> None:
+        logits = self.logits_of(self.tokens[:width], self.start, self.current)
+        positions = self.start + torch.arange(1, width + 1, device=self.device)
+        choice, logprob = self.ops.choose(logits, self.bias if self.banned else None, mode, self.seed, positions)
+        self.chosen[0, :width] = choice
+        self.chosen[1, :width] = logprob.view(torch.int32)
+
     def _extend(self, width: int, first: int, last: int) -> None:
         x = self.x[:width] if first else self._embedded(self.tokens[:width])
         x, delta = self._through(x, first, last, self.start, self.current)
@@ -216,12 +250,12 @@ class CudaDecoder(CachedModel):
             self.x[:width] = x + delta
 
     def logits_of(self, tokens: Tensor, start: Tensor, slot: Tensor, last_only: bool = False) -> Tensor:
-        """A pass over `tokens` [M] at `start` of `slot`, all on the device: [M, vocab] or the last row's, float32."""
+        """A pass over `tokens` [M] at `start` of `slot`, all on the device: [M, vocab] or the last row's."""
         x, delta = self._through(self._embedded(tokens), 0, len(self.layers), start, slot)
         if last_only:
             x, delta = x[-1:], delta[-1:]
-        logits = self.head(self._add_norm(x, delta, self.norm)[1])[:, : self.shape.vocab].float()
-        return logits if self.shape.logits_scale == 1.0 else logits * self.shape.logits_scale
+        logits = self.head(self._add_norm(x, delta, self.norm)[1])[:, : self.shape.vocab]
+        return logits if self.shape.logits_scale == 1.0 else logits.float() * self.shape.logits_scale
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         x = self.embedding[tokens].to(self.dtype)

@@ -4,14 +4,13 @@
     rope_write   one program per row and head
     attend       one program per KV head, part of the keys and tile of rows; then one per row and head adds the parts
     silu_mul     one program per row and 1024 columns
-    accept       one program
     skinny       y = x Wᵀ + b, one program per few columns: for the few rows of a round
 
 No row's result depends on the other rows: a program never sums over rows. The keys are split at fixed positions and
 added up in a fixed order, for any length. The G·M query rows that share a KV head are one tile, so keys and
 values are read once and never repeated. `start` and `slot` are read on the device.
 
-Imported on a GPU only (decoder.ops_for), or under Triton's interpreter by the tests. Loops have constant bounds: the
+Imported on a GPU only (device_ops.py), or under Triton's interpreter by the tests. Loops have constant bounds: the
 compiler pipelines those, and the interpreter runs no others.
 """
 
@@ -26,6 +25,7 @@ import triton.language as tl
 from torch import Tensor
 
 from speclsp.engine.model.cuda.ops import Ops
+from speclsp.engine.model.cuda.tail_kernels import choose, power_of_two, verify
 
 PART = 128  # the fewest keys for one program of the split attention
 MAX_PARTS = 64  # longer contexts have longer parts, each a power of two
@@ -160,25 +160,6 @@ def silu_mul_kernel(gate_up_ptr, out_ptr, inner, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def accept_kernel(choice_ptr, guess_ptr, n_ptr, tail_ptr, outcome_ptr, rows, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
-    inside = at < rows
-    choice = tl.load(choice_ptr + at, mask=inside, other=0)
-    guess = tl.load(guess_ptr + at, mask=inside, other=-1)
-    wrong = (choice != guess) | (at >= rows - 1)
-    accepted = tl.min(tl.where(wrong, at, BLOCK), axis=0)
-    tl.store(outcome_ptr + 1 + at, choice, mask=inside)
-    tl.store(outcome_ptr + 1 + rows + at, guess, mask=inside)
-    tl.store(outcome_ptr, accepted.to(tl.int64))
-    pending = tl.load(tail_ptr + 1)
-    last = tl.sum(tl.where(at == accepted, choice, 0), axis=0)
-    before = tl.sum(tl.where(at == accepted - 1, choice, 0), axis=0)
-    tl.store(tail_ptr, tl.where(accepted == 0, pending, before))
-    tl.store(tail_ptr + 1, last)
-    tl.store(n_ptr, tl.load(n_ptr) + accepted + 1)
-
-
-@triton.jit
 def skinny_kernel(
     x_ptr, weight_ptr, bias_ptr, out_ptr, rows, out_features, IN: tl.constexpr,
     BIAS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
@@ -271,11 +252,6 @@ def triton_silu_mul(gate_up: Tensor) -> Tensor:
     return out
 
 
-def triton_accept(choice: Tensor, guesses: Tensor, n: Tensor, tail: Tensor, outcome: Tensor) -> None:
-    """accept in one kernel of one program."""
-    accept_kernel[(1,)](choice, guesses, n, tail, outcome, choice.shape[0], BLOCK=power_of_two(choice.shape[0]))
-
-
 def skinny(x: Tensor, weight: Tensor, bias: Tensor | None, block_n: int = 32, block_k: int = 128) -> Tensor:
     """y = x Wᵀ + b in tiles of TILE_ROWS rows: a row's sum runs over K in one order, for any other rows."""
     rows, in_features = x.shape
@@ -288,7 +264,7 @@ def skinny(x: Tensor, weight: Tensor, bias: Tensor | None, block_n: int = 32, bl
     return out
 
 
-TRITON = Ops(triton_add_norm, triton_rope_write, triton_attend, triton_silu_mul, triton_accept)
+TRITON = Ops(triton_add_norm, triton_rope_write, triton_attend, triton_silu_mul, choose, verify)
 
 
 def tiles(lines: int, line_bytes: int) -> tuple[int, int]:
@@ -301,8 +277,3 @@ def tiles(lines: int, line_bytes: int) -> tuple[int, int]:
 def precision(x: Tensor) -> str:
     """tl.dot's precision: float32 is multiplied as float32, not as tf32; other types have only one mode."""
     return "ieee" if x.dtype == torch.float32 else "tf32"
-
-
-def power_of_two(number: int) -> int:
-    """The smallest power of two that is not below `number`."""
-    return 1 << max(number - 1, 0).bit_length()

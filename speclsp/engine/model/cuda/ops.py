@@ -1,10 +1,11 @@
-"""Operations between a decoder's matrix products on a GPU, in plain torch: the specification of kernels.py.
+"""Operations between a decoder's matrix products on a GPU, in plain torch: the specification of the Triton kernels.
 
     add_norm     x + δ, then RMSNorm
     rope_write   rotate q and k, write k and v to the cache at the current length
     attend       attention over a slot of the flat KV, the KV heads never repeated
     silu_mul     SiLU(gate) · up
-    accept       the number of accepted guesses, the new length and the last two tokens
+    choose       the next token of each row of logits, greedy or drawn, and its log probability
+    verify       choose, then the number of accepted guesses, the new length and the last two tokens
 
 They run where Triton is missing, and the tests compare the kernels with them. No row's result depends on the other
 rows. Lengths and slots are read on the device (`start`, `slot`: int64 [1]), so a captured graph serves every length.
@@ -22,6 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from speclsp.engine.model.draws import Draw, noise_rows, warped
+
 
 class Ops(NamedTuple):
     """One implementation of all operations."""
@@ -30,7 +33,8 @@ class Ops(NamedTuple):
     rope_write: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
     attend: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, float], Tensor]
     silu_mul: Callable[[Tensor], Tensor]
-    accept: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], None]
+    choose: Callable[[Tensor, Tensor | None, Draw | None, Tensor, Tensor], tuple[Tensor, Tensor]]
+    verify: Callable[[Tensor, Tensor | None, Draw | None, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], None]
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -89,20 +93,53 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
-def accept(choice: Tensor, guesses: Tensor, n: Tensor, tail: Tensor, outcome: Tensor) -> None:
+def choose(
+    logits: Tensor, bias: Tensor | None, draw: Draw | None, seed: Tensor, positions: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The next token of each row: [M, vocab] -> ids int64 [M], and their log probabilities at temperature 1.
+
+    Among equal logits the lowest id wins, as in torch.argmax on a CPU. The log probability is NaN where no token can be
+    chosen: in a row with NaN or plus infinity, and where all are minus infinity.
+
+    Args:
+        bias: [vocab] float32, added to each row; minus infinity bans a token.
+        draw: parameters of coupled draws; its seed is not read. None: the most probable token.
+        seed: int64 [1].
+        positions: int64 [M], of the tokens that are chosen.
+    """
+    logits = logits.float() if bias is None else logits.float() + bias
+    p = logits if draw is None else warped(logits, *draw[:3]) / noise_rows(seed, positions, logits.shape[-1])
+    choice = p.argmax(dim=-1)
+    return choice, logits.gather(1, choice[:, None])[:, 0] - logits.logsumexp(dim=-1)
+
+
+def verify(
+    logits: Tensor,
+    bias: Tensor | None,
+    draw: Draw | None,
+    seed: Tensor,
+    positions: Tensor,
+    guesses: Tensor,
+    n: Tensor,
+    tail: Tensor,
+    outcome: Tensor,
+) -> None:
     """Compare the target's choices [M] with the guesses [M], -1 for no guess; all int64, all on the device.
 
-    Writes `n`, the text's length in tokens; `tail`, its last two tokens; and `outcome`, [1 + 2M]: the number of
-    accepted guesses, the choices (up to and including that index they are the new tokens), and the guesses.
+    Writes `n`, the text's length in tokens; `tail`, its last two tokens; and `outcome`, [1 + 3M]: the number of
+    accepted guesses, the choices (up to and including that index they are the new tokens), the guesses, and the bits of
+    the choices' log probabilities. The other arguments are those of `choose`.
     """
+    choice, logprob = choose(logits, bias, draw, seed, positions)
     rows = choice.shape[0]
     accepted = (choice == guesses)[: rows - 1].long().cumprod(dim=0).sum(dim=0, keepdim=True)  # [1]
     outcome[:1] = accepted
     outcome[1 : 1 + rows] = choice
-    outcome[1 + rows :] = guesses
+    outcome[1 + rows : 1 + 2 * rows] = guesses
+    outcome[1 + 2 * rows :] = logprob.view(torch.int32)
     line = torch.cat([tail[1:], choice])
     tail.copy_(torch.cat([line.index_select(0, accepted), line.index_select(0, accepted + 1)]))
     n += accepted + 1
 
 
-TORCH = Ops(add_norm, rope_write, attend, silu_mul, accept)
+TORCH = Ops(add_norm, rope_write, attend, silu_mul, choose, verify)

@@ -121,6 +121,7 @@ class NativeDecoder(CachedModel):
     """
 
     tail_tokens = PREFILL_TOKENS
+    prefill_is_exact = True
     contended_step_tokens = PREFILL_TOKENS // 2  # 125 ms of the 0.5B on two cores; same cost per token as longer steps
     number_format = "int8"  # "int4", "int5": the MLP has that many bits
 
