@@ -1,8 +1,5 @@
 """Reasons for showing no suggestion, and for cutting one: a code for traces and the status line, a sentence for users.
 
-    Reason    decided by the session, by lsp/next_edit, or by post-processing
-    CUTS      causes for cutting a part of a suggestion that is shown; a Reason may be one too
-
 `python -m speclsp.lsp.reasons` prints the tables of docs/lsp-extensions.md.
 """
 
@@ -105,7 +102,7 @@ def reason_without_backend(state: str, is_remote: bool) -> Reason:
 
 PASSING = (Reason.SUPERSEDED, Reason.CANCELLED, Reason.CLOSED)  # not about the position: a newer request answers
 
-# Causes of a cut, beside the Reasons.
+# Causes of a cut in a suggestion that is shown; a Reason may be one too.
 LINE_END, BLOCK_END, UNFINISHED = "line_end", "block_end", "unfinished_line"
 BLANKS, STANDS_THERE, SOONER = "blanks", "stands_there", "sooner"
 CUTS: Mapping[str, str] = {

@@ -1,8 +1,4 @@
-"""Backends on this machine: the part that all local engines share, and one of the three kinds.
-
-    own_engine.PrivateEngine       `engine.shared` = false: a child process, restarted when it crashes, ended with us
-    AttachedEngine                 `engine.socket`: an engine that someone else runs, now or later
-    engine_discovery.SharedEngine  the default: the user's one shared engine
+"""Backends on this machine: the part that all local engines share, and the engine that someone else runs.
 
 A client holds a lease (GET /lease), an event stream that reports the engine's state for as long as it is open. A crash
 costs one empty answer: the request in flight ends at once. An engine that hangs (liveness.py) is killed, which counts

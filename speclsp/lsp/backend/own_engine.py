@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from speclsp.config import Config
@@ -158,13 +158,18 @@ class PrivateEngine(EngineClient):
     async def _run_once(self) -> str:
         """One engine process from start to end; the cause of its end. Raises EngineError: a restart would not help."""
         self.child = child = EngineProcess(self._config, self._log)
-        ended, self._was_ready, self._hung = asyncio.create_task(child.ended()), False, False
+        self._was_ready = self._hung = False
+        ended, attending = asyncio.create_task(child.ended()), asyncio.create_task(self._attend(child))
         ended.add_done_callback(lambda task: None if task.cancelled() else self._report_gone())
         try:
-            await run_until_ended(ended, self._attend(child))
+            await asyncio.wait([ended, attending], return_when=asyncio.FIRST_COMPLETED)
+            if attending.done():
+                attending.result()
             code, self.child = await ended, None
         finally:
             ended.cancel()
+            attending.cancel()
+            await asyncio.wait([attending])
         if code > 0 and code != DEVICE_HUNG_EXIT_CODE and not self._was_ready:  # a restart would print the same error
             raise EngineError(child.last_output or f"the engine ended with exit code {code}; its output is in the log.")
         if self._hung:
@@ -193,15 +198,3 @@ class PrivateEngine(EngineClient):
     def _state_received(self, event: Mapping[str, Any], address: str) -> None:
         super()._state_received(event, address)
         self._was_ready = self._was_ready or self.status.state == "ready"
-
-
-async def run_until_ended(ended: asyncio.Task[int], work: Coroutine[Any, Any, None]) -> None:
-    """Wait for `work`, but no longer than until the process has ended. Raises the exceptions of `work`."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait([ended, task], return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
-    finally:
-        task.cancel()
-        await asyncio.wait([task])

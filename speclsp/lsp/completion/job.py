@@ -1,9 +1,4 @@
-"""State of one completion request: its input, its options, its progress and its outcome.
-
-CompletionInput      the document at the cursor, and what else the prompt may draw on
-CompletionRequest    a CompletionInput and what the editor asked for
-CompletionJob        the request under way, from its arrival to its Outcome
-"""
+"""State of one completion request: its input, its options, its progress and its outcome."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def before_own_line(text: str, around: Surroundings) -> str:
     """The line break and indentation that put the rest on a line of its own below the block `text`; "" without one."""
     if "\n" not in text[: len(text) - len(text.lstrip())] or not opens_at_cursor(around):
         return ""
-    return "\n" + _indent(around.line)
+    return "\n" + lexical_rules.indent_of(around.line)
 
 
 def blank_before(text: str, replaced: int, around: Surroundings) -> str:
@@ -164,7 +164,7 @@ def _end_mark(text: str, mark: str, around: Surroundings) -> str:
         return f" {mark}" if mark in ("*/", "-->") and text[-1:].strip() else mark
     line = (around.line + text[:start]).rpartition("\n")[2]
     star = " " if mark == "*/" and text.rpartition("\n")[2].lstrip().startswith("*") else ""
-    return "\n" + _indent(line + "x") + star + mark
+    return "\n" + lexical_rules.indent_of(line + "x") + star + mark
 
 
 def _missing(text: str, around: Surroundings, *, line: bool) -> tuple[str, list[Mark]] | None:
@@ -255,15 +255,11 @@ def _layout(text: str, openers: list[Mark], around: Surroundings) -> list[str]:
         line_end = whole.find("\n", opener.end)
         if line_end >= 0 and not whole[opener.end : line_end].strip():
             line = whole[whole.rfind("\n", 0, opener.start) + 1 : opener.start + 1]
-            closers.append("\n" + _indent(line) + opener.closer)
+            closers.append("\n" + lexical_rules.indent_of(line) + opener.closer)
         else:
             is_spaced = opener.mark == "{" and re.match(r" +[^\s}]", whole[opener.end :]) is not None
             closers.append(" }" if is_spaced and not closers else opener.closer)
     return closers
-
-
-def _indent(line: str) -> str:
-    return line[: len(line) - len(line.lstrip(" \t"))]
 
 
 def _unknown_quote(text: str, around: Surroundings) -> str:

@@ -43,7 +43,7 @@ def blanks_of(text: str, around: Surroundings, language: Language) -> str | None
         return None
     if header is None or lexical_rules.indent_width(header) >= now:
         return None
-    return header[: len(header) - len(header.lstrip(" \t"))]
+    return lexical_rules.indent_of(header)
 
 
 def _opener_line(around: Surroundings) -> str | None:

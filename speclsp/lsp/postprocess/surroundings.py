@@ -306,7 +306,7 @@ def indent_as_document(text: str, around: Surroundings) -> str:
         return text
     style, step = lexical_rules.indent_style(around.before + around.after)
     first, *more = text.split("\n")
-    blanks = [line[: len(line) - len(line.lstrip(" \t"))] for line in more]
+    blanks = list(map(lexical_rules.indent_of, more))
     if style == "tabs":
         unit = next(
             (unit for unit in (4, 2) if all(len(blank) % unit == 0 for blank in blanks if "\t" not in blank)), 0

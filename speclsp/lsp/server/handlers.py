@@ -233,7 +233,7 @@ def document_closed(app: App, uri: str) -> None:
 def completion_request(app: App, params: CursorParams) -> CompletionRequest | str:
     """The session's request at a cursor, or the reason for none; "" for a reason that is not reported.
 
-    No await stands before it, so its snapshot is the text that the client's request is about.
+    No await stands before it.
     """
     server, documents, encoding = app.server, app.documents, app.server.position_encoding
     uri, inline = params.text_document.uri, isinstance(params, types.InlineCompletionParams)

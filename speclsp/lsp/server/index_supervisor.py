@@ -1,8 +1,7 @@
 """Supervisor of the index workers: one process per workspace folder, started, informed and restarted from here.
 
 A worker starts shortly after the first document of its folder was opened. It receives the paths of files that were
-saved, renamed or deleted. It ends when its stdin closes, so it never outlives this process. A worker that crashes is
-restarted and skips the file it was reading.
+saved, renamed or deleted. index/worker.py is the other side.
 """
 
 from __future__ import annotations

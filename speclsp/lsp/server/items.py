@@ -1,9 +1,5 @@
 """Suggestions as LSP items: inline at the cursor, continuing the selected menu entry, or as a menu entry.
 
-    inline_item      text and range on the cursor's line
-    extended_item    continues the entry selected in the completion menu, over that entry's own range
-    menu_item        one entry of textDocument/completion, from the start of the word at the cursor
-
 Offsets are those of the Snapshot. `line` is the cursor's line in the document: in a notebook's cell, the snapshot has
 other line numbers, because it begins with the cells above.
 """

@@ -194,10 +194,14 @@ def ends_block(line: str, rules: LexicalRules) -> bool:
     return bare[:1] in (")", "]", "}") or bool(rules.ends and re.match(rules.ends, bare))
 
 
+def indent_of(line: str) -> str:
+    """The blanks and tabs that a line begins with."""
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
 def indent_width(line: str) -> int:
     """The column of a line's first non-blank character, with a tab stop every 4; the width of a blank line."""
-    blank = line[: len(line) - len(line.lstrip(" \t"))]
-    return len(blank.expandtabs(_TAB_COLUMNS))
+    return len(indent_of(line).expandtabs(_TAB_COLUMNS))
 
 
 def indent_style(text: str) -> tuple[str, int]:
