@@ -96,9 +96,6 @@ def test_a_suggestion_never_mixes_the_ends_of_a_file(lines: list[str], statement
         assert document == text + statement + end + newline or not document.startswith(text)
 
 
-@pytest.mark.parametrize(
-    ("language", "marked", "output", "result"),
-    ROWS["svelte_has_single_braces"],
-)
+@pytest.mark.parametrize(("language", "marked", "output", "result"), ROWS["svelte_has_single_braces"])
 def test_svelte_has_single_braces(language: str, marked: str, output: str, result: str):
     assert inserted(marked, output, language) == result
