@@ -452,12 +452,15 @@ def test_the_command_imports_no_model_library_before_it_needs_one():
 def test_an_interrupt_ends_the_command_at_once_and_silently(tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("x = ")
-    words = [*COMMAND, "complete", f"{path}:1:5", "--model", "echo", "--own-engine", "--set", "echo.round_ms=5000"]
+    start = "from speclsp.cli import entry; print('up', flush=True); raise SystemExit(entry.main())"
+    words = ["complete", f"{path}:1:5", "--model", "echo", "--own-engine", "--set", "echo.round_ms=60000"]
     listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # it is ignored in a background job, as CI's may be
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listens)
-    time.sleep(2)
+    command = [sys.executable, "-c", start, *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listens)
+    assert process.stdout.readline() == "up\n"  # only then does the command answer for an interrupt
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, "", "")
 
 

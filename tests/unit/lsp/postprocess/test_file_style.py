@@ -35,10 +35,6 @@ def test_every_statement_of_a_block_ends_like_those_of_the_file():
         assert isinstance(shown, str) and shown.startswith(f"const d = 1{end}\n  if (d) {{\n    b.run(){end}\n  }}\n")
 
 
-NO_STATEMENTS = ("function d() {", "if (b) {", "if (b) c()", "class D {}", "const d = [", "// const d = 1")
-MIXED = "const b = 1;\nconst c = 2\nlet d = 3;\nlet e = 4\n"
-
-
 @pytest.mark.parametrize(
     ("start", "outputs"),
     ROWS["other_lines_and_files_without_a_style_keep_their_ends"],
