@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from queue import Queue
 
 import pytest
@@ -24,21 +23,6 @@ from speclsp.observability.metrics import Metrics
 from speclsp.weights import cards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture
-def talker() -> ScriptedCompleter:
-    return ScriptedCompleter()
-
-
-@pytest.fixture
-def scheduler(talker: ScriptedCompleter) -> Iterator[Scheduler]:
-    scheduler = Scheduler(lambda progress: talker, Metrics())
-    scheduler.thread.start()
-    wait_until(lambda: scheduler.residency.completer is not None)
-    yield scheduler
-    scheduler.close()
-    scheduler.thread.join(5)
 
 
 def prepare(scheduler: Scheduler, session: str = "s") -> Queue[Event]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from queue import Queue
 
 import pytest
@@ -15,22 +15,6 @@ from speclsp.engine.scheduling.scheduled_job import DoneEvent, ErrorEvent, Event
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import InputError, InvalidLogits, WeightsError
 from speclsp.observability.metrics import Metrics
-
-
-@pytest.fixture
-def talker() -> ScriptedCompleter:
-    return ScriptedCompleter()
-
-
-@pytest.fixture
-def scheduler(talker: ScriptedCompleter) -> Iterator[Scheduler]:
-    scheduler = Scheduler(lambda progress: talker, Metrics())
-    scheduler.thread.start()
-    wait_until(lambda: scheduler.residency.completer is not None)
-    yield scheduler
-    scheduler.close()
-    scheduler.thread.join(5)
-    assert not scheduler.thread.is_alive()
 
 
 def load_with(load: Callable[[Callable[[float, str], None]], ScriptedCompleter]) -> Scheduler:
