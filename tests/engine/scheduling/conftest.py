@@ -24,5 +24,5 @@ def scheduler(talker: ScriptedCompleter) -> Iterator[Scheduler]:
     wait_until(lambda: scheduler.residency.completer is not None)
     yield scheduler
     scheduler.close()
-    scheduler.thread.join(5)
+    scheduler.thread.join(60)
     assert not scheduler.thread.is_alive()

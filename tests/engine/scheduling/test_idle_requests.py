@@ -74,7 +74,7 @@ def test_an_idle_request_does_not_reload_an_unloaded_model(talker: ScriptedCompl
     assert stop_of(prepare(scheduler)) == "cancelled"
     assert scheduler.residency.completer is None and talker.served == []
     scheduler.close()
-    scheduler.thread.join(5)
+    scheduler.thread.join(60)
 
 
 # ── the cache ────────────────────────────────────────────────────────────────────────────────────────────────

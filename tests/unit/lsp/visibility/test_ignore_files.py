@@ -274,7 +274,7 @@ async def test_a_read_that_began_before_the_request_does_not_answer_it(tmp_path:
     monkeypatch.setattr(IgnoreWorkspace, "verdict", slow)
     root, ignore_files_cache = tmp_path.as_uri(), IgnoreFiles()
     assert ignore_files_cache.of(f"{root}/a.py", root) == ignore_files.UNREAD
-    assert started.wait(5)
+    assert started.wait(60)
     lay(tmp_path, {".gitignore": "a.py"})
 
     settled = asyncio.ensure_future(ignore_files_cache.settled(f"{root}/a.py", root))
