@@ -290,7 +290,7 @@ class Room:
     def close(self) -> None:
         self.scheduler.close()
         self.gate.release(1000)
-        self.scheduler.thread.join(5)
+        self.scheduler.thread.join(60)
         assert not self.scheduler.thread.is_alive()
 
 
@@ -301,7 +301,7 @@ def room() -> Iterator[Room]:
 
 
 def result_of(events: Queue[Event]) -> Result:
-    while isinstance(event := events.get(timeout=5), RoundEvent):
+    while isinstance(event := events.get(timeout=60), RoundEvent):
         pass
     assert isinstance(event, DoneEvent)
     return event.results[0]
@@ -373,7 +373,7 @@ def test_alternatives_follow_each_other_and_others_come_in_between(room: Room):
     assert room.rounds(12) == ["two", "other"] * 6
     assert room.rounds(6) == ["two"] * 6
     indices = []
-    while isinstance(event := events.get(timeout=5), RoundEvent):
+    while isinstance(event := events.get(timeout=60), RoundEvent):
         indices.append(event.index)
     assert indices == [0] * 6 + [1] * 6
     assert [result.text for result in event.results] == [answer_to("two")] * 2
@@ -394,7 +394,7 @@ def test_a_failed_request_does_not_affect_the_others(room: Room):
     broken.notify = fail
     room.gate.release(20)
     assert result_of(fine).text == answer_to("fine")
-    assert type(ended.get(timeout=5)).__name__ == "ErrorEvent"
+    assert type(ended.get(timeout=60)).__name__ == "ErrorEvent"
 
 
 def test_quiescing_finishes_running_requests_and_starts_none(room: Room):

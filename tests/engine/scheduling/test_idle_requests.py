@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from queue import Queue
 
 import pytest
@@ -24,21 +23,6 @@ from speclsp.observability.metrics import Metrics
 from speclsp.weights import cards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture
-def talker() -> ScriptedCompleter:
-    return ScriptedCompleter()
-
-
-@pytest.fixture
-def scheduler(talker: ScriptedCompleter) -> Iterator[Scheduler]:
-    scheduler = Scheduler(lambda progress: talker, Metrics())
-    scheduler.thread.start()
-    wait_until(lambda: scheduler.residency.completer is not None)
-    yield scheduler
-    scheduler.close()
-    scheduler.thread.join(5)
 
 
 def prepare(scheduler: Scheduler, session: str = "s") -> Queue[Event]:
@@ -90,7 +74,7 @@ def test_an_idle_request_does_not_reload_an_unloaded_model(talker: ScriptedCompl
     assert stop_of(prepare(scheduler)) == "cancelled"
     assert scheduler.residency.completer is None and talker.served == []
     scheduler.close()
-    scheduler.thread.join(5)
+    scheduler.thread.join(60)
 
 
 # ── the cache ────────────────────────────────────────────────────────────────────────────────────────────────

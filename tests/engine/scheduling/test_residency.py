@@ -464,7 +464,7 @@ def test_a_pair_without_a_draft_has_one_step_fewer(world: World):
 def test_without_a_reserve_the_memory_is_never_checked(world: World, way: str, monkeypatch: pytest.MonkeyPatch):
     residency = (
         world.new_residency(min_free_memory_mib=0)
-        if way.startswith("keep")
+        if way.startswith("min_free")
         else world.new_residency(load=lambda tell: Completer())
     )
     residency.maintain()

@@ -193,10 +193,7 @@ async def test_each_kind_of_server_is_detected_without_generating_a_token(name: 
             assert ("skip_special_tokens" in request.body) == detected.accepts_extra_fields
 
 
-@pytest.mark.parametrize(
-    ("ending", "completions"),
-    ROWS["the_url_may_end_at_any_part_of_the_path"],
-)
+@pytest.mark.parametrize(("ending", "completions"), ROWS["the_url_may_end_at_any_part_of_the_path"])
 async def test_the_url_may_end_at_any_part_of_the_path(ending: str, completions: str):
     paths = {completions.replace("/completions", "/models"): listing([CODER], "vllm"), completions: good}
     async with using(FaultyServer(paths=paths), ending) as (_, backend):
@@ -249,10 +246,7 @@ async def test_an_unusable_server_is_reported_with_reason_and_fix(
             await backend.text()
 
 
-@pytest.mark.parametrize(
-    ("url", "words"),
-    ROWS["an_unusable_address_is_reported_with_the_reason"],
-)
+@pytest.mark.parametrize(("url", "words"), ROWS["an_unusable_address_is_reported_with_the_reason"])
 async def test_an_unusable_address_is_reported_with_the_reason(url: str, words: str):
     async with Far(url) as backend:
         assert backend.status.state == "error"

@@ -57,6 +57,6 @@ def submit(scheduler: Scheduler, prefix: str, **fields: object) -> Queue[Event]:
 
 def wait_for_end(events: Queue[Event]) -> Event:
     """The last event of a request."""
-    while isinstance(event := events.get(timeout=5), RoundEvent):
+    while isinstance(event := events.get(timeout=60), RoundEvent):
         pass
     return event

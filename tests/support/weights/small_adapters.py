@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -104,13 +103,3 @@ def merge_by_definition(directory: Path, adapter: Mapping[str, Tensor]) -> None:
             tensors.pop(kind.name(linear), None)
         tensors[f"{linear}.weight"] = (weight.double() + SCALE * (b @ a)).float().to(weight.dtype)
     save_file(tensors, directory / "model.safetensors", {"format": "pt"})
-
-
-def rewrite_header(file: Path, edit: Callable[[dict[str, object]], object]) -> None:
-    """Change the JSON header of a safetensors file."""
-    content = file.read_bytes()
-    (length,) = struct.unpack("<Q", content[:8])
-    header = json.loads(content[8 : 8 + length])
-    edit(header)
-    text = json.dumps(header).encode()
-    file.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])

@@ -1,7 +1,8 @@
-"""Command line: its arguments, its stdout, and one clear line for each failure."""
+"""Command line: its arguments and help, its stdout, and one clear line for each failure."""
 
 from __future__ import annotations
 
+import argparse
 import gc
 import hashlib
 import io
@@ -15,17 +16,24 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
+from support.command_streams import commands_of
+from support.rows import rows
 from support.terminal import Run, Terminal, runner
 
 import speclsp
 from speclsp import config
 from speclsp.cli import commands, complete, entry, terminal
+from speclsp.cli.arguments import command_tree as tree
+from speclsp.cli.arguments.help_parser import HIDDEN
 from speclsp.errors import InputError
 from speclsp.weights import cards, locations
+
+ROWS = rows(__file__)
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "speclsp"]
@@ -56,43 +64,7 @@ def test_the_version_is_printed(run: Run):
     assert run("--version") == (0, f"speclsp {speclsp.__version__}\n", "")
 
 
-REFUSED = [  # (command line, part of the message)
-    ("", ""),
-    ("completely", ""),
-    ("complete", ""),
-    ("models", ""),
-    ("bench", ""),  # benchmarks run from a checkout, by `python -m benchmarks`
-    ("models fastest", ""),
-    ("lsp --port 9", ""),
-    ("stats --weeks all", ""),
-    ("demo --repeats 0", ""),
-    ("complete add.py:1:1 --language python", "--language = 'python' is not valid"),
-    (
-        "complete add.py:2:13 --set engine.max_gama=3",
-        'unknown setting "engine.max_gama": did you mean "engine.max_draft_tokens"?',
-    ),
-    (
-        "complete add.py:2:13 --set engine.max_draft_tokens=lots",
-        "engine.max_draft_tokens = 'lots' is not valid: expected a whole number",
-    ),
-    ("complete add.py:2:13 --set engine.max_draft_tokens", "expected key=value"),
-    ("complete add.py:2:13 --device gpu", "device = 'gpu' is not valid"),
-    ("complete add.py:2:13 --set completion.max_tokens=0", "completion.max_tokens = 0 is not valid"),
-    ("complete add.py:2:13 --model quen2.5-coder-0.5b", "unknown model 'quen2.5-coder-0.5b': did you mean"),
-    ("engine --socket x --watch-parent -1", "a process id"),
-    ("engine --watch-parent 7", "--socket on the same command line"),
-    ("engine --port 70000", "a port number"),
-    ("engine --host ::1", "--port on the same command line"),
-    ("engine --json", "`speclsp engine status --json`"),
-    ("engine stop --json", "`speclsp engine status --json`"),
-    ("engine --socket x --port 8012", "no --socket"),
-    ("engine --socket x start", "not allowed with"),
-    ("engine restart", "invalid choice: 'restart' (choose from"),
-    ("engine start --lock-fd 99", "is not the lock"),
-]
-
-
-@pytest.mark.parametrize(("words", "says"), REFUSED, ids=[words for words, _ in REFUSED])
+@pytest.mark.parametrize(("words", "says"), ROWS["refused"], ids=[words for words, _ in ROWS["refused"]])
 def test_an_invalid_command_line_is_refused_in_one_line(
     run: Run, source: Path, monkeypatch: pytest.MonkeyPatch, words: str, says: str
 ):
@@ -102,28 +74,7 @@ def test_an_invalid_command_line_is_refused_in_one_line(
     assert err.startswith("speclsp") and says in err
 
 
-@pytest.mark.parametrize(
-    ("place", "says"),
-    [
-        ("missing.py:1:1", "missing.py: no such file."),
-        ("add.py", "is not a position: expected FILE:LINE:COL, as in src/app.py:12:5."),
-        ("add.py:one:1", "is not a position"),
-        (".:1:1", ". is a directory; name a file in it."),
-        ("add.py:0:1", "add.py has no line 0: it has 6, counted from 1."),
-        ("add.py:7:1", "add.py has no line 7: it has 6, counted from 1."),
-        ("add.py:-3:1", "add.py has no line -3"),
-        ("add.py:2:99", "line 2 of add.py has no column 99: it has 1 to 13, counted in characters."),
-        ("add.py:2:-1", "line 2 of add.py has no column -1"),
-        ("add.py:99999999999999999999:1", "has no line 999999999999"),
-        ("binary.py:1:1", "binary.py is a binary file (it holds a NUL byte); only text can be completed."),
-        ("latin.py:1:1", "latin.py is not UTF-8 text (byte 1 is 0xe9)."),
-        ("large.py:1:1", "large.py has 2000 bytes, more than context.max_file_bytes = 1000."),
-        ("pipe.py:1:1", "pipe.py is not a regular file."),
-        ("secret.py:1:1", "secret.py cannot be read"),
-        ("a\0b:1:1", "no such file"),
-        ("keys/.env:1:1", "is a kind of file that holds secrets (.env)"),
-    ],
-)
+@pytest.mark.parametrize(("place", "says"), ROWS["an_invalid_completion_point_is_reported_with_the_reason"])
 def test_an_invalid_completion_point_is_reported_with_the_reason(
     run: Run, source: Path, monkeypatch: pytest.MonkeyPatch, place: str, says: str
 ):
@@ -181,6 +132,46 @@ def test_an_environment_variable_shows_the_traceback(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("SPECLSP_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         entry.main(["doctor"])
+
+
+# ── help ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def every_parser(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for below in commands_of(parser).values():
+        yield from every_parser(below)
+
+
+def test_the_help_lists_every_command_in_its_group_and_names_a_first_step():
+    parser = tree.parser()
+    text = parser.format_help()
+    headings = [heading for heading, _ in parser.groups]
+    assert headings == ["Get started", "Use", "Run", "Development"]
+    assert all(f"\n{heading}\n" in text for heading in headings)
+    listed = [name for _, commands in parser.groups for name, _ in commands]
+    assert listed == list(commands_of(parser)), "each once"
+    assert all(f"\n  {name} " in text for name in listed)
+    assert "First step: speclsp" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_every_command_and_option_has_a_sentence_in_the_imperative():
+    for parser in every_parser(tree.parser()):
+        actions = [action for action in parser._actions if action.dest not in ("help", "action")]
+        sentences = [action.help or "" for action in actions if not isinstance(action, argparse._SubParsersAction)]
+        for sentence in sentences:
+            verb = sentence.partition(" ")[0]
+            assert sentence == HIDDEN or (verb.istitle() and not verb.endswith(("ed", "ing"))), (
+                f"{parser.prog}: {sentence}"
+            )
+        if parser.prog != "speclsp":
+            assert (parser.description or "").partition(" ")[0].istitle(), parser.prog
+
+
+def test_hidden_options_stay_out_of_the_reference():
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert "--lock-fd" not in page and "--detached" not in page and "start, stop, status" in page
 
 
 # ── a completion ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -271,15 +262,7 @@ def test_the_text_of_a_pipe_is_completed_at_its_end_or_at_a_position(run: Run, m
 
 @pytest.mark.parametrize(
     ("language", "language_id", "name"),
-    [
-        ("sql", "sql", "stdin.sql"),
-        ("dockerfile", "dockerfile", "Dockerfile"),
-        ("kotlin", "kotlin", "stdin.kt"),
-        ("typescript", "typescript", "stdin.ts"),
-        ("py", "python", "stdin.py"),
-        ("C++", "cpp", "stdin.cpp"),
-        ("plaintext", "plaintext", "stdin.txt"),
-    ],
+    ROWS["a_pipe_may_hold_every_language_that_the_server_serves"],
 )
 def test_a_pipe_may_hold_every_language_that_the_server_serves(language: str, language_id: str, name: str):
     snapshot = complete.from_pipe(b"x", language, "", 1000)
@@ -469,12 +452,15 @@ def test_the_command_imports_no_model_library_before_it_needs_one():
 def test_an_interrupt_ends_the_command_at_once_and_silently(tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("x = ")
-    words = [*COMMAND, "complete", f"{path}:1:5", "--model", "echo", "--own-engine", "--set", "echo.round_ms=5000"]
+    start = "from speclsp.cli import entry; print('up', flush=True); raise SystemExit(entry.main())"
+    words = ["complete", f"{path}:1:5", "--model", "echo", "--own-engine", "--set", "echo.round_ms=60000"]
     listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # it is ignored in a background job, as CI's may be
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listens)
-    time.sleep(2)
+    command = [sys.executable, "-c", start, *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listens)
+    assert process.stdout.readline() == "up\n"  # only then does the command answer for an interrupt
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, "", "")
 
 

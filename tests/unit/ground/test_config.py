@@ -50,10 +50,7 @@ def test_good_settings_take_effect_beside_bad_ones():
     assert len(bad) == 2
 
 
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    ROWS["an_unknown_setting_is_named_with_the_nearest_known_one"],
-)
+@pytest.mark.parametrize(("written", "meant"), ROWS["an_unknown_setting_is_named_with_the_nearest_known_one"])
 def test_an_unknown_setting_is_named_with_the_nearest_known_one(written: str, meant: str):
     key = written.removeprefix("speclsp.")
     assert problems({written: 1}) == [f'unknown setting "{key}": did you mean "{meant}"?']
@@ -67,10 +64,7 @@ def test_an_unknown_setting_like_no_other_is_still_named():
     assert problems({"zzz": {"qqq": 1}}) == ['unknown setting "zzz.qqq": `speclsp config list` shows all.']
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "wanted"),
-    ROWS["a_value_of_the_wrong_kind_is_named_with_what_was_expected"],
-)
+@pytest.mark.parametrize(("key", "value", "wanted"), ROWS["a_value_of_the_wrong_kind_is_named_with_what_was_expected"])
 def test_a_value_of_the_wrong_kind_is_named_with_what_was_expected(key: str, value: object, wanted: str):
     read, bad = config.parse({key: value})
     assert read == Config()

@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.rows import rows
 
 from speclsp import config
 from speclsp.config import KNOWN, Config
 from speclsp.daemon import endpoint, launch
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.observability import logfile
+
+ROWS = rows(__file__)
 
 CHOICES = {  # some possible values of each kind of setting
     "model": ["auto", "echo", "tiny", "./mine"],

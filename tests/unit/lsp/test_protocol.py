@@ -216,7 +216,7 @@ def test_a_closed_reader_is_detected_and_nothing_more_is_queued_for_it():
     writer = MessageWriter(write_end, on_broken=broken.set)
     os.close(read_end)
     writer.write(b"{}")
-    assert broken.wait(2)
+    assert broken.wait(20)
     writer.write(b"{}")
     writer.close()
     os.close(write_end)
@@ -279,7 +279,7 @@ def test_the_end_of_a_watched_process_ends_this_one(monkeypatch):
     exit_state.watch(watched.pid)
     assert not woken.wait(0.3)
     watched.kill()
-    assert woken.wait(3), "a zombie counts as ended"
+    assert woken.wait(20), "a zombie counts as ended"
     watched.wait()
     watched.stdin.close()
     assert exit_state.code == 1
@@ -336,7 +336,8 @@ def exchange(*messages: Any, ready: bool = True) -> list[dict[str, Any]]:
         for message in messages:
             server.protocol.receive(message)
             await asyncio.sleep(0)
-        await asyncio.sleep(0.01)
+        for _ in range(50):  # handlers need a few turns of the loop, whatever these take
+            await asyncio.sleep(0)
 
     asyncio.run(run())
     return list(sent)

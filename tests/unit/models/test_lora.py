@@ -31,7 +31,7 @@ SHAPE = LoraShape(rank=4, scale=2.0, first_layer=2)
 FACTS = AdapterFacts(name="test", rank=4, scale=2.0, weights_sha256="0" * 64)
 IDS = torch.arange(5, 45)[None]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture(scope="module")

@@ -32,6 +32,8 @@ else:
 TINY = ROOT / "models" / "tiny" / "target"
 SHAPE = LoraShape(rank=4, scale=2.0, first_layer=2)
 
+pytestmark = pytest.mark.slow
+
 
 class Killed(BaseException):
     """The process dies here: nothing after it runs."""
@@ -79,7 +81,6 @@ def log_of(work: Path) -> list[dict[str, float]]:
     return [{key: line[key] for key in ("step", "loss", "tokens", "held_out_loss") if key in line} for line in lines]
 
 
-@pytest.mark.slow
 def test_a_killed_training_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert training(tmp_path / "whole").run(1e9)
     monkeypatch.setattr(train, "SAVE_EVERY_S", 0.0)  # a state after each step

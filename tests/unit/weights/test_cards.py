@@ -156,10 +156,7 @@ def test_an_unknown_pair_is_named_with_the_nearest_one() -> None:
             cards.load(odd)
 
 
-@pytest.mark.parametrize(
-    ("slip", "says"),
-    ROWS["an_error_in_a_card_is_named_with_the_file_and_the_key"],
-)
+@pytest.mark.parametrize(("slip", "says"), ROWS["an_error_in_a_card_is_named_with_the_file_and_the_key"])
 def test_an_error_in_a_card_is_named_with_the_file_and_the_key(
     shelf: Callable[..., cards.Card], slip: tuple[str, str], says: str
 ) -> None:

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.rows import rows
 from support.weights.faulty_hub import COMMIT, Hub, packed
 
 from speclsp.errors import WeightsError
 from speclsp.weights import auto_choice, hub, locations, model_directory, store
 from speclsp.weights.cards import WeightFile, Weights
+
+ROWS = rows(__file__)
 
 BIG = bytes(range(256)) * 12_000  # 3 MB, so that a transfer can be interrupted midway
 TENSORS = packed({"weight": {"dtype": "U8", "shape": [len(BIG)], "data_offsets": [0, len(BIG)]}}, BIG)
@@ -122,24 +125,7 @@ def test_file_names_with_a_path_are_never_requested(server: Hub) -> None:
     assert len(list(directory.iterdir())) == 4
 
 
-GATED = {"X-Error-Code": "GatedRepo"}
-
-
-@pytest.mark.parametrize(
-    ("status", "headers", "token", "says"),
-    [
-        (401, {}, "", "the hub answered with HTTP 401; .* Run `hf auth login`. Then run"),
-        (401, {}, "hf_old", "The hub refuses the token in HF_TOKEN: correct or remove it. Then run"),
-        (403, GATED, "", "requires that you accept the licence; .* Accept it on the model's page, then run `hf auth"),
-        (403, {}, "hf_old", "HTTP 403; .* Let the token in HF_TOKEN read public repositories, or remove it; if a fire"),
-        (404, {"X-Error-Code": "RepoNotFound"}, "", "the hub has no such model; .* If HF_ENDPOINT names a mirror"),
-        (404, {"X-Error-Code": "RevisionNotFound"}, "", "has no such revision; .* If HF_ENDPOINT names a mirror"),
-        (407, {}, "", "HTTP 407; .* Put the proxy's user and password into HTTPS_PROXY"),
-        (429, {}, "", "HTTP 429; .* Wait some minutes, or run `hf auth login`"),
-        (429, {"Retry-After": "90"}, "", "HTTP 429; .* Wait 90 s, or run `hf auth login`"),
-        (503, {}, "", "the hub answered with HTTP 503; .* The hub has a fault: wait some minutes. Then run"),
-    ],
-)
+@pytest.mark.parametrize(("status", "headers", "token", "says"), ROWS["each_refusal_of_the_hub_names_its_own_way_out"])
 def test_each_refusal_of_the_hub_names_its_own_way_out(
     server: Hub,
     monkeypatch: pytest.MonkeyPatch,
@@ -163,17 +149,7 @@ def test_a_web_page_in_place_of_the_hub_is_called_a_login_page(server: Hub) -> N
 
 @pytest.mark.parametrize(
     ("name", "value", "says"),
-    [
-        ("HF_ENDPOINT", "http://[bad", "HF_ENDPOINT = 'http://\\[bad' is not a web address; .* or unset it. Then"),
-        ("HF_ENDPOINT", "garbage", "HF_ENDPOINT = 'garbage' is not a web address"),
-        ("HF_ENDPOINT", "ftp://host", "is not a web address"),
-        ("HF_ENDPOINT", "http://a b", "is not a web address"),
-        ("HF_ENDPOINT", "http://127.0.0.1:99999", "is not a web address"),
-        ("HF_TOKEN", "hf_äöü", "the token in HF_TOKEN has spaces or letters that no token has; .* Correct HF_TOKEN"),
-        ("HF_TOKEN", "hf_a b", "the token in HF_TOKEN has spaces"),
-        ("ALL_PROXY", "socks9://127.0.0.1", "the proxy cannot be used .* Correct HTTPS_PROXY"),
-        ("ALL_PROXY", "host:and:port", "the proxy cannot be used .* Correct HTTPS_PROXY"),
-    ],
+    ROWS["a_variable_that_cannot_be_used_is_named_and_the_hub_is_not_asked"],
 )
 def test_a_variable_that_cannot_be_used_is_named_and_the_hub_is_not_asked(
     server: Hub, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str

@@ -46,76 +46,8 @@ def check(text: str, kind: str, name: str, truth: Callable[[str], list[Definitio
     return match
 
 
-PYTHON = {
-    "parameter": '''
-def area(<d>width, depth=1):
-    """Area of a width.
-
-    :param <t>width: a width
-    """
-    width_now = <u>width * depth
-    inner = [<u>width for width_now in range(<u>width)]
-    return f"{<u>width:>3}", inner, width_now, lambda: <u>width
-
-def other(<o>width):
-    return area(<u>width=width), unknown(width=width)
-''',
-    "local": """
-def total(items):
-    <d>result = 0
-    for item in items:
-        <u>result += item.result
-    def inner():
-        nonlocal <u>result
-        return <u>result
-    return <u>result
-
-def other():
-    <o>result = 1
-    return result
-""",
-    "function": """
-def <d>area(width):
-    return width
-
-def outer(values):
-    return <u>area(values), map(<u>area, values)
-""",
-    "class": """
-class <d>Area:
-    pass
-
-def make() -> <u>Area:
-    return <u>Area()
-""",
-    "import alias": """
-import numpy.linalg as <d>la
-
-def solve(a):
-    return <u>la.solve(<u>la.inv(a), a.la)
-""",
-    "field": """
-class Box:
-    def __init__(self, <o>width):
-        self.<d>width = width
-
-    def grow(self):
-        self.<u>width += 1
-        return self.<u>width
-
-class Bag:
-    def __init__(self):
-        self.<o>width = 1
-""",
-}
-NAMES = {
-    "parameter": "width",
-    "local": "result",
-    "function": "area",
-    "class": "Area",
-    "import alias": "la",
-    "field": "width",
-}
+PYTHON = ROWS["python"]
+NAMES = ROWS["names"]
 
 
 @pytest.mark.parametrize("kind", PYTHON)
@@ -127,10 +59,7 @@ def names_of(definitions: list[Definition]) -> set[tuple[str, str]]:
     return {(definition.kind, definition.name) for definition in definitions}
 
 
-@pytest.mark.parametrize(
-    ("text", "left_out"),
-    ROWS["a_python_name_with_an_uncertain_use_is_left_out"],
-)
+@pytest.mark.parametrize(("text", "left_out"), ROWS["a_python_name_with_an_uncertain_use_is_left_out"])
 def test_a_python_name_with_an_uncertain_use_is_left_out(text: str, left_out: list[str]):
     assert tuple(left_out) not in names_of(python_truth.definitions(text))
 
@@ -144,31 +73,7 @@ def test_the_keyword_of_a_constructor_is_a_use_of_its_parameter():
     check(text, "parameter", "width", python_truth.definitions)
 
 
-STRICT = {
-    "c": (
-        "parameter", "width",
-        "/** @param <t>width of it */\nint area(int <d>width) {\n  struct box b = {.width = <u>width};\n"
-        "  return <u>width * b.width;\n}\nint other(int <o>width) { return width; }\n",
-    ),
-    "cpp": (
-        "class", "Box",
-        "class <d>Box {\n public:\n  <u>Box(int a) : a_(a) {}\n  ~<u>Box();\n  int a_;\n};\n<u>Box::~<u>Box() {}\n"
-        "std::vector<<u>Box> all;\n",
-    ),
-    "go": (
-        "local", "count",
-        "package p\n\nfunc f(a int) int {\n\t<d>count := a\n\tg(func() { x.count = <u>count })\n\treturn <u>count\n}\n",
-    ),
-    "java": (
-        "field", "size",
-        "class Box {\n  private int <d>size;\n  Box(int <o>size) { this.<u>size = size; }\n"
-        "  int grow() { <u>size += 1; return <u>size; }\n}\n",
-    ),
-    "rust": (
-        "parameter", "width",
-        'fn area(<d>width: u32) -> Box {\n    println!("{<u>width} {}", <u>width);\n    Box { <u>width }\n}\n',
-    ),
-}  # fmt: skip
+STRICT = ROWS["strict"]
 
 
 @pytest.mark.parametrize("language", STRICT)

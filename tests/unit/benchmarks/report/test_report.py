@@ -18,6 +18,8 @@ from benchmarks.keystrokes import figures
 from benchmarks.report import aims, report
 from benchmarks.report.aims import AIMS, NOT_MEASURED, PASS, SHORT, SMALL
 
+pytestmark = pytest.mark.slow  # each page takes seconds to draw
+
 ABOUT = {
     "made_utc": "2026-11-21T10:00:00+00:00",
     "machine": {"cpu": "A Processor", "cpu_features": ["amx_int8"], "cores": 2, "memory_gib": 23.5, "gpu": None},

@@ -182,7 +182,7 @@ async def test_closing_the_stream_closes_the_connection(isolated: Path):
         async with aclosing(completion(http)) as pieces:
             async for _ in pieces:
                 break
-        await asyncio.wait_for(server.closed.wait(), 1)
+        await asyncio.wait_for(server.closed.wait(), 5)  # of ten seconds of text
         await http.close()
 
 

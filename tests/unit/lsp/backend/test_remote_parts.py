@@ -124,10 +124,7 @@ def test_the_four_likeliest_stop_strings_come_first():
     assert set(card.stop_tokens) <= set(stops_of(card.fim, card.stop_tokens))
 
 
-@pytest.mark.parametrize(
-    ("url", "parts"),
-    ROWS["the_root_of_the_server_is_found_for_every_form_of_the_url"],
-)
+@pytest.mark.parametrize(("url", "parts"), ROWS["the_root_of_the_server_is_found_for_every_form_of_the_url"])
 def test_the_root_of_the_server_is_found_for_every_form_of_the_url(url: str, parts: list[object]):
     assert list(split_url(url)) == parts
 

@@ -121,9 +121,9 @@ async def test_an_adopted_stream_follows_the_newer_requests_plan():
 
 
 async def test_an_adopted_stream_follows_the_newer_requests_deadline():
-    scripted = ScriptedSession(ScriptedBackend("append(1234567890)", round_s=0.045), **{"completion.timeout_ms": 700})
+    scripted = ScriptedSession(ScriptedBackend("append(1234567890)", round_s=0.12), **{"completion.timeout_ms": 2000})
     older = start_request(scripted, TEXT)
-    await asyncio.sleep(0.5)
+    await streamed(scripted, 8)  # a second before the deadline
     newer = asyncio.create_task(scripted.texts(at(TEXT + "a", version=2)))
     assert (await older).reason == "superseded"
     (shown,) = await newer

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.rows import rows
 
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import build as context
@@ -20,6 +21,8 @@ from speclsp.lsp.context.token_count import CHARACTERS_PER_TOKEN
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.tree import SyntaxTree
+
+ROWS = rows(__file__)
 
 CONFIG = ContextConfig(parse_budget_ms=2000)  # enough on a busy machine
 ROOM = int((CONFIG.prefix_tokens + CONFIG.suffix_tokens) * CHARACTERS_PER_TOKEN)
@@ -126,37 +129,7 @@ def test_code_above_the_window_is_summarized():
     assert context.suffix.endswith("def main():\n    pass\n")
 
 
-@pytest.mark.parametrize(
-    ("language", "marked", "head"),
-    [
-        (
-            "typescript",
-            'import { a } from "b";\nexport class A {\n  open(x: number): void {\n    a();\n  }\n  run() {\n'
-            + "    this.step(1);\n" * 400
-            + "    ¦\n  }\n}\n",
-            'import { a } from "b";\n\nexport class A {\n  open(x: number): void;\n  run() {\n\n    this.step(1);\n',
-        ),
-        (
-            "go",
-            'package m\n\nimport "fmt"\n\nfunc open(x int) int {\n\treturn x\n}\n\nfunc run() {\n'
-            + "\tstep(1)\n" * 600
-            + "\t¦\n}\n",
-            'package m\nimport "fmt"\n\nfunc open(x int) int\nfunc run() {\n\n\tstep(1)\n',
-        ),
-        (
-            "ruby",
-            'require "a"\nclass A\n  def open(x)\n    x\n  end\n  def run\n'
-            + "    step(1)\n" * 600
-            + "    ¦\n  end\nend\n",
-            'require "a"\n\nclass A\n  def open(x); end\n  def run\n\n    step(1)\n',
-        ),
-        (
-            "yaml",
-            "jobs:\n  build:\n    steps:\n" + "      - run: step 1\n" * 400 + "      - ¦\n",
-            "jobs:\n  build:\n    steps:\n\n      - run: step 1\n",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("language", "marked", "head"), ROWS["the_summary_is_in_the_syntax_of_the_language"])
 def test_the_summary_is_in_the_syntax_of_the_language(language: str, marked: str, head: str):
     text, cursor = at(marked)
     assert see(text, cursor, language).prefix.startswith(head)

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.rows import rows
 
 from speclsp.lsp.documents.document import Documents
 from speclsp.lsp.documents.notebook import NotebookChanges, Notebooks, language_of
+
+ROWS = rows(__file__)
 
 BOOK = "file:///n.ipynb"
 CODE, MARKUP = 2, 1
@@ -88,22 +91,7 @@ def test_a_text_cell_includes_the_text_cells_above_it():
     assert book.text_at_end(2) == "# One\n\n# Two"
 
 
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
-        ("%%bash\necho", "shellscript"),
-        ("\n%%script bash\necho", "shellscript"),
-        ("%%script python3\nx", "python"),
-        ("%%sql\nSELECT", "sql"),
-        ("%%html\n<p>", "html"),
-        ("%%writefile a/b.yaml\na: 1", "yaml"),
-        ("%%writefile -a x.sh\nls", "shellscript"),
-        ("%%writefile x.py\na", "python"),
-        ("%%time\nf()", "python"),
-        ("%matplotlib inline", "python"),
-        ("x = 1\n%%bash", "python"),
-    ],
-)
+@pytest.mark.parametrize(("text", "language"), ROWS["a_cell_magic_sets_the_language_of_its_cell"])
 def test_a_cell_magic_sets_the_language_of_its_cell(text: str, language: str):
     book = Book(("python", text))
     document = book.documents.get("cell:/n#0")

@@ -106,10 +106,7 @@ def test_a_block_between_brackets_stands_on_lines_of_its_own(language: str, mark
     assert shown(marked, output, language) == marked.replace("¦", inserted)
 
 
-@pytest.mark.parametrize(
-    ("language", "marked", "output", "inserted"),
-    ROWS["a_block_that_the_model_opens_is_closed"],
-)
+@pytest.mark.parametrize(("language", "marked", "output", "inserted"), ROWS["a_block_that_the_model_opens_is_closed"])
 def test_a_block_that_the_model_opens_is_closed(language: str, marked: str, output: str, inserted: str):
     assert shown(marked, output, language) == marked.replace("¦", inserted)
 

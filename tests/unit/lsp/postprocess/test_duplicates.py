@@ -17,10 +17,7 @@ ROWS = rows(__file__)
 # ── a definition that its scope has already ──────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("language", "marked", "output"),
-    ROWS["a_definition_that_its_scope_has_already_is_not_shown"],
-)
+@pytest.mark.parametrize(("language", "marked", "output"), ROWS["a_definition_that_its_scope_has_already_is_not_shown"])
 def test_a_definition_that_its_scope_has_already_is_not_shown(language: str, marked: str, output: str):
     assert inserted(marked, output, language) is Reason.DEFINED
 
@@ -62,10 +59,7 @@ def test_a_statement_of_the_last_three_lines_is_not_shown_again(language: str, m
     assert inserted(marked, output, language) is Reason.REPEATS_ABOVE
 
 
-@pytest.mark.parametrize(
-    ("language", "marked", "output"),
-    ROWS["a_line_that_often_repeats_is_shown"],
-)
+@pytest.mark.parametrize(("language", "marked", "output"), ROWS["a_line_that_often_repeats_is_shown"])
 def test_a_line_that_often_repeats_is_shown(language: str, marked: str, output: str):
     assert not isinstance(inserted(marked, output, language), Reason)
 
@@ -75,18 +69,12 @@ def test_a_line_that_often_repeats_is_shown(language: str, marked: str, output: 
 WORDS = "".join(f"word{number}\n" for number in range(12))
 
 
-@pytest.mark.parametrize(
-    ("name", "marked", "output"),
-    ROWS["an_entry_that_a_list_file_has_is_not_shown"],
-)
+@pytest.mark.parametrize(("name", "marked", "output"), ROWS["an_entry_that_a_list_file_has_is_not_shown"])
 def test_an_entry_that_a_list_file_has_is_not_shown(name: str, marked: str, output: str):
     assert inserted(marked, output, "plaintext", f"file:///p/{name}") is Reason.LISTED
 
 
-@pytest.mark.parametrize(
-    ("name", "marked", "output"),
-    ROWS["an_entry_that_a_list_file_lacks_is_shown"],
-)
+@pytest.mark.parametrize(("name", "marked", "output"), ROWS["an_entry_that_a_list_file_lacks_is_shown"])
 def test_an_entry_that_a_list_file_lacks_is_shown(name: str, marked: str, output: str):
     assert not isinstance(inserted(marked, output, "plaintext", f"file:///p/{name}"), Reason)
 

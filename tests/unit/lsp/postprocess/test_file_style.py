@@ -35,10 +35,6 @@ def test_every_statement_of_a_block_ends_like_those_of_the_file():
         assert isinstance(shown, str) and shown.startswith(f"const d = 1{end}\n  if (d) {{\n    b.run(){end}\n  }}\n")
 
 
-NO_STATEMENTS = ("function d() {", "if (b) {", "if (b) c()", "class D {}", "const d = [", "// const d = 1")
-MIXED = "const b = 1;\nconst c = 2\nlet d = 3;\nlet e = 4\n"
-
-
 @pytest.mark.parametrize(
     ("start", "outputs"),
     ROWS["other_lines_and_files_without_a_style_keep_their_ends"],
@@ -96,9 +92,6 @@ def test_a_suggestion_never_mixes_the_ends_of_a_file(lines: list[str], statement
         assert document == text + statement + end + newline or not document.startswith(text)
 
 
-@pytest.mark.parametrize(
-    ("language", "marked", "output", "result"),
-    ROWS["svelte_has_single_braces"],
-)
+@pytest.mark.parametrize(("language", "marked", "output", "result"), ROWS["svelte_has_single_braces"])
 def test_svelte_has_single_braces(language: str, marked: str, output: str, result: str):
     assert inserted(marked, output, language) == result

@@ -23,10 +23,7 @@ def test_a_line_that_ends_its_block_stands_as_deep_as_the_opener(language: str, 
     assert accepted(marked, output, language) is Reason.OUTDENTS, "an editor that cannot move the line shows nothing"
 
 
-@pytest.mark.parametrize(
-    ("language", "marked", "output"),
-    ROWS["other_lines_keep_their_indentation"],
-)
+@pytest.mark.parametrize(("language", "marked", "output"), ROWS["other_lines_keep_their_indentation"])
 def test_other_lines_keep_their_indentation(language: str, marked: str, output: str):
     with_outdents = suggest(marked, output, language, outdents=True)
     assert with_outdents == suggest(marked, output, language)

@@ -99,10 +99,7 @@ def test_a_suggestion_ends_with_its_line_or_its_block(language: str, marked: str
     assert complete(marked, output, language) == result
 
 
-@pytest.mark.parametrize(
-    ("language", "marked", "output", "result"),
-    ROWS["a_block_ends_after_a_jump"],
-)
+@pytest.mark.parametrize(("language", "marked", "output", "result"), ROWS["a_block_ends_after_a_jump"])
 def test_a_block_ends_after_a_jump(language: str, marked: str, output: str, result: str):
     assert complete(marked, output, language) == result
 
@@ -172,10 +169,7 @@ def test_nothing_right_of_the_cursor_is_repeated_or_closed_twice(
     assert complete(marked, output, language) == result
 
 
-@pytest.mark.parametrize(
-    ("marked", "output", "result"),
-    ROWS["repeated_and_trivial_text_is_not_shown"],
-)
+@pytest.mark.parametrize(("marked", "output", "result"), ROWS["repeated_and_trivial_text_is_not_shown"])
 def test_repeated_and_trivial_text_is_not_shown(marked: str, output: str, result: str | Reason):
     assert complete(marked, output) == result
 

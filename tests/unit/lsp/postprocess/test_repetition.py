@@ -14,18 +14,12 @@ from speclsp.lsp.reasons import Reason
 ROWS = rows(__file__)
 
 
-@pytest.mark.parametrize(
-    ("language", "marked", "output", "result"),
-    ROWS["a_text_ends_before_the_second_repetition"],
-)
+@pytest.mark.parametrize(("language", "marked", "output", "result"), ROWS["a_text_ends_before_the_second_repetition"])
 def test_a_text_ends_before_the_second_repetition(language: str, marked: str, output: str, result: str | Reason):
     assert accepted(marked, output, language) == result
 
 
-@pytest.mark.parametrize(
-    ("language", "marked", "output"),
-    ROWS["equal_entries_of_a_list_are_no_loop"],
-)
+@pytest.mark.parametrize(("language", "marked", "output"), ROWS["equal_entries_of_a_list_are_no_loop"])
 def test_equal_entries_of_a_list_are_no_loop(language: str, marked: str, output: str):
     assert accepted(marked, output, language) == marked.replace("¦", output.rstrip())
 

@@ -63,10 +63,7 @@ def test_a_text_that_later_lines_can_complete_does_not_break_the_syntax(language
     assert not breaks(marked, output, language)
 
 
-@pytest.mark.parametrize(
-    ("language", "marked", "output"),
-    ROWS["a_text_that_nothing_can_complete_breaks_the_syntax"],
-)
+@pytest.mark.parametrize(("language", "marked", "output"), ROWS["a_text_that_nothing_can_complete_breaks_the_syntax"])
 def test_a_text_that_nothing_can_complete_breaks_the_syntax(language: str, marked: str, output: str):
     assert breaks(marked, output, language)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from support.rows import rows
 
 from speclsp.lsp.syntax import grammars
 from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
 from speclsp.lsp.syntax.languages import LANGUAGES
+
+ROWS = rows(__file__)
 
 
 @pytest.mark.parametrize("language", grammars.LANGUAGE_IDS)
@@ -29,22 +32,7 @@ def test_every_common_name_of_a_language_with_files_is_known():
             assert known in language.files or known == alias
 
 
-@pytest.mark.parametrize(
-    ("name", "language"),
-    [
-        ("Dockerfile", "dockerfile"),
-        ("dev.dockerfile", "dockerfile"),
-        ("Makefile", "makefile"),
-        ("CMakeLists.txt", "cmake"),
-        ("requirements.txt", "pip-requirements"),
-        (".gitignore", "ignore"),
-        ("notes.txt", "plaintext"),
-        ("Main.kt", "kotlin"),
-        ("schema.sql", "sql"),
-        ("LICENSE", "plaintext"),
-        ("", "plaintext"),
-    ],
-)
+@pytest.mark.parametrize(("name", "language"), ROWS["a_whole_name_comes_before_its_suffix"])
 def test_a_whole_name_comes_before_its_suffix(name: str, language: str):
     assert grammars.language_id(name) == language
 

@@ -91,10 +91,7 @@ def test_text_typed_at_the_end_of_a_line_comment_is_a_comment(language: str):
     assert tree.kind_at(line) == "code"
 
 
-@pytest.mark.parametrize(
-    ("language", "marked", "kind"),
-    ROWS["code_strings_and_comments_are_distinguished"],
-)
+@pytest.mark.parametrize(("language", "marked", "kind"), ROWS["code_strings_and_comments_are_distinguished"])
 def test_code_strings_and_comments_are_distinguished(language: str, marked: str, kind: str):
     text, offset = at(marked)
     assert tree_of(language, text).kind_at(offset) == kind

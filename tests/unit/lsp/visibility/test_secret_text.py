@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import random
 import string
 import time
@@ -13,11 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lsp.suggested import plan_at, plan_for, streamed
+from support.rows import rows
 
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import NoSuggestion
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.visibility.secret_text import LICENCE, SECRET, hidden_in, secrets
+
+ROWS = rows(__file__)
 
 CHANCE = random.Random(34)
 ALNUM = string.ascii_letters + string.digits
@@ -74,72 +76,14 @@ BLOCKED = {
     "go": f'apiKey := "{drawn(32)}"',
     "env, default": f'os.environ.get("SECRET_KEY", "{drawn(50)}")',
 }
-PASSES = {
-    "environment": 'key = os.environ["API_KEY"]',
-    "environment, js": "const token = process.env.GITHUB_TOKEN;",
-    "environment, go": 'apiKey := os.Getenv("SERVICE_API_KEY_PRODUCTION_1")',
-    "placeholder": 'api_key = "your-api-key"',
-    "placeholder, long": 'api_key = "<your-api-key-goes-here-1234>"',
-    "placeholder, aws": 'aws_access_key_id = "AKIAIOSFODNN7EXAMPLE"',
-    "placeholder, x": 'token = "ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"',
-    "placeholder, openai": 'api_key="sk-..."',
-    "interpolated": 'password = f"{prefix}-{uuid4()}-{number}-a1b2c3d4"',
-    "interpolated, shell": 'TOKEN="${GITHUB_TOKEN_FOR_CI_1}"',
-    "url of docs": "postgres://user:password@localhost:5432/db",
-    "url, same": "amqp://guest:guest@rabbit:5672//",
-    "url, port": 'url = "http://localhost:8080/path@2x.png"',
-    "url, template": "https://${user}:${password}@example.com",
-    "sha": f'rev = "{hashlib.sha1(b"x").hexdigest()}"',
-    "sha256": f'sha256 = "{hashlib.sha256(b"x").hexdigest()}"',
-    "lockfile": f'    "integrity": "sha512-{base64.b64encode(hashlib.sha512(b"x").digest()).decode()}",',
-    "pip": f"    --hash=sha256:{hashlib.sha256(b'y').hexdigest()}",
-    "cargo": f'checksum = "{hashlib.sha256(b"z").hexdigest()}"',
-    "uuid": f'id = "{uuid.UUID(int=7)}"',
+LINES = ROWS["lines"]
+PASSES = LINES | {
     "uuid, drawn": f'user_id = "{uuid.UUID(int=CHANCE.getrandbits(128))}"',
     "base64 of a test": f'data = base64.b64decode("{base64.b64encode(CHANCE.randbytes(48)).decode()}")',
-    "colour": "color: #1a2b3c4d;",
-    "public key": "-----BEGIN PUBLIC KEY-----",
-    "certificate": "-----BEGIN CERTIFICATE-----",
     "ssh, public": f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA{drawn(43)} ann@host",
-    "identifier": "secret_key = my_secret_key_variable_number_2",
-    "call": "token = create_access_token_for_user2(user)",
-    "attribute": "self.token = response.json()['access_token']",
-    "tokenizer": "tokens = tokenizer.encode('the quick brown fox jumps over 13 dogs')",
-    "tokenizer, name": 'tokenizer = AutoTokenizer.from_pretrained("Qwen/Qwen2.5-Coder-1.5B-Instruct")',
-    "special token": 'eos_token = "<|endoftext|>"',
-    "css": ".sk-folding-cube .sk-cube-grid-item-loader-wrapper { color: red }",
-    "sklearn": "from sklearn import something_sk_learn",
-    "package": "pip install pypi-publish npm_config_registry",
-    "enum": 'TOKEN_TYPE = "urn:ietf:params:oauth:token-type:access_token"',
-    "header": 'API_KEY_HEADER = "X-Amzn-Authorization-Header"',
-    "label": 'label = "Password must contain 8 characters and 1 digit"',
-    "path": 'secret_path = "/var/run/secrets/kubernetes.io/serviceaccount"',
-    "hash of a password": "password_hash = bcrypt.hashpw(password, salt)",
-    "dates": 'password_changed_at = "2024-01-01T00:00:00+00:00"',
-    "key of a dict": 'key = "user:profile:settings:theme:2024"',
-    "words": "The key is under the doormat, the token in the slot.",
-    "shadowed": "def authenticate(username: str, password: str) -> Token:",
-    "camel case": 'private_key_name = "MyCompanyBuildServerDeployKey2"',
 }
-LICENCES = [
-    "# SPDX-License-Identifier: MIT",
-    "// Copyright (c) 2019 Someone Else",
-    " * Copyright 2015-2020 The Authors. All rights reserved.",
-    "# © 2021 Example Corp",
-    '# Licensed under the Apache License, Version 2.0 (the "License");',
-    "# you may not use this file except in compliance with the License.",
-    "Permission is hereby granted, free of charge, to any person obtaining a copy",
-    " * This program is free software: you can redistribute it and/or modify",
-    " * it under the terms of the GNU General Public License as published by",
-    "/* Redistribution and use in source and binary forms, with or without",
-    "// Use of this source code is governed by a BSD-style",
-    'THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND,',
-]
-NO_LICENCES = [
-    *("license = models.CharField(max_length=20)", "def check_permission(user): return user.may_not_use"),
-    *("copyright_holder = get_holder()", "# the rights of the user are checked above", "# (c) a case like this one"),
-    *("parser.add_argument('--license', help='which licence to print')", "this software is great"),
-]
+LICENCES = ROWS["licences"]
+NO_LICENCES = ROWS["no_licences"]
 
 
 @pytest.mark.promise(34)
