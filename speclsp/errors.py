@@ -17,7 +17,6 @@
     └── EngineError              the engine did not start, or is gone
         ├── ConnectionLost       nothing answers, or the connection broke
         │   └── Unreachable      no connection to a remote server could be made
-        ├── Diverged             a training's loss is not a number
         ├── EngineHung           the engine listens and does not answer
         ├── EngineReplaced       another engine has the lock
         ├── HttpRefused          a server answered with an error

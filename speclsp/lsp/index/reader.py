@@ -29,6 +29,7 @@ from speclsp.lsp.visibility import secret_files
 
 _PROGRESS_STEPS = 1000  # of sqlite's virtual machine, between two checks of the time
 _MAX_PATHS = 400
+_MAX_COUNTERPARTS, _MAX_FILES_LIKE = 4, 20
 _MAX_KNOWN_PATHS = 20_000
 
 
@@ -128,7 +129,7 @@ class IndexReader:
 
         return self._visible(self.cache.get_list(("importers", path, limit), query), limit)
 
-    def counterparts(self, path: str, limit: int = 4) -> list[str]:
+    def counterparts(self, path: str) -> list[str]:
         """Tests of a file, or the files that a test is about: by their names, the nearest first."""
 
         def query() -> list[str]:
@@ -137,15 +138,15 @@ class IndexReader:
             paths = [other for other in candidates if other != path and family(other) == languages]
             return sorted(paths, key=lambda other: (distance(other, path), other))
 
-        return self._visible(self.cache.get_list(("counterparts", path), query), limit)
+        return self._visible(self.cache.get_list(("counterparts", path), query), _MAX_COUNTERPARTS)
 
-    def files_like(self, path: str, limit: int = 20) -> list[str]:
+    def files_like(self, path: str) -> list[str]:
         """Counterparts of a file, then the files beside it in the same language."""
         languages = family(path)
         query = functools.partial(self.files_in, posixpath.dirname(path))
         beside = self.cache.get_list(("inside", path), query)
         paths = dict.fromkeys([*self.counterparts(path), *(other for other in beside if family(other) == languages)])
-        return self._visible((other for other in paths if other != path), limit)
+        return self._visible((other for other in paths if other != path), _MAX_FILES_LIKE)
 
     def text(self, path: str) -> str:
         """Text of a file on the disk; "" if the file has changed since it was indexed."""

@@ -107,11 +107,9 @@ MODIFIERS = (
 )
 
 
-def keyword_pattern(
-    words: str, name: str = r"(?!(?:fn|unsafe|async|enum)\b)[A-Za-z_$][\w$]*", after: str = r"(?![\w$])"
-) -> str:
+def keyword_pattern(words: str, after: str = r"(?![\w$])") -> str:
     """Pattern of a definition with one keyword and a name."""
-    return rf"{MODIFIERS}(?P<keyword>{words})\s+(?P<name>{name}){after}"
+    return rf"{MODIFIERS}(?P<keyword>{words})\s+(?P<name>(?!(?:fn|unsafe|async|enum)\b)[A-Za-z_$][\w$]*){after}"
 
 
 TYPES = DefinitionRules(pattern=keyword_pattern("class|interface|enum|record|struct|object|trait|protocol"))
