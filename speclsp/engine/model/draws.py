@@ -30,18 +30,19 @@ class Draw(NamedTuple):
 def warped(logits: Tensor, temperature: float, top_k: int = 0, top_p: float = 1.0) -> Tensor:
     """Temperature, then top-k, then top-p: [T, vocab] logits -> [T, vocab] probabilities, float32.
 
-    The highest logit becomes 0 before the division: so a finite one cannot become infinity.
+    The highest logit becomes 0 before the division: so a finite one cannot become infinity. The argmax always stays.
     """
     import torch
 
-    logits = logits.float()
-    logits = (logits - logits.amax(dim=-1, keepdim=True)) / temperature
+    raw = logits.float()
+    logits = (raw - raw.amax(dim=-1, keepdim=True)) / temperature
     if 0 < top_k < logits.shape[-1]:
         least = logits.topk(top_k, dim=-1).values[:, -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
     p = logits.softmax(dim=-1)
     if top_p < 1.0:
-        ordered, order = p.sort(dim=-1, descending=True)
+        order = raw.argsort(dim=-1, descending=True, stable=True)  # logits that differ may round to one probability
+        ordered = p.gather(-1, order)
         limit = max(top_p, torch.finfo(torch.float32).tiny)  # above 0 in float32 too
         beyond = ordered.cumsum(dim=-1) - ordered >= limit  # the most likely token always stays
         p = p.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), 0.0)

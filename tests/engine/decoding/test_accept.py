@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from promises import Measured
 
@@ -187,6 +187,7 @@ def test_a_temperature_below_the_least_is_greedy(
         assert sampler.draft(own[0], 0) == (greedy.choose(own[:1], 0)[0], None)
 
 
+@example(torch.tensor([[0.0, 0.0, 1e-12, *[-math.inf] * (VOCAB - 3)]] * 2), 1.0, 0.5, 0, METHODS[0], 0)
 @given(
     logits=rows(2),
     temperature=st.floats(MIN_TEMPERATURE, 100),
