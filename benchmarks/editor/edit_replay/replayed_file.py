@@ -32,9 +32,13 @@ class Rules:
 
     def __init__(self, producer: Producer | None = None, budget_ms: float = BUDGET_MS) -> None:
         self._producer, self._budget_ms = producer or Producer(), budget_ms
+        self._warm: set[str] = set()  # languages whose grammar is loaded
 
     def prepare(self, document: Document) -> None:
-        """Parse a document before its first edit, as the product does outside of the budget."""
+        """Load the grammar and parse a document before its first edit, as the product does outside of the budget."""
+        if document.language not in self._warm:
+            self._producer.warm_up(document.language)
+            self._warm.add(document.language)
         self._producer.prepare(document.text, document.language)
 
     def propose(self, document: Document, activity: RecentActivity, cursor: int, declined: Declined) -> Proposal | None:
