@@ -170,10 +170,10 @@ class Producer:
             single_changes.places(recent, text, parse, cursor, is_late),
             repeated_places(recent, text, cursor, renamed, is_late),
         )
-        reader, checked = FeatureReader(text, cursor, recent[-1], rejections), 0
+        reader, checked, problem = FeatureReader(text, cursor, recent[-1], rejections), 0, str(renamed.reason)
         for number, place in enumerate(islice(candidates, MAX_JUDGED)):
             if is_late() or checked == MAX_CHECKED:
-                return
+                break
             uses = max(0, len(renamed.places) - number)
             problem, features = declined(place), dict[str, float]()
             if not problem:
@@ -186,7 +186,9 @@ class Producer:
                 problem = "" if uses else role_problem(parse(place.start), place, text, uri)
                 problem = problem or error_problem(parse(place.start), place, left_ms)
             yield problem or replace(minimal(place, text), probability=gate.probability(features), features=features)
-        if not tree:
+        if is_late() and problem in ("", Reason.NO_REPEAT):
+            yield Reason.OUT_OF_TIME
+        elif not tree:
             self._parser.parse(language, text, left_ms())
 
     def compared(self, edits: Sequence[Edit]) -> list[RecentEdit]:
