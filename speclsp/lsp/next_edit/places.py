@@ -22,7 +22,7 @@ from speclsp.lsp.next_edit.substitutions import (
     Learned,
     Substitution,
     around,
-    has_member,
+    indentation,
 )
 from speclsp.lsp.syntax.text_windows import equal_line_starts, line_end, match_starts
 from speclsp.plain_text import is_word
@@ -31,6 +31,7 @@ REACH_CHARACTERS = 60_000  # searched on either side of the cursor
 MAX_PLACES = 12  # examined on either side of the cursor, for one substitution
 MAX_SUBSTITUTIONS = 24
 MAX_CALL_CHARACTERS = 200
+GROUP_LINES = 12  # below a member's sibling, in which the member may stand already
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,16 @@ def place_at(substitution: Substitution, evidence: Evidence, text: str, start: i
     else:
         new = "".join(_replaced(line, substitution, evidence, pattern))
     return Place(start, end, new, substitution, evidence) if new.split() != line.split() else None
+
+
+def has_member(text: str, end: int, sibling: str, first: str) -> bool:
+    """True if a member's first line stands already in the group of lines below its sibling, which ends at `end`."""
+    for line in text[end + 1 : end + GROUP_LINES * MAX_LINE_CHARACTERS].split("\n")[:GROUP_LINES]:
+        if line.strip() and not line.startswith(indentation(sibling)):
+            return False
+        if line.strip() == first.strip():
+            return True
+    return False
 
 
 def nearest_line(text: str, line: str, offset: int) -> int | None:

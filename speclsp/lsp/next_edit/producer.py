@@ -136,10 +136,7 @@ class Producer:
         budget_ms: float,
         rejections: int,
     ) -> Iterator[Proposal | str]:
-        """The reason for no edit at all; then for each place, the nearest first, its edit or the reason for none.
-
-        If no place needed the tree, the text is parsed after the last one, so that the next parse is a short one.
-        """
+        """The reason for no edit at all; then for each place, the nearest first, its edit or the reason for none."""
         deadline_s = self._clock_s() + budget_ms / 1000
 
         def left_ms() -> float:
@@ -150,11 +147,8 @@ class Producer:
 
         pairs = zip(edits, self.compared(edits), strict=True)
         recent = [compared for edit, compared in pairs if same_grammar(edit.language, language)]
-        if not recent:
-            yield Reason.NO_RECENT_EDIT
-            return
-        if "\n<<<<<<< " in text or "\n>>>>>>> " in text:
-            yield Reason.CONFLICT
+        if reason := reason_without_search(recent, text):
+            yield reason
             return
         tree = list[SyntaxTree | None]()
 
@@ -182,13 +176,13 @@ class Producer:
             if not problem:
                 checked += 1
                 problem = text_problem(text[place.start : place.end], place.new)
-            if not problem:
-                problem = "" if uses else role_problem(parse(place.start), place, text, uri)
+                if not problem and not uses:
+                    problem = role_problem(parse(place.start), place, text, uri)
                 problem = problem or error_problem(parse(place.start), place, left_ms)
             yield problem or replace(minimal(place, text), probability=gate.probability(features), features=features)
         if is_late() and problem in ("", Reason.NO_REPEAT):
             yield Reason.OUT_OF_TIME
-        elif not tree:
+        elif not tree:  # so that the next parse is a short one
             self._parser.parse(language, text, left_ms())
 
     def compared(self, edits: Sequence[Edit]) -> list[RecentEdit]:
@@ -204,6 +198,13 @@ class Producer:
 
 def recent_edit(edit: Edit) -> RecentEdit:
     return RecentEdit(edit.uri, tuple(whole_lines(edit.before)), tuple(whole_lines(edit.after)), edit.times)
+
+
+def reason_without_search(recent: Sequence[RecentEdit], text: str) -> str:
+    """The reason for no edit that needs no search; "" if there may be one."""
+    if not recent:
+        return Reason.NO_RECENT_EDIT
+    return Reason.CONFLICT if "\n<<<<<<< " in text or "\n>>>>>>> " in text else ""
 
 
 def by_scope(

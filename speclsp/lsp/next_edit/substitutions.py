@@ -33,7 +33,6 @@ MIN_BLOCK_CHARACTERS = 12
 MIN_ALIKE = 0.5  # share of equal characters in a line and its successor, where a block changes its number of lines
 MIN_SIBLING_CHARACTERS = 8
 MAX_MEMBER_PLACES = 32  # of inserted lines that are examined
-GROUP_LINES = 12  # below a sibling, in which the member may stand already
 
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 NAME = re.compile(r"[^\W\d]\w*\Z")
@@ -373,16 +372,6 @@ def is_sibling(line: str, member: str) -> bool:
     alike = indentation(line) == indentation(member) and len(line) <= MAX_LINE_CHARACTERS
     named = any(map(is_name, TOKEN.findall(line)))
     return alike and named and len(line.strip()) >= MIN_SIBLING_CHARACTERS and not STATEMENT.match(line)
-
-
-def has_member(text: str, end: int, sibling: str, first: str) -> bool:
-    """True if a member's first line stands already in the group of lines below its sibling, which ends at `end`."""
-    for line in text[end + 1 : end + GROUP_LINES * MAX_LINE_CHARACTERS].split("\n")[:GROUP_LINES]:
-        if line.strip() and not line.startswith(indentation(sibling)):
-            return False
-        if line.strip() == first.strip():
-            return True
-    return False
 
 
 def indentation(line: str) -> str:
