@@ -99,9 +99,9 @@ class Producer:
             tree.imports()
             bindings.at(tree, 0, 1)
 
-    def prepare(self, text: str, language: str) -> None:
-        """Parse a document, so that the parse of its next version is a short one."""
-        self._parser.parse(language, text, PREPARE_MS)
+    def prepare(self, text: str, language: str, budget_ms: float = PREPARE_MS) -> None:
+        """Parse a document, unless that was done, so that the parse of its next version is a short one."""
+        self._parser.parse(language, text, budget_ms)
 
     def propose(
         self,
@@ -182,8 +182,6 @@ class Producer:
             yield problem or replace(minimal(place, text), probability=gate.probability(features), features=features)
         if is_late() and problem in ("", Reason.NO_REPEAT):
             yield Reason.OUT_OF_TIME
-        elif not tree:  # so that the next parse is a short one
-            self._parser.parse(language, text, left_ms())
 
     def compared(self, edits: Sequence[Edit]) -> list[RecentEdit]:
         """The lines that each edit has changed; those of the last call's edits are kept."""
