@@ -131,8 +131,7 @@ class NextEdits:
             await asyncio.to_thread(self._producer.warm_up, document.language)
             self._warm.add(document.language)
         if not reason and self._parsed != document.uri:
-            text = text_near(document, cursor)[1]
-            await asyncio.to_thread(self._producer.prepare, text, document.language)
+            await asyncio.to_thread(self._producer.prepare, text_near(document, cursor)[1], document.language)
             self._parsed = document.uri
         await asyncio.sleep(0)  # for messages that have arrived
         end_s = time.monotonic() + MAX_WAIT_S
@@ -144,10 +143,8 @@ class NextEdits:
             self.refuse(document.uri, line, reason)
             return None
         outcome = self._propose(document, line, cursor)
-        text = text_near(document, cursor)[1]
-        self._parsing = asyncio.create_task(
-            asyncio.to_thread(self._producer.prepare, text, document.language, BUDGET_MS)
-        )
+        parse = partial(self._producer.prepare, budget_ms=BUDGET_MS)
+        self._parsing = asyncio.create_task(asyncio.to_thread(parse, text_near(document, cursor)[1], document.language))
         if not isinstance(outcome, NextEditOutcome):
             if elsewhere and outcome.kind == RENAME:
                 self._ahead = asyncio.create_task(self._left_elsewhere(document, cursor))
