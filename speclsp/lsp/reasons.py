@@ -69,6 +69,7 @@ class Reason(str, Enum):
     GENERATED = "generated", "a tool has written the file, as its first lines declare"
     CONFLICT = "conflict", "the file has an unresolved merge conflict"
     NO_REPEAT = "no_repeat", "the recent edits repeat nowhere else"
+    OUT_OF_TIME = "out_of_time", "the search reached its limit of processor time"
     UNLIKELY = "unlikely", "edits like it were seldom right"
     UNRESOLVED = "unresolved", "the file has no definition of the renamed identifier"
     STILL_DEFINED = "still_defined", "the old name still has a definition in the same scope"

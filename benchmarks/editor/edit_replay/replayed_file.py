@@ -32,10 +32,18 @@ class Rules:
 
     def __init__(self, producer: Producer | None = None, budget_ms: float = BUDGET_MS) -> None:
         self._producer, self._budget_ms = producer or Producer(), budget_ms
+        self._warm: set[str] = set()  # languages whose grammar is loaded
 
     def prepare(self, document: Document) -> None:
-        """Parse a document before its first edit, as the product does outside of the budget."""
+        """Load the grammar and parse a document before its first edit, as the product does outside of the budget."""
+        if document.language not in self._warm:
+            self._producer.warm_up(document.language)
+            self._warm.add(document.language)
         self._producer.prepare(document.text, document.language)
+
+    def keep_tree(self, document: Document) -> None:
+        """Parse a document after a request, as the product does in a thread."""
+        self._producer.prepare(document.text, document.language, BUDGET_MS)
 
     def propose(self, document: Document, activity: RecentActivity, cursor: int, declined: Declined) -> Proposal | None:
         """The edit that would be shown, or None."""
@@ -95,6 +103,8 @@ class ReplayedFile:
         started_s = parse_clock_s()
         proposal = self.producer.propose(self.document, self.activity, cursor, self._declined)
         ms.append((parse_clock_s() - started_s) * 1000)
+        if isinstance(self.producer, Rules):
+            self.producer.keep_tree(self.document)
         if proposal is not None:
             self.dropped[proposal.place.substitution] = proposal.place.evidence.times
         return proposal

@@ -30,7 +30,7 @@ from speclsp.lsp.next_edit.substitutions import (
     differences,
     likeness,
 )
-from speclsp.lsp.syntax.text_windows import line_at, line_end, line_start
+from speclsp.lsp.syntax.text_windows import line_at, line_end, line_start, match_starts
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 KEY = "key"  # the kind of these edits
@@ -97,20 +97,22 @@ class Recent:
     def high(self) -> int:
         return min(len(self.text), self.cursor + REACH_CHARACTERS)
 
-    def lines_with(self, pattern: re.Pattern[str]) -> list[tuple[int, str]]:
-        """(start, line) of the nearest lines where a pattern matches: below the cursor first, then above."""
-        starts = dict.fromkeys(
-            line_start(self.text, match.start()) for match in pattern.finditer(self.text, self.low, self.high)
-        )
+    def lines_with(self, pattern: re.Pattern[str], literal: str) -> list[tuple[int, str]]:
+        """(start, line) of the nearest lines where a pattern matches: below the cursor first, then above.
+
+        `literal`: every match begins with it.
+        """
+        matches = match_starts(pattern, literal, self.text, self.low, self.high)
+        starts = dict.fromkeys(line_start(self.text, at) for at in matches)
         below = [start for start in starts if start >= self.cursor][:MAX_PLACES]
         above = [start for start in starts if start < self.cursor][: -MAX_PLACES - 1 : -1]
         lines = ((start, self.text[start : line_end(self.text, start)]) for start in [*below, *above])
         return [(start, line) for start, line in lines if len(line) <= MAX_LINE_CHARACTERS]
 
-    def passed(self, pattern: re.Pattern[str], origins: Sequence[Origin]) -> list[int]:
+    def passed(self, pattern: re.Pattern[str], literal: str, origins: Sequence[Origin]) -> list[int]:
         """The offsets between the first and the last changed line where a pattern still matches."""
         starts = [at for origin in origins if (at := self.text.find(origin.line)) >= 0]
-        return [match.start() for match in pattern.finditer(self.text, min(starts), max(starts))] if starts else []
+        return list(match_starts(pattern, literal, self.text, min(starts), max(starts))) if starts else []
 
     def is_typed(self, line: str, start: int, end: int) -> bool:
         """True if the cursor stands in the columns `[start, end)` of a changed line: the change may go on."""
@@ -121,7 +123,7 @@ class Recent:
         """True if the text defines or imports a name, in any scope."""
         definition = re.compile(DEFINITION.format(name=re.escape(name)))
         word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
-        lines = {line_start(self.text, match.start()) for match in word.finditer(self.text)}
+        lines = {line_start(self.text, at) for at in match_starts(word, name, self.text)}
         if any(definition.search(self.text[start : line_end(self.text, start)]) for start in lines):
             return True
         tree = self.parse(self.cursor)
@@ -208,7 +210,7 @@ def callee_places(recent: Recent) -> Iterator[Place]:
         origins = [Origin(recent.edits[change.edit].uri, change.new) for change in same]
         evidence = Evidence(sum(change.times for change in same), len(recent.edits) - 1, origins)
         pattern = re.compile(rf"(?<![\w.$]){old}\(")
-        for start, line in recent.lines_with(pattern):
+        for start, line in recent.lines_with(pattern, f"{old}("):
             match = pattern.search(line)
             if recent.is_late() or match is None:
                 return
@@ -272,7 +274,7 @@ def key_places(recent: Recent) -> Iterator[Place]:
         evidence = _key_evidence(recent, key.text, old)
         if evidence is None:
             continue
-        for start, line in recent.lines_with(_key_pattern(old)):
+        for start, line in recent.lines_with(_key_pattern(old), old):
             if recent.is_late():
                 return
             same = [other for other in keys(line) if other.text == old]
@@ -292,7 +294,7 @@ def _key_evidence(recent: Recent, new: str, old: str) -> Evidence | None:
         return None
     same = [change for change, _, before in renames if before == old]
     times = sum(change.times for change in same)
-    if sum(key.text == new for _, line in recent.lines_with(_key_pattern(new)) for key in keys(line)) > times:
+    if sum(key.text == new for _, line in recent.lines_with(_key_pattern(new), new) for key in keys(line)) > times:
         return None
     origins = [Origin(recent.edits[change.edit].uri, change.new) for change in same]
     return Evidence(times, len(recent.edits) - 1, origins)

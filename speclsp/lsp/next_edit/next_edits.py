@@ -4,7 +4,8 @@
                                       └─► nothing? ─► model producer, if the model declares an edit format ─► offer
 
 A request waits while the engine works on ghost text, and ends without an edit when the document changes or a newer
-request comes: ghost text goes first. The deterministic producer runs in one step of at most BUDGET_MS. The model's
+request comes: ghost text goes first. The deterministic producer runs in one step of at most BUDGET_MS. After it, a
+thread parses the text for the next request, unless the producer has done that. The model's
 producer is cancelled by the next key.
 """
 
@@ -110,6 +111,7 @@ class NextEdits:
     _requests: int = 0
     _rename: RenamedName | None = None  # the last one of a name that other documents can import
     _ahead: asyncio.Task[object] | None = None  # parses documents that import it
+    _parsing: asyncio.Task[None] | None = None  # parses the last request's text, if the producer needed no tree
 
     async def answer(self, document: Document, line: int, cursor: int, elsewhere: bool = False) -> Offer | None:
         """The edit to offer in a document as it is now, or None. `cursor`: its offset, on `line`.
@@ -129,8 +131,7 @@ class NextEdits:
             await asyncio.to_thread(self._producer.warm_up, document.language)
             self._warm.add(document.language)
         if not reason and self._parsed != document.uri:
-            text = text_near(document, cursor)[1]
-            await asyncio.to_thread(self._producer.prepare, text, document.language)
+            await asyncio.to_thread(self._producer.prepare, text_near(document, cursor)[1], document.language)
             self._parsed = document.uri
         await asyncio.sleep(0)  # for messages that have arrived
         end_s = time.monotonic() + MAX_WAIT_S
@@ -142,6 +143,8 @@ class NextEdits:
             self.refuse(document.uri, line, reason)
             return None
         outcome = self._propose(document, line, cursor)
+        parse = partial(self._producer.prepare, budget_ms=BUDGET_MS)
+        self._parsing = asyncio.create_task(asyncio.to_thread(parse, text_near(document, cursor)[1], document.language))
         if not isinstance(outcome, NextEditOutcome):
             if elsewhere and outcome.kind == RENAME:
                 self._ahead = asyncio.create_task(self._left_elsewhere(document, cursor))

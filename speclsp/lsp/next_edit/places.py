@@ -6,6 +6,7 @@ not depend on the size of the document.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,15 +22,16 @@ from speclsp.lsp.next_edit.substitutions import (
     Learned,
     Substitution,
     around,
-    has_member,
+    indentation,
 )
-from speclsp.lsp.syntax.text_windows import line_end
+from speclsp.lsp.syntax.text_windows import equal_line_starts, line_end, match_starts
 from speclsp.plain_text import is_word
 
 REACH_CHARACTERS = 60_000  # searched on either side of the cursor
 MAX_PLACES = 12  # examined on either side of the cursor, for one substitution
 MAX_SUBSTITUTIONS = 24
 MAX_CALL_CHARACTERS = 200
+GROUP_LINES = 12  # below a member's sibling, in which the member may stand already
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,7 @@ class Place:
 
     def changed_at(self, text: str) -> int:
         """The offset of the first occurrence of the old tokens."""
-        match = _pattern(self.substitution).search(text, self.start, self.end)
-        return match.start() if match is not None else self.start
+        return next(_starts(self.substitution, text, self.start, self.end), self.start)
 
 
 def places(
@@ -75,17 +76,24 @@ def places(
 
 def occurrences(substitution: Substitution, text: str, low: int, high: int) -> list[int]:
     """The starts of the lines in `[low, high)` where a substitution may apply, from top to bottom."""
-    matches = _pattern(substitution).finditer(text, low, high)
-    return list(dict.fromkeys(text.rfind("\n", 0, match.start()) + 1 for match in matches))
+    starts = _starts(substitution, text, low, high)
+    return list(dict.fromkeys(text.rfind("\n", 0, start) + 1 for start in starts))
 
 
+def _starts(substitution: Substitution, text: str, low: int, high: int) -> Iterator[int]:
+    """The offsets in `[low, high)` where a substitution may apply."""
+    if substitution.kind in (LINES, MEMBER):
+        return equal_line_starts(substitution.old.partition("\n")[0], text, low, high)
+    literal = f"{substitution.callee}(" if substitution.kind == ARGUMENT else substitution.old
+    return match_starts(_pattern(substitution), literal, text, low, high)
+
+
+@functools.lru_cache(maxsize=256)
 def _pattern(substitution: Substitution) -> re.Pattern[str]:
-    """A pattern that matches wherever the substitution may apply."""
+    """A pattern that matches wherever a substitution of tokens may apply."""
     if substitution.kind == ARGUMENT:
         return re.compile(rf"(?<!\w){re.escape(substitution.callee)}\(")
     old = substitution.old
-    if substitution.kind in (LINES, MEMBER):
-        return re.compile(rf"(?m)^[ \t]*{re.escape(old.partition(chr(10))[0])}[ \t]*\r?$")
     left = r"(?<!\w)" if is_word(old[0]) else ""
     right = r"(?!\w)" if is_word(old[-1]) else ""
     return re.compile(left + re.escape(old) + right)
@@ -107,6 +115,16 @@ def place_at(substitution: Substitution, evidence: Evidence, text: str, start: i
     else:
         new = "".join(_replaced(line, substitution, evidence, pattern))
     return Place(start, end, new, substitution, evidence) if new.split() != line.split() else None
+
+
+def has_member(text: str, end: int, sibling: str, first: str) -> bool:
+    """True if a member's first line stands already in the group of lines below its sibling, which ends at `end`."""
+    for line in text[end + 1 : end + GROUP_LINES * MAX_LINE_CHARACTERS].split("\n")[:GROUP_LINES]:
+        if line.strip() and not line.startswith(indentation(sibling)):
+            return False
+        if line.strip() == first.strip():
+            return True
+    return False
 
 
 def nearest_line(text: str, line: str, offset: int) -> int | None:

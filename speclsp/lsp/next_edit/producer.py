@@ -30,7 +30,9 @@ from speclsp.lsp.next_edit.substitutions import (
     DEFINITION,
     PHRASE,
     RENAME,
+    Evidence,
     RecentEdit,
+    Substitution,
     learn,
     members,
 )
@@ -83,7 +85,7 @@ class Producer:
 
     def __init__(self, clock_s: Callable[[], float] = parse_clock_s) -> None:
         self._parser = SyntaxParser()
-        self._recent: dict[Edit, RecentEdit] = {}  # of the last request
+        self._recent: dict[RecentEdit, RecentEdit] = {}  # of the last request: each keeps what was learned from it
         self._clock_s = clock_s
 
     def warm_up(self, language: str) -> None:
@@ -93,11 +95,13 @@ class Producer:
             tree.kind_at(1)
             tree.enclosing(1)
             tree.count_errors_with(0, 0, "y", WARM_UP_MS)
+            tree.is_type(1)
+            tree.imports()
             bindings.at(tree, 0, 1)
 
-    def prepare(self, text: str, language: str) -> None:
-        """Parse a document, so that the parse of its next version is a short one."""
-        self._parser.parse(language, text, PREPARE_MS)
+    def prepare(self, text: str, language: str, budget_ms: float = PREPARE_MS) -> None:
+        """Parse a document, unless that was done, so that the parse of its next version is a short one."""
+        self._parser.parse(language, text, budget_ms)
 
     def propose(
         self,
@@ -143,11 +147,8 @@ class Producer:
 
         pairs = zip(edits, self.compared(edits), strict=True)
         recent = [compared for edit, compared in pairs if same_grammar(edit.language, language)]
-        if not recent:
-            yield Reason.NO_RECENT_EDIT
-            return
-        if "\n<<<<<<< " in text or "\n>>>>>>> " in text:
-            yield Reason.CONFLICT
+        if reason := reason_without_search(recent, text):
+            yield reason
             return
         tree = list[SyntaxTree | None]()
 
@@ -163,25 +164,30 @@ class Producer:
             single_changes.places(recent, text, parse, cursor, is_late),
             repeated_places(recent, text, cursor, renamed, is_late),
         )
-        reader, checked = FeatureReader(text, cursor, recent[-1], rejections), 0
+        reader, checked, problem = FeatureReader(text, cursor, recent[-1], rejections), 0, str(renamed.reason)
         for number, place in enumerate(islice(candidates, MAX_JUDGED)):
             if is_late() or checked == MAX_CHECKED:
-                return
+                break
             uses = max(0, len(renamed.places) - number)
-            features = reader.features(place, uses)
-            problem = declined(place) or ("" if self.is_shown(features) else Reason.UNLIKELY)
+            problem, features = declined(place), dict[str, float]()
+            if not problem:
+                features = reader.features(place, uses)
+                problem = "" if self.is_shown(features) else Reason.UNLIKELY
             if not problem:
                 checked += 1
                 problem = text_problem(text[place.start : place.end], place.new)
-            if not problem:
-                problem = "" if uses else role_problem(parse(place.start), place, text, uri)
+                if not problem and not uses:
+                    problem = role_problem(parse(place.start), place, text, uri)
                 problem = problem or error_problem(parse(place.start), place, left_ms)
             yield problem or replace(minimal(place, text), probability=gate.probability(features), features=features)
+        if is_late() and problem in ("", Reason.NO_REPEAT):
+            yield Reason.OUT_OF_TIME
 
     def compared(self, edits: Sequence[Edit]) -> list[RecentEdit]:
         """The lines that each edit has changed; those of the last call's edits are kept."""
-        self._recent = {edit: self._recent.get(edit) or recent_edit(edit) for edit in edits}
-        return [self._recent[edit] for edit in edits]
+        recent = [recent_edit(edit) for edit in edits]
+        self._recent = {edit: self._recent.get(edit, edit) for edit in recent}
+        return [self._recent[edit] for edit in recent]
 
     def is_shown(self, features: gate.Features) -> bool:
         """True if an edit with these features is likely enough."""
@@ -190,6 +196,13 @@ class Producer:
 
 def recent_edit(edit: Edit) -> RecentEdit:
     return RecentEdit(edit.uri, tuple(whole_lines(edit.before)), tuple(whole_lines(edit.after)), edit.times)
+
+
+def reason_without_search(recent: Sequence[RecentEdit], text: str) -> str:
+    """The reason for no edit that needs no search; "" if there may be one."""
+    if not recent:
+        return Reason.NO_RECENT_EDIT
+    return Reason.CONFLICT if "\n<<<<<<< " in text or "\n>>>>>>> " in text else ""
 
 
 def by_scope(
@@ -221,9 +234,13 @@ def repeated_places(
     learned.substitutions.update(members(recent, text))
     kept = {key: evidence for key, evidence in learned.substitutions.items() if not renamed.explains(key)}
     learned.substitutions, newest, cursor_line = kept, len(recent) - 1, line_at(text, cursor)
+    skipped: dict[Substitution, bool] = {}
     for place in places(learned, text, cursor, lambda place: is_wanted(place, newest), is_late):
-        if (place.evidence.times > 1 or is_left(place, cursor_line)) and not is_skipped(place, text):
-            yield place
+        if place.evidence.times > 1 or is_left(place, cursor_line):
+            if place.substitution not in skipped:
+                skipped[place.substitution] = is_skipped(place.substitution, place.evidence, text)
+            if not skipped[place.substitution]:
+                yield place
 
 
 # ── gate ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -263,16 +280,17 @@ def is_balanced(piece: str) -> bool:
     )
 
 
-def is_skipped(place: Place, text: str) -> bool:
-    """True if a place like this one was left as it was, between the first such change and the last one."""
-    changed = [offset for origin in place.evidence.origins if (offset := text.find(origin.line)) >= 0]
+def is_skipped(substitution: Substitution, evidence: Evidence, text: str) -> bool:
+    """True if a place of a substitution was left as it was, between the first such change and the last one."""
+    lines = dict.fromkeys(origin.line for origin in evidence.origins)
+    changed = [offset for line in lines if (offset := text.find(line)) >= 0]
     if not changed:
         return False
-    high = max(text.rfind(origin.line) for origin in place.evidence.origins)
+    high = max(text.rfind(line) for line in lines)
     low = text.rfind("\n", 0, min(changed)) + 1
     return any(
-        place_at(place.substitution, place.evidence, text, start) is not None
-        for start in occurrences(place.substitution, text, low, high)
+        place_at(substitution, evidence, text, start) is not None
+        for start in occurrences(substitution, text, low, high)
     )
 
 
@@ -331,6 +349,8 @@ def is_renamed(tree: SyntaxTree, place: Place, text: str, changed: Sequence[int]
             low, high = max(low, shared[-1][0]), min(high, shared[-1][1])
         if not low <= place.start < high:
             return False
+    if text.find(new, low, high) < 0:
+        return False
     defines_old, defines_new = (
         re.compile(DEFINITION.format(name=re.escape(name))).search(text, low, high) for name in (old, new)
     )

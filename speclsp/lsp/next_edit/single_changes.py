@@ -122,9 +122,9 @@ def type_places(recent: Recent) -> Iterator[Place]:
     for key in meant:
         evidence = Evidence(counts[key], len(recent.edits) - 1, origins)
         pattern = _type_pattern(key)
-        if any(_is_type(recent, at) for at in recent.passed(pattern, origins)):
+        if any(_is_type(recent, at) for at in recent.passed(pattern, key[0], origins)):
             continue
-        for start, line in recent.lines_with(pattern):
+        for start, line in recent.lines_with(pattern, key[0]):
             if recent.is_late():
                 return
             new, match = _rewritten(line, written), pattern.search(line)

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
+from speclsp.lsp.syntax.text_windows import equal_line_starts
+
 RENAME, PHRASE, ARGUMENT, LINES, MEMBER = "rename", "phrase", "argument", "lines", "member"
 MIN_NAME = 3  # characters of an identifier that a substitution is about
 MAX_LINE_CHARACTERS = 300
@@ -31,7 +33,6 @@ MIN_BLOCK_CHARACTERS = 12
 MIN_ALIKE = 0.5  # share of equal characters in a line and its successor, where a block changes its number of lines
 MIN_SIBLING_CHARACTERS = 8
 MAX_MEMBER_PLACES = 32  # of inserted lines that are examined
-GROUP_LINES = 12  # below a sibling, in which the member may stand already
 
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 NAME = re.compile(r"[^\W\d]\w*\Z")
@@ -69,6 +70,29 @@ class RecentEdit:
             for old, new in pairs
             if max(len(old), len(new)) <= MAX_LINE_CHARACTERS and old.split() != new.split()
         )
+
+    @cached_property
+    def substitutions(self) -> tuple[tuple[Substitution, Origin], ...]:
+        """The substitutions of its blocks and changed lines, each with the line that teaches it."""
+        blocks = (
+            (Substitution(LINES, unindented(old), unindented(new)), Origin(self.uri, new[0]))
+            for old, new in changed_blocks(self)
+            if is_block(old, new)
+        )
+        of_lines = (
+            (substitution, _origin(self.uri, substitution, old, new))
+            for old, new in self.changed_lines
+            for substitution in dict.fromkeys(of_line(old, new))
+        )
+        return *blocks, *of_lines
+
+    @cached_property
+    def inserted(self) -> tuple[tuple[str, ...], ...]:
+        """The blocks of lines that it has inserted. Edits near each other are one edit, with lines between them."""
+        if not self.before:
+            return (self.after,)
+        codes = difflib.SequenceMatcher(None, self.before, self.after, autojunk=False).get_opcodes()
+        return tuple(self.after[start:end] for kind, _, _, start, end in codes if kind == "insert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,26 +140,21 @@ def learn(edits: Sequence[RecentEdit], is_late: Callable[[], bool] = lambda: Fal
     """
     learned = Learned({}, set())
     for number, edit in enumerate(edits):
-        for old, new in changed_blocks(edit):
-            if is_block(old, new):
-                _count(learned, Substitution(LINES, unindented(old), unindented(new)), number, edit, "", new[0])
-        for old_line, new_line in edit.changed_lines:
-            if is_late():
-                return Learned({}, set())
-            learned.changes.add((old_line.strip(), new_line.strip()))
-            for substitution in dict.fromkeys(of_line(old_line, new_line)):
-                _count(learned, substitution, number, edit, old_line, new_line)
-    kept = learned.substitutions
-    learned.substitutions = {key: evidence for key, evidence in kept.items() if not _is_contradicted(key, kept)}
+        if is_late():
+            return Learned({}, set())
+        learned.changes.update((old.strip(), new.strip()) for old, new in edit.changed_lines)
+        for substitution, origin in edit.substitutions:
+            evidence = learned.substitutions.setdefault(substitution, Evidence())
+            evidence.times += edit.times
+            evidence.newest = number
+            evidence.origins.append(origin)
+    learned.substitutions = dict(_not_contradicted(learned.substitutions))
     return learned
 
 
-def _count(learned: Learned, key: Substitution, number: int, edit: RecentEdit, old_line: str, new_line: str) -> None:
-    evidence = learned.substitutions.setdefault(key, Evidence())
-    evidence.times += edit.times
-    evidence.newest = max(evidence.newest, number)
-    left, right = around(old_line, old_line.find(key.old), len(key.old)) if key.old in old_line else ("", "")
-    evidence.origins.append(Origin(edit.uri, new_line, left, right))
+def _origin(uri: str, substitution: Substitution, old_line: str, new_line: str) -> Origin:
+    old, at = substitution.old, old_line.find(substitution.old)
+    return Origin(uri, new_line, *(around(old_line, at, len(old)) if at >= 0 else ("", "")))
 
 
 def around(line: str, start: int, length: int) -> tuple[str, str]:
@@ -146,17 +165,20 @@ def around(line: str, start: int, length: int) -> tuple[str, str]:
     return left, right
 
 
-def _is_contradicted(key: Substitution, known: dict[Substitution, Evidence]) -> bool:
-    """True if another edit did the reverse, or changed the same text into something else, not earlier than this one."""
-    newest = known[key].newest
-    for other, evidence in known.items():
-        if other is key or other.kind != key.kind or evidence.newest < newest:
-            continue
-        if (other.old, other.new) == (key.new, key.old) and other.callee == key.callee:
-            return True
-        if other.old == key.old and other.new != key.new and other.callee == key.callee and key.kind != ARGUMENT:
-            return True
-    return False
+def _not_contradicted(known: dict[Substitution, Evidence]) -> Iterator[tuple[Substitution, Evidence]]:
+    """The substitutions that no edit contradicts which is not earlier.
+
+    It contradicts one that does the reverse, or changes the same text into something else.
+    """
+    by_old = dict[tuple[str, str, str], list[Substitution]]()
+    for key in known:
+        by_old.setdefault((key.kind, key.callee, key.old), []).append(key)
+    for key, evidence in known.items():
+        others = [other for other in by_old.get((key.kind, key.callee, key.new), ()) if other.new == key.old]
+        if key.kind != ARGUMENT:
+            others += [other for other in by_old[key.kind, key.callee, key.old] if other.new != key.new]
+        if not any(other != key and known[other].newest >= evidence.newest for other in others):
+            yield key, evidence
 
 
 # ── pairs of lines ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -315,9 +337,9 @@ def members(edits: Sequence[RecentEdit], text: str) -> Iterator[tuple[Substituti
     """(sibling ─► sibling and member, evidence) of the newest edit, if the user has inserted its lines repeatedly."""
     times: Counter[str] = Counter()
     for edit in edits:
-        for block in inserted(edit):
+        for block in edit.inserted:
             times[unindented(block)] += edit.times
-    for member in dict.fromkeys(unindented(block) for block in inserted(edits[-1])):
+    for member in dict.fromkeys(unindented(block) for block in edits[-1].inserted):
         if times[member] >= 2 and is_member(member.split("\n")):
             for sibling, origins in siblings_of(member, edits[-1].uri, text).items():
                 if len(origins) >= 2:
@@ -325,20 +347,11 @@ def members(edits: Sequence[RecentEdit], text: str) -> Iterator[tuple[Substituti
                     yield Substitution(MEMBER, sibling, f"{sibling}\n{member}"), evidence
 
 
-def inserted(edit: RecentEdit) -> list[tuple[str, ...]]:
-    """The blocks of lines that an edit has inserted. Edits near each other are one edit, with lines between them."""
-    if not edit.before:
-        return [edit.after]
-    codes = difflib.SequenceMatcher(None, edit.before, edit.after, autojunk=False).get_opcodes()
-    return [edit.after[start:end] for kind, _, _, start, end in codes if kind == "insert"]
-
-
 def siblings_of(member: str, uri: str, text: str) -> dict[str, list[Origin]]:
     """The lines above a member wherever it stands, without their indentation, each with these places."""
     first, *rest = member.split("\n")
     siblings: dict[str, list[Origin]] = {}
-    pattern = re.compile(rf"(?m)^[ \t]*{re.escape(first.strip())}[ \t]*\r?$")
-    for start in (match.start() for match in islice(pattern.finditer(text), MAX_MEMBER_PLACES)):
+    for start in islice(equal_line_starts(first.strip(), text), MAX_MEMBER_PLACES):
         lines = text[start : start + MAX_LINE_CHARACTERS * (len(rest) + 2)].split("\n")[: len(rest) + 1]
         above = text[text.rfind("\n", 0, start - 1) + 1 : start - 1].rstrip("\r") if start else ""
         if unindented(lines) == member and is_sibling(above, lines[0]):
@@ -359,16 +372,6 @@ def is_sibling(line: str, member: str) -> bool:
     alike = indentation(line) == indentation(member) and len(line) <= MAX_LINE_CHARACTERS
     named = any(map(is_name, TOKEN.findall(line)))
     return alike and named and len(line.strip()) >= MIN_SIBLING_CHARACTERS and not STATEMENT.match(line)
-
-
-def has_member(text: str, end: int, sibling: str, first: str) -> bool:
-    """True if a member's first line stands already in the group of lines below its sibling, which ends at `end`."""
-    for line in text[end + 1 : end + GROUP_LINES * MAX_LINE_CHARACTERS].split("\n")[:GROUP_LINES]:
-        if line.strip() and not line.startswith(indentation(sibling)):
-            return False
-        if line.strip() == first.strip():
-            return True
-    return False
 
 
 def indentation(line: str) -> str:

@@ -74,19 +74,17 @@ def _free_pieces(pieces: list[bytes]) -> None:
 
 
 def edited(old: str, tree: tree_sitter.Tree, new: str) -> tree_sitter.Tree | None:
-    """A copy of the tree of `old`, with the edit that makes it `new` applied; None when the edit is too large."""
+    """A copy of the tree of `old`, with the edits that make it `new` applied; None when they are too large."""
     old, new = with_line_feeds(old), with_line_feeds(new)
-    common = text_windows.difference(old, new)
-    if common is None:
+    parts = text_windows.differences(old, new)
+    if parts is None:
         return None
-    start, end = common
-    before = encode(new[:start])
-    removed, added = encode(old[start : len(old) - end]), encode(new[start : len(new) - end])
-    point = _advance((0, 0), before)
     copy = tree.copy()
-    byte = len(before)
-    end_points = _advance(point, removed), _advance(point, added)
-    copy.edit(byte, byte + len(removed), byte + len(added), point, *end_points)
+    for low, high, start, end in reversed(parts):  # from the last one, so that the offsets before it stay
+        before, removed, added = encode(old[:low]), encode(old[low:high]), encode(new[start:end])
+        byte, point = len(before), _advance((0, 0), before)
+        end_points = _advance(point, removed), _advance(point, added)
+        copy.edit(byte, byte + len(removed), byte + len(added), point, *end_points)
     return copy
 
 

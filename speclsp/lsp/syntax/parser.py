@@ -37,6 +37,7 @@ class SyntaxParser:
         self._lock = threading.Lock()
         self._parsers: dict[str, tree_sitter.Parser] = {}
         self._last: dict[str, tuple[str, tree_sitter.Tree, bool]] = {}  # grammar -> (view, its tree, is whole text)
+        self._whole: dict[str, SyntaxTree | None] = {}  # grammar -> that tree of a whole text; None for noise
         self._rate: dict[str, float] = {}  # grammar -> characters per ms, a running average
         self._head: SyntaxTree | None = None
         self._without: OrderedDict[tuple[object, ...], SyntaxTree | None] = OrderedDict()
@@ -52,9 +53,12 @@ class SyntaxParser:
             return None
         with self._lock:
             last_view, _tree, is_whole = self._last.get(name, ("", None, False))
-            is_edit = is_whole and text_windows.difference(last_view, text) is not None
+            if is_whole and last_view == text:
+                return self._whole[name]
+            edited = self._edited(name, text)
+            is_edit = is_whole and edited is not None
             if is_edit or len(text) <= self._rate.get(name, _FIRST_RATE) * budget_ms * 0.9:
-                tree = self._parse_pieces(name, text, [(0, len(text))], budget_ms)
+                tree = self._parse_pieces(name, text, [(0, len(text))], budget_ms, edited)
                 if tree is not None:
                     return tree
                 budget_ms /= 2
@@ -64,7 +68,8 @@ class SyntaxParser:
             head_end, pieces = text_windows.window(text, near, size)
             if sum(end - start for start, end in pieces) > _FASTEST_RATE * budget_ms:  # the text is one long line
                 return None
-            tree = self._parse_pieces(name, text, pieces, budget_ms)
+            edited = self._edited(name, joined(text, pieces))
+            tree = self._parse_pieces(name, text, pieces, budget_ms, edited)
             if tree is not None and pieces[0][0] > 0:
                 tree.head = self._parse_head(name, text[:head_end], budget_ms)
             return tree
@@ -113,20 +118,28 @@ class SyntaxParser:
             )
         return None if raw is None else incremental_parse.count_errors(raw, deadline)
 
+    def _edited(self, name: str, view: str) -> tree_sitter.Tree | None:
+        """The last tree of a grammar with the edits that make its text `view`; None if they are too large."""
+        last = self._last.get(name)
+        return incremental_parse.edited(last[0], last[1], view) if last else None
+
     def _parse_pieces(
-        self, name: str, text: str, pieces: list[tuple[int, int]], budget_ms: float, aside: bool = False
+        self,
+        name: str,
+        text: str,
+        pieces: list[tuple[int, int]],
+        budget_ms: float,
+        edited: tree_sitter.Tree | None = None,
+        aside: bool = False,
     ) -> SyntaxTree | None:
-        """The tree of these pieces. `aside`: it does not start from the last tree, and is not kept in its place."""
-        is_whole = pieces == [(0, len(text))]
-        view = text if is_whole else "".join(text[start:end] for start, end in pieces)
+        """The tree of these pieces, starting from the tree `edited`. `aside`: it is not kept as the last tree."""
+        is_whole, view = pieces == [(0, len(text))], joined(text, pieces)
         if "\0" in view or BY_NAME[name].is_dangerous(view):
             return None
         data = _scanner_input(name, view)
         if name not in self._parsers:  # loading a grammar takes 1 to 8 ms, once, outside the budget
             self._parsers[name] = tree_sitter.Parser(load_grammar(name))
         started_s = incremental_parse.parse_clock_s()
-        last = None if aside else self._last.get(name)
-        edited = incremental_parse.edited(last[0], last[1], view) if last else None
         raw = incremental_parse.run(self._parsers[name], data, edited, started_s + budget_ms / 1000)
         elapsed_ms = max((incremental_parse.parse_clock_s() - started_s) * 1000, 0.01)
         if raw is None:
@@ -134,20 +147,26 @@ class SyntaxParser:
                 slower = 0.6 if elapsed_ms < 3 * budget_ms else 0.3
                 self._rate[name] = max(_SLOWEST_RATE, self._rate.get(name, _FIRST_RATE) * slower)
             return None
-        if not aside:
-            self._last[name] = view, raw, is_whole
         if edited is None and len(view) > _LONG_CHARACTERS:
             rate = min(max(len(view) / elapsed_ms, _SLOWEST_RATE), _FASTEST_RATE)
             self._rate[name] = 0.5 * self._rate.get(name, _FIRST_RATE) + 0.5 * rate
-        if raw.root_node.has_error and text_windows.is_noise(view, _keywords(name)):
-            return None
-        return SyntaxTree(self, name, text, OffsetMap(view, len(data) == len(view), pieces), raw)
+        is_noise = raw.root_node.has_error and text_windows.is_noise(view, _keywords(name))
+        tree = None if is_noise else SyntaxTree(self, name, text, OffsetMap(view, len(data) == len(view), pieces), raw)
+        if not aside:
+            self._last[name] = view, raw, is_whole
+            self._whole[name] = tree if is_whole else None
+        return tree
 
     def _parse_head(self, name: str, text: str, budget_ms: float) -> SyntaxTree | None:
         """The tree of a large file's first lines, for its imports. Typing further down does not change it."""
         if self._head is None or self._head.text != text or self._head.grammar != name:
             self._head = self._parse_pieces(name, text, [(0, len(text))], budget_ms / 4, aside=True)
         return self._head
+
+
+def joined(text: str, pieces: list[tuple[int, int]]) -> str:
+    """The view that consists of these pieces of a text."""
+    return text if pieces == [(0, len(text))] else "".join(text[start:end] for start, end in pieces)
 
 
 def _scanner_input(name: str, view: str) -> bytes:

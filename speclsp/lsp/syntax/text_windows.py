@@ -6,9 +6,11 @@ All of it works on characters. Lines end with \\n, \\r\\n or \\r, as in document
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-_MAX_EDIT = 4000  # characters: a parse reuses the last tree for edits up to this length
+_MAX_EDIT = 4000  # characters: a parse reuses the last tree for edits up to this length together
+_MAX_PARTS, _MAX_PART = 32, 400  # edited parts of a text; within a longer part equal text is searched
+_ANCHOR_CHARACTERS = 80  # of equal text between two parts
 _MAX_LINES_UP = 4000
 _HEADER_CHARACTERS = 400
 _HEAD_CHARACTERS = 8000
@@ -16,6 +18,8 @@ _NOISE_CHARACTERS = 1000
 
 _TOP_LEVEL = re.compile(r"[\r\n](?=[^\s})\]#/*])")
 WORD = re.compile(r"\w+")
+
+Difference = tuple[int, int, int, int]  # [start, end) in the old text, and in the new one
 
 
 def line_start(text: str, offset: int) -> int:
@@ -35,6 +39,42 @@ def line_end(text: str, offset: int) -> int:
 def line_at(text: str, offset: int) -> str:
     """The line around `offset`, without the blanks around it."""
     return text[line_start(text, offset) : line_end(text, offset)].strip()
+
+
+def match_starts(
+    pattern: re.Pattern[str], literal: str, text: str, low: int = 0, high: int | None = None
+) -> Iterator[int]:
+    """The starts of the matches that `finditer` has in `[low, high)`, if every match begins with `literal`.
+
+    `finditer` examines each character for a pattern that begins with an assertion. `find` is many times as fast.
+    """
+    high = len(text) if high is None else high
+    start = text.find(literal, low, high)
+    while start >= 0:
+        match = pattern.match(text, start, high)
+        if match is not None:
+            yield start
+        start = text.find(literal, start + 1 if match is None else match.end(), high)
+
+
+def line_pattern(content: str) -> re.Pattern[str]:
+    """A pattern of a line with this content between blanks."""
+    return re.compile(rf"(?m)^[ \t]*{re.escape(content)}[ \t]*\r?$")
+
+
+def equal_line_starts(content: str, text: str, low: int = 0, high: int | None = None) -> Iterator[int]:
+    """The starts of the lines with this content between blanks that begin in `[low, high)`, from top to bottom."""
+    pattern, high = line_pattern(content), len(text) if high is None else high
+    if not content:
+        yield from (match.start() for match in pattern.finditer(text, low, high))
+        return
+    at = text.find(content, low, high)
+    while at >= 0:
+        start = text.rfind("\n", 0, at) + 1
+        if start >= low and pattern.match(text, start, high):
+            yield start
+        end = text.find("\n", at, high)
+        at = text.find(content, end + 1, high) if end >= 0 else -1
 
 
 def window(text: str, near: int, size: int) -> tuple[int, list[tuple[int, int]]]:
@@ -95,12 +135,43 @@ def common_suffix(old: Sequence[str], new: Sequence[str], start: int = 0) -> int
     )
 
 
-def difference(old: str, new: str) -> tuple[int, int] | None:
-    """(equal characters at the start, equal characters at the end); None if the part between is too long."""
-    if abs(len(old) - len(new)) > _MAX_EDIT:
-        return None
-    head, tail = common_ends(old, new)
-    return (head, tail) if max(len(old), len(new)) - head - tail <= _MAX_EDIT else None
+def differences(old: str, new: str) -> list[Difference] | None:
+    """Parts of `old` whose replacement makes it `new`, from top to bottom; None if they are too many or too long.
+
+    They are not the shortest ones: equal text between two of them is searched at a few places only.
+    """
+    result, characters = list[Difference](), 0
+    pending = [(0, len(old), 0, len(new))]
+    while pending:
+        low, high, start, end = pending.pop()
+        head, tail = common_ends(old[low:high], new[start:end])
+        low, high, start, end = low + head, high - tail, start + head, end - tail
+        size = max(high - low, end - start)
+        anchor = _anchor(old, new, low, high, start, end) if size > _MAX_PART else None
+        if anchor is not None:
+            at, to = anchor
+            pending += [(at, high, to, end), (low, at, start, to)]
+        elif size:
+            characters += size
+            result.append((low, high, start, end))
+        if characters > _MAX_EDIT or len(result) + len(pending) > _MAX_PARTS:
+            return None
+    return result
+
+
+def _anchor(old: str, new: str, low: int, high: int, start: int, end: int) -> tuple[int, int] | None:
+    """Offsets in both texts of a piece that is equal, within `[low, high)` and `[start, end)`; None if none is found.
+
+    The piece is no end of either range: each part is shorter than the whole.
+    """
+    for eighth in (4, 2, 6, 1, 3, 5, 7):
+        at = low + (high - low) * eighth // 8
+        piece = old[at : min(at + _ANCHOR_CHARACTERS, high)]
+        least, most = sorted((start - low, end - high))  # by which one edit above or below it moves the piece
+        to = new.find(piece, max(start, at + least - _MAX_EDIT), min(end, at + most + _MAX_EDIT + len(piece)))
+        if len(piece) == _ANCHOR_CHARACTERS and to >= 0:
+            return at, to
+    return None
 
 
 def is_subsequence(part: str, text: str) -> bool:

@@ -66,6 +66,7 @@ class SyntaxTree:
     view: OffsetMap  # the part of `text` that was parsed
     raw: tree_sitter.Tree
     head: SyntaxTree | None = None  # of the file's first lines, if this tree begins further down
+    _errors: int | None = None  # once they were counted
 
     def kind_at(self, offset: int) -> str:
         """The kind of text that typing at `offset` would extend: "code", "comment" or "string"."""
@@ -148,8 +149,10 @@ class SyntaxTree:
         """
         if BY_NAME[self.grammar].has_dialects:
             return 0
-        count = incremental_parse.count_errors(self.raw, incremental_parse.parse_clock_s() + _COUNT_BUDGET_MS / 1000)
-        return 1 if count is None else count
+        if self._errors is None:
+            deadline_s = incremental_parse.parse_clock_s() + _COUNT_BUDGET_MS / 1000
+            self._errors = incremental_parse.count_errors(self.raw, deadline_s)
+        return 1 if self._errors is None else self._errors
 
     def count_errors_with(self, start: int, end: int, text: str, budget_ms: float) -> int | None:
         """The number with `text` in place of `[start, end)`; None if the budget ran out, or was spent before."""

@@ -211,7 +211,7 @@ def test_nothing_is_offered_when_the_time_is_spent():
     recent = desk.activity.recent()
     assert (
         desk.producer.propose(desk.document.text, "python", URI, desk.cursor, recent, budget_ms=-1.0)
-        == Reason.NO_REPEAT
+        == Reason.OUT_OF_TIME
     )
 
 

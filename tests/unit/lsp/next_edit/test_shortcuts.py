@@ -1,0 +1,93 @@
+"""Laws of the producer's shortcuts: each has the results of the plain way, and a kept result changes no offer."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speclsp.lsp.next_edit.producer import Producer, Proposal
+from speclsp.lsp.next_edit.recent_activity import Edit
+from speclsp.lsp.next_edit.substitutions import RecentEdit, Substitution, learn
+from speclsp.lsp.syntax.text_windows import equal_line_starts, line_pattern, match_starts
+
+URI = "file:///work/app.py"
+WORDS = ("aa", "aaa", "b", "aa.aa", "(", ")", " ", "\n", "\r\n", "\t", "a", "é", "_")
+TEXTS = st.lists(st.sampled_from(WORDS), max_size=30).map("".join)
+BOUNDS = st.tuples(st.integers(0, 40), st.integers(0, 60))
+LINES = st.sampled_from(
+    [
+        "x = area(width)", "x = surface(width)", "y = area(height) + 1", "y = surface(height) + 1", "log(area)",
+        "log(surface)", "call(area, 2)", "call(area, 2, flag=True)", 'z = row["user_name"]', 'z = row["username"]', "",
+    ]
+)  # fmt: skip
+BLOCKS = st.lists(LINES, min_size=1, max_size=4).map(lambda lines: "".join(f"{line}\n" for line in lines))
+EDITS = st.lists(st.tuples(BLOCKS, BLOCKS, st.integers(1, 2)), min_size=1, max_size=4)
+
+
+@given(TEXTS, st.sampled_from(["aa", "aa.aa", "aa(", "a"]), BOUNDS)
+def test_a_search_by_literal_has_the_matches_of_finditer(text: str, literal: str, bounds: tuple[int, int]):
+    low, high = min(bounds[0], len(text)), min(bounds[1], len(text))
+    for pattern in (
+        re.compile(rf"(?<!\w){re.escape(literal)}"),
+        re.compile(rf"{re.escape(literal)}(?!\w)"),
+        re.compile(rf"(?<![\w.$]){re.escape(literal)}(?=[.)])"),
+    ):
+        plain = [match.start() for match in pattern.finditer(text, low, high)]
+        assert list(match_starts(pattern, literal, text, low, high)) == plain
+
+
+@given(TEXTS, st.sampled_from(["aa", "aa.aa", "b aa", ""]), BOUNDS)
+def test_a_search_for_equal_lines_has_the_matches_of_finditer(text: str, content: str, bounds: tuple[int, int]):
+    low, high = min(bounds[0], len(text)), min(bounds[1], len(text))
+    plain = [match.start() for match in line_pattern(content).finditer(text, low, high)]
+    assert list(equal_line_starts(content, text, low, high)) == plain
+
+
+def is_contradicted(key: Substitution, newest: int, others: dict[Substitution, int]) -> bool:
+    """The definition: another edit, not earlier, did the reverse or changed the same text into something else."""
+    return any(
+        other != key
+        and (other.kind, other.callee) == (key.kind, key.callee)
+        and number >= newest
+        and ((other.old, other.new) == (key.new, key.old) or (other.old == key.old and key.kind != "argument"))
+        for other, number in others.items()
+    )
+
+
+@given(EDITS)
+def test_what_is_learned_is_what_no_later_edit_contradicts(edits: list[tuple[str, str, int]]):
+    recent = [RecentEdit(URI, tuple(old.split("\n")), tuple(new.split("\n")), times) for old, new, times in edits]
+    newest = {key: number for number, edit in enumerate(recent) for key, _ in edit.substitutions}
+    expected = {key for key, number in newest.items() if not is_contradicted(key, number, newest)}
+    assert set(learn(recent).substitutions) == expected
+
+
+@settings(deadline=None)
+@given(EDITS, st.lists(LINES, min_size=4, max_size=12))
+def test_a_producer_that_served_other_requests_offers_what_a_new_one_offers(
+    edits: list[tuple[str, str, int]], lines: list[str]
+):
+    used = Producer(clock_s=lambda: 0.0)
+    for number in range(1, len(edits) + 1):
+        recent = [Edit(URI, "python", old, new, 0.0, times) for old, new, times in edits[:number]]
+        text = "\n".join([*lines, edits[number - 1][1]])
+        offers: list[list[Proposal | str]] = [
+            list(producer.outcomes(text, "python", URI, len(text), recent, lambda place: "", 1000.0, 0))
+            for producer in (used, Producer(clock_s=lambda: 0.0))
+        ]
+        assert offers[0] == offers[1]
+        used.prepare(text, "python")
+        later = [Edit(edit.uri, edit.language, edit.before, edit.after, 9.0, edit.times) for edit in recent]
+        assert list(used.outcomes(text, "python", URI, len(text), later, lambda place: "", 1000.0, 0)) == offers[0]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_edit_keeps_what_it_teaches_when_its_time_changes(times: int):
+    producer = Producer()
+    first, second = (
+        producer.compared([Edit(URI, "python", "log(area)\n", "log(surface)\n", at_s, times)]) for at_s in (0.0, 1.0)
+    )
+    assert first[0] is second[0]
