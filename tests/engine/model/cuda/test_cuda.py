@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from speclsp.engine.api import Request
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import Drafter, ModelDrafter, NGramDrafter
-from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound, warm_up
+from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound, choose_layers, warm_up
 from speclsp.engine.decoding.generate import Limits, Round, generate
 from speclsp.engine.decoding.policy import FixedPolicy
 from speclsp.engine.loading import checkpoint, loading
@@ -454,6 +455,69 @@ def test_the_warm_up_measures_every_cost_and_leaves_the_caches_empty():
     assert costs.verify(16) == costs.verify(1) < costs.verify(17), "a pass has 16 rows, however many are needed"
     assert fused.target.ids == fused.draft.ids == []
     assert warm_up(fused.target, repeats=1)[1] is None
+
+
+class FakeLayers:
+    """Fused kernels that take a time and differ by a factor, or fail."""
+
+    def __init__(self, decoder: CudaDecoder, ms: float, factor: float = 1.0, error: Exception | None = None) -> None:
+        self.decoder, self.ms, self.factor, self.error = decoder, ms, factor, error
+
+    def logits(self, tokens: torch.Tensor, start: torch.Tensor, slot: torch.Tensor, last_only: bool) -> torch.Tensor:
+        if self.error is not None:
+            raise self.error
+        time.sleep(self.ms / 1e3)
+        self.decoder.fused = None
+        logits = self.decoder.logits_of(tokens, start, slot, last_only)
+        self.decoder.fused = self
+        return logits * self.factor
+
+
+@pytest.mark.parametrize(
+    ("ways", "chosen"),
+    [
+        ([(0.0, 1.0), (60.0, 1.0)], 0),
+        ([(60.0, 1.0), (0.0, 1.001)], 1),
+        ([(0.0, 1.5), (60.0, 1.0)], None),
+        ([(0.0, float("nan")), (0.0, RuntimeError("out of resource: shared memory"))], None),
+        ([(0.0, ValueError("no such instruction")), (0.0, 1.0)], 1),
+    ],
+)
+def test_the_fastest_layers_with_the_right_logits_are_used(
+    ways: list[Any], chosen: int | None, monkeypatch: pytest.MonkeyPatch
+):
+    decoder, operations = read("target"), CudaDecoder._through
+
+    def slowly(self: CudaDecoder, *arguments: Any) -> Any:
+        time.sleep(0.03 if self.fused_ways and len(arguments[0]) == 16 and not waiting else 0.0)
+        return operations(self, *arguments)
+
+    waiting: list[int] = []
+    decoder.fused_ways = [
+        FakeLayers(decoder, ms, error=what) if isinstance(what, Exception) else FakeLayers(decoder, ms, what)
+        for ms, what in ways
+    ]
+    through = FakeLayers.logits
+
+    def counted(self: FakeLayers, *arguments: Any) -> Any:
+        waiting.append(1)
+        try:
+            return through(self, *arguments)
+        finally:
+            waiting.pop()
+
+    monkeypatch.setattr(FakeLayers, "logits", counted)
+    monkeypatch.setattr(CudaDecoder, "_through", slowly)
+    choose_layers(decoder, IDS[:60], 1)
+    assert decoder.fused is (None if chosen is None else decoder.fused_ways[chosen])
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), torch.AcceleratorError("CUDA error")])
+def test_a_full_or_failed_device_is_no_reason_against_the_kernels(error: Exception):
+    decoder = read("target")
+    decoder.fused_ways = [FakeLayers(decoder, 0.0, error=error)]
+    with pytest.raises(type(error)):
+        choose_layers(decoder, IDS[:60], 1)
 
 
 @given(messages=st.lists(st.lists(st.integers(0, 2**40), min_size=3, max_size=3), min_size=1, max_size=9))
