@@ -284,7 +284,7 @@ def device_of(wanted: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GpuSetting:
-    """What `auto` loads on a GPU with that much memory, 1 GiB of which other programs use."""
+    """The model that `auto` loads on a GPU of that memory, 1 GiB of which other programs use."""
 
     memory_gb: int
     gb_per_s: float  # usual for such a GPU

@@ -58,7 +58,7 @@ def old_driver() -> bool:
     return False
 
 
-def gone() -> bool:
+def fail_to_answer() -> bool:
     raise RuntimeError("CUDA error: unknown error\nCompile with TORCH_USE_CUDA_DSA")
 
 
@@ -74,7 +74,7 @@ LARGE, SMALL = ("NVIDIA L40S", (8, 9), 44), ("NVIDIA RTX 3060", (8, 6), 11)
         ({"visible": "-1"}, "CUDA_VISIBLE_DEVICES hides every GPU"),
         ({"available": old_driver}, "cannot use the NVIDIA driver (The NVIDIA driver on your system is too old"),
         ({"available": lambda: False}, "it finds no GPU), so the CPU computes: update the driver"),
-        ({"available": gone}, "does not answer (CUDA error: unknown error), so the CPU computes: restart"),
+        ({"available": fail_to_answer}, "does not answer (CUDA error: unknown error), so the CPU computes: restart"),
         ({"gpus": [PASCAL]}, "NVIDIA GeForce GTX 1080 computes without bfloat16, so the CPU computes"),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_gpu_that_cannot_compute_is_named_in_one_sentence_and_the_cpu_computes
 
 
 def test_without_a_driver_torch_is_not_asked_and_nothing_is_reported(plant: Plant):
-    plant(driver=False, available=gone)
+    plant(driver=False, available=fail_to_answer)
     assert pick_device("auto") == ("cpu", "")
     with pytest.raises(WeightsError, match="no NVIDIA driver"):
         loading.pick_device("cuda")

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from speclsp.engine.decoding.policy import FixedPolicy
 from speclsp.engine.loading import checkpoint, loading
 from speclsp.engine.model.cuda import memory_plan
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
-from speclsp.engine.model.cuda.graphs import CAPTURE_AT, CudaGraphs
+from speclsp.engine.model.cuda.graphs import CAPTURE_AT, MAX_COUNTED, MAX_GRAPHS, CudaGraphs
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
 from speclsp.engine.model.cuda.uplink import Uplink
 from speclsp.engine.model.kv_cache import MAX_GAMMA, Cancelled
@@ -407,6 +408,42 @@ def test_work_runs_eagerly_until_it_is_used_often_enough_to_be_captured():
     for _ in range(5):
         CudaGraphs().run("a", lambda: log.append("eager"))
     assert log[-1] == "eager"
+
+
+@given(keys=st.lists(st.integers(0, 200), max_size=600))
+def test_graphs_are_bounded_and_the_newest_in_use_stay(keys: list[int]):
+    log: list[int] = []
+    graphs = CudaGraphs(lambda: lambda work: work)
+    for key in keys:
+        graphs.run(key, partial(log.append, key))
+        assert len(graphs.replays) <= MAX_GRAPHS
+    assert log == keys, "captured or not, all work is done in order"
+    for key in range(1000, 1000 + 2 * MAX_COUNTED):  # used once each
+        graphs.run(key, lambda: None)
+    assert max(len(graphs.uses), len(graphs.pending)) <= MAX_COUNTED
+    for key in range(2 * MAX_GRAPHS):
+        for _ in range(CAPTURE_AT):
+            graphs.run(key, lambda: None)
+            graphs.run(0, lambda: None)
+    assert 0 in graphs.replays and 2 * MAX_GRAPHS - 1 in graphs.replays and 1 not in graphs.replays
+
+
+def test_memory_that_runs_out_in_a_pass_leaves_the_cache_as_it_was(monkeypatch: pytest.MonkeyPatch):
+    target = read("target")
+    target.catch_up(IDS[:60])
+    wanted = target.choose(IDS[60:62], 1, None, ())
+    target.rewind(60)
+
+    def full(*arguments: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(CudaDecoder, "logits_of", full)
+        for _ in range(CAPTURE_AT + 1):
+            with pytest.raises(torch.OutOfMemoryError):
+                target.choose(IDS[60:62], 1, None, (7,))
+    assert target.ids == IDS[:60]
+    assert target.choose(IDS[60:62], 1, None, ()) == wanted, "and the ban of the failed pass is lifted"
 
 
 def test_a_new_pair_never_replays_the_graphs_of_a_pair_that_was_freed():
