@@ -1,4 +1,4 @@
-"""CPUs and memory that this process may use: affinity, CPU quota, and the memory limits of its control groups.
+"""CPUs, GPUs and memory that this process may use: affinity, CPU quota, and memory limits of its control groups.
 
     CPUs      logical   the affinity mask, into which the kernel has already taken a cpuset
               cores     physical cores among them: hyperthreads of one core count once
@@ -16,15 +16,22 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 MIB = 2**20
 NO_LIMIT = 2**62  # version 1 writes its largest page-aligned number in place of "max"
 ROOT = Path("/")
+MIN_CAPABILITY = (8, 0)  # of a GPU: Ampere, the first with bfloat16
+COPIED_BYTES = 1 << 28  # to measure a GPU's bandwidth
+COPIES = 8
 MAX_BYTES = 1 << 20  # of a file under /proc or /sys
 
 
@@ -148,6 +155,101 @@ def group_memory(group: Path, version: int) -> Memory | None:
     counts = dict(re.findall(r"^(\w+) (\d+)$", read(group / "memory.stat"), re.MULTILINE))
     cache = sum(int(counts.get(f"{prefix}{name}", 0)) for name in ("active_file", "inactive_file"))
     return Memory(max(0, (min(limits) - used + cache) // MIB), min(limits) // MIB)
+
+
+# ── GPUs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pick_device(wanted: str) -> tuple[str, str]:
+    """(device, problem): "cpu" or a GPU by torch's name; and why an NVIDIA GPU is not used, or is slow, as a sentence.
+
+    Of several GPUs, "auto" takes the one with the most free memory. torch is imported only with a GPU's driver.
+    """
+    if wanted == "cpu" or not has_gpu_driver():
+        return "cpu", ""
+    import torch
+
+    if problem := unusable_gpu(torch, wanted):
+        return "cpu", problem
+    device = wanted if wanted.startswith("cuda:") else "cuda"
+    if device == "cuda" and torch.cuda.device_count() > 1:
+        usable = [at for at in range(torch.cuda.device_count()) if not without_bf16(torch, at)]
+        device = f"cuda:{max(usable, key=lambda at: (free_gpu_bytes(torch, at), -at))}"
+    if find_spec("triton") is None:
+        return device, "Triton is not installed, so the GPU computes more slowly: run `pip install triton`."
+    return device, ""
+
+
+def has_gpu_driver() -> bool:
+    """True where an NVIDIA driver is installed, or was."""
+    return bool(shutil.which("nvidia-smi")) or Path("/dev/nvidiactl").exists()
+
+
+def unusable_gpu(torch: Any, wanted: str) -> str:
+    """The sentence for a GPU that torch cannot compute on; "" for one that it can."""
+    on_cpu = "so the CPU computes"
+    if torch.version.cuda is None:
+        index = "https://download.pytorch.org/whl/cu126"
+        return (
+            f"This machine has an NVIDIA GPU, and PyTorch {torch.__version__} is built without CUDA, {on_cpu}: "
+            f"install the other build with `pip install torch --index-url {index}`."
+        )
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+        return f"CUDA_VISIBLE_DEVICES hides every GPU, {on_cpu}: unset it, or name a GPU."
+    with warnings.catch_warnings(record=True) as caught:  # torch warns of an old driver
+        warnings.simplefilter("always")
+        try:
+            count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        except RuntimeError as error:
+            return f"The GPU does not answer ({first_line(error)}), {on_cpu}: restart the machine, or its driver."
+    if not count:
+        why = first_line(caught[0].message) if caught else "it finds no GPU"
+        need = f"PyTorch {torch.__version__} with CUDA {torch.version.cuda} cannot use the NVIDIA driver"
+        return f"{need} ({why}), {on_cpu}: update the driver, or load it."
+    number = int(wanted[5:]) if wanted.startswith("cuda:") and wanted[5:].isdigit() else None
+    if number is not None and number >= count:
+        return f'device = "{wanted}", and this machine has {count} GPU(s), {on_cpu}: set device = "auto".'
+    old = [without_bf16(torch, at) for at in ([number] if number is not None else range(count))]
+    return f'{old[0]} computes without bfloat16, {on_cpu}: set device = "cpu".' if all(old) else ""
+
+
+def without_bf16(torch: Any, index: int) -> str:
+    """The name of a GPU that has no bfloat16; "" for one that has."""
+    has_bf16 = torch.cuda.get_device_capability(index) >= MIN_CAPABILITY
+    return "" if has_bf16 else str(torch.cuda.get_device_name(index))
+
+
+def free_gpu_bytes(torch: Any, index: int) -> int:
+    """Free memory of a GPU; 0 if it does not answer."""
+    try:
+        return int(torch.cuda.mem_get_info(index)[0])
+    except RuntimeError:
+        return 0
+
+
+def first_line(error: object) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:160]
+
+
+@lru_cache(maxsize=8)
+def measured_gb_per_s(device: str) -> float | None:
+    """The rate of a copy of 256 MiB on a GPU, bytes read and written; None if it cannot be measured now."""
+    import torch
+
+    try:
+        source = torch.zeros(COPIED_BYTES, dtype=torch.uint8, device=device)
+        target = torch.empty_like(source)
+        target.copy_(source)
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.cuda.device(device):
+            began.record()
+            for _ in range(COPIES):
+                target.copy_(source)
+            ended.record()
+            ended.synchronize()
+        return 2 * COPIES * COPIED_BYTES / float(began.elapsed_time(ended)) / 1e6
+    except RuntimeError:  # out of memory, for example: then a smaller model is chosen by its size alone
+        return None
 
 
 # ── control groups ───────────────────────────────────────────────────────────────────────────────────────────

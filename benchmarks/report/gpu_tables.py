@@ -23,7 +23,8 @@ OPERATIONS = {
     "attend": "attention",
     "silu_mul": "SiLU",
 }
-TAIL = {"float": "logits to float32", "argmax": "argmax", "logsumexp": "logsumexp", "gather": "gather"}
+TAIL = {"torch": "torch", "ours": "ours"}
+OLD_TAIL = {"float": "logits to float32", "argmax": "argmax", "logsumexp": "logsumexp", "gather": "gather"}
 PARTS = {
     "bandwidth": "bandwidth",
     "passes": "passes",
@@ -136,7 +137,8 @@ def passes(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
         for model, name in MODELS.items():
             rows = at(figures, f"{model} {number_format}", "rows") or {}
             wide = [share(rows.get(count)) for count in PASS_ROWS]
-            yield f"{name} {number_format}", *(wide if number_format == "bf16" else [*wide[:-1], "two passes"])
+            one_pass = number_format == "bf16" or PASS_ROWS[-1] in rows or not rows
+            yield f"{name} {number_format}", *(wide if one_pass else [*wide[:-1], "two passes"])
 
 
 def kernels(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
@@ -149,13 +151,16 @@ def kernels(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
                 yield share(rows.get(f"{name}, {label}"), 1e3, 1) if label else ""
 
     for name, label in PRODUCTS.items():
-        yield label, *cells(name, "library", "skinny")
+        ours = "ours" if any(f"{name}, ours" in rows for rows in figures.values()) else "skinny"  # of an older run
+        yield label, *cells(name, "library", ours)
     for name, label in PRODUCTS.items():
         if name != "head":
-            yield f"{label}, nf4", *cells(name, "library", "", "nf4")
+            measured = any(f"{name}, ours" in figures.get(f"{model} nf4", {}) for model in MODELS)
+            yield f"{label}, nf4", *cells(name, "library", "ours" if measured else "", "nf4")
     for name, label in OPERATIONS.items():
         yield label, *cells(name, "torch", "ours")
-    for name, label in TAIL.items():
+    old = any("tail, float" in rows for rows in figures.values())
+    for name, label in (OLD_TAIL if old else TAIL).items():
         yield f"round's end: {label}", *cells("tail", name, "")
 
 
@@ -214,7 +219,7 @@ def checks(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[str]]:
         difference(at(agreement, "draft_is_target", "engine", "first_difference")),
     )
     passed = f"{tests.get('passed')} of {tests.get('tests')}" if tests else NOT_MEASURED
-    yield "tests of `tests/engine/model/test_cuda.py` that pass", passed
+    yield "tests of `tests/engine/model/cuda/test_cuda.py` that pass", passed
     for model, name in TARGETS.items():
         for work in ("prefill", "rounds"):
             times = at(figures.get("cancel"), model, work)

@@ -12,6 +12,9 @@ The CPU's speed is measured once per machine and kept. A suggestion's time is pr
     a token of prefill   parameters / int8 multiply-adds a second
     a decoding step      parameters / bytes read a second, one byte a parameter; fewer in 4 bits
 
+On a GPU, a pass takes the time to read all weights at the measured bandwidth (`gpu_obstacle`). A larger model in nf4
+comes before a smaller one in bf16.
+
 Both count a model's embedding as a weight, which makes up for the difference between a kernel and the peak.
 """
 
@@ -20,10 +23,10 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from speclsp import config as settings
@@ -37,6 +40,9 @@ NEW_TOKENS, FIRST_TOKENS = 24, 300  # of a prompt: at the next key, and at the f
 ANSWER_TOKENS, TOKENS_A_STEP = 12, 1.7  # of a usual suggestion; the latter measured with n-gram drafts
 MAX_USUAL_MS = 250  # of a suggestion at the next key, on a CPU
 MAX_FIRST_MS = 1500  # of the first suggestion in a file
+MAX_PASS_MS = 25.0  # of a target on a GPU: twelve tokens in seven rounds take at most 175 ms then
+GPU_SHARE = 0.75  # of the bandwidth that a pass reaches: an estimate; 72 % for the 7B in bf16 on an H200
+GPU_BYTES = {"bf16": 2.0, "nf4": 0.62}  # of a parameter; nf4 with its scales, and a head of 16 bits
 
 Availability = Callable[[Weights], bool]
 
@@ -113,6 +119,7 @@ def choose(
     fetchable: Availability = lambda weights: True,
     speed: CpuSpeed | None = None,
     here: Availability = lambda weights: False,
+    gb_per_s: float | None = None,
 ) -> tuple[Card, str]:
     """The model for `model = "auto"`, and why, in sentences for people.
 
@@ -121,8 +128,9 @@ def choose(
         fetchable: True when the weights are here or can be fetched.
         speed: of the CPU, where that is the device; None: not measured.
         here: True when the weights need no download.
+        gb_per_s: bandwidth of the GPU, where that is the device; None: not measured.
     """
-    machine = _Machine(free_mib, device, speed)
+    machine = _Machine(free_mib, device, speed, gb_per_s)
     small = load(WITHOUT_GPU)
     cards = [card for name in names() if (card := load(name)).auto and machine.can_use(card, here)]
     cards.sort(key=lambda card: machine.preference(card, here), reverse=True)
@@ -147,6 +155,7 @@ class _Machine:
     free_mib: int
     device: str
     speed: CpuSpeed | None
+    gb_per_s: float | None = None  # of a GPU
 
     @property
     def is_gpu(self) -> bool:
@@ -167,7 +176,9 @@ class _Machine:
             return "the speed of this CPU was not measured"
         if larger and not self.is_gpu and self.speed and not self.speed.suits(card):
             return f"{card.name} would take {self.speed.usual_ms(card):.0f} ms"
-        need_mib = card.memory_mib["bf16" if self.is_gpu else "int8"] + MARGIN_MIB
+        if self.is_gpu:
+            return gpu_obstacle(card, self.free_mib, self.gb_per_s)
+        need_mib = card.memory_mib["int8"] + MARGIN_MIB
         return f"{card.name} needs {need_mib} MiB" if need_mib > self.free_mib else ""
 
     def reason(self, card: Card, larger: bool, passed_over: str) -> str:
@@ -212,10 +223,11 @@ def choose_by_settings(
         return store.is_here(weights, config.models_dir)
 
     speed = recorded(config.engine.threads) if device == "cpu" else None
+    gb_per_s = None if device == "cpu" else process_resources.measured_gb_per_s(device)
 
     def choose_with(hub_answers: Callable[[], bool]) -> tuple[Card, str]:
         can = fetchable(config.models_dir, config.engine.offline, hub_answers)
-        return choose(free_mib, device, can, speed, here)
+        return choose(free_mib, device, can, speed, here, gb_per_s)
 
     if device == "cpu" and not ask_hub:
         card, why = choose_with(lambda: False)
@@ -263,11 +275,56 @@ def auto(config: settings.Config, ask_hub: bool = False) -> tuple[Card, str]:
 
 
 def device_of(wanted: str) -> str:
-    """The device for `device = wanted`: "cpu" or a GPU by torch's name, which is imported only with a GPU's driver."""
-    if wanted == "cpu" or not (shutil.which("nvidia-smi") or Path("/dev/nvidiactl").exists()):
-        return "cpu"
-    import torch
+    """The device for `device = wanted`: "cpu" or a GPU by torch's name (process_resources.pick_device)."""
+    return process_resources.pick_device(wanted)[0]
 
-    if not torch.cuda.is_available():
-        return "cpu"
-    return wanted if wanted.startswith("cuda:") else "cuda"
+
+# ── GPUs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSetting:
+    """The model that `auto` loads on a GPU of that memory, 1 GiB of which other programs use."""
+
+    memory_gb: int
+    gb_per_s: float  # usual for such a GPU
+    model: str
+    number_format: str
+    context_tokens: int = 4096
+    draft: str = "qwen2.5-coder-0.5b"
+
+
+GPU_SETTINGS = (
+    GpuSetting(8, 272, "qwen2.5-coder-1.5b", "bf16"),  # RTX 4060
+    GpuSetting(12, 360, "qwen2.5-coder-7b", "nf4"),  # RTX 3060
+    GpuSetting(16, 288, "qwen2.5-coder-7b", "nf4"),  # RTX 4060 Ti
+    GpuSetting(24, 1008, "qwen2.5-coder-14b", "nf4"),  # RTX 4090
+    GpuSetting(48, 864, "qwen2.5-coder-14b", "nf4"),  # L40S
+    GpuSetting(80, 2039, "qwen2.5-coder-32b", "nf4"),  # A100
+)
+
+
+def pass_ms(card: Card, number_format: str, gb_per_s: float) -> float:
+    """Predicted time of one pass of the target."""
+    return card.target.parameters * GPU_BYTES[number_format] / gb_per_s / GPU_SHARE / 1e6
+
+
+def gpu_formats(card: Card, gb_per_s: float | None, can_nf4: bool | None = None) -> tuple[str, ...]:
+    """The number formats in which the card's passes are fast enough, best first; all that there are if none is."""
+    can_nf4 = find_spec("bitsandbytes") is not None if can_nf4 is None else can_nf4
+    known = tuple(name for name in GPU_BYTES if name in card.memory_mib and (name == "bf16" or can_nf4))
+    if gb_per_s is None:
+        return known
+    return tuple(name for name in known if pass_ms(card, name, gb_per_s) <= MAX_PASS_MS) or known
+
+
+def gpu_obstacle(card: Card, free_mib: int, gb_per_s: float | None, can_nf4: bool | None = None) -> str:
+    """The reason against a card on a GPU, in part of a sentence; "" without one. Without a bandwidth, bf16 must fit."""
+    names = ("bf16",) if gb_per_s is None else gpu_formats(card, gb_per_s, can_nf4)
+    need_mib = min(card.memory_mib[name] for name in names) + MARGIN_MIB
+    if need_mib > free_mib:
+        return f"{card.name} needs {need_mib} MiB"
+    if gb_per_s is None:
+        return ""
+    fastest_ms = min(pass_ms(card, name, gb_per_s) for name in names)
+    return f"{card.name} would take {fastest_ms:.0f} ms a pass" if fastest_ms > MAX_PASS_MS else ""

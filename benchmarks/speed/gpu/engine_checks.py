@@ -15,7 +15,7 @@ from benchmarks.speed.gpu.schedule import NotMeasurable, Record
 from benchmarks.speed.gpu.timing import Bench
 from benchmarks.speed.holes import holes
 
-TESTS = "tests/engine/model/test_cuda.py"
+TESTS = "tests/engine/model/cuda/test_cuda.py"
 FEW_TESTS = "uploads_arrive_in_order or captured"  # of the test of this script
 REAL_MODEL = "qwen2.5-coder-0.5b-instruct"
 HOLES, TOKENS, REPEATS = 8, 48, 2

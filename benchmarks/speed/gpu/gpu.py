@@ -115,6 +115,40 @@ def result_path(device: str) -> Path:
     return results_file.RESULTS / f"gpu-{'-'.join(words)}.json"
 
 
+def summary(data: Figures) -> Iterator[str]:
+    """A short table: passes, rounds and completions, with their shares of the limit."""
+    figures = {name: entry.get("figures", {}) for name, entry in data.get("parts", {}).items()}
+    for name, model in figures.get("passes", {}).items():
+        rows = " ".join(f"{count}: {in_words(row)}" for count, row in model.get("rows", {}).items())
+        layers = model.get("layers", {}).get("chosen", "")
+        yield f"{name:24} ms by rows: {rows}  {layers}"
+    for name, pair in figures.get("rounds", {}).items():
+        if "completion" in pair:
+            done, fixed = pair["completion"], pair.get("fixed_cost", {}).get("fixed_ms", "not measured")
+            with_draft = done.get("replayed", done["modelled"])
+            yield (
+                f"{name:24} {done['tokens']} tokens: plain {done['plain_ms']} ms, with the draft {with_draft['ms']} ms "
+                f"(γ {with_draft['gamma']}); verify {in_words(pair['verify'])}, draft step "
+                f"{in_words(pair['draft_step'])}, fixed {fixed} ms"
+            )
+    for name, kernels in figures.get("kernels", {}).items():
+        tail = {label: in_words(row) for label, row in kernels.items() if label.startswith("tail")}
+        if tail:
+            yield f"{name:24} {tail}"
+    if greedy := figures.get("agreement", {}).get("greedy"):
+        own = figures["agreement"].get("draft_is_target", {}).get("engine", {})
+        yield (
+            f"{'equal tokens':24} {greedy['divergences']} of {greedy['tokens']} differ; a draft that is the target: "
+            f"{own.get('accepted', 'not measured')} of {own.get('drafted', 'not measured')} accepted"
+        )
+
+
+def in_words(row: Figures) -> str:
+    """A time with its share of the limit."""
+    share = f" ({row['percent_of_limit']:.0f} %)" if "percent_of_limit" in row else ""
+    return "refused" if "refused" in row else f"{row['ms']:.3f}{share}"
+
+
 def wrong(data: Figures) -> Iterator[str]:
     """Results that must not be: parts that failed, impossible times, tests that failed, tokens that differ."""
     parts = data.get("parts", {})
@@ -178,6 +212,7 @@ def main(options: argparse.Namespace) -> int:
         for row in entry.get("skipped", []):
             print(f"{'':14} not measured: {row}")
     problems = list(wrong(data))
+    print("", *summary(data), sep="\n")
     print(f"\nwritten: {file}")
     print("\n".join(problems) if problems else "nothing failed")
     return 1 if problems else 0

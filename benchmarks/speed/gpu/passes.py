@@ -14,13 +14,15 @@ import torch
 from torch import Tensor
 
 from benchmarks.speed.gpu import timing
-from benchmarks.speed.gpu.models import BYTES, Model, build_s, context_of, decoder, missing, models_of
+from benchmarks.speed.gpu.models import BYTES, Model, build_s, context_of, decoder, missing, models_of, prompt
 from benchmarks.speed.gpu.schedule import Record
 from benchmarks.speed.gpu.timing import Bench, NotCaptured, captured_ms
+from speclsp.engine.decoding.fused_round import choose_layers, way_name
 from speclsp.engine.model.cuda import ops
-from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
+from speclsp.engine.model.cuda.cuda_decoder import TARGET_WIDTHS, CudaDecoder
 
-ROWS = {"bf16": (1, 2, 4, 8, 16), "nf4": (1, 2, 4, 8)}
+PRODUCTS = ("qkv", "out", "up", "down")  # of a layer
+ROWS = {"bf16": (1, 2, 4, 8, 16), "nf4": (1, 2, 4, 8, 16)}
 
 
 def run(bench: Bench, record: Record) -> None:
@@ -47,7 +49,9 @@ def model_passes(bench: Bench, record: Record, model: Model, number_format: str)
     name, before_mib = f"{model.name} {number_format}", timing.allocated_mib(bench.device)
     made = decoder(bench, model, number_format)
     record.put(name, "weights_and_cache_mib", value=round(timing.allocated_mib(bench.device) - before_mib, 1))
-    for rows in ROWS[number_format]:
+    ways = choose_layers(made, prompt(made.shape.vocab, 64), bench.repeats)
+    record.put(name, "layers", value={"chosen": way_name(made.fused), "wall_ms_of_a_pass": ways})
+    for rows in (rows for rows in ROWS[number_format] if rows <= made.widths[-1]):
         if record.has_time(f"{name}, {rows} rows"):
             try:
                 record.put(name, "rows", str(rows), value=pass_row(bench, model, number_format, made, rows))
@@ -120,8 +124,8 @@ def products(bench: Bench, model: Model, number_format: str, made: CudaDecoder) 
         x = torch.randn((rows, inside), dtype=made.dtype, device=bench.device)
         read_bytes = inside * out * BYTES[number_format]
         works[f"{name}, library"] = partial(for_all, alike, x), len(alike), read_bytes
-        if number_format == "bf16" and made.ops is not ops.TORCH:
-            works[f"{name}, skinny"] = partial(skinny_for_all, alike, x), len(alike), read_bytes
+        if made.fused is not None:
+            works[f"{name}, ours"] = partial(fused_for_all, made, name, x), len(alike), read_bytes
     return works
 
 
@@ -130,11 +134,19 @@ def for_all(linears: list[Any], x: Tensor) -> None:
         linear(x)
 
 
-def skinny_for_all(linears: list[Any], x: Tensor) -> None:
-    from speclsp.engine.model.cuda import kernels
-
-    for linear in linears:
-        kernels.skinny(x, linear.weight, linear.bias)
+def fused_for_all(made: CudaDecoder, name: str, x: Tensor) -> None:
+    """A product of every layer with all that its kernel does: the norm before it, or the residual after it."""
+    fused, hidden = made.fused, made.shape.hidden
+    assert fused is not None
+    squares = torch.ones((TARGET_WIDTHS[-1], fused.squares), dtype=torch.float32, device=x.device)
+    if name == "head":
+        fused.linear(x, fused.head, norm=made.norm, squares=squares)
+        return
+    at, residual = list(PRODUCTS).index(name), torch.zeros((len(x), hidden), dtype=x.dtype, device=x.device)
+    for layer, linears in zip(made.layers, fused.layers, strict=True):
+        norm = {"qkv": layer.norm_attention, "up": layer.norm_mlp}.get(name)
+        into = residual if norm is None else None
+        fused.linear(x, linears[at], norm=norm, residual=into, squares=squares, gated=name == "up")
 
 
 def operations(bench: Bench, model: Model, made: CudaDecoder) -> Works:

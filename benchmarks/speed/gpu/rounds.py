@@ -10,13 +10,21 @@ from typing import Any
 import torch
 
 from benchmarks.speed.gpu import timing
-from benchmarks.speed.gpu.models import Model, context_of, decoder, measurable_models, missing, prompt
+from benchmarks.speed.gpu.models import (
+    Model,
+    context_of,
+    decoder,
+    draft_head_bytes,
+    measurable_models,
+    missing,
+    prompt,
+)
 from benchmarks.speed.gpu.passes import pass_ms
 from benchmarks.speed.gpu.schedule import Record
 from benchmarks.speed.gpu.timing import Bench, device_ms, fixed_cost, wall_ms
 from benchmarks.speed.gpu.trace import COMPLETION_TOKENS, TRACE, replayed_rounds
 from speclsp.engine.decoding.accept import Sampling
-from speclsp.engine.decoding.fused_round import FusedRound
+from speclsp.engine.decoding.fused_round import FusedRound, choose_layers
 from speclsp.engine.decoding.policy import tau
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 
@@ -40,6 +48,8 @@ def one_target(bench: Bench, record: Record, name: str, draft_model: Model, targ
             record.skip(key, why)
         elif record.has_time(key, 5.0 if bench.on_gpu() else 0.0):
             draft = decoder(bench, draft_model, number_format, draft=True)
+            for made in (target, draft):
+                choose_layers(made, prompt(made.shape.vocab, 64), bench.repeats)
             pair_rounds(bench, record, key, (draft_model, number_format, target_model), FusedRound(target, draft))
             target.graphs.forget()  # those of this draft, and their memory
             timing.release(bench.device)
@@ -66,15 +76,16 @@ def pair_rounds(bench: Bench, record: Record, key: str, models: tuple[Model, str
     target.rewind(length - 1)
     record.put(key, "plain_ms", value=round(plain_ms(bench, target, context), 4))
     verify_ms = pass_ms(bench, target, f"{key}, verify", width, length)
+    draft_bytes = draft_model.pass_bytes(number_format, length, draft_head_bytes(bench, number_format))
     draft_step_ms = pass_ms(bench, fused.draft, f"{key}, draft step", 1, length)
     record.put(key, "verify", value=bench.limit.row(verify_ms, target_model.pass_bytes("bf16", length)))
-    record.put(key, "draft_step", value=bench.limit.row(draft_step_ms, draft_model.pass_bytes(number_format, length)))
+    record.put(key, "draft_step", value=bench.limit.row(draft_step_ms, draft_bytes))
     on_device: dict[int, float] = {}
     wall: dict[int, float] = {}
     for gamma in (gamma for gamma in GAMMAS if gamma < width):
         if record.has_time(f"{key}, γ {gamma}"):
             wall[gamma], on_device[gamma] = round_ms(bench, fused, context, gamma)
-            read_bytes = target_model.pass_bytes("bf16", length) + gamma * draft_model.pass_bytes(number_format, length)
+            read_bytes = target_model.pass_bytes("bf16", length) + gamma * draft_bytes
             row = {**bench.limit.row(on_device[gamma], read_bytes), "wall_ms": round(wall[gamma], 4)}
             record.put(key, "by_gamma", str(gamma), value=row)
     if len(on_device) > 1:

@@ -218,12 +218,15 @@ def device(config: Config) -> DoctorCheck:
     cpus, memory = process_resources.cpus(), process_resources.memory()
     facts: dict[str, object] = {"free_mib": memory.free_mib, "cores": cpus.cores, "cuda": torch.cuda.is_available()}
     facts |= {"cpu_quota": cpus.quota, "memory_limit_mib": memory.limit_mib}
-    if config.device.startswith("cuda") and not torch.cuda.is_available():
-        return DoctorCheck("device", FAIL, f"torch {torch.__version__} sees no GPU", 'device = "auto"')
-    if torch.cuda.is_available() and config.device != "cpu":
-        name = torch.cuda.get_device_name()
-        free = process_resources.free_mib("cuda")
-        return DoctorCheck("device", OK, f"{name}, {free} MiB free", facts=facts | {"gpu_free_mib": free})
+    chosen, problem = process_resources.pick_device(config.device)
+    if config.device.startswith("cuda") and chosen == "cpu":
+        return DoctorCheck("device", FAIL, problem or "this machine has no NVIDIA driver", 'device = "auto"')
+    if chosen != "cpu":
+        name, free = torch.cuda.get_device_name(chosen), process_resources.free_mib(chosen)
+        summary = f"{name}, {free} MiB free" + (f"; {problem}" if problem else "")
+        return DoctorCheck("device", WARN if problem else OK, summary, facts=facts | {"gpu_free_mib": free})
+    if problem:
+        return DoctorCheck("device", WARN, problem)
     from speclsp.engine.loading import loading
     from speclsp.engine.model.int8 import native
     from speclsp.engine.model.int8.peaks import measure_peaks

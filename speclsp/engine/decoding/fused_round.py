@@ -16,12 +16,14 @@ ModelDrafter's own steps serve constrained rounds and rejection sampling.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,7 +41,10 @@ from speclsp.engine.model.kv_cache import MAX_GAMMA, CacheSlot, Cancelled
 from speclsp.engine.model.model_shape import ROWS
 from speclsp.errors import InvalidLogits
 
+MAX_DIFFERENCE = 0.05  # of logits in bfloat16 by two orders of summation, as a share of their norm
 WARM_GAMMAS = (3, 5, 1, 2, 4, 8)  # captured during warm-up, most useful first
+
+log = logging.getLogger("speclsp.engine.cuda")
 
 
 class FusedRound:
@@ -200,6 +205,8 @@ def warm_up(target: CudaDecoder, draft: CudaDecoder | None = None, repeats: int 
     fused = None if draft is None else FusedRound(target, draft)
     most = min(PREFILL_WIDTHS[-1], target.context_tokens - 2 * target.widths[-1] - 2)
     context = [1 + i % 100 for i in range(most)]
+    for decoder in (target, *([draft] if draft else [])):
+        choose_layers(decoder, context, repeats)
     costs = Costs(verify_ms={}, prefill_ms=warm_prefill(target, context, repeats))
     width = target.widths[-1]
     step_ms = warm_step(target, width, len(context), repeats)
@@ -213,6 +220,52 @@ def warm_up(target: CudaDecoder, draft: CudaDecoder | None = None, repeats: int 
     for decoder in (target, *([draft] if draft else [])):
         decoder.forget()
     return costs, fused
+
+
+def choose_layers(decoder: CudaDecoder, context: Sequence[int], repeats: int) -> dict[str, float | str]:
+    """Compute narrow passes by the fastest way that this device has: fused kernels, or one operation after another.
+
+    Fused kernels that fail, or whose logits are not those of the operations, are left out. The choice is made once, so
+    all passes of a process are computed alike. Returns the milliseconds of a pass by each way, or the reason against.
+    """
+    results: dict[str, float | str] = {}
+    if not decoder.fused_ways:
+        return results
+    width, fastest, best_ms = decoder.widths[-1], None, math.inf
+    expected: Tensor | None = None
+    for way in (None, *decoder.fused_ways):
+        decoder.graphs.forget()
+        decoder.fused = way
+        try:
+            decoder.rewind(0)
+            decoder.extend(context)
+            logits = decoder.forward([1] * width).float()
+            ms = warm_step(decoder, width, len(context), repeats)
+        except (torch.OutOfMemoryError, torch.AcceleratorError):
+            raise
+        except Exception as error:  # the compiler has several kinds of its own
+            results[way_name(way)] = f"{type(error).__name__}: {str(error)[:200]}"
+            continue
+        if expected is None:
+            expected = logits
+        elif not (logits - expected).norm() < MAX_DIFFERENCE * expected.norm():
+            results[way_name(way)] = "its logits differ from those of the operations"
+            continue
+        results[way_name(way)] = round(ms, 4)
+        if ms < best_ms:
+            fastest, best_ms = way, ms
+    decoder.graphs.forget()
+    decoder.fused = fastest
+    if refused := {name: why for name, why in results.items() if isinstance(why, str)}:
+        log.warning("fused kernels are not used: %s", refused)
+    return results
+
+
+def way_name(way: Any) -> str:
+    """The name of a way to compute layers, for the log and the benchmark."""
+    if way is None:
+        return "operations"
+    return "fused kernels, dependent launch" if getattr(way, "pdl", False) else "fused kernels"
 
 
 def warm_prefill(decoder: CudaDecoder, context: Sequence[int], repeats: int) -> float:

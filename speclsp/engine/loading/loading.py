@@ -251,6 +251,7 @@ def prepare(config: Config, card: Card, progress: ReportProgress, with_draft: bo
         draft_dir = None
     models = [(card.target, target_dir), *([(draft, draft_dir)] if draft and draft_dir else [])]
     loras, note = adapter_choice.choose(config.engine.adapter, models_dir, models)
+    note = " ".join(filter(None, (process_resources.pick_device(config.device)[1], note)))
     return LoadedParts(
         config=config,
         card=card,
@@ -292,13 +293,9 @@ def pick_device(wanted: str) -> str:
     Raises:
         WeightsError: CUDA is requested and there is none.
     """
-    device = auto_choice.device_of(wanted)
+    device, problem = process_resources.pick_device(wanted)
     if wanted.startswith("cuda") and device == "cpu":
-        import torch
-
-        raise WeightsError(
-            f'device = "{wanted}", and torch {torch.__version__} sees no CUDA device: set device = "auto".'
-        )
+        raise WeightsError(f'device = "{wanted}": {problem or "this machine has no NVIDIA driver."} Or set "auto".')
     return device
 
 
@@ -377,13 +374,22 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
         )
     return memory_plan.fit(
         card,
-        (number_format, "nf4") if wanted == "auto" else (number_format,),
+        gpu_formats(config, card, device, number_format),
         context_tokens,
         kv_bytes(target_dir),
         kv_bytes(draft_dir) if draft_dir is not None else 0,
         DeviceMemory(device).free_mib(),
         device,
     )
+
+
+def gpu_formats(config: Config, card: Card, device: str, number_format: str) -> tuple[str, ...]:
+    """The target's number formats on a GPU, best first; nf4 first if "auto" chose the model for its speed in nf4."""
+    if config.engine.quantization != "auto":
+        return (number_format,)
+    if config.model == "auto" and "bf16" in card.memory_mib:
+        return auto_choice.gpu_formats(card, process_resources.measured_gb_per_s(device))
+    return (number_format, "nf4")
 
 
 def kv_bytes(directory: Path) -> int:

@@ -1,4 +1,8 @@
-"""Linears in 4-bit NormalFloat (nf4), and the linear for each number format. Only entry point for bitsandbytes."""
+"""Linears in 4-bit NormalFloat (nf4), and the linear for each number format. Only entry point for bitsandbytes.
+
+On a GPU with Triton, bitsandbytes quantizes, and the kernels of model/cuda multiply: their time does not grow from 1 to
+16 rows. On a CPU, and without Triton, bitsandbytes multiplies too.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,9 @@ from torch import Tensor
 
 from speclsp.engine.loading.model_config import quiet_imports
 from speclsp.engine.model.cpu_linears import FloatLinear, Int8Linear
+from speclsp.engine.model.cuda import device_ops, packed_weights
+from speclsp.engine.model.cuda.ops import TORCH
+from speclsp.engine.model.cuda.packed_weights import PackedLinear
 from speclsp.engine.model.decoder import Linear
 from speclsp.engine.model.model_shape import ROWS
 
@@ -67,6 +74,22 @@ class Nf4Linear:
         return y.to(x.dtype)
 
 
+def packed_nf4(weight: Tensor, bias: Tensor | None, device: str) -> PackedLinear:
+    """The weights as bitsandbytes quantizes them on the device, in the order of the kernels."""
+    with quiet_imports():
+        from bitsandbytes import functional
+
+    on_device = weight.to(device, torch.bfloat16)
+    codes, state = functional.quantize_4bit(on_device, quant_type="nf4", blocksize=NF4_BLOCK)
+    bias = None if bias is None else bias.to(device, torch.bfloat16)
+    return packed_weights.pack_nf4(codes, state.absmax, state.code, len(weight), bias)
+
+
+def has_kernels(device: str) -> bool:
+    """True if the device computes with our kernels, which read packed weights."""
+    return device_ops.ops_for(device) is not TORCH
+
+
 def linear_maker(number_format: str, device: str, rows: int) -> Callable[[Tensor, Tensor | None], Linear]:
     """weight [out, in], bias -> a Linear of that number format on that device.
 
@@ -78,6 +101,8 @@ def linear_maker(number_format: str, device: str, rows: int) -> Callable[[Tensor
     def make(weight: Tensor, bias: Tensor | None) -> Linear:
         if number_format == "int8":
             return Int8Linear(weight, bias)
+        if number_format == "nf4" and weight.shape[1] % packed_weights.BLOCK == 0 and has_kernels(device):
+            return packed_nf4(weight, bias, device)
         if number_format == "nf4" and weight.shape[1] % NF4_BLOCK == 0:  # bitsandbytes 0.50.2 on CPU misplaces others
             return Nf4Linear(weight, bias, device, rows)
         dtype = torch.float32 if number_format == "fp32" else torch.bfloat16

@@ -102,7 +102,9 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "bitsandbytes": {"engine.loading.nf4_linear"},
     "tokenizers": {"engine.loading.checkpoint", "weights.gguf.convert"},
     "huggingface_hub": {"weights.hub"},
-    "triton": {"engine.model.cuda.kernels", "engine.model.cuda.tail_kernels"},
+    "triton": {
+        f"engine.model.cuda.{part}" for part in ("kernels", "tail_kernels", "layer_kernels", "attention_kernels")
+    },
     "shtab": {"cli.arguments.shell_completion"},
     "tomlkit": {"config.toml_edit"},
     "pathspec": {"lsp.visibility.ignore_files"},

@@ -2,6 +2,7 @@
 
     header  start │ slot │ token token token …        one small copy to the device holds every input of a pass
     pass    embed ─► [ add_norm ─ qkv ─ rope_write ─ attend ─ out ─ add_norm ─ up ─ silu_mul ─ down ] x layers ─► logits
+            the narrow passes of usual models: the same in five kernels a layer (fused_layers.py)
 
 Positions, masks, RoPE rows and cache positions all follow from `start`, on the device. So a graph serves every length,
 and rewinding is writing a smaller number. Entries that a pass writes beyond its own tokens (padding, rejected guesses)
@@ -30,7 +31,8 @@ from torch.nn import functional as F
 from speclsp.engine.model.cuda.device_ops import ops_for
 from speclsp.engine.model.cuda.graphs import OWNERS, graphs_for, on
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS, capacity_for
-from speclsp.engine.model.cuda.ops import Ops
+from speclsp.engine.model.cuda.ops import TORCH, Ops
+from speclsp.engine.model.cuda.packed_weights import PackedLinear
 from speclsp.engine.model.cuda.uplink import Uplink, event_now
 from speclsp.engine.model.decoder import Layer, Linear, Norm, activate
 from speclsp.engine.model.draws import Draw
@@ -58,7 +60,7 @@ class CudaDecoder(CachedModel):
         self,
         shape: ModelShape,
         layers: Sequence[Layer],
-        embedding: Tensor,
+        embedding: Tensor | PackedLinear,
         norm: Norm,
         head: Linear,
         *,
@@ -73,7 +75,7 @@ class CudaDecoder(CachedModel):
         self.shape, self.layers, self.embedding, self.norm, self.head = shape, list(layers), embedding, norm, head
         self.widths = tuple(widths)
         self.device, self.dtype = device, dtype
-        self.ops, self.graphs = ops or ops_for(device), graphs_for(device)
+        self.graphs = graphs_for(device)
         self.owner = next(OWNERS)  # in the keys of graphs, which a draft shares with its target
         self.groups = [(0, len(self.layers))]  # of layers, in a prefill pass
         self.scale = shape.attention_scale or shape.head_dim**-0.5
@@ -85,7 +87,8 @@ class CudaDecoder(CachedModel):
         angle = torch.cat([angle, angle], dim=1)  # [L, D_rotary]
         self.cos, self.sin = ((f * shape.rope_scale).to(device) for f in (angle.cos(), angle.sin()))
         self.header = torch.zeros(3 + PREFILL_WIDTHS[-1], dtype=torch.int64, device=device)
-        self.start, self.current, self.seed, self.tokens = (*self.header[:3].split(1), self.header[3:])
+        self.start, self.current, self.seed = self.header[:1], self.header[1:2], self.header[2:3]
+        self.tokens = self.header[3:]
         self.uplink = Uplink(self.header)
         scaled = shape.logits_scale != 1.0
         self.logits = torch.empty(
@@ -97,6 +100,18 @@ class CudaDecoder(CachedModel):
         self.bias = torch.zeros(shape.vocab, device=device)  # -inf where banned
         self.x = torch.empty((PREFILL_WIDTHS[-1], shape.hidden), dtype=dtype, device=device)  # between groups
         self.last_group: Any = None  # an event: the end of the newest group of layers
+        self.use(ops or ops_for(device))
+
+    def use(self, ops: Ops) -> None:
+        """Compute by these operations; with kernels, by those for whole layers too, if they compute this model."""
+        self.ops = ops
+        self.fused_ways = self._fused_ways() if ops is not TORCH else []
+        self.fused = next(iter(self.fused_ways), None)
+
+    def _fused_ways(self) -> Sequence[Any]:
+        from speclsp.engine.model.cuda import fused_layers
+
+        return fused_layers.alternatives(self)
 
     # ── interface for kv_cache.py, generate.py and drafters.py ───────────────────────────────────────────────
 
@@ -251,14 +266,22 @@ class CudaDecoder(CachedModel):
 
     def logits_of(self, tokens: Tensor, start: Tensor, slot: Tensor, last_only: bool = False) -> Tensor:
         """A pass over `tokens` [M] at `start` of `slot`, all on the device: [M, vocab] or the last row's."""
+        if self.fused is not None and len(tokens) <= TARGET_WIDTHS[-1]:
+            return self._scaled_logits(self.fused.logits(tokens, start, slot, last_only))
         x, delta = self._through(self._embedded(tokens), 0, len(self.layers), start, slot)
         if last_only:
             x, delta = x[-1:], delta[-1:]
-        logits = self.head(self._add_norm(x, delta, self.norm)[1])[:, : self.shape.vocab]
+        return self._scaled_logits(self.head(self._add_norm(x, delta, self.norm)[1]))
+
+    def _scaled_logits(self, logits: Tensor) -> Tensor:
+        logits = logits[:, : self.shape.vocab]
         return logits if self.shape.logits_scale == 1.0 else logits.float() * self.shape.logits_scale
 
     def _embedded(self, tokens: Tensor) -> Tensor:
-        x = self.embedding[tokens].to(self.dtype)
+        if isinstance(self.embedding, PackedLinear):
+            x = self.embedding.rows(tokens, self.dtype)
+        else:
+            x = self.embedding[tokens].to(self.dtype)
         return x if self.shape.embed_scale == 1.0 else x * self.shape.embed_scale
 
     def _through(self, x: Tensor, first: int, last: int, start: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+MAX_GRAPHS = 64  # each has kernels' arguments and its part of the pool: about 1 MiB
+MAX_COUNTED = 256  # keys of work that is not captured; every temperature that a client sends makes some
 CAPTURE_AT = 3  # work is captured at its third use, unless the warm-up has captured it
 
 Work = Callable[[], None]
@@ -35,13 +37,17 @@ class CudaGraphs:
     def run(self, key: Hashable, work: Work) -> None:
         """Do `work`, which reads and writes the same memory every time."""
         if key in self.replays:
-            self.replays[key]()
+            self.replays[key] = replay = self.replays.pop(key)  # the last one is the newest in use
+            replay()
         else:
             work()
             self.count_use(key, work)
 
     def count_use(self, key: Hashable, work: Work) -> None:
         """Count a use of work that is not captured; use number CAPTURE_AT captures it."""
+        if len(self.uses) >= MAX_COUNTED and key not in self.uses:
+            self.uses.clear()
+            self.pending.clear()
         self.pending[key] = work
         self.uses[key] += 1
         if self.uses[key] == CAPTURE_AT:
@@ -59,7 +65,12 @@ class CudaGraphs:
             return
         try:
             with torch.inference_mode():
-                self.replays[key] = self.record(work)
+                replay = self.record(work)
+            while len(self.replays) >= MAX_GRAPHS:  # the least recently used; it may be captured again
+                dropped = next(iter(self.replays))
+                del self.replays[dropped]
+                self.uses.pop(dropped, None)
+            self.replays[key] = replay
         except RuntimeError as error:
             log.warning("%s is not captured and stays slower: %s", key, str(error).splitlines()[0])
 

@@ -1,10 +1,11 @@
-"""The operations of ops.py, each as one Triton kernel (attention: two), and a matrix product for few rows.
+"""The operations of ops.py, each as one Triton kernel (attention: two); tail_kernels.py has choose and verify.
+
+They serve the wide passes of prefill, and the models that layer_kernels.py does not compute.
 
     add_norm     one program per row
     rope_write   one program per row and head
     attend       one program per KV head, part of the keys and tile of rows; then one per row and head adds the parts
     silu_mul     one program per row and 1024 columns
-    skinny       y = x Wᵀ + b, one program per few columns: for the few rows of a round
 
 No row's result depends on the other rows: a program never sums over rows. The keys are split at fixed positions and
 added up in a fixed order, for any length. The G·M query rows that share a KV head are one tile, so keys and
@@ -31,7 +32,6 @@ PART = 128  # the fewest keys for one program of the split attention
 MAX_PARTS = 64  # longer contexts have longer parts, each a power of two
 WIDE_PART = 512  # in prefill, where there are enough programs by rows
 WIDE_ROWS = 32  # rows from which WIDE_PART is used
-TILE_ROWS = 16  # rows in a tile of a skinny product: a tensor core's size
 
 
 @triton.jit
@@ -159,28 +159,6 @@ def silu_mul_kernel(gate_up_ptr, out_ptr, inner, BLOCK: tl.constexpr):
     tl.store(out_ptr + row * inner + at, (active.to(tl.float32) * up.to(tl.float32)).to(gate.dtype), mask=inside)
 
 
-@triton.jit
-def skinny_kernel(
-    x_ptr, weight_ptr, bias_ptr, out_ptr, rows, out_features, IN: tl.constexpr,
-    BIAS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    row = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
-    inside_m, inside_n = row < rows, column < out_features
-    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for step in range(0, IN, BLOCK_K):
-        at = step + tl.arange(0, BLOCK_K)
-        inside_k = at < IN
-        x = tl.load(x_ptr + row[:, None] * IN + at[None, :], mask=inside_m[:, None] & inside_k[None, :], other=0.0)
-        entry = column[:, None].to(tl.int64) * IN + at[None, :]
-        weight = tl.load(weight_ptr + entry, mask=inside_n[:, None] & inside_k[None, :], other=0.0)
-        total += tl.dot(x, tl.trans(weight), input_precision=PRECISION)
-    if BIAS:
-        total += tl.load(bias_ptr + column, mask=inside_n, other=0.0).to(tl.float32)[None, :]
-    into = row[:, None].to(tl.int64) * out_features + column[None, :]
-    tl.store(out_ptr + into, total.to(out_ptr.dtype.element_ty), mask=inside_m[:, None] & inside_n[None, :])
-
-
 # ── the functions of ops.py, by these kernels ───────────────────────────────────────────────────────────────────────
 
 
@@ -249,18 +227,6 @@ def triton_silu_mul(gate_up: Tensor) -> Tensor:
     rows, inner = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty((rows, inner), dtype=gate_up.dtype, device=gate_up.device)
     silu_mul_kernel[(rows, -(-inner // 1024))](gate_up, out, inner, BLOCK=1024)
-    return out
-
-
-def skinny(x: Tensor, weight: Tensor, bias: Tensor | None, block_n: int = 32, block_k: int = 128) -> Tensor:
-    """y = x Wᵀ + b in tiles of TILE_ROWS rows: a row's sum runs over K in one order, for any other rows."""
-    rows, in_features = x.shape
-    out = torch.empty((rows, weight.shape[0]), dtype=x.dtype, device=x.device)
-    grid = (-(-weight.shape[0] // block_n), -(-rows // TILE_ROWS))
-    skinny_kernel[grid](
-        x, weight, weight if bias is None else bias, out, rows, weight.shape[0], in_features,
-        BIAS=bias is not None, BLOCK_M=TILE_ROWS, BLOCK_N=block_n, BLOCK_K=block_k, PRECISION=precision(x),
-    )  # fmt: skip
     return out
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +29,13 @@ from speclsp.engine.api import Request
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import Drafter, ModelDrafter, NGramDrafter
-from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound, warm_up
+from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound, choose_layers, warm_up
 from speclsp.engine.decoding.generate import Limits, Round, generate
 from speclsp.engine.decoding.policy import FixedPolicy
 from speclsp.engine.loading import checkpoint, loading
 from speclsp.engine.model.cuda import memory_plan
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
-from speclsp.engine.model.cuda.graphs import CAPTURE_AT, CudaGraphs
+from speclsp.engine.model.cuda.graphs import CAPTURE_AT, MAX_COUNTED, MAX_GRAPHS, CudaGraphs
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
 from speclsp.engine.model.cuda.uplink import Uplink
 from speclsp.engine.model.kv_cache import MAX_GAMMA, Cancelled
@@ -408,6 +410,42 @@ def test_work_runs_eagerly_until_it_is_used_often_enough_to_be_captured():
     assert log[-1] == "eager"
 
 
+@given(keys=st.lists(st.integers(0, 200), max_size=600))
+def test_graphs_are_bounded_and_the_newest_in_use_stay(keys: list[int]):
+    log: list[int] = []
+    graphs = CudaGraphs(lambda: lambda work: work)
+    for key in keys:
+        graphs.run(key, partial(log.append, key))
+        assert len(graphs.replays) <= MAX_GRAPHS
+    assert log == keys, "captured or not, all work is done in order"
+    for key in range(1000, 1000 + 2 * MAX_COUNTED):  # used once each
+        graphs.run(key, lambda: None)
+    assert max(len(graphs.uses), len(graphs.pending)) <= MAX_COUNTED
+    for key in range(2 * MAX_GRAPHS):
+        for _ in range(CAPTURE_AT):
+            graphs.run(key, lambda: None)
+            graphs.run(0, lambda: None)
+    assert 0 in graphs.replays and 2 * MAX_GRAPHS - 1 in graphs.replays and 1 not in graphs.replays
+
+
+def test_memory_that_runs_out_in_a_pass_leaves_the_cache_as_it_was(monkeypatch: pytest.MonkeyPatch):
+    target = read("target")
+    target.catch_up(IDS[:60])
+    wanted = target.choose(IDS[60:62], 1, None, ())
+    target.rewind(60)
+
+    def full(*arguments: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(CudaDecoder, "logits_of", full)
+        for _ in range(CAPTURE_AT + 1):
+            with pytest.raises(torch.OutOfMemoryError):
+                target.choose(IDS[60:62], 1, None, (7,))
+    assert target.ids == IDS[:60]
+    assert target.choose(IDS[60:62], 1, None, ()) == wanted, "and the ban of the failed pass is lifted"
+
+
 def test_a_new_pair_never_replays_the_graphs_of_a_pair_that_was_freed():
     target = read("target")
     keys = set()
@@ -454,6 +492,69 @@ def test_the_warm_up_measures_every_cost_and_leaves_the_caches_empty():
     assert costs.verify(16) == costs.verify(1) < costs.verify(17), "a pass has 16 rows, however many are needed"
     assert fused.target.ids == fused.draft.ids == []
     assert warm_up(fused.target, repeats=1)[1] is None
+
+
+class FakeLayers:
+    """Fused kernels that take a time and differ by a factor, or fail."""
+
+    def __init__(self, decoder: CudaDecoder, ms: float, factor: float = 1.0, error: Exception | None = None) -> None:
+        self.decoder, self.ms, self.factor, self.error = decoder, ms, factor, error
+
+    def logits(self, tokens: torch.Tensor, start: torch.Tensor, slot: torch.Tensor, last_only: bool) -> torch.Tensor:
+        if self.error is not None:
+            raise self.error
+        time.sleep(self.ms / 1e3)
+        self.decoder.fused = None
+        logits = self.decoder.logits_of(tokens, start, slot, last_only)
+        self.decoder.fused = self
+        return logits * self.factor
+
+
+@pytest.mark.parametrize(
+    ("ways", "chosen"),
+    [
+        ([(0.0, 1.0), (60.0, 1.0)], 0),
+        ([(60.0, 1.0), (0.0, 1.001)], 1),
+        ([(0.0, 1.5), (60.0, 1.0)], None),
+        ([(0.0, float("nan")), (0.0, RuntimeError("out of resource: shared memory"))], None),
+        ([(0.0, ValueError("no such instruction")), (0.0, 1.0)], 1),
+    ],
+)
+def test_the_fastest_layers_with_the_right_logits_are_used(
+    ways: list[Any], chosen: int | None, monkeypatch: pytest.MonkeyPatch
+):
+    decoder, operations = read("target"), CudaDecoder._through
+
+    def slowly(self: CudaDecoder, *arguments: Any) -> Any:
+        time.sleep(0.03 if self.fused_ways and len(arguments[0]) == 16 and not waiting else 0.0)
+        return operations(self, *arguments)
+
+    waiting: list[int] = []
+    decoder.fused_ways = [
+        FakeLayers(decoder, ms, error=what) if isinstance(what, Exception) else FakeLayers(decoder, ms, what)
+        for ms, what in ways
+    ]
+    through = FakeLayers.logits
+
+    def counted(self: FakeLayers, *arguments: Any) -> Any:
+        waiting.append(1)
+        try:
+            return through(self, *arguments)
+        finally:
+            waiting.pop()
+
+    monkeypatch.setattr(FakeLayers, "logits", counted)
+    monkeypatch.setattr(CudaDecoder, "_through", slowly)
+    choose_layers(decoder, IDS[:60], 1)
+    assert decoder.fused is (None if chosen is None else decoder.fused_ways[chosen])
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), torch.AcceleratorError("CUDA error")])
+def test_a_full_or_failed_device_is_no_reason_against_the_kernels(error: Exception):
+    decoder = read("target")
+    decoder.fused_ways = [FakeLayers(decoder, 0.0, error=error)]
+    with pytest.raises(type(error)):
+        choose_layers(decoder, IDS[:60], 1)
 
 
 @given(messages=st.lists(st.lists(st.integers(0, 2**40), min_size=3, max_size=3), min_size=1, max_size=9))

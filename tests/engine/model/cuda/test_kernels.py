@@ -77,10 +77,6 @@ else:
                 for draws in (False, True)
             ),
             *((tail_kernels.tail_kernel, {"VERIFY": on, "BLOCK_M": 16, "BLOCK_P": 128}) for on in (False, True)),
-            (
-                kernels.skinny_kernel,
-                {"IN": 3584, "BIAS": True, "BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 128, "PRECISION": "tf32"},
-            ),
         ]
         for kv_heads, group, width, rows in HEADS if soak else HEADS[1:3]:
             block_d = kernels.power_of_two(width)
@@ -290,17 +286,6 @@ if INTERPRETED:
         kept = min(agreeing, drafted)
         assert states[0][:4].tolist() == [51 + kept, choice[kept - 1] if kept else 99, choice[kept], kept]
 
-    @pytest.mark.parametrize("dtype", DOT_DTYPES)
-    def test_skinny(dtype: torch.dtype, soak: bool):
-        x, weight, bias = random(16, 200, dtype=dtype), random(100, 200, dtype=dtype, seed=1), random(100, dtype=dtype)
-        wanted = torch.nn.functional.linear(x, weight, bias)
-        together = kernels.skinny(x, weight, bias)
-        torch.testing.assert_close(together, wanted, atol=0.05 if dtype == torch.float16 else 1e-4, rtol=1e-2)
-        step = 1 if soak else 5
-        alone = torch.cat([kernels.skinny(row[None], weight, bias) for row in x[::step]])
-        assert torch.equal(together[::step], alone), "a row's sum does not depend on the other rows"
-        assert torch.equal(kernels.skinny(x, weight, None), kernels.skinny(x, weight, torch.zeros_like(bias)))
-
     def first_layer_of(name: str, rows: int) -> CudaDecoder:
         """A decoder of only one layer, as the interpreter is slow."""
         directory = cards.models_root() / "tiny" / name
@@ -315,7 +300,9 @@ if INTERPRETED:
         ids = [301, 44, 765]
         wanted = target.forward(ids)
         target.rewind(0)
-        target.ops = draft.ops = kernels.TRITON
+        for decoder in (target, draft):
+            decoder.use(kernels.TRITON)
+            assert decoder.fused is not None
         logits = target.forward(ids)
         torch.testing.assert_close(logits, wanted, atol=1e-3, rtol=1e-3)
         plain = list(ids)

@@ -1,0 +1,184 @@
+"""The GPU that computes, or one sentence about why none does; and the model and number format for its memory.
+
+No GPU is needed: faults are planted in torch's functions.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp import process_resources
+from speclsp.config import Config
+from speclsp.engine.loading import loading
+from speclsp.errors import WeightsError
+from speclsp.process_resources import pick_device
+from speclsp.weights import auto_choice, cards
+from speclsp.weights.auto_choice import GPU_SETTINGS, GpuSetting
+
+Plant = Callable[..., None]
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
+    """A machine with GPUs as torch reports them; arguments plant faults."""
+
+    def working(
+        gpus: list[tuple[str, tuple[int, int], int]] | None = None,
+        driver: bool = True,
+        cuda: str | None = "12.6",
+        available: Callable[[], bool] = lambda: True,
+        visible: str | None = None,
+        triton: bool = True,
+    ) -> None:
+        gpus = [("NVIDIA H200", (9, 0), 140)] if gpus is None else gpus
+        monkeypatch.setattr(process_resources, "has_gpu_driver", lambda: driver)
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+        monkeypatch.setattr(torch.cuda, "is_available", available)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda at: gpus[at][0])
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda at: gpus[at][1])
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda at: (gpus[at][2] << 30, gpus[at][2] << 30))
+        monkeypatch.setattr(process_resources, "find_spec", lambda name: object() if triton else None)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+    return working
+
+
+def old_driver() -> bool:
+    warnings.warn("The NVIDIA driver on your system is too old (found version 11040).", stacklevel=1)
+    return False
+
+
+def fail_to_answer() -> bool:
+    raise RuntimeError("CUDA error: unknown error\nCompile with TORCH_USE_CUDA_DSA")
+
+
+PASCAL = ("NVIDIA GeForce GTX 1080", (6, 1), 8)
+LARGE, SMALL = ("NVIDIA L40S", (8, 9), 44), ("NVIDIA RTX 3060", (8, 6), 11)
+
+
+@pytest.mark.parametrize(
+    ("faults", "sentence"),
+    [
+        ({"cuda": None}, "is built without CUDA, so the CPU computes: install the other build with `pip install torch"),
+        ({"visible": ""}, "CUDA_VISIBLE_DEVICES hides every GPU, so the CPU computes: unset it"),
+        ({"visible": "-1"}, "CUDA_VISIBLE_DEVICES hides every GPU"),
+        ({"available": old_driver}, "cannot use the NVIDIA driver (The NVIDIA driver on your system is too old"),
+        ({"available": lambda: False}, "it finds no GPU), so the CPU computes: update the driver"),
+        ({"available": fail_to_answer}, "does not answer (CUDA error: unknown error), so the CPU computes: restart"),
+        ({"gpus": [PASCAL]}, "NVIDIA GeForce GTX 1080 computes without bfloat16, so the CPU computes"),
+    ],
+)
+def test_a_gpu_that_cannot_compute_is_named_in_one_sentence_and_the_cpu_computes(
+    plant: Plant, faults: dict[str, Any], sentence: str
+):
+    plant(**faults)
+    device, problem = pick_device("auto")
+    assert device == "cpu"
+    assert sentence in problem and "\n" not in problem and len(problem) < 400
+    assert auto_choice.device_of("auto") == "cpu"
+    with pytest.raises(WeightsError, match='device = "cuda"'):
+        loading.pick_device("cuda")
+
+
+def test_without_a_driver_torch_is_not_asked_and_nothing_is_reported(plant: Plant):
+    plant(driver=False, available=fail_to_answer)
+    assert pick_device("auto") == ("cpu", "")
+    with pytest.raises(WeightsError, match="no NVIDIA driver"):
+        loading.pick_device("cuda")
+
+
+def test_the_cpu_is_used_without_a_word_where_it_is_wanted(plant: Plant):
+    plant(cuda=None)
+    assert pick_device("cpu") == ("cpu", "")
+
+
+def test_without_triton_the_gpu_computes_and_the_sentence_names_the_fix(plant: Plant):
+    plant(triton=False)
+    device, problem = pick_device("auto")
+    assert device == "cuda" and "pip install triton" in problem
+
+
+def test_of_two_gpus_the_one_with_more_free_memory_computes_and_a_named_one_is_kept(plant: Plant):
+    plant(gpus=[SMALL, LARGE])
+    assert pick_device("auto") == ("cuda:1", "")
+    assert pick_device("cuda:0") == ("cuda:0", "")
+    plant(gpus=[LARGE, LARGE])
+    assert pick_device("auto") == ("cuda:0", "")
+    plant(gpus=[PASCAL, SMALL])
+    assert pick_device("auto") == ("cuda:1", "")
+    device, problem = pick_device("cuda:2")
+    assert device == "cpu" and 'device = "cuda:2", and this machine has 2 GPU(s)' in problem
+    assert pick_device("cuda:0")[0] == "cpu"
+
+
+def test_a_gpu_that_disappears_between_two_questions_counts_as_full(plant: Plant, monkeypatch: pytest.MonkeyPatch):
+    plant(gpus=[LARGE, SMALL])
+
+    def free(at: int) -> tuple[int, int]:
+        if at == 0:
+            raise RuntimeError("CUDA error: device unavailable")
+        return 11 << 30, 12 << 30
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", free)
+    assert pick_device("auto") == ("cuda:1", "")
+
+
+def test_memory_taken_by_others_leaves_the_bandwidth_unmeasured(monkeypatch: pytest.MonkeyPatch):
+    def full(*arguments: Any, **options: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(torch, "zeros", full)
+    assert process_resources.measured_gb_per_s("cuda:7") is None
+
+
+# ── the model and its number format ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("setting", GPU_SETTINGS, ids=lambda setting: f"{setting.memory_gb} GB")
+def test_the_table_of_gpus_is_what_auto_chooses(setting: GpuSetting, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(auto_choice, "find_spec", lambda name: object())  # bitsandbytes
+    free_mib = (setting.memory_gb - 1) * 1024
+    card, why = auto_choice.choose(free_mib, "cuda", gb_per_s=setting.gb_per_s)
+    assert (card.name, card.draft and card.draft.name) == (setting.model, setting.draft), why
+    formats = auto_choice.gpu_formats(card, setting.gb_per_s)
+    fitting = [name for name in formats if card.memory_mib[name] + cards.MARGIN_MIB <= free_mib]
+    assert fitting[0] == setting.number_format
+
+
+@given(st.integers(2_000, 90_000), st.floats(50.0, 8_000.0), st.floats(1.0, 3.0))
+def test_more_memory_or_more_bandwidth_never_gives_a_smaller_model(free_mib: int, gb_per_s: float, factor: float):
+    card, _ = auto_choice.choose(free_mib, "cuda", gb_per_s=gb_per_s)
+    more_memory, _ = auto_choice.choose(int(free_mib * factor), "cuda", gb_per_s=gb_per_s)
+    faster, _ = auto_choice.choose(free_mib, "cuda", gb_per_s=gb_per_s * factor)
+    assert card.auto <= min(more_memory.auto, faster.auto)
+
+
+def test_a_slow_gpu_gets_a_smaller_model_and_the_reason_has_its_time():
+    card, why = auto_choice.choose(80_000, "cuda", gb_per_s=300.0)
+    assert card.name == "qwen2.5-coder-7b"
+    assert "qwen2.5-coder-14b would take 41 ms a pass" in why
+
+
+def test_without_bitsandbytes_no_model_is_chosen_for_its_size_in_nf4(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(auto_choice, "find_spec", lambda name: None)
+    card, _ = auto_choice.choose(11 * 1024, "cuda", gb_per_s=360.0)
+    assert card.name == "qwen2.5-coder-1.5b"
+    assert auto_choice.gpu_formats(card, 360.0) == ("bf16",)
+
+
+def test_a_model_that_auto_chose_in_nf4_is_loaded_in_nf4(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(auto_choice, "find_spec", lambda name: object())
+    monkeypatch.setattr(process_resources, "measured_gb_per_s", lambda device: 500.0)
+    card = cards.load("qwen2.5-coder-7b")
+    assert loading.gpu_formats(Config(model="auto"), card, "cuda", "bf16") == ("nf4",)
+    assert loading.gpu_formats(Config(model=card.name), card, "cuda", "bf16") == ("bf16", "nf4")
