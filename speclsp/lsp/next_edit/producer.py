@@ -20,11 +20,12 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice, takewhile
 
 from speclsp.lsp.next_edit import edit_likelihood as gate
-from speclsp.lsp.next_edit import renames, single_changes
+from speclsp.lsp.next_edit import renames
 from speclsp.lsp.next_edit.edit_likelihood import FeatureReader
 from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.renames import Renames
+from speclsp.lsp.next_edit.single_change import single_changes
 from speclsp.lsp.next_edit.substitutions import (
     ARGUMENT,
     DEFINITION,

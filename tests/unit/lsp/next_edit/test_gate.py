@@ -61,7 +61,7 @@ def test_every_feature_of_a_place_is_named():
         assert features(kind).keys() - {kind} == set(FEATURES) - set(KINDS)
 
 
-def test_a_place_in_like_reader_is_likelier_and_all_kinds_are_judged_but_two():
+def test_a_place_in_like_reader_is_likelier_and_the_other_kinds_are_shown_unjudged():
     other = TEXT.replace("def b():\n", "for x in range(9):\n").replace(
         f"{LINE}\n    return total", f"{LINE}\n    show(x)"
     )
