@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from math import exp, log2
 
-from speclsp.lsp.next_edit.places import Place
-from speclsp.lsp.next_edit.single_change import sibling_items
-from speclsp.lsp.next_edit.single_change.changed_names import CALLEE, KEY
-from speclsp.lsp.next_edit.single_change.single_changes import TYPE
-from speclsp.lsp.next_edit.substitutions import (
+from speclsp.lsp.next_edit.changes import sibling_items
+from speclsp.lsp.next_edit.changes.changed_names import CALLEE, KEY
+from speclsp.lsp.next_edit.changes.places import Place
+from speclsp.lsp.next_edit.changes.single_changes import TYPE
+from speclsp.lsp.next_edit.changes.substitutions import (
     ARGUMENT,
     LINES,
     MEMBER,

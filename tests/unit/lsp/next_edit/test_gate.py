@@ -9,6 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.lsp.documents.document import Documents
+from speclsp.lsp.next_edit.changes.places import Place
+from speclsp.lsp.next_edit.changes.substitutions import (
+    LINES,
+    PHRASE,
+    RENAME,
+    Evidence,
+    Origin,
+    RecentEdit,
+    Substitution,
+)
 from speclsp.lsp.next_edit.edit_likelihood import (
     FEATURES,
     KINDS,
@@ -21,9 +31,7 @@ from speclsp.lsp.next_edit.edit_likelihood import (
     probability,
 )
 from speclsp.lsp.next_edit.offers import MAX_RECENT_ANSWERS, Offers
-from speclsp.lsp.next_edit.places import Place
 from speclsp.lsp.next_edit.producer import Proposal
-from speclsp.lsp.next_edit.substitutions import LINES, PHRASE, RENAME, Evidence, Origin, RecentEdit, Substitution
 from speclsp.lsp.reasons import Reason
 
 URI = "file:///work/app.py"

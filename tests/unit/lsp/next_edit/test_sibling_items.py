@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.lsp.next_edit.test_single_changes import offered
 
-from speclsp.lsp.next_edit.single_change.list_items import form_of, spellings, written
-from speclsp.lsp.next_edit.single_change.sibling_items import CASE, FIELD, LISTED, PASSED
+from speclsp.lsp.next_edit.changes.list_items import form_of, spellings, written
+from speclsp.lsp.next_edit.changes.sibling_items import CASE, FIELD, LISTED, PASSED
 
 CALL = "def draw(width, height):\n    return paint(\n        width=width,\n        height=height,\n    )\n"
 DRAW = CALL.replace("height):", "height, depth):")

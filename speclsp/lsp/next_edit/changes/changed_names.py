@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from speclsp.lsp.next_edit.places import MAX_PLACES, REACH_CHARACTERS, Place
-from speclsp.lsp.next_edit.substitutions import (
+from speclsp.lsp.next_edit.changes.places import MAX_PLACES, REACH_CHARACTERS, Place
+from speclsp.lsp.next_edit.changes.substitutions import (
     DEFINITION,
     MAX_LINE_CHARACTERS,
     NAME,

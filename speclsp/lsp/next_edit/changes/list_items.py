@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from speclsp.lsp.next_edit.substitutions import TOKEN, indentation
+from speclsp.lsp.next_edit.changes.substitutions import TOKEN, indentation
 
 MAX_ITEM_LINES = 8
 MAX_ITEMS = 40  # of one list, that are examined on either side

@@ -14,10 +14,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from speclsp.lsp.next_edit.places import Place
-from speclsp.lsp.next_edit.single_change.changed_names import Change, Parse, Recent, callee_places, key_places
-from speclsp.lsp.next_edit.single_change.sibling_items import sibling_places
-from speclsp.lsp.next_edit.substitutions import (
+from speclsp.lsp.next_edit.changes.changed_names import Change, Parse, Recent, callee_places, key_places
+from speclsp.lsp.next_edit.changes.places import Place
+from speclsp.lsp.next_edit.changes.sibling_items import sibling_places
+from speclsp.lsp.next_edit.changes.substitutions import (
     NAME,
     TOKEN,
     Evidence,

@@ -14,8 +14,8 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from speclsp.lsp.next_edit.single_change.list_items import NO_ITEM, items_above, items_below
-from speclsp.lsp.next_edit.substitutions import MAX_LINE_CHARACTERS, NAME, TOKEN, RecentEdit, indentation
+from speclsp.lsp.next_edit.changes.list_items import NO_ITEM, items_above, items_below
+from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, NAME, TOKEN, RecentEdit, indentation
 
 MAX_NEW_LINES = 12
 MAX_NEW_NAMES = 4
@@ -93,11 +93,11 @@ def _in_lines(lines: Sequence[str], first: int, end: int, known: set[str]) -> It
     if not 0 < len(own) <= MAX_NEW_NAMES or not above + below:
         return
     sibling = lines[(above or below)[0]]
-    found = [names_at(lines[number], sibling) for number in own]
-    names = tuple(match[0] for match in found if match is not None)
-    if len(names) < len(own) or not known.isdisjoint(names) or found[0] is None:
+    matches = [names_at(lines[number], sibling) for number in own]
+    names = tuple(match[0] for match in matches if match is not None)
+    if len(names) < len(own) or not known.isdisjoint(names) or matches[0] is None:
         return
-    left, right = found[0][2:]
+    left, right = matches[0][2:]
     beside = [tuple(_siblings(lines, numbers, lines[own[0]], left)) for numbers in (above, below)]
     span = (above or own)[-1 if above else 0], (below or own)[-1] + 1
     yield NewNames(names, *beside, *span, tuple(own), left, right)

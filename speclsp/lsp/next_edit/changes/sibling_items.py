@@ -19,9 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from speclsp.lsp.next_edit.places import Place
-from speclsp.lsp.next_edit.single_change.changed_names import Recent
-from speclsp.lsp.next_edit.single_change.list_items import (
+from speclsp.lsp.next_edit.changes.changed_names import Recent
+from speclsp.lsp.next_edit.changes.list_items import (
     NO_ITEM,
     Form,
     form_of,
@@ -34,8 +33,9 @@ from speclsp.lsp.next_edit.single_change.list_items import (
     without_comma,
     written,
 )
-from speclsp.lsp.next_edit.single_change.new_names import NewNames, new_names
-from speclsp.lsp.next_edit.substitutions import TOKEN, Evidence, Substitution, indentation
+from speclsp.lsp.next_edit.changes.new_names import NewNames, new_names
+from speclsp.lsp.next_edit.changes.places import Place
+from speclsp.lsp.next_edit.changes.substitutions import TOKEN, Evidence, Substitution, indentation
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.bindings import LABEL, MEMBER, OWN_MEMBER, Occurrence
 from speclsp.lsp.syntax.tree import SyntaxTree
@@ -162,7 +162,7 @@ class SiblingItems:
         return CASE if is_arm and self._is_enum else ""
 
     def _roles(self, item: str, start: int) -> Iterator[str]:
-        """What the nearest sibling's name is, wherever it stands in an item at an offset."""
+        """The role of the nearest sibling's name at each of its places in an item at an offset."""
         known, at = spellings(self.new.above[0]), start
         for token in TOKEN.findall(item):
             if token in known:
