@@ -98,9 +98,9 @@ def _in_lines(lines: Sequence[str], first: int, end: int, known: set[str]) -> It
     if len(names) < len(own) or not known.isdisjoint(names) or matches[0] is None:
         return
     left, right = matches[0][2:]
-    beside = [tuple(_siblings(lines, numbers, lines[own[0]], left)) for numbers in (above, below)]
+    names_above, names_below = (tuple(_siblings(lines, numbers, lines[own[0]], left)) for numbers in (above, below))
     span = (above or own)[-1 if above else 0], (below or own)[-1] + 1
-    yield NewNames(names, *beside, *span, tuple(own), left, right)
+    yield NewNames(names, names_above, names_below, *span, tuple(own), left, right)
 
 
 def _siblings(lines: Sequence[str], numbers: Sequence[int], item: str, left: str) -> Iterator[str]:

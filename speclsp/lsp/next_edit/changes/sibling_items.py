@@ -4,12 +4,10 @@
     before it or behind it ─► what the name is there ─► kind ─► the item again with the new name
 
     passed   a parameter is passed on by its own name      draw(width=width,         then depth=depth,
-    field    a field of `self` or `this`                   "width": self.width,      then "depth": self.depth,
     case     an arm of an enum member                      case RED: return "red"    then case BLUE: return "blue"
     listed   an imported name in a list of names           "Width",                  then "Depth",
 
-A variable is passed on only if the scope of its sibling defines it, and a field is written only if its class has it.
-Without two siblings of one form there is no offer.
+A variable is passed on only if the scope of its sibling defines it. Without two siblings of one form there is no offer.
 """
 
 from __future__ import annotations
@@ -33,46 +31,39 @@ from speclsp.lsp.next_edit.changes.list_items import (
     without_comma,
     written,
 )
-from speclsp.lsp.next_edit.changes.new_names import NewNames, new_names
+from speclsp.lsp.next_edit.changes.new_names import NewNames, is_new_name, new_names
 from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.substitutions import TOKEN, Evidence, Substitution, indentation
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.bindings import LABEL, MEMBER, OWN_MEMBER, Occurrence
 from speclsp.lsp.syntax.tree import SyntaxTree
 
-PASSED, FIELD, CASE, LISTED = "passed", "field", "case", "listed"  # the kinds of these edits
-KINDS = (PASSED, FIELD, CASE, LISTED)
-VARIABLE, OUTER, STRING, OTHER, NO_FIELD = "variable", "outer", "string", "other", "no field"
+PASSED, CASE, LISTED = "passed", "case", "listed"  # the kinds of these edits
+KINDS = (PASSED, CASE, LISTED)
+VARIABLE, OUTER, STRING, OTHER = "variable", "outer", "string", "other"
 PARAMETER = frozenset({":", "=", ",", ")"})  # behind the name of a parameter, or of a documented one
-FIELD_METHODS = frozenset({
-    "__repr__", "__str__", "__eq__", "__hash__", "__copy__", "__getstate__", "__iter__", "to_dict", "as_dict", "asdict",
-    "dict", "to_json", "copy", "clone", "equals", "toJSON", "toJson", "toString", "toDict", "toObject", "serialize",
-})  # fmt: skip
 ENUM = re.compile(r"\b(?:\w*[Ee]num|\w*Flag|union|type|const|Literal)\b")
 ARM = re.compile(r"\s*(?:case\b|when\b|[^\s=]+(?:\s*[({][^)}]*[)}])?\s*=>)")
-CONDITION = re.compile(r"\s*(?:if|elif|while|for)\b")
 NAMED = re.compile(r"""\s*["']\w+["']\Z""")
-GAP = re.compile(r"(?:![rsa])?[^\w,&|+]*(?:,|&&|\|\||\+|\band\b|\bor\b)[^\w,]*(?:(?:self|this|other|f)\b[^\w,]*)*")
-MAX_REPEATS = 3  # of a name in one item of a line
 
 
 def sibling_places(recent: Recent) -> Iterator[Place]:
     """The items to write for the new names of the newest edit, the nearest first."""
+    newest = recent.edits[-1]
+    added = set(TOKEN.findall("\n".join(newest.after))) - set(TOKEN.findall("\n".join(newest.before)))
+    if not any(map(is_new_name, added)):
+        return
     lines = [line.rstrip("\r") for line in recent.text.split("\n")]
     near = recent.text.count("\n", 0, recent.cursor)
-    newest = recent.edits[-1]
     listed = list(new_names(newest, lines, near))
     if any(near in new.lines for new in listed):  # the user may be typing the name
         return
-    added = set(TOKEN.findall("\n".join(newest.after))) - set(TOKEN.findall("\n".join(newest.before)))
     for edit in recent.edits[-2::-1]:  # the newest edit may be one of these items
         if edit.uri == newest.uri and added & set(TOKEN.findall("\n".join(edit.after))):
             listed += [new for new in new_names(edit, lines, near) if added.issuperset(new.names)]
     for new in listed:
-        is_alike = bool(new.above) and all(is_private(name) == is_private(new.above[0]) for name in new.names)
-        tree = recent.parse(recent.cursor) if is_alike else None
-        if tree is not None and bindings.has_bindings(tree) and not tree.raw.root_node.has_error:
-            yield from SiblingItems(recent, tree, lines, new).places()
+        if new.above and all(is_private(name) == is_private(new.above[0]) for name in new.names):
+            yield from SiblingItems(recent, lines, new).places()
 
 
 def is_private(name: str) -> bool:
@@ -84,9 +75,20 @@ class SiblingItems:
     """The lists of a document with the siblings of new names."""
 
     recent: Recent
-    tree: SyntaxTree
     lines: Sequence[str]
     new: NewNames
+
+    @property
+    def tree(self) -> SyntaxTree:
+        assert self._parsed is not None
+        return self._parsed
+
+    @cached_property
+    def _parsed(self) -> SyntaxTree | None:
+        """The tree; None where it does not tell what a name is. Most edits have no item, and need no tree."""
+        tree = self.recent.parse(self.recent.cursor)
+        is_known = tree is not None and bindings.has_bindings(tree) and not tree.raw.root_node.has_error
+        return tree if is_known else None
 
     def places(self) -> Iterator[Place]:
         """The nearest sibling's items, each with the new ones behind it."""
@@ -103,11 +105,7 @@ class SiblingItems:
                 yield Place(start, end, item, Substitution(kind, anchor, ", ".join(self.new.names)), evidence)
 
     def _items(self, number: int, start: int) -> Iterator[tuple[str, int, str]]:
-        """(kind, end offset, new lines) of the item at a line, or of the items in it."""
-        in_line = self._in_line(self.lines[number].rstrip(), start)
-        if in_line is not None:
-            yield FIELD, start + len(self.lines[number]), in_line
-            return
+        """(kind, end offset, new lines) of the item at a line."""
         end = item_end(self.lines, number)
         item, comma = without_comma("\n".join(self.lines[number:end]))
         form = form_of(item, self.new.above[0])
@@ -115,7 +113,7 @@ class SiblingItems:
             return
         if not all(is_spelled(form, self.new.above[0], name) for name in self.new.names):
             return
-        kind = self._kind(form, item, start)
+        kind = self._kind(form, item, start) if self._parsed is not None else ""
         if kind:
             between = "," if comma or self._ends_in_comma(number) else ""
             items = [item, *(written(form, name) for name in self.new.names)]
@@ -154,11 +152,9 @@ class SiblingItems:
         roles = list(self._roles(item, start))
         if {*roles} == {LABEL, VARIABLE} and len(roles) == 2:
             return PASSED if self.new.right in PARAMETER else ""
-        if OWN_MEMBER in roles and {*roles} <= {OWN_MEMBER, STRING, MEMBER, LABEL}:
-            return FIELD if self._is_field_method(start) or ({*roles} == {OWN_MEMBER, STRING}) else ""
         if roles == [STRING] and NAMED.match(item) and not self.new.left and self.new.right in (",", ""):
             return LISTED
-        is_arm = len(roles) > 1 and ARM.match(item) and not {NO_FIELD, OWN_MEMBER} & {*roles}
+        is_arm = len(roles) > 1 and ARM.match(item) and OWN_MEMBER not in roles
         return CASE if is_arm and self._is_enum else ""
 
     def _roles(self, item: str, start: int) -> Iterator[str]:
@@ -177,9 +173,7 @@ class SiblingItems:
             return LABEL
         if occurrence.is_variable:
             return VARIABLE if self._is_defined(occurrence, name) else OUTER
-        if OWN_MEMBER in occurrence.roles:
-            return OWN_MEMBER if self._is_field(occurrence) else NO_FIELD
-        return MEMBER
+        return OWN_MEMBER if OWN_MEMBER in occurrence.roles else MEMBER
 
     def _is_defined(self, occurrence: Occurrence, name: str) -> bool:
         """True if the function around a sibling defines both, the sibling and the new names."""
@@ -192,33 +186,6 @@ class SiblingItems:
             for word in (name, *self.new.names)
         )
 
-    def _is_field(self, occurrence: Occurrence) -> bool:
-        """True if the class of a field has the new ones too, and the edit has added them there."""
-        owner = occurrence.own_class
-        if owner is None or not owner.start <= self._offset < owner.end:
-            return False
-        return all(
-            any(
-                other.own_class == owner and other.is_field_definition
-                for other in bindings.occurrences(self.tree, name, owner.start, owner.end, self.recent.is_late)
-            )
-            for name in self.new.names
-        )
-
-    def _is_field_method(self, start: int) -> bool:
-        """True in a method that writes all fields beside the new ones, and not those."""
-        scopes = self.tree.enclosing(start)
-        if not scopes or scopes[-1].name not in FIELD_METHODS:
-            return False
-        method = self.recent.text[scopes[-1].start : scopes[-1].end]
-        siblings = [*self.new.above, *self.new.below]
-        return all(has_name(method, [name]) for name in siblings) and not has_name(method, self.new.names)
-
-    @cached_property
-    def _offset(self) -> int:
-        """The offset of the new names' list."""
-        return sum(len(line) + 1 for line in self.recent.text.split("\n")[: self.new.lines[0]])
-
     @cached_property
     def _is_enum(self) -> bool:
         """True if the new names are members of an enumeration or of a union of types."""
@@ -227,27 +194,3 @@ class SiblingItems:
         heads = (at for at in above if len(indentation(self.lines[at])) < indent and self.lines[at].strip())
         head = next(heads, self.new.first)
         return ENUM.search(self.lines[head]) is not None
-
-    # ── items in one line ─────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _in_line(self, line: str, start: int) -> str | None:
-        """The line with the new fields behind the nearest sibling's, in a method that writes all fields."""
-        tokens = TOKEN.findall(line)
-        if CONDITION.match(line):
-            return None
-        for pair in self.new.pairs:
-            spots = [[at for at, token in enumerate(tokens) if token in spellings(name)] for name in pair]
-            first, second = spots
-            if not first or len(first) != len(second) or len(first) > MAX_REPEATS or first[-1] > second[0]:
-                continue
-            spans = [(at[0], at[-1] + 1) for at in spots]
-            forms = [form_of("".join(tokens[slice(*span)]), name) for span, name in zip(spans, pair, strict=True)]
-            gap = "".join(tokens[spans[0][1] : spans[1][0]])
-            if forms[0] is None or forms[0] != forms[1] or not GAP.fullmatch(gap) or has_name(line, self.new.names):
-                continue
-            roles = {*self._roles(line, start)}
-            if OWN_MEMBER in roles and roles <= {OWN_MEMBER, STRING, MEMBER, LABEL} and self._is_field_method(start):
-                end = spans[pair.index(self.new.above[0])][1]
-                items = "".join(gap + written(forms[0], name) for name in self.new.names)
-                return "".join(tokens[:end]) + items + "".join(tokens[end:])
-        return None
