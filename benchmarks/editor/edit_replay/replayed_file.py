@@ -10,10 +10,10 @@ from typing import Protocol
 
 from benchmarks.quality import edits
 from speclsp.lsp.documents.document import Document, Documents
-from speclsp.lsp.next_edit.places import Place
+from speclsp.lsp.next_edit.changes.places import Place
+from speclsp.lsp.next_edit.changes.substitutions import Substitution
 from speclsp.lsp.next_edit.producer import BUDGET_MS, Declined, Producer, Proposal
 from speclsp.lsp.next_edit.recent_activity import RecentActivity
-from speclsp.lsp.next_edit.substitutions import Substitution
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 
 URI = "file:///release/"

@@ -3,9 +3,10 @@
     place, its evidence, the newest edit ─► features ─► WEIGHTS ─► probability ─► shown from THRESHOLD on
 
 `python -m benchmarks next-edit-gate` fits the weights to edits between releases of packages, and writes the table. A
-weight with a sign in SIGNS has that sign or is left out: a change that was made more often is never less likely. Two
+weight with a sign in SIGNS has that sign or is left out: a change that was made more often is never less likely. Some
 kinds are shown whatever their probability (UNJUDGED): renames by scope, since a release that changes more in a line
-than the name makes them wrong there, and keys, of which the packages have too few.
+than the name makes them wrong there, keys, of which the packages have too few, and items beside their siblings, which
+have a form as evidence.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from math import exp, log2
 
-from speclsp.lsp.next_edit.changed_names import CALLEE, KEY
-from speclsp.lsp.next_edit.places import Place
-from speclsp.lsp.next_edit.single_changes import TYPE
-from speclsp.lsp.next_edit.substitutions import (
+from speclsp.lsp.next_edit.changes import sibling_items
+from speclsp.lsp.next_edit.changes.changed_names import CALLEE, KEY
+from speclsp.lsp.next_edit.changes.places import Place
+from speclsp.lsp.next_edit.changes.single_changes import TYPE
+from speclsp.lsp.next_edit.changes.substitutions import (
     ARGUMENT,
     LINES,
     MEMBER,
@@ -31,8 +33,8 @@ from speclsp.lsp.next_edit.substitutions import (
 )
 
 SCOPE = "scope"  # the kind of a rename by scope
-KINDS = (SCOPE, RENAME, PHRASE, LINES, ARGUMENT, MEMBER, KEY, TYPE, CALLEE)
-UNJUDGED = (SCOPE, KEY)
+KINDS = (SCOPE, RENAME, PHRASE, LINES, ARGUMENT, MEMBER, KEY, TYPE, CALLEE, *sibling_items.KINDS)
+UNJUDGED = (SCOPE, KEY, *sibling_items.KINDS)
 SIGNS: Mapping[str, int] = {
     "once": -1, "once_lines": -1, "once_phrase": -1, "times": 1, "alike_around": 1, "alike_line": 1, "same_indent": 1,
     "pure": 1, "distance": -1, "rejections": -1,

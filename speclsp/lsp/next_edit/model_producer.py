@@ -24,10 +24,10 @@ from speclsp.lsp.backend.edit_prompt import FORMATS, EditFormat, EditInput, Hunk
 from speclsp.lsp.backend.engine_http import ResponseTimeout
 from speclsp.lsp.backend.types import FimRequest, StreamPiece
 from speclsp.lsp.documents.document import Document
-from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place
+from speclsp.lsp.next_edit.changes.places import REACH_CHARACTERS, Place
+from speclsp.lsp.next_edit.changes.substitutions import Evidence, RecentEdit, Substitution
 from speclsp.lsp.next_edit.producer import Declined, Proposal, minimal, text_problem
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
-from speclsp.lsp.next_edit.substitutions import Evidence, RecentEdit, Substitution
 from speclsp.lsp.postprocess.edit_answer import AnswerHunk, first_hunk, joint_logprob, without
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.grammars import grammar

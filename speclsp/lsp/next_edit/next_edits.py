@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING
 from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.index.open_importers import RenamedName
+from speclsp.lsp.next_edit.changes.places import REACH_CHARACTERS
+from speclsp.lsp.next_edit.changes.substitutions import RENAME
 from speclsp.lsp.next_edit.offers import Offer, Offers
-from speclsp.lsp.next_edit.places import REACH_CHARACTERS
 from speclsp.lsp.next_edit.producer import (
     BUDGET_MS,
     PRODUCER,
@@ -35,7 +36,6 @@ from speclsp.lsp.next_edit.producer import (
     text_problem,
 )
 from speclsp.lsp.next_edit.renames import places_elsewhere, renamed, spots_of
-from speclsp.lsp.next_edit.substitutions import RENAME
 from speclsp.lsp.reasons import Reason, meaning
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.visibility import eligibility

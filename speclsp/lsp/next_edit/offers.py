@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from speclsp.lsp.documents.document import Document
-from speclsp.lsp.next_edit.places import Place
+from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.producer import Proposal
 from speclsp.lsp.reasons import Reason
 

@@ -20,12 +20,10 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice, takewhile
 
 from speclsp.lsp.next_edit import edit_likelihood as gate
-from speclsp.lsp.next_edit import renames, single_changes
-from speclsp.lsp.next_edit.edit_likelihood import FeatureReader
-from speclsp.lsp.next_edit.places import Place, occurrences, place_at, places
-from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
-from speclsp.lsp.next_edit.renames import Renames
-from speclsp.lsp.next_edit.substitutions import (
+from speclsp.lsp.next_edit import renames
+from speclsp.lsp.next_edit.changes import single_changes
+from speclsp.lsp.next_edit.changes.places import Place, occurrences, place_at, places
+from speclsp.lsp.next_edit.changes.substitutions import (
     ARGUMENT,
     DEFINITION,
     PHRASE,
@@ -36,6 +34,9 @@ from speclsp.lsp.next_edit.substitutions import (
     learn,
     members,
 )
+from speclsp.lsp.next_edit.edit_likelihood import FeatureReader
+from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
+from speclsp.lsp.next_edit.renames import Renames
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s

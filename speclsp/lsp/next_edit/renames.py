@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from speclsp.lsp.next_edit.changed_names import is_rename, renamed_tokens, without_keys, words
-from speclsp.lsp.next_edit.places import REACH_CHARACTERS, Place, nearest_line
-from speclsp.lsp.next_edit.substitutions import (
+from speclsp.lsp.next_edit.changes.changed_names import is_rename, renamed_tokens, without_keys, words
+from speclsp.lsp.next_edit.changes.places import REACH_CHARACTERS, Place, nearest_line
+from speclsp.lsp.next_edit.changes.substitutions import (
     LINES,
     MAX_LINE_CHARACTERS,
     PHRASE,

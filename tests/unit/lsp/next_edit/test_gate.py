@@ -9,6 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.lsp.documents.document import Documents
+from speclsp.lsp.next_edit.changes.places import Place
+from speclsp.lsp.next_edit.changes.substitutions import (
+    LINES,
+    PHRASE,
+    RENAME,
+    Evidence,
+    Origin,
+    RecentEdit,
+    Substitution,
+)
 from speclsp.lsp.next_edit.edit_likelihood import (
     FEATURES,
     KINDS,
@@ -21,9 +31,7 @@ from speclsp.lsp.next_edit.edit_likelihood import (
     probability,
 )
 from speclsp.lsp.next_edit.offers import MAX_RECENT_ANSWERS, Offers
-from speclsp.lsp.next_edit.places import Place
 from speclsp.lsp.next_edit.producer import Proposal
-from speclsp.lsp.next_edit.substitutions import LINES, PHRASE, RENAME, Evidence, Origin, RecentEdit, Substitution
 from speclsp.lsp.reasons import Reason
 
 URI = "file:///work/app.py"
@@ -61,7 +69,7 @@ def test_every_feature_of_a_place_is_named():
         assert features(kind).keys() - {kind} == set(FEATURES) - set(KINDS)
 
 
-def test_a_place_in_like_reader_is_likelier_and_all_kinds_are_judged_but_two():
+def test_a_place_in_like_reader_is_likelier_and_the_other_kinds_are_shown_unjudged():
     other = TEXT.replace("def b():\n", "for x in range(9):\n").replace(
         f"{LINE}\n    return total", f"{LINE}\n    show(x)"
     )

@@ -10,9 +10,9 @@ from benchmarks.editor import next_edit as bench
 from benchmarks.editor.edit_replay.replayed_file import Rules
 from benchmarks.quality import edits
 from speclsp.lsp.documents.document import Documents
+from speclsp.lsp.next_edit.changes.substitutions import ARGUMENT, LINES, PHRASE, RENAME, RecentEdit, Substitution, learn
 from speclsp.lsp.next_edit.producer import Producer, Proposal
 from speclsp.lsp.next_edit.recent_activity import RecentActivity
-from speclsp.lsp.next_edit.substitutions import ARGUMENT, LINES, PHRASE, RENAME, RecentEdit, Substitution, learn
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.parser import SyntaxParser
 

@@ -7,12 +7,12 @@ import pytest
 from benchmarks.editor.edit_replay.replayed_file import replace
 from benchmarks.quality import edits
 from speclsp.lsp.documents.document import Documents
-from speclsp.lsp.next_edit.changed_names import CALLEE, KEY
-from speclsp.lsp.next_edit.places import Place
+from speclsp.lsp.next_edit.changes.changed_names import CALLEE, KEY
+from speclsp.lsp.next_edit.changes.places import Place
+from speclsp.lsp.next_edit.changes.single_changes import TYPE
+from speclsp.lsp.next_edit.changes.substitutions import LINES
 from speclsp.lsp.next_edit.producer import Declined, Producer
 from speclsp.lsp.next_edit.recent_activity import RecentActivity
-from speclsp.lsp.next_edit.single_changes import TYPE
-from speclsp.lsp.next_edit.substitutions import LINES
 
 URI = "file:///work/app"
 

@@ -14,9 +14,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from speclsp.lsp.next_edit.changed_names import Change, Parse, Recent, callee_places, key_places
-from speclsp.lsp.next_edit.places import Place
-from speclsp.lsp.next_edit.substitutions import (
+from speclsp.lsp.next_edit.changes.changed_names import Change, Parse, Recent, callee_places, key_places
+from speclsp.lsp.next_edit.changes.places import Place
+from speclsp.lsp.next_edit.changes.sibling_items import sibling_places
+from speclsp.lsp.next_edit.changes.substitutions import (
     NAME,
     TOKEN,
     Evidence,
@@ -48,6 +49,7 @@ def places(
     """The places of all kinds. Of each kind, below the cursor first, then above, the nearest first."""
     state = Recent(recent, text, parse, cursor, is_late)
     yield from key_places(state)
+    yield from sibling_places(state)
     yield from type_places(state)
     yield from callee_places(state)
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from speclsp.lsp.next_edit.substitutions import (
+from speclsp.lsp.next_edit.changes.substitutions import (
     ARGUMENT,
     DEFINES,
     LINES,

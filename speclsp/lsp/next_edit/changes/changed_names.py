@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from speclsp.lsp.next_edit.places import MAX_PLACES, REACH_CHARACTERS, Place
-from speclsp.lsp.next_edit.substitutions import (
+from speclsp.lsp.next_edit.changes.places import MAX_PLACES, REACH_CHARACTERS, Place
+from speclsp.lsp.next_edit.changes.substitutions import (
     DEFINITION,
     MAX_LINE_CHARACTERS,
     NAME,
@@ -139,13 +139,14 @@ class Recent:
 
 
 def is_rename(edit: RecentEdit) -> bool:
-    """True if an edit does nothing but rename one identifier, or MAX_NAMES into names like theirs.
+    """True if an edit does nothing but rename one identifier, or MAX_NAMES of them.
 
-    More is a line that was written anew.
+    Two names in one line become names like theirs: else the line was written anew. Edits near each other are one edit,
+    so a name is alone in its line without those that another line has alone.
     """
     if len(edit.before) != len(edit.after):
         return False
-    names = dict[str, str]()
+    names, lines = dict[str, str](), list[set[tuple[str, str]]]()
     for old_line, new_line in edit.changed_lines:
         old, new = TOKEN.findall(old_line), TOKEN.findall(without_keys(old_line, new_line))
         changed = [(before, after) for before, after in zip(old, new, strict=False) if before != after]
@@ -153,7 +154,12 @@ def is_rename(edit: RecentEdit) -> bool:
             return False
         if any(names.setdefault(before, after) != after for before, after in changed):
             return False
-    return len(names) == 1 or (1 < len(names) <= MAX_NAMES and all(words(old) & words(names[old]) for old in names))
+        lines.append({*changed})
+    alone = {pair for line in lines if len(line) == 1 for pair in line}
+    are_alike = all(words(old) & words(new) for old, new in names.items())
+    return 0 < len(names) <= MAX_NAMES and (
+        len(names) == 1 or are_alike or all(len(line - alone) < 2 for line in lines)
+    )
 
 
 def without_keys(old_line: str, new_line: str) -> str:
