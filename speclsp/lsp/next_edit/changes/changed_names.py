@@ -102,8 +102,11 @@ class Recent:
 
         `literal`: every match begins with it.
         """
-        matches = match_starts(pattern, literal, self.text, self.low, self.high)
-        starts = dict.fromkeys(line_start(self.text, at) for at in matches)
+        return self.lines_at(list(match_starts(pattern, literal, self.text, self.low, self.high)))
+
+    def lines_at(self, offsets: Sequence[int]) -> list[tuple[int, str]]:
+        """(start, line) of the nearest lines with these offsets, which ascend: below the cursor first, then above."""
+        starts = dict.fromkeys(line_start(self.text, offset) for offset in offsets)
         below = [start for start in starts if start >= self.cursor][:MAX_PLACES]
         above = [start for start in starts if start < self.cursor][: -MAX_PLACES - 1 : -1]
         lines = ((start, self.text[start : line_end(self.text, start)]) for start in [*below, *above])

@@ -95,7 +95,8 @@ class SiblingItems:
         anchor = self.new.above[0]
         known = "|".join(map(re.escape, dict.fromkeys(spellings(anchor))))
         evidence = Evidence(times=1, newest=len(self.recent.edits) - 1)
-        for start, line in self.recent.lines_with(re.compile(rf"(?<!\w)(?:{known})(?!\w)")):
+        names = re.compile(rf"(?<!\w)(?:{known})(?!\w)").finditer(self.recent.text, self.recent.low, self.recent.high)
+        for start, line in self.recent.lines_at([name.start() for name in names]):
             if self.recent.is_late():
                 return
             number = self.recent.text.count("\n", 0, start)

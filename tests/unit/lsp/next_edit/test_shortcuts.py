@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speclsp.lsp.next_edit.changes.substitutions import RecentEdit, Substitution, learn
 from speclsp.lsp.next_edit.producer import Producer, Proposal
 from speclsp.lsp.next_edit.recent_activity import Edit
-from speclsp.lsp.next_edit.substitutions import RecentEdit, Substitution, learn
 from speclsp.lsp.syntax.text_windows import equal_line_starts, line_pattern, match_starts
 
 URI = "file:///work/app.py"
