@@ -99,9 +99,11 @@ class Recent:
 
     def lines_with(self, pattern: re.Pattern[str]) -> list[tuple[int, str]]:
         """(start, line) of the nearest lines where a pattern matches: below the cursor first, then above."""
-        starts = dict.fromkeys(
-            line_start(self.text, match.start()) for match in pattern.finditer(self.text, self.low, self.high)
-        )
+        return self.lines_at([match.start() for match in pattern.finditer(self.text, self.low, self.high)])
+
+    def lines_at(self, offsets: Sequence[int]) -> list[tuple[int, str]]:
+        """(start, line) of the nearest lines with these offsets, which ascend: below the cursor first, then above."""
+        starts = dict.fromkeys(line_start(self.text, offset) for offset in offsets)
         below = [start for start in starts if start >= self.cursor][:MAX_PLACES]
         above = [start for start in starts if start < self.cursor][: -MAX_PLACES - 1 : -1]
         lines = ((start, self.text[start : line_end(self.text, start)]) for start in [*below, *above])

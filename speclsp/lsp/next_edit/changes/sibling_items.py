@@ -93,12 +93,14 @@ class SiblingItems:
     def places(self) -> Iterator[Place]:
         """The nearest sibling's items, each with the new ones behind it."""
         anchor = self.new.above[0]
-        known = "|".join(map(re.escape, dict.fromkeys(spellings(anchor))))
+        text, low, high = self.recent.text, self.recent.low, self.recent.high
+        known = dict.fromkeys(spellings(anchor))
+        offsets = sorted(at for spelling in known for at in bindings.word_starts(text, spelling, low, high))
         evidence = Evidence(times=1, newest=len(self.recent.edits) - 1)
-        for start, line in self.recent.lines_with(re.compile(rf"(?<!\w)(?:{known})(?!\w)")):
+        for start, line in self.recent.lines_at(offsets):
             if self.recent.is_late():
                 return
-            number = self.recent.text.count("\n", 0, start)
+            number = text.count("\n", 0, start)
             if self.new.first <= number < self.new.end or NO_ITEM.match(line):
                 continue
             for kind, end, item in self._items(number, start):
