@@ -53,12 +53,13 @@ def sibling_places(recent: Recent) -> Iterator[Place]:
     added = set(TOKEN.findall("\n".join(newest.after))) - set(TOKEN.findall("\n".join(newest.before)))
     if not any(map(is_new_name, added)):
         return
-    lines = [line.rstrip("\r") for line in recent.text.split("\n")]
+    lines = recent.text.replace("\r\n", "\n").split("\n")
     near = recent.text.count("\n", 0, recent.cursor)
     listed = list(new_names(newest, lines, near))
     if any(near in new.lines for new in listed):  # the user may be typing the name
         return
-    for edit in recent.edits[-2::-1]:  # the newest edit may be one of these items
+    added &= {name for new in listed for name in new.names}
+    for edit in recent.edits[-2::-1] if added else ():  # the newest edit may be one of these items
         if edit.uri == newest.uri and added & set(TOKEN.findall("\n".join(edit.after))):
             listed += [new for new in new_names(edit, lines, near) if added.issuperset(new.names)]
     for new in listed:
