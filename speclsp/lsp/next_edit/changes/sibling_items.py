@@ -53,12 +53,13 @@ def sibling_places(recent: Recent) -> Iterator[Place]:
     added = set(TOKEN.findall("\n".join(newest.after))) - set(TOKEN.findall("\n".join(newest.before)))
     if not any(map(is_new_name, added)):
         return
-    lines = [line.rstrip("\r") for line in recent.text.split("\n")]
+    lines = recent.text.replace("\r\n", "\n").split("\n")
     near = recent.text.count("\n", 0, recent.cursor)
     listed = list(new_names(newest, lines, near))
     if any(near in new.lines for new in listed):  # the user may be typing the name
         return
-    for edit in recent.edits[-2::-1]:  # the newest edit may be one of these items
+    added &= {name for new in listed for name in new.names}
+    for edit in recent.edits[-2::-1] if added else ():  # the newest edit may be one of these items
         if edit.uri == newest.uri and added & set(TOKEN.findall("\n".join(edit.after))):
             listed += [new for new in new_names(edit, lines, near) if added.issuperset(new.names)]
     for new in listed:
@@ -93,13 +94,14 @@ class SiblingItems:
     def places(self) -> Iterator[Place]:
         """The nearest sibling's items, each with the new ones behind it."""
         anchor = self.new.above[0]
-        known = "|".join(map(re.escape, dict.fromkeys(spellings(anchor))))
+        text, low, high = self.recent.text, self.recent.low, self.recent.high
+        known = dict.fromkeys(spellings(anchor))
+        offsets = sorted(at for spelling in known for at in bindings.word_starts(text, spelling, low, high))
         evidence = Evidence(times=1, newest=len(self.recent.edits) - 1)
-        names = re.compile(rf"(?<!\w)(?:{known})(?!\w)").finditer(self.recent.text, self.recent.low, self.recent.high)
-        for start, line in self.recent.lines_at([name.start() for name in names]):
+        for start, line in self.recent.lines_at(offsets):
             if self.recent.is_late():
                 return
-            number = self.recent.text.count("\n", 0, start)
+            number = text.count("\n", 0, start)
             if self.new.first <= number < self.new.end or NO_ITEM.match(line):
                 continue
             for kind, end, item in self._items(number, start):
