@@ -19,6 +19,9 @@ import {
   Range,
   Selection,
   SnippetString,
+  Tab,
+  TabGroup,
+  TabInputText,
   TextDocument,
   TextDocumentChangeEvent,
   TextEditor,
@@ -28,6 +31,7 @@ import {
 import { isBulk, isFar } from "./nextEditPlan";
 import { NextEditView, rangeOf } from "./nextEditView";
 import type { NextEdit, NextEditAnswer, NextEditReason } from "./protocol";
+import { openRestoredTabs } from "./restoredTabs";
 import type { Server } from "./server";
 import { exclusionReason, hasItems, Items } from "./suggestions";
 import { setContextKey } from "./walkthrough";
@@ -121,15 +125,18 @@ export class NextEdits implements Disposable {
     }
     editor.revealRange(new Range(endOf(edit), endOf(edit)));
     this.server.notify("speclsp/nextEditAccepted", { id: edit.id });
+    const acrossFiles = workspace.getConfiguration("speclsp").get<boolean>("next_edit.across_files", false);
+    if (acrossFiles && edit.kind === "rename") await openRestoredTabs(editor.document.uri);
     await this.request("accept");
   }
 
-  /** Show an edit in the editor of its own document, with the cursor at it. */
+  /** Show an edit in the editor of its own document, in the group that has it, with the cursor at it. */
   private async go(edit: NextEdit, document: TextDocument): Promise<void> {
     this.cancel();
     this.hide();
     const { start } = rangeOf(edit);
-    const editor = await window.showTextDocument(document, { selection: new Range(start, start) });
+    const { viewColumn } = groupOf(document) ?? window.tabGroups.activeTabGroup;
+    const editor = await window.showTextDocument(document, { selection: new Range(start, start), viewColumn });
     if (document.version === edit.textDocument.version && this.mayShow(editor)) {
       this.show({ edit, editor, cursor: start, jumped: true });
     }
@@ -371,6 +378,13 @@ function endOf({ range: { start }, text }: NextEdit): Position {
   const lines = text.split("\n");
   const last = lines.at(-1)?.length ?? 0;
   return new Position(start.line + lines.length - 1, lines.length > 1 ? last : start.character + last);
+}
+
+/** The group of editors that has a tab of the document; the active one goes first. */
+function groupOf({ uri }: TextDocument): TabGroup | undefined {
+  const { activeTabGroup, all } = window.tabGroups;
+  const isTab = ({ input }: Tab): boolean => input instanceof TabInputText && input.uri.toString() === uri.toString();
+  return [activeTabGroup, ...all].find(({ tabs }) => tabs.some(isTab));
 }
 
 const placeKey = (document: TextDocument, { line, character }: Position): string =>

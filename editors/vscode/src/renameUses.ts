@@ -1,9 +1,11 @@
 /** Lists the uses that the last rename has left in the open files, in VS Code's view of references. */
 import { commands, Location, Range, Uri, window } from "vscode";
 import type { RenameUses } from "./protocol";
+import { openRestoredTabs } from "./restoredTabs";
 import { Server } from "./server";
 
 export async function showUses(server: Server): Promise<void> {
+  if (window.activeTextEditor) await openRestoredTabs(window.activeTextEditor.document.uri);
   const answer = await server.request<RenameUses>("speclsp/renameUses", {});
   if (!answer) {
     void window.showInformationMessage("speclsp: the server does not run, or is too old to list uses.");

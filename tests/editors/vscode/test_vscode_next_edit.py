@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from support.editors.code_server import until
@@ -23,23 +22,6 @@ NEAR, FAR = 3, 10  # lines of TOTAL, from 0, that still have the old name after 
 PHRASES = "import lib\n\n\n" + "".join(f"{name} = lib.read(open_file, 1)\n" for name in "abcd")
 NO_REQUEST_S = 1.5  # several times the pause after which a request is sent
 HINT = f"→ Edit at line {FAR + 1} (Tab)"
-
-# Text that the style sheets draw behind parts of lines, and text that is struck through: [line, text] from the top.
-DECORATIONS = """() => {
-  const plain = (text) => text.replace(/\\u00a0/g, " ");
-  const added = [], removed = [];
-  const lines = [...document.querySelectorAll(".editor-instance .view-lines > .view-line")]
-    .map((line) => ({ line, top: line.getBoundingClientRect().top })).sort((a, b) => a.top - b.top);
-  for (const { line } of lines) {
-    const spans = [...line.querySelectorAll("span > span")];
-    const drawn = spans.map((span) => getComputedStyle(span, "::after").content).filter((text) => text.startsWith('"'));
-    const struck = spans.filter((span) => getComputedStyle(span).textDecorationLine === "line-through");
-    added.push(...drawn.map((text) => [plain(line.textContent), plain(JSON.parse(text))]));
-    if (struck.length) removed.push([plain(line.textContent), plain(struck.map((span) => span.textContent).join(""))]);
-  }
-  return { added, removed };
-}"""
-
 
 VSCODE_PROGRESS = ("Saving '", "Activating Extensions...")  # its own, when the machine is slow
 
@@ -72,53 +54,37 @@ def rename_twice(window: Window, name: str, text: str = TOTAL) -> None:
     window.sees(lambda screen: screen.document[2] == "    check(number)", "two lines have the new name")
 
 
-def shows(window: Window, added: list[tuple[str, str]], removed: list[tuple[str, str]]) -> None:
-    """Wait until the editor shows exactly these labels and this struck-through text, each with its line."""
-    wanted = {"added": [list(one) for one in added], "removed": [list(one) for one in removed]}
-    seen: list[Any] = []
-
-    def matches() -> bool:
-        seen[:] = [window.page.evaluate(DECORATIONS)]
-        return bool(seen[0] == wanted)
-
-    until(matches, f"decorations {wanted}", else_=lambda: (seen, window.wire.messages()[-12:]))
-
-
 def offered(window: Window) -> None:
     """The edit on line NEAR is shown."""
-    shows(window, [("    print(count)", "→ number")], [("    print(count)", "count")])
+    window.draws([("    print(count)", "→ number")], [("    print(count)", "count")])
 
 
 def nothing_is_shown(window: Window) -> None:
-    shows(window, [], [])
-
-
-def sent(window: Window, method: str) -> list[dict[str, Any]]:
-    return window.wire.told(method, to="server")
+    window.draws([], [])
 
 
 def requests(window: Window) -> list[str]:
     """The triggers of all requests."""
-    return [params["trigger"] for params in sent(window, "speclsp/nextEdit")]
+    return [params["trigger"] for params in window.sent("speclsp/nextEdit")]
 
 
 def last_rejected(window: Window) -> str:
-    rejected = sent(window, "speclsp/nextEditRejected")
+    rejected = window.sent("speclsp/nextEditRejected")
     return str(rejected[-1]["reason"]) if rejected else ""
 
 
 def test_tab_accepts_a_near_edit_then_jumps_to_a_far_one_and_accepts_it(window: Window) -> None:
     rename_twice(window, "rename.py")
     offered(window)
-    accepted = len(sent(window, "speclsp/nextEditAccepted"))
+    accepted = len(window.sent("speclsp/nextEditAccepted"))
     window.press("Tab")
     window.sees(lambda screen: screen.document[NEAR] == "    print(number)", "the near edit is made")
     at_far = "    return count + 1"
-    shows(window, [("    print(number)", HINT), (at_far, "→ number")], [(at_far, "count")])
+    window.draws([("    print(number)", HINT), (at_far, "→ number")], [(at_far, "count")])
     assert requests(window)[-1] == "accept"
     window.shot("next-edit-far")
     window.press("Tab")
-    shows(window, [(at_far, "→ number")], [(at_far, "count")])
+    window.draws([(at_far, "→ number")], [(at_far, "count")])
     window.page.wait_for_selector(f".line-numbers.active-line-number:text-is('{FAR + 1}')")
     window.shot("next-edit-near")
     window.press("Tab")
@@ -126,9 +92,9 @@ def test_tab_accepts_a_near_edit_then_jumps_to_a_far_one_and_accepts_it(window: 
     nothing_is_shown(window)
     window.type("x")
     window.sees(lambda screen: screen.document[FAR] == "    return numberx + 1", "the cursor is behind the new text")
-    assert len(sent(window, "speclsp/nextEditAccepted")) == accepted + 2
-    shown = [params["id"] for params in sent(window, "speclsp/nextEditShown")]
-    assert [params["id"] for params in sent(window, "speclsp/nextEditAccepted")[-2:]] == shown[-2:]
+    assert len(window.sent("speclsp/nextEditAccepted")) == accepted + 2
+    shown = [params["id"] for params in window.sent("speclsp/nextEditShown")]
+    assert [params["id"] for params in window.sent("speclsp/nextEditAccepted")[-2:]] == shown[-2:]
 
 
 def test_a_line_changed_once_is_offered_at_its_twin_when_the_cursor_has_left_it(window: Window) -> None:
@@ -145,7 +111,7 @@ def test_a_line_changed_once_is_offered_at_its_twin_when_the_cursor_has_left_it(
     nothing_is_shown(window)
     window.press("ArrowDown")
     hint = ("    assert client.is_open", "→ Edit at line 9 (Tab)")
-    shows(window, [hint, ("    client.open_session(one)", ", retry")], [])
+    window.draws([hint, ("    client.open_session(one)", ", retry")], [])
     assert len(requests(window)) == before + 1
     window.press("Escape", "ArrowDown")
     time.sleep(NO_REQUEST_S)
@@ -241,8 +207,7 @@ def test_lines_are_shown_behind_the_lines_they_replace(window: Window) -> None:
     for first in (1, 4):
         window.press("Control+Home", *["ArrowDown"] * first, "Home", "Shift+ArrowDown", "Shift+End")
         window.page.keyboard.insert_text("\n".join(new))  # one change: a pause within it would be two
-    shows(
-        window,
+    window.draws(
         [(" " * 4 + "first = open_it(1)", f"→ {new[0]}"), (" " * 4 + "close_it(1)", "→ pass")],
         [(" " * 4 + "first = open_it(1)", "first = open_it(1)"), (" " * 4 + "close_it(1)", "close_it(1)")],
     )
@@ -260,17 +225,17 @@ def test_an_edit_right_of_the_cursor_is_ghost_text(window: Window) -> None:
         window.press("Control+Home", *["ArrowDown"] * (3 + _), "End", *["ArrowLeft"] * len(", 1)"))
         window.type(".first", 10)
     at = "c = lib.read(open_file, 1)"
-    shows(window, [(at, ".first")], [])
+    window.draws([(at, ".first")], [])
     window.press("ArrowDown", "Home")
     window.type("x", 10)
     window.press("Backspace")
     window.sees(lambda screen: screen.ghost == ".first", "ghost text shows the edit")
     nothing_is_shown(window)
     window.shot("next-edit-ghost")
-    shown = sent(window, "speclsp/nextEditShown")[-1]
+    shown = window.sent("speclsp/nextEditShown")[-1]
     window.press("Tab")
     window.sees(lambda screen: screen.document[5] == "c = lib.read(open_file.first, 1)", "Tab accepts it")
-    until(lambda: shown in sent(window, "speclsp/nextEditAccepted"), "the server knows")
+    until(lambda: shown in window.sent("speclsp/nextEditAccepted"), "the server knows")
 
 
 def test_nothing_is_requested_for_a_paste_a_selection_several_cursors_or_when_off(window: Window) -> None:

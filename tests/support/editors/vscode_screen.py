@@ -54,6 +54,23 @@ SCREEN = """() => {
 }"""
 
 
+# Text that the style sheets draw behind parts of lines, and text that is struck through: [line, text] from the top.
+DECORATIONS = """() => {
+  const plain = (text) => text.replace(/\\u00a0/g, " ");
+  const added = [], removed = [];
+  const lines = [...document.querySelectorAll(".editor-instance .view-lines > .view-line")]
+    .map((line) => ({ line, top: line.getBoundingClientRect().top })).sort((a, b) => a.top - b.top);
+  for (const { line } of lines) {
+    const spans = [...line.querySelectorAll("span > span")];
+    const drawn = spans.map((span) => getComputedStyle(span, "::after").content).filter((text) => text.startsWith('"'));
+    const struck = spans.filter((span) => getComputedStyle(span).textDecorationLine === "line-through");
+    added.push(...drawn.map((text) => [plain(line.textContent), plain(JSON.parse(text))]));
+    if (struck.length) removed.push([plain(line.textContent), plain(struck.map((span) => span.textContent).join(""))]);
+  }
+  return { added, removed };
+}"""
+
+
 # Records every label of our status bar item, even a brief one.
 HISTORY = """() => {
   window.said = [];
@@ -275,6 +292,21 @@ class Window:
             return bool(until(lambda: wanted(self.screen()), "", within_s))
         except NotShown:
             return False
+
+    def draws(self, added: list[tuple[str, str]], removed: list[tuple[str, str]]) -> None:
+        """Waits until the editors show exactly these labels and this struck-through text, each with its line."""
+        wanted = {"added": [list(label) for label in added], "removed": [list(piece) for piece in removed]}
+        drawn: list[Any] = []
+
+        def matches() -> bool:
+            drawn[:] = [self.page.evaluate(DECORATIONS)]
+            return bool(drawn[0] == wanted)
+
+        until(matches, f"decorations {wanted}", else_=lambda: (drawn, self.wire.messages()[-12:]))
+
+    def sent(self, method: str) -> list[dict[str, Any]]:
+        """The parameters of all messages of one kind to the server."""
+        return self.wire.told(method, to="server")
 
     def agreed(self, what: str = "the screen shows the answer on the wire") -> Question:
         """Waits until the newest answer fits the present document and the screen shows exactly that; returns it."""
