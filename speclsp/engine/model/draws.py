@@ -41,7 +41,8 @@ def warped(logits: Tensor, temperature: float, top_k: int = 0, top_p: float = 1.
         logits = logits.masked_fill(logits < least, -torch.inf)
     p = logits.softmax(dim=-1)
     if top_p < 1.0:
-        ordered, order = p.sort(dim=-1, descending=True)
+        order = logits.argsort(dim=-1, descending=True)  # two logits may have the same p
+        ordered = p.gather(-1, order)
         limit = max(top_p, torch.finfo(torch.float32).tiny)  # above 0 in float32 too
         beyond = ordered.cumsum(dim=-1) - ordered >= limit  # the most likely token always stays
         p = p.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), 0.0)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from promises import Measured
 
@@ -187,6 +187,14 @@ def test_a_temperature_below_the_least_is_greedy(
         assert sampler.draft(own[0], 0) == (greedy.choose(own[:1], 0)[0], None)
 
 
+@example(  # the highest logit has the p of the second
+    logits=torch.tensor([[-torch.inf] * (VOCAB - 2) + [0.0, 4e-17]] * 2),
+    temperature=1.0,
+    top_p=0.5,
+    top_k=0,
+    method="coupled",
+    seed=0,
+)
 @given(
     logits=rows(2),
     temperature=st.floats(MIN_TEMPERATURE, 100),

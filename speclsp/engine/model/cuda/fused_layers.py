@@ -163,7 +163,7 @@ class FusedLayers:
             self.decoder.shape.eps, rows, out_features,
             IN=inside, BITS=weights.bits, NORM=norm is not None, SQUARES=self.squares, BIAS=weights.bias is not None,
             GATED=gated, RESIDUAL=residual is not None, SPLIT=split, M=TILE_ROWS, N=columns, K=BLOCK_K,
-            PDL=self.pdl, PRECISION=precision(x), **launch(self.pdl),
+            PDL=self.pdl, PRECISION=precision(x), **launch(self.pdl, x.element_size()),
         )  # fmt: skip
         return out
 
@@ -208,9 +208,9 @@ def part_size(linear: PackedLinear | None, gated: bool) -> int:
     return 0 if split == 1 else -(-out_features // columns) * split * 2 * TILE_ROWS * columns
 
 
-def launch(pdl: bool) -> dict[str, Any]:
-    """Options of a product's kernel: four stages of 20 KiB fit 99 KiB of shared memory, the least of Ampere and Ada."""
-    return {"num_warps": 4, "num_stages": 4, **({"launch_pdl": True} if pdl else {})}
+def launch(pdl: bool, value_bytes: int) -> dict[str, Any]:
+    """Options of a product's kernel: as many stages as fit 99 KiB of shared memory, the least of Ampere and Ada."""
+    return {"num_warps": 4, "num_stages": 4 if value_bytes == 2 else 2, **({"launch_pdl": True} if pdl else {})}
 
 
 assert BLOCK_K == BLOCK  # a step reads whole blocks of packed codes

@@ -23,7 +23,6 @@ from support.engine.random_models import FAMILIES, save_random
 from support.soak import in_soak
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.speed.gpu import trace
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.accept import Sampler, Sampling
@@ -32,15 +31,14 @@ from speclsp.engine.decoding.drafters import Drafter, ModelDrafter, NGramDrafter
 from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound, choose_layers, warm_up
 from speclsp.engine.decoding.generate import Limits, Round, generate
 from speclsp.engine.decoding.policy import FixedPolicy
-from speclsp.engine.loading import checkpoint, loading
-from speclsp.engine.model.cuda import memory_plan
+from speclsp.engine.loading import checkpoint, loading, torch_checkpoint
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.model.cuda.graphs import CAPTURE_AT, MAX_COUNTED, MAX_GRAPHS, CudaGraphs
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
+from speclsp.engine.model.cuda.packed_weights import PackedLinear
 from speclsp.engine.model.cuda.uplink import Uplink
 from speclsp.engine.model.kv_cache import MAX_GAMMA, Cancelled
-from speclsp.errors import OutOfMemory
-from speclsp.weights import auto_choice, cards
+from speclsp.weights import cards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -494,6 +492,21 @@ def test_the_warm_up_measures_every_cost_and_leaves_the_caches_empty():
     assert warm_up(fused.target, repeats=1)[1] is None
 
 
+def test_a_draft_of_4_bits_has_a_head_and_an_embedding_of_8(monkeypatch: pytest.MonkeyPatch):
+    """The rest of both drafts has the same weights."""
+    monkeypatch.setattr(torch_checkpoint, "has_kernels", lambda device: False)
+    exact = checkpoint.read_decoder(TINY / "draft", "nf4", DEVICE, 512, VOCAB, rows=1, dtype=torch.float32)
+    monkeypatch.setattr(torch_checkpoint, "has_kernels", lambda device: True)  # here torch multiplies
+    draft = checkpoint.read_decoder(TINY / "draft", "nf4", DEVICE, 512, VOCAB, rows=1, dtype=torch.float32)
+    assert isinstance(draft, CudaDecoder) and isinstance(exact, CudaDecoder)
+    assert isinstance(draft.head, PackedLinear) and draft.head.bits == 8
+    assert isinstance(draft.embedding, PackedLinear) and len(draft.embedding.weight) >= VOCAB
+    draft.catch_up(IDS[:100])
+    exact.catch_up(IDS[:100])
+    ours, wanted = draft.forward(IDS[100:104]).float(), exact.forward(IDS[100:104]).float()
+    assert torch.nn.functional.cosine_similarity(ours, wanted).min() > 0.995
+
+
 class FakeLayers:
     """Fused kernels that take a time and differ by a factor, or fail."""
 
@@ -564,62 +577,3 @@ def test_uploads_arrive_in_order(messages: list[list[int]]):
     for message in messages:
         uplink.send(message)
         assert buffer.tolist() == [*message, 0, 0]
-
-
-# ── memory plans ────────────────────────────────────────────────────────────────────────────────────────────────
-
-SEVEN = cards.load("qwen2.5-coder-7b")
-KV_BYTES, DRAFT_KV_BYTES = 57344, 12288
-
-
-def fit(free_mib: int, formats: Sequence[str] = ("bf16", "nf4"), context_tokens: int = 4096) -> memory_plan.MemoryPlan:
-    return memory_plan.fit(SEVEN, formats, context_tokens, KV_BYTES, DRAFT_KV_BYTES, free_mib, "cuda")
-
-
-def test_plans_release_the_cheapest_memory_first():
-    full = fit(10**6)
-    assert (full.number_format, full.context_tokens, full.slots, full.draft) == ("bf16", 4096, 3, True)
-    assert 15_370 < full.need_mib < 17_500
-    one_slot = fit(full.need_mib - 1)
-    assert (one_slot.context_tokens, one_slot.slots) == (4096, 1)
-    shorter = fit(one_slot.need_mib - 1)
-    assert (shorter.context_tokens, shorter.draft) == (2048, True)
-    no_draft = fit(fit(shorter.need_mib - 1).need_mib - 1)
-    assert (no_draft.number_format, no_draft.draft) == ("bf16", False)
-    assert fit(12_000).number_format == "nf4"
-
-
-@given(free_mib=st.integers(5_000, 30_000))
-def test_a_plan_fits_and_more_memory_never_gives_less(free_mib: int):
-    plans = list(memory_plan.plans_for(SEVEN, ("bf16", "nf4"), 4096, KV_BYTES, DRAFT_KV_BYTES))
-    if min(plan.need_mib for plan in plans) > free_mib:
-        return
-    plan = fit(free_mib)
-    assert plan.need_mib <= free_mib
-    assert plans.index(fit(free_mib + 500)) <= plans.index(plan)
-
-
-def test_the_error_for_a_small_gpu_names_a_model_that_fits():
-    with pytest.raises(OutOfMemory, match=r'qwen2.5-coder-7b needs \d+ MiB and cuda has 3500 MiB free.*model = "'):
-        fit(3500)
-    smaller = cards.load(auto_choice.smaller(SEVEN, 3500, "cuda"))
-    assert min(smaller.memory_mib.values()) <= 3500
-    assert smaller.target.parameters < SEVEN.target.parameters
-    with pytest.raises(OutOfMemory):
-        fit(12_000, formats=("bf16",))
-
-
-# ── the GPU benchmark ───────────────────────────────────────────────────────────────────────────────────
-
-
-@given(agrees=st.lists(st.booleans(), min_size=1, max_size=40), gamma=st.integers(1, 9))
-def test_a_replayed_trace_takes_as_many_rounds_as_decoding(agrees: list[bool], gamma: int):
-    text = list(range(100, 100 + len(agrees)))
-    draft = [token if right else 0 for token, right in zip(text, agrees, strict=True)]
-    done = rounds_taken = 0
-    while done < len(text):
-        guesses = draft[done : done + gamma]
-        accepted = next((i for i, guess in enumerate(guesses) if guess != text[done + i]), len(guesses))
-        done, rounds_taken = done + accepted + 1, rounds_taken + 1
-    assert trace.rounds_needed(agrees, gamma, len(agrees)) == rounds_taken
-    assert len(trace.accepted_counts(agrees, gamma)) == rounds_taken

@@ -1,0 +1,70 @@
+"""Memory plans: what is loaded where not all of it fits; and rounds of a recorded trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.speed.gpu import trace
+from speclsp.engine.model.cuda import memory_plan
+from speclsp.errors import OutOfMemory
+from speclsp.weights import auto_choice, cards
+
+SEVEN = cards.load("qwen2.5-coder-7b")
+KV_BYTES, DRAFT_KV_BYTES = 57344, 12288
+
+
+def fit(free_mib: int, formats: Sequence[str] = ("bf16", "nf4"), context_tokens: int = 4096) -> memory_plan.MemoryPlan:
+    return memory_plan.fit(SEVEN, formats, context_tokens, KV_BYTES, DRAFT_KV_BYTES, free_mib, "cuda")
+
+
+def test_plans_release_the_cheapest_memory_first():
+    full = fit(10**6)
+    assert (full.number_format, full.context_tokens, full.slots, full.draft) == ("bf16", 4096, 3, True)
+    assert 15_370 < full.need_mib < 17_500
+    one_slot = fit(full.need_mib - 1)
+    assert (one_slot.context_tokens, one_slot.slots) == (4096, 1)
+    shorter = fit(one_slot.need_mib - 1)
+    assert (shorter.context_tokens, shorter.draft) == (2048, True)
+    no_draft = fit(fit(shorter.need_mib - 1).need_mib - 1)
+    assert (no_draft.number_format, no_draft.draft) == ("bf16", False)
+    assert fit(12_000).number_format == "nf4"
+
+
+@given(free_mib=st.integers(5_000, 30_000))
+def test_a_plan_fits_and_more_memory_never_gives_less(free_mib: int):
+    plans = list(memory_plan.plans_for(SEVEN, ("bf16", "nf4"), 4096, KV_BYTES, DRAFT_KV_BYTES))
+    if min(plan.need_mib for plan in plans) > free_mib:
+        return
+    plan = fit(free_mib)
+    assert plan.need_mib <= free_mib
+    assert plans.index(fit(free_mib + 500)) <= plans.index(plan)
+
+
+def test_the_error_for_a_small_gpu_names_a_model_that_fits():
+    with pytest.raises(OutOfMemory, match=r'qwen2.5-coder-7b needs \d+ MiB and cuda has 3500 MiB free.*model = "'):
+        fit(3500)
+    smaller = cards.load(auto_choice.smaller(SEVEN, 3500, "cuda"))
+    assert min(smaller.memory_mib.values()) <= 3500
+    assert smaller.target.parameters < SEVEN.target.parameters
+    with pytest.raises(OutOfMemory):
+        fit(12_000, formats=("bf16",))
+
+
+# ── the GPU benchmark ───────────────────────────────────────────────────────────────────────────────────
+
+
+@given(agrees=st.lists(st.booleans(), min_size=1, max_size=40), gamma=st.integers(1, 9))
+def test_a_replayed_trace_takes_as_many_rounds_as_decoding(agrees: list[bool], gamma: int):
+    text = list(range(100, 100 + len(agrees)))
+    draft = [token if right else 0 for token, right in zip(text, agrees, strict=True)]
+    done = rounds_taken = 0
+    while done < len(text):
+        guesses = draft[done : done + gamma]
+        accepted = next((i for i, guess in enumerate(guesses) if guess != text[done + i]), len(guesses))
+        done, rounds_taken = done + accepted + 1, rounds_taken + 1
+    assert trace.rounds_needed(agrees, gamma, len(agrees)) == rounds_taken
+    assert len(trace.accepted_counts(agrees, gamma)) == rounds_taken
