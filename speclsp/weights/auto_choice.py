@@ -282,28 +282,6 @@ def device_of(wanted: str) -> str:
 # ── GPUs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSetting:
-    """The model that `auto` loads on a GPU of that memory, 1 GiB of which other programs use."""
-
-    memory_gb: int
-    gb_per_s: float  # usual for such a GPU
-    model: str
-    number_format: str
-    context_tokens: int = 4096
-    draft: str = "qwen2.5-coder-0.5b"
-
-
-GPU_SETTINGS = (
-    GpuSetting(8, 272, "qwen2.5-coder-1.5b", "bf16"),  # RTX 4060
-    GpuSetting(12, 360, "qwen2.5-coder-7b", "nf4"),  # RTX 3060
-    GpuSetting(16, 288, "qwen2.5-coder-7b", "nf4"),  # RTX 4060 Ti
-    GpuSetting(24, 1008, "qwen2.5-coder-14b", "nf4"),  # RTX 4090
-    GpuSetting(48, 864, "qwen2.5-coder-14b", "nf4"),  # L40S
-    GpuSetting(80, 2039, "qwen2.5-coder-32b", "nf4"),  # A100
-)
-
-
 def pass_ms(card: Card, number_format: str, gb_per_s: float) -> float:
     """Predicted time of one pass of the target."""
     return card.target.parameters * GPU_BYTES[number_format] / gb_per_s / GPU_SHARE / 1e6
