@@ -232,10 +232,10 @@ def run_doctor(options: argparse.Namespace) -> int:
 
 
 def run_tune(options: argparse.Namespace) -> int:
-    """Measure and write config.toml, unless --dry-run; exit code 1 when the machine was too busy to measure."""
-    from speclsp.cli.first_run import tune
+    """Measure and record the prompt order of a model; exit code 1 when nothing was measured."""
+    from speclsp.cli.first_run import prompt_trial
 
-    return tune.main(config.load(flags(options)), Path(options.directory), dry_run=options.dry_run)
+    return prompt_trial.main(config.load(flags(options)))
 
 
 def run_stats(options: argparse.Namespace) -> int:

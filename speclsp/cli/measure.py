@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import statistics
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TypeVar
 
 from speclsp.engine.api import Completer, Piece, Request, Result
 
@@ -26,19 +25,15 @@ class Run:
     total_ms: float  # as its caller waited: prompt building, prefill, rounds
     rounds: tuple[Piece, ...]
 
-    def first(self, tokens: int) -> list[Piece]:
-        """The rounds up to the one with the `tokens`th token; all of them when there are fewer."""
-        made_tokens, counted = 0, []
-        for piece in self.rounds:
-            if made_tokens >= tokens:
-                break
-            counted.append(piece)
-            made_tokens += len(piece.tokens)
-        return counted
-
     def decode_ms(self, tokens: int) -> float:
         """The time of the rounds that produced the first `tokens`."""
-        return sum(piece.ms for piece in self.first(tokens))
+        decoded_tokens, ms = 0, 0.0
+        for piece in self.rounds:
+            if decoded_tokens >= tokens:
+                break
+            ms += piece.ms
+            decoded_tokens += len(piece.tokens)
+        return ms
 
 
 def run(completer: Completer, request: Request) -> Run:
@@ -98,17 +93,6 @@ def drafting(rounds: Iterable[Piece], source: str | None = None) -> Drafting:
 def judged_in(piece: Piece) -> int:
     """The number of guesses of a round that were verified: the accepted ones, and the first rejected one."""
     return min(piece.accepted + 1, piece.drafted)
-
-
-Kind = TypeVar("Kind", bound=Hashable)
-
-
-def usual_ms(pieces: Iterable[Piece], kind_of: Callable[[Piece], Kind]) -> dict[Kind, float]:
-    """The median milliseconds of the rounds of each kind: a machine has other things to do now and then."""
-    times: dict[Kind, list[float]] = {}
-    for piece in pieces:
-        times.setdefault(kind_of(piece), []).append(piece.ms)
-    return {kind: statistics.median(values) for kind, values in times.items()}
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -14,18 +14,15 @@ from speclsp import config, private_files
 from speclsp.errors import SpeclspError
 
 
-def change(path: Path, settings: Mapping[str, object], remark: str = "") -> None:
+def change(path: Path, settings: Mapping[str, object]) -> None:
     """Set `settings`, by dotted key, in the file at `path`; it is made if missing.
-
-    Args:
-        remark: a comment behind each line that is new.
 
     Raises:
         SpeclspError: the file cannot be read, changed or written; it is then as it was.
     """
 
     def edited(old: str) -> str | None:
-        new = changed(old, settings, remark)
+        new = changed(old, settings)
         return new if new is not None and reads_as_wanted(old, new, settings) else None
 
     lines = ", ".join(f"{key} = {in_toml(value)}" for key, value in settings.items())
@@ -89,7 +86,7 @@ def without(text: str, key: str) -> str | None:
     return new if after == before else None
 
 
-def changed(text: str, settings: Mapping[str, object], remark: str = "") -> str | None:
+def changed(text: str, settings: Mapping[str, object]) -> str | None:
     """`text` with `settings`; None when it is not TOML, or a setting's place is taken by something else."""
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
@@ -107,10 +104,7 @@ def changed(text: str, settings: Mapping[str, object], remark: str = "") -> str 
                     table[section] = tomlkit.table()
                 table = table[section]
             if name not in table or table[name] != value:
-                item = tomlkit.item(value)
-                if name not in table and remark:
-                    item.comment(remark)
-                table[name] = item
+                table[name] = tomlkit.item(value)
         return tomlkit.dumps(document)
     except (TOMLKitError, TypeError, AttributeError):
         return None

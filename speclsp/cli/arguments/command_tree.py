@@ -52,8 +52,12 @@ def parser() -> GroupedParser:
 def _add_settings(command: ArgumentParser) -> None:
     """The options that change settings for one run."""
     command.add_argument("--model", metavar="NAME", help="Use this model (`speclsp models list` shows the names)")
-    command.add_argument("--device", metavar="DEVICE", help="Run the model on auto, cpu, cuda or cuda:N")
+    _add_device(command)
     _add_set(command)
+
+
+def _add_device(command: ArgumentParser) -> None:
+    command.add_argument("--device", metavar="DEVICE", help="Run the model on auto, cpu, cuda or cuda:N")
 
 
 def _add_set(command: ArgumentParser) -> None:
@@ -163,12 +167,10 @@ def _add_stats(tree: Tree) -> None:
 
 
 def _add_tune(tree: Tree) -> None:
-    tune = tree.command("tune", commands.run_tune, "Measure this machine and save the fastest decoding settings")
-    tune.add_argument(
-        "directory", metavar="DIR", nargs="?", default=".", help="Measure with the source files in DIR (default: .)"
-    )
-    tune.add_argument("--dry-run", action="store_true", help="Say what would be measured and written, and stop")
-    _add_settings(tune)
+    tune = tree.command("tune", commands.run_tune, "Measure the prompt order that suits a model's weights, and save it")
+    tune.add_argument("model", metavar="MODEL", nargs="?", help="Name the model (default: the current one)")
+    _add_device(tune)
+    _add_set(tune)
 
 
 # ── run ──

@@ -18,7 +18,5 @@ from speclsp.cli.complete.positions import (
     at_position,
     from_pipe,
     offset,
-    read_text,
-    see_that_it_may_be_shown,
     snapshot_of,
 )

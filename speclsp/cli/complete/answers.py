@@ -2,7 +2,7 @@
 
     FILE:LINE:COL ─► Snapshot ─► context ─► a Completer ─► postprocess ─► PrintedAnswer
 
-`speclsp complete`, `demo`, `tune` and `doctor` share it. The Completer is an engine in this process (own_model.py), or
+`speclsp complete`, `demo` and `doctor` share it. The Completer is an engine in this process (own_model.py), or
 a backend of the language server behind the same interface (backend_completer.py).
 """
 

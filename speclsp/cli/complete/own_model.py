@@ -46,17 +46,17 @@ def draw(bar: ProgressLine, step: Progress) -> None:
         bar.show(step.detail, 0.0, "")
 
 
-def choose_card(config: Config, ask_hub: bool = False, measure_again: bool = False) -> tuple[Card, str]:
+def choose_card(config: Config, ask_hub: bool = False) -> tuple[Card, str]:
     """The model of these settings, and the reason. For "auto", the CPU's speed is measured if it is not known yet.
 
-    `ask_hub`: see `auto_choice.auto`; `measure_again`: measure a known speed, too.
+    `ask_hub`: see `auto_choice.auto`.
     """
     from speclsp.weights import auto_choice
 
     if config.model == "auto":
         from speclsp.engine.loading import cpu_speed
 
-        cpu_speed.measure_if_needed(config, measure_again)
+        cpu_speed.measure_if_needed(config)
     return auto_choice.auto(config, ask_hub)
 
 

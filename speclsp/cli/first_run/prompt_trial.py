@@ -19,10 +19,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 import speclsp
+from speclsp.cli import complete, terminal
 from speclsp.engine.api import Request
+from speclsp.errors import InputError
 
 if TYPE_CHECKING:
     from speclsp.cli.terminal import ProgressLine
+    from speclsp.config import Config
     from speclsp.engine.api import Completer
     from speclsp.engine.decoding.completion import CompletionEngine
     from speclsp.engine.decoding.prompt import PromptStyle
@@ -37,6 +40,20 @@ CHANCE = 0.05
 SEED = 40
 
 Scores = Mapping["PromptStyle", list[bool]]  # for each style and place: True where the line was restored exactly
+
+
+def main(config: Config) -> int:
+    """`speclsp tune`: load the configured model, measure and record its prompt order.
+
+    Returns 0, or 1 when nothing was measured, see `remember`. Raises SpeclspError.
+    """
+    if config.model == "echo":
+        raise InputError('model = "echo" has no prompt order; name another model (`speclsp models list`).')
+    with terminal.progress() as bar:
+        completer, _ = complete.open_engine(config, bar)
+        measured, sentence = remember(completer, bar)
+    print(f"Model:   {completer.target} on {completer.device}\nPrompt:  {sentence}")
+    return 0 if measured else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,19 +143,22 @@ def chance(won: int, lost: int) -> float:
     return sum(comb(coins, heads) for heads in range(won, coins + 1)) * 2.0**-coins
 
 
-def remember(completer: Completer, bar: ProgressLine) -> str:
-    """Measure, use and record the style of a loaded model; a sentence. Too few places in the time measure nothing."""
+def remember(completer: Completer, bar: ProgressLine) -> tuple[bool, str]:
+    """Measure, use and record the style of a loaded model: True if a style was measured, and a sentence for the user.
+
+    Without fill-in-the-middle tokens, or with fewer than MIN_PLACES places in BUDGET_S, nothing is recorded.
+    """
     from speclsp.engine.decoding.prompt import Prompter
     from speclsp.engine.loading import prompt_choice
 
     engine = cast("CompletionEngine", completer)  # the only other Completer is the echo
     if not engine.card.fim.prefix:
-        return "The model has no fill-in-the-middle tokens, so there is no order to choose."
+        return False, "The model has no fill-in-the-middle tokens, so there is no order to choose."
     scores = measure(engine, bar)
     default, chosen = next(iter(scores)), choose(scores)
     count = len(scores[default])
     if count < MIN_PLACES:
-        return f"The prompt order was not measured: {count} places took {BUDGET_S:.0f} s."
+        return False, f"The prompt order was not measured: {count} places took {BUDGET_S:.0f} s."
     choice = prompt_choice.PromptChoice(
         order=chosen.order,
         heal=chosen.heal,
@@ -149,7 +169,7 @@ def remember(completer: Completer, bar: ProgressLine) -> str:
     own = engine.prompter
     engine.prompter = Prompter(own.card, own.tokenizer, own.vocabulary, own.context_tokens, choice.style)
     prompt_choice.record(engine.card, choice)
-    return in_words(choice, scores)
+    return True, in_words(choice, scores)
 
 
 def in_words(choice: PromptChoice, scores: Scores | None = None) -> str:

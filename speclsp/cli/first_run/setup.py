@@ -135,7 +135,7 @@ def measure_prompt(completer: Completer, card: Card) -> None:
         print(f"Prompt:  {prompt_trial.report(card)}")
         return
     with terminal.progress() as bar:
-        sentence = prompt_trial.remember(completer, bar)
+        _, sentence = prompt_trial.remember(completer, bar)
     print(f"Prompt:  {sentence}")
 
 

@@ -1,4 +1,4 @@
-"""Measures the CPU's speed for `model = "auto"`, once per machine, and again for `speclsp tune`."""
+"""Measures the CPU's speed for `model = "auto"`, once per machine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from speclsp.weights import auto_choice
 FEW_BITS_BYTES = 0.67  # that a step reads for a parameter in int4, beside int8 (benchmarks/speed/int4.py)
 
 
-def measure_if_needed(config: Config, again: bool = False) -> None:
-    """Measure and record the CPU's speed if "auto" chooses a model for it and this machine was not measured yet.
-
-    `again`: also if it was measured.
-    """
+def measure_if_needed(config: Config) -> None:
+    """Measure and record the CPU's speed if "auto" chooses a model for it and this machine was not measured yet."""
     if config.model != "auto" or auto_choice.device_of(config.device) != "cpu":
         return
-    if auto_choice.recorded(config.engine.threads) and not again:
+    if auto_choice.recorded(config.engine.threads):
         return
     native.use(config.engine.cpu_path)
     path = native.best_path()

@@ -24,7 +24,7 @@ SETTINGS = {"engine.max_draft_tokens": 7, "completion.max_tokens": 99}
 OLD = '# mine\nmodel = "tiny"  # the small one\n\n[engine]\nmax_draft_tokens = 3\n'
 WRITERS = {
     "config.toml": "from speclsp import config\nfrom speclsp.config import toml_edit as config_file\n"
-    f"config_file.change(config.config_path(), {SETTINGS!r}, 'by tune')",
+    f"config_file.change(config.config_path(), {SETTINGS!r})",
     "keys.json": "from speclsp.config import api_keys as secret\nsecret.store('https://new.example', 'k2')",
 }
 
@@ -35,7 +35,7 @@ def prepare(name: str) -> tuple[Path, bytes, bytes]:
     path.parent.mkdir(parents=True, exist_ok=True)
     if name == "config.toml":
         path.write_text(OLD)
-        return path, OLD.encode(), (toml_edit.changed(OLD, SETTINGS, "by tune") or "").encode()
+        return path, OLD.encode(), (toml_edit.changed(OLD, SETTINGS) or "").encode()
     api_keys.write({"https://old.example:443": "k1"})
     new = json.dumps({"https://old.example:443": "k1", "https://new.example:443": "k2"}).encode()
     return path, path.read_bytes(), new

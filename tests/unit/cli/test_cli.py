@@ -407,14 +407,20 @@ def test_the_language_server_receives_the_flags(run: Run, monkeypatch: pytest.Mo
     assert 'did you mean "engine.draft"?' in err
 
 
-def test_tune_receives_the_settings_and_the_directory(run: Run, monkeypatch: pytest.MonkeyPatch):
-    from speclsp.cli.first_run import tune
+def test_tune_receives_the_configured_or_the_named_model(run: Run, monkeypatch: pytest.MonkeyPatch):
+    from speclsp.cli.first_run import prompt_trial
 
-    calls: list[tuple[config.Config, Path, bool]] = []
-    monkeypatch.setattr(tune, "main", lambda settings, where, dry_run: calls.append((settings, where, dry_run)) or 0)
-    assert run("tune", "--model", "tiny")[0] == 0
-    assert run("tune", "src", "--dry-run", "--model", "tiny")[0] == 0
-    assert calls == [(config.Config(model="tiny"), Path(), False), (config.Config(model="tiny"), Path("src"), True)]
+    models: list[str] = []
+    monkeypatch.setattr(prompt_trial, "main", lambda settings: models.append(settings.model) or 0)
+    assert run("tune")[0] == run("tune", "tiny")[0] == run("tune", "--set", "model=echo")[0] == 0
+    assert models == [config.Config().model, "tiny", "echo"]
+
+
+@pytest.mark.parametrize("words", [("--dry-run",), ("tiny", "src")])
+def test_tune_refuses_what_it_does_not_know(run: Run, words: tuple[str, ...]):
+    code, out, err = run("tune", *words)
+    assert (code, out) == (2, "")
+    assert f"unrecognized arguments: {words[-1]}" in err
 
 
 def test_the_engine_receives_settings_socket_and_parent(run: Run, monkeypatch: pytest.MonkeyPatch, isolated: Path):

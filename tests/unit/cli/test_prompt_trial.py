@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.cli import complete, terminal
+from speclsp import config
+from speclsp.cli import complete, entry, terminal
 from speclsp.cli.first_run import prompt_trial
 from speclsp.config import Config
 from speclsp.config.schema import EngineConfig
@@ -111,18 +112,42 @@ def test_the_tiny_model_is_measured_with_every_style_and_loads_with_the_choice(m
         assert list(scores) == STYLES and {len(lines) for lines in scores.values()} == {2}
         monkeypatch.setattr(prompt_trial, "PLACES", 40)
         monkeypatch.setattr(prompt_trial, "measure", lambda engine, bar: recorded_scores(won=12, lost=1, both=3))
-        sentence = prompt_trial.remember(engine, bar)
-        assert engine.prompter.style == PromptStyle("spm")
+        measured, sentence = prompt_trial.remember(engine, bar)
+        assert measured and engine.prompter.style == PromptStyle("spm")
     assert "15 of 40 lines exact; the model definition's own style restores 4" in sentence
     next_start = loading.prepare(settings, TINY, lambda *_: None)
     assert next_start.prompter.style == PromptStyle("spm")
     assert auto_choice.path().parent == prompt_choice.path().parent
 
 
-def test_too_few_places_in_the_time_are_no_measurement(monkeypatch: pytest.MonkeyPatch):
+def test_too_few_places_in_the_time_are_no_measurement_and_the_exit_code_is_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     few = {style: [True] * (prompt_trial.MIN_PLACES - 1) for style in STYLES}
     monkeypatch.setattr(prompt_trial, "measure", lambda engine, bar: few)
-    with terminal.progress() as bar:
-        engine, _ = complete.open_engine(Config(model="tiny", device="cpu"), bar)
-        assert "was not measured" in prompt_trial.remember(engine, bar)
+    assert entry.main(["tune", "tiny", "--device", "cpu"]) == 1
+    assert "Prompt:  The prompt order was not measured: 19 places took 240 s.\n" in capsys.readouterr().out
     assert prompt_choice.recorded(TINY) is None
+
+
+@pytest.mark.slow
+def test_tune_prints_and_records_the_order_and_leaves_config_toml_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(prompt_trial, "PLACES", 2)
+    monkeypatch.setattr(prompt_trial, "MIN_PLACES", 2)
+    path = config.config_path()
+    path.parent.mkdir(parents=True)
+    path.write_text('model = "tiny"  # mine\n')
+    assert entry.main(["tune", "--device", "cpu"]) == 0
+    choice = prompt_choice.recorded(TINY)
+    assert choice is not None and choice.places == 2
+    assert capsys.readouterr().out.splitlines()[1].startswith(f"Prompt:  {prompt_trial.style_in_words(choice.style)}: ")
+    assert path.read_text() == 'model = "tiny"  # mine\n'
+
+
+@pytest.mark.parametrize(("model", "error"), [("echo", '"echo" has no prompt order'), (".", "unknown model")])
+def test_a_name_without_weights_to_measure_is_one_error(model: str, error: str, capsys: pytest.CaptureFixture[str]):
+    assert entry.main(["tune", model]) == 2
+    output = capsys.readouterr()
+    assert output.out == "" and error in output.err and output.err.count("\n") == 1

@@ -30,7 +30,7 @@ HEALTH = {"pid": 7, "version": "0.1.0", "status": "ok", "pair": "tiny", "socket"
 
 @pytest.fixture(autouse=True)
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU's speed counts as measured: test_tune.py measures it."""
+    """The CPU's speed counts as measured: test_auto_choice.py measures it."""
     monkeypatch.setattr(cpu_speed, "measure_if_needed", lambda *words: None)
 
 

@@ -35,7 +35,7 @@ WORDS = {  # {command: the words of a run that is short and needs no network}
     "config path": (),
     "complete": ("FILE:2:6", *ECHO, "--own-engine"),
     "stats": (),
-    "tune": ECHO,
+    "tune": ("echo",),
     "lsp": ECHO,
     "engine": ("status",),
     "key set": ("http://127.0.0.1:9",),

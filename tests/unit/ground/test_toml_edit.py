@@ -56,11 +56,10 @@ def test_every_other_setting_comment_and_line_stays(text: str, newline: str):
         assert (comment in new) == (comment in text)
 
 
-def test_a_changed_line_keeps_its_place_and_a_new_one_names_its_writer():
+def test_a_changed_line_keeps_its_place_and_a_new_one_ends_its_section():
     text = "# top\n[engine]\nmax_draft_tokens = 4 # tried\n\n[completion]\nmax_tokens = 50\n"
-    assert toml_edit.changed(text, WANTED, "by tune") == (
-        "# top\n[engine]\nmax_draft_tokens = 7 # tried\nspeculative_decoding = false # by tune\n\n"
-        "[completion]\nmax_tokens = 50\n"
+    assert toml_edit.changed(text, WANTED) == (
+        "# top\n[engine]\nmax_draft_tokens = 7 # tried\nspeculative_decoding = false\n\n[completion]\nmax_tokens = 50\n"
     )
 
 
@@ -71,9 +70,9 @@ def test_a_missing_file_is_created(isolated: Path):
 
 def test_a_repeated_edit_changes_nothing(isolated: Path):
     path = config.config_path()
-    toml_edit.change(path, WANTED, "first")
+    toml_edit.change(path, WANTED)
     before = path.read_bytes()
-    toml_edit.change(path, WANTED, "second")
+    toml_edit.change(path, WANTED)
     assert path.read_bytes() == before
 
 

@@ -47,7 +47,6 @@ TALKERS = {  # module with a library that can open a connection -> the peer it c
 }
 RUNNERS = {  # module -> the program it runs that can open a connection
     "weights.index_mirror": "pip, with the user's own settings, for missing weights",
-    "cli.first_run.tune": "git ls-files",
 }
 HOSTS = {
     "127.0.0.1": "a port of this machine",

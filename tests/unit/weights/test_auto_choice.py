@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speclsp.cli.complete import choose_card
 from speclsp.config import Config
+from speclsp.engine.loading import cpu_speed
+from speclsp.engine.model.int8 import native
+from speclsp.engine.model.int8.peaks import Peaks
 from speclsp.errors import OutOfMemory, memory_fix
 from speclsp.weights import auto_choice, cards, hub, store
 from speclsp.weights.auto_choice import CpuSpeed
@@ -178,3 +182,19 @@ def test_advice_to_close_programs_is_given_only_where_that_can_help(name: str, n
     fix = memory_fix(need_mib, "", limit_mib)
     limited = limit_mib is not None and limit_mib < need_mib
     assert ("close other programs" in fix) != limited == (f"memory limit of its control group ({limit_mib} MiB)" in fix)
+
+
+def test_the_processor_is_measured_once_and_again_after_the_record_is_deleted(monkeypatch: pytest.MonkeyPatch):
+    speeds = iter([(10.0, 100.0), (60.0, 2000.0)])
+    monkeypatch.setattr(auto_choice, "device_of", lambda device: "cpu")
+    monkeypatch.setattr(native, "best_path", lambda: "avx2")
+    monkeypatch.setattr(cpu_speed, "measure_peaks", lambda path, threads: Peaks(*next(speeds)))
+    speeds_used = []
+    for delete in (False, False, True):
+        if delete:
+            auto_choice.path().unlink()
+        choose_card(Config())
+        recorded = auto_choice.recorded()
+        assert recorded is not None
+        speeds_used.append(recorded.read_gb_s)
+    assert speeds_used == [10.0, 10.0, 60.0]
