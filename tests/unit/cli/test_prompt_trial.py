@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -144,6 +145,13 @@ def test_tune_prints_and_records_the_order_and_leaves_config_toml_as_it_is(
     assert choice is not None and choice.places == 2
     assert capsys.readouterr().out.splitlines()[1].startswith(f"Prompt:  {prompt_trial.style_in_words(choice.style)}: ")
     assert path.read_text() == 'model = "tiny"  # mine\n'
+
+
+def test_a_model_without_fill_in_the_middle_tokens_has_no_order_to_record(monkeypatch: pytest.MonkeyPatch):
+    loaded = SimpleNamespace(card=cards.load("llama-3.2-1b"), target="llama-3.2-1b (int8)", device="cpu")
+    monkeypatch.setattr(complete, "open_engine", lambda *_: (loaded, ""))
+    assert entry.main(["tune", "llama-3.2-1b"]) == 1
+    assert not prompt_choice.path().exists()
 
 
 @pytest.mark.parametrize(("model", "error"), [("echo", '"echo" has no prompt order'), (".", "unknown model")])
