@@ -34,7 +34,8 @@ from benchmarks.editor.edit_replay.replayed_file import ReplayedFile, rules, win
 from benchmarks.editor.next_edit_model import Case, order_of, sample
 from benchmarks.quality import edits
 from benchmarks.quality.tasks import tasks as cursors
-from speclsp.cli import measure, terminal
+from benchmarks.speed import rounds
+from speclsp.cli import terminal
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.accept import Sampler
 from speclsp.engine.decoding.completion import RunningCompletion, sampling_of
@@ -173,7 +174,7 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     edits_ms = {name: [row["ms"] for row in rows if (row["outcome"] == "edit") == changed] for name, changed in KINDS}
     return {
         "answers": {name: answer_figures(of_kind) for name, of_kind in by_change.items()},
-        "edits": {name: {"count": len(ms), **measure.spread(ms)} for name, ms in edits_ms.items()},
+        "edits": {name: {"count": len(ms), **rounds.spread(ms)} for name, ms in edits_ms.items()},
     }
 
 
@@ -185,7 +186,7 @@ def answer_figures(answers: Sequence[Answer]) -> dict[str, Any]:
 
     return {
         "count": len(answers),
-        "ms": measure.spread([answer.ms for answer in answers]),
+        "ms": rounds.spread([answer.ms for answer in answers]),
         "window_lines": mean([answer.window_lines for answer in answers]),
         "prompt_tokens": mean([answer.prompt_tokens for answer in answers]),
         "computed_tokens": mean([answer.prompt_tokens - answer.cached_tokens for answer in answers]),

@@ -11,8 +11,8 @@ from typing import Any
 
 from benchmarks.peers.remote_editor import ANSWER_S, Editor, editing
 from benchmarks.peers.upstreams import KEY, Upstream
+from benchmarks.speed import rounds
 from benchmarks.speed.holes import MODULES, holes_and_rests, source
-from speclsp.cli import measure
 
 STOP_S = 20
 POLL_S = 0.002
@@ -58,7 +58,7 @@ def side_by_side(editors: Mapping[str, Editor], count: int) -> dict[str, Any]:
 
 def times(found: Mapping[str, list[float]]) -> dict[str, Any]:
     return {
-        f"{kind}_p{share * 100:.0f}_ms": round(measure.quantile(found[kind], share), 1)
+        f"{kind}_p{share * 100:.0f}_ms": round(rounds.quantile(found[kind], share), 1)
         for kind in ("cold", "warm")
         for share in (0.5, 0.95)
     }

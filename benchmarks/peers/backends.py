@@ -34,7 +34,7 @@ from benchmarks.peers.backend_checks import cancelling, killed, places, refused,
 from benchmarks.peers.driver_process import peer_dir
 from benchmarks.peers.remote_editor import Editor, editing
 from benchmarks.peers.upstreams import HOST, Upstream, free_port, llama, vllm
-from speclsp.cli import measure
+from benchmarks.speed import rounds
 from speclsp.errors import EngineError
 from speclsp.weights import cards, store
 
@@ -185,8 +185,8 @@ def through(editor: Editor, workers: list[Upstream]) -> dict[str, Any]:
     return {
         "keys": len(took),
         "suggested": suggested,
-        "p50_ms": round(measure.quantile(took, 0.5), 1),
-        "p95_ms": round(measure.quantile(took, 0.95), 1),
+        "p50_ms": round(rounds.quantile(took, 0.5), 1),
+        "p95_ms": round(rounds.quantile(took, 0.95), 1),
         "workers": grown,
     }
 

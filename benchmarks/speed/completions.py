@@ -19,8 +19,8 @@ from typing import Any
 
 from benchmarks import model_options as loaded
 from benchmarks import results_file
+from benchmarks.speed import rounds
 from benchmarks.speed.holes import holes
-from speclsp.cli import measure as rounds
 from speclsp.cli import terminal
 from speclsp.config import Config
 from speclsp.engine.api import Completer, Request
@@ -162,7 +162,7 @@ def row(name: str, way: Mapping[str, Any]) -> str:
 def bench(settings: Config, count: int, lengths: list[int], repeats: int) -> bool:
     """Measure a model, print a table for each length, write the JSON. True if every way gave the same tokens."""
     engine = loaded.engine(settings)
-    rounds.complete_once(engine, replace(holes(count + 1)[-1], max_tokens=16))
+    rounds.run(engine, replace(holes(count + 1)[-1], max_tokens=16))
     by_length, same_everywhere = {}, True
     for tokens in lengths:
         requests = holes(count, max_tokens=tokens, seed=SEED)

@@ -23,8 +23,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import model_options, results_file
+from benchmarks.speed import rounds
 from benchmarks.speed.holes import CONTEXT_LINES, MODULES, holes, source
-from speclsp.cli import measure, terminal
+from speclsp.cli import terminal
 from speclsp.engine.api import Request
 
 if TYPE_CHECKING:
@@ -131,11 +132,11 @@ def repeated(count: int, max_tokens: int, seed: int = 20) -> list[Request]:
 def record(engine: CompletionEngine, kind: str, request: Request) -> Record:
     """The target's answer at a place. A typed-into place continues the answer that it had before."""
     if kind == TYPED:
-        earlier = measure.run(engine, replace(request, speculate=False)).result.text
+        earlier = rounds.run(engine, replace(request, speculate=False)).result.text
         typed = earlier[:TYPED_CHARACTERS]
         if "\n" not in typed:
             request = replace(request, line_prefix=request.line_prefix + typed, previous=earlier[len(typed) :])
-    result = measure.run(engine, replace(request, speculate=False)).result
+    result = rounds.run(engine, replace(request, speculate=False)).result
     prompt = engine.prompter.build(request)
 
     def first_line(tokens: Sequence[int]) -> int:

@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from benchmarks import model_options, results_file
+from benchmarks.speed import rounds
 from benchmarks.speed.holes import package_files
-from speclsp.cli import measure, terminal
+from speclsp.cli import terminal
 from speclsp.config import Config
 from speclsp.engine.api import Request
 
@@ -89,7 +90,7 @@ def say(engine: CompletionEngine, chosen: list[Task], progress: Callable[[float,
     results = []
     for number, task in enumerate(chosen):
         progress(number / len(chosen), f"{engine.target}: completing")
-        result = measure.run(engine, task.request).result
+        result = rounds.run(engine, task.request).result
         prompt = engine.prompter.build(task.request)
         respelled = spelled_by(engine, result.tokens, prompt.heal)
         results.append(

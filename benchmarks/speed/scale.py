@@ -27,8 +27,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import model_options, results_file
+from benchmarks.speed import rounds
 from benchmarks.speed.holes import MODULES, holes, source
-from speclsp.cli import measure, terminal
+from speclsp.cli import terminal
 from speclsp.config import Config, ContextConfig
 from speclsp.engine.api import Request
 
@@ -84,9 +85,9 @@ def by_prompt(engine: CompletionEngine, lengths: tuple[int, ...], bar: terminal.
         text = of_length(engine, tokens)
         request = Request(raw_prompt=text, max_tokens=STEPS, speculate=False, ignore_eos=True, heal=False)
         repeats = 3 if tokens <= 512 else 1
-        runs = [measure.run(engine, replace(request, cache_prompt=False)) for _ in range(repeats)]
+        runs = [rounds.run(engine, replace(request, cache_prompt=False)) for _ in range(repeats)]
         cold = sorted(runs, key=lambda run: run.result.ttft_ms)[repeats // 2]
-        warm = measure.run(engine, replace(request, raw_prompt=text + "x")).result
+        warm = rounds.run(engine, replace(request, raw_prompt=text + "x")).result
         rows.append(
             {
                 "prompt_tokens": cold.result.prompt_tokens,
@@ -105,11 +106,11 @@ def by_output(
     engine: CompletionEngine, lengths: tuple[int, ...], bar: terminal.ProgressLine, count: int = 3
 ) -> list[dict[str, float]]:
     """Decoding's milliseconds by output length, the mean of `count` holes."""
-    runs: dict[str, list[measure.Run]] = {"plain": [], "speculative": []}
+    runs: dict[str, list[rounds.Run]] = {"plain": [], "speculative": []}
     for number, hole in enumerate(holes(count, max_tokens=max(lengths))):
         for name, rows in runs.items():
             bar.step(number / count, f"{engine.model}: output of {max(lengths)} tokens, {name}")
-            rows.append(measure.run(engine, replace(hole, speculate=name == "speculative", ignore_eos=True)))
+            rows.append(rounds.run(engine, replace(hole, speculate=name == "speculative", ignore_eos=True)))
     return [
         {"tokens": tokens}
         | {f"{name}_ms": round(sum(run.decode_ms(tokens) for run in rows) / count, 1) for name, rows in runs.items()}
@@ -178,9 +179,9 @@ def editor_wing(lines: int) -> dict[str, float]:
         builds.append(milliseconds(began_s))
     return {
         "first_parse_ms": round(parses[0], 1),
-        "next_parse_ms": round(measure.quantile(parses[1:], 0.5), 1),
+        "next_parse_ms": round(rounds.quantile(parses[1:], 0.5), 1),
         "first_context_ms": round(builds[0], 1),
-        "next_context_ms": round(measure.quantile(builds[1:], 0.5), 1),
+        "next_context_ms": round(rounds.quantile(builds[1:], 0.5), 1),
     }
 
 
@@ -269,8 +270,8 @@ def typed_answers(lines: int) -> dict[str, float]:
         resident = mib(server.process.pid)
     return {
         "first_answer_ms": round(took_ms[0], 1),
-        "answer_p50_ms": round(measure.quantile(took_ms[1:], 0.5), 1),
-        "answer_p95_ms": round(measure.quantile(took_ms[1:], 0.95), 1),
+        "answer_p50_ms": round(rounds.quantile(took_ms[1:], 0.5), 1),
+        "answer_p95_ms": round(rounds.quantile(took_ms[1:], 0.95), 1),
         "server_mib": resident,
     }
 

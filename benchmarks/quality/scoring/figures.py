@@ -9,7 +9,7 @@ from benchmarks.quality.run_task import Row
 from benchmarks.quality.scoring import bootstrap
 from benchmarks.quality.scoring.bootstrap import Counts, Interval
 from benchmarks.quality.tasks.tasks import Task
-from speclsp.cli.measure import spread
+from benchmarks.speed.rounds import spread
 
 if TYPE_CHECKING:
     from benchmarks.quality.scoring.bootstrap import Draws

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.cli import measure
+from benchmarks.speed import rounds
 from speclsp.engine.api import Piece, Result
 from speclsp.engine.decoding.policy import tau
 
@@ -27,7 +27,7 @@ pieces = st.lists(
 
 @given(pieces)
 def test_every_drafted_token_is_accepted_rejected_or_not_judged(made: list[Piece]):
-    found = measure.drafting(made)
+    found = rounds.drafting(made)
     assert found.accepted <= found.judged <= found.drafted
     assert found.tokens == found.accepted + found.rounds, "each round adds the target's own token"
     assert sum(tried for tried, _ in found.by_depth) == found.judged
@@ -37,14 +37,14 @@ def test_every_drafted_token_is_accepted_rejected_or_not_judged(made: list[Piece
 
 
 def test_drafted_tokens_after_a_rejection_do_not_count_for_acceptance():
-    found = measure.drafting([piece(drafted=7, accepted=1)])
+    found = rounds.drafting([piece(drafted=7, accepted=1)])
     assert (found.judged, found.accepted, found.alpha) == (2, 1, 0.5)
 
 
 def test_a_perfect_draft_yields_all_tokens_and_a_wrong_one_yields_one():
     right, wrong = [piece(5, 5)] * 3, [piece(5, 0)] * 3
-    assert measure.drafting(right).tokens_per_round == measure.drafting(right).predicted == 6
-    assert measure.drafting(wrong).tokens_per_round == measure.drafting(wrong).predicted == 1
+    assert rounds.drafting(right).tokens_per_round == rounds.drafting(right).predicted == 6
+    assert rounds.drafting(wrong).tokens_per_round == rounds.drafting(wrong).predicted == 1
 
 
 def test_tau_predicts_tokens_per_round_if_acceptance_is_independent_of_depth():
@@ -52,7 +52,7 @@ def test_tau_predicts_tokens_per_round_if_acceptance_is_independent_of_depth():
     for _ in range(20_000):
         accepted = next((n for n in range(4) if dice.random() > 0.7), 4)
         made.append(piece(4, accepted))
-    found = measure.drafting(made)
+    found = rounds.drafting(made)
     assert found.alpha == pytest.approx(0.7, abs=0.01)
     assert found.tokens_per_round == pytest.approx(found.predicted, rel=0.01)
     assert found.predicted == pytest.approx(tau(found.alpha, 4))
@@ -60,21 +60,21 @@ def test_tau_predicts_tokens_per_round_if_acceptance_is_independent_of_depth():
 
 def test_each_draft_source_is_counted_separately():
     made = [piece(3, 3, source="ngram"), piece(2, 0, source="model"), piece(0, 0)]
-    assert measure.drafting(made, "model").drafted == 2
-    assert measure.drafting(made, "ngram").accepted == 3
-    assert measure.drafting(made).rounds == 3
-    assert measure.drafting([]).alpha == measure.drafting([]).tokens_per_round == 0.0
+    assert rounds.drafting(made, "model").drafted == 2
+    assert rounds.drafting(made, "ngram").accepted == 3
+    assert rounds.drafting(made).rounds == 3
+    assert rounds.drafting([]).alpha == rounds.drafting([]).tokens_per_round == 0.0
 
 
 def test_decode_time_ends_with_the_round_of_the_token():
-    run = measure.Run(result=Result(), total_ms=99, rounds=(piece(3, 1, 10), piece(3, 2, 20), piece(0, 0, 30)))
+    run = rounds.Run(result=Result(), total_ms=99, rounds=(piece(3, 1, 10), piece(3, 2, 20), piece(0, 0, 30)))
     assert [run.decode_ms(tokens) for tokens in (0, 1, 2, 3, 5, 6, 99)] == [0, 10, 10, 30, 30, 60, 60]
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.floats(0, 1))
 def test_a_quantile_lies_among_the_values(values: list[float], share: float):
-    found = measure.quantile(values, share)
+    found = rounds.quantile(values, share)
     assert min(values) <= found <= max(values)
-    assert measure.quantile(values, 0) == min(values)
-    assert measure.quantile(values, 1) == max(values)
-    assert measure.quantile([], share) == 0.0
+    assert rounds.quantile(values, 0) == min(values)
+    assert rounds.quantile(values, 1) == max(values)
+    assert rounds.quantile([], share) == 0.0
