@@ -231,11 +231,15 @@ def first_line(error: object) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:160]
 
 
-@lru_cache(maxsize=8)
+_gb_per_s: dict[str, float] = {}  # by device, as measured
+
+
 def measured_gb_per_s(device: str) -> float | None:
     """The rate of a copy of 256 MiB on a GPU, bytes read and written; None if it cannot be measured now."""
     import torch
 
+    if device in _gb_per_s:
+        return _gb_per_s[device]
     try:
         source = torch.zeros(COPIED_BYTES, dtype=torch.uint8, device=device)
         target = torch.empty_like(source)
@@ -247,7 +251,10 @@ def measured_gb_per_s(device: str) -> float | None:
                 target.copy_(source)
             ended.record()
             ended.synchronize()
-        return 2 * COPIES * COPIED_BYTES / float(began.elapsed_time(ended)) / 1e6
+        _gb_per_s[device] = 2 * COPIES * COPIED_BYTES / float(began.elapsed_time(ended)) / 1e6
+        del source, target
+        torch.cuda.empty_cache()  # so that the next choice sees this memory as free
+        return _gb_per_s[device]
     except RuntimeError:  # out of memory, for example: then a smaller model is chosen by its size alone
         return None
 

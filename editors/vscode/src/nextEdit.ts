@@ -126,7 +126,11 @@ export class NextEdits implements Disposable {
     editor.revealRange(new Range(endOf(edit), endOf(edit)));
     this.server.notify("speclsp/nextEditAccepted", { id: edit.id });
     const acrossFiles = workspace.getConfiguration("speclsp").get<boolean>("next_edit.across_files", false);
-    if (acrossFiles && edit.kind === "rename") await openRestoredTabs(editor.document.uri);
+    if (acrossFiles && edit.kind === "rename") {
+      const { version } = editor.document;
+      await openRestoredTabs(editor.document.uri);
+      if (window.activeTextEditor !== editor || editor.document.version !== version) return; // the user went on
+    }
     await this.request("accept");
   }
 

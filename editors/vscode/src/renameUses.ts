@@ -5,7 +5,7 @@ import { openRestoredTabs } from "./restoredTabs";
 import { Server } from "./server";
 
 export async function showUses(server: Server): Promise<void> {
-  if (window.activeTextEditor) await openRestoredTabs(window.activeTextEditor.document.uri);
+  await openRestoredTabs();
   const answer = await server.request<RenameUses>("speclsp/renameUses", {});
   if (!answer) {
     void window.showInformationMessage("speclsp: the server does not run, or is too old to list uses.");

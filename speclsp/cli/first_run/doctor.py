@@ -225,8 +225,6 @@ def device(config: Config) -> DoctorCheck:
         name, free = torch.cuda.get_device_name(chosen), process_resources.free_mib(chosen)
         summary = f"{name}, {free} MiB free" + (f"; {problem}" if problem else "")
         return DoctorCheck("device", WARN if problem else OK, summary, facts=facts | {"gpu_free_mib": free})
-    if problem:
-        return DoctorCheck("device", WARN, problem)
     from speclsp.engine.loading import loading
     from speclsp.engine.model.int8 import native
     from speclsp.engine.model.int8.peaks import measure_peaks
@@ -248,8 +246,8 @@ def device(config: Config) -> DoctorCheck:
     quota = f", a quota of {cpus.quota:g} CPUs" if cpus.quota is not None and cpus.quota < cpus.logical else ""
     limit = f" of a limit of {memory.limit_mib} MiB" if memory.limit_mib is not None else ""
     cores = f"{cpus.cores} core{'s'[: cpus.cores != 1]} ({instructions}){quota}"
-    summary = f"cpu, {cores}, {memory.free_mib} MiB free{limit}{speed}"
-    return DoctorCheck("device", OK, summary, facts=facts)
+    summary = f"cpu, {cores}, {memory.free_mib} MiB free{limit}{speed}" + (f"; {problem}" if problem else "")
+    return DoctorCheck("device", WARN if problem else OK, summary, facts=facts)
 
 
 def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:

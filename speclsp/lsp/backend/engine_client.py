@@ -136,8 +136,8 @@ class EngineClient:
         finally:
             for task in (losing, watching, reading):
                 task.cancel()
+            await self._disconnect()  # ends a lease whose cancellation wait_for has lost (CPython issue 86296)
             await asyncio.gather(reading, watching, return_exceptions=True)
-            await self._disconnect()
 
     async def _read_lease(self, http: EngineHttp, address: str) -> bool:
         """Report each state the engine sends; True when the stream ended in order after at least one event."""

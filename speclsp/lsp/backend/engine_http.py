@@ -62,7 +62,7 @@ class EventParser:
             raise InvalidResponse("its answer has no end.")
 
 
-class HttpAnswer:
+class EngineAnswer:
     """The answer to one request: its status and headers, then its body. Each method raises one of BROKEN."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout_s: float | None) -> None:
@@ -141,13 +141,13 @@ class EngineHttp:
         self._socket, self._port = socket, port
         self._headers = "host: engine\r\n" if socket else f"host: 127.0.0.1:{port}\r\n"
         self._headers += f"authorization: Bearer {token}\r\n" if token else ""
-        self._answers: set[HttpAnswer] = set()  # to the requests under way
+        self._answers: set[EngineAnswer] = set()  # to the requests under way
         self._closed = False
 
     @asynccontextmanager
     async def request(
         self, method: str, path: str, content: bytes, timeout_s: float | None, connect_s: float | None = SLACK_S
-    ) -> AsyncIterator[HttpAnswer]:
+    ) -> AsyncIterator[EngineAnswer]:
         """The answer to a request, with its head read; `content` is JSON. Leave the context to cancel it.
 
         Args:
@@ -165,8 +165,10 @@ class EngineHttp:
                 else asyncio.open_connection("127.0.0.1", self._port)
             )
             reader, writer = await asyncio.wait_for(connecting, connect_s)
-            answer = HttpAnswer(reader, writer, timeout_s)
+            answer = EngineAnswer(reader, writer, timeout_s)
             self._answers.add(answer)
+            if self._closed:  # during the connect
+                raise ConnectionAbortedError
             head = f"{method} {path} HTTP/1.1\r\n{self._headers}content-type: application/json\r\n"
             writer.write(head.encode() + b"content-length: %d\r\n\r\n%b" % (len(content), content))
             await answer.read_head()

@@ -5,8 +5,7 @@
 
 A request waits while the engine works on ghost text, and ends without an edit when the document changes or a newer
 request comes: ghost text goes first. The deterministic producer runs in one step of at most BUDGET_MS. After it, a
-thread parses the text for the next request, unless the producer has done that. The model's
-producer is cancelled by the next key.
+thread parses the text for the next request. The model's producer is cancelled by the next key.
 """
 
 from __future__ import annotations
@@ -53,6 +52,8 @@ MAX_NAME = 100  # characters left of the cursor that are looked at
 # Across files it is not measured.
 ELSEWHERE_PROBABILITY = 0.83
 PRECEDES_MS = 3.0  # of the processor, before ghost text is requested in mid-line
+# Outcomes without a search: the next request has one of them too, and needs no tree.
+WITHOUT_PARSE = frozenset({Reason.GENERATED, Reason.CONFLICT, Reason.NO_RECENT_EDIT})
 MODEL = "model"  # name of the model's producer, and the kind of its edits
 
 Left = tuple[RenamedName, "list[DocumentUses]"]  # a renamed name, and its uses under the old one
@@ -111,7 +112,7 @@ class NextEdits:
     _requests: int = 0
     _rename: RenamedName | None = None  # the last one of a name that other documents can import
     _ahead: asyncio.Task[object] | None = None  # parses documents that import it
-    _parsing: asyncio.Task[None] | None = None  # parses the last request's text, if the producer needed no tree
+    _parsing: asyncio.Task[None] | None = None  # parses the text of the last answered request
 
     async def answer(self, document: Document, line: int, cursor: int, elsewhere: bool = False) -> Offer | None:
         """The edit to offer in a document as it is now, or None. `cursor`: its offset, on `line`.
@@ -133,6 +134,8 @@ class NextEdits:
         if not reason and self._parsed != document.uri:
             await asyncio.to_thread(self._producer.prepare, text_near(document, cursor)[1], document.language)
             self._parsed = document.uri
+        if self._parsing is not None:
+            await asyncio.wait([self._parsing])  # the parser serves one caller at a time
         await asyncio.sleep(0)  # for messages that have arrived
         end_s = time.monotonic() + MAX_WAIT_S
         while self._busy() and is_current() and time.monotonic() < end_s:  # ghost text is under way
@@ -143,8 +146,8 @@ class NextEdits:
             self.refuse(document.uri, line, reason)
             return None
         outcome = self._propose(document, line, cursor)
-        parse = partial(self._producer.prepare, budget_ms=BUDGET_MS)
-        self._parsing = asyncio.create_task(asyncio.to_thread(parse, text_near(document, cursor)[1], document.language))
+        if not isinstance(outcome, NextEditOutcome) or outcome.outcome not in WITHOUT_PARSE:
+            self._parsing = asyncio.create_task(self._parse_ahead(text_near(document, cursor)[1], document.language))
         if not isinstance(outcome, NextEditOutcome):
             if elsewhere and outcome.kind == RENAME:
                 self._ahead = asyncio.create_task(self._left_elsewhere(document, cursor))
@@ -161,6 +164,13 @@ class NextEdits:
             self._ended(outcome)
             return None
         return await self._ask_model(self._model, document, line, cursor, activity)
+
+    async def _parse_ahead(self, text: str, language: str) -> None:
+        """Parse the text of an answered request in a thread, so that the next request parses only what changes."""
+        try:
+            await asyncio.to_thread(self._producer.prepare, text, language, BUDGET_MS)
+        except Exception as error:  # its message may quote a document
+            log.error("a document was not parsed for the next edit: %s", error_site(error))
 
     def precedes(self, document: Document, position: Mapping[str, int], encoding: str) -> bool:
         """True if a next edit goes before ghost text at a position.

@@ -332,7 +332,9 @@ def error_problem(tree: SyntaxTree | None, place: Place, left_ms: Callable[[], f
     if tree is None or left_ms() <= 0:
         return Reason.NO_REPEAT
     errors = tree.count_errors_with(place.start, place.end, place.new, left_ms())
-    return "" if errors is not None and errors <= tree.count_errors() else Reason.BREAKS
+    if errors is None:  # no time is left
+        return Reason.NO_REPEAT
+    return "" if errors <= tree.count_errors() else Reason.BREAKS
 
 
 def is_renamed(tree: SyntaxTree, place: Place, text: str, changed: Sequence[int]) -> bool:

@@ -36,6 +36,7 @@ local M = {}
 local current ---@type speclsp.Shown?
 local pending ---@type speclsp.Request?
 local last_place ---@type speclsp.Place? cursor position of the newest request, answered or not
+local empty_place ---@type speclsp.Place? cursor position of the newest request, if its answer was empty
 local timer ---@type uv.uv_timer_t?
 
 ---@return speclsp.Place
@@ -93,7 +94,7 @@ end
 --- Discard the suggestion and cancel the request.
 function M.clear()
   cancel()
-  current, last_place = nil, nil
+  current, last_place, empty_place = nil, nil, nil
   ghost.hide()
 end
 
@@ -141,7 +142,7 @@ local function ask(client, kind, step, on_empty)
   local request = cursor_place() ---@type speclsp.Request
   request.client = client
   lsp_client.sync_text(client, request.buf)
-  pending, last_place = request, request
+  pending, last_place, empty_place = request, request, nil
   local params = request_params(client, request)
   params.context = { triggerKind = kind }
   request.id = lsp_client.request(client, "textDocument/inlineCompletion", params, function(err, result)
@@ -159,7 +160,7 @@ local function ask(client, kind, step, on_empty)
     local first = step and current and current.suggestions[current.index] or nil
     local suggestions = read(request, result, client, first)
     if #suggestions == 0 then
-      current = nil
+      current, empty_place = nil, request
       ghost.hide()
       return on_empty and on_empty()
     end
@@ -221,9 +222,10 @@ function M.refresh()
   )
 end
 
---- Request again at an unchanged cursor: the model, which was not ready for the last request, is ready now.
+--- Request again where the last answer was empty, if the cursor is still there: the model has become ready.
 function M.request_again()
-  if enabled.state(api.nvim_get_current_buf()) == "open" and not ghost.is_shown() then
+  local is_open = enabled.state(api.nvim_get_current_buf()) == "open"
+  if is_open and not pending and not ghost.is_shown() and same(empty_place, cursor_place()) then
     last_place = nil
     M.refresh()
   end
@@ -274,7 +276,7 @@ function M.dismiss()
   end
   local acted = ghost.is_shown()
   cancel()
-  current = nil
+  current, empty_place = nil, nil
   ghost.hide()
   last_place = cursor_place()
   return acted
@@ -283,7 +285,7 @@ end
 --- Show and request nothing at the present text and cursor position.
 function M.skip()
   cancel()
-  current, last_place = nil, cursor_place()
+  current, last_place, empty_place = nil, cursor_place(), nil
   ghost.hide()
 end
 

@@ -37,14 +37,14 @@ def form_of(text: str, name: str) -> Form | None:
     return form if any(isinstance(token, int) for token in form) else None
 
 
-def written(form: Form, name: str) -> str:
+def item_of(form: Form, name: str) -> str:
     """The item of this form with a name."""
     known = spellings(name)
     return "".join(known[token] if isinstance(token, int) else token for token in form)
 
 
 def is_spelled(form: Form, name: str, other: str) -> bool:
-    """True if the spelling of a name tells that of another: `red` is in lower case, and maybe in snake case."""
+    """True if the item of `other` can be spelled from that of `name`: `red` may be camel case or snake case."""
     is_longer = len(WORD.findall(name)) < 2 <= len(WORD.findall(other))
     return not is_longer or all(token == 0 for token in form if isinstance(token, int))
 

@@ -41,14 +41,6 @@ class NewNames:
     left: str = ""  # the tokens before a name in its line
     right: str = ""  # the token after it
 
-    @property
-    def pairs(self) -> Iterator[tuple[str, str]]:
-        """Two siblings that are neighbours in the list. The new names stand behind the first or the second one."""
-        if len(self.above) > 1:
-            yield self.above[1], self.above[0]
-        if self.above and self.below:
-            yield self.above[0], self.below[0]
-
 
 def new_names(edit: RecentEdit, lines: Sequence[str], near: int) -> Iterator[NewNames]:
     """The names that an edit has added to lists. `near`: a line, if the edit's lines stand in the document twice."""
@@ -151,10 +143,10 @@ def _in_line(old: str, new: str, number: int) -> Iterator[NewNames]:
     if not 0 < len(added) <= MAX_NEW_NAMES:
         return
     names = [tokens[at] for at in places]
-    new_ones = names[added[0] : added[-1] + 1]
-    if len(added) == len(new_ones) and all(map(is_new_name, new_ones)) and not {*new_ones} & {*before}:
+    inserted = names[added[0] : added[-1] + 1]
+    if len(added) == len(inserted) and all(map(is_new_name, inserted)) and not {*inserted} & {*before}:
         above, below = tuple(names[: added[0]][::-1]), tuple(names[added[-1] + 1 :])
-        yield NewNames(tuple(new_ones), above, below, number, number + 1, (number,), right=",")
+        yield NewNames(tuple(inserted), above, below, number, number + 1, (number,), right=",")
 
 
 def opening_bracket(tokens: Sequence[str], at: int) -> int | None:

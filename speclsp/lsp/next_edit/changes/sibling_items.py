@@ -25,11 +25,11 @@ from speclsp.lsp.next_edit.changes.list_items import (
     has_name,
     is_spelled,
     item_end,
+    item_of,
     items_above,
     items_below,
     spellings,
     without_comma,
-    written,
 )
 from speclsp.lsp.next_edit.changes.new_names import NewNames, is_new_name, new_names
 from speclsp.lsp.next_edit.changes.places import Place
@@ -116,11 +116,12 @@ class SiblingItems:
             return
         if not all(is_spelled(form, self.new.above[0], name) for name in self.new.names):
             return
-        kind = self._kind(form, item, start) if self._parsed is not None else ""
+        item_end_offset = self._end(number, end, start)
+        kind = self._kind(form, item, start, item_end_offset) if self._parsed is not None else ""
         if kind:
             between = "," if comma or self._ends_in_comma(number) else ""
-            items = [item, *(written(form, name) for name in self.new.names)]
-            yield kind, self._end(number, end, start), f"{between}\n".join(items) + comma
+            items = [item, *(item_of(form, name) for name in self.new.names)]
+            yield kind, item_end_offset, f"{between}\n".join(items) + comma
 
     def _end(self, number: int, end: int, start: int) -> int:
         """The offset behind the lines `[number, end)`, of which the first begins at an offset."""
@@ -150,9 +151,9 @@ class SiblingItems:
 
     # ── roles ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _kind(self, form: Form, item: str, start: int) -> str:
-        """The kind of an item at an offset; "" for none of these."""
-        roles = list(self._roles(item, start))
+    def _kind(self, form: Form, item: str, start: int, end: int) -> str:
+        """The kind of an item at the offsets `[start, end)`; "" for none of these."""
+        roles = list(self._roles(start, end))
         if {*roles} == {LABEL, VARIABLE} and len(roles) == 2:
             return PASSED if self.new.right in PARAMETER else ""
         if roles == [STRING] and NAMED.match(item) and not self.new.left and self.new.right in (",", ""):
@@ -160,10 +161,10 @@ class SiblingItems:
         is_arm = len(roles) > 1 and ARM.match(item) and OWN_MEMBER not in roles
         return CASE if is_arm and self._is_enum else ""
 
-    def _roles(self, item: str, start: int) -> Iterator[str]:
-        """The role of the nearest sibling's name at each of its places in an item at an offset."""
+    def _roles(self, start: int, end: int) -> Iterator[str]:
+        """The role of the nearest sibling's name at each of its places in the document's text `[start, end)`."""
         known, at = spellings(self.new.above[0]), start
-        for token in TOKEN.findall(item):
+        for token in TOKEN.findall(self.recent.text[start:end]):
             if token in known:
                 yield self._role(at, token)
             at += len(token)

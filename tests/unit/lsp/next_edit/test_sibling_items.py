@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.lsp.next_edit.test_single_changes import offered
 
-from speclsp.lsp.next_edit.changes.list_items import form_of, spellings, written
+from speclsp.lsp.next_edit.changes.list_items import form_of, item_of, spellings
 from speclsp.lsp.next_edit.changes.sibling_items import CASE, LISTED, PASSED
 
 CALL = "def draw(width, height):\n    return paint(\n        width=width,\n        height=height,\n    )\n"
@@ -54,6 +54,19 @@ OFFERED = [
     ),
     ("python", IMPORTED, MORE_IMPORTED, MORE_IMPORTED.replace("    'Circle'\n", "    'Circle',\n    'Oval'\n"), LISTED),
 ]
+COLOURS = """class Color(Enum):
+    RED = 1
+    GREEN = 2
+
+
+class Palette:
+    def shade(self, color):
+        match color:
+            case Color.RED:
+                return self.red
+            case Color.GREEN:
+                return self.green
+"""
 OTHER_FORM = SWITCH.replace("return 'square'", "return square(4)")
 SILENT = {
     "a variable that the call does not see": (
@@ -83,6 +96,11 @@ SILENT = {
         BOX,
         BOX.replace("height = 1\n", "height = 1\n        self.depth = 1\n"),
     ),
+    "an arm with a field of its own": (
+        "python",
+        COLOURS,
+        COLOURS.replace("    GREEN = 2\n", "    GREEN = 2\n    BLUE = 3\n"),
+    ),
     "arms of two forms": ("typescript", ENUM + OTHER_FORM, MORE_SHAPES + OTHER_FORM),
     "an enum with an error": ("typescript", ENUM + SWITCH, MORE_SHAPES.replace("Oval,", "Oval = = ,(") + SWITCH),
     "a name of more words in another spelling": (
@@ -108,19 +126,23 @@ def test_the_item_is_written_beside_its_siblings_and_then_nothing(
     assert offered(language, before, edited, expected) is None
 
 
+@pytest.mark.parametrize("ending", ["\n", "\r\n"], ids=["lf", "crlf"])
 @pytest.mark.parametrize("name", SILENT)
-def test_nothing_is_offered_for(name: str):
+def test_nothing_is_offered_for(name: str, ending: str):
     language, before, edited = SILENT[name]
-    assert offered(language, before, edited) is None
+    assert offered(language, before.replace("\n", ending), edited.replace("\n", ending)) is None
 
 
 def test_nothing_is_offered_while_the_name_is_typed():
     assert offered("python", CALL, DRAW, cursor=(0, len("def draw(width, height, depth"))) is None
 
 
-@pytest.mark.parametrize("ending", ["\n", "\r\n"])
-def test_line_ends_stay(ending: str):
-    assert offered("python", CALL.replace("\n", ending), DRAW.replace("\n", ending)) is not None
+@pytest.mark.parametrize(
+    ("language", "before", "edited", "_", "kind"), OFFERED, ids=[row[4] + row[0] for row in OFFERED]
+)
+def test_the_kind_is_the_same_with_crlf(language: str, before: str, edited: str, _: str, kind: str):
+    answer = offered(language, before.replace("\n", "\r\n"), edited.replace("\n", "\r\n"))
+    assert answer is not None and answer[0] == kind
 
 
 NAMES = st.lists(st.sampled_from(["red", "dark", "box", "line", "width"]), min_size=1, max_size=3).map("_".join)
@@ -132,4 +154,4 @@ def test_a_form_is_written_as_it_was_read(name: str, pieces: list[str], spelling
     text = "".join(pieces).replace("\0", f" {spellings(name)[spelling]} ")
     form = form_of(text, name)
     assert (form is None) == ("\0" not in pieces)
-    assert form is None or written(form, name) == text
+    assert form is None or item_of(form, name) == text
