@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +33,7 @@ from speclsp.lsp.next_edit.producer import (
     minimal,
     text_problem,
 )
+from speclsp.lsp.next_edit.recent_activity import ends_in_new_name
 from speclsp.lsp.next_edit.renames import places_elsewhere, renamed, spots_of
 from speclsp.lsp.reasons import Reason, meaning
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
@@ -185,7 +185,7 @@ class NextEdits:
         line, cursor = document.locate(position, encoding)
         rest = document.piece(cursor, min(document.characters, cursor + MAX_REST)).partition("\n")[0]
         is_mid_line = any(map(str.isalnum, rest))
-        is_renaming = is_new_name(document.piece(max(0, cursor - MAX_NAME), cursor), recent[-1])
+        is_renaming = ends_in_new_name(document.piece(max(0, cursor - MAX_NAME), cursor), recent[-1])
         if not is_mid_line and not is_renaming:
             return False
         base, proposal = self._proposal(document, cursor, activity, PRECEDES_MS)
@@ -346,15 +346,3 @@ def text_near(document: Document, cursor: int) -> tuple[int, str]:
     text = document.piece(base, min(document.characters, cursor + REACH_CHARACTERS))
     skipped = text.find("\n") + 1 if base else 0
     return base + skipped, text[skipped:]
-
-
-def is_new_name(left: str, edit: Edit) -> bool:
-    """True if the text left of the cursor ends in a word that the edit wrote, in a line where it removed another."""
-    name = re.search(r"\w+\Z", left)
-    if name is None or name[0] not in edit.after:
-        return False
-    for pair in zip(edit.before.split("\n"), edit.after.split("\n"), strict=False):
-        before, after = (set(re.findall(r"\w+", line)) for line in pair)
-        if name[0] in after - before and not before <= after:
-            return True
-    return False

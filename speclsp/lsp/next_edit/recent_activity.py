@@ -12,6 +12,7 @@ that no model may see are never recorded, and neither is a line that looks like 
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -220,3 +221,15 @@ def same_grammar(language: str, other: str) -> bool:
 def clean(text: str) -> str:
     """The text with newlines as \\n and without invisible characters."""
     return hidden_characters.visible(normal_newlines(text))
+
+
+def ends_in_new_name(left: str, edit: Edit) -> bool:
+    """True if the text left of the cursor ends in a word that the edit wrote, in a line where it removed another."""
+    name = re.search(r"\w+\Z", left)
+    if name is None or name[0] not in edit.after:
+        return False
+    for pair in zip(edit.before.split("\n"), edit.after.split("\n"), strict=False):
+        before, after = (set(re.findall(r"\w+", line)) for line in pair)
+        if name[0] in after - before and not before <= after:
+            return True
+    return False
