@@ -18,10 +18,10 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -163,21 +163,54 @@ def group_memory(group: Path, version: int) -> Memory | None:
 def pick_device(wanted: str) -> tuple[str, str]:
     """(device, problem): "cpu" or a GPU by torch's name; and why an NVIDIA GPU is not used, or is slow, as a sentence.
 
-    Of several GPUs, "auto" takes the one with the most free memory. torch is imported only with a GPU's driver.
+    Of several GPUs, "auto" takes the one with the most free memory at the first call.
     """
-    if wanted == "cpu" or not has_gpu_driver():
-        return "cpu", ""
+    device, reason, fix = find_gpu(wanted)
+    if not reason:
+        return device, ""
+    effect = "so the CPU computes" if device == "cpu" else "so the GPU computes more slowly"
+    return device, f"{reason}, {effect}: {fix}."
+
+
+def find_gpu(wanted: str) -> tuple[str, str, str]:
+    """(device, reason, fix): as `pick_device`, with both parts of its sentence.
+
+    torch is imported only with a GPU's driver, and not where an empty CUDA_VISIBLE_DEVICES hides all GPUs on purpose.
+    """
+    if wanted == "cpu":
+        return "cpu", "", ""
+    if not os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip():
+        return "cpu", *(("", "") if wanted == "auto" else ("CUDA_VISIBLE_DEVICES is empty", "unset it"))
+    if not has_gpu_driver():
+        return "cpu", *(("", "") if wanted == "auto" else ("This machine has no NVIDIA driver", "install it"))
+    return _search_gpu(wanted)
+
+
+def forget_gpu() -> None:
+    """Make the next `find_gpu` search again."""
+    _search_gpu.cache_clear()
+
+
+@cache
+def _search_gpu(wanted: str) -> tuple[str, str, str]:
+    """One search per process: "auto", the memory plan and the note need one device, and free memory changes."""
     import torch
 
-    if problem := unusable_gpu(torch, wanted):
-        return "cpu", problem
-    device = wanted if wanted.startswith("cuda:") else "cuda"
-    if device == "cuda" and torch.cuda.device_count() > 1:
-        usable = [at for at in range(torch.cuda.device_count()) if not without_bf16(torch, at)]
-        device = f"cuda:{max(usable, key=lambda at: (free_gpu_bytes(torch, at), -at))}"
+    with warnings.catch_warnings(record=True) as caught:  # torch warns of an old driver
+        warnings.simplefilter("always")
+        try:
+            reason, fix = unusable_gpu(torch, wanted, caught)
+            if reason:
+                return "cpu", reason, fix
+            device = wanted if wanted.startswith("cuda:") else "cuda"
+            if device == "cuda" and torch.cuda.device_count() > 1:
+                usable = [at for at in range(torch.cuda.device_count()) if not without_bf16(torch, at)]
+                device = f"cuda:{max(usable, key=lambda at: (free_gpu_bytes(torch, at), -at))}"
+        except RuntimeError as error:
+            return "cpu", f"The GPU does not answer ({first_line(error)})", "restart the machine, or its driver"
     if find_spec("triton") is None:
-        return device, "Triton is not installed, so the GPU computes more slowly: run `pip install triton`."
-    return device, ""
+        return device, "Triton is not installed", "run `pip install triton`"
+    return device, "", ""
 
 
 def has_gpu_driver() -> bool:
@@ -185,32 +218,32 @@ def has_gpu_driver() -> bool:
     return bool(shutil.which("nvidia-smi")) or Path("/dev/nvidiactl").exists()
 
 
-def unusable_gpu(torch: Any, wanted: str) -> str:
-    """The sentence for a GPU that torch cannot compute on; "" for one that it can."""
-    on_cpu = "so the CPU computes"
+def unusable_gpu(torch: Any, wanted: str, caught: Sequence[warnings.WarningMessage]) -> tuple[str, str]:
+    """(reason, fix) for a GPU that torch cannot compute on; empty for one that it can.
+
+    Args:
+        caught: collects the warnings of torch.
+
+    Raises:
+        RuntimeError: a GPU does not answer.
+    """
     if torch.version.cuda is None:
         index = "https://download.pytorch.org/whl/cu126"
-        return (
-            f"This machine has an NVIDIA GPU, and PyTorch {torch.__version__} is built without CUDA, {on_cpu}: "
-            f"install the other build with `pip install torch --index-url {index}`."
-        )
-    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
-        return f"CUDA_VISIBLE_DEVICES hides every GPU, {on_cpu}: unset it, or name a GPU."
-    with warnings.catch_warnings(record=True) as caught:  # torch warns of an old driver
-        warnings.simplefilter("always")
-        try:
-            count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        except RuntimeError as error:
-            return f"The GPU does not answer ({first_line(error)}), {on_cpu}: restart the machine, or its driver."
+        reason = f"This machine has an NVIDIA GPU, and PyTorch {torch.__version__} is built without CUDA"
+        return reason, f"install the other build with `pip install torch --index-url {index}`"
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if not count and visible and not caught:
+        return f'CUDA_VISIBLE_DEVICES = "{visible[:80]}" leaves no GPU', "unset it, or name a GPU in it"
     if not count:
         why = first_line(caught[0].message) if caught else "it finds no GPU"
         need = f"PyTorch {torch.__version__} with CUDA {torch.version.cuda} cannot use the NVIDIA driver"
-        return f"{need} ({why}), {on_cpu}: update the driver, or load it."
+        return f"{need} ({why})", "update the driver, or load it"
     number = int(wanted[5:]) if wanted.startswith("cuda:") and wanted[5:].isdigit() else None
     if number is not None and number >= count:
-        return f'device = "{wanted}", and this machine has {count} GPU(s), {on_cpu}: set device = "auto".'
+        return f"PyTorch finds no {wanted}", f"set cuda:0 to cuda:{count - 1}" if count > 1 else "set cuda:0"
     old = [without_bf16(torch, at) for at in ([number] if number is not None else range(count))]
-    return f'{old[0]} computes without bfloat16, {on_cpu}: set device = "cpu".' if all(old) else ""
+    return (f"{old[0]} computes without bfloat16", 'set device = "cpu"') if all(old) else ("", "")
 
 
 def without_bf16(torch: Any, index: int) -> str:
@@ -255,7 +288,7 @@ def measured_gb_per_s(device: str) -> float | None:
         del source, target
         torch.cuda.empty_cache()  # so that the next choice sees this memory as free
         return _gb_per_s[device]
-    except RuntimeError:  # out of memory, for example: then a smaller model is chosen by its size alone
+    except RuntimeError:  # out of memory, for example: then the model is chosen by its bf16 size
         return None
 
 

@@ -120,6 +120,7 @@ def choose(
     speed: CpuSpeed | None = None,
     here: Availability = lambda weights: False,
     gb_per_s: float | None = None,
+    can_nf4: bool | None = None,
 ) -> tuple[Card, str]:
     """The model for `model = "auto"`, and why, in sentences for people.
 
@@ -129,8 +130,9 @@ def choose(
         speed: of the CPU, where that is the device; None: not measured.
         here: True when the weights need no download.
         gb_per_s: bandwidth of the GPU, where that is the device; None: not measured.
+        can_nf4: the model may be loaded in nf4; None: if bitsandbytes is installed.
     """
-    machine = _Machine(free_mib, device, speed, gb_per_s)
+    machine = _Machine(free_mib, device, speed, gb_per_s, can_nf4)
     small = load(WITHOUT_GPU)
     cards = [card for name in names() if (card := load(name)).auto and machine.can_use(card, here)]
     cards.sort(key=lambda card: machine.preference(card, here), reverse=True)
@@ -156,6 +158,7 @@ class _Machine:
     device: str
     speed: CpuSpeed | None
     gb_per_s: float | None = None  # of a GPU
+    can_nf4: bool | None = None
 
     @property
     def is_gpu(self) -> bool:
@@ -177,7 +180,7 @@ class _Machine:
         if larger and not self.is_gpu and self.speed and not self.speed.suits(card):
             return f"{card.name} would take {self.speed.usual_ms(card):.0f} ms"
         if self.is_gpu:
-            return gpu_obstacle(card, self.free_mib, self.gb_per_s)
+            return gpu_obstacle(card, self.free_mib, self.gb_per_s, self.can_nf4)
         need_mib = card.memory_mib["int8"] + MARGIN_MIB
         return f"{card.name} needs {need_mib} MiB" if need_mib > self.free_mib else ""
 
@@ -224,10 +227,11 @@ def choose_by_settings(
 
     speed = recorded(config.engine.threads) if device == "cpu" else None
     gb_per_s = None if device == "cpu" else process_resources.measured_gb_per_s(device)
+    can_nf4 = None if config.engine.quantization in ("auto", "nf4") else False
 
     def choose_with(hub_answers: Callable[[], bool]) -> tuple[Card, str]:
         can = fetchable(config.models_dir, config.engine.offline, hub_answers)
-        return choose(free_mib, device, can, speed, here, gb_per_s)
+        return choose(free_mib, device, can, speed, here, gb_per_s, can_nf4)
 
     if device == "cpu" and not ask_hub:
         card, why = choose_with(lambda: False)

@@ -220,7 +220,8 @@ def device(config: Config) -> DoctorCheck:
     facts |= {"cpu_quota": cpus.quota, "memory_limit_mib": memory.limit_mib}
     chosen, problem = process_resources.pick_device(config.device)
     if config.device.startswith("cuda") and chosen == "cpu":
-        return DoctorCheck("device", FAIL, problem or "this machine has no NVIDIA driver", 'device = "auto"')
+        _, reason, fix = process_resources.find_gpu(config.device)
+        return DoctorCheck("device", FAIL, reason, f'{fix}, or set device = "auto"')
     if chosen != "cpu":
         name, free = torch.cuda.get_device_name(chosen), process_resources.free_mib(chosen)
         summary = f"{name}, {free} MiB free" + (f"; {problem}" if problem else "")

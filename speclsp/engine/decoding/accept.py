@@ -98,6 +98,7 @@ class Sampler:
         import torch
 
         from speclsp.engine.model.cuda.device_ops import ops_for
+        from speclsp.engine.model.cuda.graphs import on
 
         logits = torch.as_tensor(logits)
         if self.sampling.rejection:
@@ -106,9 +107,11 @@ class Sampler:
             p[~valid] = 1.0  # a draw from NaN raises
             choice = torch.multinomial(p, 1, generator=self.stream)[:, 0]
         else:  # as in a pass that chooses on its device: one implementation draws all tokens of a text
-            seed = torch.tensor([self.sampling.seed & MAX_SEED], device=logits.device)
-            positions = position + torch.arange(len(logits), device=logits.device)
-            choice, logprob = ops_for(str(logits.device)).choose(logits, None, self.sampling.draw, seed, positions)
+            device = str(logits.device)
+            seed = torch.tensor([self.sampling.seed & MAX_SEED], device=device)
+            positions = position + torch.arange(len(logits), device=device)
+            with on(device):
+                choice, logprob = ops_for(device).choose(logits, None, self.sampling.draw, seed, positions)
             valid = logprob.isfinite()
         chosen: list[int] = choice.where(valid, -1).tolist()  # the one wait on the device
         return chosen

@@ -31,9 +31,11 @@ from torch import Tensor
 from speclsp.engine.decoding.accept import Sampling
 from speclsp.engine.decoding.drafters import Guess, ModelDrafter, Pick
 from speclsp.engine.decoding.policy import Costs
+from speclsp.engine.model.cuda import device_ops
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.model.cuda.graphs import OWNERS, Work, on
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
+from speclsp.engine.model.cuda.ops import TORCH
 from speclsp.engine.model.cuda.uplink import Uplink, event_now
 from speclsp.engine.model.draws import MAX_SEED, Draw
 from speclsp.engine.model.kv_archive import common_prefix
@@ -203,8 +205,7 @@ def warm_up(target: CudaDecoder, draft: CudaDecoder | None = None, repeats: int 
     A step's cost is its time from call to tokens: graph, launch and wait.
     """
     fused = None if draft is None else FusedRound(target, draft)
-    most = min(PREFILL_WIDTHS[-1], target.context_tokens - 2 * target.widths[-1] - 2)
-    context = [1 + i % 100 for i in range(most)]
+    context = warm_context(target)
     for decoder in (target, *([draft] if draft else [])):
         choose_layers(decoder, context, repeats)
     costs = Costs(verify_ms={}, prefill_ms=warm_prefill(target, context, repeats))
@@ -225,40 +226,66 @@ def warm_up(target: CudaDecoder, draft: CudaDecoder | None = None, repeats: int 
 def choose_layers(decoder: CudaDecoder, context: Sequence[int], repeats: int) -> dict[str, float | str]:
     """Compute narrow passes by the fastest way that this device has: fused kernels, or one operation after another.
 
-    Fused kernels that fail, or whose logits are not those of the operations, are left out. The choice is made once, so
-    all passes of a process are computed alike. Returns the milliseconds of a pass by each way, or the reason against.
+    Fused kernels that fail, or whose logits are not those of the operations, are left out. If the operations fail
+    themselves, torch's replace them. A decoder chooses at its first call only, so its passes are computed alike from
+    then on. Returns the milliseconds of a pass by each way, or the reason against.
     """
     results: dict[str, float | str] = {}
-    if not decoder.fused_ways:
-        return results
-    width, fastest, best_ms = decoder.widths[-1], None, math.inf
-    expected: Tensor | None = None
-    for way in (None, *decoder.fused_ways):
-        decoder.graphs.forget()
-        decoder.fused = way
-        try:
-            decoder.rewind(0)
-            decoder.extend(context)
-            logits = decoder.forward([1] * width).float()
-            ms = warm_step(decoder, width, len(context), repeats)
-        except (torch.OutOfMemoryError, torch.AcceleratorError):
-            raise
-        except Exception as error:  # the compiler has several kinds of its own
-            results[way_name(way)] = f"{type(error).__name__}: {str(error)[:200]}"
-            continue
-        if expected is None:
-            expected = logits
-        elif not (logits - expected).norm() < MAX_DIFFERENCE * expected.norm():
-            results[way_name(way)] = "its logits differ from those of the operations"
-            continue
-        results[way_name(way)] = round(ms, 4)
-        if ms < best_ms:
-            fastest, best_ms = way, ms
-    decoder.graphs.forget()
-    decoder.fused = fastest
+    ways, decoder.fused_ways = decoder.fused_ways, []
+    fastest: Any = None
+    best_ms, expected = math.inf, torch.full((), math.nan)  # without a reference, nothing is within it
+    try:
+        for way in ways:
+            decoder.graphs.forget()
+            decoder.fused = way
+            try:
+                logits, ms = try_layers(decoder, context, repeats)
+            except (torch.OutOfMemoryError, torch.AcceleratorError):
+                raise
+            except Exception as error:  # the compiler has several kinds of its own
+                results[way_name(way)] = f"{type(error).__name__}: {str(error)[:200]}"
+                if way is None:
+                    device_ops.refuse_kernels(decoder.device)
+                    decoder.use(TORCH)
+                    break
+                continue
+            if way is None:
+                expected = logits
+            elif not (logits - expected).norm() < MAX_DIFFERENCE * expected.norm():
+                results[way_name(way)] = "its logits differ from those of the operations"
+                continue
+            results[way_name(way)] = round(ms, 4)
+            if ms < best_ms:
+                fastest, best_ms = way, ms
+    finally:
+        decoder.fused = fastest
+        if ways:
+            decoder.graphs.forget()
     if refused := {name: why for name, why in results.items() if isinstance(why, str)}:
-        log.warning("fused kernels are not used: %s", refused)
+        log.warning("Triton kernels are not used: %s", refused)
     return results
+
+
+def try_layers(decoder: CudaDecoder, context: Sequence[int], repeats: int) -> tuple[Tensor, float]:
+    """Logits [width, vocab] in float32 of a pass after `context`, and its milliseconds."""
+    width = decoder.widths[-1]
+    decoder.rewind(0)
+    decoder.extend(context)
+    logits = decoder.forward([1] * width).float()
+    return logits, warm_step(decoder, width, len(context), repeats)
+
+
+def prepare_alone(draft: Any, repeats: int = 5) -> None:
+    """Choose the layers of a draft, a CudaDecoder, that answers before `warm_up`, while another thread allocates."""
+    choose_layers(draft, warm_context(draft), repeats)
+    draft.forget()
+    draft.graphs.record = None  # no capture meanwhile; a FusedRound shares the target's graphs
+
+
+def warm_context(decoder: CudaDecoder) -> list[int]:
+    """Tokens for a prefill pass as wide as the decoder's context allows."""
+    most = min(PREFILL_WIDTHS[-1], decoder.context_tokens - 2 * decoder.widths[-1] - 2)
+    return [1 + i % 100 for i in range(most)]
 
 
 def way_name(way: Any) -> str:

@@ -33,7 +33,7 @@ from speclsp.engine.loading.checkpoint import (
     read_tokenizer,
 )
 from speclsp.engine.loading.draft_only import DraftOnlyEngine
-from speclsp.engine.loading.model_config import read_config, read_shape
+from speclsp.engine.loading.model_config import matrix_bytes, read_config, read_shape
 from speclsp.engine.model.cuda import memory_plan
 from speclsp.engine.model.cuda.memory_plan import MemoryPlan
 from speclsp.engine.model.int8 import native
@@ -197,9 +197,11 @@ class DraftFirst:
     def __init__(self, parts: LoadedParts, draft: CachedModel, progress: ReportProgress) -> None:
         self.parts, self.draft, self.progress = parts, draft, progress
         self.target: CachedModel | None = None
-        graphs: Any = getattr(draft, "graphs", None)  # of a decoder on a GPU
-        if graphs is not None:
-            graphs.record = None  # no capture while another thread allocates; `build_engine` makes new graphs
+        if parts.device != "cpu":
+            from speclsp.engine.decoding.fused_round import prepare_alone
+
+            with explain_out_of_memory(parts.card, parts.plan, parts.device):
+                prepare_alone(draft)
 
     def completer(self) -> DraftOnlyEngine:
         """The completer for the time until the target is read."""
@@ -293,9 +295,9 @@ def pick_device(wanted: str) -> str:
     Raises:
         WeightsError: CUDA is requested and there is none.
     """
-    device, problem = process_resources.pick_device(wanted)
+    device, reason, fix = process_resources.find_gpu(wanted)
     if wanted.startswith("cuda") and device == "cpu":
-        raise WeightsError(f'device = "{wanted}": {problem or "this machine has no NVIDIA driver."} Or set "auto".')
+        raise WeightsError(f'device = "{wanted}": {reason}: {fix}, or set device = "auto".')
     return device
 
 
@@ -380,6 +382,7 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
         kv_bytes(draft_dir) if draft_dir is not None else 0,
         DeviceMemory(device).free_mib(),
         device,
+        matrix_bytes(read_config(target_dir)),
     )
 
 

@@ -149,6 +149,11 @@ def contradiction(directory: Path, problem: str) -> WeightsError:
     return WeightsError(f"{directory / 'config.json'} contradicts itself: {problem}. {FIX}")
 
 
+def matrix_bytes(config: ModelConfig) -> int:
+    """Bytes of a model's largest matrix, in 16 bits per value: of `up`, with `gate` where there is one."""
+    return 2 * (1 + config.family.gated) * config.hidden_size * config.intermediate_size
+
+
 def read_shape(config: ModelConfig, vocab: int) -> ModelShape:
     """The shape that the decoders need; `vocab`: entries of the tokenizer. Raises WeightsError."""
     family = config.family

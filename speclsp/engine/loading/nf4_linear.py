@@ -1,7 +1,7 @@
 """Linears in 4-bit NormalFloat (nf4), and the linear for each number format. Only entry point for bitsandbytes.
 
 On a GPU with Triton, bitsandbytes quantizes, and the kernels of model/cuda multiply: their time does not grow from 1 to
-16 rows. On a CPU, and without Triton, bitsandbytes multiplies too.
+16 rows. On a CPU, without Triton, and for layers that no kernel computes, bitsandbytes multiplies too.
 """
 
 from __future__ import annotations
@@ -90,10 +90,13 @@ def has_kernels(device: str) -> bool:
     return device_ops.ops_for(device) is not TORCH
 
 
-def linear_maker(number_format: str, device: str, rows: int) -> Callable[[Tensor, Tensor | None], Linear]:
+def linear_maker(
+    number_format: str, device: str, rows: int, fused: bool = True
+) -> Callable[[Tensor, Tensor | None], Linear]:
     """weight [out, in], bias -> a Linear of that number format on that device.
 
     On a GPU the passes have fixed widths (cuda/cuda_decoder.py); on a CPU the linears cut them into slices of `rows`.
+    `fused`: the model's layers are of the form that our kernels compute, so its nf4 is packed for them.
     """
     rows = rows if device == "cpu" else 1
     slice_rows = ROWS if rows == ROWS else 0
@@ -101,7 +104,7 @@ def linear_maker(number_format: str, device: str, rows: int) -> Callable[[Tensor
     def make(weight: Tensor, bias: Tensor | None) -> Linear:
         if number_format == "int8":
             return Int8Linear(weight, bias)
-        if number_format == "nf4" and weight.shape[1] % packed_weights.BLOCK == 0 and has_kernels(device):
+        if number_format == "nf4" and fused and weight.shape[1] % packed_weights.BLOCK == 0 and has_kernels(device):
             return packed_nf4(weight, bias, device)
         if number_format == "nf4" and weight.shape[1] % NF4_BLOCK == 0:  # bitsandbytes 0.50.2 on CPU misplaces others
             return Nf4Linear(weight, bias, device, rows)

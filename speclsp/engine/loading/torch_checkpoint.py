@@ -13,8 +13,9 @@ from speclsp.engine.loading.model_config import ModelConfig
 from speclsp.engine.loading.nf4_linear import has_kernels, linear_maker
 from speclsp.engine.model.bfloat16 import Array
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
+from speclsp.engine.model.cuda import device_ops
 from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
-from speclsp.engine.model.cuda.packed_weights import PackedLinear, pack_int8
+from speclsp.engine.model.cuda.packed_weights import BLOCK, PackedLinear, pack_int8
 from speclsp.engine.model.decoder import Decoder, Layer, Linear, Norm
 from speclsp.engine.model.kv_cache import CachedModel
 from speclsp.engine.model.model_shape import ModelShape
@@ -73,8 +74,11 @@ def read_weights(
     progress: ReportProgress,
 ) -> DecoderWeights:
     """A model's weights by their published names, in `number_format`, on `device`."""
-    make = linear_maker(number_format, device, rows)
     family = config.family
+    inputs = (shape.hidden, shape.heads * shape.head_dim, config.intermediate_size)  # of the linears
+    own_norms = get("model.layers.0.self_attn.q_norm.weight", optional=True) is not None
+    fused = device_ops.computes_layers(shape, own_norms) and not any(width % BLOCK for width in inputs)
+    make = linear_maker(number_format, device, rows, fused)
 
     def optional(name: str) -> Tensor | None:
         array = get(name, optional=True)
@@ -110,7 +114,8 @@ def read_weights(
     layers = [layer(number) for number in range(config.num_hidden_layers)]
     embedding = tensor(get("model.embed_tokens.weight")).to(device)
     head_weight = optional("lm_head.weight")
-    if number_format == "nf4" and rows == 1 and has_kernels(device):  # a draft's head is more than half of its bytes
+    packs = fused and has_kernels(device)
+    if number_format == "nf4" and rows == 1 and packs:  # a draft's head is more than half of its bytes
         own = embedding if head_weight is None else head_weight.to(device)
         packed = pack_int8(own[: shape.vocab])
         rows_of = packed if head_weight is None else pack_int8(embedding)

@@ -6,7 +6,7 @@ No GPU is needed: faults are planted in torch's functions.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp import process_resources
-from speclsp.config import Config
+from speclsp.config import Config, EngineConfig
 from speclsp.engine.loading import loading
 from speclsp.errors import WeightsError
 from speclsp.process_resources import pick_device
@@ -25,7 +25,7 @@ Plant = Callable[..., None]
 
 
 @pytest.fixture
-def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
+def plant(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plant]:
     """A machine with GPUs as torch reports them; arguments plant faults."""
 
     def working(
@@ -48,8 +48,10 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        process_resources.forget_gpu()
 
-    return working
+    yield working
+    process_resources.forget_gpu()
 
 
 def old_driver() -> bool:
@@ -69,8 +71,10 @@ LARGE, SMALL = ("NVIDIA L40S", (8, 9), 44), ("NVIDIA RTX 3060", (8, 6), 11)
     ("faults", "sentence"),
     [
         ({"cuda": None}, "is built without CUDA, so the CPU computes: install the other build with `pip install torch"),
-        ({"visible": ""}, "CUDA_VISIBLE_DEVICES hides every GPU, so the CPU computes: unset it"),
-        ({"visible": "-1"}, "CUDA_VISIBLE_DEVICES hides every GPU"),
+        *(
+            ({"visible": value, "available": lambda: False}, f'CUDA_VISIBLE_DEVICES = "{value}" leaves no GPU, so the')
+            for value in ("-1", "-1,0", "none", "GPU-8932f937")
+        ),
         ({"available": old_driver}, "cannot use the NVIDIA driver (The NVIDIA driver on your system is too old"),
         ({"available": lambda: False}, "it finds no GPU), so the CPU computes: update the driver"),
         ({"available": fail_to_answer}, "does not answer (CUDA error: unknown error), so the CPU computes: restart"),
@@ -85,8 +89,11 @@ def test_a_gpu_that_cannot_compute_is_named_in_one_sentence_and_the_cpu_computes
     assert device == "cpu"
     assert sentence in problem and "\n" not in problem and len(problem) < 400
     assert auto_choice.device_of("auto") == "cpu"
-    with pytest.raises(WeightsError, match='device = "cuda"'):
+    with pytest.raises(WeightsError, match='device = "cuda"') as refused:
         loading.pick_device("cuda")
+    error = str(refused.value)
+    assert error.count("set device") <= 2 and ', or set device = "auto".' in error
+    assert "so the CPU computes" not in error, "nothing computes: the error ends the load"
 
 
 def test_without_a_driver_torch_is_not_asked_and_nothing_is_reported(plant: Plant):
@@ -94,6 +101,38 @@ def test_without_a_driver_torch_is_not_asked_and_nothing_is_reported(plant: Plan
     assert pick_device("auto") == ("cpu", "")
     with pytest.raises(WeightsError, match="no NVIDIA driver"):
         loading.pick_device("cuda")
+
+
+def test_an_empty_list_of_visible_gpus_hides_them_on_purpose(plant: Plant):
+    plant(visible="", available=fail_to_answer)
+    assert pick_device("auto") == ("cpu", "")
+    with pytest.raises(WeightsError, match='"cuda": CUDA_VISIBLE_DEVICES is empty: unset it, or set device = "auto"'):
+        loading.pick_device("cuda")
+
+
+def test_a_gpu_that_fails_at_the_second_question_is_named_too(plant: Plant, monkeypatch: pytest.MonkeyPatch):
+    plant()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda at: fail_to_answer())
+    device, problem = pick_device("auto")
+    assert device == "cpu" and "does not answer (CUDA error: unknown error)" in problem
+
+
+def test_a_gpu_that_is_not_there_is_one_error_with_those_that_are(plant: Plant):
+    plant(gpus=[SMALL, LARGE])
+    with pytest.raises(WeightsError) as refused:
+        loading.pick_device("cuda:3")
+    assert str(refused.value) == (
+        'device = "cuda:3": PyTorch finds no cuda:3: set cuda:0 to cuda:1, or set device = "auto".'
+    )
+
+
+def test_auto_is_one_gpu_in_a_process_however_its_memory_fills(plant: Plant, monkeypatch: pytest.MonkeyPatch):
+    plant(gpus=[SMALL, LARGE])
+    assert pick_device("auto")[0] == "cuda:1"
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda at: ((2 - at) << 30, 44 << 30))
+    assert auto_choice.device_of("auto") == loading.pick_device("auto") == "cuda:1"
+    process_resources.forget_gpu()
+    assert pick_device("auto")[0] == "cuda:0"
 
 
 def test_the_cpu_is_used_without_a_word_where_it_is_wanted(plant: Plant):
@@ -116,7 +155,7 @@ def test_of_two_gpus_the_one_with_more_free_memory_computes_and_a_named_one_is_k
     plant(gpus=[PASCAL, SMALL])
     assert pick_device("auto") == ("cuda:1", "")
     device, problem = pick_device("cuda:2")
-    assert device == "cpu" and 'device = "cuda:2", and this machine has 2 GPU(s)' in problem
+    assert device == "cpu" and "PyTorch finds no cuda:2, so the CPU computes" in problem
     assert pick_device("cuda:0")[0] == "cpu"
 
 
@@ -185,6 +224,19 @@ def test_without_bitsandbytes_no_model_is_chosen_for_its_size_in_nf4(monkeypatch
     card, _ = auto_choice.choose(11 * 1024, "cuda", gb_per_s=360.0)
     assert card.name == "qwen2.5-coder-1.5b"
     assert auto_choice.gpu_formats(card, 360.0) == ("bf16",)
+
+
+@pytest.mark.parametrize(
+    ("quantization", "model"),
+    [("auto", "qwen2.5-coder-7b"), ("bf16", "qwen2.5-coder-1.5b"), ("fp32", "qwen2.5-coder-1.5b")],
+)
+def test_auto_chooses_by_the_size_in_bf16_where_nf4_is_not_wanted(
+    quantization: str, model: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(auto_choice, "find_spec", lambda name: object())
+    monkeypatch.setattr(process_resources, "measured_gb_per_s", lambda device: 360.0)
+    config = Config(engine=EngineConfig(quantization=quantization))
+    assert auto_choice.choose_by_settings(config, 11 * 1024, "cuda", lambda: True)[0].name == model
 
 
 def test_a_model_that_auto_chose_in_nf4_is_loaded_in_nf4(monkeypatch: pytest.MonkeyPatch):

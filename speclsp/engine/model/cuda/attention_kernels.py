@@ -1,8 +1,9 @@
 """Attention for at most 16 rows in one kernel, K2 of layer_kernels.py: RoPE, cache write, parts of the keys, their sum.
 
 A program has one KV head, one part of the keys and a tile of rows. Keys of the pass itself are computed where they are
-needed, so no program waits for another one to write them. The last program of a head and tile adds the parts in order;
-an integer counts the programs.
+needed, so no program waits for another one to write them. Cached keys go through the same loop: the compiler may order
+the sums of two loops differently, and a row's bits would depend on its pass. The last program of a head and tile adds
+the parts in order; an integer counts the programs.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
@@ -44,7 +45,7 @@ def add_keys(q, k, v, key, position, most, total, out, scale, PRECISION: tl.cons
 
 @triton.jit
 def new_or_cached(
-    qkv_ptr, cos_ptr, sin_ptr, key_ptr, value_ptr, key, start, rows, head, tile, at, wide,
+    qkv_ptr, cos_ptr, sin_ptr, key_ptr, value_ptr, key, start, rows, capacity, head, tile, at, wide,
     J: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     """Keys and values of a tile: this pass's own, which no program has to wait for, are computed, and written once."""
@@ -55,7 +56,7 @@ def new_or_cached(
     own_k = turned(qkv_ptr, of_row, cos_ptr, sin_ptr, key, at, fresh, D)
     own_v = tl.load(qkv_ptr + of_row[:, None] + J * D + at[None, :], mask=fresh, other=0.0)
     entry = key[:, None].to(tl.int64) * D + at[None, :]
-    old = ~new[:, None] & wide[None, :]
+    old = (~new & (key < capacity))[:, None] & wide[None, :]  # the last part of a long context may end beyond it
     k = tl.where(fresh, own_k, tl.load(key_ptr + entry, mask=old, other=0.0))
     v = tl.where(fresh, own_v, tl.load(value_ptr + entry, mask=old, other=0.0))
     if tile == 0:
@@ -118,21 +119,13 @@ def attention_kernel(
         here = tl.load(slot_ptr) * slot_stride + head * head_stride
         inside = inside_m[:, None] & wide[None, :]
         q = turned(qkv_ptr, row * ROW + (head * G + line % G) * D, cos_ptr, sin_ptr, position, at, inside, D)
-        if first + PART <= start:
-            for step in range(0, PART, BLOCK_K):
-                key = first + step + tl.arange(0, BLOCK_K)
-                entry = here + key[:, None].to(tl.int64) * D + at[None, :]
-                k = tl.load(key_ptr + entry, mask=wide[None, :], other=0.0)
-                v = tl.load(value_ptr + entry, mask=wide[None, :], other=0.0)
-                most, total, out = add_keys(q, k, v, key, position, most, total, out, scale, PRECISION)
-        else:
-            for step in tl.range(0, PART, BLOCK_K, num_stages=1):
-                key = first + step + tl.arange(0, BLOCK_K)
-                k, v = new_or_cached(
-                    qkv_ptr, cos_ptr, sin_ptr, key_ptr + here, value_ptr + here, key, start, rows, head, tile, at, wide,
-                    J, G, D,
-                )  # fmt: skip
-                most, total, out = add_keys(q, k, v, key, position, most, total, out, scale, PRECISION)
+        for step in tl.range(0, PART, BLOCK_K, num_stages=1):
+            key = first + step + tl.arange(0, BLOCK_K)
+            k, v = new_or_cached(
+                qkv_ptr, cos_ptr, sin_ptr, key_ptr + here, value_ptr + here, key, start, rows, head_stride // D,
+                head, tile, at, wide, J, G, D,
+            )  # fmt: skip
+            most, total, out = add_keys(q, k, v, key, position, most, total, out, scale, PRECISION)
         tl.store(part_ptr + into[:, None] * D + at[None, :], out, mask=wide[None, :])
     tl.store(max_ptr + into, most)
     tl.store(sum_ptr + into, total)

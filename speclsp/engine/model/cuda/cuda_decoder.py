@@ -103,12 +103,16 @@ class CudaDecoder(CachedModel):
         self.use(ops or ops_for(device))
 
     def use(self, ops: Ops) -> None:
-        """Compute by these operations; with kernels, by those for whole layers too, if they compute this model."""
-        self.ops = ops
-        self.fused_ways = self._fused_ways() if ops is not TORCH else []
-        self.fused = next(iter(self.fused_ways), None)
+        """Compute by these operations; with kernels, by those for whole layers too, if they compute this model.
 
-    def _fused_ways(self) -> Sequence[Any]:
+        `fused_ways`: the ways that `fused_round.choose_layers` tries, once; None is the operations alone.
+        """
+        self.ops = ops
+        ways = self._alternatives() if ops is not TORCH else []
+        self.fused = next(iter(ways), None)
+        self.fused_ways = [None, *ways] if ops is not TORCH else []
+
+    def _alternatives(self) -> Sequence[Any]:
         from speclsp.engine.model.cuda import fused_layers
 
         return fused_layers.alternatives(self)

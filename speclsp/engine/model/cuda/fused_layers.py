@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from speclsp.engine.model.cuda import device_ops
 from speclsp.engine.model.cuda.attention_kernels import attention_kernel
 from speclsp.engine.model.cuda.kernels import MAX_PARTS, PART, precision, tiles
 from speclsp.engine.model.cuda.layer_kernels import (
@@ -32,7 +33,7 @@ MAX_SPLIT = 8
 PDL_CAPABILITY = (9, 0)  # compute capability from which a kernel may start before its predecessor ends
 
 
-class Decoder(Protocol):
+class NarrowPassModel(Protocol):
     """The decoder's part that its narrow passes read: cuda_decoder.CudaDecoder has more."""
 
     shape: ModelShape
@@ -49,19 +50,15 @@ class Decoder(Protocol):
     scale: float
 
 
-def fits(decoder: Decoder) -> bool:
-    """True if the kernels compute this decoder's layers."""
-    shape = decoder.shape
-    plain = shape.residual_scale == shape.embed_scale == 1.0 and not shape.layer_norm
-    gated = shape.gated and shape.activation == "silu"
-    whole_rope = decoder.cos.shape[1] == shape.head_dim
+def fits(decoder: NarrowPassModel) -> bool:
+    """True if the kernels compute this decoder's layers, in the form of its weights."""
     linears = [part for layer in decoder.layers for part in (layer.qkv, layer.out, layer.up, layer.down)]
     packed = all(packed_of(linear) is not None for linear in (*linears, decoder.head))
     own_norms = any(layer.norm_q is not None for layer in decoder.layers)
-    return plain and gated and whole_rope and packed and not own_norms
+    return packed and device_ops.computes_layers(decoder.shape, own_norms)
 
 
-def alternatives(decoder: Decoder) -> list[FusedLayers]:
+def alternatives(decoder: NarrowPassModel) -> list[FusedLayers]:
     """The ways to launch the kernels on the decoder's device; empty if they do not compute its layers."""
     if not fits(decoder):
         return []
@@ -86,7 +83,7 @@ class FusedLayers:
         pdl: launch each kernel while its predecessor ends; None: where the device can.
     """
 
-    def __init__(self, decoder: Decoder, pdl: bool | None = None) -> None:
+    def __init__(self, decoder: NarrowPassModel, pdl: bool | None = None) -> None:
         self.decoder, shape = decoder, decoder.shape
         device = decoder.header.device
         if pdl is None:

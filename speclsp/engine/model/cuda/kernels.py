@@ -111,8 +111,9 @@ def attend_part_kernel(
         for step in range(0, PART, BLOCK_K):
             key = first + step + tl.arange(0, BLOCK_K)
             entry = here + key[:, None].to(tl.int64) * D + at[None, :]
-            k = tl.load(key_ptr + entry, mask=wide[None, :], other=0.0)
-            v = tl.load(value_ptr + entry, mask=wide[None, :], other=0.0)
+            there = (key < head_stride // D)[:, None] & wide[None, :]  # the last part may end beyond the capacity
+            k = tl.load(key_ptr + entry, mask=there, other=0.0)
+            v = tl.load(value_ptr + entry, mask=there, other=0.0)
             scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
             visible = key[None, :] <= start + row[:, None]
             scores = tl.where(visible, scores, float("-inf"))

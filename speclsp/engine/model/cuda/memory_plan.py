@@ -16,7 +16,7 @@ PREFILL_WIDTHS = (64, 256)  # rows of a prefill pass
 CAPACITY_STEP = 512  # a slot's capacity is a multiple of it: whole parts of the split attention
 CARD_CONTEXT_TOKENS = 2048  # a card's memory_mib includes one cache slot of this length
 MIN_CONTEXT_TOKENS = 1024  # a shorter context costs more than a model without a draft
-GRAPHS_MIB = 256  # captured graphs, and the attention's parts
+GRAPHS_MIB = 352  # captured graphs, the attention's parts, and a slice of weights that prefill dequantizes
 DRAFT_BYTES = {"bf16": 2.0, "fp32": 4.0}  # per parameter; nf4 takes about 1, as embedding and head keep 16 bits
 
 log = logging.getLogger("speclsp.engine.cuda")
@@ -41,6 +41,7 @@ def fit(
     draft_kv_bytes: int,
     free_mib: int,
     device: str,
+    matrix_bytes: int = 0,
 ) -> MemoryPlan:
     """The first plan that fits: fewer slots, then a shorter context, then no draft, then the next number format.
 
@@ -48,11 +49,12 @@ def fit(
         number_formats: the target's, best first.
         kv_bytes: of one token in the target's KV cache.
         draft_kv_bytes: the same of the draft; 0 when there is none.
+        matrix_bytes: of the target's largest matrix in 16 bits: prefill in nf4 dequantizes one at a time.
 
     Raises:
         OutOfMemory: no plan fits; names a smaller model that does, if there is one.
     """
-    plans = list(plans_for(card, number_formats, context_tokens, kv_bytes, draft_kv_bytes))
+    plans = list(plans_for(card, number_formats, context_tokens, kv_bytes, draft_kv_bytes, matrix_bytes))
     chosen = next((plan for plan in plans if plan.need_mib <= free_mib), None)
     if chosen is None:
         need_mib = min(plan.need_mib for plan in plans)
@@ -69,7 +71,12 @@ def fit(
 
 
 def plans_for(
-    card: Card, number_formats: Sequence[str], context_tokens: int, kv_bytes: int, draft_kv_bytes: int
+    card: Card,
+    number_formats: Sequence[str],
+    context_tokens: int,
+    kv_bytes: int,
+    draft_kv_bytes: int,
+    matrix_bytes: int = 0,
 ) -> Iterator[MemoryPlan]:
     """All plans for a model, best first."""
     contexts = [context_tokens]
@@ -78,12 +85,13 @@ def plans_for(
     draft_bytes = DRAFT_BYTES.get(card.draft_quantization, 1.0)
     draft_mib = card.draft.parameters * draft_bytes / 2**20 if card.draft else 0.0
     for number_format in number_formats:
+        work_mib = GRAPHS_MIB + (matrix_bytes / 2**20 if number_format == "nf4" else 0.0)
         for draft in (True, False) if draft_kv_bytes else (False,):
             for context in contexts:
                 for slots in (SLOTS, 1) if context == context_tokens else (1,):
                     counted = CARD_CONTEXT_TOKENS * (kv_bytes + (draft_kv_bytes or 0))
                     kv = slots * capacity_for(context) * (kv_bytes + (draft_kv_bytes if draft else 0))
-                    need = card.memory_mib.get(number_format, 0) + (kv - counted) / 2**20 + GRAPHS_MIB
+                    need = card.memory_mib.get(number_format, 0) + (kv - counted) / 2**20 + work_mib
                     yield MemoryPlan(
                         number_format=number_format,
                         context_tokens=context,

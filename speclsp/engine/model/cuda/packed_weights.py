@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 BLOCK = 128  # weights whose codes are stored together
 SCALED = 64  # weights with one scale
+SLICE_WEIGHTS = 1 << 23  # dequantized at a time, with 12 bytes each for what lies between; memory_plan.GRAPHS_MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +35,25 @@ class PackedLinear:
         return self.weight.shape[0]
 
     def dequantized(self, dtype: torch.dtype) -> Tensor:
-        """[out, in], each value computed in float32 and rounded once."""
+        """[out, in], each value computed in float32 and rounded once; in slices of rows, to bound the memory."""
         if self.scale is None:
             return self.weight.to(dtype)
+        inside = self.weight.shape[1] * (1 if self.table is None else 2)
+        matrix = torch.empty((len(self.weight), inside), dtype=dtype, device=self.weight.device)
+        rows = max(1, SLICE_WEIGHTS // inside)
+        for first in range(0, len(matrix), rows):
+            matrix[first : first + rows] = self._values(slice(first, first + rows), self.scale)
+        return matrix
+
+    def _values(self, rows: slice, scale: Tensor) -> Tensor:
+        """Rows of the weight, [rows, in] in float32."""
+        weight, scale = self.weight[rows], scale[rows]
         if self.table is None:
-            return (self.weight.float() * self.scale[:, None]).to(dtype)
-        codes = self.weight.view(len(self.weight), -1, 1, BLOCK // 2)  # [out, blocks, 1, 64]
-        halves = torch.cat([codes & 15, codes >> 4], dim=2)  # [out, blocks, 2, 64]
-        values = self.table.float()[halves.int()].flatten(1, 2) * self.scale[:, :, None]  # [out, in / 64, 64]
-        return values.flatten(1).to(dtype)
+            return weight.float() * scale[:, None]
+        codes = weight.view(len(weight), -1, 1, BLOCK // 2)  # [rows, blocks, 1, 64]
+        halves = torch.cat([codes & 15, codes >> 4], dim=2)  # [rows, blocks, 2, 64]
+        values = self.table.float()[halves.int()].flatten(1, 2) * scale[:, :, None]  # [rows, in / 64, 64]
+        return values.flatten(1)
 
     def rows(self, at: Tensor, dtype: torch.dtype) -> Tensor:
         """Rows of the weight, as an embedding reads them: [M] -> [M, in]."""

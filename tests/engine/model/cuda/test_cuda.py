@@ -28,13 +28,15 @@ from speclsp.engine.api import Request
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import Drafter, ModelDrafter, NGramDrafter
-from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound, choose_layers, warm_up
+from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound, choose_layers, prepare_alone, warm_up
 from speclsp.engine.decoding.generate import Limits, Round, generate
 from speclsp.engine.decoding.policy import FixedPolicy
-from speclsp.engine.loading import checkpoint, loading, torch_checkpoint
+from speclsp.engine.loading import checkpoint, loading, nf4_linear, torch_checkpoint
+from speclsp.engine.model.cuda import device_ops
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 from speclsp.engine.model.cuda.graphs import CAPTURE_AT, MAX_COUNTED, MAX_GRAPHS, CudaGraphs
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
+from speclsp.engine.model.cuda.ops import TORCH
 from speclsp.engine.model.cuda.packed_weights import PackedLinear
 from speclsp.engine.model.cuda.uplink import Uplink
 from speclsp.engine.model.kv_cache import MAX_GAMMA, Cancelled
@@ -507,6 +509,28 @@ def test_a_draft_of_4_bits_has_a_head_and_an_embedding_of_8(monkeypatch: pytest.
     assert torch.nn.functional.cosine_similarity(ours, wanted).min() > 0.995
 
 
+def test_weights_are_packed_only_for_layers_that_the_kernels_compute(monkeypatch: pytest.MonkeyPatch):
+    for module in (nf4_linear, torch_checkpoint):
+        monkeypatch.setattr(module, "has_kernels", lambda device: True)
+    for fused in (True, False):
+        monkeypatch.setattr(device_ops, "computes_layers", lambda shape, own_norms, fused=fused: fused)
+        draft = checkpoint.read_decoder(TINY / "draft", "nf4", DEVICE, 512, VOCAB, rows=1, dtype=torch.float32)
+        assert isinstance(draft, CudaDecoder)
+        linears = [draft.head, *(part for layer in draft.layers for part in (layer.qkv, layer.up, layer.down))]
+        assert {isinstance(linear, PackedLinear) for linear in linears} == {fused}
+
+
+def test_the_layer_kernels_compute_layers_of_the_llama_form_only():
+    shape = read("draft").shape
+    assert device_ops.computes_layers(shape, own_norms=False)
+    assert not device_ops.computes_layers(shape, own_norms=True)
+    for changes in (
+        {"layer_norm": True}, {"embed_scale": 2.0}, {"residual_scale": 0.2}, {"activation": "gelu"}, {"gated": False},
+        {"inv_freq": shape.inv_freq[:8]},
+    ):  # fmt: skip
+        assert not device_ops.computes_layers(replace(shape, **changes), own_norms=False), changes
+
+
 class FakeLayers:
     """Fused kernels that take a time and differ by a factor, or fail."""
 
@@ -539,14 +563,15 @@ def test_the_fastest_layers_with_the_right_logits_are_used(
     decoder, operations = read("target"), CudaDecoder._through
 
     def slowly(self: CudaDecoder, *arguments: Any) -> Any:
-        time.sleep(0.03 if self.fused_ways and len(arguments[0]) == 16 and not waiting else 0.0)
+        time.sleep(0.03 if len(arguments[0]) == 16 and not waiting else 0.0)
         return operations(self, *arguments)
 
     waiting: list[int] = []
-    decoder.fused_ways = [
+    fakes = [
         FakeLayers(decoder, ms, error=what) if isinstance(what, Exception) else FakeLayers(decoder, ms, what)
         for ms, what in ways
     ]
+    decoder.fused_ways = [None, *fakes]
     through = FakeLayers.logits
 
     def counted(self: FakeLayers, *arguments: Any) -> Any:
@@ -558,16 +583,35 @@ def test_the_fastest_layers_with_the_right_logits_are_used(
 
     monkeypatch.setattr(FakeLayers, "logits", counted)
     monkeypatch.setattr(CudaDecoder, "_through", slowly)
-    choose_layers(decoder, IDS[:60], 1)
-    assert decoder.fused is (None if chosen is None else decoder.fused_ways[chosen])
+    assert len(choose_layers(decoder, IDS[:60], 1)) > 0
+    assert decoder.fused is (None if chosen is None else fakes[chosen])
+    assert choose_layers(decoder, IDS[:60], 1) == {}, "a restored draft is no reason to choose the target's again"
+    assert decoder.fused is (None if chosen is None else fakes[chosen])
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), torch.AcceleratorError("CUDA error")])
 def test_a_full_or_failed_device_is_no_reason_against_the_kernels(error: Exception):
     decoder = read("target")
-    decoder.fused_ways = [FakeLayers(decoder, 0.0, error=error)]
+    decoder.fused_ways = [None, FakeLayers(decoder, 0.0, error=error)]
     with pytest.raises(type(error)):
         choose_layers(decoder, IDS[:60], 1)
+    assert decoder.fused is None, "the operations, which were accepted before"
+
+
+def test_where_the_operations_fail_no_kernel_is_used_and_torch_computes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(device_ops, "failed", set())
+    decoder = read("draft", rows=1)
+
+    def fail(*arguments: Any) -> Any:
+        raise ValueError("ptxas: no such instruction")
+
+    decoder.ops = TORCH._replace(choose=fail)
+    decoder.fused_ways = [None, FakeLayers(decoder, 0.0)]
+    prepare_alone(decoder, 1)
+    assert decoder.ops is TORCH and decoder.fused is None and decoder.ids == []
+    assert device_ops.failed == {DEVICE.partition(":")[0]}
+    device_ops.refuse_kernels("cuda:1")
+    assert device_ops.ops_for("cuda") is TORCH, "also for the sampler, which has no decoder"
 
 
 @given(messages=st.lists(st.lists(st.integers(0, 2**40), min_size=3, max_size=3), min_size=1, max_size=9))

@@ -5,6 +5,7 @@ The interpreter must be selected before Triton is first imported, so a child pro
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import subprocess
@@ -122,6 +123,14 @@ def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> to
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
+def before_nan(*shape: int) -> torch.Tensor:
+    """Random numbers in memory that goes on with NaN."""
+    size = math.prod(shape)
+    memory = torch.full((size + 2**15,), math.nan)
+    memory[:size] = random(size)
+    return memory[:size].view(shape)
+
+
 def near(actual: torch.Tensor, wanted: torch.Tensor) -> None:
     torch.testing.assert_close(actual, wanted, **TOLERANCE[wanted.dtype])
 
@@ -173,6 +182,12 @@ if INTERPRETED:
     def test_attend_of_a_prefill_step():
         q, keys, values = attention(32, 6, 2, 64, torch.float32, 1024)
         where = torch.tensor([500]), torch.tensor([0])
+        near(kernels.TRITON.attend(q, keys, values, *where, 0.125), ops.TORCH.attend(q, keys, values, *where, 0.125))
+
+    def test_attend_reads_nothing_beyond_the_capacity():
+        """The capacity is no multiple of a part, and NaN follows it."""
+        keys, values = before_nan(1, 1, 192, 64), before_nan(1, 1, 192, 64)
+        q, where = random(2, 3, 64, seed=6), (torch.tensor([150]), torch.tensor([0]))
         near(kernels.TRITON.attend(q, keys, values, *where, 0.125), ops.TORCH.attend(q, keys, values, *where, 0.125))
 
     def test_an_attention_row_depends_on_the_keys_before_it_only(soak: bool):

@@ -17,13 +17,14 @@ import torch
 from support.soak import in_soak
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from speclsp.engine.loading import nf4_linear
-from speclsp.engine.model.cuda import ops
+from speclsp.engine.model.cuda import ops, packed_weights
 from speclsp.engine.model.cuda.packed_weights import PackedLinear, pack_int8
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_kernels import INTERPRETED, random
+from test_kernels import INTERPRETED, before_nan, random
 
 if INTERPRETED:
     from benchmarks.speed.gpu.models import TINY, build
@@ -140,6 +141,27 @@ else:
         assert torch.equal(packed.rows(at, torch.float32), values[at])
         assert torch.equal(packed(random(2, 128, seed=9)), F.linear(random(2, 128, seed=9), values))
 
+    class LargestResult(TorchDispatchMode):
+        """Records the bytes of the largest tensor that an operation returns."""
+
+        most_bytes = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, Tensor):
+                self.most_bytes = max(self.most_bytes, result.numel() * result.element_size())
+            return result
+
+    @pytest.mark.parametrize("bits", [8, 4])
+    def test_a_matrix_is_dequantized_in_slices_of_rows_with_the_same_bits(bits: int, monkeypatch: pytest.MonkeyPatch):
+        weight = random(96, 384, seed=3).bfloat16()
+        packed = nf4_linear.packed_nf4(weight, None, "cpu") if bits == 4 else pack_int8(weight)
+        whole = packed.dequantized(torch.bfloat16)
+        monkeypatch.setattr(packed_weights, "SLICE_WEIGHTS", 7 * 384)
+        with LargestResult() as largest:
+            assert torch.equal(packed.dequantized(torch.bfloat16), whole)
+        assert largest.most_bytes == 2 * weight.numel(), "nothing is larger than the matrix in 16 bits"
+
 
 if INTERPRETED:
     HIDDEN, INNER = 384, 640
@@ -236,6 +258,13 @@ if INTERPRETED:
         for cache, other in zip(caches, wanted_caches, strict=True):
             torch.testing.assert_close(cache, other, atol=1e-6, rtol=1e-6)
         assert not fused.counters.any()
+
+    def test_attention_reads_nothing_beyond_the_capacity(decoder: CudaDecoder, fused: FusedLayers):
+        """The capacity is no multiple of a part, and NaN follows it."""
+        shape, where = decoder.shape, (torch.tensor([150]), torch.tensor([0]))
+        qkv = random(2, (shape.heads + 2 * shape.kv_heads) * shape.head_dim)
+        out = fused.attention(qkv, *where, *(before_nan(1, shape.kv_heads, 192, shape.head_dim) for _ in range(2)))
+        assert out.isfinite().all()
 
     def test_an_attention_row_is_bit_equal_in_any_pass_and_after_rejected_guesses(
         decoder: CudaDecoder, fused: FusedLayers

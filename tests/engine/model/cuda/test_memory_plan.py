@@ -44,6 +44,34 @@ def test_a_plan_fits_and_more_memory_never_gives_less(free_mib: int):
     assert plans.index(fit(free_mib + 500)) <= plans.index(plan)
 
 
+def test_a_plan_in_nf4_has_room_for_the_matrix_that_prefill_dequantizes():
+    with_matrix, without = (
+        [*memory_plan.plans_for(SEVEN, ("bf16", "nf4"), 4096, KV_BYTES, DRAFT_KV_BYTES, matrix_bytes)]
+        for matrix_bytes in (300 * 2**20, 0)
+    )
+    for plan, other in zip(with_matrix, without, strict=True):
+        assert plan.need_mib - other.need_mib == (300 if plan.number_format == "nf4" else 0)
+
+
+SIZES = {  # hidden, inner, layers, KV heads of 128: of Qwen2.5-Coder
+    "qwen2.5-coder-1.5b": (1536, 8960, 28, 2),
+    "qwen2.5-coder-3b": (2048, 11_008, 36, 2),
+    "qwen2.5-coder-7b": (3584, 18_944, 28, 4),
+    "qwen2.5-coder-14b": (5120, 13_824, 48, 8),
+    "qwen2.5-coder-32b": (5120, 27_648, 64, 8),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_model_that_auto_chooses_in_nf4_can_be_loaded(name: str):
+    card, (hidden, inner, layers, kv_heads) = cards.load(name), SIZES[name]
+    free_mib = card.memory_mib["nf4"] + cards.MARGIN_MIB
+    assert auto_choice.gpu_obstacle(card, free_mib, 10_000.0, can_nf4=True) == ""
+    kv_bytes, matrix_bytes = 4 * layers * kv_heads * 128, 2 * 2 * hidden * inner
+    plan = memory_plan.fit(card, ("nf4",), 4096, kv_bytes, DRAFT_KV_BYTES, free_mib, "cuda", matrix_bytes)
+    assert plan.draft
+
+
 def test_the_error_for_a_small_gpu_names_a_model_that_fits():
     with pytest.raises(OutOfMemory, match=r'qwen2.5-coder-7b needs \d+ MiB and cuda has 3500 MiB free.*model = "'):
         fit(3500)
