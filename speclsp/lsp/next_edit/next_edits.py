@@ -134,7 +134,7 @@ class NextEdits:
         if not reason and self._parsed != document.uri:
             await asyncio.to_thread(self._producer.prepare, text_near(document, cursor)[1], document.language)
             self._parsed = document.uri
-        if self._parsing is not None:
+        if self._parsing is not None and not self._parsing.done():
             await asyncio.wait([self._parsing])  # the parser serves one caller at a time
         await asyncio.sleep(0)  # for messages that have arrived
         end_s = time.monotonic() + MAX_WAIT_S

@@ -212,7 +212,7 @@ def test_a_missing_gpu_fails():
 
     if not torch.cuda.is_available():
         check = doctor.device(config.Config(device="cuda"))
-        assert (check.status, check.fix) == (FAIL, 'device = "auto"')
+        assert check.status == FAIL and check.fix.endswith('device = "auto"')
 
 
 def test_a_directory_that_cannot_be_written_fails(isolated: Path, monkeypatch: pytest.MonkeyPatch):
