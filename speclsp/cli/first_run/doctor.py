@@ -221,7 +221,7 @@ def device(config: Config) -> DoctorCheck:
     chosen, problem = process_resources.pick_device(config.device)
     if config.device.startswith("cuda") and chosen == "cpu":
         _, reason, fix = process_resources.find_gpu(config.device)
-        return DoctorCheck("device", FAIL, reason, f'{fix}, or set device = "auto"')
+        return DoctorCheck("device", FAIL, f"{reason}: {fix}", 'device = "auto"')
     if chosen != "cpu":
         name, free = torch.cuda.get_device_name(chosen), process_resources.free_mib(chosen)
         summary = f"{name}, {free} MiB free" + (f"; {problem}" if problem else "")

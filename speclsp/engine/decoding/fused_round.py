@@ -232,6 +232,8 @@ def choose_layers(decoder: CudaDecoder, context: Sequence[int], repeats: int) ->
     """
     results: dict[str, float | str] = {}
     ways, decoder.fused_ways = decoder.fused_ways, []
+    if not ways:
+        return results
     fastest: Any = None
     best_ms, expected = math.inf, torch.full((), math.nan)  # without a reference, nothing is within it
     try:
@@ -259,8 +261,7 @@ def choose_layers(decoder: CudaDecoder, context: Sequence[int], repeats: int) ->
                 fastest, best_ms = way, ms
     finally:
         decoder.fused = fastest
-        if ways:
-            decoder.graphs.forget()
+        decoder.graphs.forget()
     if refused := {name: why for name, why in results.items() if isinstance(why, str)}:
         log.warning("Triton kernels are not used: %s", refused)
     return results

@@ -75,9 +75,7 @@ def read_weights(
 ) -> DecoderWeights:
     """A model's weights by their published names, in `number_format`, on `device`."""
     family = config.family
-    inputs = (shape.hidden, shape.heads * shape.head_dim, config.intermediate_size)  # of the linears
-    own_norms = get("model.layers.0.self_attn.q_norm.weight", optional=True) is not None
-    fused = device_ops.computes_layers(shape, own_norms) and not any(width % BLOCK for width in inputs)
+    fused = fits_kernels(get, config, shape)
     make = linear_maker(number_format, device, rows, fused)
 
     def optional(name: str) -> Tensor | None:
@@ -125,6 +123,13 @@ def read_weights(
     head_maker = linear_maker("int8" if device == "cpu" and int8_is_exact() else "bf16", device, rows)
     head = (head_maker if number_format == "nf4" else make)(head_weight[: shape.vocab], None)
     return DecoderWeights(shape, layers, embedding, norm("model.norm"), head)
+
+
+def fits_kernels(get: Callable[..., Any], config: ModelConfig, shape: ModelShape) -> bool:
+    """True if our kernels compute the model's layers from packed weights."""
+    inputs = (shape.hidden, shape.heads * shape.head_dim, config.intermediate_size)  # of the linears
+    own_norms = get("model.layers.0.self_attn.q_norm.weight", optional=True) is not None
+    return device_ops.computes_layers(shape, own_norms) and not any(width % BLOCK for width in inputs)
 
 
 def tensor(array: Array) -> Tensor:
