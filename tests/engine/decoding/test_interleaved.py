@@ -252,7 +252,7 @@ def test_the_scheduler_gives_four_sessions_the_texts_they_get_alone(engine: Comp
             streamed += event.piece.text
         assert isinstance(event, DoneEvent)
         assert streamed == event.results[0].text == text
-    assert scheduler.metrics.total("preempted_rounds_total") > 20
+    assert scheduler.metrics.total("preempted_rounds_total") > 4, "sessions have interleaved"
     scheduler.close()
     scheduler.thread.join(10)
 
