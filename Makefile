@@ -47,7 +47,7 @@ check: .venv/.installed-dev  ## lint, types and the unit tests that are not slow
 # Set-up steps wait for the network, so all run side by side, beside lint, types and unit tests. A failed step stops
 # no other one.
 SETUP := .test-editors .test-model build/speclsp.vsix .test-unit lint type
-test: .venv/bin/python  ## everything CI runs: lint, types, the model and the editors once, all tests (about 20 min on 2 cores)
+test: .venv/bin/python  ## everything CI runs: lint, types, the model and the editors once, all tests (about 15 min on 2 cores)
 	@code=0; $(MAKE) --no-print-directory -k -j7 $(SETUP) || code=$$?; \
 	$(BIN)/python -m pytest -q $(XDIST) $(FOLDERS) $(AFTER_SETUP) || code=$$?; exit $$code
 
