@@ -41,7 +41,7 @@ UNIT    := $(BIN)/python -m pytest -q -n 2 --dist worksteal tests/unit
 AFTER_SETUP := tests/unit/repo/test_no_telemetry.py tests/unit/repo/test_citations.py tests/unit/benchmarks/editor/test_renames.py
 FOLDERS := $(filter-out tests/unit/ tests/support/ tests/__pycache__/,$(wildcard tests/*/))
 
-check: .venv/.installed-dev  ## lint, types and the unit tests that are not slow (2.5 min on 2 cores)
+check: .venv/.installed-dev  ## lint, types and the unit tests that are not slow (1.5 min on 2 cores)
 	@$(MAKE) --no-print-directory -k -j3 .test-quick lint type
 
 # Set-up steps wait for the network, so all run side by side, beside lint, types and unit tests. A failed step stops
