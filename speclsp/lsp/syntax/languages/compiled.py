@@ -172,9 +172,8 @@ RUST = Language(
     name="rust",
     aliases=("rs",),
     files={"rust": ".rs"},
-    rules=replace(
-        C_RULES, long_string=r'r(?P<hashes>#+)".*?(?:"(?P=hashes)|\Z)', statement_end=""
-    ),  # it changes values
+    # A semicolon at the end of a block changes the block's value, so none is added.
+    rules=replace(C_RULES, long_string=r'r(?P<hashes>#+)".*?(?:"(?P=hashes)|\Z)', statement_end=""),
     definition=DefinitionRules(
         pattern=keyword_pattern("fn|struct|enum|trait|union|type|mod|const|static(?: mut)?|macro_rules!"),
         repeatable=("_",),

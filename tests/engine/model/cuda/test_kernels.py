@@ -37,26 +37,21 @@ else:
     NO_MULTIPLES = ("eps", "scale", "rows", "parts", "vocab", "logits_row", "temperature")
     SHARED_KIB = {80: 163, 89: 99, 90: 227}  # the limit of one program, by compute capability
 
-    def test_the_kernels_under_tritons_interpreter(soak: bool):
+    def run_under_interpreter(file: Path, soak: bool) -> None:
+        """Run a test file in a process whose Triton interprets the kernels."""
+        options = ["-q", "-x", "-p", "no:cacheprovider", *(["--soak"] if soak else [])]
         run = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "-x",
-                "-p",
-                "no:cacheprovider",
-                *(["--soak"] if soak else []),
-                Path(__file__).name,
-            ],
+            [sys.executable, "-m", "pytest", *options, file.name],
             env=os.environ | {"TRITON_INTERPRET": "1"} | ONE_ORDER,
-            cwd=Path(__file__).parent,
+            cwd=file.parent,
             capture_output=True,
             text=True,
             timeout=280,
         )
         assert run.returncode == 0, run.stdout + run.stderr
+
+    def test_the_kernels_under_tritons_interpreter(soak: bool):
+        run_under_interpreter(Path(__file__), soak)
 
     @pytest.mark.parametrize("compute_capability", [89, *in_soak(80, 90)])
     def test_the_kernels_compile_for_ampere_ada_and_hopper(

@@ -5,8 +5,6 @@ Under Triton's interpreter, in a child process, as in test_kernels.py. nf4 is co
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -36,19 +34,10 @@ if INTERPRETED:
     from speclsp.engine.model.decoder import Norm
     from speclsp.weights import cards
 else:
-    from test_kernels import ONE_ORDER, SHARED_KIB
+    from test_kernels import SHARED_KIB, run_under_interpreter
 
     def test_the_layer_kernels_under_tritons_interpreter(soak: bool):
-        options = ["-q", "-x", "-p", "no:cacheprovider", *(["--soak"] if soak else [])]
-        run = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, Path(__file__).name],
-            env=os.environ | {"TRITON_INTERPRET": "1"} | ONE_ORDER,
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=280,
-        )
-        assert run.returncode == 0, run.stdout + run.stderr
+        run_under_interpreter(Path(__file__), soak)
 
     POINTERS = {
         **dict.fromkeys(("scale", "squares", "out_squares", "part", "max", "sum", "cos", "sin"), "*fp32"),
