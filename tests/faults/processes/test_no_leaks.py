@@ -104,7 +104,7 @@ def test_completion_after_completion_neither_process_grows(promise: Measured, so
 @pytest.mark.timeout(600)
 def test_keys_in_a_file_of_usual_size_leak_nothing(promise: Measured, soak: bool):
     """Each key is a change and a completion, and so a parse of the file."""
-    keys = 2500 if soak else 120
+    keys = 2500 if soak else 300
     with Clocked("--set", "completion.timeout_ms=60000") as editor:
         editor.begin()
         page, middle = Page(editor, LARGE, uri="file:///large.py"), LARGE.index("value + 1", len(LARGE) // 2)
@@ -123,7 +123,8 @@ def test_keys_in_a_file_of_usual_size_leak_nothing(promise: Measured, soak: bool
                 watched.look(number)
         steady = watched.steady(watched.samples)
         grown_mib = (steady[-1][1][0] - steady[0][1][0]) / 1024
-    assert grown_mib < (12 if soak else 2), "8 KB a key are more than that"
+    # A copy of the text (43 KB) a key would be 7 MiB in the short run and 63 in the long one.
+    assert grown_mib < (12 if soak else 5)
     promise.measured(
         f"{keys:,} keys in a file of 43 KB: {max(0.0, grown_mib):.1f} MB grown over the last 60 %", holds=grown_mib < 20
     )
