@@ -231,13 +231,6 @@ def run_doctor(options: argparse.Namespace) -> int:
     return doctor.main(flags(options), as_json=options.json)
 
 
-def run_tune(options: argparse.Namespace) -> int:
-    """Measure and record the prompt order of a model; exit code 1 when nothing was measured."""
-    from speclsp.cli.first_run import prompt_trial
-
-    return prompt_trial.main(config.load(flags(options)))
-
-
 def run_stats(options: argparse.Namespace) -> int:
     """Print tables or one JSON object."""
     from speclsp.cli import stats

@@ -166,14 +166,10 @@ class ProgressLine:
         self.stays = True
 
     def step(self, fraction: float, what: str) -> None:
-        """`what` is `fraction` (0 to 1) done: short work, told on a terminal alone and wiped when it is over."""
+        """`what` is `fraction` (0 to 1) done: drawn on a terminal only, and wiped when the work is over."""
         if self.live:
-            self.long_step(fraction, what)
-
-    def long_step(self, fraction: float, what: str) -> None:
-        """As `step`, for work of minutes: without a terminal, a line per tenth."""
-        self.show(what, fraction, f"{max(0.0, min(1.0, fraction)):4.0%}")
-        self.stays = not self.live
+            self.show(what, fraction, f"{max(0.0, min(1.0, fraction)):4.0%}")
+            self.stays = False
 
     def bytes(self, done: int, total: int, what: str) -> None:
         """`done` of `total` bytes of `what`; total 0 when it is not known. Shows size, rate and time left."""

@@ -8,8 +8,10 @@ spm       <suffix> S <prefix> P L <middle>
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from speclsp.engine.api import Request
-from speclsp.engine.decoding.prompt import Prompter, PromptStyle
+from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.token_healing import split_healing
 
 
@@ -21,8 +23,18 @@ class CurrentLine(Prompter):
         return request.prefix, line, heal
 
 
+class WholePrefix(Prompter):
+    """Order "standard": nothing after the middle marker."""
+
+    def split_request(self, request: Request) -> tuple[str, str, str]:
+        above, heal = split_healing(request.prefix + request.line_prefix, request.heal)
+        return above, "", heal
+
+
 def prompter_for(of: Prompter, order: str, context_tokens: int) -> Prompter:
     """A prompter that writes prompts in `order`, within `context_tokens` tokens; "ours": the card's."""
-    kind = CurrentLine if order == "line" else Prompter
-    style = None if order == "ours" else PromptStyle("lines" if order == "line" else order)
-    return kind(of.card, of.tokenizer, of.vocabulary, context_tokens, style)
+    kind = {"line": CurrentLine, "standard": WholePrefix}.get(order, Prompter)
+    card = of.card
+    if order != "ours":
+        card = replace(card, fim=replace(card.fim, order="spm" if order == "spm" else "psm"))
+    return kind(card, of.tokenizer, of.vocabulary, context_tokens)

@@ -35,7 +35,6 @@ def parser() -> GroupedParser:
     _add_config(tree)
     _add_complete(tree)
     _add_stats(tree)
-    _add_tune(tree)
     tree.group("Run")
     _add_lsp(tree)
     _add_engine(tree)
@@ -164,13 +163,6 @@ def _add_stats(tree: Tree) -> None:
     stats.add_argument("--weeks", metavar="N", type=int, default=12, help="Show the last N weeks (default: 12)")
     stats.add_argument("--forget", action="store_true", help="Delete all statistics")
     _add_json(stats)
-
-
-def _add_tune(tree: Tree) -> None:
-    tune = tree.command("tune", commands.run_tune, "Measure the prompt order that suits a model's weights, and save it")
-    tune.add_argument("model", metavar="MODEL", nargs="?", help="Name the model (default: the current one)")
-    _add_device(tune)
-    _add_set(tune)
 
 
 # ── run ──

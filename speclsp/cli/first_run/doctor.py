@@ -24,7 +24,6 @@ import speclsp
 from speclsp import config as settings
 from speclsp import process_resources
 from speclsp.cli import complete, terminal
-from speclsp.cli.first_run import prompt_trial
 from speclsp.cli.first_run.doctor_check import FAIL, OK, SLOW_MS, TODO, WARN, DoctorCheck, guarded, remote
 from speclsp.config import Config
 from speclsp.errors import SpeclspError
@@ -302,8 +301,6 @@ def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
         yield DoctorCheck("head", WARN, problem, "follow the message")
     if card is not None and card.draft is not None and about["draft"]:
         yield DoctorCheck("tokenizer", OK, f"{card.target.name} and {card.draft.name} share it")
-    if card is not None:
-        yield from guarded("prompt", lambda: DoctorCheck("prompt", OK, prompt_trial.report(card)))
     yield from guarded("completion", partial(known_completion, completer, offline))
     yield from guarded("speed", partial(measured_speed, completer, config))
 

@@ -1,7 +1,7 @@
 """`speclsp setup`: from an installed package to a first suggestion.
 
-    choose a model ─► check memory and disk ─► ask ─► download ─► test completion ─► the prompt's order
-    ─► config.toml ─► lines for editors
+    choose a model ─► check memory and disk ─► ask ─► download ─► test completion ─► config.toml
+    ─► lines for editors
 
 Every step can be repeated: a complete download is kept, an interrupted one continues, and `model` is written only where
 the settings would select another model.
@@ -13,19 +13,15 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from speclsp import config as settings
 from speclsp.cli import complete, terminal
-from speclsp.cli.first_run import doctor, editors, prompt_trial
+from speclsp.cli.first_run import doctor, editors
 from speclsp.cli.models import sizes
 from speclsp.config import Config
 from speclsp.errors import InputError, SpeclspError, WeightsError
 from speclsp.weights import auto_choice, hub, locations, removal, store
 from speclsp.weights.cards import Card, Weights
-
-if TYPE_CHECKING:
-    from speclsp.engine.api import Completer
 
 DECLINED = 1  # exit code after a `no`
 
@@ -119,24 +115,6 @@ def test_completion(config: Config, card: Card) -> None:
     if not text:
         raise SpeclspError(f"{card.name} completed {doctor.KNOWN_HOLE!r} with nothing: `speclsp doctor` shows why.")
     print(f"Test:    {doctor.KNOWN_HOLE!r} is completed with {text!r} in {took_ms} ms on {completer.device}")
-    measure_prompt(completer, card)
-
-
-def measure_prompt(completer: Completer, card: Card) -> None:
-    """Print the prompt order of these weights. Measure it if neither a measurement nor a card gives it."""
-    from speclsp.engine.loading import prompt_choice
-
-    if card.target.format == "none":
-        return
-    if choice := prompt_choice.recorded(card):
-        print(f"Prompt:  {prompt_trial.in_words(choice)} (measured before)")
-        return
-    if prompt_choice.is_stated(card):
-        print(f"Prompt:  {prompt_trial.report(card)}")
-        return
-    with terminal.progress() as bar:
-        _, sentence = prompt_trial.remember(completer, bar)
-    print(f"Prompt:  {sentence}")
 
 
 def save_choice(card: Card) -> None:

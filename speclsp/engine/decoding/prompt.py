@@ -1,18 +1,15 @@
 """Prompt construction: fill-in-the-middle template of the model family, exact token budget, token healing.
 
-    lines      [repo, files] <prefix> P <suffix> S <middle> L        L: the last few lines, up to the cursor
-    standard   [repo, files] <prefix> P L <suffix> S <middle>
-    spm        [repo, files] <suffix> S <prefix> P L <middle>
+    psm   [repo, files] <prefix> P <suffix> S <middle> L        L: the last few lines, up to the cursor
+    spm   [repo, files] <suffix> S <prefix> P L <middle>
 
-A card names its family's order: psm is "lines" here. `setup` and `tune` compare all three on the weights,
-with token healing and without (cli/first_run/prompt_trial.py). With "standard", each key changes the text before the
-suffix, so the suffix is computed again.
+A card names its family's order.
 
-In the order "lines", the line being typed goes after the middle marker, so typing only appends and all tokens before
+In the order "psm", the line being typed goes after the middle marker, so typing only appends and all tokens before
 it stay cached. A few whole lines go with it, so that moving to the next line mostly appends too. On completion points
 in published packages the 0.5B model did no worse with these lines than with the current line alone. Compared with the
-standard order, which puts all of the prefix before the marker, more lines were exact matches; both with token healing.
-Both samples were small.
+usual psm, which puts all of the prefix before the marker, more lines were exact matches; both with token healing.
+Both samples were small (docs/benchmarks.md, "Ablations").
 
 A prompt that is too long is cut in blocks, and room is kept for more typing and for any usual completion. So one more
 keystroke moves no cut, and `max_tokens` does not matter to it. A prompt that is prefilled ahead of a request is
@@ -45,19 +42,6 @@ USUAL_TOKENS = 128  # no completion in an editor is longer by default, so all of
 SUFFIX_SHARE = 4  # if the prompt must be cut, the suffix may take 1/SUFFIX_SHARE of the context
 CACHED_BYTES = 4 * 2**20  # of recent texts and their tokens
 TOKEN_BYTES = 36  # a place in a list, and an int
-
-
-@dataclass(frozen=True, slots=True)
-class PromptStyle:
-    """The order of a prompt's parts, and whether an incomplete word at the cursor is respelled (token healing)."""
-
-    order: str = "lines"  # "lines" | "standard" | "spm"
-    heal: bool = True
-
-    @classmethod
-    def of_family(cls, card: Card) -> PromptStyle:
-        """The style that the card names."""
-        return cls("spm" if card.fim.order == "spm" else "lines")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,16 +90,7 @@ class Prompter:
         WeightsError: the card names a marker that the tokenizer does not have.
     """
 
-    def __init__(
-        self,
-        card: Card,
-        tokenizer: Tokenizer,
-        vocabulary: Vocabulary,
-        context_tokens: int,
-        style: PromptStyle | None = None,
-    ) -> None:
-        """`style`: None for the card's own."""
-        self.style = style or PromptStyle.of_family(card)
+    def __init__(self, card: Card, tokenizer: Tokenizer, vocabulary: Vocabulary, context_tokens: int) -> None:
         self.card, self.tokenizer, self.vocabulary, self.context_tokens = card, tokenizer, vocabulary, context_tokens
         fim = card.fim
         self.prefix, self.suffix, self.middle = (self.marker(text) for text in (fim.prefix, fim.suffix, fim.middle))
@@ -184,7 +159,7 @@ class Prompter:
             kept, left_out = self.cut_raw(ids, room)
             return self.finish(kept, heal, request, left_out)
         above, line, heal = self.split_request(request)
-        before, after = self.encode(above, keep=self.style.order != "standard"), self.encode(request.suffix)
+        before, after = self.encode(above), self.encode(request.suffix)
         current = self.encode(line, keep=False)
         if not self.prefix:  # a family without fill-in-the-middle continues the prefix
             extra, all_fit = self.encode_extra(request, room)
@@ -197,7 +172,7 @@ class Prompter:
         after_kept = after[: max(room // SUFFIX_SHARE, room - len(before))]
         before_kept = cut_start(before, room - len(after_kept))
         extra, all_fit = self.encode_extra(request, room - len(after_kept) - len(before_kept))
-        if self.style.order == "spm":
+        if self.card.fim.order == "spm":
             ids = [*self.bos, *extra, *self.suffix, *after_kept, *self.prefix, *before_kept, *current, *self.middle]
         else:
             ids = [*self.bos, *extra, *self.prefix, *before_kept, *self.suffix, *after_kept, *self.middle, *current]
@@ -254,12 +229,8 @@ class Prompter:
 
     def split_request(self, request: Request) -> tuple[str, str, str]:
         """(the text above, the text after the middle marker, the respelled end of the current line)."""
-        heals = request.heal and self.style.heal
-        if self.style.order == "standard":
-            above, heal = split_healing(request.prefix + request.line_prefix, heals)
-            return above, "", heal
         above, recent = split_recent_lines(request.prefix)
-        line, heal = split_healing(recent + request.line_prefix, heals)
+        line, heal = split_healing(recent + request.line_prefix, request.heal)
         return above, line, heal
 
     def encode_extra(self, request: Request, room: int) -> tuple[list[int], bool]:

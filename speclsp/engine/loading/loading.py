@@ -24,7 +24,7 @@ from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
-from speclsp.engine.loading import adapter_choice, head_file, prompt_choice
+from speclsp.engine.loading import adapter_choice, head_file
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint import (
     INTEGERS,
@@ -262,7 +262,7 @@ def prepare(config: Config, card: Card, progress: ReportProgress, with_draft: bo
         target_dir=target_dir,
         draft_dir=draft_dir,
         plan=plan,
-        prompter=Prompter(card, tokenizer, vocabulary, plan.context_tokens, prompt_choice.style(card)),
+        prompter=Prompter(card, tokenizer, vocabulary, plan.context_tokens),
         draft_format=pick_draft_format(card.draft_quantization, draft.parameters, device)
         if draft_dir and draft
         else "",

@@ -407,22 +407,6 @@ def test_the_language_server_receives_the_flags(run: Run, monkeypatch: pytest.Mo
     assert 'did you mean "engine.draft"?' in err
 
 
-def test_tune_receives_the_configured_or_the_named_model(run: Run, monkeypatch: pytest.MonkeyPatch):
-    from speclsp.cli.first_run import prompt_trial
-
-    models: list[str] = []
-    monkeypatch.setattr(prompt_trial, "main", lambda settings: models.append(settings.model) or 0)
-    assert run("tune")[0] == run("tune", "tiny")[0] == run("tune", "--set", "model=echo")[0] == 0
-    assert models == [config.Config().model, "tiny", "echo"]
-
-
-@pytest.mark.parametrize("words", [("--dry-run",), ("tiny", "src")])
-def test_tune_refuses_what_it_does_not_know(run: Run, words: tuple[str, ...]):
-    code, out, err = run("tune", *words)
-    assert (code, out) == (2, "")
-    assert f"unrecognized arguments: {words[-1]}" in err
-
-
 def test_the_engine_receives_settings_socket_and_parent(run: Run, monkeypatch: pytest.MonkeyPatch, isolated: Path):
     from speclsp.engine.process import daemonize, shared_engine
     from speclsp.engine.process import server_process as process

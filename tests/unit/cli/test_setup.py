@@ -15,10 +15,10 @@ from support.weights.wheel_index import Shop, open_shop
 
 from speclsp import config
 from speclsp.cli import entry
-from speclsp.cli.first_run import doctor, prompt_trial, setup
+from speclsp.cli.first_run import doctor, setup
 from speclsp.cli.models import sizes
 from speclsp.daemon import control
-from speclsp.engine.loading import cpu_speed, prompt_choice
+from speclsp.engine.loading import cpu_speed
 from speclsp.weights import auto_choice, cards, removal, store
 
 pytestmark = pytest.mark.slow  # each runs the whole command
@@ -52,17 +52,11 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return opened
 
 
-def refuse_trial(engine: object, bar: object) -> None:
-    raise AssertionError("the prompt orders are compared, although the order is known")
-
-
-def test_a_built_in_model_is_tested_and_written_into_the_settings_once(run: Run, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(prompt_trial, "measure", refuse_trial)
+def test_a_built_in_model_is_tested_and_written_into_the_settings_once(run: Run):
     code, out, err = run("--model", "tiny")
     assert (code, err) == (0, "")
     assert "Model:   tiny (" in out and "Download: nothing" in out
     assert "is completed with" in out
-    assert "Prompt:  order lines, token healing on; not measured (`speclsp tune` measures it)" in out
     assert "tiny" in config.config_path().read_text()
     assert "No known editor is on PATH" in out
     before = config.config_path().read_bytes()
@@ -71,25 +65,17 @@ def test_a_built_in_model_is_tested_and_written_into_the_settings_once(run: Run,
     assert config.config_path().read_bytes() == before
 
 
-def test_the_order_of_a_model_in_a_directory_is_measured_once_with_progress(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_model_in_a_directory_is_tested_without_a_comparison_of_prompt_orders(run: Run, tmp_path: Path):
     directory = tmp_path / "tuned"
     shutil.copytree(ROOT / "models" / "tiny" / "target", directory)
-    monkeypatch.setattr(prompt_trial, "PLACES", 2)
-    monkeypatch.setattr(prompt_trial, "MIN_PLACES", 1)
     code, out, err = run("--model", str(directory))
-    assert code == 0 and "Prompt:  order " in out and "not measured" not in out
-    assert err.startswith("comparing prompt orders:   0%\n"), "in a pipe too: it takes minutes"
-    monkeypatch.setattr(prompt_trial, "measure", refuse_trial)
-    code, out, err = run("--model", str(directory))
-    assert (code, err) == (0, "") and "(measured before)" in out
+    assert (code, err) == (0, "")
+    assert "Download: nothing" in out and "is completed with" in out
 
 
 @pytest.mark.parametrize("name", [name for name in cards.names() if cards.load(name).fim.prefix])
 def test_every_model_definition_with_markers_states_their_order(name: str):
     assert re.search(r"(?m)^order = \"(psm|spm)\"$", (cards.models_root() / f"{name}.toml").read_text())
-    assert prompt_choice.is_stated(cards.load(name))
 
 
 def test_the_default_choice_is_downloaded_and_leaves_the_settings_alone(run: Run, shop: Shop):

@@ -35,7 +35,6 @@ WORDS = {  # {command: the words of a run that is short and needs no network}
     "config path": (),
     "complete": ("FILE:2:6", *ECHO, "--own-engine"),
     "stats": (),
-    "tune": ("echo",),
     "lsp": ECHO,
     "engine": ("status",),
     "key set": ("http://127.0.0.1:9",),
@@ -52,7 +51,7 @@ EXTRA = (  # further forms of these commands
     ("complete", "FILE:2:6", *ECHO),
     ("engine", "stop"),
 )
-LONG = ("setup", "doctor", "demo", "tune", "verify")  # seconds each: in `make test` with a full stdout only
+LONG = ("setup", "doctor", "demo", "verify")  # seconds each: in `make test` with a full stdout only
 ALWAYS = [["config", "list"], ["--help"]]
 DOCUMENTED = {0, 1, 2}  # of docs/cli.md; 70 is a bug, 120 the interpreter's own
 
