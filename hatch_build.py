@@ -11,15 +11,16 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-LIBRARIES = {  # of a platform: {library: flags}
-    "x86_64": {"_forward.so": [], "_forward_avx2.so": ["-DNARROW"]},  # AVX-512 and AMX; AVX2 and AVX-VNNI
-    "arm64": {"_forward_neon.so": []},
+LIBRARIES = {  # of a processor: {library: flags}
+    "x86_64": {"_forward": [], "_forward_avx2": ["-DNARROW"]},  # AVX-512 and AMX; AVX2 and AVX-VNNI
+    "arm64": {"_forward_neon": []},
 }
 # {platform: (instructions, zig's target, the wheel's tag)}. glibc 2.17 is the oldest that the libraries run on: `make
 # dist` compares it with their symbols.
@@ -27,6 +28,7 @@ PLATFORMS = {
     "linux-x86_64": ("x86_64", "x86_64-linux-gnu.2.17", "py3-none-manylinux_2_17_x86_64"),
     "linux-aarch64": ("arm64", "aarch64-linux-gnu.2.17", "py3-none-manylinux_2_17_aarch64"),
     "darwin-arm64": ("arm64", "aarch64-macos.11.0", "py3-none-macosx_11_0_arm64"),
+    "win32-AMD64": ("x86_64", "x86_64-windows-gnu", "py3-none-win_amd64"),
 }
 FLAGS = [
     *("-O3", "-ffp-contract=off", "-fno-sanitize=undefined", "-Wall", "-Wextra"),
@@ -58,17 +60,18 @@ class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
         instructions, target, tag = PLATFORMS[wanted]
         source = Path(self.root) / "speclsp" / "engine" / "model" / "int8"
         compiler = [sys.executable, "-m", "ziglang", "cc", "-target", target, *FLAGS]
-        with ThreadPoolExecutor() as pool:  # each takes half a minute
-            running = {
-                name: pool.submit(
-                    subprocess.run,
-                    [*compiler, *flags, "-o", str(source / f"{name}.new"), str(source / "forward.c")],
-                    check=True,
-                    capture_output=True,
-                    text=True,
-                )
-                for name, flags in LIBRARIES[instructions].items()
-            }
+        suffix = ".dll" if wanted.startswith("win32") else ".so"
+        libraries = {f"{name}{suffix}": flags for name, flags in LIBRARIES[instructions].items()}
+        # of its own: for Windows, the linker writes an import library beside each
+        with tempfile.TemporaryDirectory(dir=source) as built:
+
+            def compile_library(name: str) -> None:
+                command = [*compiler, *libraries[name], "-o", str(Path(built) / name), str(source / "forward.c")]
+                subprocess.run(command, check=True, capture_output=True, text=True)
+                (Path(built) / name).replace(source / name)  # a running engine keeps the one it has mapped
+
+            with ThreadPoolExecutor() as pool:  # each takes half a minute
+                running = {name: pool.submit(compile_library, name) for name in libraries}
         for name, compiled in running.items():
             try:
                 compiled.result()
@@ -76,7 +79,6 @@ class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
                 why = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
                 self.app.display_warning(f"{name} was not compiled, speclsp will be slower: {why[-1:]}")
                 continue
-            (source / f"{name}.new").replace(source / name)  # a running engine keeps the one it has mapped
             build_data["artifacts"].append(f"speclsp/engine/model/int8/{name}")
             build_data["pure_python"] = False
             build_data["tag"] = tag

@@ -213,7 +213,7 @@ def entries_of(folder: Path) -> list[str]:
     return sorted(
         path.name
         for path in folder.iterdir()
-        if path.name not in ("__init__.py", "__pycache__") and path.suffix not in (".so", ".pyc", ".new")
+        if path.name not in ("__init__.py", "__pycache__") and path.suffix not in (".so", ".dll", ".pyc")
     )
 
 

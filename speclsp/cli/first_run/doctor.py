@@ -227,6 +227,7 @@ def device(config: Config) -> DoctorCheck:
         return DoctorCheck("device", WARN if problem else OK, summary, facts=facts | {"gpu_free_mib": free})
     from speclsp.engine.loading import loading
     from speclsp.engine.model.int8 import native
+    from speclsp.engine.model.int8.library import load_problem
     from speclsp.engine.model.int8.peaks import measure_peaks
 
     try:
@@ -234,6 +235,7 @@ def device(config: Config) -> DoctorCheck:
     except SpeclspError as error:
         return DoctorCheck("device", FAIL, str(error), 'engine.cpu_path = "auto"')
     path, speed = native.best_path(), ""
+    problem = " ".join(filter(None, (problem, load_problem(native.best_path()))))
     if path:
         facts |= {"path": path}
         try:

@@ -37,6 +37,7 @@ from speclsp.engine.loading.model_config import matrix_bytes, read_config, read_
 from speclsp.engine.model.cuda import memory_plan
 from speclsp.engine.model.cuda.memory_plan import MemoryPlan
 from speclsp.engine.model.int8 import native
+from speclsp.engine.model.int8.library import load_problem
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
 from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.loaded_model import LoadedModel, PendingTarget, ReportProgress
@@ -253,7 +254,8 @@ def prepare(config: Config, card: Card, progress: ReportProgress, with_draft: bo
         draft_dir = None
     models = [(card.target, target_dir), *([(draft, draft_dir)] if draft and draft_dir else [])]
     loras, note = adapter_choice.choose(config.engine.adapter, models_dir, models)
-    note = " ".join(filter(None, (process_resources.pick_device(config.device)[1], note)))
+    library_note = load_problem(native.best_path()) if device == "cpu" else ""
+    note = " ".join(filter(None, (process_resources.pick_device(config.device)[1], library_note, note)))
     return LoadedParts(
         config=config,
         card=card,

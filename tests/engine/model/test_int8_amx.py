@@ -12,6 +12,7 @@ from support.engine.random_models import IDS, NATIVE, distance, native_decoder, 
 from support.soak import in_soak
 
 from speclsp.engine.model.int8 import native
+from speclsp.engine.model.int8.library import SUFFIX
 
 TILES = Path(__file__).parents[2] / "support/engine/amx_tiles.h"
 FLAGS = ("-O3", "-ffp-contract=off", "-fno-sanitize=undefined", "-shared", "-fPIC", "-pthread")
@@ -29,12 +30,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", autouse=True)
 def emulated(tmp_path_factory: pytest.TempPathFactory):
     """The path "AMX" is the emulated one."""
-    library = tmp_path_factory.mktemp("library") / "forward.so"
+    library = tmp_path_factory.mktemp("library") / f"forward{SUFFIX}"
     source = Path(native.__file__).with_name("forward.c")
     compiler = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu.2.17", *FLAGS]
     subprocess.run([*compiler, "-include", str(TILES), "-o", str(library), str(source)], check=True)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(native.PATHS, "AMX", (str(library), native.PATHS["AMX"][1]))
+        patched.setitem(native.PATHS, "AMX", (str(library.with_suffix("")), native.PATHS["AMX"][1]))
         yield
 
 

@@ -53,7 +53,7 @@ def recorded(request: pytest.FixtureRequest, soak: bool, tmp_path_factory: pytes
     else:
         sizes = {"hidden_size": 160, "num_attention_heads": 5, "num_key_value_heads": 1, "intermediate_size": 240}
         save_random("qwen3", directory, **sizes, head_dim=64, num_hidden_layers=2, vocab_size=97)
-    recorder = Recorder(native.library("_forward_avx2.so"))
+    recorder = Recorder(native.library("_forward_avx2"))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(native, "library", lambda name: recorder)
         patched.setitem(native.BLOCK_BITS, "AVX2", native.BLOCK_BITS["NEON"])  # ARM64 has no blocks of Q6_K

@@ -21,15 +21,12 @@
  * of keys][16][2]. Activations between linears are float32, [rows][width].
  */
 #define _GNU_SOURCE
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
+
+#include "forward/system.h" /* first: the names of the vectors' operations would be macros in Windows' headers */
 
 /* Three libraries: AVX-512 (VNNI, BF16) and AMX; NARROW for AVX2 and AVX-VNNI; ARM64. Each header defines the vectors of
  * 16 numbers and their operations: load, mul_add, dot4, ... */
@@ -67,17 +64,18 @@
 
 static void linear_free(const Model *m, Linear *l) {
     unmap(l->packed, packed_bytes(l)), unmap(l->blocks, blocks_bytes(m, l));
-    free(l->scale), free(l->offset), free(l->bias);
+    free_aligned(l->scale), free_aligned(l->offset), free_aligned(l->bias);
 }
 
 void speclsp_free(Model *m) {
     atomic_store(&m->closing, 1);
     wake_all(m);
-    for (int32_t i = 1; i < m->threads; i++) pthread_join(m->crew[i], NULL);
+    for (int32_t i = 1; i < m->threads; i++) join_thread(m->crew[i]);
     const Shape *s = &m->shape;
     for (int32_t i = 0; i < s->layers; i++) {
         for (int32_t k = 0; k < LINEARS; k++) linear_free(m, &m->layer[i].linear[k]);
-        free(m->layer[i].norm_attention), free(m->layer[i].norm_mlp), free(m->layer[i].norm_q), free(m->layer[i].norm_k);
+        Layer *layer = &m->layer[i];
+        free_aligned(layer->norm_attention), free_aligned(layer->norm_mlp), free_aligned(layer->norm_q), free_aligned(layer->norm_k);
     }
     linear_free(m, &m->head), linear_free(m, &m->embedded);
     const int32_t rows = (s->rows + 2 * ROWS - 1) / (2 * ROWS) * 2 * ROWS, attention = s->heads * s->head_dim;
@@ -94,6 +92,6 @@ void speclsp_free(Model *m) {
     unmap(m->scores, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
     unmap(m->weights, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
     unmap(m->sums, (size_t)m->threads * SUM_BLOCKS * (s->rows + 2 * ROWS) * 32 * 4);
-    pthread_mutex_destroy(&m->lock), pthread_cond_destroy(&m->woken);
-    free(m->norm), free(m->layer), free(m);
+    destroy_lock(&m->lock), destroy_condition(&m->woken);
+    free_aligned(m->norm), free(m->layer), free(m);
 }

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import platform
+import sys
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_void_p
 from pathlib import Path
+
+DIRECTORY = Path(__file__).parent
+SUFFIX = ".dll" if sys.platform == "win32" else ".so"  # macOS loads .so as well
+NAMES = ("_forward", "_forward_avx2") if platform.machine() in ("x86_64", "AMD64") else ("_forward_neon",)
 
 
 class CShape(Structure):
@@ -22,16 +28,39 @@ class CShape(Structure):
     ]
 
 
-@functools.cache
 def library(name: str) -> ctypes.CDLL | None:
-    """A library compiled from forward.c, loaded; None if the package was built without it."""
-    file = Path(__file__).parent / name
+    """A library compiled from forward.c, by its name without suffix; None if it is missing or cannot be loaded."""
+    return _load(name)[0]
+
+
+def load_problem(path: str) -> str:
+    """A sentence about libraries of this machine that cannot be loaded, its effect and its fix; "" if there are none.
+
+    A package may be built without libraries. On Windows a missing one is a problem: the wheel has it, and antivirus
+    programs delete files that they suspect.
+
+    Args:
+        path: the instruction set in use; "" if no library is.
+    """
+    expected = [name for name in NAMES if sys.platform == "win32" or (DIRECTORY / f"{name}{SUFFIX}").exists()]
+    errors = [f"{DIRECTORY / name}{SUFFIX} {error}" for name in expected if (error := _load(name)[1])]
+    if not errors:
+        return ""
+    effect = f"the CPU computes with {path}" if path else "PyTorch computes, which is slower"
+    fix = "install speclsp again, and allow the file in the antivirus program if that blocked it"
+    return f"{' and '.join(errors)}, so {effect}: {fix}."
+
+
+@functools.cache
+def _load(name: str) -> tuple[ctypes.CDLL | None, str]:
+    """(library, "") or (None, why it cannot be loaded)."""
+    file = DIRECTORY / f"{name}{SUFFIX}"
     if not file.is_file():
-        return None
+        return None, "is missing"
     try:
         loaded = ctypes.CDLL(str(file))
-    except OSError:
-        return None
+    except OSError as error:
+        return None, f"cannot be loaded ({error})"
     signatures: dict[str, tuple[object, list[object]]] = {
         "path": (c_int32, []),
         "new": (c_void_p, [POINTER(CShape), c_void_p, c_void_p, c_void_p, c_int32, c_int32]),
@@ -50,4 +79,4 @@ def library(name: str) -> ctypes.CDLL | None:
     for short, (result, arguments) in signatures.items():
         function = getattr(loaded, f"speclsp_{short}")
         function.restype, function.argtypes = result, arguments
-    return loaded
+    return loaded, ""

@@ -29,13 +29,13 @@ MAX_UNBROKEN_ROWS = 24  # of a pass that ignores `cancel`: 50 ms of the 0.5B on 
 MAX_ROWS = PREFILL_TOKENS + MAX_GAMMA + 1  # the last step of prefill and the first round share a pass
 PASS_ROWS = MAX_ROWS + 1  # with the token before them, whose state a reader lacks
 PATHS = {  # fastest first: the library, and the least value of its speclsp_path
-    "AMX": ("_forward.so", 3),
-    "AVX-512 BF16": ("_forward.so", 2),  # VNNI as well
-    "AVX-512 VNNI": ("_forward.so", 1),
-    "AVX-VNNI": ("_forward_avx2.so", 2),
-    "AVX2": ("_forward_avx2.so", 1),
-    "NEON dotprod": ("_forward_neon.so", 2),
-    "NEON": ("_forward_neon.so", 1),
+    "AMX": ("_forward", 3),
+    "AVX-512 BF16": ("_forward", 2),  # VNNI as well
+    "AVX-512 VNNI": ("_forward", 1),
+    "AVX-VNNI": ("_forward_avx2", 2),
+    "AVX2": ("_forward_avx2", 1),
+    "NEON dotprod": ("_forward_neon", 2),
+    "NEON": ("_forward_neon", 1),
 }
 SETTINGS = {  # values of engine.cpu_path
     "amx": "AMX",

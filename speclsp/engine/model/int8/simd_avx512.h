@@ -1,7 +1,6 @@
 /* The vector operations of forward.c in AVX-512: sixteen numbers in one register. */
 #pragma once
 #include <immintrin.h>
-#include <sys/syscall.h>
 
 #define VEC __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
 #define BF16 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")))

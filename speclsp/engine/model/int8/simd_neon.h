@@ -2,9 +2,6 @@
  * bit: the same operations in the same order. */
 #pragma once
 #include <arm_neon.h>
-#ifndef __APPLE__
-#include <sys/auxv.h>
-#endif
 
 typedef struct { float32x4_t v[4]; } floats;
 typedef struct { int32x4_t v[4]; } ints;

@@ -29,10 +29,10 @@ Model *speclsp_new(const Shape *shape, const void *embedding, const float *cos, 
     m->weights = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
     m->sums = zeroed((size_t)m->threads * SUM_BLOCKS * (s->rows + 2 * ROWS) * 32 * 4);
     atomic_store(&m->names, 1);
-    pthread_mutex_init(&m->lock, NULL), pthread_cond_init(&m->woken, NULL);
+    create_lock(&m->lock), create_condition(&m->woken);
     if (!m->layer || !m->x || !m->h || !m->qkv || !m->attended || !m->act || !m->quantized || (m->widen_row && !m->wide) || !m->row_scale || !m->row_sums || !m->scores || !m->q || !m->weights || !m->sums) return NULL;
     for (int32_t i = 1; i < m->threads; i++)
-        if (pthread_create(&m->crew[i], NULL, work, m)) { m->threads = i; break; }
+        if (!start_thread(&m->crew[i], work, m)) { m->threads = i; break; }
     return m;
 }
 
@@ -124,9 +124,9 @@ static int32_t allocate(const Model *m, Linear *l, const Packing *p, const float
     l->steps = (l->in + m->scale_inputs - 1) / m->scale_inputs;
     if (l->source) l->blocks = zeroed(blocks_bytes(m, l));
     else l->packed = zeroed(packed_bytes(l));
-    l->scale = aligned_alloc(64, (size_t)l->out * 4);
-    l->offset = aligned_alloc(64, (size_t)l->out * l->steps * 4);
-    l->bias = bias ? aligned_alloc(64, (size_t)l->out * 4) : NULL;
+    l->scale = allocate_aligned((size_t)l->out * 4);
+    l->offset = allocate_aligned((size_t)l->out * l->steps * 4);
+    l->bias = bias ? allocate_aligned((size_t)l->out * 4) : NULL;
     if (!(l->source ? l->blocks : l->packed) || !l->scale || !l->offset || (bias && !l->bias)) return 1;
     for (int32_t o = 0; bias && o < l->out; o++) {
         const int32_t row = published_row(p, o);
@@ -151,7 +151,7 @@ int32_t speclsp_linear(Model *m, int32_t layer, int32_t which, const void *weigh
 
 /* which: 0 attention, 1 mlp, 2 q, 3 k; layer -1: the last norm. `weight` [n] float32 is copied. 0: done; 1: no memory. */
 int32_t speclsp_norm(Model *m, int32_t layer, int32_t which, const float *weight, int32_t n) {
-    float *own = aligned_alloc(64, (size_t)(n + 15) / 16 * 64);
+    float *own = allocate_aligned((size_t)(n + 15) / 16 * 64);
     if (!own) return 1;
     memcpy(own, weight, (size_t)n * 4);
     if (layer < 0) m->norm = own;

@@ -128,34 +128,28 @@ struct Model {
     uint16_t *weights;            /* the same in bfloat16 */
     int32_t *sums;                /* [threads][rows][32] */
     /* the thread pool */
-    pthread_t crew[MAX_THREADS];
+    Thread crew[MAX_THREADS];
     _Atomic uint64_t ticket;      /* epoch:24 | chunks:20 | next:20 */
     _Atomic int32_t done, sleepers, closing, names;
     uint32_t wake;                /* counts calls of wake_all; under `lock` */
-    pthread_mutex_t lock;
-    pthread_cond_t woken;
+    Lock lock;
+    Condition woken;
     Job job;
     uint64_t epoch;
     double ms[PARTS];             /* time by part since the last read */
-    struct timespec lap;
+    double lap_s;                 /* when the last part ended */
 };
 
 enum { PLAIN, ADD, GATED };       /* target = y, target += y, target = silu(gate) * up */
 
 static __thread int32_t thread_name; /* index of this thread; 0: the caller */
 
-/* Memory in huge pages, and the sizes of weights. */
-static void *zeroed(size_t bytes) {
-    void *at = mmap(NULL, (bytes + 8192 + 0x1fffff) & ~(size_t)0x1fffff, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) return NULL;
-#ifdef MADV_HUGEPAGE
-    madvise(at, bytes, MADV_HUGEPAGE); /* a pass reads all of it: TLB misses would be a tenth of its time */
-#endif
-    return at;
-}
+/* Memory in whole huge pages, with AHEAD bytes behind it, and the sizes of weights. */
+static size_t mapped_bytes(size_t bytes) { return (bytes + 8192 + 0x1fffff) & ~(size_t)0x1fffff; }
+static void *zeroed(size_t bytes) { return zero_pages(mapped_bytes(bytes)); }
 
 static void unmap(void *at, size_t bytes) {
-    if (at) munmap(at, (bytes + 8192 + 0x1fffff) & ~(size_t)0x1fffff);
+    if (at) free_pages(at, mapped_bytes(bytes));
 }
 
 static size_t packed_bytes(const Linear *l) { return (size_t)l->out * l->in; }

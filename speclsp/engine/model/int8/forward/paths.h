@@ -48,7 +48,7 @@ int32_t speclsp_path(void) {
 #else
     if (!has_avx512_vnni(&f)) return 0;
     const int bf16 = f.a1 >> 5 & 1, tiles = f.d >> 22 & f.d >> 24 & f.d >> 25 & 1; /* AMX-BF16, -TILE, -INT8 */
-    if (tiles && f.amx && syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* XTILEDATA */) == 0) return USE_AMX;
+    if (tiles && f.amx && permit_tiles()) return USE_AMX;
     return bf16 ? USE_AVX512_BF16 : USE_AVX512_VNNI;
 #endif
 }

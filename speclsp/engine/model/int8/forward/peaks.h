@@ -68,10 +68,10 @@ VEC static double read_peak(const uint8_t *memory, size_t bytes, double seconds)
     , (double)bytes)
 }
 
-static void *run_peak(void *given) {
+static ThreadResult THREAD_CALL run_peak(void *given) {
     Peak *peak = given;
     peak->result = peak->memory ? read_peak(peak->memory, peak->bytes, peak->seconds) : peak->one(peak->seconds);
-    return NULL;
+    return 0;
 }
 
 static double (*peak_of(int32_t path, int32_t what))(double) {
@@ -90,7 +90,7 @@ static double (*peak_of(int32_t path, int32_t what))(double) {
 /* Bytes (READ_BYTES) or multiply-adds a second of all threads together, measured for `seconds`. 0: no memory. */
 double speclsp_peak(int32_t path, int32_t what, int32_t threads, double seconds) {
     Peak peaks[MAX_THREADS];
-    pthread_t crew[MAX_THREADS];
+    Thread crew[MAX_THREADS];
     if (threads > MAX_THREADS) threads = MAX_THREADS;
     const size_t bytes = PEAK_READ_BYTES / (size_t)threads / 128 * 128; /* of a thread */
     uint8_t *memory = NULL;
@@ -103,13 +103,13 @@ double speclsp_peak(int32_t path, int32_t what, int32_t threads, double seconds)
     int32_t started = 0;
     for (int32_t i = 0; i < threads; i++) {
         peaks[i] = (Peak){peak_of(path, what), seconds, 0, memory ? memory + (size_t)i * bytes : NULL, bytes};
-        if (i && pthread_create(&crew[i], NULL, run_peak, &peaks[i]) == 0) started = i;
+        if (i && start_thread(&crew[i], run_peak, &peaks[i])) started = i;
         else if (i) break;
     }
     run_peak(&peaks[0]);
     sum = peaks[0].result;
     for (int32_t i = 1; i <= started; i++) {
-        pthread_join(crew[i], NULL);
+        join_thread(crew[i]);
         sum += peaks[i].result;
     }
     unmap(memory, bytes * (size_t)threads);

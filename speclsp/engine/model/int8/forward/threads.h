@@ -2,24 +2,24 @@
 #pragma once
 
 static void wake_all(Model *m) {
-    pthread_mutex_lock(&m->lock);
+    acquire(&m->lock);
     m->wake++;
-    pthread_cond_broadcast(&m->woken);
-    pthread_mutex_unlock(&m->lock);
+    wake_waiting(&m->woken);
+    release(&m->lock);
 }
 
 static uint32_t wakes(Model *m) {
-    pthread_mutex_lock(&m->lock);
+    acquire(&m->lock);
     const uint32_t count = m->wake;
-    pthread_mutex_unlock(&m->lock);
+    release(&m->lock);
     return count;
 }
 
 /* Sleep until `wake_all` has been called since `wakes` returned `seen`. */
 static void sleep_after(Model *m, uint32_t seen) {
-    pthread_mutex_lock(&m->lock);
-    while (m->wake == seen) pthread_cond_wait(&m->woken, &m->lock);
-    pthread_mutex_unlock(&m->lock);
+    acquire(&m->lock);
+    while (m->wake == seen) await_condition(&m->woken, &m->lock);
+    release(&m->lock);
 }
 
 /* Take and run one chunk; 0: there is none left. */
@@ -46,7 +46,7 @@ static void run(Model *m, Job job, int32_t chunks) {
     if (atomic_load_explicit(&m->sleepers, memory_order_seq_cst)) wake_all(m);
     while (take(m)) {}
     for (int32_t spin = 0; atomic_load_explicit(&m->done, memory_order_acquire) < chunks; spin++) {
-        if (spin < 2000) pause_briefly(); else { sched_yield(); }
+        if (spin < 2000) pause_briefly(); else yield_thread();
     }
 }
 
@@ -66,7 +66,7 @@ static void tiles_on(void) {}
 static void tiles_off(void) {}
 #endif
 
-static void *work(void *given) {
+static ThreadResult THREAD_CALL work(void *given) {
     Model *m = given;
     thread_name = atomic_fetch_add(&m->names, 1);
     int on = 0;
@@ -85,5 +85,5 @@ static void *work(void *given) {
         spin = 0;
     }
     if (on) tiles_off();
-    return NULL;
+    return 0;
 }

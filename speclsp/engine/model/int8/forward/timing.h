@@ -2,16 +2,9 @@
 #pragma once
 
 static void lap(Model *m, int32_t part) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (part >= 0) m->ms[part] += (double)(now.tv_sec - m->lap.tv_sec) * 1e3 + (double)(now.tv_nsec - m->lap.tv_nsec) * 1e-6;
-    m->lap = now;
-}
-
-static double seconds_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    const double now_s = seconds_now();
+    if (part >= 0) m->ms[part] += (now_s - m->lap_s) * 1e3;
+    m->lap_s = now_s;
 }
 
 /* Calls `step` until `seconds` have passed; `each`: operations of one call. The result is operations a second. */
