@@ -24,6 +24,7 @@ export interface InstallMethod {
 
 const PYTHONS = ["python3", "python3.14", "python3.13", "python3.12", "python3.11", "python3.10", "python"];
 const WINDOWS_PYTHONS = ["Python314", "Python313", "Python312", "Python311", "Python310"]; // folders of the installer
+const MAC_FOLDERS = ["/opt/homebrew/bin", "/usr/local/bin"]; // of Homebrew and python.org; the Dock's PATH lacks them
 const CPU_INDEX = "https://download.pytorch.org/whl/cpu"; // builds of PyTorch without CUDA
 const PIPX_WITH_PIP = { PIPX_DEFAULT_BACKEND: "pip" }; // with uv, an extra index hides the package index
 const NVIDIA_DRIVER = "/proc/driver/nvidia/version";
@@ -108,6 +109,7 @@ async function locate(program: string, machine: Machine, isProgram: IsProgram): 
   const local = machine.env["LOCALAPPDATA"];
   const folders = [join(machine.home, ".local", "bin"), join(machine.home, ".cargo", "bin")];
   if (isWindows(machine) && local) folders.push(join(local, "Microsoft", "WinGet", "Links"));
+  if (machine.platform === "darwin") folders.push(...MAC_FOLDERS);
   const name = isWindows(machine) ? `${program}.exe` : program; // cmd.exe would parse the arguments of a batch file
   for (const candidate of [name, ...folders.map((folder) => join(folder, name))]) {
     const path = await resolve(candidate, machine, isProgram);
@@ -120,8 +122,9 @@ async function locate(program: string, machine: Machine, isProgram: IsProgram): 
 async function pythons(machine: Machine, isProgram: IsProgram): Promise<string[][]> {
   const { env } = machine;
   const { join } = pathRules(machine);
-  const isPython: IsProgram = async (path) => !isStoreAlias(path) && (await isProgram(path));
+  const isPython: IsProgram = async (path) => !isOfSystem(machine, path) && (await isProgram(path));
   let candidates = PYTHONS.map((name) => [name]);
+  if (machine.platform === "darwin") candidates.push(...MAC_FOLDERS.map((folder) => [join(folder, "python3")]));
   if (isWindows(machine)) {
     const local = env["LOCALAPPDATA"] ? join(env["LOCALAPPDATA"], "Programs", "Python") : undefined;
     const launchers = [...(local ? [join(local, "Launcher")] : []), env["SystemRoot"] ?? "C:\\Windows"];
@@ -129,7 +132,8 @@ async function pythons(machine: Machine, isProgram: IsProgram): Promise<string[]
       top ? WINDOWS_PYTHONS.map((folder) => [join(top, folder, "python.exe")]) : [],
     );
     const launcher = [["py.exe", "-3"], ...launchers.map((folder) => [join(folder, "py.exe"), "-3"])];
-    candidates = [...launcher, ["python.exe"], ...installed];
+    const managed = env["LOCALAPPDATA"] ? [[join(env["LOCALAPPDATA"], "Python", "bin", "python.exe")]] : [];
+    candidates = [...launcher, ["python.exe"], ...managed, ...installed];
   }
   const commands: string[][] = [];
   for (const [program = "", ...flags] of candidates) {
@@ -139,9 +143,13 @@ async function pythons(machine: Machine, isProgram: IsProgram): Promise<string[]
   return commands;
 }
 
-/** True for Windows' own python.exe, which opens the Microsoft Store where no Python comes from there. */
-function isStoreAlias(path: string): boolean {
-  return /\\Microsoft\\WindowsApps\\python[^\\]*$/i.test(path);
+/**
+ * True for an interpreter that the system itself puts there. Windows' own opens the Microsoft Store where no Python comes
+ * from there; that of macOS is 3.9, or asks to install Apple's developer tools.
+ */
+function isOfSystem(machine: Machine, path: string): boolean {
+  if (machine.platform === "darwin") return path.startsWith("/usr/bin/");
+  return isWindows(machine) && /\\Microsoft\\WindowsApps\\python[^\\]*$/i.test(path);
 }
 
 async function hasNvidiaDriver(): Promise<boolean> {

@@ -69,6 +69,18 @@ test("uv installs before pipx, and pipx before Python itself", async () => {
   assert.deepEqual(names, ["uv", "pipx", "pip"]);
 });
 
+test("on macOS Apple's own Python is not run, and Homebrew's tools need no PATH", async () => {
+  const mac: Machine = { ...machine, platform: "darwin", env: { PATH: "/usr/bin:/bin" } };
+  const yes = async (): Promise<boolean> => true;
+  const apples = ["/usr/bin/python3", "/usr/bin/python"];
+  assert.equal(await findInstallMethod(mac, { server: "speclsp" }, only(...apples), yes), undefined);
+  for (const path of ["/opt/homebrew/bin/uv", "/usr/local/bin/pipx", "/opt/homebrew/bin/python3"]) {
+    const method = await findInstallMethod(mac, { server: "speclsp" }, only(...apples, path), yes);
+    assert.equal(method?.steps[0]?.[0], path);
+    assert.doesNotMatch(method.steps.flat().join(" "), /pytorch\.org/, "the package index has no CUDA build for macOS");
+  }
+});
+
 test("a Python that is too old is skipped, and without any tool there is no install method", async () => {
   const tools = only("/usr/bin/python3", "/bin/python3.12");
   const method = await findInstallMethod(machine, { server: "/a/wheel.whl" }, tools, async ([python]) =>

@@ -86,6 +86,7 @@ test("uv installs before pipx, then the launcher py, python.exe and the installe
     `${HOME}\\.local\\bin\\pipx.exe`,
     "C:\\Windows\\py.exe",
     "C:\\Program Files\\Tools\\python.exe",
+    `${LOCAL}\\Python\\bin\\python.exe`,
     `${LOCAL}\\Programs\\Python\\Python313\\python.exe`,
     "C:\\Program Files\\Python312\\python.exe",
   ];
@@ -101,6 +102,7 @@ test("uv installs before pipx, then the launcher py, python.exe and the installe
     [tools[3], "-m"],
     [tools[4], "-m"],
     [tools[5], "-m"],
+    [tools[6], "-m"],
   ]);
 });
 
