@@ -1,7 +1,7 @@
-"""Release artifacts in dist/: the sdist, four wheels, two VSIX files and the Neovim plugin.
+"""Release artifacts in dist/: the sdist, five wheels, three VSIX files and the Neovim plugin.
 
     tracked files ─► build/release/source ─► addresses.toml written in ─► sdist ─► wheels
-                                                                            └────► VSIX, which carries the sdist
+                                                                            └────► VSIX, which carry the server
 
 The copy keeps compiled libraries and local files of a checkout out of the artifacts. Run it as `make dist`.
 """
@@ -175,11 +175,12 @@ def linked_libraries(library: bytes) -> set[str]:
 
 
 def build_vsix(sdist: Path, node: Path, addresses: Mapping[str, str]) -> None:
-    """Package the extension for linux-x64 and for every platform, with the server's sdist inside."""
+    """Package the extension for Linux, Windows and every platform, with the server inside.
+
+    That is the wheel for Windows, and the sdist elsewhere, which pip compiles for the machine.
+    """
     folder = SOURCE / "editors/vscode"
-    (folder / "server").mkdir()
-    shutil.copy2(sdist, folder / "server")
-    shutil.copy2(SOURCE / "constraints.txt", folder / "server")
+    (windows_wheel,) = DIST.glob("*-py3-none-win_amd64.whl")
     (folder / "node_modules").symlink_to(ROOT / "editors/vscode/node_modules")
     version = json.loads((folder / "package.json").read_text("utf-8"))["version"]
     flags = ["--no-dependencies"]
@@ -190,8 +191,13 @@ def build_vsix(sdist: Path, node: Path, addresses: Mapping[str, str]) -> None:
         flags += ["--allow-missing-repository", "--no-rewrite-relative-links"]
     vsce = [node / "node", "node_modules/@vscode/vsce/vsce", "package", *flags]
     path = f"{node}{os.pathsep}{os.environ['PATH']}"
-    run([*vsce, "--target", "linux-x64", "--out", DIST / f"speclsp-{version}-linux-x64.vsix"], cwd=folder, PATH=path)
-    run([*vsce, "--out", DIST / f"speclsp-{version}.vsix"], cwd=folder, PATH=path)
+    for target, package in (("linux-x64", sdist), ("win32-x64", windows_wheel), ("", sdist)):
+        shutil.rmtree(folder / "server", ignore_errors=True)
+        (folder / "server").mkdir()
+        shutil.copy2(package, folder / "server")
+        shutil.copy2(SOURCE / "constraints.txt", folder / "server")
+        name = f"speclsp-{version}-{target}.vsix" if target else f"speclsp-{version}.vsix"
+        run([*vsce, *(["--target", target] if target else []), "--out", DIST / name], cwd=folder, PATH=path)
 
 
 def build_plugin(nvim: Path) -> None:

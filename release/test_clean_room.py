@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -193,20 +194,25 @@ def test_the_pure_wheel_and_the_sdist_install_and_complete(
     room.run(python, "-m", "speclsp", *complete, stdin=CODE)
 
 
-def test_each_vsix_names_its_platform_and_carries_the_sdist() -> None:
-    sdist = artifact("speclsp-*.tar.gz")
+def test_each_vsix_names_its_platform_and_carries_the_server() -> None:
+    sdist, wheel = artifact("speclsp-*.tar.gz"), artifact("*-none-win_amd64.whl")
+    platforms = {}
     for vsix in DIST.glob("*.vsix"):
         with zipfile.ZipFile(vsix) as archive:
             manifest = archive.read("extension.vsixmanifest").decode()
-            assert archive.read(f"extension/server/{sdist.name}") == sdist.read_bytes()
-        assert ('TargetPlatform="linux-x64"' in manifest) == vsix.name.endswith("-linux-x64.vsix")
-    assert len(list(DIST.glob("*.vsix"))) == 2
+            carried = {name for name in archive.namelist() if name.startswith("extension/server/speclsp-")}
+            package = wheel if vsix.name.endswith("-win32-x64.vsix") else sdist
+            assert carried == {f"extension/server/{package.name}"}
+            assert archive.read(f"extension/server/{package.name}") == package.read_bytes()
+        target = re.search(r'TargetPlatform="([\w-]+)"', manifest)
+        platforms[vsix.stem.partition("-")[2].partition("-")[2]] = target[1] if target else ""
+    assert platforms == {"linux-x64": "linux-x64", "win32-x64": "win32-x64", "": ""}
 
 
-def test_code_server_shows_a_suggestion_with_each_vsix(room: CleanRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_server_shows_a_suggestion_with_each_vsix_for_linux(room: CleanRoom, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code_server, "SPECLSP", room.speclsp)
     with vscode_screen.browsing(room.editors["chromium"]) as browser:
-        for vsix in sorted(DIST.glob("*.vsix")):
+        for vsix in sorted(set(DIST.glob("*.vsix")) - set(DIST.glob("*-win32-x64.vsix"))):
             cache = {"XDG_CACHE_HOME": room.environment["XDG_CACHE_HOME"]}
             with vscode_screen.running(room.editors, vsix, browser, **cache) as studio:
                 server = studio.server

@@ -27,6 +27,12 @@ RUNTIME_DIRS = "/run/user"
 RUNTIME_VARIABLE = "XDG_RUNTIME_DIR"
 OWN_DIRECTORY = f"Set {RUNTIME_VARIABLE} to a directory of your own."  # ends an error
 BELOW_HOME = {"cache": ".cache", "config": ".config", "state": ".local/state"}  # Linux's defaults
+BELOW_MAC_HOME = {  # of platformdirs, after Apple's File System Programming Guide
+    "cache": "Library/Caches",
+    "config": "Library/Application Support",
+    "state": "Library/Application Support",
+    "log": "Library/Logs",
+}
 VARIABLES = {"cache": "XDG_CACHE_HOME", "config": "XDG_CONFIG_HOME", "state": "XDG_STATE_HOME"}
 
 
@@ -39,7 +45,7 @@ def users_dir(kind: str) -> Path:
     Below this user's home if the one of the environment can neither be entered nor made. On systems with a directory
     for logs alone, also of "log". Raises SpeclspError: this user has no home.
     """
-    return first_directory(kind, is_reachable)
+    return first_directory(kind, is_writable if kind == "log" else is_reachable)
 
 
 def own_dir(kind: str) -> Path:
@@ -55,9 +61,10 @@ def first_directory(kind: str, suits: Callable[[Path], bool]) -> Path:
         directory: Path = getattr(platformdirs, f"user_{kind}_path")(APP, appauthor=False)
     except RuntimeError as error:  # a container's user without a name
         raise SpeclspError("this user has no home directory: set HOME to a directory of yours.") from error
-    if sys.platform in ("win32", "darwin") or (directory.is_absolute() and suits(directory)):
+    if sys.platform == "win32" or (directory.is_absolute() and suits(directory)):
         return directory
-    defaults = [home / BELOW_HOME[kind] / APP for home in homes()]
+    below = BELOW_MAC_HOME if sys.platform == "darwin" else BELOW_HOME
+    defaults = [home / below[kind] / APP for home in homes()]
     return next(filter(suits, defaults), directory.absolute())
 
 

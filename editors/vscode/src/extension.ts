@@ -4,7 +4,7 @@ import { commands, ExtensionContext, window, workspace } from "vscode";
 import { disposeChannel, explain } from "./explain";
 import { find, Machine } from "./find";
 import { reportFocus } from "./focus";
-import { chooseCommand, install, offer } from "./install";
+import { bundledSource, chooseCommand, install, offer, releaseFiles } from "./install";
 import { showMenu } from "./menu";
 import { selectModel } from "./models";
 import { NextEdits } from "./nextEdit";
@@ -24,11 +24,8 @@ let server: Server | undefined;
 
 export function activate(context: ExtensionContext): void {
   const log = window.createOutputChannel("speclsp", { log: true });
-  const bundled = {
-    server: context.asAbsolutePath(`server/speclsp-${context.extension.packageJSON.version}.tar.gz`),
-    constraints: context.asAbsolutePath("server/constraints.txt"),
-  };
-  const machine: Machine = { env: process.env, home: homedir(), storage: context.globalStorageUri.fsPath };
+  const { env, platform } = process;
+  const machine: Machine = { env, platform, home: homedir(), storage: context.globalStorageUri.fsPath };
   const declared = declaredSettings(context.extension.packageJSON.contributes.configuration);
   const settings = (): Record<string, unknown> => {
     const configuration = workspace.getConfiguration();
@@ -50,12 +47,18 @@ export function activate(context: ExtensionContext): void {
   const installAndStart = async (): Promise<void> => {
     if (installation) return void window.showInformationMessage("speclsp is already being installed.");
     bar.showInstalling("looking for uv, pipx or Python");
-    installation = install(machine, bundled, log, (line) => bar.showInstalling(line));
+    let paused = false;
+    const work = async (): Promise<boolean> => {
+      paused = await releaseFiles(machine, running, log);
+      const bundled = bundledSource(context.asAbsolutePath("server"));
+      return install(machine, bundled, log, (line) => bar.showInstalling(line));
+    };
+    installation = work();
     const installed = await installation.finally(() => {
       installation = undefined;
       bar.showInstalling("");
     });
-    if (installed) await start(running);
+    if (installed || paused) await start(running);
   };
   const watchPython = (): void => {
     const subscription = onPythonSelected(() => restartIfMissing(running));

@@ -1,9 +1,12 @@
 /** Installation of speclsp: reports that it is missing and installs it with uv, pipx or pip. */
+import { readdirSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
 import { commands, LogOutputChannel, ProgressLocation, window, workspace, ConfigurationTarget } from "vscode";
-import { Machine } from "./find";
+import { isWindows, Machine } from "./find";
 import { findInstallMethod, Source } from "./installMethods";
 import { run } from "./processes";
+import { Server } from "./server";
 
 const CHOOSE = "Choose Existing...";
 const LEARN = "Learn More";
@@ -24,6 +27,27 @@ export async function offer(why: string, install: "Install" | "Update"): Promise
   if (chosen === install) await commands.executeCommand("speclsp.install");
   if (chosen === CHOOSE) await commands.executeCommand("speclsp.chooseCommand");
   if (chosen === LEARN) await commands.executeCommand("speclsp.openGuide");
+}
+
+/** The package in the extension's folder `server`: a wheel in the one for Windows, else the sdist. */
+export function bundledSource(folder: string): Source {
+  const name = readdirSync(folder).find((entry) => /^speclsp-.*\.(whl|tar\.gz)$/.test(entry));
+  if (!name) throw new Error(`no package of speclsp in ${folder}`);
+  return { server: join(folder, name), constraints: join(folder, "constraints.txt") };
+}
+
+/**
+ * On Windows, end this window's server and the engine before an update, and return true if there was a server. Windows
+ * cannot replace the files of a running program.
+ */
+export async function releaseFiles(machine: Machine, server: Server, log: LogOutputChannel): Promise<boolean> {
+  const { found } = server;
+  if (!isWindows(machine) || !found) return false;
+  await server.pause();
+  const { signal } = new AbortController();
+  const stop = run([found.path, "engine", "stop"], machine.home, (line) => log.info(line), signal);
+  await stop.catch((error: unknown) => log.warn(String(error)));
+  return true;
 }
 
 /**
@@ -61,8 +85,9 @@ export async function install(
       };
       const runAll = async (steps: string[][]): Promise<void> => {
         for (const command of steps) {
-          log.info(`$ ${command.join(" ")}`);
-          await run(command, machine.storage, report, cancel.signal);
+          const variables = Object.entries(method.variables ?? {}).map(([name, value]) => `${name}=${value}`);
+          log.info(`$ ${[...variables, ...command].join(" ")}`);
+          await run(command, machine.storage, report, cancel.signal, method.variables);
         }
       };
       let attempt = runAll(method.steps);
@@ -97,7 +122,9 @@ async function showFailure(why: string, log: LogOutputChannel): Promise<void> {
 
 /** Let the user pick the speclsp program in a file dialog; it becomes speclsp.server.command. */
 export async function chooseCommand(): Promise<void> {
-  const [picked] = (await window.showOpenDialog({ title: "The program speclsp", openLabel: "Use This" })) ?? [];
+  const filters = process.platform === "win32" ? { Programs: ["exe", "cmd", "bat"] } : undefined;
+  const options = { title: "The program speclsp", openLabel: "Use This", ...(filters && { filters }) };
+  const [picked] = (await window.showOpenDialog(options)) ?? [];
   if (!picked) return;
   const settings = workspace.getConfiguration("speclsp");
   await settings.update("server.command", picked.fsPath, ConfigurationTarget.Global);

@@ -1,9 +1,17 @@
 /** Install methods of speclsp, in order of preference: uv tool, pipx, a virtual environment of the extension's own. */
 import { execFile } from "node:child_process";
 import { access } from "node:fs/promises";
-import { join } from "node:path";
 import { promisify } from "node:util";
-import { IsProgram, isExecutableFile, Machine, ownEnvironment, resolve } from "./find";
+import {
+  IsProgram,
+  isExecutableFile,
+  isWindows,
+  Machine,
+  ownEnvironment,
+  pathRules,
+  programsFolder,
+  resolve,
+} from "./find";
 import { shellQuote } from "./shellQuote";
 
 /** Install commands, run in order. Running them again updates the installation. */
@@ -11,13 +19,21 @@ export interface InstallMethod {
   name: string;
   steps: string[][];
   fallbacks?: string[][][]; // steps for the case that the ones before fail, in order
+  variables?: Record<string, string>; // added to the environment
 }
 
 const PYTHONS = ["python3", "python3.14", "python3.13", "python3.12", "python3.11", "python3.10", "python"];
+const WINDOWS_PYTHONS = ["Python314", "Python313", "Python312", "Python311", "Python310"]; // folders of the installer
+const MAC_FOLDERS = ["/opt/homebrew/bin", "/usr/local/bin"]; // of Homebrew and python.org; the Dock's PATH lacks them
 const CPU_INDEX = "https://download.pytorch.org/whl/cpu"; // builds of PyTorch without CUDA
-const PIPX_WITH_PIP = ["env", "PIPX_DEFAULT_BACKEND=pip"]; // with uv, an extra index hides the package index
+const PIPX_WITH_PIP = { PIPX_DEFAULT_BACKEND: "pip" }; // with uv, an extra index hides the package index
 const NVIDIA_DRIVER = "/proc/driver/nvidia/version";
-const NEW_ENOUGH = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))";
+// PyTorch has no builds of 32 bits. A Python of the Microsoft Store makes its environments where no other program sees
+// them, because Windows redirects what it writes below AppData (docs.python.org/3/using/windows.html).
+const SUITABLE = [
+  "import sys, venv, ensurepip",
+  "sys.exit(sys.version_info < (3, 10) or sys.maxsize < 2**32 or 'WindowsApps' in sys.base_prefix)",
+].join("; ");
 
 /** Package to install, and a file with the library versions that it was tested with. */
 export interface Source {
@@ -28,27 +44,18 @@ export interface Source {
 /** Returns the first install method that works on this machine, or undefined. */
 export async function findInstallMethod(
   machine: Machine,
-  { server, constraints }: Source,
+  source: Source,
   isProgram: IsProgram = isExecutableFile,
-  isSupported: (python: string) => Promise<boolean> = isNewEnough,
+  isSupported: (python: string[]) => Promise<boolean> = isSuitable,
   hasGpu: () => Promise<boolean> = hasNvidiaDriver,
 ): Promise<InstallMethod | undefined> {
-  const locate = async (program: string, ...folders: string[]): Promise<string | undefined> => {
-    const candidates = folders.map((folder) => join(machine.home, folder, program));
-    for (const candidate of [program, ...candidates]) {
-      const path = await resolve(candidate, machine, isProgram);
-      if (path) return path;
-    }
-    return undefined;
-  };
+  const { server, constraints } = source;
   const pinned = (flag: string): string[] => (constraints ? [flag, constraints] : []);
-  // An extra index that cannot be reached is a warning to pip; one retry keeps the wait short.
-  const hasCpuOnly = !(await hasGpu());
+  // On Linux alone the package index has the CUDA build. An extra index that cannot be reached is a warning to pip; one
+  // retry keeps the wait short.
+  const hasCpuOnly = machine.platform === "linux" && !(await hasGpu());
   const cpuBuild = hasCpuOnly ? ["--extra-index-url", CPU_INDEX, "--retries", "1"] : [];
-  // pipx splits this option as a shell does, so the path is quoted.
-  const pipWords = [...(constraints ? ["--constraint", shellQuote(constraints)] : []), ...cpuBuild];
-  const pipArgs = pipWords.length ? [`--pip-args=${pipWords.join(" ")}`] : [];
-  const uv = await locate("uv", ".local/bin", ".cargo/bin");
+  const uv = await locate("uv", machine, isProgram);
   if (uv) {
     const install = (...flags: string[]): string[][] => [
       [uv, "tool", "install", "--upgrade", ...flags, ...pinned("--constraints"), server],
@@ -58,22 +65,91 @@ export async function findInstallMethod(
     const fallbacks = [...(hasCpuOnly ? [olderCpuBuild] : []), install()];
     return { name: "uv", steps: install("--torch-backend=auto"), fallbacks };
   }
-  const pipx = await locate("pipx", ".local/bin");
-  if (pipx) return { name: "pipx", steps: [[...PIPX_WITH_PIP, pipx, "install", "--force", ...pipArgs, server]] };
-  for (const name of PYTHONS) {
-    const python = await locate(name);
-    if (!python || !(await isSupported(python))) continue;
+  const pipx = await locate("pipx", machine, isProgram);
+  if (pipx) return pipxMethod(pipx, machine, source, cpuBuild);
+  for (const python of await pythons(machine, isProgram)) {
+    if (!(await isSupported(python))) continue;
     const environment = ownEnvironment(machine);
-    const pip = [join(environment, "bin", "python"), "-m", "pip", "--disable-pip-version-check"];
+    const name = isWindows(machine) ? "python.exe" : "python";
+    const own = pathRules(machine).join(programsFolder(machine, environment), name);
+    const pip = [own, "-m", "pip", "--disable-pip-version-check", "install", "--upgrade"];
     return {
       name: "pip",
       steps: [
-        [python, "-m", "venv", environment],
-        [...pip, "install", "--upgrade", ...cpuBuild, ...pinned("--constraint"), server],
+        [...python, "-m", "venv", environment],
+        [...pip, ...cpuBuild, ...pinned("--constraint"), server],
       ],
     };
   }
   return undefined;
+}
+
+/** pipx splits --pip-args: as a POSIX shell does, and on Windows by rules that changed often, so none is used there. */
+function pipxMethod(pipx: string, machine: Machine, source: Source, cpuBuild: string[]): InstallMethod {
+  const { server, constraints } = source;
+  const byVariable = isWindows(machine) && constraints ? { PIP_CONSTRAINT: fileUrl(constraints) } : {};
+  const quoted = constraints && !isWindows(machine) ? ["--constraint", shellQuote(constraints)] : [];
+  const words = [...quoted, ...cpuBuild];
+  const pipArgs = words.length ? [`--pip-args=${words.join(" ")}`] : [];
+  return {
+    name: "pipx",
+    steps: [[pipx, "install", "--force", ...pipArgs, server]],
+    variables: { ...PIPX_WITH_PIP, ...byVariable },
+  };
+}
+
+/** file: address of a Windows path. pip splits PIP_CONSTRAINT at blanks, and an address has none. */
+function fileUrl(path: string): string {
+  return `file:///${encodeURI(path.replaceAll("\\", "/")).replace(/[?#]/g, encodeURIComponent)}`;
+}
+
+/** Path of a program that can be started without a shell: on PATH, or where its installer puts it. */
+async function locate(program: string, machine: Machine, isProgram: IsProgram): Promise<string | undefined> {
+  const { join } = pathRules(machine);
+  const local = machine.env["LOCALAPPDATA"];
+  const folders = [join(machine.home, ".local", "bin"), join(machine.home, ".cargo", "bin")];
+  if (isWindows(machine) && local) folders.push(join(local, "Microsoft", "WinGet", "Links"));
+  if (machine.platform === "darwin") folders.push(...MAC_FOLDERS);
+  const name = isWindows(machine) ? `${program}.exe` : program; // cmd.exe would parse the arguments of a batch file
+  for (const candidate of [name, ...folders.map((folder) => join(folder, name))]) {
+    const path = await resolve(candidate, machine, isProgram);
+    if (path) return path;
+  }
+  return undefined;
+}
+
+/** Commands of the interpreters on this machine, in order of preference. */
+async function pythons(machine: Machine, isProgram: IsProgram): Promise<string[][]> {
+  const { env } = machine;
+  const { join } = pathRules(machine);
+  const isPython: IsProgram = async (path) => !isOfSystem(machine, path) && (await isProgram(path));
+  let candidates = PYTHONS.map((name) => [name]);
+  if (machine.platform === "darwin") candidates.push(...MAC_FOLDERS.map((folder) => [join(folder, "python3")]));
+  if (isWindows(machine)) {
+    const local = env["LOCALAPPDATA"] ? join(env["LOCALAPPDATA"], "Programs", "Python") : undefined;
+    const launchers = [...(local ? [join(local, "Launcher")] : []), env["SystemRoot"] ?? "C:\\Windows"];
+    const installed = [local, env["ProgramFiles"]].flatMap((top) =>
+      top ? WINDOWS_PYTHONS.map((folder) => [join(top, folder, "python.exe")]) : [],
+    );
+    const launcher = [["py.exe", "-3"], ...launchers.map((folder) => [join(folder, "py.exe"), "-3"])];
+    const managed = env["LOCALAPPDATA"] ? [[join(env["LOCALAPPDATA"], "Python", "bin", "python.exe")]] : [];
+    candidates = [...launcher, ["python.exe"], ...managed, ...installed];
+  }
+  const commands: string[][] = [];
+  for (const [program = "", ...flags] of candidates) {
+    const path = await resolve(program, machine, isPython);
+    if (path) commands.push([path, ...flags]);
+  }
+  return commands;
+}
+
+/**
+ * True for an interpreter that the system itself puts there. Windows' own opens the Microsoft Store where no Python comes
+ * from there; that of macOS is 3.9, or asks to install Apple's developer tools.
+ */
+function isOfSystem(machine: Machine, path: string): boolean {
+  if (machine.platform === "darwin") return path.startsWith("/usr/bin/");
+  return isWindows(machine) && /\\Microsoft\\WindowsApps\\python[^\\]*$/i.test(path);
 }
 
 async function hasNvidiaDriver(): Promise<boolean> {
@@ -83,8 +159,8 @@ async function hasNvidiaDriver(): Promise<boolean> {
   );
 }
 
-async function isNewEnough(python: string): Promise<boolean> {
-  return promisify(execFile)(python, ["-I", "-c", NEW_ENOUGH]).then(
+async function isSuitable([python = "", ...flags]: string[]): Promise<boolean> {
+  return promisify(execFile)(python, [...flags, "-I", "-c", SUITABLE], { windowsHide: true }).then(
     () => true,
     () => false,
   );

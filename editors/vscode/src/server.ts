@@ -18,7 +18,7 @@ import {
 } from "vscode-languageclient";
 import { LanguageClient, LanguageClientOptions } from "vscode-languageclient/node";
 import { Found } from "./find";
-import { endProcess, exitsWithin } from "./processes";
+import { endProcess, exitsWithin, killTree, startWords } from "./processes";
 import { Notifications } from "./progress";
 import { Status, SuggestionGrew, versionProblem } from "./protocol";
 import { needingRestart } from "./settings";
@@ -97,6 +97,15 @@ export class Server {
     return this.enqueue(async () => {
       await this.end();
       await this.begin();
+    });
+  }
+
+  /** End the server until `restart`. Windows cannot replace the files of a running program. */
+  pause(): Promise<void> {
+    this.killIfStarting();
+    return this.enqueue(async () => {
+      await this.end();
+      this.setHealth({ kind: "looking" });
     });
   }
 
@@ -244,7 +253,8 @@ export class Server {
 
   private async spawn(program: string): Promise<ChildProcess> {
     // Started in the home directory, because Python may import from its working directory.
-    const child = spawn(program, ["lsp"], { cwd: homedir(), stdio: "pipe" });
+    const { file, args, ...options } = startWords(program, ["lsp"], process.platform, process.env);
+    const child = spawn(file, args, { cwd: homedir(), stdio: "pipe", windowsHide: true, ...options });
     this.process = child;
     child.stderr.on("data", (bytes: Buffer) => {
       const lines = bytes
@@ -289,7 +299,7 @@ export class Server {
 
   /** Kill a server that is still starting, because one that never answers would block the queue. */
   private killIfStarting(): void {
-    if (this.health.kind === "starting") this.process?.kill("SIGKILL");
+    if (this.health.kind === "starting" && this.process) killTree(this.process);
   }
 
   /** Stop client and process within about STOP_MS + EXIT_MS, then by force. */

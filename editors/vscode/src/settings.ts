@@ -58,7 +58,8 @@ export function toggled(list: readonly string[], word: string): string[] {
   return list.includes(word) ? list.filter((other) => other !== word) : [...list, word];
 }
 
-/** Returns a glob that matches exactly this path. */
-export function globOf(path: string): string {
-  return path.replace(/[[\]*?]/g, "[$&]");
+/** Returns a glob that matches exactly this path. Globs have `/` on every system. */
+export function globOf(path: string, platform: string = process.platform): string {
+  const slashes = platform === "win32" ? path.replaceAll("\\", "/") : path;
+  return slashes.replace(/[[\]*?]/g, "[$&]");
 }

@@ -1,8 +1,8 @@
 /** Runs a speclsp subcommand in an integrated terminal, where its tables and prompts are readable. */
 import { homedir } from "node:os";
-import { window } from "vscode";
+import { env, window } from "vscode";
 import { Server } from "./server";
-import { shellQuote } from "./shellQuote";
+import { commandLine } from "./shellQuote";
 
 export function inTerminal(server: Server, subcommand: string, ...flags: string[]): void {
   if (!server.found) {
@@ -12,5 +12,5 @@ export function inTerminal(server: Server, subcommand: string, ...flags: string[
   const name = `speclsp ${subcommand}`;
   const terminal = window.terminals.find((t) => t.name === name) ?? window.createTerminal({ name, cwd: homedir() });
   terminal.show();
-  terminal.sendText([server.found.path, subcommand, ...flags].map(shellQuote).join(" "));
+  terminal.sendText(commandLine([server.found.path, subcommand, ...flags], env.shell));
 }

@@ -8,6 +8,7 @@ const machine: Machine = {
   env: { PATH: "/usr/bin:.:tools:/bin", UV_TOOL_BIN_DIR: "/uv/bin" },
   home: "/home/me",
   storage: "/storage",
+  platform: "linux",
 };
 const only =
   (...programs: string[]) =>
@@ -68,10 +69,22 @@ test("uv installs before pipx, and pipx before Python itself", async () => {
   assert.deepEqual(names, ["uv", "pipx", "pip"]);
 });
 
+test("on macOS Apple's own Python is not run, and Homebrew's tools need no PATH", async () => {
+  const mac: Machine = { ...machine, platform: "darwin", env: { PATH: "/usr/bin:/bin" } };
+  const yes = async (): Promise<boolean> => true;
+  const apples = ["/usr/bin/python3", "/usr/bin/python"];
+  assert.equal(await findInstallMethod(mac, { server: "speclsp" }, only(...apples), yes), undefined);
+  for (const path of ["/opt/homebrew/bin/uv", "/usr/local/bin/pipx", "/opt/homebrew/bin/python3"]) {
+    const method = await findInstallMethod(mac, { server: "speclsp" }, only(...apples, path), yes);
+    assert.equal(method?.steps[0]?.[0], path);
+    assert.doesNotMatch(method.steps.flat().join(" "), /pytorch\.org/, "the package index has no CUDA build for macOS");
+  }
+});
+
 test("a Python that is too old is skipped, and without any tool there is no install method", async () => {
   const tools = only("/usr/bin/python3", "/bin/python3.12");
-  const method = await findInstallMethod(machine, { server: "/a/wheel.whl" }, tools, async (python) =>
-    python.endsWith(".12"),
+  const method = await findInstallMethod(machine, { server: "/a/wheel.whl" }, tools, async ([python]) =>
+    python!.endsWith(".12"),
   );
   assert.deepEqual(method?.steps[0], ["/bin/python3.12", "-m", "venv", "/storage/venv"]);
   assert.equal(method?.steps[1]?.at(-1), "/a/wheel.whl");
@@ -107,7 +120,8 @@ test("a machine without a GPU gets PyTorch's CPU build, and uv is asked to choos
   assert.deepEqual(withGpu?.fallbacks?.map((steps) => steps.flat().join(" ")), [plain]);
   const index = "--extra-index-url https://download.pytorch.org/whl/cpu --retries 1";
   const pipx = await findInstallMethod(machine, source, only("/usr/bin/pipx"), yes, no);
-  assert.ok(pipx?.steps[0]?.includes(`--pip-args=${index}`) && pipx.steps[0].includes("PIPX_DEFAULT_BACKEND=pip"));
+  assert.ok(pipx?.steps[0]?.includes(`--pip-args=${index}`));
+  assert.deepEqual(pipx?.variables, { PIPX_DEFAULT_BACKEND: "pip" });
   const pip = await findInstallMethod(machine, source, only("/usr/bin/python3"), yes, no);
   assert.ok(pip?.steps[1]?.join(" ").includes(index));
   const cuda = await findInstallMethod(machine, source, only("/usr/bin/python3"), yes, yes);

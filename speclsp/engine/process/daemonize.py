@@ -75,7 +75,7 @@ def start_detached(
 def is_unread(handle: int) -> bool:
     """True for a pipe without a reader."""
     poll = select.poll()
-    poll.register(handle, 0)
+    poll.register(handle, select.POLLOUT)  # macOS reports no end to a poll without events (rdar://37537852)
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 

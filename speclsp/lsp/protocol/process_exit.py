@@ -108,7 +108,7 @@ def hung_up(fd: int) -> bool:
     if not hasattr(select, "poll"):
         return False
     poll = select.poll()
-    poll.register(fd, 0)
+    poll.register(fd, select.POLLIN)  # macOS reports no end to a poll without events (rdar://37537852)
     return any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
 
 

@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
+import platformdirs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from platformdirs.macos import MacOS
 
 from speclsp import config
 from speclsp.cli import entry
@@ -170,6 +172,21 @@ def test_what_is_written_unasked_goes_to_roots_own_home(foreign: Path, isolated:
     assert config.stats_path() == foreign / ".local/state/speclsp/stats.db"
     assert config.index_dir() == foreign / ".cache/speclsp/index"
     assert "belongs to another user" in config.unused_runtime_dir()
+
+
+def test_on_macos_root_writes_below_its_own_library_though_sudo_keeps_home(
+    foreign: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in NAMES:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    for kind in directories.BELOW_MAC_HOME:
+        path = getattr(MacOS(directories.APP, appauthor=False), f"user_{kind}_path")
+        monkeypatch.setattr(platformdirs, f"user_{kind}_path", lambda *_, path=path, **__: path)
+    assert config.log_dir() == foreign / "Library/Logs/speclsp"
+    assert config.stats_path() == foreign / "Library/Application Support/speclsp/stats.db"
+    assert config.runtime_path() == foreign / "Library/Application Support/speclsp/run"
+    assert config.index_dir() == foreign / "Library/Caches/speclsp/index"
 
 
 def test_settings_and_models_of_the_user_are_read_where_they_are(foreign: Path, isolated: Path):

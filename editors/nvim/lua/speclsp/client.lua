@@ -1,6 +1,7 @@
 --- LSP client of the server: search and start, with the differences between Neovim 0.10, 0.11 and 0.12.
 local notify = require("speclsp.notify")
 local options = require("speclsp.options")
+local system = require("speclsp.system")
 
 local NAME = "speclsp"
 local HAS_11 = vim.fn.has("nvim-0.11") == 1
@@ -105,7 +106,7 @@ function M.command()
     end
     return nil, ("cmd is %s, which cannot be run"):format(cmd[1])
   end
-  for _, path in ipairs({ NAME, vim.fn.expand("~/.local/bin/" .. NAME) }) do
+  for _, path in ipairs(system.programs(vim.fn.expand("~"))) do
     if vim.fn.executable(path) == 1 then
       return { vim.fn.exepath(path), "lsp" }
     end

@@ -4,6 +4,7 @@ local float = require("speclsp.float")
 local lsp_client = require("speclsp.client")
 local notify = require("speclsp.notify")
 local options = require("speclsp.options")
+local system = require("speclsp.system")
 
 local M = {}
 
@@ -229,10 +230,7 @@ function M.log_path()
   if reported then
     return reported
   end
-  if vim.fn.has("mac") == 1 then
-    return vim.fn.expand("~/Library/Logs/speclsp/lsp.log")
-  end
-  return (vim.env.XDG_STATE_HOME or vim.fn.expand("~/.local/state")) .. "/speclsp/log/lsp.log"
+  return system.default_log(system.current(), vim.env, vim.fn.expand("~"))
 end
 
 local function open_log()
