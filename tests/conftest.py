@@ -36,7 +36,12 @@ USERS_CACHE = os.environ.setdefault(CACHE_VARIABLE, os.environ.get("XDG_CACHE_HO
 os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(Path(USERS_CACHE or "~/.cache").expanduser() / "zig"))
 SHARE_OF_EXAMPLES, MIN_EXAMPLES = 0.25, 2  # of a law's, without --soak
 ENGINE_EXIT_S = 60.0  # for an engine whose last client has disconnected
-VARIABLES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
+VARIABLES = {  # no "con", which Windows reserves
+    "XDG_CONFIG_HOME": "cfg",
+    "XDG_STATE_HOME": "sta",
+    "XDG_RUNTIME_DIR": "run",
+    "XDG_CACHE_HOME": "cac",
+}
 ONE_WORKER = "tests/editors/vscode"
 # Parallel workers get whole files in this order: files that take minutes first, so no worker ends with one.
 SLOW_FIRST = (
@@ -117,7 +122,7 @@ def shorten(item: pytest.Item) -> None:
 
 def isolate(root: Path) -> dict[str, str]:
     """{variable: new private directory under `root`}. Short names: a Unix socket's path has 103 bytes."""
-    directories = {name: root / name.split("_")[1][:3].lower() for name in VARIABLES}
+    directories = {name: root / short for name, short in VARIABLES.items()}
     for directory in directories.values():
         directory.mkdir(mode=0o700)
     return {name: str(directory) for name, directory in directories.items()}

@@ -176,15 +176,15 @@ def test_settings_and_models_of_the_user_are_read_where_they_are(foreign: Path, 
     assert config.config_path() == foreign / ".config/speclsp/config.toml", "the user has none"
     assert config.cache_dir() == foreign / ".cache/speclsp"
     assert config.foreign_problem("config") == config.foreign_problem("cache") == ""
-    for name in ("con", "cac"):
+    for name in ("cfg", "cac"):
         (isolated / name / "speclsp").mkdir()
-    assert config.config_path() == isolated / "con/speclsp/config.toml"
+    assert config.config_path() == isolated / "cfg/speclsp/config.toml"
     assert config.cache_dir() == isolated / "cac/speclsp"
 
 
 def test_root_writes_neither_settings_nor_keys_nor_models_of_another_user(foreign: Path, isolated: Path):
     weights = cards.load("qwen2.5-coder-0.5b-instruct").target
-    (isolated / "con" / "speclsp").mkdir()
+    (isolated / "cfg" / "speclsp").mkdir()
     (isolated / "cac" / "speclsp" / "models" / weights.name).mkdir(parents=True)
     before = sorted(isolated.rglob("*"))
     for write in (
