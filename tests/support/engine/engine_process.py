@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+from windows.harness.program import program
 
 from support.waiting import wait_until
 
-COMMAND = [sys.executable, "-m", "speclsp", "engine"]
+COMMAND = program("engine")
 ABC = {"input_prefix": "a", "prompt": "bc", "input_suffix": "def"}
 ANSWER = "E:ba7816bf:cb8379ac"  # echo's completion of ABC
 

@@ -1,0 +1,186 @@
+"""Runs the suites for Windows under Wine, and prints the counts: `make windows`.
+
+    PYTHONPATH=tests python -m windows.harness.run [--light] [PATH...]
+
+It makes the Windows Python (install.py) and the libraries of the forward pass, then runs pytest in three ways:
+
+    windows   tests/windows, on Linux
+    program   PROGRAM_SUITES, on Linux; the program that they start is the Windows one
+    python    PYTHON_SUITES, in the Windows Python itself
+
+not_run.toml lists what cannot pass. It ends with 1 if another test fails, or if a process of pytest ends without a
+reason. `--light` makes neither PyTorch nor models available, and runs one session of a language server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from support.editors.install import CannotInstall
+from windows.harness.install import install
+
+ROOT = Path(__file__).resolve().parents[3]
+LIBRARY = ROOT / "speclsp" / "engine" / "model" / "int8"
+PROGRAM_SUITES = ("tests/lsp/test_completion.py", "tests/lsp/protocol", "tests/faults/messages")
+PYTHON_SUITES = ("tests/unit", "tests/engine", "tests/lsp", "tests/faults")
+SESSION = "tests/windows/test_session.py"  # of a language server with the model echo
+WORKERS = 2
+LIMIT_S = 3000  # of one process of pytest
+MAX_RESTARTS = 40
+OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "windows.harness.not_run", "-o", "faulthandler_timeout=0")
+Line = dict[str, Any]
+
+
+def build_libraries() -> None:
+    """Compile the forward pass for Windows into the checkout, unless the libraries are newer than their sources."""
+    sources = [*LIBRARY.glob("*.c"), *LIBRARY.rglob("*.h"), ROOT / "hatch_build.py"]
+    newest = max(path.stat().st_mtime for path in sources)
+    libraries = list(LIBRARY.glob("*.dll"))
+    if libraries and min(path.stat().st_mtime for path in libraries) > newest:
+        return
+    environment = os.environ | {"SPECLSP_WHEEL_PLATFORM": "win32-AMD64"}
+    with tempfile.TemporaryDirectory() as wheels:
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels]
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+    if not list(LIBRARY.glob("*.dll")):
+        raise CannotInstall("hatch_build.py compiled no library for Windows")
+
+
+def outcomes(record: Path) -> dict[str, Line]:
+    """{test: its worst outcome} of a record."""
+    worst = ("failed", "ended", "passed though listed", "failed as listed", "not run", "skipped", "passed")
+    lines: dict[str, Line] = {}
+    started: dict[str, Line] = {}
+    for line in map(json.loads, record.read_text("utf-8").splitlines() if record.exists() else []):
+        if "test" not in line:
+            continue
+        name = line["test"]
+        if line["outcome"] == "ended" or (line["outcome"] == "failed as listed" and name not in started):
+            started[name] = line
+        elif name not in lines or worst.index(line["outcome"]) < worst.index(lines[name]["outcome"]):
+            lines[name] = line
+    return started | lines
+
+
+def has_finished(record: Path) -> bool:
+    """True if the last process of a record came to its end."""
+    text = record.read_text("utf-8") if record.exists() else ""
+    return text.rstrip().endswith('{"finished": true}')
+
+
+def run_pytest(words: list[str], way: str, record: Path, environment: dict[str, str]) -> None:
+    """Run pytest until it has finished; a process that ends in a test goes on after it."""
+    variables = {
+        "SPECLSP_TESTS_WINDOWS": way,
+        "SPECLSP_TESTS_RECORD": str(record),
+        "PYTHONPATH": f"{ROOT}:{ROOT}/tests",
+    }
+    for _ in range(MAX_RESTARTS):
+        before = len(outcomes(record))
+        try:
+            done = subprocess.run(
+                words, cwd=ROOT, env=os.environ | variables | environment, input="", timeout=LIMIT_S,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            )  # fmt: skip
+            output = done.stdout
+        except subprocess.TimeoutExpired as error:
+            output = str(error)
+        record.with_suffix(".log").write_text(output, encoding="utf-8")
+        if has_finished(record):
+            return
+        if len(outcomes(record)) == before:
+            break
+    with record.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"test": " ".join(words[-1:]), "outcome": "failed", "reason": output[-4000:]}) + "\n")
+
+
+def shards(suites: tuple[str, ...]) -> list[list[str]]:
+    """The folders with test files below the suites, the files of each folder together."""
+    files: dict[Path, list[str]] = {}
+    for suite in suites:
+        paths = [ROOT / suite] if suite.endswith(".py") else sorted((ROOT / suite).rglob("test_*.py"))
+        for path in paths:
+            files.setdefault(path.parent, []).append(str(path.relative_to(ROOT)))
+    return sorted(files.values(), key=len, reverse=True)
+
+
+def run_all(launcher: Path, folder: Path, chosen: list[str]) -> dict[str, dict[str, Line]]:
+    """{way: {test: outcome}} of all suites, or of those chosen."""
+    pytest_here = [sys.executable, "-m", "pytest", *OPTIONS]
+    pytest_there = [str(launcher), "-m", "pytest", *OPTIONS]
+    jobs: list[tuple[list[str], str, dict[str, str]]] = []
+    own = {"SPECLSP_WINDOWS_PYTHON": str(launcher)}
+    program = {"SPECLSP_TESTS_PROGRAM": str(launcher)}
+    for files in shards(tuple(chosen) or ("tests/windows",)):
+        if files[0].startswith("tests/windows/"):
+            jobs.append(([*pytest_here, *files], "windows", own))
+    for files in shards(tuple(chosen) or PYTHON_SUITES):
+        if not files[0].startswith("tests/windows/"):
+            jobs.append(([*pytest_there, *files], "python", {}))
+    for files in shards(PROGRAM_SUITES):
+        if not chosen or set(files) & {file for shard in shards(tuple(chosen)) for file in shard}:
+            jobs.append(([*pytest_here, *files], "program", program))
+    records = [(way, folder / f"{number}.jsonl") for number, (_, way, _) in enumerate(jobs)]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for (words, way, environment), (_, record) in zip(jobs, records, strict=True):
+            pool.submit(run_pytest, words, way, record, environment)
+    results: dict[str, dict[str, Line]] = {}
+    for way, record in records:
+        results.setdefault(way, {}).update(outcomes(record))
+    return results
+
+
+def report(results: dict[str, dict[str, Line]]) -> int:
+    """Print failures, listed tests that pass, skips and counts; returns the exit code."""
+    failures = 0
+    for way, tests in results.items():
+        for outcome in ("failed", "ended", "passed though listed"):
+            for name, line in sorted(tests.items()):
+                if line["outcome"] == outcome:
+                    detail = f"\n{line.get('reason')}" if outcome == "failed" else ""
+                    print(f"{way}: {outcome}: {name}{detail}")
+                    failures += outcome != "passed though listed"
+        for outcome in ("skipped", "not run", "failed as listed"):
+            reasons = Counter(line.get("reason") for line in tests.values() if line["outcome"] == outcome)
+            for reason, count in reasons.most_common():
+                print(f"{way}: {count} {outcome}: {reason}")
+    for way, tests in results.items():
+        counts = Counter(line["outcome"] for line in tests.values())
+        print(f"{way}: {', '.join(f'{count} {outcome}' for outcome, count in counts.most_common())}")
+    return int(failures > 0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--light", action="store_true", help="one session of a language server, without models")
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="files or folders of tests; without it, all")
+    options = parser.parse_args()
+    started_s = time.monotonic()
+    try:
+        launcher = install(options.light)
+        build_libraries()
+    except (CannotInstall, OSError, subprocess.CalledProcessError) as error:
+        print(f"make windows: {error}", file=sys.stderr)
+        return 1
+    ready_s = time.monotonic()
+    folder = ROOT / "build" / "windows"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.jsonl"):
+        old.unlink()
+    code = report(run_all(launcher, folder, [SESSION] if options.light else options.paths))
+    print(f"set-up {ready_s - started_s:.0f} s, tests {time.monotonic() - ready_s:.0f} s")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
