@@ -75,7 +75,7 @@ class Editor(Client):
     def engines(self) -> list[psutil.Process]:
         """The engine processes that this server started or can reach."""
         children = self.server.children() if self.process.poll() is None else []
-        pids = {child.pid for child in children if not is_indexer(child)}
+        pids = {child.pid for child in children if not is_indexer(child) and not is_starter(child)}
         with suppress(FileNotFoundError):
             pids.add(linux_pid(read_state(self.runtime)["pid"]))
         return [psutil.Process(pid) for pid in sorted(pids) if pid and not gone_within(pid, 0.02)]
@@ -182,5 +182,12 @@ def units(text: str, encoding: str) -> int:
 def is_indexer(process: psutil.Process) -> bool:
     """True if the process maintains the index of a workspace folder."""
     with suppress(psutil.Error):
-        return "speclsp.lsp.index.worker" in process.cmdline()
+        return "speclsp.lsp.index.worker" in " ".join(process.cmdline())
+    return False
+
+
+def is_starter(process: psutil.Process) -> bool:
+    """True if the process starts an engine and ends."""
+    with suppress(psutil.Error):
+        return " engine start" in " ".join(process.cmdline())
     return False

@@ -28,16 +28,20 @@ from typing import Any
 
 from support.editors.install import CannotInstall
 from windows.harness.install import install
+from windows.harness.program import DRIVE
 
 ROOT = Path(__file__).resolve().parents[3]
 LIBRARY = ROOT / "speclsp" / "engine" / "model" / "int8"
-PROGRAM_SUITES = ("tests/lsp/test_completion.py", "tests/lsp/protocol", "tests/faults/messages")
-PYTHON_SUITES = ("tests/unit", "tests/engine", "tests/lsp", "tests/faults")
+PROGRAM_SUITES = ("tests/lsp", "tests/faults", "tests/engine/http", "tests/engine/process")
+PYTHON_SUITES = (
+    "tests/unit",
+    *(f"tests/engine/{folder}" for folder in ("decoding", "loading", "model", "scheduling")),
+)
 SESSION = "tests/windows/test_session.py"  # of a language server with the model echo
 WORKERS = 2
 LIMIT_S = 3000  # of one process of pytest
 MAX_RESTARTS = 40
-OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "windows.harness.not_run", "-o", "faulthandler_timeout=0")
+OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "windows.harness.not_run", "--timeout", "180")
 Line = dict[str, Any]
 
 
@@ -80,28 +84,32 @@ def has_finished(record: Path) -> bool:
 
 def run_pytest(words: list[str], way: str, record: Path, environment: dict[str, str]) -> None:
     """Run pytest until it has finished; a process that ends in a test goes on after it."""
-    variables = {
-        "SPECLSP_TESTS_WINDOWS": way,
-        "SPECLSP_TESTS_RECORD": str(record),
-        "PYTHONPATH": f"{ROOT}:{ROOT}/tests",
-    }
+    drive = DRIVE if way == "python" else ""
+    variables = {"SPECLSP_TESTS_WINDOWS": way, "SPECLSP_TESTS_RECORD": f"{drive}{record}"}
+    variables["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
     for _ in range(MAX_RESTARTS):
         before = len(outcomes(record))
-        try:
-            done = subprocess.run(
-                words, cwd=ROOT, env=os.environ | variables | environment, input="", timeout=LIMIT_S,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            )  # fmt: skip
-            output = done.stdout
-        except subprocess.TimeoutExpired as error:
-            output = str(error)
-        record.with_suffix(".log").write_text(output, encoding="utf-8")
+        with record.with_suffix(".log").open("w", encoding="utf-8") as log:  # no pipe: what outlives pytest may hold it
+            process = subprocess.Popen(
+                words,
+                cwd=ROOT,
+                env=os.environ | variables | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                process.wait(LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         if has_finished(record):
             return
         if len(outcomes(record)) == before:
             break
+    output = record.with_suffix(".log").read_text("utf-8", errors="replace")
     with record.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"test": " ".join(words[-1:]), "outcome": "failed", "reason": output[-4000:]}) + "\n")
+        file.write(json.dumps({"test": words[-1], "outcome": "failed", "reason": output[-4000:]}) + "\n")
 
 
 def shards(suites: tuple[str, ...]) -> list[list[str]]:
@@ -119,8 +127,8 @@ def run_all(launcher: Path, folder: Path, chosen: list[str]) -> dict[str, dict[s
     pytest_here = [sys.executable, "-m", "pytest", *OPTIONS]
     pytest_there = [str(launcher), "-m", "pytest", *OPTIONS]
     jobs: list[tuple[list[str], str, dict[str, str]]] = []
-    own = {"SPECLSP_WINDOWS_PYTHON": str(launcher)}
     program = {"SPECLSP_TESTS_PROGRAM": str(launcher)}
+    own = {"SPECLSP_WINDOWS_PYTHON": str(launcher), **program}
     for files in shards(tuple(chosen) or ("tests/windows",)):
         if files[0].startswith("tests/windows/"):
             jobs.append(([*pytest_here, *files], "windows", own))
