@@ -88,7 +88,8 @@ def directory(name: str) -> Path:
 def engine_client(state: dict[str, Any], **options: Any) -> httpx.Client:
     """A client of the engine that wrote this engine.json: of its socket, or of its port with its token."""
     if state.get("socket"):
-        return httpx.Client(transport=httpx.HTTPTransport(uds=state["socket"]), base_url="http://engine", **options)
+        transport = httpx.HTTPTransport(uds=state["socket"], limits=httpx.Limits(max_connections=64))
+        return httpx.Client(transport=transport, base_url="http://engine", **options)
     headers = {"authorization": f"Bearer {state['token']}"}
     return httpx.Client(base_url=f"http://127.0.0.1:{state['port']}", headers=headers, **options)
 

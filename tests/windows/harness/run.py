@@ -112,32 +112,30 @@ def run_pytest(words: list[str], way: str, record: Path, environment: dict[str, 
         file.write(json.dumps({"test": words[-1], "outcome": "failed", "reason": output[-4000:]}) + "\n")
 
 
-def shards(suites: tuple[str, ...]) -> list[list[str]]:
-    """The folders with test files below the suites, the files of each folder together."""
-    files: dict[Path, list[str]] = {}
-    for suite in suites:
-        paths = [ROOT / suite] if suite.endswith(".py") else sorted((ROOT / suite).rglob("test_*.py"))
-        for path in paths:
-            files.setdefault(path.parent, []).append(str(path.relative_to(ROOT)))
-    return sorted(files.values(), key=len, reverse=True)
+def shards(suites: tuple[str, ...], chosen: list[str]) -> list[list[str]]:
+    """The test files of the suites, or of the chosen part of them, a list for each folder."""
+    folders: dict[Path, list[str]] = {}
+    for path in sorted(path for suite in suites for path in (ROOT / suite).rglob("test_*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        if not chosen or any(name == part or name.startswith(f"{part}/") for part in chosen):
+            folders.setdefault(path.parent, []).append(name)
+    return sorted(folders.values(), key=len, reverse=True)
 
 
 def run_all(launcher: Path, folder: Path, chosen: list[str]) -> dict[str, dict[str, Line]]:
-    """{way: {test: outcome}} of all suites, or of those chosen."""
-    pytest_here = [sys.executable, "-m", "pytest", *OPTIONS]
-    pytest_there = [str(launcher), "-m", "pytest", *OPTIONS]
-    jobs: list[tuple[list[str], str, dict[str, str]]] = []
+    """{way: {test: outcome}} of all suites, or of the chosen files and folders."""
+    here = [sys.executable, "-m", "pytest", *OPTIONS]
     program = {"SPECLSP_TESTS_PROGRAM": str(launcher)}
-    own = {"SPECLSP_WINDOWS_PYTHON": str(launcher), **program}
-    for files in shards(tuple(chosen) or ("tests/windows",)):
-        if files[0].startswith("tests/windows/"):
-            jobs.append(([*pytest_here, *files], "windows", own))
-    for files in shards(tuple(chosen) or PYTHON_SUITES):
-        if not files[0].startswith("tests/windows/"):
-            jobs.append(([*pytest_there, *files], "python", {}))
-    for files in shards(PROGRAM_SUITES):
-        if not chosen or set(files) & {file for shard in shards(tuple(chosen)) for file in shard}:
-            jobs.append(([*pytest_here, *files], "program", program))
+    ways: dict[str, tuple[tuple[str, ...], list[str], dict[str, str]]] = {
+        "windows": (("tests/windows",), here, {"SPECLSP_WINDOWS_PYTHON": str(launcher), **program}),
+        "python": (PYTHON_SUITES, [str(launcher), "-m", "pytest", *OPTIONS], {}),
+        "program": (PROGRAM_SUITES, here, program),
+    }
+    jobs = [
+        ([*words, *files], way, environment)
+        for way, (suites, words, environment) in ways.items()
+        for files in shards(suites, chosen)
+    ]
     records = [(way, folder / f"{number}.jsonl") for number, (_, way, _) in enumerate(jobs)]
     with ThreadPoolExecutor(WORKERS) as pool:
         for (words, way, environment), (_, record) in zip(jobs, records, strict=True):
