@@ -47,8 +47,8 @@ MARKERS = {
     "platform_python_implementation": "CPython",
     "extra": "",
 }
-NEEDED = ("speclsp", "pytest", "pytest-timeout", "hypothesis")
-HEAVY = ("torch", "bitsandbytes", "transformers")  # with what only they need
+NEEDED = ("speclsp", "pytest", "pytest-timeout", "hypothesis", "scipy", "safetensors")
+HEAVY = ("torch", "bitsandbytes", "transformers", "scipy", "safetensors", "gguf")  # with what only they need
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 ENVIRONMENT = {"WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml="}  # no questions about Mono and Gecko
 

@@ -23,13 +23,13 @@ LOCAL_DATA = "WIN_PD_OVERRIDE_LOCAL_APPDATA"  # platformdirs reads it on Windows
 DRIVE = "Z:"
 OUTGOING = re.compile(rb"file:///(?![A-Za-z](?::|%3A))")
 INCOMING = re.compile(rb"file:///[zZ](?::|%3A)/")
-LINKS = {  # a directory of Linux's variables: that of the program, below LOCAL_DATA
-    "cfg/speclsp": "speclsp",
-    "sta/speclsp": "speclsp",
-    "cac/speclsp": "speclsp/Cache",
-    "run/speclsp": "speclsp/run",
-    "loc/speclsp/log": "speclsp/Logs",
+LINKS = {  # a directory of Linux's variables: that of the program, which makes it
+    "cfg": "loc",
+    "sta": "loc",
+    "cac/speclsp": "loc/speclsp/Cache",
+    "run/speclsp": "loc/speclsp/run",
 }
+LOGS = "Logs"
 EXIT_S = 30.0  # for processes of a test that has ended
 
 
@@ -70,19 +70,21 @@ def link_directories(root: Path) -> dict[str, str]:
         return {LOCAL_DATA: str(root / "loc")}
     if not IS_FOREIGN:
         return {}
+    (root / "loc").mkdir()
     for link, directory in LINKS.items():
-        (root / "loc" / directory).mkdir(mode=0o700, parents=True, exist_ok=True)
-        (root / link).symlink_to(root / "loc" / directory)
+        if (root / link).exists():
+            (root / link).rmdir()
+        (root / link).symlink_to(root / directory)
     return {LOCAL_DATA: translated(root / "loc")}
 
 
 def directory(name: str) -> Path:
     """The program's "run" or "log" directory, by the variables of this test."""
     if sys.platform == "win32":
-        return Path(os.environ[LOCAL_DATA], "speclsp", {"log": "Logs"}.get(name, name))
+        return Path(os.environ[LOCAL_DATA], "speclsp", LOGS if name == "log" else name)
     if name == "run":
         return Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
-    return Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / name
+    return Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / (LOGS if IS_FOREIGN else name)
 
 
 def engine_client(state: dict[str, Any], **options: Any) -> httpx.Client:

@@ -5,7 +5,7 @@
 It makes the Windows Python (install.py) and the libraries of the forward pass, then runs pytest in three ways:
 
     windows   tests/windows, on Linux
-    program   PROGRAM_SUITES, on Linux; the program that they start is the Windows one
+    program   PROGRAM_SUITES, on Linux: the files that start the program, which is the Windows one
     python    PYTHON_SUITES, in the Windows Python itself
 
 not_run.toml lists what cannot pass. It ends with 1 if another test fails, or if a process of pytest ends without a
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -33,12 +34,13 @@ from windows.harness.program import DRIVE
 ROOT = Path(__file__).resolve().parents[3]
 LIBRARY = ROOT / "speclsp" / "engine" / "model" / "int8"
 PROGRAM_SUITES = ("tests/lsp", "tests/faults", "tests/engine/http", "tests/engine/process")
-PYTHON_SUITES = (
-    "tests/unit",
+PYTHON_SUITES = (  # of the rest of tests/unit, nothing is in the wheel
+    *(f"tests/unit/{folder}" for folder in ("cli", "ground", "lsp", "weights")),
     *(f"tests/engine/{folder}" for folder in ("decoding", "loading", "model", "scheduling")),
 )
 SESSION = "tests/windows/test_session.py"  # of a language server with the model echo
 WORKERS = 2
+STARTS_PROGRAM = re.compile(r"import .*(Editor|Client|EngineProcess|TcpEngine|program)\b|import faulty_hub")
 LIMIT_S = 3000  # of one process of pytest
 MAX_RESTARTS = 40
 OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "windows.harness.not_run", "--timeout", "180")
@@ -117,7 +119,8 @@ def shards(suites: tuple[str, ...], chosen: list[str]) -> list[list[str]]:
     folders: dict[Path, list[str]] = {}
     for path in sorted(path for suite in suites for path in (ROOT / suite).rglob("test_*.py")):
         name = path.relative_to(ROOT).as_posix()
-        if not chosen or any(name == part or name.startswith(f"{part}/") for part in chosen):
+        wanted = not chosen or any(name == part or name.startswith(f"{part}/") for part in chosen)
+        if wanted and (suites != PROGRAM_SUITES or STARTS_PROGRAM.search(path.read_text("utf-8"))):
             folders.setdefault(path.parent, []).append(name)
     return sorted(folders.values(), key=len, reverse=True)
 
