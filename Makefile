@@ -20,7 +20,7 @@ QUICK := build/bench-quick
 QUALITY := full,plain,psm-standard,no-heal,llama.vscode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs check test coverage soak lint type vsix dist .test-model .test-editors .test-quick .test-unit bench bench-quick bench-quality gpu clean
+.PHONY: help demo docs check test coverage soak windows lint type vsix dist .test-model .test-editors .test-quick .test-unit bench bench-quick bench-quality gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ UNIT    := $(BIN)/python -m pytest -q -n 2 --dist worksteal tests/unit
 # Unit tests run while the model, the editors and the extension are fetched. Those of these files use or list what is
 # fetched, so they run after it.
 AFTER_SETUP := tests/unit/repo/test_no_telemetry.py tests/unit/repo/test_citations.py tests/unit/benchmarks/editor/test_renames.py
-FOLDERS := $(filter-out tests/unit/ tests/support/ tests/__pycache__/,$(wildcard tests/*/))
+FOLDERS := $(filter-out tests/unit/ tests/support/ tests/windows/ tests/__pycache__/,$(wildcard tests/*/))
 
 check: .venv/.installed-dev  ## lint, types and the unit tests that are not slow (1.5 min on 2 cores)
 	@$(MAKE) --no-print-directory -k -j3 .test-quick lint type
@@ -61,7 +61,13 @@ SIDE_BY_SIDE := tests/faults/processes/test_no_leaks.py tests/faults/messages/te
 soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## promise tests, laws and long tests at full length (over 42 min on 2 cores)
 	@code=0; $(SOAK) $(SIDE_BY_SIDE:%=--ignore=%) || code=$$?; $(BIN)/python tests/promises.py; \
 	$(SOAK) -n 4 --dist worksteal $(SIDE_BY_SIDE) || code=$$?; $(BIN)/python tests/promises.py --part; \
-	$(BIN)/python tests/lower_bounds.py || code=$$?; exit $$code
+	$(BIN)/python tests/lower_bounds.py || code=$$?; \
+	$(MAKE) --no-print-directory windows || code=$$?; exit $$code
+
+# Wine and a Windows Python in the user's cache; nothing is installed into the system. SUITES="tests/lsp/protocol" runs a
+# part. tests/windows/not_run.toml lists what cannot pass there.
+windows: .venv/.installed-dev .test-model  ## the suites with the program of Windows under Wine (WINDOWS_TIME)
+	@PYTHONPATH=tests $(BIN)/python -m windows.harness.run $(SUITES)
 
 .test-model: .venv/.installed-dev
 	@$(BIN)/speclsp models pull $(TEST_PAIR)

@@ -22,6 +22,8 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers share the cores, and threads that wait for a core take time
 
+from windows.harness.program import IS_FOREIGN, end_processes, link_directories
+
 import speclsp.engine  # noqa: F401 - before any test imports torch: it sets the OpenMP wait policy
 from speclsp.errors import EngineError
 
@@ -125,7 +127,7 @@ def isolate(root: Path) -> dict[str, str]:
     directories = {name: root / short for name, short in VARIABLES.items()}
     for directory in directories.values():
         directory.mkdir(mode=0o700)
-    return {name: str(directory) for name, directory in directories.items()}
+    return {name: str(directory) for name, directory in directories.items()} | link_directories(root)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -138,6 +140,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def stop_engines(root: Path) -> list[str]:
     """Stop the engine under `root` if it has no client; else kill all engines started there. Returns their commands."""
+    if IS_FOREIGN:
+        return end_processes(lambda: processes_under(root))
     if not (root / "run" / "speclsp" / "engine.lock").exists():
         return []
     from speclsp.daemon import control, endpoint
@@ -156,7 +160,7 @@ def stop_engines(root: Path) -> list[str]:
 
 
 def processes_under(root: Path) -> list[int]:
-    """Processes that were started with a runtime directory under `root`."""
+    """Processes that were started with a runtime directory under `root` (Linux)."""
     variable = b"XDG_RUNTIME_DIR=" + os.fsencode(root / "run")
     pids = []
     for entry in Path("/proc").glob("[0-9]*"):

@@ -9,13 +9,13 @@ import json
 import logging
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
+from windows.harness.program import program
 
 from speclsp import config
 from speclsp.lsp.completion.trace import Trace
@@ -30,9 +30,7 @@ READ_S = 0.2  # a suggestion counts as shown after 0.1 s
 
 def stats(*words: str) -> dict[str, Any]:
     """The JSON output of `speclsp stats`."""
-    completed = subprocess.run(
-        [sys.executable, "-m", "speclsp", "stats", "--json", *words], capture_output=True, text=True
-    )
+    completed = subprocess.run(program("stats", "--json", *words), capture_output=True, text=True)
     assert completed.returncode == 0, completed.stderr
     return json.loads(completed.stdout)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from support.lsp.editor_client import Editor, Page
 from support.weights.faulty_hub import FaultyHubRun
+from windows.harness.program import program
 
 from speclsp import config
 from speclsp.config import api_keys, toml_edit
@@ -186,7 +187,7 @@ def test_an_engines_address_is_complete_or_absent_when_it_is_killed_at_start(iso
     """engine.json, its socket and its lock: the next engine starts and is found, whatever a killed one left."""
     rng = random.Random(7)
     state = isolated / "run" / "speclsp" / "engine.json"
-    words = [sys.executable, "-m", "speclsp", "engine", "--model", "echo"]
+    words = program("engine", "--model", "echo")
     for _ in range(3):
         engine = subprocess.Popen(words, stderr=subprocess.DEVNULL)
         until = time.monotonic() + 30
@@ -199,4 +200,4 @@ def test_an_engines_address_is_complete_or_absent_when_it_is_killed_at_start(iso
     with Editor() as editor:
         use(editor)
         # A killed engine of a terminal starts again as it was: until it is stopped.
-        subprocess.run([sys.executable, "-m", "speclsp", "engine", "stop"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(program("engine", "stop"), check=True, stdout=subprocess.DEVNULL)

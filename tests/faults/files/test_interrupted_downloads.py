@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from promises import Measured
 from support.soak import in_soak
 from support.weights.faulty_hub import FIRST, PIECE, SECOND, FaultyHubRun, cache, model
+from windows.harness.program import program
 
 from speclsp.weights import hub as product
 
@@ -218,7 +218,7 @@ def test_a_download_that_lacks_only_its_last_step_needs_no_hub(house: FaultyHubR
 
 @pytest.mark.promise(24)
 def test_two_concurrent_pulls_download_once_and_both_succeed(house: FaultyHubRun) -> None:
-    words = [sys.executable, "-m", "speclsp", "models", "pull", "hubbed"]
+    words = program("models", "pull", "hubbed")
     both = [
         subprocess.Popen(
             words, cwd=house.root, env=house.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT

@@ -14,6 +14,7 @@ import pytest
 from promises import Measured
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
 from support.lsp.lsp_client import Client, gone_within
+from windows.harness.program import program
 
 from speclsp import config
 
@@ -168,7 +169,7 @@ def test_a_pipe_or_device_is_refused_by_name_without_waiting(tmp_path: Path, kin
         with path.open("wb") as file:
             file.truncate(2**40)
     with subprocess.Popen(
-        [sys.executable, "-m", "speclsp", "complete", f"{path}:1:1", "--model", "echo"],
+        program("complete", f"{path}:1:1", "--model", "echo"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from support.lsp.faulty_http_server import (
     says_when,
     silent,
 )
+from windows.harness.program import program
 
 from speclsp.config import api_keys
 
@@ -228,7 +228,7 @@ def port_engine() -> Iterator[tuple[str, str]]:
             f"XDG_{name}": f"{root}/{name[:3].lower()}" for name in ("CONFIG_HOME", "STATE_HOME", "RUNTIME_DIR")
         }
         Path(directories["XDG_RUNTIME_DIR"]).mkdir(mode=0o700)
-        command = [sys.executable, "-m", "speclsp", "engine", "--model", "echo", "--port", "0"]
+        command = program("engine", "--model", "echo", "--port", "0")
         engine = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | directories
         )

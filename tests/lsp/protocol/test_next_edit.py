@@ -5,7 +5,6 @@ An answer is never null and never an error for a sound request, and names the ve
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from support.lsp.editor_client import URI, Editor, Page, units
 from support.lsp.lsp_client import Client
 from support.waiting import wait_until
+from windows.harness.program import program
 
 from speclsp.lsp.next_edit import wire
 
@@ -314,7 +314,7 @@ def test_two_clients_at_once_have_their_own_edits():
 
 
 def test_the_server_runs_without_the_engines_packages():
-    with Client([sys.executable, "-m", "speclsp", "lsp", "--copilot"]) as client:
+    with Client(program("lsp", "--copilot")) as client:
         client.initialize()
         assert client.call(
             wire.COPILOT_INLINE_EDIT,

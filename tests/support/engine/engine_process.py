@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+from windows.harness.program import IS_FOREIGN, engine_client, program
 
 from support.waiting import wait_until
 
-COMMAND = [sys.executable, "-m", "speclsp", "engine"]
+COMMAND = program("engine")
+PORT = re.compile(r"http://127\.0\.0\.1:(\d+)")
+HTTP = {"timeout": 20}
 ABC = {"input_prefix": "a", "prompt": "bc", "input_suffix": "def"}
 ANSWER = "E:ba7816bf:cb8379ac"  # echo's completion of ABC
 
@@ -26,24 +29,26 @@ class EngineProcess:
         self, socket: Path, *more: str, round_ms: int = 0, program: list[str] | None = None, stdin: int | None = None
     ) -> None:
         self.socket = socket
-        command = program or [
-            *COMMAND,
-            "--model",
-            "echo",
-            "--socket",
-            str(socket),
-            "--set",
-            f"echo.round_ms={round_ms}",
-        ]
+        address = ["--port", "0"] if IS_FOREIGN else ["--socket", str(socket)]
+        command = program or [*COMMAND, "--model", "echo", *address, "--set", f"echo.round_ms={round_ms}"]
         self.process = subprocess.Popen(
-            [*command, *more], stdin=stdin or subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            [*command, *more],
+            stdin=stdin or subprocess.DEVNULL,
+            stdout=subprocess.PIPE if IS_FOREIGN else None,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-        transport = httpx.HTTPTransport(uds=str(socket), limits=httpx.Limits(max_connections=64))
-        self.http = httpx.Client(transport=transport, base_url="http://engine", timeout=20)
+        self.http = engine_client({"socket": str(socket)}, **HTTP)
 
     def wait(self) -> EngineProcess:
-        """Wait until its socket answers."""
-        wait_until(lambda: self.socket.exists() or self.process.poll() is not None)
+        """Wait until its socket answers; on Windows, its port."""
+        if IS_FOREIGN:
+            match = next(filter(None, (PORT.search(line) for line in self.process.stdout)), None)
+            if match:
+                token = (Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / "token").read_text().strip()
+                self.http = engine_client({"port": match[1], "token": token}, **HTTP)
+        else:
+            wait_until(lambda: self.socket.exists() or self.process.poll() is not None)
         if self.process.poll() is not None:
             raise AssertionError(f"the engine ended: {self.process.stderr.read()}")
         self.http.get("/health")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
+from windows.harness.program import program
 
 
 class TcpEngine:
@@ -19,7 +19,7 @@ class TcpEngine:
         self.root = root
         places = {f"XDG_{name}_HOME": str(root / name.lower()) for name in ("CONFIG", "STATE", "CACHE")}
         (root / "run").mkdir(mode=0o700)
-        command = [sys.executable, "-m", "speclsp", "engine", "--model", model, "--port", "0", *more]
+        command = program("engine", "--model", model, "--port", "0", *more)
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

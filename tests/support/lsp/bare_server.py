@@ -7,9 +7,9 @@ import ctypes
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
+import psutil
 from lsprotocol import types
 
 from speclsp.errors import EngineError, InputError
@@ -58,7 +58,7 @@ def chatter(params: Any) -> str:
     print("a stray print")
     sys.__stdout__.flush()
     os.system("echo a stray command")
-    libc = ctypes.CDLL(None)
+    libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
     libc.puts(b"a stray puts")
     libc.fflush(None)
     return sys.stdin.read()
@@ -115,13 +115,12 @@ def add(a: int, b: int) -> int:
 @server.feature("test/state")
 def state(params: Any) -> dict[str, Any]:
     protocol = server.protocol
-    virtual_pages, rss_pages = map(int, Path("/proc/self/statm").read_text().split()[:2])
-    page_kib = os.sysconf("SC_PAGE_SIZE") // 1024
+    memory = psutil.Process().memory_info()
     return {
         "futures": len(protocol._request_futures) + len(protocol._pending) + len(protocol._result_types),
         "documents": {document.uri: document.text for document in server.documents},
-        "rss_kib": rss_pages * page_kib,
-        "virtual_kib": virtual_pages * page_kib,
+        "rss_kib": memory.rss // 1024,
+        "virtual_kib": memory.vms // 1024,
     }
 
 

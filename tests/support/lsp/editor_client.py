@@ -8,11 +8,8 @@ one test share an engine, as a user's editors do. It exits with the last of them
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import re
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -20,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-import httpx
 import psutil
+from windows.harness.program import directory, engine_client, linux_pid, program, read_state
 
 from support.lsp.lsp_client import Client, gone_within
 from support.waiting import PATIENCE_S
@@ -39,12 +36,11 @@ class Editor(Client):
     def __init__(self, *arguments: str, settings: object = None, model: str = "echo", warm: bool = True) -> None:
         self.settings = settings  # for workspace/configuration
         self.arrived: list[Any] = []  # ids of replies
-        self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
-        self.logs = Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / "log"
+        self.runtime, self.logs = directory("run"), directory("log")
         self.started = time.perf_counter()
         options = ["--model", model, "--set", "engine.shutdown_delay_seconds=0"]
         options += ["--set", f"completion.timeout_ms={DEADLINE_MS}"]
-        super().__init__([sys.executable, "-m", "speclsp", "lsp", "--stdio", *options, *arguments], warm=warm)
+        super().__init__(program("lsp", "--stdio", *options, *arguments), warm=warm)
         Editor.sharing[self.runtime] += 1
 
     @property
@@ -79,10 +75,10 @@ class Editor(Client):
     def engines(self) -> list[psutil.Process]:
         """The engine processes that this server started or can reach."""
         children = self.server.children() if self.process.poll() is None else []
-        pids = {child.pid for child in children if not is_indexer(child)}
+        pids = {child.pid for child in children if not is_indexer(child) and not is_starter(child)}
         with suppress(FileNotFoundError):
-            pids.add(json.loads((self.runtime / "engine.json").read_text())["pid"])
-        return [psutil.Process(pid) for pid in sorted(pids) if not gone_within(pid, 0.02)]
+            pids.add(linux_pid(read_state(self.runtime)["pid"]))
+        return [psutil.Process(pid) for pid in sorted(pids) if pid and not gone_within(pid, 0.02)]
 
     def begin(self, capabilities: Mapping[str, Any] = CAPABILITIES, **params: Any) -> Editor:
         """Initialize and wait for the engine."""
@@ -119,9 +115,9 @@ class Editor(Client):
     def metrics(self) -> dict[str, float]:
         """The engine's metrics, by name and labels."""
         own_sockets = [str(path) for path in self.runtime.glob(f"lsp-{self.process.pid}-*.sock")]
-        (socket,) = own_sockets or [json.loads((self.runtime / "engine.json").read_text())["socket"]]
-        with httpx.Client(transport=httpx.HTTPTransport(uds=socket)) as http:
-            lines = http.get("http://engine/metrics").text.splitlines()
+        state = {"socket": own_sockets[0]} if own_sockets else read_state(self.runtime)
+        with engine_client(state) as http:
+            lines = http.get("/metrics").text.splitlines()
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
     def request_count(self) -> float:
@@ -186,5 +182,12 @@ def units(text: str, encoding: str) -> int:
 def is_indexer(process: psutil.Process) -> bool:
     """True if the process maintains the index of a workspace folder."""
     with suppress(psutil.Error):
-        return "speclsp.lsp.index.worker" in process.cmdline()
+        return "speclsp.lsp.index.worker" in " ".join(process.cmdline())
+    return False
+
+
+def is_starter(process: psutil.Process) -> bool:
+    """True if the process starts an engine and ends."""
+    with suppress(psutil.Error):
+        return " engine start" in " ".join(process.cmdline())
     return False

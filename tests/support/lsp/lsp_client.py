@@ -14,16 +14,18 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from windows.harness.program import PREFIX, incoming, outgoing
+
 from support.lsp import warm_server
 from support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
-FIXTURE = [sys.executable, str(ROOT / "tests/support/lsp/bare_server.py")]
+FIXTURE = [*(PREFIX or [sys.executable]), str(ROOT / "tests/support/lsp/bare_server.py")]
 
 
 def frame(message: object) -> bytes:
     """A message in LSP framing. Bytes are used as the body unchanged."""
-    body = message if isinstance(message, bytes) else json.dumps(message).encode()
+    body = message if isinstance(message, bytes) else outgoing(json.dumps(message).encode())
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
@@ -69,7 +71,7 @@ class Client:
             if name.lower() == b"content-length":
                 length = int(value)
             elif line == b"\r\n" and length is not None:
-                self._hear(json.loads(stdout.read(length)))
+                self._hear(json.loads(incoming(stdout.read(length))))
                 length = None
             else:
                 self.stray += line
