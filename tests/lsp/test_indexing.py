@@ -306,7 +306,9 @@ def test_the_home_directory_and_its_parents_are_not_indexed(root: Path, monkeypa
 
 def test_only_a_local_folder_is_indexed():
     local, remote = ("file:///work", "file://localhost/work"), ("file://host/share", "vscode-remote://ssh/work", "/")
-    assert all(map(index_supervisor.is_local, local)) and not any(map(index_supervisor.is_local, remote))
+    assert all(index_supervisor.is_local(uri, windows=False) for uri in local)
+    assert not any(index_supervisor.is_local(uri, windows=False) for uri in remote)
+    assert [uri for uri in (*local, *remote) if index_supervisor.is_local(uri, windows=True)] == [*local, remote[0]]
 
 
 def test_a_broken_index_is_rebuilt_while_the_process_runs(root: Path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass
 
-from speclsp.lsp.documents.uri_paths import file_path
+from speclsp.lsp.documents.uri_paths import file_path, path_inside
 from speclsp.lsp.syntax import hidden_characters
 
 _MAX_PATH = 160  # characters
@@ -42,9 +42,9 @@ class ChunkPlace:
 def path_in(uri: str, root: str | None) -> str:
     """The document's path inside `root`, else its name alone: never a home directory."""
     path = file_path(uri)
-    base = file_path(root).rstrip("/") if root else ""
-    inside = path.removeprefix(base + "/") if base else path
-    shown = posixpath.basename(path) if inside == path else inside
+    folder = file_path(root).rstrip("/") if root else ""
+    inside = path_inside(path, folder) if folder and not folder.endswith(":") else None  # "c:" holds home directories
+    shown = posixpath.basename(path) if inside is None else inside
     shown = hidden_characters.visible(shown).replace("\n", " ").replace("\t", " ")
     while len(shown) > _MAX_PATH and "/" in shown:
         shown = shown.partition("/")[2]

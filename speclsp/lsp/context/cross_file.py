@@ -106,6 +106,7 @@ def _candidates(
 
 def warm_up_steps(path: str, index: IndexReader) -> Iterator[None]:
     """Run all index queries for the document at `path` that do not depend on the cursor, one in each step."""
+    path = index.listed_path(path)
     imports = index.imports(path)
     for statement in imports:
         yield
@@ -133,7 +134,8 @@ def near_files(
     path: str, imports: Sequence[Import], index: IndexReader, open_already: Sequence[similar_code.SourceFile]
 ) -> Iterator[similar_code.SourceFile]:
     """Workspace files that are likely to hold similar code: tests, files beside, files with the same imports."""
-    known = {path, *(file.path for file in open_already)}
+    path = index.listed_path(path)
+    known = {path, *(index.listed_path(file.path) for file in open_already)}
     beside, users = index.files_like(path), importers_of_the_same(path, imports, index)
     for other in alternate(beside, users):
         if other not in known and (text := index.text(other)):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sys import getsizeof
 
 from speclsp import private_files
+from speclsp.lsp.documents.uri_paths import is_same_path, system_path
 from speclsp.lsp.syntax import text_windows
 
 RECHECK_S = 2.0  # age after which a text is checked again before it is returned
@@ -121,13 +122,13 @@ class FileCache:
 
 def read(folder: str, path: str, state: FileState, known_text: str | None = None) -> str | None:
     """The text of a regular file inside the folder in this state, else None; `known_text` saves the read."""
-    full = f"{folder}/{path}"
+    full = system_path(f"{folder}/{path}")
     info = os.lstat(full)
     if (info.st_mtime_ns, info.st_size) != state:
         return None
     if known_text is not None:
         return known_text
-    if os.path.realpath(full) != f"{os.path.realpath(folder)}/{path}".replace("/", os.sep):
+    if not is_same_path(os.path.realpath(full), f"{os.path.realpath(system_path(folder))}/{path}"):
         return None
     data = private_files.read_bytes(full, MAX_BYTES, follow=False)
     return text_windows.normal_newlines(data.decode("utf-8-sig", "replace"))

@@ -11,6 +11,7 @@ from itertools import islice
 from types import MappingProxyType
 
 from speclsp import private_files
+from speclsp.lsp.documents.uri_paths import system_path
 from speclsp.lsp.syntax.grammars import grammar_of
 from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES
 from speclsp.lsp.syntax.languages.import_rules import MAX_DEPTH, Import, KnownFiles, ManifestReader, by_path, joined
@@ -93,7 +94,7 @@ def package_roots(folder: str, manifests: Iterable[str]) -> set[tuple[str, str, 
     roots: set[tuple[str, str, str]] = set()
     for path in sorted(manifests, key=lambda path: (path.count("/"), path))[:_MAX_MANIFESTS]:
         try:
-            data = private_files.read_bytes(f"{folder}/{path}", _MAX_MANIFEST_BYTES, follow=False)
+            data = private_files.read_bytes(system_path(f"{folder}/{path}"), _MAX_MANIFEST_BYTES, follow=False)
             for kind, name, directory in MANIFESTS[posixpath.basename(path)](data.decode("utf-8-sig", "replace")):
                 there = joined(posixpath.dirname(path), directory)
                 if there is not None and 0 < len(name) <= _MAX_NAME and f"{name}{there}".encode():

@@ -11,11 +11,14 @@ import hashlib
 import os
 import sqlite3
 import stat
+import sys
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
 from speclsp import config as settings
+from speclsp.lsp.documents.uri_paths import folded
 
 APPLICATION = 0x53504C58  # "SPLX"
 VERSION = 4  # of the tables and of the readers of imports; an index of another version is rebuilt
@@ -23,15 +26,19 @@ SUFFIX = ".sqlite"
 SIDE_FILES = ("-wal", "-shm", "-journal", "-new")  # endings of sqlite's files beside a database
 MAX_PAGES = 65_536  # 256 MiB
 BUSY_S = 120.0  # another window's process may write, and has the lowest priority too
+FREE_CHECK_S = 0.1
+FREE_S = 10.0  # Windows: until other processes close a file that is to be replaced
 UNUSED_S = 30 * 24 * 3600.0
 MAX_ALL_BYTES = 1 << 30  # of all indexes
 
 OK, SKIPPED = 0, 1  # a file's state
 
-_TABLES = """
+# On Windows case does not matter: a document that the editor spells otherwise has the row of its file.
+_COLLATION = "NOCASE" if sys.platform == "win32" else "BINARY"
+_TABLES = f"""
 CREATE TABLE files(
-    id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, stem TEXT NOT NULL, mtime_ns INTEGER NOT NULL,
-    size INTEGER NOT NULL, state INTEGER NOT NULL);
+    id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE COLLATE {_COLLATION}, stem TEXT NOT NULL,
+    mtime_ns INTEGER NOT NULL, size INTEGER NOT NULL, state INTEGER NOT NULL);
 CREATE INDEX files_stem ON files(stem);
 CREATE TABLE imports(
     file INTEGER NOT NULL, number INTEGER NOT NULL, module TEXT NOT NULL, names TEXT NOT NULL,
@@ -45,7 +52,7 @@ CREATE TABLE metadata(key TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 def index_path(folder: str) -> Path:
     """Path of a workspace folder's index database."""
-    name = hashlib.sha256(os.fsencode(folder.rstrip("/") or "/")).hexdigest()[:32]
+    name = hashlib.sha256(os.fsencode(folded(folder.rstrip("/") or "/"))).hexdigest()[:32]
     return settings.index_dir() / (name + SUFFIX)
 
 
@@ -73,7 +80,7 @@ def _create(path: Path) -> None:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA journal_mode = MEMORY")  # no file beside it
         connection.executescript(f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};{_TABLES}")
-    new.replace(path)
+    _when_free(lambda: new.replace(path))
 
 
 def open_to_read(path: Path) -> sqlite3.Connection | None:
@@ -100,11 +107,24 @@ def open_to_read(path: Path) -> sqlite3.Connection | None:
     return connection
 
 
-def remove_database(path: Path) -> None:
-    """Remove a database and sqlite's files beside it."""
+def remove_database(path: Path, wait_s: float = FREE_S) -> None:
+    """Remove a database and sqlite's files beside it. Raises OSError."""
     for name in (path, *(path.with_name(path.name + ending) for ending in SIDE_FILES)):
         with suppress(FileNotFoundError):
-            name.unlink()
+            _when_free(name.unlink, wait_s)
+
+
+def _when_free(action: Callable[[], object], wait_s: float = FREE_S) -> None:
+    """Remove or replace a file. Windows refuses that while a process has it open: then try again, for `wait_s`."""
+    until_s = time.monotonic() + wait_s
+    while True:
+        try:
+            action()
+            return
+        except PermissionError:
+            if sys.platform != "win32" or time.monotonic() >= until_s:
+                raise
+        time.sleep(FREE_CHECK_S)
 
 
 def private_directory(path: Path) -> None:
@@ -132,7 +152,7 @@ def remove_old(directory: Path, current: Path) -> None:
         total_bytes += size
         if total_bytes > MAX_ALL_BYTES or latest - used_s > UNUSED_S:
             with suppress(OSError):
-                remove_database(path)
+                remove_database(path, wait_s=0)
                 path.with_suffix(".lock").unlink(missing_ok=True)
                 path.with_suffix(".at").unlink(missing_ok=True)
 

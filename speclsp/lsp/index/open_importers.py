@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from speclsp.lsp.documents.document import Document, Documents
-from speclsp.lsp.documents.uri_paths import file_path
+from speclsp.lsp.documents.uri_paths import file_path, path_inside
 from speclsp.lsp.index import file_imports
 from speclsp.lsp.index.file_imports import stem_of
 from speclsp.lsp.index.imported_uses import ImportedUses, NameUse, defined, imported_uses, own_uses
@@ -179,8 +179,8 @@ class OpenImporters:
 
     def _path(self, uri: str, importer: str) -> str:
         """A document's path in the workspace folder of the importer; a document elsewhere has its whole path."""
-        folder = file_path(self.root(importer) or "").rstrip("/")
-        return file_path(uri).removeprefix(f"{folder}/").lstrip("/")
+        path = file_path(uri)
+        return path_inside(path, file_path(self.root(importer) or "")) or path.lstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

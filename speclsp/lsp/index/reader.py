@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from speclsp.lsp.documents.uri_paths import file_path
+from speclsp.lsp.documents.uri_paths import IS_WINDOWS, file_path
 from speclsp.lsp.index import file_imports, index_schema
 from speclsp.lsp.index.file_cache import FileCache
 from speclsp.lsp.index.file_imports import leaves_of, stem_of, twins
@@ -177,6 +177,15 @@ class IndexReader:
             if self.cache.is_shared:
                 self._hidden_paths[path] = hidden
         return hidden
+
+    def listed_path(self, path: str) -> str:
+        """The path in the spelling of the index: on Windows an editor may send another case."""
+        if not IS_WINDOWS:
+            return path
+        rows = self.cache.get_list(
+            ("listed", path), lambda: self._select("SELECT path FROM files WHERE path = ?", (path,))
+        )
+        return str(rows[0][0]) if rows else path
 
     # ── KnownFiles, for file_imports.resolve ──────────────────────────────────────────────────────────────────────────
 

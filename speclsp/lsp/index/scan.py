@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import process_time
 
+from speclsp.lsp.documents.uri_paths import IS_WINDOWS, path_inside, system_path
+from speclsp.lsp.documents.windows_names import is_link, is_reserved, without_prefix
 from speclsp.lsp.index.file_cache import MAX_BYTES
 from speclsp.lsp.index.file_imports import MANIFESTS
 from speclsp.lsp.syntax.grammars import grammar_of
@@ -59,20 +61,33 @@ class WorkspaceScan:
         """The file at `path`; None when it is not to be indexed."""
         if path.startswith("/") or ".." in path.split("/") or not grammar_of(path):
             return None
-        *above, _name = path.split("/")
-        if len(above) > _MAX_DEPTH or any(self._is_foreign(name) for name in above):
+        *above, name = path.split("/")
+        if len(above) > _MAX_DEPTH or any(self._is_foreign(part) for part in above):
+            return None
+        if IS_WINDOWS and any(is_reserved(part) or ":" in part for part in (*above, name)):
             return None
         try:
             for depth in range(1, len(above) + 1):
                 directory = "/".join(above[:depth])
-                if not stat.S_ISDIR(os.lstat(f"{self.root}/{directory}").st_mode) or self._is_generated(directory):
+                info = os.lstat(system_path(f"{self.root}/{directory}"))
+                if not stat.S_ISDIR(info.st_mode) or is_link(info) or self._is_generated(directory):
                     return None
-            info = os.lstat(f"{self.root}/{path}")
+            info = os.lstat(system_path(f"{self.root}/{path}"))
         except (OSError, ValueError):
             return None
+        if IS_WINDOWS:
+            path = self._listed_path(path)
         if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_BYTES or not self.may_be_shown(path):
             return None
         return ScannedFile(path, info.st_mtime_ns, info.st_size)
+
+    def _listed_path(self, path: str) -> str:
+        """A file's path in the spelling of the directory, which a scan lists: case does not matter on Windows."""
+        real, real_root = (
+            without_prefix(os.path.realpath(system_path(name)).replace("\\", "/"))
+            for name in (f"{self.root}/{path}", self.root)
+        )
+        return path_inside(real, real_root) or path
 
     def may_be_shown(self, path: str) -> bool:
         """True if a piece of the file may be shown while another file is completed."""
@@ -91,7 +106,7 @@ class WorkspaceScan:
         while pending:
             directory = pending.pop()
             try:
-                with os.scandir(f"{self.root}/{directory}") as entries:
+                with os.scandir(system_path(f"{self.root}/{directory}")) as entries:
                     listed = []
                     for entry in entries:
                         listed.append(entry)
@@ -107,6 +122,8 @@ class WorkspaceScan:
                 path = f"{directory}/{entry.name}".lstrip("/")
                 try:
                     entry.name.encode("utf-8")
+                    if IS_WINDOWS and (is_reserved(entry.name) or is_link(entry.stat(follow_symlinks=False))):
+                        continue  # a device, a link or a junction
                     if entry.is_dir(follow_symlinks=False):
                         deep = path.count("/") >= _MAX_DEPTH
                         if not deep and not self._is_foreign(entry.name) and not self._prunes(path):
@@ -136,7 +153,7 @@ class WorkspaceScan:
         return name.startswith(".") or name in _FOREIGN_DIRECTORIES
 
     def _is_generated(self, directory: str) -> bool:
-        return any(os.path.lexists(f"{self.root}/{directory}/{mark}") for mark in _GENERATED_MARKERS)
+        return any(os.path.lexists(system_path(f"{self.root}/{directory}/{mark}")) for mark in _GENERATED_MARKERS)
 
 
 def is_code(text: str, path: str) -> bool:

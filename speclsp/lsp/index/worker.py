@@ -12,11 +12,9 @@ when its stdin does, and blocks while it has no work.
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import json
 import os
 import queue
-import signal
 import sqlite3
 import sys
 import threading
@@ -26,9 +24,15 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from speclsp.lsp.index import index_schema
+from speclsp.lsp.index.process_limits import guard, lower_priority
 from speclsp.lsp.index.writer import ImportReader, IndexWriter
 
-MAX_MEMORY_BYTES = 2 << 30
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+LOCK_RETRY_S = 2.0
 MAX_LINE_BYTES = 8 << 20  # of a message from the server
 MAX_CHANGED = 200  # files in one message; above it the whole folder is scanned
 
@@ -109,25 +113,38 @@ class ScanLock:
     """Lock file of one folder's scans: of the workers of several windows, only its owner scans the whole folder."""
 
     def __init__(self, path: Path, inbox: Inbox) -> None:
-        self.owned = True
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
-        try:
-            import fcntl
-        except ImportError:  # Windows: every worker scans
-            return
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.owned = False
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        self._handle = os.open(path, flags, 0o600)
+        self.owned = lock_now(self._handle)
+        if not self.owned:
             threading.Thread(target=self._wait, args=(inbox,), name="scan-lock", daemon=True).start()
 
     def _wait(self, inbox: Inbox) -> None:
-        import fcntl
-
         with contextlib.suppress(OSError):
-            fcntl.flock(self._handle, fcntl.LOCK_EX)  # until the other worker ends
+            wait_for_lock(self._handle)  # until the other worker ends
             self.owned = True
             inbox.put({"locked": True})
+
+
+def lock_now(handle: int) -> bool:
+    """Lock an open file for this process; False: another process has the lock."""
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def wait_for_lock(handle: int) -> None:
+    """Wait until no other process has the lock, and take it. Windows has no such wait: it is tried again and again."""
+    if sys.platform != "win32":
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    else:
+        while not lock_now(handle):
+            time.sleep(LOCK_RETRY_S)
 
 
 def read_messages(inbox: Inbox) -> None:
@@ -152,40 +169,6 @@ def report(**facts: object) -> None:
     """Print numbers and names for the server's log, nothing of a file."""
     with contextlib.suppress(OSError, ValueError):
         print(json.dumps(facts), flush=True)
-
-
-def lower_priority() -> None:
-    """Set nice 19, the idle I/O class, and an address space of `MAX_MEMORY_BYTES`."""
-    for step in (lambda: os.nice(19), lambda: Path("/proc/self/autogroup").write_text("19"), idle_disk, limit_memory):
-        with contextlib.suppress(Exception):  # no system has all of them
-            step()
-
-
-def idle_disk() -> None:
-    """Set Linux's lowest class for the disk."""
-    import ctypes
-    import platform
-
-    number = {"x86_64": 251, "aarch64": 30}[platform.machine()] if sys.platform == "linux" else 0
-    ctypes.CDLL(None).syscall(number, 1, 0, 3 << 13) if number else None
-
-
-def limit_memory() -> None:
-    """Limit the address space, so that a grammar without bounds ends this process and not others."""
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def guard(seconds: float) -> None:
-    """End this process after `seconds` more of processor time, even inside C code; 0 cancels the limit."""
-    if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # processor time: a busy machine must not end the worker
-    elif seconds:
-        faulthandler.dump_traceback_later(3 * seconds, exit=True, file=Path(os.devnull).open("w"))  # noqa: SIM115
-    else:
-        faulthandler.cancel_dump_traceback_later()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from speclsp import private_files
+from speclsp.lsp.documents.uri_paths import system_path
 from speclsp.lsp.index import file_imports, index_schema
 from speclsp.lsp.index.file_cache import MAX_BYTES
 from speclsp.lsp.index.file_imports import leaves_of, stem_of
@@ -66,7 +67,7 @@ class IndexWriter:
         self._read_imports = read_imports or import_reader()
         self._guard = guard
         self._rows = index_schema.open_to_write(database)
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
         self._progress_file = os.open(database.with_suffix(".at"), flags, 0o600)
         self._in_transaction = False
         self._suspect = self.interrupted_file()
@@ -148,7 +149,7 @@ class IndexWriter:
     def write_saved(self, file: ScannedFile) -> None:
         """Index a file with its text on the disk."""
         try:
-            data = private_files.read_bytes(f"{self.root}/{file.path}", MAX_BYTES, follow=False)
+            data = private_files.read_bytes(system_path(f"{self.root}/{file.path}"), MAX_BYTES, follow=False)
         except (OSError, ValueError):
             self._forget(file.path)
             return

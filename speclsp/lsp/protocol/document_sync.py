@@ -46,6 +46,12 @@ class DocumentSync:
             logger.warning("ignored %s: the %s is not open", method, "document" if is_document else "notebook")
         return is_open
 
+    def unify_spelling(self, params: Any) -> None:
+        """Replace the URI of an open document by the spelling that opened it: editors may send several."""
+        document = params.get("textDocument") if isinstance(params, dict) else None
+        if isinstance(document, dict) and isinstance(uri := document.get("uri"), str):
+            document["uri"] = self.documents.spelling(uri)
+
     def _document(self, method: str, params: Any, encoding: str) -> bool:
         if method == types.TEXT_DOCUMENT_DID_OPEN:
             self.documents.open(*parse_document(params["textDocument"]))

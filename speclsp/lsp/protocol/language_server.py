@@ -139,6 +139,7 @@ class SpecProtocol(LanguageServerProtocol):
             if "id" in message:
                 return self._fail(msg_id, INVALID_REQUEST, 'a request needs "jsonrpc": "2.0" and a method')
             return logger.warning("ignored a message without method or id")
+        self.sync.unify_spelling(message.get("params"))
         if "id" in message:
             return self._on_request(msg_id, method, message)
         return self._on_notification(method, message)

@@ -13,6 +13,7 @@ import os
 import queue
 import select
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,8 +61,8 @@ class ProcessExit:
 
     def watch(self, pid: int) -> None:
         """End when the client's process has ended: it may die while another process keeps our stdin open."""
-        identity = _process_identity(pid)
-        if identity is None:
+        has_ended = end_check(pid)
+        if has_ended is None:
             logger.info(
                 "the client's process %d is not visible to this process: only its end of the pipe is watched", pid
             )
@@ -69,7 +70,7 @@ class ProcessExit:
 
         def poll() -> None:
             while not self._threads_joined.wait(WATCH_INTERVAL_S):
-                if _process_identity(pid) != identity:
+                if has_ended():
                     logger.info("the client's process %d has ended", pid)
                     self.end(1)
                     return
@@ -78,8 +79,8 @@ class ProcessExit:
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """Inside, SIGTERM, SIGINT and SIGHUP end the process with code 0."""
-        names = [name for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
+        """Inside, SIGTERM, SIGINT, SIGHUP and Windows' SIGBREAK end the process with code 0."""
+        names = [name for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
         before = {name: signal.signal(getattr(signal, name), lambda *_: self.end(0)) for name in names}
         try:
             yield
@@ -104,26 +105,48 @@ class ProcessExit:
 
 
 def hung_up(fd: int) -> bool:
-    """True when no process can write to this pipe any more, whatever is still in it."""
-    if not hasattr(select, "poll"):
+    """True when no process can write to this pipe any more, whatever is still in it. Windows reports it never."""
+    if sys.platform == "win32":
         return False
     poll = select.poll()
     poll.register(fd, select.POLLIN)  # macOS reports no end to a poll without events (rdar://37537852)
     return any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
 
 
-def _process_identity(pid: int) -> str | None:
-    """A value that differs for another process with the same id; None for no process, or a zombie."""
+def end_check(pid: int) -> Callable[[], bool] | None:
+    """A function: whether this process has ended; None if it is not visible, as in another container."""
     if pid <= 0:
         return None
+    if sys.platform == "win32":
+        return _windows_end_check(pid)
+    identity = _process_identity(pid)
+    return None if identity is None else lambda: _process_identity(pid) != identity
+
+
+def _windows_end_check(pid: int) -> Callable[[], bool] | None:
+    """`end_check`: while this process has a handle of the other one, no new process gets its id.
+
+    os.kill would end the other process, whatever the signal.
+    """
+    if sys.platform != "win32":
+        return None
+    import _winapi
+
+    try:
+        handle = _winapi.OpenProcess(_winapi.SYNCHRONIZE, False, pid)
+    except (OSError, OverflowError):  # no such process, or one of another user
+        return None
+    return lambda: _winapi.WaitForSingleObject(handle, 0) == _winapi.WAIT_OBJECT_0
+
+
+def _process_identity(pid: int) -> str | None:
+    """A value that differs for another process with the same id; None for no process, or a zombie."""
     if Path("/proc/self/stat").exists():
         try:
             state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             return None
         return None if state in "ZX" else fields[18]  # the start time
-    if os.name != "posix":
-        return None
     try:
         os.kill(pid, 0)  # macOS: signal 0 only checks that the process exists
     except ProcessLookupError:

@@ -16,6 +16,7 @@ import functools
 import logging
 import os
 import select
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -108,7 +109,7 @@ class MessageWriter:
 
 def writable(fd: int) -> Callable[[], bool]:
     """A function: whether ATOMIC_WRITE_BYTES can be written without blocking. Always False without poll(2)."""
-    if not hasattr(select, "poll"):
+    if sys.platform == "win32":
         return lambda: False
     poll = select.poll()
     poll.register(fd, select.POLLOUT)

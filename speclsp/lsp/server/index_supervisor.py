@@ -24,13 +24,16 @@ from speclsp import config as settings
 from speclsp.config import Config
 from speclsp.daemon.launch import environment
 from speclsp.lsp.context.warm_up import IndexWarmUp
-from speclsp.lsp.documents.uri_paths import file_path
+from speclsp.lsp.documents.uri_paths import IS_WINDOWS, file_path, path_inside
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.server.request_context import WorkspaceDocuments
 from speclsp.lsp.visibility.eligibility import glob_off
 from speclsp.lsp.visibility.ignore_files import UNREAD
 
 COMMAND = (sys.executable, "-m", "speclsp.lsp.index.worker")
+CREATION_FLAGS = 0
+if sys.platform == "win32":
+    CREATION_FLAGS = subprocess.IDLE_PRIORITY_CLASS | subprocess.CREATE_NO_WINDOW
 START_S = 1.0  # after the first document was opened: the engine starts first
 INDEXED_S = 0.5  # from a message to the worker until the index usually contains the change
 RESCAN_S = 120.0  # after which a save triggers a scan for changes that no editor reported
@@ -175,7 +178,8 @@ class IndexedFolder:
 
     def path_of(self, uri: str) -> str:
         """A document's path in the folder; lone surrogates are replaced."""
-        path = file_path(uri).removeprefix(self.path + "/")
+        path = file_path(uri)
+        path = path_inside(path, self.path) or path
         return path.encode("utf-8", "replace").decode("utf-8")
 
     def start(self, near: str) -> None:
@@ -259,7 +263,7 @@ class IndexedFolder:
                 cwd=directory,  # -m searches the working directory for modules: never in the user's project
                 env=environment(directory),
                 start_new_session=True,
-                creationflags=getattr(subprocess, "IDLE_PRIORITY_CLASS", 0),
+                creationflags=CREATION_FLAGS,
                 bufsize=0,
             )
         except OSError as error:
@@ -308,17 +312,18 @@ def as_line(message: dict[str, object]) -> bytes:
     return json.dumps(message).encode("utf-8", "replace") + b"\n"
 
 
-def is_local(root: str) -> bool:
-    """True if a folder's URI names a directory of this machine."""
+def is_local(root: str, windows: bool = IS_WINDOWS) -> bool:
+    """True if a folder's URI has a path on this machine. On Windows a share of the network has one."""
     try:
         parts = urlsplit(root)
     except ValueError:
         return False
-    return parts.scheme == "file" and parts.netloc in ("", "localhost")
+    return parts.scheme == "file" and (windows or parts.netloc in ("", "localhost"))
 
 
 def is_too_wide(path: str) -> bool:
     """True if a folder is the home directory or contains it. Such a folder holds far more than one project."""
     home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - there may be no home at all
     real = os.path.realpath(f"{path}/")
+    home, real = os.path.normcase(home), os.path.normcase(real)
     return home == real or home.startswith(real.rstrip(os.sep) + os.sep)

@@ -13,7 +13,7 @@ from lsprotocol import types
 from speclsp.config import Config
 from speclsp.lsp.documents.document import CursorContext, Document, Documents, Snapshot
 from speclsp.lsp.documents.notebook import Notebooks
-from speclsp.lsp.documents.uri_paths import file_path
+from speclsp.lsp.documents.uri_paths import file_path, path_inside
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.visibility import secret_files
 from speclsp.lsp.visibility.eligibility import exclusion, glob_off
@@ -134,8 +134,8 @@ def with_selected_item(at: CursorContext, item: types.SelectedCompletionInfo, en
 
 
 def lies_in(uri: str, folder: str) -> bool:
-    """True if a document is in a folder; the two URIs may percent-encode different characters."""
+    """True if a document is in a folder; the two URIs may be spelled differently."""
     if uri.startswith(folder + "/"):
         return True
     files = uri.startswith("file:") and folder.startswith("file:")
-    return files and file_path(uri).startswith(file_path(folder).rstrip("/") + "/")
+    return files and path_inside(file_path(uri), file_path(folder)) is not None

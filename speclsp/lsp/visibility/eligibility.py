@@ -4,7 +4,7 @@
     "secrets/**"  "**/*.pem"    a pattern without a slash, "*.pem", is for a file's name, wherever it lies
 
 A pattern in completion.disabled_globs is held against the path inside the workspace folder and against the whole path,
-with forward slashes.
+with forward slashes. On Windows the pattern may have backslashes, and case does not matter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import functools
 import re
 
 from speclsp.config import Config
-from speclsp.lsp.documents.uri_paths import file_path
+from speclsp.lsp.documents.uri_paths import IS_WINDOWS, file_path, path_inside
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.visibility import secret_files
 
@@ -59,29 +59,34 @@ def glob_off(uri: str, config: Config, root: str | None) -> str:
     patterns = config.completion.disabled_globs
     if not patterns:
         return ""
-    path, base = file_path(uri), file_path(root).rstrip("/") if root else ""
-    inside = path.removeprefix(base + "/") if base else path
+    path, folder = file_path(uri), file_path(root).rstrip("/") if root else ""
+    inside = (path_inside(path, folder) if folder else None) or path
     return next((pattern for pattern in patterns if matches(pattern, path) or matches(pattern, inside)), "")
 
 
-def matches(pattern: str, path: str) -> bool:
-    """True if a glob matches a path, which has forward slashes."""
+def matches(pattern: str, path: str, windows: bool = IS_WINDOWS) -> bool:
+    """True if a glob matches a path, which has forward slashes.
+
+    `windows`: the glob may have backslashes instead, and case does not matter.
+    """
+    if windows:
+        pattern = pattern.replace("\\", "/")
     if "/" not in pattern:
         path = path.rpartition("/")[2]
-    return _compiled(pattern).fullmatch(path) is not None
+    return _compiled(pattern, windows).fullmatch(path) is not None
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compiled(pattern: str, ignore_case: bool) -> re.Pattern[str]:
     """The glob as a regular expression; a bracket that makes no sense stands for itself."""
-    regex, at = "", 0
+    regex, at, flags = "", 0, re.DOTALL | (re.IGNORECASE if ignore_case else 0)
     for wildcard in _WILD.finditer(pattern):
         regex += re.escape(pattern[at : wildcard.start()]) + _translated(wildcard[0])
         at = wildcard.end()
     try:
-        return re.compile(regex + re.escape(pattern[at:]), re.DOTALL)
+        return re.compile(regex + re.escape(pattern[at:]), flags)
     except re.error:
-        return re.compile(re.escape(pattern))
+        return re.compile(re.escape(pattern), flags)
 
 
 def _translated(wild: str) -> str:

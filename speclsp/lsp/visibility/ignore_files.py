@@ -8,7 +8,7 @@ decides, and a nearer ignore file overrides one further up. A file in an ignored
 (.aiexclude has no `!`, and an empty one excludes everything.) Only regular files of at most 256 KiB in the workspace
 are read: a repository may contain a pipe or a device, or patterns that keep a regular expression busy for ever. An
 ignore file that cannot be read excludes all that it may name. While an ignore file has not been read yet, the file is
-excluded from context, but may still be completed in.
+excluded from context, but may still be completed in. Patterns ignore case where git's core.ignoreCase is on by default.
 
 One thread reads the files and may hang with the disk. The event loop only reads cached verdicts.
 """
@@ -20,6 +20,7 @@ import os
 import queue
 import re
 import stat
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -28,7 +29,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from speclsp import private_files
-from speclsp.lsp.documents.uri_paths import file_path
+from speclsp.lsp.documents.uri_paths import file_path, path_inside, system_path
+from speclsp.lsp.documents.windows_names import is_link
 
 NO_CONTEXT: tuple[tuple[str, ...], ...] = ((".git/info/exclude", ".gitignore"), (".ignore",))  # the last one decides
 NO_SUGGESTIONS: tuple[tuple[str, ...], ...] = ((".aiexclude",), (".cursorignore",), (".continueignore",))
@@ -38,6 +40,7 @@ EMPTY = "everything, because it is empty,"
 UNREADABLE = "everything, because it cannot be read,"
 TOO_LONG = "everything, because it is too long,"
 
+IGNORE_CASE = sys.platform in ("win32", "darwin")  # git asks the file system when it makes a repository
 RECHECK_S = 2.0  # maximum age of a verdict
 WAIT_S = 0.25  # for the first answer about a file that is completed in
 MAX_BYTES = 256 * 1024
@@ -103,8 +106,9 @@ class IgnoreFiles:
         """(the workspace folder, the path in it); None: no ignore file can apply."""
         if not root or (":" in root[2:] and not root.startswith("file:")):  # C:/ is no scheme
             return None
-        base, path = file_path(root).rstrip("/"), file_path(uri)
-        return (base, path[len(base) + 1 :]) if path.startswith(base + "/") else None
+        base = file_path(root).rstrip("/")
+        inside = path_inside(file_path(uri), base)
+        return None if inside is None else (base, inside)
 
     def _ask(self, key: tuple[str, str]) -> Future[IgnoreVerdict]:
         """Request a new verdict from the thread: a reading under way may have missed the latest change."""
@@ -200,7 +204,8 @@ class IgnoreWorkspace:
         for part in parts[:-1]:
             inside += part + "/"
             try:
-                if not stat.S_ISDIR(os.lstat(f"{root}/{inside[:-1]}").st_mode):
+                info = os.lstat(system_path(f"{root}/{inside[:-1]}"))
+                if not stat.S_ISDIR(info.st_mode) or is_link(info):
                     return
             except (OSError, ValueError):
                 return
@@ -231,10 +236,10 @@ class IgnoreWorkspace:
 
     def _read(self, root: str, inside: str) -> IgnoreRules:
         """The current rules of one ignore file."""
-        path = f"{root}/{inside}"
+        path = system_path(f"{root}/{inside}")
         try:
             info = os.lstat(path)
-            if stat.S_ISLNK(info.st_mode) or ".git/" in inside:  # a link may point anywhere
+            if is_link(info) or ".git/" in inside:  # a link may point anywhere
                 path = within(root, path)
                 info = os.lstat(path)
         except (OSError, ValueError):
@@ -267,7 +272,7 @@ def printable(text: str) -> str:
 
 def within(root: str, path: str) -> str:
     """Target of a link, if it is in the workspace. Raises ValueError, OSError."""
-    real, base = os.path.realpath(path), os.path.realpath(root)
+    real, base = os.path.realpath(path), os.path.realpath(system_path(root))
     if os.path.commonpath([real, base]) != base:
         raise ValueError("a link out of the workspace")
     return real
@@ -296,7 +301,8 @@ def parsed(path: str, *, negation: bool) -> IgnoreRules:
         with suppress(Exception):  # git leaves out what makes no sense, too
             compiled = GitIgnoreSpecPattern(line)
             if compiled.include is not None and compiled.regex is not None:
-                rules.patterns.append((compiled.regex, bool(compiled.include), line))
+                regex = re.compile(compiled.regex.pattern, re.IGNORECASE) if IGNORE_CASE else compiled.regex
+                rules.patterns.append((regex, bool(compiled.include), line))
     return rules
 
 

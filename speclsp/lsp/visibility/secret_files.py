@@ -46,7 +46,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "Docker": (".docker/config.json", ".dockercfg", ".dockerconfigjson"),
     "Kubernetes": (".kube/*", "kubeconfig", "*.kubeconfig", "kubeconfig.*"),
     "Terraform": ("*.tfvars", "*.tfvars.json", "*.tfstate", "*.tfstate.backup", ".terraformrc", "terraform.rc"),
-    "Git and its hosts": (".git-credentials", ".git/config", "git/credentials", "gh/hosts.yml"),
+    "Git and its hosts": (".git-credentials", ".git/config", "git/credentials", "gh/hosts.yml", "github cli/hosts.yml"),
     "secrets": (
         *(f"secrets.{suffix}" for suffix in ("env", "ini", "txt", "xml", "properties", "conf", "cfg", "toml")),
         *(f"*secret*.{suffix}" for suffix in ("yml", "yaml", "json")),
@@ -69,7 +69,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "WordPress": ("wp-config.php",),
     "networks": ("*.ovpn", "wg[0-9]*.conf", "wpa_supplicant.conf"),
     "apps": ("google-services.json", "googleservice-info.plist", "*.mobileprovision", "key.properties"),
-    "histories": (".*_history", ".histfile"),
+    "histories": (".*_history", ".histfile", "consolehost_history.txt"),
+    "Windows": ("unattend.xml", "autounattend.xml", "sysprep.inf", "*.rdp", "*.rdg", "winscp.ini"),
     "speclsp's own": ("speclsp/config.toml",),
 }
 # Made to be shown.

@@ -169,7 +169,10 @@ def test_the_writer_keeps_the_order_and_drops_only_notifications_when_the_client
     assert [len(m) for m in read(bytes(received))] == [2**20] * 10 + [len("reply")]
 
 
-@pytest.mark.parametrize("ends", [os.pipe, lambda: tuple(end.detach() for end in socket.socketpair())])
+PIPES = [os.pipe, *([] if sys.platform == "win32" else [lambda: tuple(end.detach() for end in socket.socketpair())])]
+
+
+@pytest.mark.parametrize("ends", PIPES)
 @given(sizes=st.lists(st.sampled_from([0, 10, 400, 3000, 4060, 4090, 5000, 70_000]), max_size=60), ahead=st.booleans())
 @settings(max_examples=25, deadline=None)
 def test_the_order_is_kept_between_direct_and_queued_writes(ends, sizes, ahead):
@@ -244,6 +247,7 @@ def test_waiting_messages_are_limited_in_number_and_bytes():
     assert sum(backpressure.acquire(0, 0) for _ in range(stdio.MAX_WAITING_MESSAGES)) == stdio.MAX_WAITING_MESSAGES - 8
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows reports it only once the pipe is empty")
 def test_a_pipe_without_a_writer_counts_as_hung_up():
     read_end, write_end = os.pipe()
     assert not hung_up(read_end)

@@ -34,7 +34,7 @@ def lay(root: Path, files: dict[str, str]) -> Path:
     for path, text in files.items():
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        file.write_text(text, encoding="utf-8", newline="")
         os.utime(file, (next(clock),) * 2)
     return root
 

@@ -27,6 +27,22 @@ def test_a_glob_matches_exactly_the_expected_paths(pattern: str, yes: list[str],
     assert [path for path in no if matches(pattern, path)] == []
 
 
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("secrets\\**", "secrets/a.py"),
+        ("Secrets/**", "secrets/A.py"),
+        ("C:\\Users\\x\\**", "c:/Users/X/a.py"),
+        ("**\\*.PEM", "a/b.pem"),
+        ("\\\\server\\share\\*", "//server/share/a.py"),
+        ("[A-C]*.py", "b.py"),
+    ],
+)
+def test_a_glob_on_windows_has_either_slash_and_ignores_case(pattern: str, path: str):
+    assert matches(pattern, path, windows=True) and not matches(pattern, path, windows=False)
+    assert not matches(pattern, path + "/x.txt/y", windows=True) or pattern.endswith("**")
+
+
 names = st.text(st.characters(exclude_characters="*?[]/"), min_size=1, max_size=8)
 
 

@@ -52,9 +52,14 @@ def test_a_pattern_matches_the_same_files_as_in_git(
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git itself is what is compared with")
-def test_random_trees_get_the_same_verdicts_as_from_git(tmp_path: Path, soak: bool):
+@pytest.mark.parametrize("ignore_case", [False, True])
+def test_random_trees_get_the_same_verdicts_as_from_git(
+    tmp_path: Path, soak: bool, ignore_case: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ignore_files, "IGNORE_CASE", ignore_case)
     rng, wrong = random.Random(4), list[str]()
     parts = ["a", "b", "ab", "*", "a*", "*b", "?", "**", "[ab]", "a.py", "*.py"]
+    parts += ["A", "aB", "*.PY", "[A-B]", "A.py"] if ignore_case else []
     for number in range(400 if soak else 25):
         root = tmp_path / str(number)
         subprocess.run(["git", "init", "-q", str(root)], check=True)
@@ -76,7 +81,7 @@ def test_random_trees_get_the_same_verdicts_as_from_git(tmp_path: Path, soak: bo
         for path in paths:
             (root / path).touch()
         completed = subprocess.run(
-            ["git", "-C", str(root), "check-ignore", "--no-index", "--stdin"],
+            ["git", "-C", str(root), "-c", f"core.ignoreCase={ignore_case}", "check-ignore", "--no-index", "--stdin"],
             input="\n".join(paths), capture_output=True, text=True,
         )  # fmt: skip
         by_git = set(completed.stdout.split("\n")) - {""}
@@ -131,6 +136,7 @@ def test_many_large_ignore_files_take_bounded_time_and_memory(tmp_path: Path):
 
 
 @pytest.mark.promise(32)
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes in directories, no /dev and no /proc")
 def test_hostile_entries_in_place_of_ignore_files_do_not_block(promise: Measured, tmp_path: Path):
     root = lay(tmp_path / "w", {"a.py": "", "outside.txt": ""})
     lay(tmp_path, {"far/ignore": "*\n"})

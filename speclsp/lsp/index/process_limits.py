@@ -1,0 +1,102 @@
+"""Limits of the index worker: lowest priority, memory, and processor time of one parse."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import platform
+import signal
+import sys
+from pathlib import Path
+
+MAX_MEMORY_BYTES = 2 << 30
+_NULL = open(os.devnull, "w")  # noqa: SIM115, PTH123 - open as long as the process
+WALL_TIME_FACTOR = 3  # Windows counts no processor time for `guard`: its limit is this many times as long
+
+
+def lower_priority() -> None:
+    """Set the lowest priority for processor and disk, and a limit of `MAX_MEMORY_BYTES`.
+
+    On Windows the supervisor sets the priority class IDLE_PRIORITY_CLASS when it starts the process.
+    """
+    if sys.platform == "win32":
+        steps = [idle_thread, limit_memory]
+    else:
+        autogroup = Path("/proc/self/autogroup")
+        steps = [lambda: os.nice(19), lambda: autogroup.write_text("19"), idle_disk, limit_memory]
+    for step in steps:
+        with contextlib.suppress(Exception):  # no system has all of them
+            step()
+
+
+def idle_disk() -> None:
+    """Set Linux's lowest class for the disk."""
+    number = {"x86_64": 251, "aarch64": 30}[platform.machine()] if sys.platform == "linux" else 0
+    ctypes.CDLL(None).syscall(number, 1, 0, 3 << 13) if number else None
+
+
+def idle_thread() -> None:
+    """Give this thread Windows' lowest priority for disk and memory.
+
+    PROCESS_MODE_BACKGROUND_BEGIN would also limit the working set to 32 MiB.
+    """
+    if sys.platform == "win32":
+        thread_mode_background_begin = 0x10000
+        kernel32 = ctypes.windll.kernel32
+        kernel32.SetThreadPriority(ctypes.c_void_p(kernel32.GetCurrentThread()), thread_mode_background_begin)
+
+
+def limit_memory() -> None:
+    """Limit the memory, so that a grammar without bounds ends this process and not others. Raises OSError."""
+    if sys.platform == "win32":
+        limit_job_memory()
+    else:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+class JobLimits(ctypes.Structure):
+    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION of winnt.h."""
+
+    _fields_ = (
+        ("times", ctypes.c_int64 * 2),
+        ("flags", ctypes.c_uint32),
+        ("working_sets", ctypes.c_size_t * 2),
+        ("processes", ctypes.c_uint32),
+        ("affinity", ctypes.c_size_t),
+        ("classes", ctypes.c_uint32 * 2),
+        ("io_counters", ctypes.c_uint64 * 6),
+        ("process_memory", ctypes.c_size_t),
+        ("memory", ctypes.c_size_t * 3),
+    )
+
+
+def limit_job_memory() -> None:
+    """Put this process into a job object with a limit of committed memory (Windows 8: jobs nest). Raises OSError."""
+    if sys.platform == "win32":
+        extended_limit_information, limit_process_memory = 9, 0x100
+        limits = JobLimits(flags=limit_process_memory, process_memory=MAX_MEMORY_BYTES)
+        kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
+        kernel32.CreateJobObjectW.restype = kernel32.GetCurrentProcess.restype = ctypes.c_void_p
+        job = ctypes.c_void_p(kernel32.CreateJobObjectW(None, None))  # it stays open until the process ends
+        size_bytes = ctypes.sizeof(limits)
+        is_set = kernel32.SetInformationJobObject(
+            job, extended_limit_information, ctypes.byref(limits), ctypes.c_uint32(size_bytes)
+        )
+        process = ctypes.c_void_p(kernel32.GetCurrentProcess())
+        if not is_set or not kernel32.AssignProcessToJobObject(job, process):
+            raise ctypes.WinError(ctypes.get_last_error())
+
+
+def guard(seconds: float) -> None:
+    """End this process after `seconds` more of processor time, even inside C code; 0 cancels the limit."""
+    if sys.platform != "win32":
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # processor time: a busy machine must not end the worker
+    elif seconds:
+        faulthandler.dump_traceback_later(WALL_TIME_FACTOR * seconds, exit=True, file=_NULL)
+    else:
+        faulthandler.cancel_dump_traceback_later()
