@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import sys
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -83,15 +82,15 @@ def in_config() -> tuple[str, str]:
 
 
 def private(path: Path, what: str) -> None:
-    """Raise SpeclspError unless only the user can read the file."""
-    if sys.platform == "win32":
-        return  # the profile's directory is the user's
-    status = path.stat()
-    if status.st_uid != os.getuid():
-        raise SpeclspError(f"{path} holds {what} and belongs to another user (uid {status.st_uid}): remove it.")
-    if stat.S_IMODE(status.st_mode) & 0o077:
-        mode = stat.S_IMODE(status.st_mode)
-        raise SpeclspError(f"{path} holds {what} and is open to others (mode {mode:04o}): `chmod 600 {path}`.")
+    """Raise SpeclspError unless only the user can read the file. Raises OSError: its rights cannot be read."""
+    problem = private_files.exposure(path, path.stat())
+    if problem.startswith("belongs"):
+        raise SpeclspError(f"{path} holds {what} and {problem}: remove it.")
+    if problem:
+        mend = f"chmod 600 {path}"
+        if sys.platform == "win32":
+            mend = f'icacls "{path}" /inheritance:r /grant:r "%USERNAME%:F"'
+        raise SpeclspError(f"{path} holds {what} and {problem}: `{mend}`.")
 
 
 # ── stored by `speclsp key set` ──────────────────────────────────────────────────────────────────────────────────────

@@ -9,7 +9,8 @@ the use of a variable, and a relative path never counts:
     config, models  used if this user may read there, because an administrator may provide them; else the default.
                     `foreign_problem` keeps root from writing there
 
-A path is computed without an access that changes anything: only `runtime_dir` makes a directory.
+A path is computed without an access that changes anything: only `runtime_dir` makes a directory. Windows has no such
+sessions: a variable counts if it is absolute, else the directories are below %LOCALAPPDATA%.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from speclsp import private_files
 from speclsp.errors import SpeclspError
 
 APP = "speclsp"
@@ -55,6 +57,9 @@ def own_dir(kind: str) -> Path:
 
 def first_directory(kind: str, suits: Callable[[Path], bool]) -> Path:
     """The first directory that suits: of the environment, then below the user's homes; else that of the environment."""
+    named = Path(os.environ.get(VARIABLES.get(kind, ""), ""))
+    if sys.platform == "win32" and named.is_absolute():  # platformdirs ignores the variables there
+        return named / APP
     import platformdirs
 
     try:
@@ -70,6 +75,8 @@ def first_directory(kind: str, suits: Callable[[Path], bool]) -> Path:
 
 def homes() -> Iterator[Path]:
     """The user's home directories: HOME, which `sudo -E` keeps, and that of the user database."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     import pwd
 
     home = Path(os.environ.get("HOME", ""))
@@ -93,7 +100,8 @@ def index_dir() -> Path:
 
 def log_dir() -> Path:
     """Logs; they hold no source text."""
-    return users_dir("log") if sys.platform in ("win32", "darwin") else state_dir() / "log"
+    of_its_own = sys.platform == "darwin" or (sys.platform == "win32" and not os.environ.get(VARIABLES["state"]))
+    return users_dir("log") if of_its_own else state_dir() / "log"
 
 
 def state_dir() -> Path:
@@ -167,8 +175,10 @@ def foreign_problem(kind: str) -> str:
 
 def systems_runtime_dir() -> str:
     """The default of XDG_RUNTIME_DIR on Linux; "" when this user has no such directory."""
-    path = Path(RUNTIME_DIRS) / str(os.getuid()) if sys.platform == "linux" else None
-    return str(path) if path is not None and not runtime_problem(path) else ""
+    if sys.platform != "linux":
+        return ""
+    path = Path(RUNTIME_DIRS) / str(os.getuid())
+    return "" if runtime_problem(path) else str(path)
 
 
 def runtime_problem(base: Path) -> str:
@@ -225,16 +235,26 @@ def check_runtime(path: Path, status: os.stat_result) -> None:
 
 
 def runtime_dir() -> Path:
-    """`runtime_path`, made if missing, with mode 0700. Raises SpeclspError when it cannot be made, or is not ours."""
+    """`runtime_path`, made if missing, for this user alone. Raises SpeclspError when it cannot be made, or is not ours.
+
+    Its mode is 0700. On Windows its access rights name this user, and its files inherit them.
+    """
     path = runtime_path()
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = path.lstat()
         check_runtime(path, status)
-        if stat.S_IMODE(status.st_mode) != 0o700:
-            path.chmod(0o700)
     except OSError as error:
         raise SpeclspError(
-            f"cannot make {path}: {error.strerror}. Set {RUNTIME_VARIABLE} to a writable directory."
+            f"cannot make {path}: {private_files.reason(error)}. Set {RUNTIME_VARIABLE} to a writable directory."
         ) from error
+    try:
+        other_mode = sys.platform != "win32" and stat.S_IMODE(status.st_mode) != 0o700
+        if other_mode or private_files.exposure(path, status):
+            private_files.restrict(path)
+        problem = private_files.exposure(path, path.lstat())
+    except OSError as error:
+        problem = f"cannot be made private ({private_files.reason(error)})"
+    if problem:
+        raise SpeclspError(f"{path} {problem}: the engine's token would not be secret. {OWN_DIRECTORY}")
     return path

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -135,7 +136,8 @@ def duration(seconds: float) -> str:
 def stop() -> str | None:
     """End the running engine and wait for its exit; a sentence about the freed memory, or None without an engine.
 
-    An engine that does not answer gets signals. Raises EngineError: it does not end, or its process is unknown.
+    An engine that does not answer gets signals. Windows knows one, TerminateProcess. Raises EngineError: it does not
+    end, or its process is unknown.
     """
     if not is_there():
         return None
@@ -182,8 +184,14 @@ def is_ending(process: psutil.Process) -> bool:
 
 def is_engine(process: psutil.Process) -> bool:
     """True for an engine process of this user."""
-    named = {"engine", "speclsp"} <= {word.rpartition("/")[2] for word in process.cmdline()}
-    return named and (not hasattr(os, "getuid") or process.uids().real == os.getuid())
+    words = {word.replace("\\", "/").rpartition("/")[2].removesuffix(".exe") for word in process.cmdline()}
+    if not {"engine", "speclsp"} <= words:
+        return False
+    if sys.platform == "win32":
+        import psutil
+
+        return bool(process.username() == psutil.Process().username())
+    return bool(process.uids().real == os.getuid())
 
 
 def end_hung(engine: EngineEndpoint) -> bool:
@@ -225,6 +233,8 @@ def is_gone(pid: int) -> bool:
     """True when no thread of process `pid` is left. The first may end while another still has memory and lock."""
     import psutil
 
+    if sys.platform == "win32":
+        return not psutil.pid_exists(pid)
     try:
         process = psutil.Process(pid)
         ended: bool = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1

@@ -2,7 +2,7 @@
 
     engine.lock   locked by the engine as long as it lives, however it ends; the holder of the lock may start one
     engine.json   written by the engine when it listens: its process, version, settings and address; mode 0600
-    engine.sock   its Unix socket; on Windows, which has none: a port on loopback, and a token in engine.json
+    engine.sock   its Unix socket; on Windows, where asyncio has none: a port on loopback, and a token in engine.json
 
 All of them are in the runtime directory, which only this user can enter. The lock decides: engine.json without a locked
 lock was left by an engine that was killed. A starter takes the lock first and hands it to the engine it starts, so that
@@ -17,6 +17,7 @@ import os
 import shutil
 import socket
 import stat
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -118,7 +119,7 @@ def remove_socket_directory(directory: Path) -> None:
     temporary = Path(tempfile.gettempdir())
     if directory.parent == temporary and directory.name.startswith(SOCKET_DIRECTORY) and not directory.is_symlink():
         with contextlib.suppress(OSError):
-            if directory.stat().st_uid == os.getuid():
+            if not private_files.exposure(directory, directory.stat()):
                 shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -132,11 +133,14 @@ def find() -> EngineEndpoint | None:
     return engine if engine is not None and (engine.socket or is_locked()) else None
 
 
-def read() -> EngineEndpoint | None:
-    """The content of engine.json, also of an engine that was killed; None without a valid file. Raises EngineError."""
-    path = state_path()
+def read(path: Path | None = None) -> EngineEndpoint | None:
+    """The content of engine.json, also of an engine that was killed; None without a valid file. Raises EngineError.
+
+    `path`: another file of this format, which stands for a Unix socket where there are none.
+    """
+    path = path or state_path()
     try:
-        handle = os.open(path, os.O_RDONLY | NO_LINK_FLAGS)
+        handle = private_files.retry_while_open(lambda: os.open(path, os.O_RDONLY | NO_LINK_FLAGS))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -147,6 +151,17 @@ def read() -> EngineEndpoint | None:
     finally:
         os.close(handle)
     return _parse(text)
+
+
+def at(path: Path) -> EngineEndpoint | None:
+    """The engine with the Unix socket at `path`; where there are none, the one that the file at `path` describes.
+
+    None without such a socket or file. Raises EngineError: the file is not a private one.
+    """
+    if platform.HAS_UNIX_SOCKETS:
+        return EngineEndpoint(pid=0, socket=str(path)) if path.exists() else None
+    engine = read(path)
+    return engine if engine is not None and engine.port else None
 
 
 def _parse(text: bytes) -> EngineEndpoint | None:
@@ -164,9 +179,9 @@ def _parse(text: bytes) -> EngineEndpoint | None:
     return engine if valid and isinstance(engine.settings, dict) else None
 
 
-def write(engine: EngineEndpoint) -> None:
-    """Replace engine.json in one step. Raises EngineError, SpeclspError."""
-    path = config.runtime_dir() / state_path().name
+def write(engine: EngineEndpoint, path: Path | None = None) -> None:
+    """Replace engine.json, or the file at `path`, in one step. Raises EngineError, SpeclspError."""
+    path = path or config.runtime_dir() / state_path().name
     with contextlib.suppress(FileNotFoundError):
         private_files.check_private(path, path.lstat())
     try:
@@ -179,9 +194,9 @@ def write(engine: EngineEndpoint) -> None:
 def remove(pid: int) -> None:
     """Remove engine.json if it describes process `pid`."""
     with contextlib.suppress(OSError, EngineError):
-        engine = find()
+        engine = read()
         if engine is not None and engine.pid == pid:
-            state_path().unlink()
+            private_files.retry_while_open(state_path().unlink)
 
 
 # ── the lock ──
@@ -190,21 +205,23 @@ def remove(pid: int) -> None:
 def try_lock() -> int | None:
     """A handle that holds engine.lock; None: an engine has the lock.
 
-    The caller keeps the handle or passes it to the engine it starts (`pass_fds`). Raises EngineError: the lock file is
+    The caller keeps the handle or passes it to the engine it starts (`inherited`). Raises EngineError: the lock file is
     not this user's private file.
     """
     path = config.runtime_dir() / lock_path().name
-    return _try_lock(path, os.O_CREAT)
+    return _try_lock(path, create=True)
 
 
-def _try_lock(path: Path, more_flags: int) -> int | None:
-    """As `try_lock`. Raises FileNotFoundError: there is no lock file, and `more_flags` make none."""
+def _try_lock(path: Path, create: bool) -> int | None:
+    """As `try_lock`. Raises FileNotFoundError: there is no lock file, and none is to be made."""
     try:
-        handle = os.open(path, os.O_RDWR | more_flags | NO_LINK_FLAGS, 0o600)
+        handle = platform.open_lock_file(path, create)
     except OSError as error:
-        if isinstance(error, FileNotFoundError) and not more_flags:
+        if isinstance(error, FileNotFoundError) and not create:
             raise
         raise EngineError(f"{path} cannot be opened: {reason(error)}. Remove it.") from error
+    if handle is None:
+        return None
     try:
         private_files.check_private(path, os.fstat(handle))
         if platform.lock_now(handle) and is_at(path, handle):
@@ -219,7 +236,7 @@ def _try_lock(path: Path, more_flags: int) -> int | None:
 def is_locked() -> bool:
     """True while an engine runs or starts. Makes no file. Raises EngineError: the lock file is not a private one."""
     try:
-        handle = _try_lock(lock_path(), 0)
+        handle = _try_lock(lock_path(), create=False)
     except FileNotFoundError:
         return False
     if handle is not None:
@@ -227,19 +244,19 @@ def is_locked() -> bool:
     return handle is None
 
 
-def inherited(handle: int) -> int:
-    """The lock's handle that a starter passed to this process, hidden from this process's own children.
+def inherited(number: int) -> int:
+    """The handle of the lock that a starter passed to this process, hidden from this process's own children.
 
-    Raises EngineError: the handle is not the lock.
+    `number`: platform.number_of(handle) in the starter. Raises EngineError: it is not the lock.
     """
     path = lock_path()
     try:
-        os.set_inheritable(handle, False)
+        handle = platform.descriptor(number)
         if is_at(path, handle) and platform.lock_now(handle):
             return handle
     except OSError:
         pass  # not an open file at all
-    raise EngineError(f"--lock-fd {handle} is not the lock on {path}: leave it out, and the engine takes the lock.")
+    raise EngineError(f"--lock-fd {number} is not the lock on {path}: leave it out, and the engine takes the lock.")
 
 
 def is_at(path: Path, handle: int) -> bool:
@@ -257,6 +274,8 @@ def connect(engine: EngineEndpoint, timeout_s: float = 1.0) -> socket.socket:
     """A connection to the engine. Raises OSError: nothing listens; EngineError: another user's process listens."""
     if not engine.socket:
         return socket.create_connection(("127.0.0.1", engine.port), timeout_s)
+    if sys.platform == "win32":
+        raise NotImplementedError
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(timeout_s)
@@ -274,6 +293,8 @@ def connect(engine: EngineEndpoint, timeout_s: float = 1.0) -> socket.socket:
 
 def check_socket(path: Path) -> None:
     """Raise EngineError unless `path` is a Unix socket of this user's. Does not check that anything listens."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     try:
         status = path.lstat()
     except OSError as error:
@@ -291,7 +312,7 @@ def is_own_peer(connection: socket.socket) -> bool:
     Also where the system does not report the user: there the mode of the socket file protects it. Also over TCP,
     where the token protects it.
     """
-    if connection.family != getattr(socket, "AF_UNIX", None):
+    if sys.platform == "win32" or connection.family != socket.AF_UNIX:
         return True
     uid = platform.peer_uid(connection)
     return uid is None or uid == os.getuid()

@@ -1,8 +1,9 @@
 """Launch of the engine's process: this user's shared one as a daemon; command line and environment of a private one.
 
-A client that finds no engine calls `start`. It takes the lock and hands it to `speclsp engine --detach`, which forks
-away from its starter before it does anything else. So the engine survives the end of the editor, and an editor that
-kills all of its children. Of any number of starters one gets the lock; the others wait for that one's engine.
+A client that finds no engine calls `start`. It takes the lock and hands it to `speclsp engine start`, which forks away
+from its starter before it does anything else, or starts the engine and ends (Windows). So the engine survives the end
+of the editor, and an editor that kills all of its children: on Windows those are the processes whose parent it is.
+Of any number of starters one gets the lock; the others wait for that one's engine.
 An engine that was killed, because it hung or for any other reason, is started again with its own flags: it has a port
 again, where it had one.
 """
@@ -35,22 +36,18 @@ def start(settings: Config) -> EngineEndpoint | None:
     nowhere, lock = config.runtime_dir(), endpoint.try_lock()
     if lock is None:
         return None
-    handed = (lock,) if platform.HAS_UNIX_SOCKETS else ()
-    if not handed:
-        os.close(lock)  # Windows cannot hand it on: the engine takes it
     try:
         killed = endpoint.read()  # an engine that ends in order removes its engine.json
         flags = killed.start_flags if killed is not None and not endpoint.differences(killed, settings) else ()
-        if flags and not run_starter(flags, handed, nowhere).returncode:  # it can fail, where its port is taken by now
+        if flags and not run_starter(flags, lock, nowhere).returncode:  # it can fail, where its port is taken by now
             return endpoint.find()
-        ended = run_starter(engine_flags(rooted(settings)), handed, nowhere)
+        ended = run_starter(engine_flags(rooted(settings)), lock, nowhere)
     except subprocess.TimeoutExpired as error:
         raise EngineError(f"the engine did not listen within {START_WAIT_S:.0f} s{log_phrase()}.") from error
     except OSError as error:
         raise EngineError(f"cannot start the engine ({sys.executable}): {private_files.reason(error)}.") from error
     finally:
-        for handle in handed:
-            os.close(handle)  # the engine has it, or nobody
+        os.close(lock)  # the engine has it, or nobody
     if not ended.returncode:
         return endpoint.find()
     lines = [line for line in ended.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
@@ -58,21 +55,19 @@ def start(settings: Config) -> EngineEndpoint | None:
     raise EngineError(message or f"the engine ended with exit code {ended.returncode}{log_phrase()}.")
 
 
-def run_starter(flags: Sequence[str], handed: tuple[int, ...], nowhere: Path) -> subprocess.CompletedProcess[bytes]:
-    """Run the process that starts the engine, until the engine listens. `handed`: the lock. Raises OSError."""
-    command = [sys.executable, "-m", "speclsp", "engine", "start"]
-    for handle in handed:
-        command += ["--lock-fd", str(handle)]
+def run_starter(flags: Sequence[str], lock: int, nowhere: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run the process that starts the engine, until the engine listens. Raises OSError."""
+    command = [sys.executable, "-m", "speclsp", "engine", "start", "--lock-fd", str(platform.number_of(lock)), *flags]
     return subprocess.run(
-        [*command, *flags],
+        command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         cwd=nowhere,  # -m looks for modules in the working directory: never in the user's project
         env=environment(nowhere),
-        pass_fds=handed,
         timeout=START_WAIT_S,
         check=False,
+        **platform.child_options([lock]),
     )
 
 

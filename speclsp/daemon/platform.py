@@ -1,10 +1,12 @@
 """Differences between operating systems that the shared engine depends on: locks, sockets, peers and new processes.
 
-The branches for Windows and macOS follow those systems' documentation. They were not run on these systems.
+The branches for Windows were run under Wine, not yet on Windows itself. Those for macOS follow its documentation and
+were not run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -12,7 +14,9 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
+
+from speclsp import private_files
 
 HAS_UNIX_SOCKETS = sys.platform != "win32"
 CAN_FORK = hasattr(os, "fork")
@@ -20,26 +24,42 @@ FORK_NEEDS_EXEC = sys.platform == "darwin"  # a forked process needs a new inter
 SOL_LOCAL, LOCAL_PEERCRED, LOCAL_PEERPID, XUCRED_BYTES = 0, 1, 2, 76  # <sys/un.h> and <sys/ucred.h> of macOS
 
 
-def lock_now(handle: int) -> bool:
-    """Lock an open file without waiting; False: another process has the lock.
+# ── the lock ──
 
-    On POSIX a process that inherits the handle shares the lock; on Windows the lock is this process's alone.
+
+def open_lock_file(path: Path, create: bool) -> int | None:
+    """A descriptor of the lock file, for `lock_now`; None: another process has the lock (Windows reports it here).
+
+    Windows: a file opened without sharing. Its handle carries the lock, so that a child that inherits the handle keeps
+    the lock. A byte lock belongs to one process, and a starter could not pass it on. Raises OSError.
     """
-    if sys.platform == "win32":
-        import msvcrt
+    if sys.platform != "win32":
+        return os.open(path, os.O_RDWR | (os.O_CREAT if create else 0) | private_files.NO_LINK_FLAGS, 0o600)
+    from speclsp.private_files import windows_files
+
+    handle = windows_files.open_unshared(path, create)
+    if create and handle is not None:
+        with contextlib.suppress(OSError):  # a file system without rights: `check_private` reports it
+            private_files.restrict(path)
+    return handle
+
+
+def lock_now(handle: int) -> bool:
+    """Lock an open lock file without waiting; False: another process has the lock.
+
+    A process that inherits the handle shares the lock. On Windows `open_lock_file` has locked it.
+    """
+    if sys.platform != "win32":
+        import fcntl
 
         try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        except OSError:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             return False
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     return True
+
+
+# ── the peer of a connection ──
 
 
 def peer_uid(connection: socket.socket) -> int | None:
@@ -57,6 +77,8 @@ def peer_pid(connection: socket.socket) -> int | None:
 
     None where the system does not report it; 0 for a process in a container of its own.
     """
+    if sys.platform == "win32":
+        return _windows_listener(connection.getpeername()[1])
     if connection.family != getattr(socket, "AF_UNIX", None):
         return None
     if hasattr(socket, "SO_PEERCRED"):
@@ -68,9 +90,21 @@ def peer_pid(connection: socket.socket) -> int | None:
 
 def _linux_peer(connection: socket.socket) -> tuple[int, int]:
     """Process and user at the other end."""
+    if sys.platform != "linux":
+        raise NotImplementedError
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))  # pid, uid, gid
     pid, uid, _ = struct.unpack("3I", credentials)
     return int(pid), int(uid)
+
+
+def _windows_listener(port: int) -> int | None:
+    """The process that listens on a TCP port of this machine; None where the system does not report it (Wine)."""
+    import psutil
+
+    rows = [
+        row for row in psutil.net_connections("tcp4") if row.status == psutil.CONN_LISTEN and row.laddr.port == port
+    ]
+    return (rows[0].pid or None) if rows else None
 
 
 def set_address_options(listener: socket.socket) -> None:
@@ -84,17 +118,87 @@ def set_address_options(listener: socket.socket) -> None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
+# ── new processes ──
+
+
+def number_of(handle: int) -> int:
+    """The number by which a child that inherits `handle` knows it: see `descriptor`."""
+    if sys.platform != "win32":
+        return handle
+    import msvcrt
+
+    return msvcrt.get_osfhandle(handle)
+
+
+def descriptor(number: int) -> int:
+    """The descriptor of an inherited handle, hidden from children. `number`: of `number_of`, in the parent.
+
+    Raises OSError: it is no open handle.
+    """
+    if sys.platform != "win32":
+        os.set_inheritable(number, False)
+        return number
+    import msvcrt
+
+    os.set_handle_inheritable(number, False)
+    return msvcrt.open_osfhandle(number, os.O_RDWR | os.O_NOINHERIT)
+
+
+def child_options(handles: Sequence[int] = (), flags: int = 0) -> dict[str, Any]:
+    """Arguments of subprocess.Popen: the child inherits `handles`, and no other handles but its standard streams.
+
+    Windows: it gets no console window, and Ctrl-C in the parent's console does not reach it. A detached process
+    (DETACHED_PROCESS) would open a window, because python.exe of a virtual environment starts another python.exe.
+    `flags`: more of the creation flags of Windows.
+    """
+    if sys.platform != "win32":
+        return {"pass_fds": tuple(handles)}
+    numbers = [number_of(handle) for handle in handles]
+    for number in numbers:
+        os.set_handle_inheritable(number, True)
+    return {
+        "startupinfo": subprocess.STARTUPINFO(lpAttributeList={"handle_list": numbers}),
+        "creationflags": subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP | flags,
+    }
+
+
 def spawn_detached(
-    words: Sequence[str], directory: Path, environment: Mapping[str, str], stderr: BinaryIO
-) -> subprocess.Popen[bytes]:
-    """Start a process that outlives this one and has no console, where there is no fork (Windows)."""
-    flags = getattr(subprocess, "DETACHED_PROCESS", 0x8) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200)
-    return subprocess.Popen(
-        words,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=stderr,
-        cwd=directory,
-        env=environment,
-        creationflags=flags,
-    )
+    words: Sequence[str], directory: Path, environment: Mapping[str, str], handles: Sequence[int]
+) -> None:
+    """Start a process that outlives this one, where there is no fork (Windows); it inherits `handles`.
+
+    It leaves the job object of an editor that kills its children, if that job allows it. Raises OSError.
+    """
+    attempts = [0]
+    if sys.platform == "win32":
+        attempts = [subprocess.CREATE_BREAKAWAY_FROM_JOB, 0]
+    for flags in attempts:
+        try:
+            child = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=directory,
+                env=environment,
+                start_new_session=True,
+                **child_options(handles, flags),
+            )
+        except PermissionError:
+            if not flags:
+                raise  # otherwise: the job does not allow it
+        else:
+            child.returncode = 0  # nobody waits for it: no ResourceWarning about that
+            return
+
+
+def end_with_this_process(pid: int) -> None:
+    """Windows: let the system kill child `pid` when this process ends, however that ends (a job object).
+
+    Elsewhere the child notices the end of its standard input. Does nothing for a process that has ended.
+    """
+    if sys.platform == "win32":
+        from speclsp.daemon import windows_jobs
+
+        with contextlib.suppress(OSError):
+            windows_jobs.kill_with_this_process(pid)

@@ -30,6 +30,7 @@ def token() -> str:
         handle, name = tempfile.mkstemp(prefix=".token-", dir=path.parent)  # 0600
         try:
             with os.fdopen(handle, "w", encoding="ascii") as file:
+                private_files.restrict(Path(name))
                 file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
             with suppress(FileExistsError):  # another engine that starts now was first: its token is used
                 os.link(name, path)

@@ -4,7 +4,8 @@
             └ waits for "listens", and ends                           its children: the engine is none of them
 
 It forks before anything heavy is imported and before there is any thread, the only time when a process safely can. On
-macOS the system's libraries do not survive even that, so the engine is a fresh interpreter there; Windows cannot fork.
+macOS the system's libraries do not survive even that, so the engine is a fresh interpreter there. Windows cannot fork:
+`speclsp engine start` starts another interpreter outside the editor's job object, and ends when that one listens.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import logging
 import os
 import select
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -25,8 +25,10 @@ from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.process import shared_engine
 from speclsp.errors import EngineError, SpeclspError, error_site
 from speclsp.observability.logfile import open_file
+from speclsp.private_files import reason
 
 LISTENS = "listens\n"  # sent by the engine to the process that started it, once it listens
+END = b"\0"  # of that message: the python.exe of a virtual environment on Windows keeps the pipe open
 
 log = logging.getLogger("speclsp.engine")
 
@@ -45,10 +47,9 @@ def start_detached(
         shared_engine.check_compatible(lock_or_engine, settings, port)
         print(shared_engine.running_message(lock_or_engine))
         return 0
-    if not platform.CAN_FORK:
-        os.close(lock_or_engine)  # it cannot be inherited: the process that stays takes it again
-        return spawn(command(settings, host, port, keep_running))
     read_end, write_end = os.pipe()
+    if sys.platform == "win32" or not platform.CAN_FORK:
+        return spawn(command(settings, host, port, keep_running), lock_or_engine, read_end, write_end)
     intermediate = os.fork()
     if not intermediate:
         os.close(read_end)
@@ -74,6 +75,8 @@ def start_detached(
 
 def is_unread(handle: int) -> bool:
     """True for a pipe without a reader."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     poll = select.poll()
     poll.register(handle, select.POLLOUT)  # macOS reports no end to a poll without events (rdar://37537852)
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
@@ -82,7 +85,7 @@ def is_unread(handle: int) -> bool:
 def await_listening(read_end: int) -> int:
     """Wait until the engine listens; returns the exit code. Raises EngineError with its message if it does not."""
     with os.fdopen(read_end, "rb") as pipe:
-        message = pipe.read().decode("utf-8", "replace")
+        message = b"".join(iter(lambda: pipe.read(1).replace(END, b""), b"")).decode("utf-8", "replace")
     if message.startswith(LISTENS):
         sys.stdout.write(message.removeprefix(LISTENS))
         return 0
@@ -105,7 +108,8 @@ def run_detached(
     """Run the engine in the process that `spawn` or `exec_engine` started. Ends if another engine has the lock."""
     lock_or_engine = shared_engine.lock_or_running_engine() if lock is None else lock
     if not isinstance(lock_or_engine, EngineEndpoint):
-        run_as_daemon(settings, lock_or_engine, host, port, -1 if write_end is None else write_end, keep_running)
+        pipe = -1 if write_end is None else platform.descriptor(write_end)
+        run_as_daemon(settings, lock_or_engine, host, port, pipe, keep_running)
     return 0  # another engine was quicker
 
 
@@ -125,7 +129,7 @@ def run_as_daemon(
             handle, write_end = write_end, -1
             if handle >= 0:
                 with suppress(BrokenPipeError):  # the starter has been killed since
-                    os.write(handle, (LISTENS + "".join(f"{line}\n" for line in lines)).encode())
+                    os.write(handle, (LISTENS + "".join(f"{line}\n" for line in lines)).encode() + END)
                 os.close(handle)
 
         grace_s = None if keep_running else settings.engine.shutdown_delay_seconds
@@ -145,7 +149,7 @@ def run_as_daemon(
 
 def close_others(*kept: int) -> None:
     """Close inherited handles, as a shell has open: a pipe's reader would wait for us, a lock would stay held."""
-    with suppress(OSError):  # Windows has no such directory, and inherits nothing
+    with suppress(OSError):  # Windows has no such directory, and inherits only the handles that are named
         for handle in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
             if handle > 2 and handle not in kept:
                 with suppress(OSError):  # the listing's own
@@ -163,6 +167,11 @@ def command(settings: Config, host: str, port: int | None, keep_running: bool) -
     return words + (["--host", host] if host else [])
 
 
+def handle_flags(lock: int, write_end: int) -> list[str]:
+    """The flags by which the process that stays knows the lock and the pipe that it inherits."""
+    return ["--lock-fd", str(platform.number_of(lock)), "--tell-fd", str(platform.number_of(write_end))]
+
+
 def exec_engine(words: list[str], lock: int, write_end: int) -> NoReturn:
     """Replace this process by a new interpreter that inherits the lock and the pipe."""
     for handle in (lock, write_end):
@@ -170,27 +179,23 @@ def exec_engine(words: list[str], lock: int, write_end: int) -> NoReturn:
     try:
         directory = config.runtime_dir()
         os.chdir(directory)  # -m looks for modules in the working directory
-        handles = ["--lock-fd", str(lock), "--tell-fd", str(write_end)]
-        os.execve(words[0], [*words, *handles], launch.environment(directory))
+        os.execve(words[0], [*words, *handle_flags(lock, write_end)], launch.environment(directory))
     except (OSError, SpeclspError) as error:
         os.write(write_end, f"cannot start {words[0]}: {error}".encode())
     os._exit(1)
 
 
-def spawn(words: list[str]) -> int:
+def spawn(words: list[str], lock: int, read_end: int, write_end: int) -> int:
     """`start_detached` without fork (Windows): start the process that stays, and wait until it listens."""
     directory = config.runtime_dir()
-    stderr_path = directory / "engine.err"  # a pipe would end with us
-    with stderr_path.open("wb") as stderr:
-        process = platform.spawn_detached(words, directory, launch.environment(directory), stderr)
-    deadline_s, ended = time.monotonic() + launch.START_WAIT_S, False
-    while not ended and time.monotonic() < deadline_s:
-        ended = process.poll() is not None
-        if endpoint.find() is not None:  # this one, or another that was quicker
-            return 0
-        time.sleep(shared_engine.POLL_S)
-    why = stderr_path.read_text(encoding="utf-8", errors="replace").strip().removeprefix("speclsp: ")
-    raise EngineError(why or ended_early_message())
+    try:
+        words = [*words, *handle_flags(lock, write_end)]
+        platform.spawn_detached(words, directory, launch.environment(directory), [lock, write_end])
+    except OSError as error:
+        raise EngineError(f"cannot start {words[0]}: {reason(error)}.") from error
+    os.close(write_end)
+    os.close(lock)
+    return await_listening(read_end)
 
 
 # ── its log ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,13 +24,13 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from speclsp.config import Config
-from speclsp.daemon import endpoint
+from speclsp.daemon import endpoint, platform
 from speclsp.engine.api import Completer
 from speclsp.engine.decoding.echo import EchoCompleter
 from speclsp.engine.http import tcp_guard
 from speclsp.engine.http.leases import Leases
 from speclsp.engine.http.routes import RouteContext, application
-from speclsp.engine.process import parent_watch, unix_socket
+from speclsp.engine.process import parent_watch, port_file, unix_socket
 from speclsp.engine.process.unix_socket import UnixListener
 from speclsp.engine.scheduling.loaded_model import Load, LoadedModel
 from speclsp.engine.scheduling.scheduler import Scheduler
@@ -85,21 +85,31 @@ class Listeners:
 def main(config: Config, socket: str | Path, watch_parent: int | None = None) -> int:
     """Serve on the Unix socket at path `socket` until a signal, or until process `watch_parent` ends.
 
-    With `watch_parent`, the end of standard input counts as that process's end when it is a pipe. Returns the exit
-    code: 0 after a requested end, 1 with one line on stderr when the model is unknown or the socket is not available.
+    Without Unix sockets: on a port that a private file at that path names (port_file.py). With `watch_parent`, the end
+    of standard input counts as that process's end when it is a pipe. Returns the exit code: 0 after a requested end, 1
+    with one line on stderr when the model is unknown or the socket is not available.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="speclsp engine: %(message)s")
     try:
         load = model_loader(config)
-        listener = unix_socket.listen(str(socket))
+        listeners = socket_listeners(config, str(socket), of_a_parent=bool(watch_parent))
     except SpeclspError as error:
         print(f"speclsp engine: {error}", file=sys.stderr)
         return 1
-    listeners = Listeners(listener)
-    if watch_parent:
-        listeners.remove = lambda: remove_with_directory(listener)
     serve(config, load, listeners, watch_parent=watch_parent)
     return 0
+
+
+def socket_listeners(config: Config, path: str, of_a_parent: bool) -> Listeners:
+    """The listener at `path`. `of_a_parent`: an editor waits for it, and made its directory. Raises SpeclspError."""
+    if not platform.HAS_UNIX_SOCKETS:
+        port = port_file.listen(path, config)
+        return Listeners(tcp=port.listener, token=port.token, remove=port.remove)
+    listener = unix_socket.listen(path)
+    listeners = Listeners(listener)
+    if of_a_parent:
+        listeners.remove = lambda: remove_with_directory(listener)
+    return listeners
 
 
 def remove_with_directory(listener: UnixListener) -> None:

@@ -70,7 +70,8 @@ def serve(
 
     load = server_process.model_loader(settings)
     listeners, address = open_listeners(settings, host, port)
-    address = replace(address, start_flags=start_flags(settings, listeners, keep_running=grace_s is None))
+    flags = start_flags(settings, listeners if port is not None else None, keep_running=grace_s is None)
+    address = replace(address, start_flags=flags)
 
     def keep_discoverable() -> UnixListener | None:
         nonlocal lock
@@ -94,10 +95,10 @@ def serve(
     log.info("ended")
 
 
-def start_flags(settings: Config, listeners: Listeners, keep_running: bool) -> tuple[str, ...]:
-    """The flags of `speclsp engine` that start this engine again: see launch.py."""
+def start_flags(settings: Config, listeners: Listeners | None, keep_running: bool) -> tuple[str, ...]:
+    """The flags of `speclsp engine` that start this engine again: see launch.py. `listeners`: with a requested port."""
     flags = launch.engine_flags(launch.rooted(settings))
-    if listeners.tcp is not None and platform.HAS_UNIX_SOCKETS:  # elsewhere each engine chooses a port of its own
+    if listeners is not None and listeners.tcp is not None:
         flags += ["--port", str(listeners.tcp.getsockname()[1]), "--host", listeners.host]
     return (*flags, *(["--keep-running"] if keep_running else []))
 
@@ -170,7 +171,7 @@ def open_listeners(settings: Config, host: str, port: int | None) -> tuple[Liste
     """Open the listeners; returns them and the address by which clients find the engine. Raises EngineError.
 
     A Unix socket, and the port if one is requested. Without Unix sockets: a loopback port that the system chooses,
-    unless one is requested, and a token that is only in engine.json.
+    unless one is requested. Its token is only in engine.json, and that of a requested port also in the token's file.
     """
     from speclsp.engine.process.server_process import Listeners
 
@@ -186,7 +187,7 @@ def open_listeners(settings: Config, host: str, port: int | None) -> tuple[Liste
             from speclsp.engine.http import tcp_guard, token_file
 
             listeners.tcp = tcp_guard.listen(listeners.host, port or 0)
-            listeners.token = token_file.token() if platform.HAS_UNIX_SOCKETS else secrets.token_urlsafe(32)
+            listeners.token = secrets.token_urlsafe(32) if port is None else token_file.token()
             if not platform.HAS_UNIX_SOCKETS:
                 address |= {"port": listeners.tcp.getsockname()[1], "token": listeners.token}
     except BaseException:

@@ -53,6 +53,8 @@ class UnixListener:
 
 def listen(text: str) -> UnixListener:
     """Listen on the Unix socket at path `text`. Raises EngineError with the obstacle and its fix."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     path = checked_path(text)
     check_directory(path.parent)
     with locked(path.parent):
@@ -101,6 +103,8 @@ def checked_path(text: str) -> Path:
 
 def check_directory(directory: Path) -> None:
     """Create `directory` if missing. Raises EngineError when another user could replace the socket in it."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = directory.stat()
@@ -116,6 +120,8 @@ def check_directory(directory: Path) -> None:
 
 def check_replaceable(path: Path) -> None:
     """Remove a dead socket of ours at `path`. Raises EngineError for anything else at the path."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -133,6 +139,8 @@ def check_replaceable(path: Path) -> None:
 
 def is_live(path: Path) -> bool:
     """True when a process listens on the socket at `path`. One too busy to accept is alive."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(CONNECT_TIMEOUT_S)
         try:
@@ -147,7 +155,9 @@ def is_live(path: Path) -> bool:
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Lock `directory` against other engines that start now. The directory itself is locked: no lock file is left."""
-    import fcntl  # not on Windows, where there are no such sockets
+    if sys.platform == "win32":
+        raise NotImplementedError
+    import fcntl
 
     handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import sys
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
@@ -23,10 +24,11 @@ from urllib.parse import urlencode
 
 from speclsp import __version__
 from speclsp.config import Config
+from speclsp.daemon import endpoint, platform
 from speclsp.daemon.launch import rooted
 from speclsp.errors import EngineError
 from speclsp.lsp.backend import infill_codec, liveness
-from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, InvalidResponse, ResponseTimeout
+from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, InvalidResponse, ResponseTimeout, http_to
 from speclsp.lsp.backend.liveness import LivenessProbe
 from speclsp.lsp.backend.types import AdapterUse, FimRequest, OnStatus, Status, StreamPiece, end_task
 
@@ -248,36 +250,40 @@ class AttachedEngine(EngineClient):
         socket = Path(self._config.engine.socket)
         self._set_status("starting", f"looking for the engine on {socket}")
         while True:
-            problem = socket_problem(socket)
-            if not problem:
-                try:
-                    await self._hold_lease(EngineHttp(socket=str(socket)), str(socket))
-                    continue
-                except ConnectionLost:  # a file without a listener, or a listener that hangs up
-                    problem = (
-                        f"no engine answers on {socket}: a previous engine may have left it. "
-                        f"Start `speclsp engine --socket {socket}`, or unset engine.socket."
-                    )
-                except EngineError as error:
-                    problem = str(error)
+            try:
+                await self._hold_lease(http_to_socket(socket), str(socket))
+                continue
+            except ConnectionLost:  # a file without a listener, or a listener that hangs up
+                problem = (
+                    f"no engine answers on {socket}: a previous engine may have left it. "
+                    f"Start `speclsp engine --socket {socket}`, or unset engine.socket."
+                )
+            except EngineError as error:
+                problem = str(error)
             self._set_status("error", problem)
             await asyncio.sleep(POLL_S)
 
 
-def socket_problem(socket: Path) -> str:
-    """Reason that `engine.socket` cannot be used, as a sentence; "" when connecting is worth a try."""
+def http_to_socket(socket: Path) -> EngineHttp:
+    """HTTP to the engine at `engine.socket`. Raises EngineError: no engine can be there, and the way out.
+
+    Where there are no Unix sockets, the path is that of a file that describes the engine.
+    """
+    setting = f"engine.socket = {str(socket)!r}"
     try:
         status = socket.stat()
     except OSError as error:
-        return (
-            f"engine.socket = {str(socket)!r}: {error.strerror}. "
-            f"Start `speclsp engine --socket {socket}`, or unset engine.socket."
-        )
-    if not stat.S_ISSOCK(status.st_mode):
-        return f"engine.socket = {str(socket)!r} is not a socket. Set it to an engine's socket, or unset it."
-    if status.st_uid != os.getuid():
-        return f"engine.socket = {str(socket)!r} belongs to another user. Use an engine of your own, or unset it."
-    return ""
+        raise EngineError(
+            f"{setting}: {error.strerror}. Start `speclsp engine --socket {socket}`, or unset engine.socket."
+        ) from error
+    if sys.platform != "win32" and status.st_uid != os.getuid():
+        raise EngineError(f"{setting} belongs to another user. Use an engine of your own, or unset it.")
+    if platform.HAS_UNIX_SOCKETS and stat.S_ISSOCK(status.st_mode):
+        return EngineHttp(socket=str(socket))
+    engine = None if platform.HAS_UNIX_SOCKETS else endpoint.at(socket)
+    if engine is None:
+        raise EngineError(f"{setting} is not a socket. Set it to an engine's socket, or unset it.")
+    return http_to(engine)
 
 
 def not_an_engine(address: str) -> str:

@@ -12,17 +12,15 @@ An engine that serves other clients is never ended from here.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from speclsp.config import Config
 from speclsp.daemon import endpoint, launch
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.lsp.backend.engine_client import BACKOFF_S, HANGS, POLL_S, TRY_AGAIN, EngineClient, EngineHung, int_or_zero
-from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, InvalidResponse
+from speclsp.lsp.backend.engine_http import ConnectionLost, InvalidResponse, http_to
 
 PATIENCE_S = 1.0  # when all windows change together, the other engine is gone by then: no message before
 UNCLAIMED_S = 0.2  # a client that has just started an engine needs a moment to take its lease
@@ -174,16 +172,6 @@ async def request_leave(engine: EngineEndpoint) -> dict[str, object]:
         return {}
     finally:
         await http.close()
-
-
-def http_to(engine: EngineEndpoint) -> EngineHttp:
-    """HTTP to the engine at `engine`. Raises ConnectionLost; EngineError when the socket is not this user's."""
-    if engine.socket:
-        if not os.path.lexists(engine.socket):
-            raise ConnectionLost("its socket does not exist")
-        endpoint.check_socket(Path(engine.socket))
-        return EngineHttp(socket=engine.socket)
-    return EngineHttp(port=engine.port, token=engine.token)
 
 
 def in_use_by_others(clients: int, differences: list[str]) -> str:

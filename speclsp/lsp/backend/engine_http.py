@@ -10,12 +10,16 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import os
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from speclsp.daemon import endpoint
+from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import MAX_MESSAGE, EngineError, shortened
 
 ANSWER_S = 5.0  # of each wait for a small answer
@@ -159,11 +163,10 @@ class EngineHttp:
         try:
             if self._closed:
                 raise ConnectionAbortedError
-            connecting = (
-                asyncio.open_unix_connection(self._socket)
-                if self._socket
-                else asyncio.open_connection("127.0.0.1", self._port)
-            )
+            if sys.platform != "win32" and self._socket:
+                connecting = asyncio.open_unix_connection(self._socket)
+            else:
+                connecting = asyncio.open_connection("127.0.0.1", self._port)
             reader, writer = await asyncio.wait_for(connecting, connect_s)
             answer = EngineAnswer(reader, writer, timeout_s)
             self._answers.add(answer)
@@ -253,6 +256,16 @@ class EngineHttp:
         self._closed = True
         for answer in list(self._answers):
             answer.close()
+
+
+def http_to(engine: EngineEndpoint) -> EngineHttp:
+    """HTTP to the engine at `engine`. Raises ConnectionLost; EngineError when the socket is not this user's."""
+    if engine.socket:
+        if not os.path.lexists(engine.socket):
+            raise ConnectionLost("its socket does not exist")
+        endpoint.check_socket(Path(engine.socket))
+        return EngineHttp(socket=engine.socket)
+    return EngineHttp(port=engine.port, token=engine.token)
 
 
 def parse_object(data: bytes) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Private engine: a child process, tied to this one by a pipe on its stdin: however this one ends, the engine ends.
 
-Nothing is ever written to that pipe. It closes when this process is gone, and the engine stops at end-of-file. The
-engine's output goes line by line to our log, which has a size limit. It never reaches our stdout, which carries the
-protocol. Two small threads read the output and wait for the exit, so that ending the engine needs no event loop.
+Nothing is ever written to that pipe. It closes when this process is gone, and the engine stops at end-of-file. Windows
+kills it then too (a job object). The engine's output goes line by line to our log, which has a size limit. It never
+reaches our stdout, which carries the protocol. Two small threads read the output and wait for the exit, so that ending
+the engine needs no event loop.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from speclsp.config import Config
-from speclsp.daemon import endpoint
+from speclsp.daemon import endpoint, platform
 from speclsp.daemon.launch import engine_flags, environment
 from speclsp.errors import MAX_MESSAGE, EngineError, SpeclspError, shortened
 from speclsp.lsp.backend.engine_client import BACKOFF_S, HANGS, EngineClient, EngineHung
-from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp
+from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, http_to
 from speclsp.lsp.backend.types import OnStatus, in_daemon_thread
 
 TERMINATE_S = 1.0  # for the engine to end after SIGTERM; an editor kills us 2 s after `shutdown`
+FIRST_ERROR_STATUS = 0xC0000000  # from here, an exit code of Windows is the fault that ended the process (ntstatus.h)
 DEVICE_HUNG_EXIT_CODE = 75  # the engine's device, or a round on it, hangs: a new process may do better
 LAST_OUTPUT_S = 0.5  # after its exit, to read the rest of its output: a grandchild may hold the pipe open
 MAX_LINE_BYTES = 4096
@@ -34,7 +36,7 @@ _numbers = itertools.count(1)  # of the engines that this process started
 
 
 class EngineProcess:
-    """One engine process and the socket it listens on."""
+    """One engine process and the socket it listens on, or the file that names its port (port_file.py)."""
 
     def __init__(self, config: Config, log: Callable[[str], None]) -> None:
         """Start `speclsp engine`; `log` receives its output, from a thread. Raises SpeclspError."""
@@ -52,6 +54,7 @@ class EngineProcess:
                 cwd=self.socket.parent,  # -m searches the working directory for modules: never the user's project
                 env=environment(self.socket.parent),
                 start_new_session=True,  # Ctrl-C in a terminal is meant for the editor
+                **platform.child_options(),
             )
         except OSError as error:
             os.close(self._stdin_end)
@@ -59,6 +62,7 @@ class EngineProcess:
         finally:
             os.close(child_stdin)
         self.pid = self._process.pid
+        platform.end_with_this_process(self.pid)
         self._reader = threading.Thread(target=self._read_output, args=(log,), name="engine-output", daemon=True)
         self._reader.start()
 
@@ -73,18 +77,24 @@ class EngineProcess:
 
         code = await in_daemon_thread(wait, "engine-wait")
         self._clean_up()
-        return code
+        return code if code < FIRST_ERROR_STATUS else code - 2**32
 
     @property
     def last_output(self) -> str:
         """The last line it printed, "" if none; when it exited with a SpeclspError, the error's sentence."""
         return self._lines[-1].removeprefix("speclsp").removeprefix(" engine").lstrip(": ") if self._lines else ""
 
+    def http(self) -> EngineHttp | None:
+        """HTTP to it; None while it does not listen. Raises SpeclspError."""
+        engine = endpoint.at(self.socket)
+        return None if engine is None else http_to(engine)
+
     def end(self) -> None:
         """Close its stdin, terminate, then kill. Returns when the process is gone, TERMINATE_S later at most."""
         self._close_stdin()
-        with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
+        if sys.platform != "win32":  # there it would kill
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
         try:
             self._process.wait(TERMINATE_S)
         except subprocess.TimeoutExpired:
@@ -184,8 +194,9 @@ class PrivateEngine(EngineClient):
         pause_s, socket = 0.02, str(child.socket)
         while True:
             try:
-                if child.socket.exists():
-                    await self._hold_lease(EngineHttp(socket=socket), socket, child.pid)
+                http = child.http()
+                if http is not None:
+                    await self._hold_lease(http, socket, child.pid)
             except ConnectionLost:
                 pass
             except EngineHung:

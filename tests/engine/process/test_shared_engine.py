@@ -26,10 +26,9 @@ from support.waiting import wait_until
 from speclsp import __version__, config
 from speclsp.cli import entry as cli
 from speclsp.config import Config, EngineConfig
-from speclsp.daemon import control, endpoint, launch, platform
+from speclsp.daemon import control, endpoint, launch
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.http import leases, token_file
-from speclsp.engine.process import daemonize as letting_go
 from speclsp.engine.process import unix_socket
 from speclsp.errors import EngineError, SpeclspError
 
@@ -837,33 +836,22 @@ def test_without_unix_sockets_it_is_a_port_with_a_token_that_only_the_user_can_r
     assert running.token not in output
 
 
-def test_without_fork_the_detached_process_takes_the_lock_itself(monkeypatch: pytest.MonkeyPatch):
-    started: list[tuple[list[str], int]] = []
-    popen = subprocess.Popen
-
-    def detached(words: list[str], creationflags: int = 0, **how: Any) -> subprocess.Popen[bytes]:
-        started.append((words, creationflags))
-        words = [words[0], "-c", WITHOUT_UNIX_SOCKETS, *words[3:]]
-        return popen(words, start_new_session=True, **how)  # the effect of the flags on Windows
-
-    monkeypatch.setattr(platform, "CAN_FORK", False)
-    monkeypatch.setattr(platform, "HAS_UNIX_SOCKETS", False)
-    monkeypatch.setattr(subprocess, "Popen", detached)
-    assert letting_go.start_detached(HASTY, None) == 0
-    ((words, flags),) = started
-    assert words[1:5] == ["-m", "speclsp", "engine", "--detached"]
-    assert flags == 0x8 | 0x200
+def test_without_fork_a_new_interpreter_inherits_the_lock_and_reports_to_its_starter():
+    program = WITHOUT_UNIX_SOCKETS.replace("platform.HAS", "platform.CAN_FORK = platform.HAS")
+    words = [sys.executable, "-c", program, "engine", "start", "--set", "engine.shutdown_delay_seconds=0.05"]
+    ended = subprocess.run([*words, "--model", "echo"], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     running = endpoint.find()
     assert running is not None
-    assert running.port
-    assert (config.runtime_dir() / "engine.err").read_text() == ""
+    assert "--detached" in psutil.Process(running.pid).cmdline()
+    assert os.getsid(running.pid) == running.pid
     with lease() as client:
         client.next()
         assert endpoint.is_locked()
     wait_for_its_end()
     assert any(line.startswith("shutting down: no client") for line in log_lines())
-    with pytest.raises(EngineError, match=r"^unknown model 'qwen2.5-codr'"):
-        letting_go.start_detached(Config(model="qwen2.5-codr"), None)
+    ended = subprocess.run([*words, "--model", "qwen2.5-codr"], capture_output=True, text=True, timeout=60)
+    assert ended.stderr.startswith("speclsp: unknown model 'qwen2.5-codr'")
 
 
 def test_on_macos_the_engine_is_a_new_interpreter_that_inherits_the_lock_and_reports_to_its_starter():

@@ -218,9 +218,7 @@ def run(job: dict[str, Any], streams: list[int]) -> int:
 # ── engines ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def run_starter(
-    engines: str, flags: Sequence[str], handed: tuple[int, ...], nowhere: Path
-) -> subprocess.CompletedProcess[bytes]:
+def run_starter(engines: str, flags: Sequence[str], lock: int, nowhere: Path) -> subprocess.CompletedProcess[bytes]:
     """`launch.run_starter` with a fork instead of a new interpreter."""
     from speclsp.daemon import launch
 
@@ -231,7 +229,7 @@ def run_starter(
         connection.settimeout(launch.START_WAIT_S)
         try:
             connection.connect(engines)
-            socket.send_fds(connection, [json.dumps(job).encode()], [writing, *handed])
+            socket.send_fds(connection, [json.dumps(job).encode()], [writing, lock])
             code = int(connection.recv(100))
         except TimeoutError as error:
             raise subprocess.TimeoutExpired(words, launch.START_WAIT_S) from error
@@ -267,10 +265,9 @@ def start_engines(listener: socket.socket, parent: int) -> None:
         connection.close()
 
 
-def start_engine(job: dict[str, Any], stderr: int, *lock: int) -> int:
+def start_engine(job: dict[str, Any], stderr: int, lock: int) -> int:
     """Run `speclsp engine start` with this stderr and the lock."""
-    for handle in lock:
-        job["words"][4:4] = ["--lock-fd", str(handle)]
+    job["words"][4:4] = ["--lock-fd", str(lock)]
     null = os.open(os.devnull, os.O_RDWR)
     code = run(job, [null, os.dup(null), stderr])
     sys.stderr.flush()

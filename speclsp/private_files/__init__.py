@@ -1,7 +1,9 @@
 """Reads and replaces files that only this user may touch.
 
 A pipe or a device in the place of a file is refused and never waited for. A file is replaced in one step: its reader
-sees the old content or the new one, and never a part.
+sees the old content or the new one, and never a part. Windows refuses to replace a file that another program has open,
+as a reader or a virus scanner: that is tried again for RETRY_S. "Only this user" is the mode on POSIX and the access
+rights on Windows (windows_files.py).
 """
 
 from __future__ import annotations
@@ -11,9 +13,12 @@ import errno
 import glob
 import os
 import stat
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from speclsp.errors import EngineError
 
@@ -21,6 +26,10 @@ PLAIN_FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 PLAIN_FLAGS |= getattr(os, "O_BINARY", 0)  # Windows would change line ends, and end at a Ctrl-Z
 LEFT_BEHIND_S = 3600.0  # age of a new file that no process still writes
 NO_LINK_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+RETRY_S, RETRY_PAUSE_S = 2.0, 0.02  # of a file that another program has open, on Windows
+# ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION and ERROR_LOCK_VIOLATION of winerror.h: what such a file answers with.
+OPEN_ELSEWHERE = {5, 32, 33}
+Result = TypeVar("Result")
 
 
 def open_plain(path: str | Path, flags: int, mode: int = 0o600) -> int:
@@ -52,13 +61,16 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = False) -
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     try:
         with os.fdopen(handle, "wb") as file:
+            if mode == 0o600:
+                with contextlib.suppress(OSError):  # a file system without rights: `check_private` reports it
+                    restrict(Path(name))
             file.write(data)
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
         if mode != 0o600:
             Path(name).chmod(mode)
-        Path(name).replace(path)
+        retry_while_open(lambda: Path(name).replace(path))
     except BaseException:
         with contextlib.suppress(OSError):
             Path(name).unlink()
@@ -69,18 +81,67 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = False) -
                 left.unlink()
 
 
+def retry_while_open(action: Callable[[], Result]) -> Result:
+    """The result of `action` on a file, tried again for RETRY_S while another program has the file open (Windows).
+
+    Raises OSError: what `action` raises then, or at once for any other reason.
+    """
+    deadline_s = time.monotonic() + RETRY_S
+    while True:
+        try:
+            return action()
+        except PermissionError as error:
+            if getattr(error, "winerror", None) not in OPEN_ELSEWHERE or time.monotonic() > deadline_s:
+                raise
+        time.sleep(RETRY_PAUSE_S)
+
+
+# ── privacy ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def restrict(path: Path) -> None:
+    """Let nobody but this user read or write `path`, a file or directory of this user's. Raises OSError."""
+    if sys.platform == "win32":
+        from speclsp.private_files import windows_files
+
+        windows_files.restrict_to_user(path)
+    else:
+        path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+def exposure(path: Path, status: os.stat_result) -> str:
+    """A phrase about others who own `path` or can read or write it, as "is open to others (mode 0644)"; "" for none.
+
+    `status`: its stat result. Raises OSError.
+    """
+    if sys.platform == "win32":
+        from speclsp.private_files import windows_files
+
+        names = windows_files.other_accounts(path)
+        return f"is open to others ({', '.join(names)})" if names else ""
+    if status.st_uid != os.getuid():
+        return f"belongs to another user (uid {status.st_uid})"
+    mode = stat.S_IMODE(status.st_mode)
+    return f"is open to others (mode {mode:04o})" if mode & 0o077 else ""
+
+
 def check_private(path: Path, status: os.stat_result) -> None:
     """Raise EngineError unless `status` is of a regular file of this user's that nobody else can read or write."""
     if not stat.S_ISREG(status.st_mode):
         kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a plain file"
         raise EngineError(f"{path} is {kind}: remove it.")
-    if hasattr(os, "getuid"):
-        if status.st_uid != os.getuid():
-            raise EngineError(f"{path} belongs to another user (uid {status.st_uid}): remove it.")
-        if stat.S_IMODE(status.st_mode) & 0o077:
-            raise EngineError(f"{path} is open to others (mode {stat.S_IMODE(status.st_mode):04o}): remove it.")
+    try:
+        problem = exposure(path, status)
+    except FileNotFoundError:
+        return  # removed since
+    except OSError as error:
+        raise EngineError(f"the access rights of {path} cannot be read: {reason(error)}. Remove it.") from error
+    if problem:
+        raise EngineError(f"{path} {problem}: remove it.")
 
 
 def reason(error: OSError) -> str:
     """The system's message in lower case, without the path: "no such file or directory"."""
-    return (error.strerror or type(error).__name__).lower()
+    if getattr(error, "winerror", None) in OPEN_ELSEWHERE - {5}:
+        return "another program has it open"
+    return (error.strerror or type(error).__name__).lower().rstrip(".")
