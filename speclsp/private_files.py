@@ -10,10 +10,12 @@ import contextlib
 import errno
 import glob
 import os
+import secrets
 import stat
-import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from speclsp.errors import EngineError
 
@@ -21,6 +23,10 @@ PLAIN_FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 PLAIN_FLAGS |= getattr(os, "O_BINARY", 0)  # Windows would change line ends, and end at a Ctrl-Z
 LEFT_BEHIND_S = 3600.0  # age of a new file that no process still writes
 NO_LINK_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+RETRY_S, RETRY_PAUSE_S = 2.0, 0.02  # of a file that another program has open, on Windows
+# ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION and ERROR_LOCK_VIOLATION of winerror.h: what such a file answers with.
+OPEN_ELSEWHERE = {5, 32, 33}
+Result = TypeVar("Result")
 
 
 def open_plain(path: str | Path, flags: int, mode: int = 0o600) -> int:
@@ -49,7 +55,7 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = False) -
     as it was, and the new file is removed. A process that is killed leaves its new file; an hour later the next
     replacement of `path` removes it.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+    handle, name = create_beside(path)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -58,15 +64,40 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = False) -
                 os.fsync(file.fileno())
         if mode != 0o600:
             Path(name).chmod(mode)
-        Path(name).replace(path)
+        retry_while_open(lambda: Path(name).replace(path))
     except BaseException:
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
     with contextlib.suppress(OSError):
-        for left in path.parent.glob(f".{glob.escape(path.name)}.????????"):  # as mkstemp names them
+        for left in path.parent.glob(f".{glob.escape(path.name)}.????????"):  # as `create_beside` names them
             if time.time() - left.stat().st_mtime > LEFT_BEHIND_S:
                 left.unlink()
+
+
+def create_beside(path: Path) -> tuple[int, str]:
+    """A new file of mode 0600 in the directory of `path`, open for writing, and its name. Raises OSError.
+
+    On Windows tempfile.mkstemp tries names without end in a directory in which this user may make no file.
+    """
+    name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | PLAIN_FLAGS | getattr(os, "O_NOINHERIT", 0)
+    return os.open(name, flags, 0o600), str(name)
+
+
+def retry_while_open(action: Callable[[], Result]) -> Result:
+    """The result of `action` on a file, tried again for RETRY_S while another program has the file open (Windows).
+
+    Raises OSError: what `action` raises then, or at once for any other reason.
+    """
+    deadline_s = time.monotonic() + RETRY_S
+    while True:
+        try:
+            return action()
+        except PermissionError as error:
+            if getattr(error, "winerror", None) not in OPEN_ELSEWHERE or time.monotonic() > deadline_s:
+                raise
+        time.sleep(RETRY_PAUSE_S)
 
 
 def check_private(path: Path, status: os.stat_result) -> None:
