@@ -32,6 +32,7 @@ The message is one line, fit for a terminal, a status bar or a log; no traceback
 from __future__ import annotations
 
 import difflib
+import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -108,6 +109,11 @@ class InvalidLogits(SpeclspError):
 
 class EngineError(SpeclspError):
     """The engine did not start, or went away."""
+
+
+def variable_words(name: str, value: str, system: str = sys.platform) -> str:
+    """The assignment of an environment variable, as the user's shell takes it: PowerShell's on Windows."""
+    return f'`$env:{name} = "{value}"`' if system == "win32" else f"{name}={value}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

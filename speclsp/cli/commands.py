@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -129,8 +130,8 @@ def run_complete(options: argparse.Namespace) -> int:
     if options.json:
         speculation = settings.engine.speculative_decoding and not options.no_speculation
         print(json.dumps(as_json(options.spot, answer, about, speculation)))
-    elif not live:
-        sys.stdout.write(answer.text + "\n" if answer.text else "")
+    elif not live and answer.text:
+        sys.stdout.write(answer.text.replace(os.linesep, "\n") + "\n")  # Windows' stdout writes "\r\n" for "\n"
     if answer.reason and not options.json:
         complain(f"no suggestion at this position: {answer.reason.meaning}.", SUCCESS)
     return SUCCESS
@@ -208,7 +209,7 @@ def run_key_set(options: argparse.Namespace) -> int:
     from speclsp.config import api_keys
 
     origin = api_keys.origin(options.url)
-    key = getpass(f"Key for {origin}: ") if sys.stdin.isatty() else sys.stdin.readline()
+    key = getpass(f"Key for {origin}: ") if terminal.is_terminal(sys.stdin) else sys.stdin.readline()
     print(f"The key for {origin} is stored in {api_keys.store(origin, key)}.")
     return SUCCESS
 

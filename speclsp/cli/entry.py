@@ -1,20 +1,23 @@
 """Entry point of the `speclsp` command: the exit code and the one-line message for every error.
 
 An error that a person can act on is one line on stderr and exit code 2. A traceback is never shown, except to a
-developer who sets SPECLSP_TRACEBACK=1. Ctrl-C ends with 130 and a closed pipe with 141, both without a message. A
-closed stdout or stderr discards; an stdout that cannot take the output, as on a full disk, is an error.
+developer who sets SPECLSP_TRACEBACK=1. Ctrl-C and Windows' Ctrl-Break end with 130 and a closed pipe with 141, all
+without a message. A closed stdout or stderr discards; an stdout that cannot take the output, as on a full disk, is an
+error.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import Callable, Sequence
 
 from speclsp.cli import terminal
 from speclsp.cli.arguments.command_tree import parser
 from speclsp.cli.arguments.help_parser import ArgumentParser
 from speclsp.cli.command_line import BUG, CLOSED_PIPE, INTERRUPTED, SUCCESS, USER_ERROR, complain
-from speclsp.errors import MAX_MESSAGE, SpeclspError, shortened
+from speclsp.errors import MAX_MESSAGE, SpeclspError, shortened, variable_words
 
 __all__ = ["ArgumentParser", "guarded", "main", "parser"]
 
@@ -23,13 +26,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; its exit code."""
 
     terminal.prepare_streams()
+    if sys.platform == "win32":
+        signal.signal(signal.SIGBREAK, signal.default_int_handler)  # else Ctrl-Break ends the process on the spot
 
     def run() -> int:
         options = parser().parse_args(argv)
         code: int = options.run(options)
         return code
 
-    return guarded(run, complain, "This is a bug in speclsp; SPECLSP_TRACEBACK=1 shows where.")
+    return guarded(run, complain, f"This is a bug in speclsp; {variable_words('SPECLSP_TRACEBACK', '1')} shows where.")
 
 
 def guarded(run: Callable[[], int], complain: Callable[[str, int], int], bug_hint: str) -> int:

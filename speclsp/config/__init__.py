@@ -2,6 +2,7 @@
 
 from speclsp.config.directories import (
     APP,
+    accepts_files,
     cache_dir,
     config_path,
     foreign_problem,

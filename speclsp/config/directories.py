@@ -147,6 +147,21 @@ def is_writable(directory: Path) -> bool:
     return allowed and foreign_owner(directory) is None
 
 
+def accepts_files(directory: Path) -> bool:
+    """True if this user may make files in an existing directory.
+
+    On Windows one is made and removed, because os.access sees only the read-only attribute there.
+    """
+    if sys.platform != "win32":
+        return os.access(directory, os.W_OK)
+    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_TEMPORARY  # removed when it is closed
+    try:
+        os.close(os.open(directory / f".{APP}-{os.getpid()}", flags))
+    except OSError:
+        return False
+    return True
+
+
 def foreign_owner(directory: Path) -> int | None:
     """For root: the uid of the user who owns both our `directory` and the one above it; None if root owns one.
 

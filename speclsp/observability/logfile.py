@@ -50,6 +50,14 @@ class PrivateFile(RotatingFileHandler):
                     f"speclsp: {self.baseFilename} cannot be written: {why}. It continues without a log.\n"
                 )
 
+    def doRollover(self) -> None:  # logging's own name
+        """Begin a new file. Windows renames none that another process has open: then this file grows on."""
+        try:
+            super().doRollover()
+        except PermissionError:
+            if self.stream is None:
+                self.stream = self._open()
+
     def take_prints(self, stderr: bool = True) -> None:
         """Redirect this process's prints into the file, crash messages of C libraries included."""
         self._prints = (1, 2) if stderr else (1,)
@@ -81,7 +89,8 @@ def open_file(path: Path) -> PrivateFile | None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.exists() and path.stat().st_size > START_NEW_BYTES:
-            path.replace(path.with_name(path.name + ".1"))
+            with contextlib.suppress(PermissionError):  # on Windows, while another process has it open
+                path.replace(path.with_name(path.name + ".1"))
         handler = PrivateFile(path)
         handler.setFormatter(OneLine())
         return handler

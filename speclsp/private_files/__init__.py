@@ -12,9 +12,9 @@ import contextlib
 import errno
 import glob
 import os
+import secrets
 import stat
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -58,7 +58,7 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = False) -
     as it was, and the new file is removed. A process that is killed leaves its new file; an hour later the next
     replacement of `path` removes it.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+    handle, name = create_beside(path)
     try:
         with os.fdopen(handle, "wb") as file:
             if mode == 0o600:
@@ -76,9 +76,19 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = False) -
             Path(name).unlink()
         raise
     with contextlib.suppress(OSError):
-        for left in path.parent.glob(f".{glob.escape(path.name)}.????????"):  # as mkstemp names them
+        for left in path.parent.glob(f".{glob.escape(path.name)}.????????"):  # as `create_beside` names them
             if time.time() - left.stat().st_mtime > LEFT_BEHIND_S:
                 left.unlink()
+
+
+def create_beside(path: Path) -> tuple[int, str]:
+    """A new file of mode 0600 in the directory of `path`, open for writing, and its name. Raises OSError.
+
+    On Windows tempfile.mkstemp tries names without end in a directory in which this user may make no file.
+    """
+    name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | PLAIN_FLAGS | getattr(os, "O_NOINHERIT", 0)
+    return os.open(name, flags, 0o600), str(name)
 
 
 def retry_while_open(action: Callable[[], Result]) -> Result:

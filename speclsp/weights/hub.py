@@ -10,15 +10,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from speclsp.errors import shortened
+from speclsp.private_files import retry_while_open
 from speclsp.weights.cards import Weights
 from speclsp.weights.model_directory import PICKLES, file_bytes, sum_of
 
@@ -152,7 +154,7 @@ def fetch(repo: str, revision: str, file: PublishedFile, into: Path, advance: Ca
         )
     with partial.open("rb") as written:
         os.fsync(written.fileno())
-    partial.replace(whole)
+    retry_while_open(lambda: partial.replace(whole))
     return whole
 
 
@@ -304,9 +306,18 @@ def _in_words(error: Exception) -> HubError:
         return HubError(f"the hub's certificate cannot be verified ({message})", fix=fix)
     if os.environ.get("SSL_CERT_FILE") and isinstance(error, FileNotFoundError):
         return HubError("SSL_CERT_FILE names no file", fix="Correct SSL_CERT_FILE, or unset it.")
-    through = next((name for name in PROXIES if os.environ.get(name)), "")
-    fix = f"Go online, or correct {through}." if through else ""
+    fix = proxy_fix(os.environ)
     return HubError(f"the hub cannot be reached ({message})", final=False, fix=fix)
+
+
+def proxy_fix(environment: Mapping[str, str], system: str = sys.platform) -> str:
+    """The way out where a proxy may be the cause; "" without one. httpx takes Windows' own where no variable is set."""
+    from urllib.request import getproxies
+
+    through = next((name for name in PROXIES if environment.get(name)), "")
+    if not through and system == "win32" and getproxies():
+        through = "the proxy in Windows' settings"
+    return f"Go online, or correct {through}." if through else ""
 
 
 def _refusal_fix(status: int, wait_s: str) -> str:

@@ -22,9 +22,11 @@ import uuid
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from speclsp.errors import shortened
+from speclsp.private_files import retry_while_open
 from speclsp.weights.cards import Mirror, WeightFile
 from speclsp.weights.model_directory import file_bytes
 
@@ -91,7 +93,7 @@ class _Fetching:
                 fix=OTHER_INDEX,
             )
         whole = self.work / self.file.name
-        self.partial.replace(whole)
+        retry_while_open(lambda: self.partial.replace(whole))
         self.state.unlink(missing_ok=True)
         return whole
 
@@ -143,7 +145,7 @@ class _Fetching:
             del self.running[index]
             arrived = download.wheel()
             if arrived is not None:
-                arrived.replace(self.wheel(index))
+                retry_while_open(partial(arrived.replace, self.wheel(index)))
             else:
                 self.failed(index, download.complaint())
             download.kill()
@@ -182,7 +184,7 @@ class _Fetching:
         self.digest, self.bytes, self.parts = digest, size, self.parts + 1
         note = self.state.with_suffix(".new")
         note.write_text(json.dumps({"parts": self.parts, "bytes": self.bytes}))
-        note.replace(self.state)
+        retry_while_open(lambda: note.replace(self.state))
         wheel.unlink()
 
     def forget(self) -> None:

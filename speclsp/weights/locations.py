@@ -59,10 +59,11 @@ def users_gguf(weights: Weights, models_dir: str) -> Path | None:
 
 
 def others_gguf(weights: Weights) -> Path | None:
-    """The GGUF in the cache of llama.cpp or of the hub, with the size that the card names."""
+    """The GGUF in the cache of another program, with the size that the card names."""
     if weights.format != "gguf":
         return None
-    return other_caches.find(weights.repo, weights.files[0].name, weights.files[0].bytes)
+    file = weights.files[0]
+    return other_caches.find(weights.repo, file.name, file.bytes, file.sha256)
 
 
 def is_current(directory: Path, weights: Weights) -> bool:

@@ -59,7 +59,7 @@ def write_manifest(directory: Path, content: dict[str, Any]) -> None:
         json.dump(content, out, indent=2)
         out.flush()
         os.fsync(out.fileno())
-    partial.replace(directory / MANIFEST)
+    private_files.retry_while_open(lambda: partial.replace(directory / MANIFEST))
 
 
 def damage(directory: Path, repair: str) -> str:

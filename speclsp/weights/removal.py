@@ -13,6 +13,7 @@ from pathlib import Path
 
 from speclsp import config
 from speclsp.errors import WeightsError
+from speclsp.private_files import retry_while_open
 from speclsp.weights import locations, model_directory, store_messages
 from speclsp.weights.cards import Weights
 
@@ -56,7 +57,7 @@ def remove(weights: Weights, models_dir: str = "") -> int:
             elif final.exists():
                 work.mkdir(exist_ok=True)
                 shutil.rmtree(work / "replaced", ignore_errors=True)
-                final.replace(work / "replaced")
+                retry_while_open(lambda: final.replace(work / "replaced"))
             if work.is_symlink():
                 work.unlink()
             elif work.exists():

@@ -26,6 +26,7 @@ from typing import Any
 
 from speclsp import config
 from speclsp.errors import WeightsError
+from speclsp.private_files import retry_while_open
 from speclsp.weights import cards, hub, index_mirror, locations, model_directory, store_messages
 from speclsp.weights.cards import Card, Weights
 
@@ -301,8 +302,8 @@ def _move_into_place(ready: Path, work: Path, final: Path) -> Path:
     if final.exists():
         aside = work / "replaced"
         shutil.rmtree(aside, ignore_errors=True)
-        final.replace(aside)
-    ready.replace(final)
+        retry_while_open(lambda: final.replace(aside))
+    retry_while_open(lambda: ready.replace(final))
     shutil.rmtree(work, ignore_errors=True)
     return final
 

@@ -230,4 +230,6 @@ def _add_verify(tree: Tree) -> None:
 def _add_completion(tree: Tree) -> None:
     run = partial(completion.run, tree.parser)
     command = tree.command("completion", run, "Print the completion script of your shell")
-    command.add_argument("shell", metavar="SHELL", choices=completion.SHELLS, help="Choose bash, zsh or fish")
+    command.add_argument(
+        "shell", metavar="SHELL", choices=completion.SHELLS, help="Choose bash, zsh, fish or powershell"
+    )

@@ -1,4 +1,4 @@
-"""Shell completion: the script for bash, zsh or fish, generated from the parser, with names of settings and models."""
+"""Shell completion: the script for bash, zsh, fish or PowerShell, generated from the parser, with names of settings and models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from speclsp import config
 from speclsp.cli.arguments.help_parser import GroupedParser
 
-SHELLS = ("bash", "zsh", "fish")
+SHELLS = ("bash", "zsh", "fish", "powershell")
 
 
 def run(parser: GroupedParser, options: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from speclsp.errors import InputError, nearest
@@ -67,7 +68,8 @@ def see_that_it_may_be_shown(path: Path) -> None:
     """Raise InputError for a file that holds secrets: no model may read one."""
     from speclsp.lsp.visibility import secret_files
 
-    pattern = secret_files.pattern_of(path.absolute().as_posix())
+    names = (path.absolute().as_posix(), path.resolve().as_posix())  # a link's target, and Windows' short names
+    pattern = next(filter(None, map(secret_files.pattern_of, names)), "")
     if pattern:
         raise InputError(f"{path} is a kind of file that holds secrets ({pattern}); no model reads it.")
 
@@ -78,6 +80,8 @@ def at_position(spot: str, max_bytes: int) -> Snapshot:
     if not match:
         raise InputError(f"{spot!r} is not a position: expected FILE:LINE:COL, as in src/app.py:12:5.")
     path, line, column = Path(match[1]), int(match[2][:12]), int(match[3][:12])
+    if sys.platform == "win32" and ":" in path.name:  # `.env::$DATA` is another name of .env
+        raise InputError(f"{path} is a stream of a file; name the file itself.")
     see_that_it_may_be_shown(path)
     text = read_text(path, max_bytes)
     return snapshot_of(path, text, offset(text, line, column, str(path)))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from speclsp.config import Config
-from speclsp.errors import MAX_MESSAGE, SpeclspError, error_site, shortened
+from speclsp.errors import MAX_MESSAGE, SpeclspError, error_site, shortened, variable_words
 
 OK, WARN, TODO, FAIL = "ok", "warn", "todo", "fail"
 SLOW_MS = 1500  # a completion slower than this comes too late for most typists
@@ -35,7 +37,17 @@ def guarded(name: str, run: Callable[[], DoctorCheck | Iterable[DoctorCheck]]) -
     except Exception as error:
         if os.environ.get("SPECLSP_TRACEBACK"):
             raise
-        yield DoctorCheck(name, FAIL, broken(error), fix_of(error))
+        if is_from_psutil(error):
+            summary = f"this system gives no such figure ({broken(error)})"
+            yield DoctorCheck(name, WARN, summary, "no action: the other lines do not depend on this one")
+        else:
+            yield DoctorCheck(name, FAIL, broken(error), fix_of(error))
+
+
+def is_from_psutil(error: Exception) -> bool:
+    """True for an exception that psutil raised: an error of the system, or an answer that it did not expect."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and "psutil" in Path(frames[-1].filename).parts
 
 
 def broken(error: Exception) -> str:
@@ -49,7 +61,8 @@ def fix_of(error: Exception) -> str:
         return "install speclsp again"
     if isinstance(error, MemoryError):
         return "close other programs"
-    return "correct what the message names; `SPECLSP_TRACEBACK=1 speclsp doctor` shows the line that failed"
+    assignment = variable_words("SPECLSP_TRACEBACK", "1")
+    return f"correct what the message names; `speclsp doctor` with {assignment} shows the line that failed"
 
 
 def remote(config: Config) -> DoctorCheck:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,11 +30,13 @@ EMACS = """\
 ZED = "speclsp engine --port 8012   # an OpenAI-compatible server for edit_predictions; not tested here"
 MENU = "completion.show_in_menu"
 
+HELIX_FILE = r"%AppData%\helix\languages.toml" if sys.platform == "win32" else "~/.config/helix/languages.toml"
+
 KNOWN = (  # program, name, file of the lines, lines
     ("nvim", "Neovim", "init.lua", NVIM),
     ("code", "VS Code", "a terminal", VSCODE),
     ("codium", "VSCodium", "a terminal", VSCODE),
-    ("hx", "Helix", "~/.config/helix/languages.toml", HELIX),
+    ("hx", "Helix", HELIX_FILE, HELIX),
     ("emacs", "Emacs with lsp-mode 10", "init.el", EMACS),
     ("zed", "Zed", "a terminal", ZED),
 )
@@ -48,6 +51,6 @@ def installed() -> Iterator[str]:
 
 
 def nvim_plugin() -> str:
-    """The plugin's directory: in this checkout, or a placeholder."""
+    """The plugin's directory: in this checkout, or a placeholder. With slashes: a backslash escapes in Lua."""
     directory = Path(__file__).resolve().parents[3] / PLUGIN
-    return str(directory) if directory.is_dir() else f"/path/to/speclsp/{PLUGIN}"
+    return directory.as_posix() if directory.is_dir() else f"/path/to/speclsp/{PLUGIN}"

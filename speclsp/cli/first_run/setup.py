@@ -9,7 +9,6 @@ the settings would select another model.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -52,7 +51,7 @@ def main(flags: Mapping[str, object], yes: bool = False) -> int:
 def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[Weights], yes: bool) -> bool:
     """True when the download may begin. Raises SpeclspError: it does not fit, or there is nobody to ask."""
     obstacle = sizes.obstacle(card, config, machine)
-    asks = sys.stdin.isatty() and not yes
+    asks = terminal.is_terminal(sys.stdin) and not yes
     if obstacle and (not asks or obstacle.resource == "disk"):
         raise WeightsError(obstacle.sentence)
     if obstacle:
@@ -64,7 +63,7 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
         return True
     place = locations.store_root()
     existing = settings.nearest_existing(place)
-    if not os.access(existing, os.W_OK):
+    if not settings.accepts_files(existing):
         raise WeightsError(f"{existing} cannot be written: set XDG_CACHE_HOME to a directory of your own.")
     if problem := settings.foreign_problem("cache"):
         raise WeightsError(problem)
@@ -80,7 +79,7 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
     print(f"Download: {terminal.in_size(total_bytes)} into {place}{resumed}")
     if yes:
         return True
-    if not sys.stdin.isatty():
+    if not terminal.is_terminal(sys.stdin):
         raise InputError("setup asks before a download and stdin is no terminal: run `speclsp setup --yes`.")
     return terminal.confirm("Download it now?", default=True)
 

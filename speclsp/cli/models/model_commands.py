@@ -94,7 +94,7 @@ def run_remove(options: argparse.Namespace) -> int:
     card = cards.load(options.name)
     refuse_in_use(card.target)
     if not options.yes and removal.state(card.target, settings.models_dir) != removal.MISSING:
-        if not sys.stdin.isatty():
+        if not terminal.is_terminal(sys.stdin):
             raise InputError(f"stdin is no terminal to confirm on: `speclsp models remove {card.name} --yes`.")
         users = ", ".join(users_of(card))
         note = f" {users} cannot run without it." if users else ""

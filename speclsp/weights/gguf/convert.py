@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from speclsp import process_resources
 from speclsp.errors import WeightsError
+from speclsp.private_files import retry_while_open
 from speclsp.weights.gguf.header import REPAIR, Header, Tensor, read_header
 from speclsp.weights.gguf.model_families import FAMILIES, GGUF_OUTER_NAMES, Family, GgufForm
 
@@ -187,7 +188,7 @@ def _write_weights(
                 progress(done, total)
         out.flush()
         os.fsync(out.fileno())
-    partial.replace(into / "model.safetensors")
+    retry_while_open(lambda: partial.replace(into / "model.safetensors"))
     return WrittenTensor(8 + len(table) + total, digest.hexdigest())
 
 
@@ -347,5 +348,5 @@ def _write_text(path: Path, text: str) -> WrittenTensor:
     raw = text.encode("utf-8")
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(raw)
-    partial.replace(path)
+    retry_while_open(lambda: partial.replace(path))
     return WrittenTensor(len(raw), hashlib.sha256(raw).hexdigest())

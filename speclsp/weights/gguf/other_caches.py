@@ -1,10 +1,13 @@
-"""GGUF files that other programs have downloaded: the caches of llama.cpp and of the Hugging Face hub.
+"""GGUF files that other programs have downloaded: caches of llama.cpp, the Hugging Face hub, LM Studio and Ollama.
 
     llama.cpp   $LLAMA_CACHE, or llama.cpp/ in the user's cache:  OWNER_REPO_FILE, or FILE alone
     hub         $HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub:  models--OWNER--REPO/snapshots/REVISION/FILE
+    LM Studio   ~/.lmstudio/models, or ~/.cache/lm-studio/models:  OWNER/REPO/FILE
+    Ollama      $OLLAMA_MODELS, or ~/.ollama/models:  blobs/sha256-CHECKSUM, for a file that Ollama took from the hub
 
-llama.vscode starts llama.cpp, which fills one of the two: newer versions of llama.cpp use the hub's layout, also in
-$LLAMA_CACHE. The files are only read. Size and name are compared here; the caller compares the checksum.
+llama.vscode starts llama.cpp, which fills one of the first two: newer versions of llama.cpp use the hub's layout, also
+in $LLAMA_CACHE. On Windows ~ is %USERPROFILE%, and the user's cache of llama.cpp is %LOCALAPPDATA%. The files are only
+read. Size and name are compared here; the caller compares the checksum.
 """
 
 from __future__ import annotations
@@ -15,9 +18,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 
-def find(repo: str, name: str, size_bytes: int, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The first file with this name and size; links are resolved. None where there is none."""
-    for candidate in candidates(repo, name, environment):
+def find(
+    repo: str, name: str, size_bytes: int, sha256: str = "", environment: Mapping[str, str] = os.environ
+) -> Path | None:
+    """The first file with this name and size; links are resolved. None where there is none.
+
+    `sha256`: of the file, which is its name in Ollama's cache; "" where it is not known.
+    """
+    for candidate in candidates(repo, name, sha256, environment):
         try:
             file = candidate.resolve(strict=True)
             if file.is_file() and file.stat().st_size == size_bytes:
@@ -27,7 +35,7 @@ def find(repo: str, name: str, size_bytes: int, environment: Mapping[str, str] =
     return None
 
 
-def candidates(repo: str, name: str, environment: Mapping[str, str]) -> Iterator[Path]:
+def candidates(repo: str, name: str, sha256: str, environment: Mapping[str, str]) -> Iterator[Path]:
     """Every path at which a program would have put `name` of `repo`."""
     flat = f"{repo.replace('/', '_')}_{name}"
     for directory in llama_directories(environment):
@@ -40,15 +48,20 @@ def candidates(repo: str, name: str, environment: Mapping[str, str]) -> Iterator
         except OSError:
             continue
         yield from (revision / name for revision in revisions)
+    home = Path.home()
+    for directory in (home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models"):
+        yield directory.joinpath(*repo.split("/"), name)
+    if sha256:
+        yield Path(environment.get("OLLAMA_MODELS") or home / ".ollama" / "models") / "blobs" / f"sha256-{sha256}"
 
 
-def llama_directories(environment: Mapping[str, str]) -> list[Path]:
+def llama_directories(environment: Mapping[str, str], system: str = sys.platform) -> list[Path]:
     """llama.cpp's cache, as its fs_get_cache_directory finds it."""
     if chosen := environment.get("LLAMA_CACHE"):
         return [Path(chosen).expanduser()]
-    if sys.platform == "darwin":
+    if system == "darwin":
         return [Path.home() / "Library" / "Caches" / "llama.cpp"]
-    if sys.platform == "win32":
+    if system == "win32":
         return [Path(environment.get("LOCALAPPDATA") or Path.home()) / "llama.cpp"]
     return [user_cache(environment) / "llama.cpp"]
 

@@ -40,7 +40,7 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "daemon": BASE,
     "observability": BASE,
     "weights": {"weights.gguf", "weights.untrusted", *BASE},
-    "weights.gguf": {"errors", "process_resources"},
+    "weights.gguf": {"errors", "private_files", "process_resources"},
     "weights.untrusted": {"private_files", "errors"},
     "engine.api": set(),
     "engine.truncation": {"engine.api"},

@@ -1,4 +1,4 @@
-"""Terminal output: the three standard streams, a progress line on stderr, and code with coloured parts.
+"""Terminal output: a progress line on stderr, and code with coloured parts. `streams` prepares the standard streams.
 
 Progress is one line that redraws itself on a terminal, and a few plain lines in a pipe or a log. Colour is for
 terminals alone, and NO_COLOR is honoured; stdout of a pipe gets the bare text.
@@ -6,17 +6,32 @@ terminals alone, and NO_COLOR is honoured; stdout of a pipe gets the bare text.
 
 from __future__ import annotations
 
-import codecs
-import io
 import os
 import shutil
 import sys
 import time
 from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, TextIO
+from typing import TextIO
+
+from speclsp.cli.terminal.streams import (
+    ESCAPED,
+    OutputFile,
+    discard,
+    enable_escapes,
+    escape,
+    flush_stdout,
+    is_terminal,
+    prepare_streams,
+    write_stderr,
+)
+
+__all__ = [
+    *("ESCAPED", "OutputFile", "discard", "enable_escapes", "escape", "flush_stdout", "is_terminal"),
+    *("prepare_streams", "write_stderr"),
+]
 
 DIM, GREEN, RED, YELLOW = "2", "32", "31", "33"
 REDRAW_MS = 100
@@ -25,97 +40,14 @@ PLAIN_STEP, PLAIN_S = 0.1, 2.0  # without a terminal: a line per tenth, and not 
 RATE_S = 0.3  # before this a rate is a guess
 
 
-# ── the standard streams ──
-
-ESCAPED = "speclsp"  # name of `escape` among the error handlers
-
-
-class OutputFile(io.FileIO):
-    """Descriptor 1, with the error of a write that failed: the layers above may drop it, as argparse does."""
-
-    error: OSError | None = None
-
-    def write(self, data: Any, /) -> int:
-        try:
-            return super().write(data)
-        except OSError as error:
-            self.error = self.error or error
-            raise
-
-
-def prepare_streams() -> None:
-    """Make the standard streams usable: a closed one is empty or discards, and no character fails.
-
-    A descriptor that is closed would be given to the next file that is opened, and a library's print would go into it.
-    A character outside the encoding of a terminal, such as Latin-1, is written as an escape: \\u65e5.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number, which is `number`
-        stream = getattr(sys, name)
-        if stream is None:
-            stream = io.TextIOWrapper(io.FileIO(os.devnull, "w" if number else "r"), encoding="utf-8")
-        elif number == 1 and stream is sys.__stdout__ and isinstance(stream, io.TextIOWrapper):
-            buffer = io.BufferedWriter(OutputFile(number, "w", closefd=False))
-            stream = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
-        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
-            with suppress(io.UnsupportedOperation):  # a stdin that was read already keeps its own handling
-                stream.reconfigure(errors=ESCAPED if number else "replace")
-        setattr(sys, name, stream)
-
-
-def escape(error: UnicodeError) -> tuple[bytes, int]:
-    """The bytes for characters that an encoding lacks: escapes; for a byte of a path that is no text, that byte."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    characters = error.object[error.start : error.end]
-    return b"".join(
-        bytes([ord(character) - 0xDC00])
-        if "\udc80" <= character <= "\udcff"
-        else character.encode("ascii", "backslashreplace")
-        for character in characters
-    ), error.end
-
-
-codecs.register_error(ESCAPED, escape)
-
-
-def write_stderr(text: str, stream: TextIO | None = None) -> None:
-    """Write to stderr. A message that cannot be written ends no command: it is lost, with all that follow."""
-    stream = stream if stream is not None else sys.stderr
-    try:
-        stream.write(text)
-        stream.flush()
-    except OSError:
-        discard(2)
-
-
-def flush_stdout() -> OSError | None:
-    """Write the rest of the output; the first error of a write. Then the rest is lost, and later flushes succeed."""
-    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        discard(1)
-        return raw.error if isinstance(raw, OutputFile) else error
-    return raw.error if isinstance(raw, OutputFile) else None
-
-
-def discard(number: int) -> None:
-    """Let the descriptor write nowhere: the interpreter's last flush must not fail again."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, number)
-    os.close(null)
-
-
 # ── colours and units ──
 
 
 def coloured(stream: TextIO) -> bool:
     """True for a terminal that wants colour."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return is_terminal(stream) and enable_escapes(stream)
 
 
 def paint(text: str, style: str, on: bool = True) -> str:
@@ -158,7 +90,7 @@ class ProgressLine:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream if stream is not None else sys.stderr
-        self.live = self.stream.isatty()
+        self.live = is_terminal(self.stream)
         self.what = ""
         self.begun = self.drawn = 0.0  # time.monotonic() seconds
         self.begun_at = self.shown = 0.0  # progress at the start (a resumed fetch), and at the last drawing
