@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
 import sqlite3
@@ -24,7 +25,7 @@ from speclsp.lsp.documents.notebook import Notebooks
 from speclsp.lsp.index import index_schema
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.server import index_supervisor
-from speclsp.lsp.server.index_supervisor import IndexedFolder, IndexSupervisor
+from speclsp.lsp.server.index_supervisor import CANNOT_INDEX, IndexedFolder, IndexSupervisor
 from speclsp.lsp.server.request_context import WorkspaceDocuments, lies_in
 from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles, IgnoreVerdict
 
@@ -286,7 +287,10 @@ class Unread(IgnoreFiles):
         return UNREAD
 
 
-def test_the_home_directory_and_its_parents_are_not_indexed(root: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_home_directory_and_its_parents_are_not_indexed(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO)
     monkeypatch.setenv("HOME", str(root))
     monkeypatch.setenv("USERPROFILE", str(root))
     (root / "project").mkdir()
@@ -298,8 +302,10 @@ def test_the_home_directory_and_its_parents_are_not_indexed(root: Path, monkeypa
 
     async def run() -> None:
         folder = folder_of(root.parent, index_supervisor.COMMAND)
-        folder._serve(folder._messages)  # in production it runs in a thread of its own
-        assert folder._process is None
+        folder.start("app.py")
+        assert await settled(folder, lambda: "the workspace folder contains the home directory" in caplog.text)
+        folder.end()
+        assert not folder.index.database.exists()
 
     asyncio.run(run())
 
@@ -330,7 +336,7 @@ def test_a_broken_index_is_rebuilt_while_the_process_runs(root: Path):
     asyncio.run(run())
 
 
-def test_an_index_of_an_older_version_is_replaced(root: Path):
+def test_an_index_of_an_older_version_is_replaced(root: Path, caplog: pytest.LogCaptureFixture):
     """The version is written into an index that is otherwise this one: its rows must not be read."""
     database = IndexReader.build(root).database
     with closing(sqlite3.connect(database)) as rows:
@@ -342,7 +348,7 @@ def test_an_index_of_an_older_version_is_replaced(root: Path):
             assert importers(folder.index, "first") == []
             folder.start("app.py")
             assert await settled(folder, lambda: importers(folder.index, "first") == ["store.py"])
-            assert folder._crashes == 0
+            assert "process ended" not in caplog.text
         finally:
             folder.end()
 
@@ -373,7 +379,7 @@ def test_of_two_windows_on_a_folder_one_scans_it_and_the_other_takes_over(root: 
     asyncio.run(run())
 
 
-def test_an_unwritable_cache_ends_the_process_and_gives_no_imports(root: Path):
+def test_an_unwritable_cache_ends_the_process_and_gives_no_imports(root: Path, caplog: pytest.LogCaptureFixture):
     cache = Path(os.environ["XDG_CACHE_HOME"]) / "speclsp"
     cache.mkdir(exist_ok=True)
     (cache / "index").write_text("in the way")
@@ -382,8 +388,7 @@ def test_an_unwritable_cache_ends_the_process_and_gives_no_imports(root: Path):
         folder = folder_of(root, index_supervisor.COMMAND)
         try:
             folder.start("app.py")
-            assert await settled(folder, lambda: folder._process is not None)
-            assert await settled(folder, lambda: folder._process is None)
+            assert await settled(folder, lambda: f"process ended with {CANNOT_INDEX}" in caplog.text)
             assert folder.index.imports("store.py") == []
         finally:
             folder.end()

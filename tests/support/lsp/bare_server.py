@@ -118,7 +118,7 @@ def state(params: Any) -> dict[str, Any]:
     virtual_pages, rss_pages = map(int, Path("/proc/self/statm").read_text().split()[:2])
     page_kib = os.sysconf("SC_PAGE_SIZE") // 1024
     return {
-        "futures": len(protocol._request_futures) + len(protocol._pending) + len(protocol._result_types),
+        "futures": len(protocol._request_futures) + len(protocol.pending) + len(protocol._result_types),
         "documents": {document.uri: document.text for document in server.documents},
         "rss_kib": rss_pages * page_kib,
         "virtual_kib": virtual_pages * page_kib,

@@ -54,7 +54,7 @@ class StoreDesk:
             lambda: False,
             lambda outcome: None,
             lambda: self.activity,
-            _producer=Producer(clock_s=lambda: 0.0),
+            producer=Producer(clock_s=lambda: 0.0),
         )
 
     async def eligible(self, document: Document) -> str:
