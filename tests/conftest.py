@@ -224,3 +224,14 @@ def qemu_aarch64() -> Path:
     with pytest.MonkeyPatch.context() as patch:
         use_users_cache(patch)
         return install.install("qemu-aarch64")
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """One torch thread, for modules with small models, which are slower on two."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

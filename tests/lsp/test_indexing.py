@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +25,7 @@ from speclsp.lsp.documents.notebook import Notebooks
 from speclsp.lsp.index import index_schema
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.server import index_supervisor
-from speclsp.lsp.server.index_supervisor import IndexedFolder, IndexSupervisor
+from speclsp.lsp.server.index_supervisor import CANNOT_INDEX, IndexedFolder, IndexSupervisor
 from speclsp.lsp.server.request_context import WorkspaceDocuments, lies_in
 from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles, IgnoreVerdict
 
@@ -216,11 +217,24 @@ indexer.main(read_imports)
 """
 
 
-def folder_of(root: Path, command: tuple[str, ...]) -> IndexedFolder:
+def folder_of(root: Path, command: tuple[str, ...] = index_supervisor.COMMAND) -> IndexedFolder:
     """A folder without globs and hidden files."""
     return IndexedFolder(
         root.as_uri(), command, disabled_globs=tuple, is_hidden=lambda path, root, rules_applied: False
     )
+
+
+def in_folder(folder: Callable[[], IndexedFolder], work: Callable[[IndexedFolder], Awaitable[None]]) -> None:
+    """Do `work` with a folder, which ends after it."""
+
+    async def run() -> None:
+        indexed = folder()
+        try:
+            await work(indexed)
+        finally:
+            indexed.end()
+
+    asyncio.run(run())
 
 
 async def settled(folder: IndexedFolder, so: Callable[[], object]) -> bool:
@@ -234,22 +248,18 @@ async def settled(folder: IndexedFolder, so: Callable[[], object]) -> bool:
 def test_a_file_that_crashes_or_hangs_a_grammar_costs_only_itself(root: Path):
     lay(root, {"crash.py": "import never\n", "hang.py": "import ever\n", "zoo.py": "import last\n"})
 
-    async def run() -> None:
-        folder = folder_of(root, (sys.executable, "-c", HOSTILE))
-        try:
-            folder.start("app.py")
-            assert await settled(folder, lambda: folder.index.metadata("built") == "all")
-            for name, path in (("first", "store.py"), ("last", "zoo.py")):
-                assert await settled(folder, lambda name=name, path=path: importers(folder.index, name) == [path])
-            assert importers(folder.index, "never") == importers(folder.index, "ever") == []
-            lay(root, {"crash.py": "import never\n\n", "zoo.py": "import late\n"})
-            folder.files_changed(["crash.py", "zoo.py"], scan=False)
-            folder.send({"scan": "app.py"})
-            assert await settled(folder, lambda: importers(folder.index, "late") == ["zoo.py"])
-        finally:
-            folder.end()
+    async def work(folder: IndexedFolder) -> None:
+        folder.start("app.py")
+        assert await settled(folder, lambda: folder.index.metadata("built") == "all")
+        for name, path in (("first", "store.py"), ("last", "zoo.py")):
+            assert await settled(folder, lambda name=name, path=path: importers(folder.index, name) == [path])
+        assert importers(folder.index, "never") == importers(folder.index, "ever") == []
+        lay(root, {"crash.py": "import never\n\n", "zoo.py": "import late\n"})
+        folder.files_changed(["crash.py", "zoo.py"], scan=False)
+        folder.send({"scan": "app.py"})
+        assert await settled(folder, lambda: importers(folder.index, "late") == ["zoo.py"])
 
-    asyncio.run(run())
+    in_folder(lambda: folder_of(root, (sys.executable, "-c", HOSTILE)), work)
 
 
 def test_a_file_that_was_ignored_while_no_process_ran_is_never_shown(root: Path):
@@ -286,7 +296,10 @@ class Unread(IgnoreFiles):
         return UNREAD
 
 
-def test_the_home_directory_and_its_parents_are_not_indexed(root: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_home_directory_and_its_parents_are_not_indexed(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO)
     monkeypatch.setenv("HOME", str(root))
     monkeypatch.setenv("USERPROFILE", str(root))
     (root / "project").mkdir()
@@ -296,12 +309,12 @@ def test_the_home_directory_and_its_parents_are_not_indexed(root: Path, monkeypa
     assert not index_supervisor.is_too_wide(str(root / "project"))
     assert not index_supervisor.is_too_wide(str(root.parent / "wor"))
 
-    async def run() -> None:
-        folder = folder_of(root.parent, index_supervisor.COMMAND)
-        folder._serve(folder._messages)  # in production it runs in a thread of its own
-        assert folder._process is None
+    async def work(folder: IndexedFolder) -> None:
+        folder.start("app.py")
+        assert await settled(folder, lambda: "the workspace folder contains the home directory" in caplog.text)
+        assert not folder.index.database.exists()
 
-    asyncio.run(run())
+    in_folder(lambda: folder_of(root.parent), work)
 
 
 def test_only_a_local_folder_is_indexed():
@@ -312,50 +325,42 @@ def test_only_a_local_folder_is_indexed():
 
 
 def test_a_broken_index_is_rebuilt_while_the_process_runs(root: Path):
-    async def run() -> None:
-        folder = folder_of(root, index_supervisor.COMMAND)
-        try:
-            folder.start("app.py")
-            assert await settled(folder, lambda: importers(folder.index, "first"))
-            before = folder.index.database.stat().st_ino, folder.index.database.stat().st_ctime_ns
-            folder.index.on_broken()
+    async def work(folder: IndexedFolder) -> None:
+        folder.start("app.py")
+        assert await settled(folder, lambda: importers(folder.index, "first"))
+        before = folder.index.database.stat().st_ino, folder.index.database.stat().st_ctime_ns
+        folder.index.on_broken()
 
-            def is_another() -> bool:
-                stat = folder.index.database.stat() if folder.index.database.exists() else None
-                return stat is not None and (stat.st_ino, stat.st_ctime_ns) != before
+        def is_another() -> bool:
+            stat = folder.index.database.stat() if folder.index.database.exists() else None
+            return stat is not None and (stat.st_ino, stat.st_ctime_ns) != before
 
-            assert await settled(folder, is_another)
-            assert await settled(folder, lambda: importers(folder.index, "first") == ["store.py"])
-        finally:
-            folder.end()
+        assert await settled(folder, is_another)
+        assert await settled(folder, lambda: importers(folder.index, "first") == ["store.py"])
 
-    asyncio.run(run())
+    in_folder(lambda: folder_of(root), work)
 
 
-def test_an_index_of_an_older_version_is_replaced(root: Path):
+def test_an_index_of_an_older_version_is_replaced(root: Path, caplog: pytest.LogCaptureFixture):
     """The version is written into an index that is otherwise this one: its rows must not be read."""
     database = IndexReader.build(root).database
     with closing(sqlite3.connect(database)) as rows:
         rows.execute("PRAGMA user_version = 2")
 
-    async def run() -> None:
-        folder = folder_of(root, index_supervisor.COMMAND)
-        try:
-            assert importers(folder.index, "first") == []
-            folder.start("app.py")
-            assert await settled(folder, lambda: importers(folder.index, "first") == ["store.py"])
-            assert folder._crashes == 0
-        finally:
-            folder.end()
+    async def work(folder: IndexedFolder) -> None:
+        assert importers(folder.index, "first") == []
+        folder.start("app.py")
+        assert await settled(folder, lambda: importers(folder.index, "first") == ["store.py"])
+        assert "process ended" not in caplog.text
 
-    asyncio.run(run())
+    in_folder(lambda: folder_of(root), work)
     with closing(sqlite3.connect(database)) as rows:
         assert rows.execute("PRAGMA user_version").fetchone() == (index_schema.VERSION,)
 
 
 def test_of_two_windows_on_a_folder_one_scans_it_and_the_other_takes_over(root: Path):
     async def run() -> None:
-        first, second = folder_of(root, index_supervisor.COMMAND), folder_of(root, index_supervisor.COMMAND)
+        first, second = folder_of(root), folder_of(root)
         try:
             first.start("app.py")
             assert await settled(first, lambda: first.index.metadata("built") == "all")
@@ -375,22 +380,17 @@ def test_of_two_windows_on_a_folder_one_scans_it_and_the_other_takes_over(root: 
     asyncio.run(run())
 
 
-def test_an_unwritable_cache_ends_the_process_and_gives_no_imports(root: Path):
+def test_an_unwritable_cache_ends_the_process_and_gives_no_imports(root: Path, caplog: pytest.LogCaptureFixture):
     cache = Path(os.environ["XDG_CACHE_HOME"]) / "speclsp"
     cache.mkdir(exist_ok=True)
     (cache / "index").write_text("in the way")
 
-    async def run() -> None:
-        folder = folder_of(root, index_supervisor.COMMAND)
-        try:
-            folder.start("app.py")
-            assert await settled(folder, lambda: folder._process is not None)
-            assert await settled(folder, lambda: folder._process is None)
-            assert folder.index.imports("store.py") == []
-        finally:
-            folder.end()
+    async def work(folder: IndexedFolder) -> None:
+        folder.start("app.py")
+        assert await settled(folder, lambda: f"process ended with {CANNOT_INDEX}" in caplog.text)
+        assert folder.index.imports("store.py") == []
 
-    asyncio.run(run())
+    in_folder(lambda: folder_of(root), work)
 
 
 def test_every_scan_of_a_folder_starts_at_the_same_file():

@@ -1,4 +1,4 @@
-"""The source tree as data: modules, imports of every kind, packages, C headers, cycles and sizes."""
+"""The source tree as data: modules, imports of every kind, packages, C headers, cycles, sizes and private names."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ SINGLE = (
     *("errors", "private_files", "process_resources"),
     *("lsp.reasons", "engine.api", "engine.truncation"),
 )
+PRIVATE_NAME = re.compile(r"_[A-Za-z]\w*")
+IN_PROGRAM = re.compile(r"\b[A-Za-z]\w*\.(_[A-Za-z]\w*)")  # of a test that runs a text as a program
+OURS = ("speclsp", "benchmarks")
+PATCHING = ("setattr", "delattr", "getattr", "hasattr", "patch", "object")
 
 
 @dataclass(frozen=True)
@@ -219,3 +223,50 @@ def entries_of(folder: Path) -> list[str]:
 
 def _callee(call: ast.Call) -> str:
     return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
+# ── private names ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def private_definitions(source: str) -> set[str]:
+    """Private names that a source defines: functions, classes, variables, fields and attributes of `self`."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and receiver(node) == "self":
+            names.add(node.attr)
+    return {name for name in names if PRIVATE_NAME.fullmatch(name)}
+
+
+def private_uses(source: str, product: set[str], tests: set[str]) -> Iterator[tuple[int, str]]:
+    """(line, name) of each use of a private name in `product`. `tests`: private names that tests define.
+
+    A test's own class may use its own names, also where the product has the same. It may not override the product's.
+    """
+    imported = set[str]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OURS:
+            imported |= {alias.asname or alias.name for alias in node.names}
+            parts = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+            yield from ((node.lineno, part) for part in parts if PRIVATE_NAME.fullmatch(part))
+        elif isinstance(node, ast.Attribute) and node.attr in product:
+            if receiver(node) not in ("self", "cls", "super()") or node.attr not in tests:
+                yield node.lineno, node.attr
+        elif isinstance(node, ast.ClassDef) and {ast.unparse(base).split(".")[0] for base in node.bases} & imported:
+            methods = (part for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef))
+            yield from ((method.lineno, method.name) for method in methods if method.name in product)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(PATCHING):
+            texts = (text.value for text in node.args if isinstance(text, ast.Constant) and isinstance(text.value, str))
+            yield from ((node.lineno, last) for text in texts if (last := text.rpartition(".")[2]) in product)
+        elif isinstance(node, ast.keyword) and node.arg in product:
+            yield node.value.lineno, node.arg
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "import" in node.value:
+            yield from ((node.lineno, name) for name in IN_PROGRAM.findall(node.value) if name in product)
+
+
+def receiver(node: ast.Attribute) -> str:
+    """The expression before the dot."""
+    return ast.unparse(node.value)

@@ -50,6 +50,7 @@ class Sandbox:
 
     mode: str
     limits: Limits = Limits()
+    child: Path = CHILD  # the program that denies system calls and runs the code
 
     @classmethod
     def choose(cls, limits: Limits | None = None) -> Sandbox:
@@ -93,7 +94,7 @@ class Sandbox:
 
     def _command(self) -> list[str]:
         """The child's command line; `-I -S -B`: no settings, no packages, no compiled files of the user."""
-        python = [os.path.realpath(sys.executable), "-I", "-S", "-B", str(CHILD), self.mode]
+        python = [os.path.realpath(sys.executable), "-I", "-S", "-B", str(self.child), self.mode]
         child = [*python, str(self.limits.cpu_s), str(self.limits.memory_bytes)]
         if self.mode == HOOKS:
             return child

@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print counts by kind of generation; exit code 1 when a law is broken."""
-    postprocess._CHECK_MS = ENOUGH_MS
+    postprocess.CHECK_MS = ENOUGH_MS
     parser, config, counts, faults = SyntaxParser(), CompletionConfig(), Counter[tuple[str, str]](), 0
     tasks = cursors.tasks(packages.packages())
     for task in random.Random(7).sample(tasks, min(options.tasks, len(tasks))):

@@ -108,7 +108,7 @@ def plain_ms(bench: Bench, target: CudaDecoder, context: Sequence[int]) -> float
 def round_ms(bench: Bench, fused: FusedRound, context: Sequence[int], gamma: int) -> tuple[float, float]:
     """Milliseconds of a whole round: from call to idle, and of its graph on the device."""
     length = len(context)
-    key = fused._key(gamma, None)
+    key = fused.graph_key(gamma, None)
 
     def once() -> None:
         fused.target.rewind(length - 1)
@@ -118,7 +118,7 @@ def round_ms(bench: Bench, fused: FusedRound, context: Sequence[int], gamma: int
     def on_device() -> None:
         fused.device_header = None
         fused.uplink.send([length, *context[-2:], 0, 0, 0])
-        fused.graphs.run(key, partial(fused._round, gamma, None))
+        fused.graphs.run(key, partial(fused.round_on_device, gamma, None))
 
     on_device()  # eagerly; `once` would run a shorter round that is captured already
     fused.graphs.capture_pending()

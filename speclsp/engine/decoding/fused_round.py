@@ -90,7 +90,7 @@ class FusedRound:
         n = len(ids)
         if n < 2 or len(self.target.ids) not in (n - 2, n - 1):
             raise ValueError(f"a round after {n} tokens needs a target that lacks one or two of at least two tokens")
-        self._catch_up(ids, cancel, cache_slot)
+        self.catch_up_draft(ids, cancel, cache_slot)
         self.target.ban(banned)
         header = [n, ids[-2], ids[-1], self.target.slot, self.draft.slot, sampling.seed & MAX_SEED]
         if header != self.device_header:
@@ -99,8 +99,8 @@ class FusedRound:
         mode = None if sampling.draw is None else sampling.draw._replace(seed=0)
         gamma = self._captured_gamma(min(gamma, self.rows - 1), mode)
         with on(self.target.device):
-            self.graphs.run(self._key(gamma, mode), partial(self._round, gamma, mode))
-        outcome = self._receive()
+            self.graphs.run(self.graph_key(gamma, mode), partial(self.round_on_device, gamma, mode))
+        outcome = self.receive()
         accepted, choice = outcome[0], outcome[1 : 1 + self.rows]
         guesses, bits = outcome[1 + self.rows :][:gamma], self.on_host[1 + 2 * self.rows :].int()
         self.logprobs = tuple(bits.view(torch.float32)[: accepted + 1].tolist())
@@ -112,7 +112,7 @@ class FusedRound:
         self.device_header = [n + accepted + 1, *[ids[-1], *choice[: accepted + 1]][-2:], *header[3:]]
         return guesses, accepted, choice[accepted]
 
-    def _catch_up(self, ids: Sequence[int], cancel: threading.Event | None, cache_slot: CacheSlot | None) -> None:
+    def catch_up_draft(self, ids: Sequence[int], cancel: threading.Event | None, cache_slot: CacheSlot | None) -> None:
         """Make the draft hold all but the last two of `ids`."""
         end, known = len(ids) - 2, ids[:-2]
         if (cache_slot is not None and not cache_slot.owned) or common_prefix(self.draft.ids, ids) < end:
@@ -121,20 +121,21 @@ class FusedRound:
                 self.draft.step(known, cancel)
         self.draft.rewind(end)
 
-    def _key(self, gamma: int, mode: Draw | None) -> Hashable:
+    def graph_key(self, gamma: int, mode: Draw | None) -> Hashable:
+        """The key of such a round's graph."""
         return "round", self.owner, gamma, mode, bool(self.target.banned)
 
     def _captured_gamma(self, gamma: int, mode: Draw | None) -> int:
         """`gamma`, or the largest captured one below it, if any: a request does not wait for a capture."""
-        key, replays = self._key(gamma, mode), self.graphs.replays
+        key, replays = self.graph_key(gamma, mode), self.graphs.replays
         if self.graphs.record is None or key in replays:
             return gamma
-        ready = next((fewer for fewer in range(gamma - 1, 0, -1) if self._key(fewer, mode) in replays), 0)
+        ready = next((fewer for fewer in range(gamma - 1, 0, -1) if self.graph_key(fewer, mode) in replays), 0)
         if ready:
-            self.graphs.count_use(key, partial(self._round, gamma, mode))
+            self.graphs.count_use(key, partial(self.round_on_device, gamma, mode))
         return ready or gamma
 
-    def _receive(self) -> list[int]:
+    def receive(self) -> list[int]:
         """The outcome of a round; the one wait of the round."""
         self.on_host.copy_(self.outcome, non_blocking=True)
         if (event := event_now(self.outcome)) is not None:
@@ -144,7 +145,7 @@ class FusedRound:
 
     # ── on the device ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _round(self, gamma: int, mode: Draw | None) -> None:
+    def round_on_device(self, gamma: int, mode: Draw | None) -> None:
         """A whole round, from and to fixed memory on the device."""
         bias, choose = self.target.bias if self.target.banned else None, self.target.ops.choose
 

@@ -142,7 +142,8 @@ class Residency:
         except Exception as error:  # a device can fail here too; without this thread no request would be answered
             self._fail(error, "keep")
 
-    def _request_quiesce(self) -> None:
+    def request_quiesce(self) -> None:
+        """A change needs idle models: completions under way may end within QUIESCE_S, and no other begins."""
         if not self.quiesce_requested:
             self.quiesce_requested, self._quiesce_since_s = True, self._clock()
 
@@ -188,7 +189,7 @@ class Residency:
         if reading.running:
             return
         if busy:
-            self._request_quiesce()
+            self.request_quiesce()
             return
         self._target_reading = None
         try:
@@ -308,7 +309,7 @@ class Residency:
             return
         step = self.ladder.next(for_others=False)
         if busy and (step is None or step.changes_text):
-            self._request_quiesce()
+            self.request_quiesce()
             return
         recovery.step_due = False
         self._release_step("memory ran out again", for_others=False)
@@ -326,7 +327,7 @@ class Residency:
             return
         decision, free_mib = self.ladder.decide(self._clock())
         if decision is not Pressure.HOLD and busy:
-            self._request_quiesce()  # the check without a completion decides
+            self.request_quiesce()  # the check without a completion decides
             return
         if decision is Pressure.RELEASE:  # the next check shows whether it was enough
             self._release_step(self.ladder.pressure_message(free_mib), for_others=True)

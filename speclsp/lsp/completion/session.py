@@ -66,7 +66,7 @@ class Session:
         files = ignored or IgnoreFiles()
         self.pipeline = Pipeline(lambda: self.config, backend, self.cache, self._streams, self._gate, files)
         self._prefill_ahead = PrefillAhead(self._prefill)
-        self._next_suggestion = NextSuggestion(self._prepare_next)
+        self.next_suggestion = NextSuggestion(self._prepare_next)
         self._jobs: dict[str, CompletionJob] = {}  # by URI: one at a time
         self._arrivals = 0  # requests so far
         self._work_lock = asyncio.Lock()  # held by the job that is next to parse a text and select its context
@@ -122,7 +122,7 @@ class Session:
         if uri in self._streams:
             current = capture()
             self._streams.document_changed(uri, current.snapshot if current is not None else None)
-        self._stop(self._next_suggestion.document_changed(uri, capture))
+        self._stop(self.next_suggestion.document_changed(uri, capture))
         if self.config.completion.trigger == "automatic":
             self._prefill_ahead.document_changed(uri, capture)
 
@@ -142,7 +142,7 @@ class Session:
         self.pipeline.selections.clear()
         for job in self._jobs.values():
             job.outdated = True
-        for preparing in self._next_suggestion.drop_all():
+        for preparing in self.next_suggestion.drop_all():
             self._stop(preparing)
         self._streams.unlist_all()
 
@@ -151,7 +151,7 @@ class Session:
         job = self._jobs.get(uri)
         if job is not None:
             self._give_up(job, Reason.CLOSED)
-        self._stop(self._next_suggestion.drop(uri))
+        self._stop(self.next_suggestion.drop(uri))
         self.pipeline.document_closed(uri)
         self._prefill_ahead.document_closed(uri)
         self.cache.forget(uri)
@@ -192,14 +192,14 @@ class Session:
 
         Without a need for the stream, a preparation further along the shown suggestion stays as it is.
         """
-        preparation = self._next_suggestion.get(now.uri)
+        preparation = self.next_suggestion.get(now.uri)
         if preparation is None:
             return None
         on_track, job = preparation.still_on_track(now), preparation.job
         matching = job if on_track and now.cursor == preparation.input.snapshot.cursor else None
         if not streamable and on_track:
             return matching
-        self._next_suggestion.drop(now.uri)
+        self.next_suggestion.drop(now.uri)
         stream = job.stream if job is not None and streamable else None
         if job is None or stream is None or stream.typed_into(now) is None:
             self._stop(job)
@@ -256,7 +256,7 @@ class Session:
         if job.is_cacheable(outcome, self.pipeline.draft_only()):
             wanted, prepared = job.request.wanted, job.prepares_next
             self.cache.store(job.snapshot, outcome.suggestions, wanted, outcome.reason, prepared=prepared)
-        if job.is_joined and (shown_for := self._next_suggestion.request_of(job)) is not None:
+        if job.is_joined and (shown_for := self.next_suggestion.request_of(job)) is not None:
             self.metrics.count("joined_total")
             self.on_grown(shown_for)
         self._end(job, outcome)
@@ -284,7 +284,7 @@ class Session:
         snapshot, uri, backend = current.snapshot, current.snapshot.uri, self._backend()
         if backend is None or not backend.reads_ahead or backend.status.state != "ready":
             return  # only a request wakes an unloaded engine
-        if uri in self._jobs or uri in self._streams or self._next_suggestion.is_streaming_at(snapshot):
+        if uri in self._jobs or uri in self._streams or self.next_suggestion.is_streaming_at(snapshot):
             return
         if (request := self.pipeline.prefill_request(current)) is None:
             return
@@ -348,7 +348,7 @@ class Session:
             job.answer.set_result(outcome)
             if outcome.suggestions and not job.request.menu and job.completion.trigger == "automatic":
                 first_line = job.first_line_of(outcome)
-                self._stop(self._next_suggestion.schedule(job.request, outcome.suggestions[0], first_line))
+                self._stop(self.next_suggestion.schedule(job.request, outcome.suggestions[0], first_line))
         if job.deadline is not None:
             job.deadline.cancel()
         backend = self._backend()

@@ -129,7 +129,7 @@ class Document:
         if self._lines is None:
             aside, self._aside = self._aside, None
             ready = aside is not None and aside[0] is self._text
-            self._lines = aside[1] if aside is not None and ready else _split_lines(self._text or "")
+            self._lines = aside[1] if aside is not None and ready else split_lines(self._text or "")
         return self._lines
 
     def split_aside(self) -> None:
@@ -137,11 +137,11 @@ class Document:
         text, lines, at = self._text or "", list[str](), 0
         while at < len(text) and self._text is text and self._lines is None:
             end = text.find("\n", at + PIECE_CHARACTERS) + 1 or len(text)
-            lines += _split_lines(text[at:end])
+            lines += split_lines(text[at:end])
             if end < len(text):
                 lines.pop()  # the "" after the newline: here the next piece follows
             at = end
-        if lines and self._text is text and self._lines is None:
+        if lines and at >= len(text):
             self._aside = text, lines  # an edit meanwhile is harmless: the text object is compared
 
     def _locate(self, place: Place, encoding: str) -> tuple[int, int]:
@@ -178,7 +178,7 @@ class Document:
             first -= 1
             merged = lines[first] + merged
         self._start_of(first)  # leaves `_near` at a line whose start the edit does not move
-        parts = _split_lines(merged)
+        parts = split_lines(merged)
         if last + 1 < len(lines):
             parts.pop()  # the "" after the newline: here the next line follows
         removed_lines = lines[first : last + 1]
@@ -201,7 +201,7 @@ class Document:
         head, tail = common_ends(old, new)
         start = old.rfind("\n", 0, head) + 1
         ends = (text.find("\n", len(text) - tail) + 1 or None for text in (old, new))
-        removed, inserted = (_split_lines(text[start:end]) for text, end in zip((old, new), ends, strict=True))
+        removed, inserted = (split_lines(text[start:end]) for text, end in zip((old, new), ends, strict=True))
         if "\n" in new[len(new) - tail :]:  # the "" after the newline: here the next line follows
             removed, inserted = removed[:-1], inserted[:-1]
         self.follow(self, old.count("\n", 0, start), removed, len(inserted))
@@ -298,7 +298,7 @@ def _parse_change(change: object) -> Edit:
     return _parse_position(span.get("start")), _parse_position(span.get("end")), text
 
 
-def _split_lines(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
     """Lines with their ends; the last one has none, so there is always a last one ("" after a final newline)."""
     if any(character in text for character in NOT_LINE_ENDS):
         lines: list[str] = LINE.findall(text)

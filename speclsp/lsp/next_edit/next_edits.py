@@ -105,7 +105,7 @@ class NextEdits:
     _asking: dict[str, asyncio.Task[ModelEdit | str]] = field(
         default_factory=dict
     )  # by URI: the model's edit under way
-    _producer: Producer = field(default_factory=Producer)
+    producer: Producer = field(default_factory=Producer)
     _warm: set[str] = field(default_factory=set)  # languages whose grammar is loaded
     _parsed: str = ""  # URI of the document that the producer has parsed last
     _newest: dict[str, int] = field(default_factory=dict)  # by URI: the number of the last request
@@ -129,10 +129,10 @@ class NextEdits:
 
         reason = await self._eligible(document)
         if not reason and document.language not in self._warm:
-            await asyncio.to_thread(self._producer.warm_up, document.language)
+            await asyncio.to_thread(self.producer.warm_up, document.language)
             self._warm.add(document.language)
         if not reason and self._parsed != document.uri:
-            await asyncio.to_thread(self._producer.prepare, text_near(document, cursor)[1], document.language)
+            await asyncio.to_thread(self.producer.prepare, text_near(document, cursor)[1], document.language)
             self._parsed = document.uri
         if self._parsing is not None and not self._parsing.done():
             await asyncio.wait([self._parsing])  # the parser serves one caller at a time
@@ -168,7 +168,7 @@ class NextEdits:
     async def _parse_ahead(self, text: str, language: str) -> None:
         """Parse the text of an answered request in a thread, so that the next request parses only what changes."""
         try:
-            await asyncio.to_thread(self._producer.prepare, text, language, BUDGET_MS)
+            await asyncio.to_thread(self.producer.prepare, text, language, BUDGET_MS)
         except Exception as error:  # its message may quote a document
             log.error("a document was not parsed for the next edit: %s", error_site(error))
 
@@ -236,7 +236,7 @@ class NextEdits:
             return 0, Reason.GENERATED
         base, text = text_near(document, cursor)
         at, recent, declined = max(0, cursor - base), activity.recent(), partial(self.offers.declined, document, base)
-        proposal = self._producer.propose(
+        proposal = self.producer.propose(
             text, document.language, document.uri, at, recent, declined, budget_ms, self.offers.rejections
         )
         return base, proposal
@@ -273,7 +273,7 @@ class NextEdits:
         self, importers: OpenImporters, edits: Sequence[Edit], document: Document | None = None, cursor: int = 0
     ) -> RenamedName | None:
         """The name that the last of some edits is about. None while it is typed at the cursor of its document."""
-        listed = renamed(self._producer.compared(edits))
+        listed = renamed(self.producer.compared(edits))
         base, text = text_near(document, cursor) if document is not None else (0, "")
         for rename in listed:
             name = RenamedName(edits[-1].uri, rename.old, rename.new)

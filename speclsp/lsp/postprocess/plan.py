@@ -33,8 +33,8 @@ from speclsp.plain_text import is_word
 _MAX_LINES_EAGER = 24
 _BINARY_CHARACTERS = 8192  # searched for NUL at the start of the file and around the cursor
 _MAX_CHARACTERS = 8192  # of generated text: no suggestion is as long, and every rule here is fast for this length
-_CHECK_MS = 20.0  # budget of the syntax check; it usually takes less than 1, in 3 of 100 cases more than 8
-_REPAIR_MS = 12.0  # additional budget to find a shorter text that does not break the syntax
+CHECK_MS = 20.0  # budget of the syntax check; it usually takes less than 1, in 3 of 100 cases more than 8
+REPAIR_MS = 12.0  # additional budget to find a shorter text that does not break the syntax
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class SuggestionPlan(CutRules):
     def prepare(self) -> None:
         """Do the part of the syntax check that no generated text is needed for, while the model generates it."""
         if self.check is not None:
-            self.check.prepare(parse_clock_s() + _CHECK_MS / 1000)
+            self.check.prepare(parse_clock_s() + CHECK_MS / 1000)
 
     def to_suggestion(self, text: str, *, complete: bool = True, cuts: Cuts | None = None) -> Suggestion | NoSuggestion:
         """The suggestion for a generated text; `complete`: the model ended it, not a limit in mid-line.
@@ -148,7 +148,7 @@ class SuggestionPlan(CutRules):
         if repetition.repeats_above(styled, self.around):
             return NoSuggestion(Reason.REPEATS_ABOVE)
         styled = styled.replace("\n", newline(self.around.document))
-        deadline = parse_clock_s() + _REPAIR_MS / 1000
+        deadline = parse_clock_s() + REPAIR_MS / 1000
         if self.check is not None and self.check.breaks(styled, suggestion.end, deadline):
             return suggestion
         return Suggestion(styled, suggestion.start, suggestion.end)
@@ -194,7 +194,7 @@ class SuggestionPlan(CutRules):
         plain = self._fit(text)
         if isinstance(plain, NoSuggestion):
             return plain, len(text)
-        deadline = parse_clock_s() + _CHECK_MS / 1000
+        deadline = parse_clock_s() + CHECK_MS / 1000
         is_mid_line = bool(around.rest.strip())
         is_closed = is_ended or is_cut_short or self.enclosed or self.multiline or closers.leaves_open(text, around)
         line = is_ended or is_mid_line  # what the line opens may be closed further down
@@ -204,7 +204,7 @@ class SuggestionPlan(CutRules):
                 return closed, len(text)
         if self._is_valid(plain, deadline, truncated=is_cut_short):
             return plain, len(text)
-        deadline += _REPAIR_MS / 1000
+        deadline += REPAIR_MS / 1000
         for length, choice in surroundings.alternatives(text, around):
             shorter = text[:length]
             if choice is None and is_closed and text[length : length + 1] == "\n":

@@ -28,9 +28,9 @@ from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.plain_text import is_word
 
-_QUICK_MS = 2.0  # enough to parse a text without errors
-_LONG_CHARACTERS = 50_000  # a longer text with errors takes too long
-_NEAR_CHARACTERS = 16_384  # of a long text, around the cursor
+QUICK_MS = 2.0  # enough to parse a text without errors
+LONG_CHARACTERS = 50_000  # a longer text with errors takes too long
+NEAR_CHARACTERS = 16_384  # of a long text, around the cursor
 _TRY = re.compile(r"\btry\b")
 
 
@@ -66,7 +66,7 @@ class SyntaxCheck:
         `end` is on the cursor's line. `truncated`: `text` ends where a limit cut it. NO_WORSE if not known by
         `deadline`, of parse_clock_s().
         """
-        if self._is_long() and self._count(text, end, min(deadline, parse_clock_s() + _QUICK_MS / 1000)) == 0:
+        if self._is_long() and self._count(text, end, min(deadline, parse_clock_s() + QUICK_MS / 1000)) == 0:
             return Verdict.CLEAN
         if not self._use_window(deadline):
             return Verdict.NO_WORSE
@@ -84,12 +84,12 @@ class SyntaxCheck:
         return Verdict.BREAKS if least is not None and least > errors_now else Verdict.NO_WORSE
 
     def _is_long(self) -> bool:
-        return not self._is_window and len(self.tree.text) > _LONG_CHARACTERS
+        return not self._is_window and len(self.tree.text) > LONG_CHARACTERS
 
     def _use_window(self, deadline: float) -> bool:
         """From here on, parse only a window of a long text, because a text with errors takes longer; False: no time."""
         if self._is_long():
-            near = self.tree.parse_near(self.around.cursor, _NEAR_CHARACTERS, (deadline - parse_clock_s()) * 1000)
+            near = self.tree.parse_near(self.around.cursor, NEAR_CHARACTERS, (deadline - parse_clock_s()) * 1000)
             if near is None:
                 return False
             self.tree, self._is_window = near, True

@@ -102,7 +102,7 @@ class SpecProtocol(LanguageServerProtocol):
         self.raw_params: contextvars.ContextVar[Any] = contextvars.ContextVar("raw_params", default=None)
         self.process_exit = ProcessExit()
         self._phase = "new"  # then "starting", "ready", "down"
-        self._pending: dict[MessageId, AnyFuture] = {}  # from the client; pygls' own dict holds ours
+        self.pending: dict[MessageId, AnyFuture] = {}  # from the client; pygls' own dict holds ours
         super().__init__(server, converter)  # last: it reads every attribute to find handlers
 
     def _register_builtin_features(self) -> None:
@@ -157,7 +157,7 @@ class SpecProtocol(LanguageServerProtocol):
         context.run(self.raw_params.set, message.get("params"))
         future = context.run(self._execute_handler, msg_id, handler, functools.partial(callback, msg_id), (params,))
         if not future.done():
-            self._pending[msg_id] = future
+            self.pending[msg_id] = future
         return None
 
     def _check_request(self, msg_id: MessageId, method: str, message: dict[str, Any]) -> tuple[Any, Any]:
@@ -168,7 +168,7 @@ class SpecProtocol(LanguageServerProtocol):
             raise JsonRpcException("initialize may be sent only once", INVALID_REQUEST)
         if method != types.INITIALIZE and self._phase != "ready":
             raise JsonRpcException(f"{method} was sent before initialize was answered", NOT_INITIALIZED)
-        if msg_id in self._pending:
+        if msg_id in self.pending:
             raise JsonRpcException("this id belongs to a request that is not yet answered", INVALID_REQUEST)
         if not self._is_request(method, unknown=True):
             raise JsonRpcException(f"{method} is a notification and takes no id", INVALID_REQUEST)
@@ -187,8 +187,8 @@ class SpecProtocol(LanguageServerProtocol):
         if method == types.CANCEL_REQUEST:
             params = message.get("params")
             msg_id = params.get("id") if isinstance(params, dict) else None
-            if is_message_id(msg_id) and msg_id in self._pending:
-                self._pending[msg_id].cancel()
+            if is_message_id(msg_id) and msg_id in self.pending:
+                self.pending[msg_id].cancel()
             return None
         synced = method in DOCUMENT_METHODS or method in NOTEBOOK_METHODS
         if synced and not self.sync.apply(method, message.get("params"), self.position_encoding):
@@ -271,7 +271,7 @@ class SpecProtocol(LanguageServerProtocol):
     def lsp_shutdown(self, *args: Any) -> Any:
         """Cancel pending requests and refuse new ones."""
         self._phase, self._shutdown = "down", True
-        for future in list(self._pending.values()):
+        for future in list(self.pending.values()):
             future.cancel()
 
     @lsp_method(types.EXIT)
@@ -287,7 +287,7 @@ class SpecProtocol(LanguageServerProtocol):
     # ── out ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _answer(self, msg_id: MessageId, future: AnyFuture) -> None:
-        self._pending.pop(msg_id, None)
+        self.pending.pop(msg_id, None)
         if future.cancelled():
             return self._fail(msg_id, REQUEST_CANCELLED, "cancelled")
         error = future.exception()

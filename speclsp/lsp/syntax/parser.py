@@ -24,7 +24,7 @@ from speclsp.lsp.syntax.tree import SyntaxTree, load_grammar
 # the process. Such a grammar gets letters instead, as many bytes long.
 _AS_LETTERS = bytes(range(128)) + b"x" * 128
 _MAX_CHARACTERS = 32_000_000  # of a larger text not even a window is parsed
-_FIRST_RATE = 5_000  # characters per ms, until parses of that language were timed (2,000 hostile .. 15,000 usual)
+FIRST_RATE = 5_000  # characters per ms, until parses of that language were timed (2,000 hostile .. 15,000 usual)
 _SLOWEST_RATE, _FASTEST_RATE = 500, 40_000
 _LONG_CHARACTERS = 4000  # the time of a shorter text measures the overhead, not the rate
 _CACHED_WITHOUT = 4  # trees of documents without the line being typed
@@ -57,14 +57,14 @@ class SyntaxParser:
                 return self._whole[name]
             edited = self._edited(name, text)
             is_edit = is_whole and edited is not None
-            if is_edit or len(text) <= self._rate.get(name, _FIRST_RATE) * budget_ms * 0.9:
+            if is_edit or len(text) <= self._rate.get(name, FIRST_RATE) * budget_ms * 0.9:
                 tree = self._parse_pieces(name, text, [(0, len(text))], budget_ms, edited)
                 if tree is not None:
                     return tree
                 budget_ms /= 2
             if near is None:
                 return None
-            size = int(self._rate.get(name, _FIRST_RATE) * budget_ms * 0.6)
+            size = int(self._rate.get(name, FIRST_RATE) * budget_ms * 0.6)
             head_end, pieces = text_windows.window(text, near, size)
             if sum(end - start for start, end in pieces) > _FASTEST_RATE * budget_ms:  # the text is one long line
                 return None
@@ -145,11 +145,11 @@ class SyntaxParser:
         if raw is None:
             if edited is None:  # a scanner can overrun the budget by far: it reads on and never checks the time
                 slower = 0.6 if elapsed_ms < 3 * budget_ms else 0.3
-                self._rate[name] = max(_SLOWEST_RATE, self._rate.get(name, _FIRST_RATE) * slower)
+                self._rate[name] = max(_SLOWEST_RATE, self._rate.get(name, FIRST_RATE) * slower)
             return None
         if edited is None and len(view) > _LONG_CHARACTERS:
             rate = min(max(len(view) / elapsed_ms, _SLOWEST_RATE), _FASTEST_RATE)
-            self._rate[name] = 0.5 * self._rate.get(name, _FIRST_RATE) + 0.5 * rate
+            self._rate[name] = 0.5 * self._rate.get(name, FIRST_RATE) + 0.5 * rate
         is_noise = raw.root_node.has_error and text_windows.is_noise(view, _keywords(name))
         tree = None if is_noise else SyntaxTree(self, name, text, OffsetMap(view, len(data) == len(view), pieces), raw)
         if not aside:

@@ -101,8 +101,7 @@ def test_a_weight_that_is_not_finite_is_never_hidden_by_integers(path: str, valu
     assert not np.isfinite(decoder.forward(IDS[20:21]).max(axis=-1)).any()
 
 
-def test_each_path_can_be_forced_by_its_setting(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(native, "_forced", "")
+def test_each_path_can_be_forced_by_its_setting():
     for setting, path in native.SETTINGS.items():
         if path in native.paths():
             native.use(setting)

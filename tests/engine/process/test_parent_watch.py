@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from support.engine.engine_process import ABC, ANSWER, COMMAND, EngineProcess
+from support.engine.engine_process import ABC, ANSWER, COMMAND, EngineProcess, engine_starter
 from support.waiting import wait_until
 
 Start = Callable[..., EngineProcess]
@@ -53,18 +52,9 @@ def asking() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def start(isolated: Path) -> Iterator[Start]:
-    """Starts engines on their own sockets, and ends them after the test."""
-    engines: list[EngineProcess] = []
-
-    def one(*more: str, body: str = "", **how: object) -> EngineProcess:
-        path = isolated / "run" / f"e{len(engines)}"
-        program = [sys.executable, "-c", PROGRAM.format(body=body), str(path)] if body else None
-        engines.append(EngineProcess(path, *more, program=program, **how))
-        return engines[-1]
-
-    yield one
-    for engine in engines:
-        engine.close()
+    """Starts engines, with the model loaded by `body`'s `load`, or as they are."""
+    with engine_starter(isolated / "run") as started:
+        yield lambda *more, body="", **how: started(*more, program=body and PROGRAM.format(body=body), **how)
 
 
 def test_the_socket_answers_quickly_without_importing_torch(start: Start):

@@ -24,6 +24,7 @@ from support.waiting import wait_until
 
 from speclsp.engine.api import Piece, Request, Result
 from speclsp.engine.model.kv_cache import MAX_SLOTS
+from speclsp.engine.scheduling import residency
 from speclsp.engine.scheduling.round_order import MAX_ACTIVE, Entrant, RoundOrder
 from speclsp.engine.scheduling.scheduled_job import DoneEvent, Event, RoundEvent, ScheduledJob
 from speclsp.engine.scheduling.scheduler import Scheduler
@@ -413,11 +414,12 @@ def test_quiescing_finishes_running_requests_and_starts_none(room: Room):
     assert {*room.rounds(2)} == {"waiting", "wakes it"}
 
 
-def test_quiescing_cancels_requests_that_do_not_end_in_time(room: Room):
+def test_quiescing_cancels_requests_that_do_not_end_in_time(room: Room, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(residency, "QUIESCE_S", 0.0)
     room.scheduler.residency.maintain = lambda busy=False: None  # type: ignore[method-assign]
     job, events = room.ask("without an end")
     room.rounds(2)
-    room.scheduler.residency.quiesce_requested, room.scheduler.residency._quiesce_since_s = True, 0.0
+    room.scheduler.residency.request_quiesce()
     room.gate.release(1)
     assert result_of(events).stop_type == "cancelled"
     assert job.cancel.is_set()

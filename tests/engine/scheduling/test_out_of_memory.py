@@ -365,10 +365,10 @@ def test_a_gpu_round_that_fails_anywhere_does_not_affect_the_next_round(
         return fails
 
     pair.target.catch_up(other[:-1])
-    pair._catch_up(other, None, None)  # from here on only the round
+    pair.catch_up_draft(other, None, None)  # from here on only the round
     with monkeypatch.context() as patch:
         patch.setattr(CudaDecoder, "logits_of", full(CudaDecoder.logits_of))
-        patch.setattr(FusedRound, "_receive", full(FusedRound._receive))
+        patch.setattr(FusedRound, "receive", full(FusedRound.receive))
         with pytest.raises(torch.OutOfMemoryError):
             pair.round(other, 3, Sampling())
     assert rounds(pair, text, 3) == expected[0], "the one before goes on"

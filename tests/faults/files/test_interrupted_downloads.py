@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from windows.harness.program import program
 
 from speclsp.weights import hub as product
 
+Disk = Callable[[int], Path]
 CHUNK = product.CHUNK_BYTES
 STALL_S = 1.0  # in these tests; 30 in the product
 
@@ -232,7 +233,8 @@ def test_two_concurrent_pulls_download_once_and_both_succeed(house: FaultyHubRun
 
 
 @pytest.mark.promise(24)
-def test_too_little_disk_space_is_reported_in_bytes_before_any_download(house: FaultyHubRun, small_disk: Path) -> None:
+def test_too_little_disk_space_is_reported_in_bytes_before_any_download(house: FaultyHubRun, disk_of: Disk) -> None:
+    small_disk = disk_of(8)
     small_disk_bytes = shutil.disk_usage(small_disk).free
     code, output = pull(house, XDG_CACHE_HOME=str(small_disk))
     assert code == 2
@@ -246,10 +248,10 @@ def test_too_little_disk_space_is_reported_in_bytes_before_any_download(house: F
 
 @pytest.mark.promise(24)
 def test_a_disk_that_fills_up_at_60_percent_is_reported_in_bytes_and_keeps_the_partial_download(
-    house: FaultyHubRun, small_disk: Path, promise: Measured
+    house: FaultyHubRun, disk_of: Disk, promise: Measured
 ) -> None:
     """Another program takes the rest of the disk during the download."""
-    subprocess.run(["mount", "-o", "remount,size=90m", str(small_disk)], check=True)
+    small_disk = disk_of(90)
     place, filler = str(small_disk), small_disk / "another program's"
     taking = threading.Lock()
 
@@ -279,20 +281,6 @@ def test_a_disk_that_fills_up_at_60_percent_is_reported_in_bytes_and_keeps_the_p
     assert before > 0.6 * sizes(house)
     assert again <= CHUNK + sum(len(body) for name, body in house.files.items() if name not in (FIRST, SECOND))
     promise.measured("disk full at 60 %: named in bytes, no chunk fetched twice", holds=True)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A separate file system of 8 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(place)], capture_output=True, check=False
-    )
-    if mount.returncode:
-        pytest.skip("only root may mount a small disk; test_mirror.py fakes one")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 @pytest.mark.promise(24)

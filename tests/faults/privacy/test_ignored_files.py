@@ -9,16 +9,9 @@ from typing import Any
 
 import pytest
 from promises import Measured
-from support.faults.scripted_server import Talker, editor_of
+from support.faults.scripted_server import Talker, editor_of, words
 from support.lsp.editor_client import Editor
 from support.waiting import becomes_true, wait_until
-
-
-def words(tag: str = "post") -> str:
-    """Functions that resemble those of other files, with the tag in each."""
-    functions = (f"def settle_account_{number}(ledger, entry):\n    return {tag}\n" for number in range(40))
-    return "\n".join(functions) + "\ndef settle_account_99(ledger, entry):\n    \n"
-
 
 TEXT = words()
 LINE = TEXT.count("\n") - 1

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from promises import Measured
-from support.faults.scripted_server import Talker, editor_of
+from support.faults.scripted_server import Talker, editor_of, words
 from support.lsp.editor_client import Editor
 from support.lsp.faulty_http_server import Connection, HttpRequest
 
@@ -22,12 +22,6 @@ from speclsp.lsp.visibility import secret_files
 
 ROOT = Path(__file__).parents[3]
 CANARY, HARMLESS = "zq8Canary", "zq8harmless"
-
-
-def words(tag: str = "post") -> str:
-    """Functions that resemble those of other files, with the tag in each."""
-    functions = (f"def settle_account_{number}(ledger, entry):\n    return {tag}\n" for number in range(40))
-    return "\n".join(functions) + "\ndef settle_account_99(ledger, entry):\n    \n"
 
 
 def example_of(pattern: str) -> str:

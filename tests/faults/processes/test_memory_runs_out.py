@@ -6,7 +6,6 @@ The limit is the system's own (prlimit), set just above the engine's memory at t
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from promises import Measured
-from support.engine.engine_process import EngineProcess
+from support.engine.engine_process import EngineProcess, engine_starter
 from support.lsp.editor_client import Editor, Page
 from support.waiting import wait_until
 
@@ -55,20 +54,15 @@ Start = Callable[..., EngineProcess]
 @pytest.fixture
 def start(isolated: Path) -> Iterator[Start]:
     """Starts an engine of the model tiny: unchanged, or with passes that allocate more memory on demand."""
-    engines: list[EngineProcess] = []
+    with engine_starter(isolated / "run") as started:
 
-    def one(*more: str, program: str = "") -> EngineProcess:
-        path = isolated / "run" / f"e{len(engines)}"
-        words = ["-c", program, str(path)] if program else ["-m", "speclsp", "engine", "--model", "tiny"]
-        words += [] if program else ["--socket", str(path), *more]
-        engines.append(EngineProcess(path, program=[sys.executable, *words]).wait())
-        engines[-1].http.timeout = LOADED_S
-        wait_until(lambda: engines[-1].http.get("/health").json()["status"] == "ok", LOADED_S)
-        return engines[-1]
+        def start_loaded(*more: str, program: str = "") -> EngineProcess:
+            engine = started(*([] if program else ["--model", "tiny"]), *more, program=program).wait()
+            engine.http.timeout = LOADED_S
+            wait_until(lambda: engine.http.get("/health").json()["status"] == "ok", LOADED_S)
+            return engine
 
-    yield one
-    for engine in engines:
-        engine.close()
+        yield start_loaded
 
 
 @contextmanager

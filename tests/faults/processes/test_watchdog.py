@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 from promises import Measured
-from support.engine.engine_process import ABC, EngineProcess
+from support.engine.engine_process import ABC, EngineProcess, engine_starter
 from support.faults.broken_engines import Trouble
 from support.lsp.editor_client import Editor, Page
 from support.waiting import wait_until
@@ -81,17 +80,9 @@ Start = Callable[..., EngineProcess]
 @pytest.fixture
 def start(isolated: Path) -> Iterator[Start]:
     """Starts such engines, and ends them after the test."""
-    engines: list[EngineProcess] = []
-
-    def one(*, tick_s: float = 0.05, floor_s: float = 0.5, step_ms: float = 1.0, answers: bool = True) -> EngineProcess:
-        path = isolated / "run" / f"e{len(engines)}"
-        text = PROGRAM.format(tick_s=tick_s, floor_s=floor_s, step_ms=step_ms, answers=answers)
-        engines.append(EngineProcess(path, program=[sys.executable, "-c", text, str(path)]).wait())
-        return engines[-1]
-
-    yield one
-    for engine in engines:
-        engine.close()
+    usual = {"tick_s": 0.05, "floor_s": 0.5, "step_ms": 1.0, "answers": True}
+    with engine_starter(isolated / "run") as started:
+        yield lambda **values: started(program=PROGRAM.format(**usual | values)).wait()
 
 
 @pytest.fixture

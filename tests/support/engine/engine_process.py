@@ -6,7 +6,9 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +97,24 @@ def events(reply: httpx.Response) -> Iterator[dict[str, Any]]:
     for line in reply.iter_lines():
         if line.startswith("data: {"):
             yield json.loads(line.removeprefix("data: "))
+
+
+@contextmanager
+def engine_starter(directory: Path) -> Iterator[Callable[..., EngineProcess]]:
+    """A function that starts engines on sockets of their own in `directory`; they end with the context.
+
+    Its `program` is Python source that runs with the socket's path as its argument, in place of the command.
+    """
+    engines: list[EngineProcess] = []
+
+    def start(*more: str, program: str = "", **how: Any) -> EngineProcess:
+        path = directory / f"e{len(engines)}"
+        command = [sys.executable, "-c", program, str(path)] if program else None
+        engines.append(EngineProcess(path, *more, program=command, **how))
+        return engines[-1]
+
+    try:
+        yield start
+    finally:
+        for engine in engines:
+            engine.close()

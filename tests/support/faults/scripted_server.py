@@ -49,3 +49,9 @@ def editor_of(server: FaultyServer, *settings: str, style: str = "infill", **how
         for word in ("--set", setting)
     ]
     return Editor("--trace", *ours, **{"model": "auto", **how})
+
+
+def words(tag: str = "post") -> str:
+    """Functions that resemble those of other files, with the tag in each."""
+    functions = (f"def settle_account_{number}(ledger, entry):\n    return {tag}\n" for number in range(40))
+    return "\n".join(functions) + "\ndef settle_account_99(ledger, entry):\n    \n"

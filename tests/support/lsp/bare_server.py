@@ -117,7 +117,7 @@ def state(params: Any) -> dict[str, Any]:
     protocol = server.protocol
     memory = psutil.Process().memory_info()
     return {
-        "futures": len(protocol._request_futures) + len(protocol._pending) + len(protocol._result_types),
+        "futures": len(protocol._request_futures) + len(protocol.pending) + len(protocol._result_types),
         "documents": {document.uri: document.text for document in server.documents},
         "rss_kib": memory.rss // 1024,
         "virtual_kib": memory.vms // 1024,

@@ -1,17 +1,24 @@
-"""A document with its acceptance tracker. Edits are described in the ways of several editors."""
+"""Documents under edits: with an acceptance tracker, or with the producers of next edits."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from speclsp.lsp.completion.acceptance import AcceptanceTracker, SentItem
-from speclsp.lsp.documents.document import Document
+from speclsp.lsp.documents.document import Document, Documents
+from speclsp.lsp.next_edit.next_edits import NextEditOutcome, NextEdits
+from speclsp.lsp.next_edit.offers import Offer, Offers
+from speclsp.lsp.next_edit.producer import Declined, Producer, Proposal
+from speclsp.lsp.next_edit.recent_activity import RecentActivity
 
+AMPLE_MS = 10_000.0
 WAYS = ("literal", "whole", "lines", "rightmost")
 
 
 class EditedDocument:
-    """An edited document, the counts reported so far, and a clock that the test advances."""
+    """A document edited in the ways of several editors, the counts so far, and a clock that the test advances."""
 
     def __init__(self, text: str, encoding: str = "utf-16", way: str = "literal") -> None:
         self.document, self.encoding, self.way = Document("file:///a.py", "python", 1, text), encoding, way
@@ -67,3 +74,52 @@ class EditedDocument:
         """The counts that are not zero, after the document is closed."""
         self.tracker.close()
         return {name: count for name, count in self.counts.items() if count}
+
+
+async def is_eligible(document: Document) -> str:
+    return ""
+
+
+class EditDesk:
+    """A document, its recent edits, the cursor behind the last one, and a producer with ample time."""
+
+    def __init__(self, text: str, language: str = "python", uri: str = "file:///work/app.py") -> None:
+        self.activity: RecentActivity | None = RecentActivity(lambda uri: False, clock=lambda: 0.0)
+        self.documents = Documents()
+        self.documents.follow_edits(self.activity.edited)
+        self.document = self.documents.open(uri, language, 1, text)
+        self.producer, self.cursor = Producer(clock_s=lambda: 0.0), 0
+
+    def replace(self, start: int, end: int, text: str) -> None:
+        """Replace a range of offsets."""
+        span = {name: self.document.position(at, "utf-32") for name, at in (("start", start), ("end", end))}
+        self.document.apply([{"range": span, "text": text}], "utf-32")
+        self.document.version += 1
+        self.cursor = start + len(text)
+
+    def offset(self, line: int, column: int = 0) -> int:
+        return self.document.offset({"line": line, "character": column}, "utf-32")
+
+    def propose(self, declined: Declined = lambda place: "", budget_ms: float = AMPLE_MS) -> Proposal | str:
+        """The edit that would be shown now, or the reason that there is none."""
+        document, recent = self.document, self.activity.recent() if self.activity is not None else []
+        return self.producer.propose(
+            document.text, document.language, document.uri, self.cursor, recent, declined, budget_ms=budget_ms
+        )
+
+    def applied(self, edit: Proposal | Offer) -> str:
+        """The text after an edit."""
+        text = self.document.text
+        return text[: edit.start] + edit.text + text[edit.end :]
+
+    def next_edits(
+        self,
+        model: Any = None,
+        eligible: Callable[[Document], Any] = is_eligible,
+        counted: Callable[[str, Mapping[str, int]], None] = lambda language, counts: None,
+        ended: Callable[[NextEditOutcome], None] = lambda outcome: None,
+    ) -> NextEdits:
+        """The next edits of the server, with this producer."""
+        return NextEdits(
+            Offers(counted), eligible, lambda: False, ended, lambda: self.activity, model, producer=self.producer
+        )

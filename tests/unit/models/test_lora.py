@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -32,15 +32,6 @@ FACTS = AdapterFacts(name="test", rank=4, scale=2.0, weights_sha256="0" * 64)
 IDS = torch.arange(5, 45)[None]
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
-
-
-@pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    """The model is small, and slower on two threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def tiny() -> PreTrainedModel:

@@ -32,19 +32,11 @@ else:
 TINY = ROOT / "models" / "tiny" / "target"
 SHAPE = LoraShape(rank=4, scale=2.0, first_layer=2)
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
 class Killed(BaseException):
     """The process dies here: nothing after it runs."""
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def examples() -> list[dict[str, object]]:

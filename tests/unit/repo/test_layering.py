@@ -26,6 +26,8 @@ from support.source_tree import (
     modules,
     own_module,
     package_of,
+    private_definitions,
+    private_uses,
 )
 
 BASE = {"errors", "plain_text", "private_files", "process_resources", "config"}
@@ -297,3 +299,41 @@ def test_a_cycle_of_c_headers_and_a_header_that_comes_too_late_are_reported():
     assert late_headers(sources) == [], "model.h stands before it"
     sources["forward/model.h"] += "#define SLOWER LOG2_E\n"
     assert late_headers(sources) == ["forward/model.h relies on forward/math.h, which is included after it"]
+
+
+# ── private names ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+FOREIGN = {"_replace", "_actions"}  # the product has these names too, but tests use those of namedtuple and argparse
+
+
+def test_tests_use_no_private_name_of_the_product():
+    product_files = (file for top in ("speclsp", "benchmarks") for file in (ROOT / top).rglob("*.py"))
+    product = set[str]().union(*(private_definitions(file.read_text("utf-8")) for file in product_files)) - FOREIGN
+    files = {file: file.read_text("utf-8") for file in sorted((ROOT / "tests").rglob("*.py"))}
+    tests = set[str]().union(*map(private_definitions, files.values()))
+    places = [
+        f"{file.relative_to(ROOT)}:{line}: {name}"
+        for file, source in files.items()
+        for line, name in private_uses(source, product, tests)
+    ]
+    assert places == [], "use a parameter, what users see, or a public name\n" + "\n".join(places)
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("from speclsp.weights.hub import _within", ["_within"]),
+        ("hub._within(1, ask)", ["_within"]),
+        ("Hub(_within=1)", ["_within"]),
+        ("class Test:\n    def f(self): return self._within", ["_within"]),
+        ("class Test:\n    def _own(self): return self._own, super()._own, os._exit", []),
+        ("monkeypatch.setattr(hub, '_within', ask)", ["_within"]),
+        ("monkeypatch.setattr('speclsp.weights.hub._within', ask)", ["_within"]),
+        ("from speclsp.weights import hub\nclass Test(hub.Hub):\n    def _within(self): pass", ["_within"]),
+        ("run('import hub; hub.{}()')".format("_within"), ["_within"]),
+    ],
+)
+def test_a_private_name_of_the_product_in_a_test_is_reported(source: str, names: list[str]):
+    product = private_definitions("def _within(self): self._own = 1")
+    assert [name for _, name in private_uses(source, product, {"_own"})] == names

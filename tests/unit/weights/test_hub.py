@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from huggingface_hub import HfApi
 from support.rows import rows
 from support.weights.faulty_hub import COMMIT, Hub, packed
 
@@ -154,8 +155,8 @@ def test_a_web_page_in_place_of_the_hub_is_called_a_login_page(server: Hub) -> N
 def test_a_variable_that_cannot_be_used_is_named_and_the_hub_is_not_asked(
     server: Hub, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
 ) -> None:
-    monkeypatch.setattr(hub, "_session", lambda: httpx.Client())  # huggingface_hub keeps one with the old proxies
-    monkeypatch.setattr("huggingface_hub.hf_api.get_session", lambda: httpx.Client())
+    for module in ("utils", "hf_api"):  # huggingface_hub keeps a session with the old proxies
+        monkeypatch.setattr(f"huggingface_hub.{module}.get_session", lambda: httpx.Client())
     monkeypatch.delenv("NO_PROXY")
     monkeypatch.setenv(name, value)
     with pytest.raises(WeightsError, match=says) as caught:
@@ -166,21 +167,26 @@ def test_a_variable_that_cannot_be_used_is_named_and_the_hub_is_not_asked(
     assert not hub.is_reachable()
 
 
-def test_an_empty_endpoint_is_the_hub_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "")
-    assert hub._endpoint() == hub.OFFICIAL
+class ConnectTimeout(Exception):
+    """The name in httpx."""
 
 
-def test_every_kind_of_timeout_gives_the_same_message() -> None:
-    class ConnectTimeout(Exception):
-        """The name in httpx."""
+def test_an_empty_endpoint_is_the_hub_itself_and_every_kind_of_timeout_gives_the_same_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoints = []
 
-    def strikes() -> None:
+    def strikes(api: HfApi, *_: object, **options: object) -> None:
+        endpoints.append(api.endpoint)
         raise ConnectTimeout
 
-    for ask in (strikes, lambda: time.sleep(0.3)):
+    monkeypatch.setenv("HF_ENDPOINT", "")
+    monkeypatch.setattr(hub, "CONNECT_S", 0.1)
+    for ask in (strikes, lambda *_, **options: time.sleep(0.3)):
+        monkeypatch.setattr(HfApi, "model_info", ask)
         with pytest.raises(hub.HubError, match="the hub did not answer within 0 s"):
-            hub._within(0.1, ask)
+            hub.files(MODEL)
+    assert endpoints == [hub.OFFICIAL]
 
 
 def test_a_hub_that_never_answers_is_abandoned_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

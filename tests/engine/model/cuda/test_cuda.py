@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -281,8 +281,8 @@ def test_a_draft_that_is_the_target_is_accepted_in_full(sampling: Sampling):
 class RoundsOtherwise(CudaDecoder):
     """Prefill whose wide passes round otherwise than the passes of a round, as on a GPU."""
 
-    def _embedded(self, tokens: torch.Tensor) -> torch.Tensor:
-        x = super()._embedded(tokens)
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = super().embed(tokens)
         return x * 1.05 if len(tokens) in PREFILL_WIDTHS else x
 
 
@@ -375,23 +375,27 @@ class NothingLeavesTheDevice(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("mode", [Sampling(), Sampling(temperature=0.7, top_p=0.9, top_k=50)])
-def test_a_round_and_a_pass_never_need_the_host(pair: FusedRound, mode: Sampling):
-    target = pair.target
+def test_a_round_and_a_pass_never_need_the_host(pair: FusedRound, mode: Sampling, monkeypatch: pytest.MonkeyPatch):
+    target, kinds = pair.target, set[str]()
+
+    def run_guarded(graphs: CudaGraphs, key: tuple[Any, ...], work: Callable[[], None]) -> None:
+        kinds.add(key[0] if isinstance(key[0], str) else key[1])
+        with NothingLeavesTheDevice():
+            work()
+
     rounds(pair, [FusedDrafter(pair, mode)], 3, mode, max_tokens=6)  # allocates the buffers
-    with torch.inference_mode(), NothingLeavesTheDevice():
-        pair._round(3, mode.draw)
-        target._step(16)
-        target._choose(16, mode.draw)
-        target._extend(64, 0, 2)
-        target._extend(64, 2, 5)
+    monkeypatch.setattr(CudaGraphs, "run", run_guarded)
+    monkeypatch.setattr(target, "groups", [(0, 2), (2, len(target.layers))])
+    rounds(pair, [FusedDrafter(pair, mode)], 3, mode, max_tokens=6, prompt=IDS[:100])
+    target.forward(IDS[:3])
+    target.choose(IDS[:1], 1, mode.draw, ())
+    assert kinds == {"round", "forward", "choose", "extend"}
 
 
 def test_a_round_waits_for_the_device_once(pair: FusedRound, monkeypatch: pytest.MonkeyPatch):
-    waits = []
-    receive = FusedRound._receive
-    monkeypatch.setattr(FusedRound, "_receive", lambda self: waits.append(1) or receive(self))
-    sent = []
-    send = Uplink.send
+    waits, receive = [], FusedRound.receive
+    monkeypatch.setattr(FusedRound, "receive", lambda self: waits.append(1) or receive(self))
+    sent, send = [], Uplink.send
     monkeypatch.setattr(Uplink, "send", lambda self, message: sent.append(self) or send(self, message))
     steps = rounds(pair, [FusedDrafter(pair, Sampling())], 4)
     drafted = [step for step in steps if step.drafted]
@@ -452,7 +456,7 @@ def test_a_new_pair_never_replays_the_graphs_of_a_pair_that_was_freed():
     for _ in range(4):  # memory pressure drops the draft and restores it: a new object may get the old one's id
         draft = read("draft", rows=1)
         fused = FusedRound(target, draft)
-        keys |= {fused._key(4, None), draft.owner}
+        keys |= {fused.graph_key(4, None), draft.owner}
         del fused, draft
     assert len(keys) == 8
 
@@ -560,7 +564,7 @@ class FakeLayers:
 def test_the_fastest_layers_with_the_right_logits_are_used(
     ways: list[Any], chosen: int | None, monkeypatch: pytest.MonkeyPatch
 ):
-    decoder, operations = read("target"), CudaDecoder._through
+    decoder, operations = read("target"), CudaDecoder.run_layers
 
     def slowly(self: CudaDecoder, *arguments: Any) -> Any:
         time.sleep(0.03 if len(arguments[0]) == 16 and not waiting else 0.0)
@@ -582,7 +586,7 @@ def test_the_fastest_layers_with_the_right_logits_are_used(
             waiting.pop()
 
     monkeypatch.setattr(FakeLayers, "logits", counted)
-    monkeypatch.setattr(CudaDecoder, "_through", slowly)
+    monkeypatch.setattr(CudaDecoder, "run_layers", slowly)
     assert len(choose_layers(decoder, IDS[:60], 1)) > 0
     assert decoder.fused is (None if chosen is None else fakes[chosen])
     assert choose_layers(decoder, IDS[:60], 1) == {}, "a restored draft is no reason to choose the target's again"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -198,44 +200,39 @@ def test_a_generation_equals_the_streamed_tokens(tiny: CompletionEngine):
 # ── a task in a variant ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.fixture
+def runner(tiny: CompletionEngine, tmp_path: Path) -> Iterator[TaskRunner]:
+    config = Config(model="tiny", engine=EngineConfig(context_tokens=1024))
+    with closing(GenerationCache(tmp_path / "said")) as memory, closing(TaskRunner(tiny, config, memory)) as runner:
+        yield runner
+
+
 @pytest.mark.slow
-def test_the_same_prompt_is_generated_once(tiny: CompletionEngine, tmp_path: Path):
-    memory, config = GenerationCache(tmp_path / "said"), Config(model="tiny", engine=EngineConfig(context_tokens=1024))
+def test_the_same_prompt_is_generated_once(runner: TaskRunner, tmp_path: Path):
     task = tasks(tmp_path / "shapes")[0]
     every = variants.variants()
-    one = TaskRunner(tiny, config, memory)
-    first, again = one.row(task, every[BASE]), one.row(task, every[BASE])
-    assert (first.asked, again.asked, one.new_generations) == (True, False, 1)
+    first, again = runner.row(task, every[BASE]), runner.row(task, every[BASE])
+    assert (first.asked, again.asked, runner.new_generations) == (True, False, 1)
     assert replace(again, asked=True, context_ms=0.0) == replace(first, context_ms=0.0)
-    one.close()
-    memory.close()
 
 
-def test_full_sends_other_files_and_base_sends_none(tiny: CompletionEngine, tmp_path: Path):
-    memory, config = GenerationCache(tmp_path / "said"), Config(model="tiny", engine=EngineConfig(context_tokens=1024))
+def test_full_sends_other_files_and_base_sends_none(runner: TaskRunner, tmp_path: Path):
     task = tasks(tmp_path / "shapes")[1]
     every = variants.variants()
-    one = TaskRunner(tiny, config, memory)
-    base, full = one.row(task, every[BASE]), one.row(task, every[FULL])
+    base, full = runner.row(task, every[BASE]), runner.row(task, every[FULL])
     assert base.extra == ()
     assert {path for _, path, _ in full.extra} == {"solids.py"}, "and never the task's own file, which holds the truth"
     assert full.prompt_tokens > base.prompt_tokens
-    one.close()
-    memory.close()
 
 
-def test_the_servers_time_limit_gives_no_more_context_than_unlimited_time(tiny: CompletionEngine, tmp_path: Path):
-    memory, config = GenerationCache(tmp_path / "said"), Config(model="tiny", engine=EngineConfig(context_tokens=1024))
+def test_the_servers_time_limit_gives_no_more_context_than_unlimited_time(runner: TaskRunner, tmp_path: Path):
     task = tasks(tmp_path / "shapes")[1]
     every = variants.variants()
     none = replace(every["in-time-cold"], patience_ms=0.0)
-    one = TaskRunner(tiny, config, memory)
-    full, cold = one.row(task, every[FULL]), one.row(task, none)
+    full, cold = runner.row(task, every[FULL]), runner.row(task, none)
     assert cold.extra == () and full.extra != ()
-    assert one.row(task, replace(none, patience_ms=60_000.0)).extra == full.extra
-    assert one.row(task, replace(none, patience_ms=60_000.0, open_before=True)).extra == full.extra
-    one.close()
-    memory.close()
+    assert runner.row(task, replace(none, patience_ms=60_000.0)).extra == full.extra
+    assert runner.row(task, replace(none, patience_ms=60_000.0, open_before=True)).extra == full.extra
 
 
 def test_every_prompt_order_contains_the_same_text(tiny: CompletionEngine):

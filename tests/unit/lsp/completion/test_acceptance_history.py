@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from datetime import date, timedelta
 
@@ -21,7 +22,7 @@ from speclsp.lsp.completion.confidence import (
     Curve,
 )
 from speclsp.lsp.completion.trace import Trace
-from speclsp.lsp.documents.document import CursorContext, Document, Documents
+from speclsp.lsp.documents.document import CursorContext, Documents
 from speclsp.lsp.server.usage_stats import UsageStats
 from speclsp.observability import usage_db
 
@@ -77,27 +78,27 @@ def test_the_outcomes_it_learns_from_are_counted_in_the_statistics():
     assert {*TAKEN_AS, *LEFT_AS} <= set(usage_db.Figures().as_json())
 
 
-def usage_stats(enabled: bool, document: Document | None = None) -> tuple[UsageStats, AcceptanceHistory]:
-    """Usage statistics of a server with one open document."""
-    history, documents = AcceptanceHistory(clock=lambda: 0.0), Documents()
-    if document is not None:
-        documents._by_uri[document.uri] = document
-    return UsageStats(documents, lambda: "tiny", lambda: enabled, lambda: history), history
+def usage_stats(enabled: bool, documents: Documents | None = None) -> tuple[UsageStats, AcceptanceHistory]:
+    """Usage statistics of a server with these open documents."""
+    history = AcceptanceHistory(clock=lambda: 0.0)
+    return UsageStats(documents or Documents(), lambda: "tiny", lambda: enabled, lambda: history), history
 
 
 async def end_request(usage: UsageStats, loads: bool) -> None:
     """Count one request and end; `loads`: whether the stored counts of the last weeks are read."""
+    before = asyncio.all_tasks()
     usage.request_ended(Trace(document="x", language="python", version=1, characters=9, wanted=1, outcome="shown"))
-    assert (usage._loading is not None) == loads
-    if usage._loading is not None:
-        await usage._loading
+    reads = asyncio.all_tasks() - before
+    assert len(reads) == loads
+    await asyncio.gather(*reads)
     usage.end()
 
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_outcomes_are_learned_even_with_statistics_disabled(enabled: bool):
-    document = Document("file:///a.py", "python", 1, "x = ")
-    usage, history = usage_stats(enabled, document)
+    documents = Documents()
+    document = documents.open("file:///a.py", "python", 1, "x = ")
+    usage, history = usage_stats(enabled, documents)
     snapshot = document.snapshot_at(document.offset({"line": 0, "character": 4}, "utf-16"))
     end = {"line": 0, "character": 4}
     item = {"insertText": "total", "range": {"start": end, "end": end}}

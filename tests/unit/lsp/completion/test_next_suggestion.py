@@ -54,10 +54,8 @@ async def prepared(scripted: ScriptedSession, requests: int = 2) -> None:
 
 
 def busy(scripted: ScriptedSession) -> bool:
-    return any(
-        preparation.job is None or not preparation.job.task.done()
-        for preparation in scripted.session._next_suggestion._preparations.values()
-    )
+    preparation = scripted.session.next_suggestion.get(URI)
+    return preparation is not None and (preparation.job is None or not preparation.job.task.done())
 
 
 def idle(scripted: ScriptedSession) -> list[str]:

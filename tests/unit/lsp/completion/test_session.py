@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, at, until
@@ -12,6 +13,7 @@ from speclsp.errors import EngineError
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.completion.job import Outcome
 from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles, IgnoreVerdict
 
 ENDLESS = "append(" + "1" * 20_000  # no machine is so busy that it ends before it is closed
@@ -252,11 +254,11 @@ async def test_queued_requests_are_read_before_work_begins_and_one_text_is_parse
     """The event loop reads one message per turn, so a cheap request never waits for more than one text."""
     monkeypatch.setattr("speclsp.lsp.completion.session.DRAIN_S", 60.0)
     scripted, turn, worked = ScriptedSession(ScriptedBackend("a")), 0, list[int]()
-    plan = scripted.session.pipeline._plan
+    plan = postprocess.plan
 
-    def noted(*arguments: object) -> object:
+    def noted(*arguments: Any, **options: Any) -> object:
         worked.append(turn)
-        return plan(*arguments)
+        return plan(*arguments, **options)
 
     async def turns() -> None:
         nonlocal turn
@@ -264,7 +266,7 @@ async def test_queued_requests_are_read_before_work_begins_and_one_text_is_parse
             turn += 1
             await asyncio.sleep(0)
 
-    scripted.session.pipeline._plan = noted
+    monkeypatch.setattr(postprocess, "plan", noted)
     counting, tasks = asyncio.create_task(turns()), []
     for number in range(20):
         tasks.append(asyncio.create_task(scripted.texts(at(TEXT, uri=f"file:///{number}.py"))))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -285,26 +287,44 @@ def test_a_caller_that_cannot_wait_gets_the_cached_text_and_has_it_checked_again
     assert text == ""
 
 
-def test_a_checked_text_counts_from_its_check_not_from_its_collection(tmp_path: Path):
-    clock_s = 0.0
+def test_a_checked_text_counts_from_its_check_not_from_its_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    clock_s, both_queued, second_begun, read = 0.0, threading.Event(), threading.Event(), file_cache.read
+
+    def read_in_turn(folder: str, path: str, *arguments: Any) -> str | None:
+        if path == "b.py":
+            second_begun.set()  # the result of the read before it is set
+        elif clock_s:
+            both_queued.wait(60)
+        return read(folder, path, *arguments)
+
+    monkeypatch.setattr(file_cache, "read", read_in_turn)
     (tmp_path / "a.py").write_text("was")
     info = (tmp_path / "a.py").stat()
     texts, state = file_cache.FileCache(str(tmp_path), clock=lambda: clock_s), (info.st_mtime_ns, info.st_size)
     assert texts.text("a.py", state, 60.0) == "was"
     clock_s = file_cache.RECHECK_S + 1
     assert texts.text("a.py", state, 60.0, at_once=True) == "was", "and it is checked again"
-    texts._pending["a.py"][1].result(60)
+    assert texts.text("b.py", state, 0.0) == "", "read after that check"
+    both_queued.set()
+    assert second_begun.wait(60)
     (tmp_path / "a.py").write_text("something else")
     clock_s += file_cache.AT_ONCE_S + 1
     assert texts.text("a.py", state, 60.0, at_once=True) is None
 
 
 def test_the_cache_of_file_texts_is_bounded(tmp_path: Path, monkeypatch):
+    reads, read = list[str](), file_cache.read
+    monkeypatch.setattr(
+        file_cache, "read", lambda folder, path, *rest: (reads.append(path), read(folder, path, *rest))[1]
+    )
     monkeypatch.setattr(file_cache, "MAX_CACHED_BYTES", 2000)
     monkeypatch.setattr(file_cache, "RECHECK_S", 60.0)
     texts = file_cache.FileCache(str(tmp_path))
-    for n in range(10):
-        (tmp_path / f"{n}.py").write_text("x" * 500)
-        state = (tmp_path / f"{n}.py").stat()
-        assert texts.text(f"{n}.py", (state.st_mtime_ns, state.st_size), 60.0) == "x" * 500
-    assert 1 <= len(texts._texts) <= 4 and texts._bytes <= 2000
+    names = [f"{n}.py" for n in range(10)]
+    for name in (*names, *reversed(names)):  # the newest ones are still cached
+        if not (tmp_path / name).exists():
+            (tmp_path / name).write_text("x" * 500)
+        state = (tmp_path / name).stat()
+        assert texts.text(name, (state.st_mtime_ns, state.st_size), 60.0) == "x" * 500
+    assert 1 <= 2 * len(names) - len(reads) <= 2000 // 500
+    assert reads[:10] == names

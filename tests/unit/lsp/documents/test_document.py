@@ -234,18 +234,28 @@ def test_a_text_split_in_a_thread_has_the_same_lines(text, piece):
         patch.setattr(document_module, "PIECE_CHARACTERS", piece)
         aside, plain = (Document("file:///a", "python", 1, text) for _ in range(2))
         aside.split_aside()
-        assert bool(text) == (aside._aside is not None)
-        assert aside._split() == plain._split()
+        with pytest.MonkeyPatch.context() as no_second_split:
+            if text:
+                no_second_split.delattr(document_module, "split_lines")
+            lines = aside.lines(0, len(text) + 1)
+        assert lines == plain.lines(0, len(text) + 1)
         aside.apply([put("Z", (1, 1))], "utf-16")
         plain.apply([put("Z", (1, 1))], "utf-16")
         assert (aside.text, aside.characters) == (plain.text, len(plain.text))
 
 
 def test_an_edit_during_a_split_in_a_thread_is_not_lost():
-    document = Document("file:///a", "python", 1, "a\nb\nc\n")
-    late = document.text, ["wrong\n", ""]
-    document.apply([put("Z", (1, 0))], "utf-16")
-    document._aside = late
+    document, split_lines = Document("file:///a", "python", 1, "a\nb\nc\n"), document_module.split_lines
+
+    def edited_meanwhile(text: str) -> list[str]:
+        patch.undo()
+        document.apply([put("Z", (1, 0))], "utf-16")
+        return split_lines(text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(document_module, "split_lines", edited_meanwhile)
+        document.split_aside()
+    assert document.text == "a\nZb\nc\n"
     document.apply([{"text": "new\n"}, put("y", (1, 0))], "utf-16")
     assert document.text == "new\ny"
 

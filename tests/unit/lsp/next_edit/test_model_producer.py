@@ -8,16 +8,15 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pytest
+from support.lsp.edited_document import EditDesk
 
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.edit_prompt import expected_answer
 from speclsp.lsp.backend.engine_http import ResponseTimeout
 from speclsp.lsp.backend.types import AdapterUse, CompletionCost, FimRequest, Status, StreamPiece
-from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.next_edit.model_producer import MIN_PROBABILITY, EditEngine, EditModel, ModelProducer
-from speclsp.lsp.next_edit.next_edits import NextEditOutcome, NextEdits
-from speclsp.lsp.next_edit.offers import Offer, Offers
-from speclsp.lsp.next_edit.recent_activity import RecentActivity
+from speclsp.lsp.next_edit.next_edits import NextEditOutcome
+from speclsp.lsp.next_edit.offers import Offer
 from speclsp.lsp.server.model_list import edit_model
 
 URI = "file:///work/app.py"
@@ -58,43 +57,28 @@ class ScriptedEngine:
             self.closed += 1
 
 
-class Desk:
+class Desk(EditDesk):
     """One document whose class got a field, and the next edits with a scripted engine."""
 
     def __init__(self, engine: ScriptedEngine, text: str = TEXT) -> None:
-        self.engine = engine
-        self.activity = RecentActivity(lambda uri: False, clock=lambda: 0.0)
-        documents = Documents()
-        documents.follow_edits(self.activity.edited)
-        self.document = documents.open(URI, "python", 1, text)
+        super().__init__(text)
+        self.engine, self.outcomes, self.counted = engine, list[NextEditOutcome](), list[str]()
         self.edit("    name = ''\n", "    name = ''\n    size = 0\n")
-        self.outcomes: list[NextEditOutcome] = []
 
         async def model() -> EditModel | None:
             return EditModel(engine.edit_format, engine.least_probability) if engine.edit_format else None
 
-        async def eligible(document: Document) -> str:
-            return ""
-
-        self.producer = ModelProducer(EditEngine(model, engine.stream, lambda uri: "s", lambda uri: "app.py"))
-        self.counted: list[str] = []
-        offers = Offers(lambda language, counts: self.counted.extend(counts))
-        ended = self.outcomes.append
-        self.next_edits = NextEdits(offers, eligible, lambda: False, ended, lambda: self.activity, self.producer)
+        self.model = ModelProducer(EditEngine(model, engine.stream, lambda uri: "s", lambda uri: "app.py"))
+        self.edits = self.next_edits(
+            self.model, counted=lambda language, counts: self.counted.extend(counts), ended=self.outcomes.append
+        )
 
     def edit(self, old: str, new: str) -> None:
         start = self.document.text.index(old)
-        ends = (("start", start), ("end", start + len(old)))
-        span = {name: self.document.position(offset, "utf-32") for name, offset in ends}
-        self.document.apply([{"range": span, "text": new}], "utf-32")
-        self.document.version += 1
+        self.replace(start, start + len(old), new)
 
     async def answer(self) -> Offer | None:
-        return await self.next_edits.answer(self.document, 2, self.document.text.index("size"))
-
-    def applied(self, offer: Offer) -> str:
-        text = self.document.text
-        return text[: offer.start] + offer.text + text[offer.end :]
+        return await self.edits.answer(self.document, 2, self.document.text.index("size"))
 
 
 async def test_the_first_hunk_is_offered_and_the_rest_is_not_waited_for():
@@ -215,7 +199,7 @@ async def test_the_next_key_ends_the_engines_work_without_an_outcome():
     while not desk.engine.rounds:
         await asyncio.sleep(0)
     desk.edit("return self", "return None")
-    desk.next_edits.cancel(URI)
+    desk.edits.cancel(URI)
     assert await answering is None
     assert desk.engine.rounds == 1 and desk.engine.closed == 1 and desk.outcomes == []
 
@@ -224,14 +208,14 @@ async def test_a_rejected_edit_is_not_offered_again():
     desk = Desk(ScriptedEngine(LOAD, EDITED))
     offer = await desk.answer()
     assert offer is not None
-    desk.next_edits.offers.rejected(offer.id)
+    desk.edits.offers.rejected(offer.id)
     assert await desk.answer() is None and desk.outcomes[-1].outcome == "declined"
 
 
 async def test_the_second_window_lies_below_the_last_edit():
     desk = Desk(ScriptedEngine(), TEXT + "".join(f"x{n} = {n}\n" for n in range(40)))
     cursor = desk.document.offset({"line": 30, "character": 0}, "utf-32")
-    assert await desk.producer.propose(desk.document, cursor, desk.activity.recent(), lambda *_: "") == "unchanged"
+    assert await desk.model.propose(desk.document, cursor, desk.activity.recent(), lambda *_: "") == "unchanged"
     lines = desk.document.text.splitlines()
     windows = [expected_answer(lines[first : first + 10]) for first in (28, 3)]
     assert [request.draft_window for request in desk.engine.requests] == windows

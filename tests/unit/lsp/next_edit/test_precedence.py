@@ -5,45 +5,28 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from support.lsp.edited_document import EditDesk
 
-from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.next_edit import next_edits
-from speclsp.lsp.next_edit.next_edits import NextEdits
-from speclsp.lsp.next_edit.offers import Offers
-from speclsp.lsp.next_edit.recent_activity import RecentActivity
 
-URI = "file:///work/app.py"
 TEXT = "count = 0\ncount += 1\nprint(count, 1)\nfirst(count)\nother(thing, 2)\n"
 
 
-class Desk:
+class Desk(EditDesk):
     """One document with `count` renamed to `total` on its first lines."""
 
     def __init__(self, changed: int) -> None:
-        self.activity: RecentActivity | None = RecentActivity(lambda uri: False, clock=lambda: 0.0)
-        documents = Documents()
-        documents.follow_edits(self.activity.edited)
-        self.document: Document = documents.open(URI, "python", 1, TEXT)
+        super().__init__(TEXT)
         for line in range(changed):
-            span = {"start": {"line": line, "character": 0}, "end": {"line": line, "character": 5}}
-            self.document.apply([{"range": span, "text": "total"}], "utf-32")
-        self.next_edits = NextEdits(
-            Offers(lambda language, counts: None),
-            self.eligible,
-            lambda: False,
-            lambda outcome: None,
-            lambda: self.activity,
-        )
-
-    async def eligible(self, document: Document) -> str:
-        return ""
+            self.replace(self.offset(line), self.offset(line, 5), "total")
+        self.edits = self.next_edits()
 
     def warm_up(self) -> None:
         """One request loads the grammar."""
-        asyncio.run(self.next_edits.answer(self.document, 0, 0))
+        asyncio.run(self.edits.answer(self.document, 0, 0))
 
     def precedes(self, line: int, character: int) -> bool:
-        return self.next_edits.precedes(self.document, {"line": line, "character": character}, "utf-32")
+        return self.edits.precedes(self.document, {"line": line, "character": character}, "utf-32")
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +51,7 @@ def test_a_rename_goes_on_before_ghost_text_behind_the_new_name(changed: int, li
 
 def test_a_rename_goes_on_before_ghost_text_at_a_line_end():
     desk = Desk(changed=1)
-    span = {"start": {"line": 3, "character": len("first(")}, "end": {"line": 3, "character": len("first(count")}}
-    desk.document.apply([{"range": span, "text": "total"}], "utf-32")
+    desk.replace(desk.offset(3, len("first(")), desk.offset(3, len("first(count")), "total")
     desk.warm_up()
     assert desk.precedes(3, len("first(total"))
 

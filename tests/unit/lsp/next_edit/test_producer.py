@@ -5,55 +5,29 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.lsp.edited_document import AMPLE_MS, EditDesk
 
 from benchmarks.editor import next_edit as bench
 from benchmarks.editor.edit_replay.replayed_file import Rules
 from benchmarks.quality import edits
-from speclsp.lsp.documents.document import Documents
 from speclsp.lsp.next_edit.changes.substitutions import ARGUMENT, LINES, PHRASE, RENAME, RecentEdit, Substitution, learn
 from speclsp.lsp.next_edit.producer import Producer, Proposal
-from speclsp.lsp.next_edit.recent_activity import RecentActivity
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.parser import SyntaxParser
 
 URI = "file:///work/app.py"
-AMPLE_MS = 10_000.0
 AWS_KEY = "AKIA" + "Q7ZB3XK5M2VN8LPT"
 KEYS = "".join(f"read_{n} = lib.read(open_file, {n})\n" for n in range(5))
 
 
-class Desk:
-    """One document, its edits, and the producer with ample time."""
-
-    def __init__(self, text: str, language: str = "python") -> None:
-        self.activity = RecentActivity(lambda uri: False, clock=lambda: 0.0)
-        documents = Documents()
-        documents.follow_edits(self.activity.edited)
-        self.document = documents.open(URI, language, 1, text)
-        self.cursor = 0
-        self.producer = Producer(clock_s=lambda: 0.0)
+class Desk(EditDesk):
+    """A document that is changed on named lines."""
 
     def change(self, old: str, new: str, line: int) -> None:
-        """Replace `old` on a line."""
-        column = self.document.lines(line, line + 1)[0].index(old)
-        span = {name: {"line": line, "character": at} for name, at in (("start", column), ("end", column + len(old)))}
-        self.document.apply([{"range": span, "text": new}], "utf-32")
-        self.cursor = self.document.offset({"line": line, "character": column}, "utf-32")
-
-    def move_to(self, line: int) -> None:
-        """Move the cursor to the start of a line."""
-        self.cursor = self.document.offset({"line": line, "character": 0}, "utf-32")
-
-    def propose(self) -> Proposal | str:
-        """The edit that would be shown now."""
-        document = self.document
-        recent = self.activity.recent()
-        return self.producer.propose(document.text, document.language, URI, self.cursor, recent, budget_ms=AMPLE_MS)
-
-    def applied(self, proposal: Proposal) -> str:
-        """The text after an edit."""
-        text = self.document.text
-        return text[: proposal.start] + proposal.text + text[proposal.end :]
+        """Replace `old` on a line; the cursor stays before it."""
+        start = self.offset(line, self.document.lines(line, line + 1)[0].index(old))
+        self.replace(start, start + len(old), new)
+        self.cursor = start
 
 
 def learned(*lines: tuple[str, str]) -> set[Substitution]:
@@ -130,7 +104,7 @@ def test_a_small_change_of_a_whole_line_is_offered_after_one_time_in_like_surrou
     desk = Desk(CASES)
     desk.change("address)", "address, retry)", 2)
     assert desk.propose() == Reason.NO_REPEAT, "the line may still be typed"
-    desk.move_to(3)
+    desk.cursor = desk.offset(3)
     proposal = desk.propose()
     assert isinstance(proposal, Proposal) and proposal.kind == LINES
     assert desk.applied(proposal) == CASES.replace("address)", "address, retry)")
@@ -152,7 +126,7 @@ def test_the_same_line_is_offered_wherever_it_stands(old: str, new: str, text: s
     desk = Desk(text)
     desk.change(old, new, 2)
     assert desk.propose() == Reason.NO_REPEAT, "the line may still be typed"
-    desk.move_to(3)
+    desk.cursor = desk.offset(3)
     proposal = desk.propose()
     assert isinstance(proposal, Proposal) and desk.applied(proposal) == text.replace(old, new)
 
@@ -160,7 +134,7 @@ def test_the_same_line_is_offered_wherever_it_stands(old: str, new: str, text: s
 def test_a_part_of_another_line_is_unlikely_after_one_time():
     desk = Desk(FIRST + CASE.format("https").replace("address)", "address, 5)"))
     desk.change("address)", "address, retry)", 2)
-    desk.move_to(3)
+    desk.cursor = desk.offset(3)
     assert desk.propose() == Reason.UNLIKELY
 
 
@@ -208,11 +182,7 @@ def test_nothing_is_offered_when_the_time_is_spent():
     desk = Desk(KEYS)
     for line in (0, 1):
         desk.change("open_file", "shared.file", line)
-    recent = desk.activity.recent()
-    assert (
-        desk.producer.propose(desk.document.text, "python", URI, desk.cursor, recent, budget_ms=-1.0)
-        == Reason.OUT_OF_TIME
-    )
+    assert desk.propose(budget_ms=-1.0) == Reason.OUT_OF_TIME
 
 
 NAMES = st.sampled_from(["alpha", "beta", "gamma", "open_file", "total", "items"])

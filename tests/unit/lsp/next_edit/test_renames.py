@@ -8,18 +8,16 @@ from __future__ import annotations
 import re
 
 import pytest
+from support.lsp.edited_document import EditDesk
 
-from speclsp.lsp.documents.document import Documents
-from speclsp.lsp.next_edit.producer import Producer, Proposal
-from speclsp.lsp.next_edit.recent_activity import RecentActivity
+from speclsp.lsp.next_edit.producer import Proposal
 from speclsp.lsp.reasons import Reason
 
 URI = "file:///work/app"
-AMPLE_MS = 10_000.0
 EDIT, MARK = re.compile(r"<(\w+)\|(\w+)>"), re.compile(r"[¹²³⁴]")
 
 
-class Desk:
+class Desk(EditDesk):
     """A document with one edit, and the cursor `behind` characters after the start of the new name."""
 
     def __init__(self, marked: str, language: str, behind: int | None = None) -> None:
@@ -27,22 +25,10 @@ class Desk:
         edit = EDIT.search(text)
         assert edit is not None
         self.old, self.new = edit.groups()
-        self.activity = RecentActivity(lambda uri: False, clock=lambda: 0.0)
-        documents = Documents()
-        documents.follow_edits(self.activity.edited)
-        self.document = documents.open(URI, language, 1, EDIT.sub(self.old, text))
+        super().__init__(EDIT.sub(self.old, text), language, URI)
         self.replace(edit.start(), edit.start() + len(self.old), self.new)
-        self.cursor = edit.start() + (len(self.new) if behind is None else behind)
-        self.producer = Producer(clock_s=lambda: 0.0)
-
-    def replace(self, start: int, end: int, text: str) -> None:
-        low, high = (self.document.position(offset, "utf-32") for offset in (start, end))
-        self.document.apply([{"range": {"start": low, "end": high}, "text": text}], "utf-32")
-        self.cursor = start + len(text)
-
-    def propose(self) -> Proposal | str:
-        document, recent = self.document, self.activity.recent()
-        return self.producer.propose(document.text, document.language, URI, self.cursor, recent, budget_ms=AMPLE_MS)
+        if behind is not None:
+            self.cursor = edit.start() + behind
 
     def walk(self) -> list[str]:
         """The lines that are changed by accepting edit after edit, and the reason for the end."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from support.lsp.edited_document import EditDesk
 
 from benchmarks.editor.edit_replay.replayed_file import replace
 from benchmarks.quality import edits
-from speclsp.lsp.documents.document import Documents
 from speclsp.lsp.next_edit.changes.changed_names import CALLEE, KEY
 from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.single_changes import TYPE
 from speclsp.lsp.next_edit.changes.substitutions import LINES
-from speclsp.lsp.next_edit.producer import Declined, Producer
-from speclsp.lsp.next_edit.recent_activity import RecentActivity
+from speclsp.lsp.next_edit.producer import Declined
 
 URI = "file:///work/app"
 
@@ -28,23 +27,14 @@ def offered(
 
     `cursor`: line and column, both from 0. Without it, the cursor is below the last changed line.
     """
-    activity = RecentActivity(lambda uri: False, clock=lambda: 0.0)
-    documents = Documents()
-    documents.follow_edits(activity.edited)
-    document, line = documents.open(URI, language, 1, before), 0
+    desk, line = EditDesk(before, language, URI), 0
     for version in versions:
-        for hunk in reversed(edits.hunks(document.text, version)):
-            replace(document, hunk.start, hunk.end, hunk.lines)
+        for hunk in reversed(edits.hunks(desk.document.text, version)):
+            replace(desk.document, hunk.start, hunk.end, hunk.lines)
             line = max(line, hunk.start + len(hunk.lines))
-    line, column = cursor or (line, 0)
-    offset = document.offset({"line": line, "character": column}, "utf-32")
-    proposal = Producer(clock_s=lambda: 0.0).propose(
-        document.text, language, URI, offset, activity.recent(), declined, budget_ms=10_000.0
-    )
-    if isinstance(proposal, str):
-        return None
-    text = document.text
-    return proposal.kind, text[: proposal.start] + proposal.text + text[proposal.end :]
+    desk.cursor = desk.offset(*(cursor or (line, 0)))
+    proposal = desk.propose(declined)
+    return None if isinstance(proposal, str) else (proposal.kind, desk.applied(proposal))
 
 
 WARNING = 'from tools import warn\n\nprint("a")\n'

@@ -11,13 +11,10 @@ import functools
 
 import pytest
 from support.lsp.edit_walks import NEXT, NOTHING, Outcome, Span, Walk, Walker, parsed, walks
+from support.lsp.edited_document import EditDesk
 
 from speclsp.config import Config
-from speclsp.lsp.documents.document import Document, Documents
-from speclsp.lsp.next_edit.next_edits import NextEdits
-from speclsp.lsp.next_edit.offers import Offers
-from speclsp.lsp.next_edit.producer import Producer
-from speclsp.lsp.next_edit.recent_activity import RecentActivity
+from speclsp.lsp.documents.document import Document
 from speclsp.lsp.syntax.grammars import known_id
 from speclsp.lsp.visibility.eligibility import exclusion
 
@@ -40,22 +37,12 @@ def resize(image, width):
 """
 
 
-class StoreDesk:
+class StoreDesk(EditDesk):
     """One document in the text store, and the next edits with ample time."""
 
     def __init__(self, walk: Walk) -> None:
-        self.activity = RecentActivity(lambda uri: False, clock=lambda: 0.0)
-        documents = Documents()
-        documents.follow_edits(self.activity.edited)
-        self.document = documents.open(f"file:///work/{walk.file}", known_id(walk.file), 1, walk.text)
-        self.next_edits = NextEdits(
-            Offers(lambda language, counts: None),
-            self.eligible,
-            lambda: False,
-            lambda outcome: None,
-            lambda: self.activity,
-            _producer=Producer(clock_s=lambda: 0.0),
-        )
+        super().__init__(walk.text, known_id(walk.file), f"file:///work/{walk.file}")
+        self.edits = self.next_edits(eligible=self.eligible)
 
     async def eligible(self, document: Document) -> str:
         return exclusion(document.uri, document.language, document.characters, Config(), None)[0]
@@ -65,18 +52,16 @@ class StoreDesk:
         return self.document.text
 
     def change(self, start: int, end: int, text: str) -> None:
-        span = {name: self.document.position(at, "utf-16") for name, at in (("start", start), ("end", end))}
-        self.document.apply([{"range": span, "text": text}], "utf-16")
-        self.document.version += 1
+        self.replace(start, end, text)
 
     def request(self, cursor: int) -> tuple[Span, str] | None:
         line = self.document.position(cursor, "utf-16")["line"]
-        offer = asyncio.run(self.next_edits.answer(self.document, line, cursor))
+        offer = asyncio.run(self.edits.answer(self.document, line, cursor))
         return None if offer is None else ((offer.start, offer.end, offer.text), offer.id)
 
     def accepted(self, edit_id: str) -> None:
-        self.next_edits.offers.shown(edit_id)
-        self.next_edits.offers.accepted(edit_id)
+        self.edits.offers.shown(edit_id)
+        self.edits.offers.accepted(edit_id)
 
 
 @functools.cache

@@ -42,7 +42,7 @@ SOURCES = {
 def time_for_long_texts() -> Iterator[None]:
     """Give the quick check of a long text enough time on a slow machine."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(syntax_check, "_QUICK_MS", 10_000.0)
+        patch.setattr(syntax_check, "QUICK_MS", 10_000.0)
         yield
 
 
@@ -92,13 +92,13 @@ def test_a_busy_machine_leaves_no_suggestion_unchecked(monkeypatch: pytest.Monke
 
     run = incremental_parse.run
     monkeypatch.setattr(incremental_parse, "run", interrupted)
-    monkeypatch.setattr(postprocess, "_CHECK_MS", 20.0)
+    monkeypatch.setattr(postprocess, "CHECK_MS", 20.0)
     assert suggest("x = ¦\n", "f(a b)") is Reason.BREAKS
 
 
 def test_in_a_long_file_only_a_window_is_checked(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(syntax_check, "_LONG_CHARACTERS", 4_000)
-    monkeypatch.setattr(syntax_check, "_NEAR_CHARACTERS", 2_000)
+    monkeypatch.setattr(syntax_check, "LONG_CHARACTERS", 4_000)
+    monkeypatch.setattr(syntax_check, "NEAR_CHARACTERS", 2_000)
     text = "def f(x):\n    return x\n\n\n" * 400
     offset = text.index("    return", 5_000)
     check = plan_at(text[:offset] + "    ¦\n" + text[offset:]).check
@@ -191,8 +191,8 @@ def test_a_plan_prepared_while_the_model_generates_makes_the_same_suggestion(
     snapshot, output = hole(language, kind, seed, kept)
     tree = PARSER.parse(language, snapshot.text, 10_000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postprocess, "_CHECK_MS", 10_000.0)  # a budget that ends decides what is checked
-        patch.setattr(postprocess, "_REPAIR_MS", 10_000.0)
+        patch.setattr(postprocess, "CHECK_MS", 10_000.0)  # a budget that ends decides what is checked
+        patch.setattr(postprocess, "REPAIR_MS", 10_000.0)
         at_once, prepared = (postprocess.plan(snapshot, tree, CONFIG) for _ in range(2))
         if isinstance(at_once, NoSuggestion) or isinstance(prepared, NoSuggestion):
             return

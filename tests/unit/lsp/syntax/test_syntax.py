@@ -16,6 +16,7 @@ from support.lsp.syntax_samples import ANSWERS, PLACES
 from support.rows import rows
 
 from speclsp.lsp.syntax import incremental_parse, text_windows
+from speclsp.lsp.syntax import parser as parser_module
 from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.grammars import GRAMMARS, grammar
 from speclsp.lsp.syntax.parser import SyntaxParser
@@ -187,11 +188,11 @@ def big_class(methods: int) -> str:
     return "import os\nimport sys\n\n\nclass Big(Base):\n" + body
 
 
-def test_a_file_too_large_for_the_budget_is_parsed_in_a_window():
+def test_a_file_too_large_for_the_budget_is_parsed_in_a_window(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(parser_module, "FIRST_RATE", 1000)  # as on a slow machine
     text = big_class(3_000)
     offset = text.index("return self.table[1200]")
     parser = SyntaxParser()
-    parser._rate["python"] = 1000  # as on a slow machine
     trees = filter(None, (parser.parse("python", text, 20, near=offset) for _ in range(50)))
     tree = next(tree for tree in trees if tree.imports() and tree.enclosing(offset))  # a busy machine stops some early
     assert [scope.name for scope in tree.enclosing(offset)] == ["Big", "m1200"]

@@ -116,11 +116,7 @@ def test_namespaces_hold_without_the_audit_hook(tmp_path: Path):
     source = (Path(__file__).parents[5] / "benchmarks/quality/infilling/sandboxed_program.py").read_text("utf-8")
     child.write_text(source.replace("    sys.addaudithook(deny)\n", ""), encoding="utf-8")
 
-    class Unhooked(Sandbox):
-        def _command(self) -> list[str]:
-            return [str(child) if part.endswith("sandboxed_program.py") else part for part in super()._command()]
-
-    unhooked = Unhooked(NAMESPACES, LIMITS)
+    unhooked = Sandbox(NAMESPACES, LIMITS, child)
     if unhooked.run(PROBE) != PASSED:
         pytest.skip("this machine does not allow namespaces")
     target = tmp_path / "target"
