@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import psutil
-from windows.harness.program import directory, engine_client, linux_pid, program, read_state
+from windows.harness.program import engine_client, linux_pid, program, read_state
 
 from support.lsp.lsp_client import Client, gone_within
 from support.waiting import PATIENCE_S
@@ -36,7 +36,8 @@ class Editor(Client):
     def __init__(self, *arguments: str, settings: object = None, model: str = "echo", warm: bool = True) -> None:
         self.settings = settings  # for workspace/configuration
         self.arrived: list[Any] = []  # ids of replies
-        self.runtime, self.logs = directory("run"), directory("log")
+        self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
+        self.logs = Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / "log"
         self.started = time.perf_counter()
         options = ["--model", model, "--set", "engine.shutdown_delay_seconds=0"]
         options += ["--set", f"completion.timeout_ms={DEADLINE_MS}"]

@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import importlib.metadata
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -96,6 +97,8 @@ def requirements(without: Iterable[str]) -> list[str]:
 def wine() -> Path:
     """The folder above usr/lib/wine/wine64: the system's, or Debian's packages unpacked. Raises CannotInstall."""
     system = Path("/")
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        raise CannotInstall(f"Wine runs Windows programs of x86-64 on Linux of x86-64, not on {platform.machine()}")
     if (system / SYSTEMS_WINE / "wine64").exists() and not os.environ.get("SPECLSP_TESTS_OWN_WINE"):
         version = re.search(r"wine-(\d+)", run(system / SYSTEMS_WINE / "wine64", "--version"))
         if version and int(version[1]) >= OLDEST_WINE:

@@ -19,17 +19,9 @@ import httpx
 
 PREFIX = shlex.split(os.environ.get("SPECLSP_TESTS_PROGRAM", ""))
 IS_FOREIGN = bool(PREFIX)  # the program has other paths and process ids than the tests
-LOCAL_DATA = "WIN_PD_OVERRIDE_LOCAL_APPDATA"  # platformdirs reads it on Windows
 DRIVE = "Z:"
 OUTGOING = re.compile(rb"file:///(?![A-Za-z](?::|%3A))")
 INCOMING = re.compile(rb"file:///[zZ](?::|%3A)/")
-LINKS = {  # a directory of Linux's variables: that of the program, which makes it
-    "cfg": "loc",
-    "sta": "loc",
-    "cac/speclsp": "loc/speclsp/Cache",
-    "run/speclsp": "loc/speclsp/run",
-}
-LOGS = "Logs"
 EXIT_S = 30.0  # for processes of a test that has ended
 
 
@@ -62,29 +54,6 @@ def linux_pid(pid: int) -> int:
         return int(Path(PREFIX[0]).with_name("pids").joinpath(str(pid)).read_text())
     except (OSError, ValueError):
         return 0
-
-
-def link_directories(root: Path) -> dict[str, str]:
-    """Make the program's directories the same as those of Linux's variables; {variable: value} for the program."""
-    if sys.platform == "win32":
-        return {LOCAL_DATA: str(root / "loc")}
-    if not IS_FOREIGN:
-        return {}
-    (root / "loc").mkdir()
-    for link, directory in LINKS.items():
-        if (root / link).exists():
-            (root / link).rmdir()
-        (root / link).symlink_to(root / directory)
-    return {LOCAL_DATA: translated(root / "loc")}
-
-
-def directory(name: str) -> Path:
-    """The program's "run" or "log" directory, by the variables of this test."""
-    if sys.platform == "win32":
-        return Path(os.environ[LOCAL_DATA], "speclsp", LOGS if name == "log" else name)
-    if name == "run":
-        return Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
-    return Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / (LOGS if IS_FOREIGN else name)
 
 
 def engine_client(state: dict[str, Any], **options: Any) -> httpx.Client:
