@@ -8,6 +8,7 @@ one test share an engine, as a user's editors do. It exits with the last of them
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import time
