@@ -21,6 +21,7 @@ PREFIX = shlex.split(os.environ.get("SPECLSP_TESTS_PROGRAM", ""))
 IS_FOREIGN = bool(PREFIX)  # the program has other paths and process ids than the tests
 DRIVE = "Z:"
 OUTGOING = re.compile(rb"file:///(?![A-Za-z](?::|%3A))")
+PATHS = re.compile(rb"[zZ]:(?:\\\\[^\\\s\"',:;*?<>|]+)+")  # as JSON has their backslashes
 INCOMING = re.compile(rb"file:///[zZ](?::|%3A)/")
 EXIT_S = 30.0  # for processes of a test that has ended
 
@@ -42,8 +43,10 @@ def outgoing(body: bytes) -> bytes:
 
 
 def incoming(body: bytes) -> bytes:
-    """A message's body with file addresses of this system."""
-    return INCOMING.sub(b"file:///", body) if IS_FOREIGN else body
+    """A message's body with file addresses and paths of this system."""
+    if not IS_FOREIGN:
+        return body
+    return PATHS.sub(lambda match: match[0].replace(b"\\\\", b"/")[2:], INCOMING.sub(b"file:///", body))
 
 
 def linux_pid(pid: int) -> int:
