@@ -63,6 +63,18 @@ def build_libraries() -> None:
         raise CannotInstall("hatch_build.py compiled no library for Windows")
 
 
+def launcher_of_checkout(launcher: Path, folder: Path) -> Path:
+    """A launcher that has this checkout on its path, whatever environment a test gives it."""
+    script = folder / "python.sh"
+    path = "${PYTHONPATH:+:$PYTHONPATH}"
+    script.write_text(f'#!/bin/bash\nexport PYTHONPATH={ROOT}{path}\nexec {launcher} "$@"\n')
+    script.chmod(0o755)
+    pids = folder / "pids"
+    pids.unlink(missing_ok=True)
+    pids.symlink_to(launcher.with_name("pids"))
+    return script
+
+
 def outcomes(record: Path) -> dict[str, Line]:
     """{test: its worst outcome} of a record."""
     worst = ("failed", "ended", "passed though listed", "failed as listed", "not run", "skipped", "passed")
@@ -90,6 +102,7 @@ def run_pytest(words: list[str], way: str, record: Path, environment: dict[str, 
     drive = DRIVE if way == "python" else ""
     variables = {"SPECLSP_TESTS_WINDOWS": way, "SPECLSP_TESTS_RECORD": f"{drive}{record}"}
     variables["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
+    variables["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")  # of the weights
     for _ in range(MAX_RESTARTS):
         before = len(outcomes(record))
         with record.with_suffix(".log").open("w", encoding="utf-8") as log:  # no pipe: what outlives pytest may hold it
@@ -128,6 +141,7 @@ def shards(suites: tuple[str, ...], chosen: list[str]) -> list[list[str]]:
 
 def run_all(launcher: Path, folder: Path, chosen: list[str]) -> dict[str, dict[str, Line]]:
     """{way: {test: outcome}} of all suites, or of the chosen files and folders."""
+    launcher = launcher_of_checkout(launcher, folder)
     here = [sys.executable, "-m", "pytest", *OPTIONS]
     program = {"SPECLSP_TESTS_PROGRAM": str(launcher)}
     ways: dict[str, tuple[tuple[str, ...], list[str], dict[str, str]]] = {
