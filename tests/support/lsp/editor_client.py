@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import psutil
-from windows.harness.program import engine_client, linux_pid, program, read_state
+from windows.harness.program import IS_FOREIGN, engine_client, linux_pid, program, read_state
 
 from support.lsp.lsp_client import Client, gone_within
 from support.waiting import PATIENCE_S
@@ -77,7 +77,7 @@ class Editor(Client):
     def engines(self) -> list[psutil.Process]:
         """The engine processes that this server started or can reach."""
         children = self.server.children() if self.process.poll() is None else []
-        pids = {child.pid for child in children if not is_indexer(child) and not is_starter(child)}
+        pids = {child.pid for child in children if is_engine(child)}
         with suppress(FileNotFoundError):
             pids.add(linux_pid(read_state(self.runtime)["pid"]))
         return [psutil.Process(pid) for pid in sorted(pids) if pid and not gone_within(pid, 0.02)]
@@ -188,8 +188,9 @@ def is_indexer(process: psutil.Process) -> bool:
     return False
 
 
-def is_starter(process: psutil.Process) -> bool:
-    """True if the process starts an engine and ends."""
+def is_engine(process: psutil.Process) -> bool:
+    """True if a server's child is an engine. A server under Wine has children of Wine's, too."""
     with suppress(psutil.Error):
-        return " engine start" in " ".join(process.cmdline())
+        words = " ".join(process.cmdline())
+        return " speclsp engine" in words and " engine start" not in words if IS_FOREIGN else not is_indexer(process)
     return False
