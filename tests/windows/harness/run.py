@@ -30,6 +30,7 @@ from typing import Any
 
 from support.editors.install import CannotInstall
 from windows.harness.install import install
+from windows.harness.not_run import without_listed
 from windows.harness.program import DRIVE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -150,14 +151,18 @@ def run_all(launcher: Path, folder: Path, chosen: list[str]) -> dict[str, dict[s
         "program": (PROGRAM_SUITES, here, program),
     }
     jobs = [
-        ([*words, *files], way, environment)
+        (words, files, way, environment)
         for way, (suites, words, environment) in ways.items()
         for files in shards(suites, chosen)
     ]
-    records = [(way, folder / f"{number}.jsonl") for number, (_, way, _) in enumerate(jobs)]
+    records = [(way, folder / f"{number}.jsonl") for number, (_, _, way, _) in enumerate(jobs)]
     with ThreadPoolExecutor(WORKERS) as pool:
-        for (words, way, environment), (_, record) in zip(jobs, records, strict=True):
-            pool.submit(run_pytest, words, way, record, environment)
+        running = []
+        for (words, files, way, environment), (_, record) in zip(jobs, records, strict=True):
+            if wanted := without_listed(way, files, record):
+                running.append(pool.submit(run_pytest, [*words, *wanted], way, record, environment))
+    for process in running:
+        process.result()
     results: dict[str, dict[str, Line]] = {}
     for way, record in records:
         results.setdefault(way, {}).update(outcomes(record))
