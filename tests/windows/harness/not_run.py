@@ -23,7 +23,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-LIST = Path(__file__).parents[1] / "not_run.toml"
+LIST = Path(os.environ.get("SPECLSP_TESTS_LIST") or Path(__file__).parents[1] / "not_run.toml")
 WAY = os.environ.get("SPECLSP_TESTS_WINDOWS", "")
 RECORD = os.environ.get("SPECLSP_TESTS_RECORD", "")
 LIMIT_S = 60  # of a listed test
