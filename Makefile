@@ -58,7 +58,7 @@ coverage: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## 
 # Writes docs/reliability.md from the results. Then the lower bounds of pyproject.toml are installed and built.
 SOAK := $(BIN)/python -m pytest -m "promise or soak or hypothesis" --soak --durations=12
 SIDE_BY_SIDE := tests/faults/processes/test_no_leaks.py tests/faults/messages/test_fuzzed_messages.py
-soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## promise tests, laws and long tests at full length (over 42 min on 2 cores)
+soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## promise tests, laws and long tests at full length (over 42 min on 2 cores), then windows
 	@code=0; $(SOAK) $(SIDE_BY_SIDE:%=--ignore=%) || code=$$?; $(BIN)/python tests/promises.py; \
 	$(SOAK) -n 4 --dist worksteal $(SIDE_BY_SIDE) || code=$$?; $(BIN)/python tests/promises.py --part; \
 	$(BIN)/python tests/lower_bounds.py || code=$$?; \
@@ -66,7 +66,7 @@ soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## prom
 
 # Wine and a Windows Python in the user's cache; nothing is installed into the system. SUITES="tests/lsp/protocol" runs a
 # part. tests/windows/not_run.toml lists what cannot pass there.
-windows: .venv/.installed-dev .test-model  ## the suites with the program of Windows under Wine (WINDOWS_TIME)
+windows: .venv/.installed-dev .test-model  ## the suites with the program of Windows under Wine (an hour or more on 2 cores)
 	@PYTHONPATH=tests $(BIN)/python -m windows.harness.run $(SUITES)
 
 # The libraries for Windows, and one session of the language server with the model echo, without PyTorch.
