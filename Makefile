@@ -20,7 +20,7 @@ QUICK := build/bench-quick
 QUALITY := full,plain,psm-standard,no-heal,llama.vscode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs check test coverage soak windows lint type vsix dist .test-model .test-editors .test-quick .test-unit bench bench-quick bench-quality gpu clean
+.PHONY: help demo docs check test coverage soak windows lint type vsix dist .test-model .test-editors .test-quick .test-unit .test-windows bench bench-quick bench-quality gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,9 +46,9 @@ check: .venv/.installed-dev  ## lint, types and the unit tests that are not slow
 
 # Set-up steps wait for the network, so all run side by side, beside lint, types and unit tests. A failed step stops
 # no other one.
-SETUP := .test-editors .test-model build/speclsp.vsix .test-unit lint type
-test: .venv/bin/python  ## everything CI runs: lint, types, the model and the editors once, all tests (about 15 min on 2 cores)
-	@code=0; $(MAKE) --no-print-directory -k -j7 $(SETUP) || code=$$?; \
+SETUP := .test-editors .test-model build/speclsp.vsix .test-unit .test-windows lint type
+test: .venv/bin/python  ## everything CI runs: lint, types, the model and the editors once, all tests (about 16 min on 2 cores)
+	@code=0; $(MAKE) --no-print-directory -k -j8 $(SETUP) || code=$$?; \
 	$(BIN)/python -m pytest -q $(XDIST) $(FOLDERS) $(AFTER_SETUP) || code=$$?; exit $$code
 
 coverage: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## all tests, one after the other, with coverage
@@ -58,7 +58,7 @@ coverage: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## 
 # Writes docs/reliability.md from the results. Then the lower bounds of pyproject.toml are installed and built.
 SOAK := $(BIN)/python -m pytest -m "promise or soak or hypothesis" --soak --durations=12
 SIDE_BY_SIDE := tests/faults/processes/test_no_leaks.py tests/faults/messages/test_fuzzed_messages.py
-soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## promise tests, laws and long tests at full length (over 42 min on 2 cores)
+soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## promise tests, laws and long tests at full length (over 42 min on 2 cores), then windows
 	@code=0; $(SOAK) $(SIDE_BY_SIDE:%=--ignore=%) || code=$$?; $(BIN)/python tests/promises.py; \
 	$(SOAK) -n 4 --dist worksteal $(SIDE_BY_SIDE) || code=$$?; $(BIN)/python tests/promises.py --part; \
 	$(BIN)/python tests/lower_bounds.py || code=$$?; \
@@ -66,8 +66,12 @@ soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## prom
 
 # Wine and a Windows Python in the user's cache; nothing is installed into the system. SUITES="tests/lsp/protocol" runs a
 # part. tests/windows/not_run.toml lists what cannot pass there.
-windows: .venv/.installed-dev .test-model  ## the suites with the program of Windows under Wine (WINDOWS_TIME)
+windows: .venv/.installed-dev .test-model  ## the suites with the program of Windows under Wine (an hour or more on 2 cores)
 	@PYTHONPATH=tests $(BIN)/python -m windows.harness.run $(SUITES)
+
+# The libraries for Windows, and one session of the language server with the model echo, without PyTorch.
+.test-windows: .venv/.installed-dev
+	@PYTHONPATH=tests $(BIN)/python -m windows.harness.run --light
 
 .test-model: .venv/.installed-dev
 	@$(BIN)/speclsp models pull $(TEST_PAIR)

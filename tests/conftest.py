@@ -22,7 +22,7 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers share the cores, and threads that wait for a core take time
 
-from windows.harness.program import IS_FOREIGN, end_processes, link_directories
+from windows.harness.program import IS_FOREIGN, end_processes
 
 import speclsp.engine  # noqa: F401 - before any test imports torch: it sets the OpenMP wait policy
 from speclsp.errors import EngineError
@@ -127,7 +127,7 @@ def isolate(root: Path) -> dict[str, str]:
     directories = {name: root / short for name, short in VARIABLES.items()}
     for directory in directories.values():
         directory.mkdir(mode=0o700)
-    return {name: str(directory) for name, directory in directories.items()} | link_directories(root)
+    return {name: str(directory) for name, directory in directories.items()}
 
 
 def pytest_configure(config: pytest.Config) -> None:

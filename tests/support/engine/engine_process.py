@@ -39,6 +39,7 @@ class EngineProcess:
             stdout=subprocess.PIPE if IS_FOREIGN else None,
             stderr=subprocess.PIPE,
             text=True,
+            env=own_runtime(socket) if IS_FOREIGN else None,
         )
         self.http = engine_client({"socket": str(socket)}, **HTTP)
 
@@ -90,6 +91,13 @@ class EngineProcess:
             self.process.kill()
         if not self.process.stderr.closed:
             self.process.communicate()
+
+
+def own_runtime(socket: Path) -> dict[str, str]:
+    """The environment of an engine on a port beside others: a runtime directory has one."""
+    folder = socket.with_name(f"{socket.name}.run")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
 
 
 def events(reply: httpx.Response) -> Iterator[dict[str, Any]]:

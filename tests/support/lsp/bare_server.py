@@ -58,7 +58,7 @@ def chatter(params: Any) -> str:
     print("a stray print")
     sys.__stdout__.flush()
     os.system("echo a stray command")
-    libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
+    libc = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
     libc.puts(b"a stray puts")
     libc.fflush(None)
     return sys.stdin.read()

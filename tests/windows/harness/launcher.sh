@@ -10,6 +10,9 @@ export LD_LIBRARY_PATH=@LIBRARIES@${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export KMP_AFFINITY=disabled  # of OpenMP: Wine does not tell the processors of a group
 export PYTHONPYCACHEPREFIX=Z:$root/pycache
 export SPECLSP_TESTS_PIDS=Z:$root/pids
+for name in XDG_CACHE_HOME XDG_CONFIG_HOME XDG_STATE_HOME XDG_RUNTIME_DIR SPECLSP_TESTS_USERS_CACHE; do
+    [ "${!name:0:1}" != / ] || export "$name=Z:${!name}"
+done
 windows_path() { local words; IFS=: read -ra words <<<"$1"; printf -v joined 'Z:%s;' "${words[@]}"; echo "${joined%;}"; }
 [ -z "$PYTHONPATH" ] || PYTHONPATH=$(windows_path "$PYTHONPATH")
 exec "$WINELOADER" "$root/python/python.exe" "$@"

@@ -23,7 +23,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-LIST = Path(__file__).parents[1] / "not_run.toml"
+LIST = Path(os.environ.get("SPECLSP_TESTS_LIST") or Path(__file__).parents[1] / "not_run.toml")
 WAY = os.environ.get("SPECLSP_TESTS_WINDOWS", "")
 RECORD = os.environ.get("SPECLSP_TESTS_RECORD", "")
 LIMIT_S = 60  # of a listed test
@@ -67,14 +67,14 @@ def recorded() -> Iterator[dict[str, Any]]:
         yield from map(json.loads, Path(RECORD).read_text("utf-8").splitlines())
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no file that is listed whole and not run."""
-    name = collection_path.relative_to(config.rootpath).as_posix()
-    row = next((row for row in rows(WAY) if not row.is_run and name in row.tests), None)
-    if row is None or not name.endswith(".py"):
-        return None
-    write(test=name, outcome="not run", reason=row.reason)
-    return True
+def without_listed(way: str, files: list[str], record: Path) -> list[str]:
+    """The test files without those that are listed whole and not run, which a record then names."""
+    reasons = {test: row.reason for row in rows(way) if not row.is_run for test in row.tests}
+    with record.open("a", encoding="utf-8") as lines:
+        for file in files:
+            if file in reasons:
+                lines.write(json.dumps({"test": file, "outcome": "not run", "reason": reasons[file]}) + "\n")
+    return [file for file in files if file not in reasons]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -19,17 +19,10 @@ import httpx
 
 PREFIX = shlex.split(os.environ.get("SPECLSP_TESTS_PROGRAM", ""))
 IS_FOREIGN = bool(PREFIX)  # the program has other paths and process ids than the tests
-LOCAL_DATA = "WIN_PD_OVERRIDE_LOCAL_APPDATA"  # platformdirs reads it on Windows
 DRIVE = "Z:"
 OUTGOING = re.compile(rb"file:///(?![A-Za-z](?::|%3A))")
+PATHS = re.compile(rb"[zZ]:(?:\\\\[^\\\s\"',:;*?<>|]+)+")  # as JSON has their backslashes
 INCOMING = re.compile(rb"file:///[zZ](?::|%3A)/")
-LINKS = {  # a directory of Linux's variables: that of the program, which makes it
-    "cfg": "loc",
-    "sta": "loc",
-    "cac/speclsp": "loc/speclsp/Cache",
-    "run/speclsp": "loc/speclsp/run",
-}
-LOGS = "Logs"
 EXIT_S = 30.0  # for processes of a test that has ended
 
 
@@ -50,8 +43,10 @@ def outgoing(body: bytes) -> bytes:
 
 
 def incoming(body: bytes) -> bytes:
-    """A message's body with file addresses of this system."""
-    return INCOMING.sub(b"file:///", body) if IS_FOREIGN else body
+    """A message's body with file addresses and paths of this system."""
+    if not IS_FOREIGN:
+        return body
+    return PATHS.sub(lambda match: match[0].replace(b"\\\\", b"/")[2:], INCOMING.sub(b"file:///", body))
 
 
 def linux_pid(pid: int) -> int:
@@ -62,29 +57,6 @@ def linux_pid(pid: int) -> int:
         return int(Path(PREFIX[0]).with_name("pids").joinpath(str(pid)).read_text())
     except (OSError, ValueError):
         return 0
-
-
-def link_directories(root: Path) -> dict[str, str]:
-    """Make the program's directories the same as those of Linux's variables; {variable: value} for the program."""
-    if sys.platform == "win32":
-        return {LOCAL_DATA: str(root / "loc")}
-    if not IS_FOREIGN:
-        return {}
-    (root / "loc").mkdir()
-    for link, directory in LINKS.items():
-        if (root / link).exists():
-            (root / link).rmdir()
-        (root / link).symlink_to(root / directory)
-    return {LOCAL_DATA: translated(root / "loc")}
-
-
-def directory(name: str) -> Path:
-    """The program's "run" or "log" directory, by the variables of this test."""
-    if sys.platform == "win32":
-        return Path(os.environ[LOCAL_DATA], "speclsp", LOGS if name == "log" else name)
-    if name == "run":
-        return Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
-    return Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / (LOGS if IS_FOREIGN else name)
 
 
 def engine_client(state: dict[str, Any], **options: Any) -> httpx.Client:

@@ -9,7 +9,8 @@ It makes the Windows Python (install.py) and the libraries of the forward pass, 
     python    PYTHON_SUITES, in the Windows Python itself
 
 not_run.toml lists what cannot pass. It ends with 1 if another test fails, or if a process of pytest ends without a
-reason. `--light` makes neither PyTorch nor models available, and runs one session of a language server.
+reason. `--light` makes neither PyTorch nor models available, and runs one session of a language server. Where Wine
+cannot be had, it ends with 0 and says so, as `make test` does for editors.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any
 
 from support.editors.install import CannotInstall
 from windows.harness.install import install
+from windows.harness.not_run import without_listed
 from windows.harness.program import DRIVE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,6 +64,18 @@ def build_libraries() -> None:
         raise CannotInstall("hatch_build.py compiled no library for Windows")
 
 
+def launcher_of_checkout(launcher: Path, folder: Path) -> Path:
+    """A launcher that has this checkout on its path, whatever environment a test gives it."""
+    script = folder / "python.sh"
+    path = "${PYTHONPATH:+:$PYTHONPATH}"
+    script.write_text(f'#!/bin/bash\nexport PYTHONPATH={ROOT}{path}\nexec {launcher} "$@"\n')
+    script.chmod(0o755)
+    pids = folder / "pids"
+    pids.unlink(missing_ok=True)
+    pids.symlink_to(launcher.with_name("pids"))
+    return script
+
+
 def outcomes(record: Path) -> dict[str, Line]:
     """{test: its worst outcome} of a record."""
     worst = ("failed", "ended", "passed though listed", "failed as listed", "not run", "skipped", "passed")
@@ -89,6 +103,7 @@ def run_pytest(words: list[str], way: str, record: Path, environment: dict[str, 
     drive = DRIVE if way == "python" else ""
     variables = {"SPECLSP_TESTS_WINDOWS": way, "SPECLSP_TESTS_RECORD": f"{drive}{record}"}
     variables["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
+    variables["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")  # of the weights
     for _ in range(MAX_RESTARTS):
         before = len(outcomes(record))
         with record.with_suffix(".log").open("w", encoding="utf-8") as log:  # no pipe: what outlives pytest may hold it
@@ -127,6 +142,7 @@ def shards(suites: tuple[str, ...], chosen: list[str]) -> list[list[str]]:
 
 def run_all(launcher: Path, folder: Path, chosen: list[str]) -> dict[str, dict[str, Line]]:
     """{way: {test: outcome}} of all suites, or of the chosen files and folders."""
+    launcher = launcher_of_checkout(launcher, folder)
     here = [sys.executable, "-m", "pytest", *OPTIONS]
     program = {"SPECLSP_TESTS_PROGRAM": str(launcher)}
     ways: dict[str, tuple[tuple[str, ...], list[str], dict[str, str]]] = {
@@ -135,14 +151,18 @@ def run_all(launcher: Path, folder: Path, chosen: list[str]) -> dict[str, dict[s
         "program": (PROGRAM_SUITES, here, program),
     }
     jobs = [
-        ([*words, *files], way, environment)
+        (words, files, way, environment)
         for way, (suites, words, environment) in ways.items()
         for files in shards(suites, chosen)
     ]
-    records = [(way, folder / f"{number}.jsonl") for number, (_, way, _) in enumerate(jobs)]
+    records = [(way, folder / f"{number}.jsonl") for number, (_, _, way, _) in enumerate(jobs)]
     with ThreadPoolExecutor(WORKERS) as pool:
-        for (words, way, environment), (_, record) in zip(jobs, records, strict=True):
-            pool.submit(run_pytest, words, way, record, environment)
+        running = []
+        for (words, files, way, environment), (_, record) in zip(jobs, records, strict=True):
+            if wanted := without_listed(way, files, record):
+                running.append(pool.submit(run_pytest, [*words, *wanted], way, record, environment))
+    for process in running:
+        process.result()
     results: dict[str, dict[str, Line]] = {}
     for way, record in records:
         results.setdefault(way, {}).update(outcomes(record))
@@ -175,12 +195,19 @@ def main() -> int:
     parser.add_argument("paths", nargs="*", metavar="PATH", help="files or folders of tests; without it, all")
     options = parser.parse_args()
     started_s = time.monotonic()
+    launcher, refusal = None, ""
     try:
         launcher = install(options.light)
+    except (CannotInstall, OSError) as error:
+        refusal = str(error)
+    try:
         build_libraries()
     except (CannotInstall, OSError, subprocess.CalledProcessError) as error:
         print(f"make windows: {error}", file=sys.stderr)
         return 1
+    if launcher is None:
+        print(f"make windows: NO TEST WAS RUN, because there is no Windows Python: {refusal}", file=sys.stderr)
+        return int(not options.light)
     ready_s = time.monotonic()
     folder = ROOT / "build" / "windows"
     folder.mkdir(parents=True, exist_ok=True)
