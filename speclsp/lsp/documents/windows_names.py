@@ -45,7 +45,7 @@ def extended(path: str) -> str:
 
 
 def is_reserved(name: str) -> bool:
-    """True for a name of a device, as "nul.py". Windows 10 opens the device in any directory."""
+    """True for a name of a device, as "nul.txt". Windows 10 opens the device in any directory."""
     return _RESERVED.match(name) is not None
 
 
