@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from speclsp.lsp.documents.uri_paths import document_key
 from speclsp.lsp.syntax.text_windows import common_ends
 
 NOT_LINE_ENDS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # str.splitlines breaks at these; editors do not
@@ -218,12 +217,11 @@ class CursorContext:
 
 
 class Documents:
-    """The open documents, by the URI that opened them. `spelling` maps other spellings of a file's URI to that one."""
+    """The open documents by URI, as exact strings. `DocumentSync.unify_spelling` replaces other spellings of a URI."""
 
     def __init__(self) -> None:
         self._follow: Follow | None = None  # called for edits in every document
         self._by_uri: dict[str, Document] = {}
-        self._uri_of: dict[str, str] = {}  # by document_key
 
     def __iter__(self) -> Iterator[Document]:
         return iter(list(self._by_uri.values()))
@@ -232,13 +230,8 @@ class Documents:
         """The document, or None when it is not open. Nothing is ever read from disk."""
         return self._by_uri.get(uri)
 
-    def spelling(self, uri: str) -> str:
-        """The URI under which the document is open; `uri` itself when it is not open."""
-        return uri if uri in self._by_uri else self._uri_of.get(document_key(uri), uri)
-
     def open(self, uri: str, language: str, version: int, text: str) -> Document:
         """Open a document, or open it again with another text."""
-        self._uri_of[document_key(uri)] = uri
         document = self._by_uri[uri] = Document(uri, language, version, text)
         document.follow = self._follow
         if len(text) > SPLIT_ASIDE_CHARACTERS:
@@ -262,7 +255,6 @@ class Documents:
 
     def close(self, uri: str) -> bool:
         """Forget a document; False when it was not open."""
-        self._uri_of.pop(document_key(uri), None)
         return self._by_uri.pop(uri, None) is not None
 
 

@@ -1,9 +1,9 @@
 r"""File paths of document URIs: one path for all spellings of a file, and paths compared as the file system does.
 
-    file:///c%3A/Users/a%20b/x.py     VS Code           c:/Users/a b/x.py
-    file:///C:/Users/a%20b/x.py       Neovim            c:/Users/a b/x.py
-    file://server/share/x.py          UNC               //server/share/x.py
-    \\?\C:\Users\a b\x.py           extended-length   c:/Users/a b/x.py
+    file:///c%3A/Users/a%20b/x.rs     VS Code           c:/Users/a b/x.rs
+    file:///C:/Users/a%20b/x.rs       Neovim            c:/Users/a b/x.rs
+    file://server/share/x.rs          UNC               //server/share/x.rs
+    \\?\C:\Users\a b\x.rs           extended-length   c:/Users/a b/x.rs
 
 Windows ignores the case of names. macOS does so on most volumes, and here its names are compared exactly.
 """

@@ -11,11 +11,13 @@ import stat
 import sys
 
 MAX_PLAIN_PATH = 247  # characters; a longer path of a directory needs the prefix \\?\ where LongPathsEnabled is off
+NOT_HERE = 0x1000 | 0x40000 | 0x400000  # FILE_ATTRIBUTE_OFFLINE, _RECALL_ON_OPEN, _RECALL_ON_DATA_ACCESS
 NAME_SURROGATE = 0x20000000  # bit of a reparse tag: the entry stands for another one, as links and junctions do
 
 _PREFIX = re.compile(r"//[?.]/(?:(UNC)/|(?=[A-Za-z]:))", re.IGNORECASE)
 _STREAM = re.compile(r"(?<=/)([^/:]+):[^/]*")  # name:stream:$TYPE
 _TRAILING = re.compile(r"(?<=[^/. ])[. ]+(?=/|\Z)")  # Windows drops them
+_SHORT_NAME = re.compile(r"/[^/.]{1,6}~[0-9a-z]{1,4}(?:\.[^/.]{0,3})?(?=/|\Z)", re.IGNORECASE)  # PROGRA~1
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$) *(?:[.:].*)?\Z", re.IGNORECASE)
 
 
@@ -25,7 +27,7 @@ def normalized(path: str) -> str:
     end = head.end() if head else 0
     below = _TRAILING.sub("", _STREAM.sub(r"\1", path[end:]))
     path = path[:end] + below
-    return long_names(path) if "~" in below else path
+    return long_names(path) if _SHORT_NAME.search(below) else path
 
 
 def without_prefix(path: str) -> str:
@@ -43,13 +45,18 @@ def extended(path: str) -> str:
 
 
 def is_reserved(name: str) -> bool:
-    """True for a name of a device, as "nul.py". Windows 10 opens the device in any directory."""
+    """True for a name of a device, as "nul.txt". Windows 10 opens the device in any directory."""
     return _RESERVED.match(name) is not None
 
 
 def is_link(info: os.stat_result) -> bool:
     """True if `os.lstat` met a symbolic link, a junction or a mounted folder."""
     return stat.S_ISLNK(info.st_mode) or bool(getattr(info, "st_reparse_tag", 0) & NAME_SURROGATE)
+
+
+def is_placeholder(info: os.stat_result) -> bool:
+    """True for a file of OneDrive and the like whose content is not on this machine: reading would fetch it."""
+    return bool(getattr(info, "st_file_attributes", 0) & NOT_HERE)
 
 
 def long_names(path: str) -> str:
@@ -61,6 +68,6 @@ def long_names(path: str) -> str:
         long_path = ctypes.create_unicode_buffer(32_768)
         if ctypes.windll.kernel32.GetLongPathNameW(extended(path), long_path, len(long_path)):
             return without_prefix(long_path.value.replace("\\", "/"))
-        if "~" in above:  # a file that is not saved yet
+        if _SHORT_NAME.search(above):  # a file that is not saved yet
             return f"{long_names(above)}/{name}"
     return path

@@ -60,7 +60,7 @@ def limit_memory() -> None:
 
 
 class JobLimits(ctypes.Structure):
-    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION of winnt.h."""
+    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION of the Windows SDK."""
 
     _fields_ = (
         ("times", ctypes.c_int64 * 2),

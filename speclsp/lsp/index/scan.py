@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from time import process_time
 
 from speclsp.lsp.documents.uri_paths import IS_WINDOWS, path_inside, system_path
-from speclsp.lsp.documents.windows_names import is_link, is_reserved, without_prefix
+from speclsp.lsp.documents.windows_names import is_link, is_placeholder, is_reserved, without_prefix
 from speclsp.lsp.index.file_cache import MAX_BYTES
 from speclsp.lsp.index.file_imports import MANIFESTS
 from speclsp.lsp.syntax.grammars import grammar_of
@@ -64,7 +64,7 @@ class WorkspaceScan:
         *above, name = path.split("/")
         if len(above) > _MAX_DEPTH or any(self._is_foreign(part) for part in above):
             return None
-        if IS_WINDOWS and any(is_reserved(part) or ":" in part for part in (*above, name)):
+        if IS_WINDOWS and any(map(is_reserved, (*above, name))):
             return None
         try:
             for depth in range(1, len(above) + 1):
@@ -76,6 +76,8 @@ class WorkspaceScan:
         except (OSError, ValueError):
             return None
         if IS_WINDOWS:
+            if is_special(name, info):
+                return None
             path = self._listed_path(path)
         if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_BYTES or not self.may_be_shown(path):
             return None
@@ -122,8 +124,8 @@ class WorkspaceScan:
                 path = f"{directory}/{entry.name}".lstrip("/")
                 try:
                     entry.name.encode("utf-8")
-                    if IS_WINDOWS and (is_reserved(entry.name) or is_link(entry.stat(follow_symlinks=False))):
-                        continue  # a device, a link or a junction
+                    if IS_WINDOWS and is_special(entry.name, entry.stat(follow_symlinks=False)):
+                        continue
                     if entry.is_dir(follow_symlinks=False):
                         deep = path.count("/") >= _MAX_DEPTH
                         if not deep and not self._is_foreign(entry.name) and not self._prunes(path):
@@ -154,6 +156,11 @@ class WorkspaceScan:
 
     def _is_generated(self, directory: str) -> bool:
         return any(os.path.lexists(system_path(f"{self.root}/{directory}/{mark}")) for mark in _GENERATED_MARKERS)
+
+
+def is_special(name: str, info: os.stat_result) -> bool:
+    """True for an entry of a Windows directory that is not read: a device, a link, a junction, a placeholder."""
+    return is_reserved(name) or is_link(info) or is_placeholder(info)
 
 
 def is_code(text: str, path: str) -> bool:

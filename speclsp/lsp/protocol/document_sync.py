@@ -10,6 +10,7 @@ from lsprotocol import types
 from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Documents
 from speclsp.lsp.documents.notebook import NotebookChanges, Notebooks, parse_document
+from speclsp.lsp.documents.uri_paths import document_key
 
 DOCUMENT_METHODS = (types.TEXT_DOCUMENT_DID_OPEN, types.TEXT_DOCUMENT_DID_CHANGE, types.TEXT_DOCUMENT_DID_CLOSE)
 NOTEBOOK_METHODS = (
@@ -29,6 +30,7 @@ class DocumentSync:
         self.documents = Documents()
         self.notebooks = Notebooks(self.documents)
         self.notebook_changes = NotebookChanges()  # of the notification being handled
+        self._opened: dict[str, str] = {}  # URIs of open documents, as the editor spelled them first, by document_key
 
     def apply(self, method: str, params: Any, encoding: str) -> bool:
         """Apply a notification of DOCUMENT_METHODS or NOTEBOOK_METHODS.
@@ -49,18 +51,20 @@ class DocumentSync:
     def unify_spelling(self, params: Any) -> None:
         """Replace the URI of an open document by the spelling that opened it: editors may send several."""
         document = params.get("textDocument") if isinstance(params, dict) else None
-        if isinstance(document, dict) and isinstance(uri := document.get("uri"), str):
-            document["uri"] = self.documents.spelling(uri)
+        if isinstance(document, dict) and isinstance(uri := document.get("uri"), str) and not self.documents.get(uri):
+            document["uri"] = self._opened.get(document_key(uri), uri)
 
     def _document(self, method: str, params: Any, encoding: str) -> bool:
         if method == types.TEXT_DOCUMENT_DID_OPEN:
-            self.documents.open(*parse_document(params["textDocument"]))
+            document = self.documents.open(*parse_document(params["textDocument"]))
+            self._opened[document_key(document.uri)] = document.uri
             return True
         uri, version = params["textDocument"]["uri"], params["textDocument"].get("version")
         if not isinstance(uri, str) or (version is not None and type(version) is not int):
             raise ValueError("a document needs a uri and an integer version")
         if method == types.TEXT_DOCUMENT_DID_CHANGE:
             return self.documents.change(uri, version, params["contentChanges"], encoding)
+        self._opened.pop(document_key(uri), None)
         return self.documents.close(uri)
 
     def _notebook(self, method: str, params: Any, encoding: str) -> bool:

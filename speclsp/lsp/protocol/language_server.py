@@ -140,9 +140,7 @@ class SpecProtocol(LanguageServerProtocol):
                 return self._fail(msg_id, INVALID_REQUEST, 'a request needs "jsonrpc": "2.0" and a method')
             return logger.warning("ignored a message without method or id")
         self.sync.unify_spelling(message.get("params"))
-        if "id" in message:
-            return self._on_request(msg_id, method, message)
-        return self._on_notification(method, message)
+        return self._on_request(msg_id, method, message) if "id" in message else self._on_notification(method, message)
 
     def _on_request(self, msg_id: Any, method: str, message: dict[str, Any]) -> None:
         try:

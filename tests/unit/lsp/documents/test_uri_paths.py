@@ -5,6 +5,8 @@ from __future__ import annotations
 import string
 import sys
 from pathlib import PureWindowsPath
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -19,7 +21,8 @@ from speclsp.lsp.documents.uri_paths import (
     path_inside,
     system_path,
 )
-from speclsp.lsp.documents.windows_names import MAX_PLAIN_PATH, is_reserved, without_prefix
+from speclsp.lsp.documents.windows_names import MAX_PLAIN_PATH, is_link, is_placeholder, is_reserved, without_prefix
+from speclsp.lsp.index.scan import is_special
 from speclsp.lsp.protocol.document_sync import DocumentSync
 from speclsp.lsp.visibility import secret_files
 
@@ -126,6 +129,24 @@ def test_names_of_devices_are_reserved(name: str):
 @pytest.mark.parametrize("name", ["console.py", "null.py", "com10", "auxiliary", "x.con", "", "con-1.py"])
 def test_other_names_are_not_reserved(name: str):
     assert not is_reserved(name)
+
+
+@pytest.mark.parametrize(
+    ("tag", "attributes", "link", "placeholder"),
+    [
+        (0, 0x20, False, False),
+        (0xA000000C, 0x420, True, False),  # a symbolic link
+        (0xA0000003, 0x410, True, False),  # a junction
+        (0x9000601A, 0x420, False, False),  # of OneDrive, on this machine
+        (0x9000601A, 0x401620, False, True),  # of OneDrive, to be fetched
+    ],
+)
+def test_junctions_are_links_and_files_in_the_cloud_are_placeholders(
+    tag: int, attributes: int, link: bool, placeholder: bool
+):
+    info: Any = SimpleNamespace(st_mode=0o100666, st_reparse_tag=tag, st_file_attributes=attributes)
+    assert (is_link(info), is_placeholder(info)) == (link, placeholder)
+    assert is_special("nul.py", info) and is_special("a.py", info) == (link or placeholder)
 
 
 @pytest.mark.parametrize(
