@@ -76,14 +76,14 @@ def os_error(weights: Weights, error: OSError) -> str:
 def windows_fix(error: OSError) -> str:
     """The way out of the errors of Windows that its message does not explain; "" for others.
 
-    A file that a program has open or mapped can be neither replaced nor removed there. A path has 259 characters at most,
-    unless the administrator lifts that limit.
+    A file that a program has open or mapped can be neither replaced nor removed there. A path has MAX_PATH characters
+    at most, unless the administrator lifts that limit.
     """
     code = getattr(error, "winerror", None)
     if code in private_files.OPEN_ELSEWHERE:
         return (
-            " Another program has it open, or you have no right to it: end the engine (`speclsp engine stop`) or wait for "
-            "the virus scanner, then try again."
+            " Another program has it open, or you have no right to it: end the engine (`speclsp engine stop`) or wait "
+            "for the virus scanner, then try again."
         )
     if code in PATH_TOO_LONG and max(len(str(name or "")) for name in (error.filename, error.filename2)) > MAX_PATH:
         return f" Its path has more than {MAX_PATH} characters: set XDG_CACHE_HOME to a directory with a shorter path."

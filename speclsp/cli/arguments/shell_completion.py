@@ -1,4 +1,4 @@
-"""Shell completion: the script for bash, zsh, fish or PowerShell, generated from the parser, with names of settings and models."""
+"""Shell completion: the script of a shell, generated from the parser, with the names of settings and models."""
 
 from __future__ import annotations
 

@@ -29,8 +29,24 @@ from speclsp.cli.terminal.streams import (
 )
 
 __all__ = [
-    *("ESCAPED", "OutputFile", "discard", "enable_escapes", "escape", "flush_stdout", "is_terminal"),
-    *("prepare_streams", "write_stderr"),
+    "ESCAPED",
+    "OutputFile",
+    "ProgressLine",
+    "Screen",
+    "aligned",
+    "coloured",
+    "confirm",
+    "discard",
+    "enable_escapes",
+    "escape",
+    "flush_stdout",
+    "in_size",
+    "in_time",
+    "is_terminal",
+    "paint",
+    "prepare_streams",
+    "progress",
+    "write_stderr",
 ]
 
 DIM, GREEN, RED, YELLOW = "2", "32", "31", "33"

@@ -1,0 +1,145 @@
+"""Files that another program has open on Windows, paths that are too long there, and GGUF files of other programs."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from pathlib import Path
+
+import pytest
+
+from speclsp import private_files
+from speclsp.errors import SpeclspError
+from speclsp.observability import logfile, usage_db
+from speclsp.weights import cards, hub, store_messages
+from speclsp.weights.gguf import other_caches
+
+ACCESS_DENIED, SHARING_VIOLATION, PATH_NOT_FOUND = 5, 32, 3  # winerror.h
+WEIGHTS = cards.load("qwen2.5-coder-0.5b-instruct").target
+
+
+def windows_error(code: int, path: str) -> OSError:
+    """The OSError that Windows' Python raises for an error code of the system."""
+    error = (FileNotFoundError if code == PATH_NOT_FOUND else PermissionError)(errno.EACCES, "Access is denied", path)
+    error.winerror = code
+    return error
+
+
+@pytest.mark.parametrize("code", [ACCESS_DENIED, SHARING_VIOLATION])
+def test_a_file_that_a_scanner_has_open_for_a_moment_is_replaced(code: int):
+    errors = [windows_error(code, "a")] * 3
+
+    def replace() -> str:
+        if errors:
+            raise errors.pop()
+        return "replaced"
+
+    assert private_files.retry_while_open(replace) == "replaced"
+
+
+def test_a_file_that_stays_open_is_an_error_after_the_time_for_retries(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(private_files, "RETRY_S", 0.1)
+    began_s = time.monotonic()
+
+    def replace() -> None:
+        raise windows_error(SHARING_VIOLATION, "a")
+
+    with pytest.raises(PermissionError):
+        private_files.retry_while_open(replace)
+    assert time.monotonic() - began_s >= 0.1
+
+
+def test_a_missing_right_on_posix_is_an_error_at_once():
+    calls: list[int] = []
+
+    def replace() -> None:
+        calls.append(1)
+        raise PermissionError(errno.EACCES, "Permission denied", "a")
+
+    with pytest.raises(PermissionError):
+        private_files.retry_while_open(replace)
+    assert len(calls) == 1
+
+
+def test_weights_that_are_in_use_are_one_sentence_with_the_way_out():
+    sentence = store_messages.os_error(WEIGHTS, windows_error(SHARING_VIOLATION, r"C:\m\model.safetensors"))
+    assert sentence.startswith(
+        f"{WEIGHTS.name} cannot be read or written: Access is denied (C:\\m\\model.safetensors)."
+    )
+    assert "`speclsp engine stop`" in sentence and "virus scanner" in sentence and "\n" not in sentence
+
+
+@pytest.mark.parametrize(("characters", "hint"), [(259, False), (260, True)])
+def test_a_path_that_is_too_long_for_windows_is_named_as_the_cause(characters: int, hint: bool):
+    path = "C:\\" + "x" * (characters - 3)
+    assert ("more than 259 characters" in store_messages.windows_fix(windows_error(PATH_NOT_FOUND, path))) == hint
+    assert store_messages.windows_fix(FileNotFoundError(errno.ENOENT, "no such file", path)) == "", "of POSIX"
+
+
+def test_statistics_that_an_editor_has_open_are_kept_with_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def in_use(path: Path, missing_ok: bool = False) -> None:
+        raise windows_error(SHARING_VIOLATION, str(path))
+
+    monkeypatch.setattr(private_files, "RETRY_S", 0.0)
+    (tmp_path / "stats.db").write_bytes(b"")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", in_use)
+        with pytest.raises(SpeclspError, match=r"stats\.db cannot be deleted: .*Close the editors"):
+            usage_db.forget(tmp_path / "stats.db")
+    assert usage_db.forget(tmp_path / "stats.db")
+
+
+def test_a_log_that_another_process_has_open_grows_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def in_use(source: object, target: object) -> None:
+        raise windows_error(SHARING_VIOLATION, str(source))
+
+    path = tmp_path / "lsp.log"
+    path.write_bytes(b"x" * logfile.START_NEW_BYTES + b"\n")
+    monkeypatch.setattr("os.rename", in_use)
+    monkeypatch.setattr(Path, "replace", in_use)
+    monkeypatch.setattr(logfile, "START_NEW_BYTES", 10)
+    monkeypatch.setattr(logfile, "MAX_BYTES", 10)
+    handler = logfile.open_file(path)
+    assert handler is not None, "a process that starts has a log"
+    for text in ("first", "second"):
+        handler.handle(logging.LogRecord("speclsp", logging.INFO, "", 0, text, None, None))
+    handler.close()
+    assert [line.rpartition(" ")[2] for line in path.read_text().splitlines()[1:]] == ["first", "second"]
+
+
+# ── caches of other programs ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("place", "variables"),
+    [
+        (".lmstudio/models/Owner/Repo/a.gguf", {}),
+        (".cache/lm-studio/models/Owner/Repo/a.gguf", {}),
+        (".ollama/models/blobs/sha256-0abc", {}),
+        ("elsewhere/blobs/sha256-0abc", {"OLLAMA_MODELS": "elsewhere"}),
+    ],
+)
+def test_a_gguf_of_lm_studio_or_ollama_is_recognized(
+    place: str, variables: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / place
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"GGUF")
+    environment = {name: str(tmp_path / path) for name, path in variables.items()}
+    assert other_caches.find("Owner/Repo", "a.gguf", 4, "0abc", environment) == file
+    assert other_caches.find("Owner/Repo", "a.gguf", 5, "0abc", environment) is None, "another size"
+    assert other_caches.find("Owner/Other", "b.gguf", 4, "1abc", environment) is None
+
+
+def test_llama_cpps_cache_on_windows_is_in_the_local_application_data():
+    environment = {"LOCALAPPDATA": r"C:\Users\Zoë Å\AppData\Local"}
+    assert other_caches.llama_directories(environment, "win32") == [Path(environment["LOCALAPPDATA"]) / "llama.cpp"]
+
+
+def test_a_proxy_of_windows_settings_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("urllib.request.getproxies", lambda: {"https": "http://proxy:8080"})
+    assert hub.proxy_fix({}, "win32") == "Go online, or correct the proxy in Windows' settings."
+    assert hub.proxy_fix({"HTTPS_PROXY": "http://p"}, "win32") == "Go online, or correct HTTPS_PROXY."
+    assert hub.proxy_fix({}, "linux") == ""
