@@ -14,11 +14,12 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 
@@ -40,6 +41,7 @@ URL_LABELS = {
 LIBRARIES = {  # manylinux lets wheels link to these
     *("libc.so.6", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"),
 }
+WINDOWS_LIBRARIES = re.compile(r"kernel32\.dll|api-ms-win-crt-[a-z]+-l1-1-0\.dll")  # parts of Windows 10 and newer
 MARKDOWN_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 HTML_LINK = re.compile(r"(<(img|source|a)\b[^>]*?\b(?:src|srcset|href)=\")([^\"]+)(?=\")")
 
@@ -132,7 +134,7 @@ def build_sdist() -> Path:
 
 
 def build_wheels(sdist: Path) -> None:
-    """Build the wheels from the sdist: for Linux x86-64 as pip does it for users, pure, and for ARM64."""
+    """Build the wheels from the sdist: for Linux x86-64 as pip does it for users, pure, for ARM64 and for Windows."""
     run([sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "-w", DIST, sdist], cwd=DIST)
     (binary,) = DIST.glob("*-py3-none-manylinux_*_x86_64.whl")
     check_symbols(binary, 2)
@@ -140,11 +142,13 @@ def build_wheels(sdist: Path) -> None:
         archive.extractall(SOURCE.parent, filter="data")
     unpacked = SOURCE.parent / sdist.name.removesuffix(".tar.gz")
     run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", DIST], cwd=unpacked, **{PURE: "1"})
-    for platform in ("darwin-arm64", "linux-aarch64"):
+    for platform in ("darwin-arm64", "linux-aarch64", "win32-AMD64"):
         build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", DIST]
         run(build, cwd=unpacked, **{PLATFORM: platform})
     (arm64,) = DIST.glob("*-py3-none-manylinux_*_aarch64.whl")
     check_symbols(arm64, 1)
+    (windows,) = DIST.glob("*-py3-none-win_amd64.whl")
+    check_imports(windows, 2)
 
 
 def check_symbols(wheel: Path, count: int) -> None:
@@ -152,15 +156,48 @@ def check_symbols(wheel: Path, count: int) -> None:
     tag = re.search(r"manylinux_(\d+)_(\d+)_", wheel.name)
     assert tag, wheel.name
     allowed = (int(tag[1]), int(tag[2]))
-    with zipfile.ZipFile(wheel) as archive:
-        libraries = {name: archive.read(name) for name in archive.namelist() if name.endswith(".so")}
-    if len(libraries) != count:
-        sys.exit(f"{wheel.name} holds {len(libraries)} compiled libraries instead of {count}: was ziglang installed?")
-    for name, content in libraries.items():
+    for name, content in compiled_libraries(wheel, ".so", count).items():
         needed, foreign = newest_glibc(content), linked_libraries(content) - LIBRARIES
         if needed > allowed or foreign:
             version = ".".join(map(str, needed))
             sys.exit(f"{wheel.name}: {name} needs glibc {version} and {sorted(foreign)}; correct hatch_build.py.")
+
+
+def check_imports(wheel: Path, count: int) -> None:
+    """End the program if a DLL in the wheel needs one that is no part of Windows."""
+    for name, content in compiled_libraries(wheel, ".dll", count).items():
+        if foreign := [other for other in imported_dlls(content) if not WINDOWS_LIBRARIES.fullmatch(other.lower())]:
+            sys.exit(f"{wheel.name}: {name} needs {sorted(foreign)}; correct hatch_build.py.")
+
+
+def compiled_libraries(wheel: Path, suffix: str, count: int) -> dict[str, bytes]:
+    """The compiled libraries in a wheel, by name. Ends the program if there are not `count` of them."""
+    with zipfile.ZipFile(wheel) as archive:
+        libraries = {name: archive.read(name) for name in archive.namelist() if name.endswith(suffix)}
+    if len(libraries) != count:
+        sys.exit(f"{wheel.name} holds {len(libraries)} compiled libraries instead of {count}: was ziglang installed?")
+    return libraries
+
+
+def imported_dlls(library: bytes) -> list[str]:
+    """Names of the DLLs in a 64-bit DLL's import table (Microsoft's PE format, "The .idata Section")."""
+    (header,) = struct.unpack_from("<I", library, 0x3C)
+    sections, optional_bytes = struct.unpack_from("<2xH12xH", library, header + 4)
+    optional = header + 24
+    assert library[header : header + 4] == b"PE\0\0" and library[optional : optional + 2] == b"\x0b\x02", "PE32+"
+    rows = [struct.unpack_from("<8x4I", library, optional + optional_bytes + 40 * i) for i in range(sections)]
+
+    def offset(address: int) -> int:
+        """The place in the file of an address relative to the loaded image."""
+        return next(raw + address - start for _, start, size, raw in rows if start <= address < start + size)
+
+    def dlls() -> Iterator[str]:
+        entry = offset(struct.unpack_from("<I", library, optional + 120)[0])
+        while name := struct.unpack_from("<I", library, entry + 12)[0]:
+            yield library[offset(name) :].partition(b"\0")[0].decode("ascii")
+            entry += 20
+
+    return list(dlls())
 
 
 def newest_glibc(library: bytes) -> tuple[int, int]:

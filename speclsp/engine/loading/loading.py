@@ -102,7 +102,7 @@ class LoadedParts:
     prompter: Prompter
     draft_format: str
     loras: Sequence[Lora | None]  # the target's adapter, then the draft's if it is loaded
-    note: str  # why an adapter cannot be used
+    note: str  # why a GPU, a compiled library or an adapter is not used
 
     def read_target(self, progress: ReportProgress) -> CachedModel:
         """Read the target's weights."""

@@ -8,7 +8,7 @@ import gguf
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save_file
 
 from speclsp.engine.model.superblocks import Q4K, Q6K, SUPERBLOCK_WEIGHTS, BlockKind
 from support.engine.random_models import save_random
@@ -36,7 +36,7 @@ def save_random_q4k_m(directory: Path, layers: int = 3, **sizes: int) -> None:
     """A model in superblocks, most of them Q4_K, as the conversion of a Q4_K_M file writes one."""
     shape = {**SIZES, "vocab_size": 1000, **sizes}
     save_random("qwen2", directory, **shape, num_hidden_layers=layers, tie_word_embeddings=False)
-    tensors = load_file(directory / "model.safetensors")
+    tensors = load((directory / "model.safetensors").read_bytes())  # Windows cannot replace a mapped file
     for seed, (name, tensor) in enumerate(sorted(tensors.items())):
         if tensor.ndim == 2:
             kind = Q6K if any(part in name for part in Q6K_WEIGHTS) else Q4K

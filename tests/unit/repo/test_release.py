@@ -1,8 +1,9 @@
-"""Release metadata: absolute links, project addresses, and the glibc version of a compiled library."""
+"""Release metadata: absolute links, project addresses, and what a compiled library needs of its system."""
 
 from __future__ import annotations
 
 import importlib.util
+import zipfile
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 
@@ -55,6 +56,31 @@ def test_the_newest_glibc_version_is_compared_as_numbers(release: ModuleType):
     library = b"\0libc.so.6\0GLIBC_2.2.5\0GLIBC_2.17\0GLIBC_2.9\0libgomp.so.1\0"
     assert release.newest_glibc(library) == (2, 17)
     assert release.linked_libraries(library) == {"libc.so.6", "libgomp.so.1"}
+
+
+def launcher() -> bytes:
+    """A Windows program that pip has for its own use; it needs KERNEL32.dll and SHLWAPI.dll."""
+    spec = importlib.util.find_spec("pip._vendor.distlib")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).with_name("t64.exe").read_bytes()
+
+
+def test_the_dlls_that_a_windows_library_needs_are_read_from_its_import_table(release: ModuleType):
+    assert release.imported_dlls(launcher()) == ["KERNEL32.dll", "SHLWAPI.dll"]
+
+
+@pytest.mark.parametrize(
+    ("libraries", "complaint"),
+    [(1, r"a0\.dll needs \['SHLWAPI\.dll'\]"), (2, "holds 2 compiled libraries instead of 1")],
+)
+def test_a_wheel_with_other_libraries_than_its_own_is_refused(
+    release: ModuleType, libraries: int, complaint: str, tmp_path: Path
+):
+    with zipfile.ZipFile(tmp_path / "x.whl", "w") as wheel:
+        for number in range(libraries):
+            wheel.writestr(f"a{number}.dll", launcher())
+    with pytest.raises(SystemExit, match=complaint):
+        release.check_imports(tmp_path / "x.whl", 1)
 
 
 def test_the_plugins_page_has_no_link_out_of_its_directory(release: ModuleType):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -21,8 +22,8 @@ VALUE_BYTES = 2  # of a bfloat16
 def zero_pages(size: int) -> mmap.mmap:
     """At least `size` zeros whose pages take memory from the first write on."""
     size = max(size, 1)
-    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
-        return mmap.mmap(-1, size)
+    if sys.platform == "win32":
+        return mmap.mmap(-1, size)  # it counts as committed at once, and takes memory as it is used
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         pages.madvise(mmap.MADV_NOHUGEPAGE)  # a first write would take 2 MiB
@@ -31,6 +32,9 @@ def zero_pages(size: int) -> mmap.mmap:
 
 class StoredEmbedding:
     """[vocab, hidden] bfloat16 at `address`. A row is valid after `load` of its token.
+
+    The file stays open. A model that replaces it is another file, except on Windows: there it cannot be replaced or
+    removed while the model is loaded, and speclsp.weights says so.
 
     Args:
         file: open for reading; `close` closes it.
