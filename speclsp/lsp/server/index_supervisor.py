@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from speclsp import config as settings
 from speclsp.config import Config
+from speclsp.daemon import platform
 from speclsp.daemon.launch import environment
 from speclsp.lsp.context.warm_up import IndexWarmUp
 from speclsp.lsp.documents.uri_paths import file_path
@@ -259,13 +260,14 @@ class IndexedFolder:
                 cwd=directory,  # -m searches the working directory for modules: never in the user's project
                 env=environment(directory),
                 start_new_session=True,
-                creationflags=getattr(subprocess, "IDLE_PRIORITY_CLASS", 0),
                 bufsize=0,
+                **platform.child_options(flags=getattr(subprocess, "IDLE_PRIORITY_CLASS", 0)),
             )
         except OSError as error:
             log.warning("no index: its process cannot be started (%s)", type(error).__name__)
             return
         self._process = process
+        platform.end_with_this_process(process.pid)
         if self._ended:
             process.kill()
         threading.Thread(target=self._read_output, args=(process, messages), name="index-output", daemon=True).start()
