@@ -29,6 +29,7 @@ NO_LINK_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | ge
 RETRY_S, RETRY_PAUSE_S = 2.0, 0.02  # of a file that another program has open, on Windows
 # ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION and ERROR_LOCK_VIOLATION of winerror.h: what such a file answers with.
 OPEN_ELSEWHERE = {5, 32, 33}
+STAYS_OPEN = "access denied, perhaps because another program has it open"
 Result = TypeVar("Result")
 
 
@@ -94,15 +95,18 @@ def create_beside(path: Path) -> tuple[int, str]:
 def retry_while_open(action: Callable[[], Result]) -> Result:
     """The result of `action` on a file, tried again for RETRY_S while another program has the file open (Windows).
 
-    Raises OSError: what `action` raises then, or at once for any other reason.
+    Raises OSError: STAYS_OPEN after that time, or at once what `action` raises for any other reason.
     """
     deadline_s = time.monotonic() + RETRY_S
     while True:
         try:
             return action()
         except PermissionError as error:
-            if getattr(error, "winerror", None) not in OPEN_ELSEWHERE or time.monotonic() > deadline_s:
+            code = getattr(error, "winerror", None)
+            if code not in OPEN_ELSEWHERE:
                 raise
+            if time.monotonic() > deadline_s:
+                raise PermissionError(error.errno, STAYS_OPEN, error.filename, code) from error
         time.sleep(RETRY_PAUSE_S)
 
 
@@ -152,6 +156,4 @@ def check_private(path: Path, status: os.stat_result) -> None:
 
 def reason(error: OSError) -> str:
     """The system's message in lower case, without the path: "no such file or directory"."""
-    if getattr(error, "winerror", None) in OPEN_ELSEWHERE - {5}:
-        return "another program has it open"
     return (error.strerror or type(error).__name__).lower().rstrip(".")

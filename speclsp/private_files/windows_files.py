@@ -51,9 +51,8 @@ advapi32.ConvertSidToStringSidW.argtypes = [wintypes.LPVOID, wintypes.LPVOID]
 advapi32.ConvertStringSecurityDescriptorToSecurityDescriptorW.argtypes = [
     *(wintypes.LPCWSTR, wintypes.DWORD, wintypes.LPVOID, wintypes.LPVOID),
 ]
-advapi32.GetSecurityDescriptorDacl.argtypes = [wintypes.LPVOID] * 4
 advapi32.GetNamedSecurityInfoW.argtypes = [wintypes.LPCWSTR, wintypes.DWORD, wintypes.DWORD, *[wintypes.LPVOID] * 5]
-advapi32.SetNamedSecurityInfoW.argtypes = [wintypes.LPCWSTR, wintypes.DWORD, wintypes.DWORD, *[wintypes.LPVOID] * 4]
+advapi32.SetFileSecurityW.argtypes = [wintypes.LPCWSTR, wintypes.DWORD, wintypes.LPVOID]
 advapi32.GetAce.argtypes = [wintypes.LPVOID, wintypes.DWORD, wintypes.LPVOID]
 advapi32.LookupAccountSidW.argtypes = [wintypes.LPCWSTR, *[wintypes.LPVOID] * 6]
 
@@ -80,21 +79,16 @@ class AceHeader(ctypes.Structure):
 
 
 def restrict_to_user(path: Path) -> None:
-    """Give this user all access to `path`, and nobody else any; a directory's rights pass to its files.
+    """Give this user all access to `path`, and nobody else any; new files of a directory inherit its rights.
 
     Inherited rights are removed. Raises OSError, also on a file system without access rights, as FAT.
     """
     inherit = "OICI" if path.is_dir() else ""
-    descriptor, present, defaulted, dacl = wintypes.LPVOID(), wintypes.BOOL(), wintypes.BOOL(), wintypes.LPVOID()
+    descriptor = wintypes.LPVOID()
     text = f"D:P(A;{inherit};FA;;;{user_sid()})"
-    convert = advapi32.ConvertStringSecurityDescriptorToSecurityDescriptorW
-    check(convert(text, 1, ctypes.byref(descriptor), None))
+    check(advapi32.ConvertStringSecurityDescriptorToSecurityDescriptorW(text, 1, ctypes.byref(descriptor), None))
     try:
-        find_dacl = advapi32.GetSecurityDescriptorDacl
-        check(find_dacl(descriptor, ctypes.byref(present), ctypes.byref(dacl), ctypes.byref(defaulted)))
-        code = advapi32.SetNamedSecurityInfoW(str(path), SE_FILE_OBJECT, DACL | PROTECTED_DACL, None, None, dacl, None)
-        if code:
-            raise ctypes.WinError(code)
+        check(advapi32.SetFileSecurityW(str(path), DACL | PROTECTED_DACL, descriptor))
     finally:
         kernel32.LocalFree(descriptor)
 

@@ -45,6 +45,7 @@ def listen(text: str, settings: Config) -> PortFile:
     path = Path(os.path.abspath(text))  # noqa: PTH100 - a final symlink must stay visible
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        remove_abandoned(path.parent)
     except OSError as error:
         raise EngineError(f"cannot make {path.parent}: {reason(error)}. Choose another path with --socket.") from error
     listener, token = tcp_guard.listen(LOOPBACK, 0), secrets.token_urlsafe(TOKEN_BYTES)
@@ -55,3 +56,14 @@ def listen(text: str, settings: Config) -> PortFile:
         listener.close()
         raise
     return PortFile(path, listener, token)
+
+
+def remove_abandoned(directory: Path) -> None:
+    """Remove the files of private engines (own_engine.py) that were killed together with their editor's process."""
+    import psutil
+
+    for path in directory.glob("lsp-*.sock"):
+        pid = path.name.split("-")[1]
+        with suppress(OSError):
+            if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+                path.unlink()

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from speclsp import config as settings
 from speclsp.config import Config
+from speclsp.daemon import platform
 from speclsp.daemon.launch import environment
 from speclsp.lsp.context.warm_up import IndexWarmUp
 from speclsp.lsp.documents.uri_paths import IS_WINDOWS, file_path, path_inside
@@ -31,9 +32,6 @@ from speclsp.lsp.visibility.eligibility import glob_off
 from speclsp.lsp.visibility.ignore_files import UNREAD
 
 COMMAND = (sys.executable, "-m", "speclsp.lsp.index.worker")
-CREATION_FLAGS = 0
-if sys.platform == "win32":
-    CREATION_FLAGS = subprocess.IDLE_PRIORITY_CLASS | subprocess.CREATE_NO_WINDOW
 START_S = 1.0  # after the first document was opened: the engine starts first
 INDEXED_S = 0.5  # from a message to the worker until the index usually contains the change
 RESCAN_S = 120.0  # after which a save triggers a scan for changes that no editor reported
@@ -263,13 +261,14 @@ class IndexedFolder:
                 cwd=directory,  # -m searches the working directory for modules: never in the user's project
                 env=environment(directory),
                 start_new_session=True,
-                creationflags=CREATION_FLAGS,
                 bufsize=0,
+                **platform.child_options(flags=getattr(subprocess, "IDLE_PRIORITY_CLASS", 0)),
             )
         except OSError as error:
             log.warning("no index: its process cannot be started (%s)", type(error).__name__)
             return
         self._process = process
+        platform.end_with_this_process(process.pid)
         if self._ended:
             process.kill()
         threading.Thread(target=self._read_output, args=(process, messages), name="index-output", daemon=True).start()
