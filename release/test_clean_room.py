@@ -209,7 +209,9 @@ def test_each_vsix_names_its_platform_and_carries_the_server() -> None:
     assert platforms == {"linux-x64": "linux-x64", "win32-x64": "win32-x64", "": ""}
 
 
-def test_code_server_shows_a_suggestion_with_each_vsix_for_linux(room: CleanRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_server_shows_a_suggestion_with_each_vsix_for_linux(
+    room: CleanRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(code_server, "SPECLSP", room.speclsp)
     with vscode_screen.browsing(room.editors["chromium"]) as browser:
         for vsix in sorted(set(DIST.glob("*.vsix")) - set(DIST.glob("*-win32-x64.vsix"))):

@@ -1,4 +1,4 @@
---- Runs the plugin's specs in this Neovim: `nvim --headless -l tests/editors/nvim_spec/run.lua [WORD IN A NAME]`.
+--- Runs the plugin's specs in this Neovim: `nvim --headless -l tests/editors/nvim_spec/run.lua [WORD IN A NAME [FILE...]]`.
 ---
 --- A spec file returns a table of sentences and functions. A function with a parameter gets a fresh Neovim (child.lua).
 local here = vim.fs.dirname(vim.fs.normalize(debug.getinfo(1, "S").source:sub(2)))
@@ -6,10 +6,11 @@ package.path = here .. "/?.lua;" .. package.path
 vim.opt.rtp:prepend(vim.fs.normalize(here .. "/../../../editors/nvim"))
 local child = require("child")
 
-local only = arg[1]
+local only, files = arg[1], vim.list_slice(arg, 2)
 local failed, passed = {}, 0
 for _, file in ipairs(vim.fn.glob(here .. "/*_spec.lua", true, true)) do
-  local specs = dofile(file)
+  local is_wanted = #files == 0 or vim.list_contains(files, vim.fs.basename(file))
+  local specs = is_wanted and dofile(file) or {}
   for name, spec in vim.spairs(specs) do
     if not only or name:find(only, 1, true) then
       local neovim = debug.getinfo(spec, "u").nparams > 0 and child.start(here) or nil
