@@ -10,6 +10,10 @@ specs["the log is in the directory of each system"] = function()
   local home = "C:\\Users\\Zoë B"
   local windows = { LOCALAPPDATA = "D:\\Local Data" }
   equal(system.default_log("windows", windows, home), "D:/Local Data/speclsp/Logs/lsp.log")
+  windows.XDG_STATE_HOME = "relative"
+  equal(system.default_log("windows", windows, home), "D:/Local Data/speclsp/Logs/lsp.log")
+  windows.XDG_STATE_HOME = "E:\\State"
+  equal(system.default_log("windows", windows, home), "E:/State/speclsp/log/lsp.log")
   equal(system.default_log("windows", {}, home), "C:/Users/Zoë B/AppData/Local/speclsp/Logs/lsp.log")
   equal(system.default_log("mac", { XDG_STATE_HOME = "/s" }, "/Users/zoë"), "/Users/zoë/Library/Logs/speclsp/lsp.log")
   equal(system.default_log("unix", {}, "/home/zoë"), "/home/zoë/.local/state/speclsp/log/lsp.log")

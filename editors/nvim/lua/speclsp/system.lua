@@ -23,15 +23,16 @@ end
 ---@param home string
 ---@return string
 function M.default_log(system, env, home)
-  if system == "windows" then
-    local data = env.LOCALAPPDATA or home .. "/AppData/Local"
-    return data:gsub("\\", "/") .. "/speclsp/Logs/lsp.log"
-  elseif system == "mac" then
+  if system == "mac" then
     return home .. "/Library/Logs/speclsp/lsp.log"
   end
-  local state = env.XDG_STATE_HOME
-  state = state and vim.startswith(state, "/") and state or home .. "/.local/state" -- a relative path does not count
-  return state .. "/speclsp/log/lsp.log"
+  local state = (env.XDG_STATE_HOME or ""):gsub("\\", system == "windows" and "/" or "%0")
+  local is_absolute = state:find(system == "windows" and "^%a:/" or "^/") ~= nil -- a relative path does not count
+  if system == "windows" and not is_absolute then
+    local data = env.LOCALAPPDATA or home .. "/AppData/Local"
+    return data:gsub("\\", "/") .. "/speclsp/Logs/lsp.log"
+  end
+  return (is_absolute and state or home .. "/.local/state") .. "/speclsp/log/lsp.log"
 end
 
 return M
