@@ -1,7 +1,5 @@
 /** Installation of speclsp: reports that it is missing and installs it with uv, pipx or pip. */
-import { readdirSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
-import { join } from "node:path";
 import { commands, LogOutputChannel, ProgressLocation, window, workspace, ConfigurationTarget } from "vscode";
 import { isWindows, Machine } from "./find";
 import { findInstallMethod, Source } from "./installMethods";
@@ -27,13 +25,6 @@ export async function offer(why: string, install: "Install" | "Update"): Promise
   if (chosen === install) await commands.executeCommand("speclsp.install");
   if (chosen === CHOOSE) await commands.executeCommand("speclsp.chooseCommand");
   if (chosen === LEARN) await commands.executeCommand("speclsp.openGuide");
-}
-
-/** The package in the extension's folder `server`: a wheel in the one for Windows, else the sdist. */
-export function bundledSource(folder: string): Source {
-  const name = readdirSync(folder).find((entry) => /^speclsp-.*\.(whl|tar\.gz)$/.test(entry));
-  if (!name) throw new Error(`no package of speclsp in ${folder}`);
-  return { server: join(folder, name), constraints: join(folder, "constraints.txt") };
 }
 
 /**

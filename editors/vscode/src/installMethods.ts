@@ -1,6 +1,8 @@
 /** Install methods of speclsp, in order of preference: uv tool, pipx, a virtual environment of the extension's own. */
 import { execFile } from "node:child_process";
+import { readdirSync } from "node:fs";
 import { access } from "node:fs/promises";
+import { join } from "node:path";
 import { promisify } from "node:util";
 import {
   IsProgram,
@@ -39,6 +41,13 @@ const SUITABLE = [
 export interface Source {
   server: string;
   constraints?: string;
+}
+
+/** The package in the extension's folder `server`: a wheel in the one for Windows, else the sdist. */
+export function bundledSource(folder: string): Source {
+  const name = readdirSync(folder).find((entry) => /^speclsp-.*\.(whl|tar\.gz)$/.test(entry));
+  if (!name) throw new Error(`no package of speclsp in ${folder}`);
+  return { server: join(folder, name), constraints: join(folder, "constraints.txt") };
 }
 
 /** Returns the first install method that works on this machine, or undefined. */

@@ -1,8 +1,11 @@
 /** Search for the program, and the choice of an install method. */
 import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { find, Machine, places } from "../src/find";
-import { findInstallMethod } from "../src/installMethods";
+import { bundledSource, findInstallMethod } from "../src/installMethods";
 
 const machine: Machine = {
   env: { PATH: "/usr/bin:.:tools:/bin", UV_TOOL_BIN_DIR: "/uv/bin" },
@@ -67,6 +70,23 @@ test("uv installs before pipx, and pipx before Python itself", async () => {
     );
   }
   assert.deepEqual(names, ["uv", "pipx", "pip"]);
+});
+
+test("the package in the extension is its sdist, or the wheel of the extension for Windows", () => {
+  for (const name of ["speclsp-0.1.0.tar.gz", "speclsp-0.1.0-py3-none-win_amd64.whl"]) {
+    const folder = mkdtempSync(join(tmpdir(), "server "));
+    try {
+      writeFileSync(join(folder, "constraints.txt"), "");
+      assert.throws(() => bundledSource(folder), /no package of speclsp/);
+      writeFileSync(join(folder, name), "");
+      assert.deepEqual(bundledSource(folder), {
+        server: join(folder, name),
+        constraints: join(folder, "constraints.txt"),
+      });
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  }
 });
 
 test("on macOS Apple's own Python is not run, and Homebrew's tools need no PATH", async () => {
