@@ -25,12 +25,16 @@ import pytest
 from support.editors import code_server, install, nvim_session, vscode_screen
 from support.lsp.lsp_client import Client
 from support.waiting import wait_until
+from windows.wheel import LIBRARIES
+from windows.wheel import install as install_for_windows
+from windows.wheel import run as run_on_windows
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
 MODEL = "qwen2.5-coder-0.5b-instruct"
 CODE = "def area(width, height):\n    return width * height\n\n\ndef perimeter(width, height):\n    return "
 KEPT = ("PIP_", "SSL_", "HTTP", "NO_PROXY", "http", "no_proxy", "HF_ENDPOINT", "LANG")  # of the environment
+WINDOWS_PYTHON = os.environ.get("SPECLSP_WINDOWS_PYTHON", "")  # the launcher of one under Wine
 INSTALL_S = 900
 STEP_S = 280
 
@@ -137,6 +141,8 @@ def test_the_wheels_and_the_sdist_have_their_files() -> None:
     for pattern in ("*manylinux*aarch64.whl", "*macosx*arm64.whl"):
         with zipfile.ZipFile(artifact(pattern)) as other:
             assert {Path(name).name for name in set(other.namelist()) - pure_names} == {"_forward_neon.so"}
+    with zipfile.ZipFile(artifact("*win_amd64.whl")) as windows:
+        assert {Path(name).name for name in set(windows.namelist()) - pure_names} == LIBRARIES
     assert "Root-Is-Purelib: true" in wheel and "Tag: py3-none-any" in wheel
     assert "License-Expression: Apache-2.0" in metadata and "Description-Content-Type: text/markdown" in metadata
     assert {f"speclsp/models/{MODEL}.toml", "speclsp/__main__.py"} <= names
@@ -145,6 +151,16 @@ def test_the_wheels_and_the_sdist_have_their_files() -> None:
         inside = {name.partition("/")[2] for name in sdist.getnames()}
     assert {"pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "CHANGELOG.md"} <= inside
     assert not any(name.endswith(".so") for name in inside)
+
+
+def test_the_windows_wheel_installs_and_completes(tmp_path: Path) -> None:
+    if not WINDOWS_PYTHON:
+        pytest.skip("the wheel for Windows was built and read, not installed: no Windows Python (see `make windows`)")
+    install_for_windows([WINDOWS_PYTHON], artifact("*win_amd64.whl"), tmp_path)
+    assert {file.name for file in tmp_path.rglob("_forward*.dll")} == LIBRARIES
+    answer = json.loads(run_on_windows([WINDOWS_PYTHON], ROOT / "tests/windows/engine_tokens.py", tmp_path, "tiny"))
+    assert answer["package"].endswith(tmp_path.name)
+    assert answer["paths"] and answer["note"] == "" and all(answer["texts"])
 
 
 def test_setup_demo_and_complete_work_from_the_wheel(room: CleanRoom) -> None:

@@ -8,7 +8,7 @@
 #define NOMINMAX
 #include <windows.h>
 #include <malloc.h>
-#undef OUT /* an empty macro of windows.h; here it names a linear */
+#undef OUT /* an empty macro of Windows' headers; here it names a linear */
 
 typedef HANDLE Thread;
 typedef SRWLOCK Lock;
