@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -14,7 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from windows.harness.program import PREFIX, incoming, outgoing
+from windows.harness.program import IS_FOREIGN, PREFIX, incoming, outgoing
 
 from support.lsp import warm_server
 from support.waiting import PATIENCE_S
@@ -44,15 +45,22 @@ class Client:
         self._heard = threading.Condition()
         self._reading = threading.Event()
         self._reading.set()
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed in __exit__
+        self._stderr = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115  closed in __exit__
         env = {**os.environ, "PYTHONPATH": warm_server.python_path(os.environ), **(env or {})}
         command = command or FIXTURE
         if warm and not popen.keys() - {"cwd"} and warm_server.can_run(command, env):
             self.process: Any = warm_server.WarmServer(command, env, self._stderr.fileno(), **popen)
         else:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=env, **popen
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if IS_FOREIGN else self._stderr,  # Wine needs a pipe
+                env=env,
+                **popen,
             )
+            if IS_FOREIGN:
+                threading.Thread(target=self._copy_stderr, daemon=True).start()
         threading.Thread(target=self._read, daemon=True).start()
 
     def __enter__(self) -> Client:
@@ -77,6 +85,11 @@ class Client:
                 self.stray += line
             self._reading.wait()
         stdout.close()
+
+    def _copy_stderr(self) -> None:
+        with contextlib.suppress(ValueError):  # the file was closed
+            while piece := self.process.stderr.read1():
+                self._stderr.write(piece)
 
     def _hear(self, message: dict[str, Any]) -> None:
         with self._heard:

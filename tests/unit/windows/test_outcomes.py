@@ -48,6 +48,7 @@ EXPECTED = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with one file of tests and a list of its own."""
     (tmp_path / "test_probe.py").write_text(TESTS)
+    (tmp_path / "test_no_import.py").write_text("import a_module_that_is_missing")
     (tmp_path / "list.toml").write_text(LIST)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     monkeypatch.setattr(not_run, "LIST", tmp_path / "list.toml")
@@ -59,11 +60,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_each_test_has_its_outcome_although_one_ends_the_process(folder: Path, capsys: pytest.CaptureFixture[str]):
     """The process starts again after the test that ended it."""
     record = folder / "0.jsonl"
-    words = [sys.executable, "-m", "pytest", *run.OPTIONS, "--rootdir", str(folder), "test_probe.py"]
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *run.OPTIONS,
+        "--rootdir",
+        str(folder),
+        "test_no_import.py",
+        "test_probe.py",
+    ]
     tests = str(Path(run.__file__).parents[2])
     environment = {"SPECLSP_TESTS_LIST": str(not_run.LIST), "PYTHONPATH": tests}
     run.run_pytest(words, "probe", record, environment)
     results = run.outcomes(record)
+    assert results.pop("test_no_import.py")["outcome"] == "failed", "and the other file runs"
     assert {name.partition("::")[2]: line["outcome"] for name, line in results.items()} == EXPECTED
     assert run.report({"probe": results}) == 1
     printed = capsys.readouterr().out
@@ -101,6 +112,7 @@ def test_a_file_that_is_listed_whole_is_named_and_not_given_to_pytest(folder: Pa
 def test_every_row_of_the_list_names_a_test_that_exists():
     """A renamed test does not stay in the list."""
     root = Path(__file__).parents[3]
+    assert not_run.rows("program") and not_run.rows("python")
     for way in ("windows", "program", "python"):
         for row in not_run.rows(way):
             for test in row.tests:

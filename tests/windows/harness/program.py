@@ -22,6 +22,7 @@ IS_FOREIGN = bool(PREFIX)  # the program has other paths and process ids than th
 DRIVE = "Z:"
 OUTGOING = re.compile(rb"file:///(?![A-Za-z](?::|%3A))")
 PATHS = re.compile(rb"[zZ]:(?:\\\\[^\\\s\"',:;*?<>|]+)+")  # as JSON has their backslashes
+PIDS = re.compile(rb'("engine_pid": ?)(\d+)')
 INCOMING = re.compile(rb"file:///[zZ](?::|%3A)/")
 EXIT_S = 30.0  # for processes of a test that has ended
 
@@ -43,9 +44,10 @@ def outgoing(body: bytes) -> bytes:
 
 
 def incoming(body: bytes) -> bytes:
-    """A message's body with file addresses and paths of this system."""
+    """A message's body with file addresses, paths and process ids of this system."""
     if not IS_FOREIGN:
         return body
+    body = PIDS.sub(lambda match: match[1] + b"%d" % linux_pid(int(match[2])), body)
     return PATHS.sub(lambda match: match[0].replace(b"\\\\", b"/")[2:], INCOMING.sub(b"file:///", body))
 
 

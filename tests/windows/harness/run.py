@@ -45,7 +45,16 @@ WORKERS = 2
 STARTS_PROGRAM = re.compile(r"import .*(Editor|Client|EngineProcess|TcpEngine|program)\b|import faulty_hub")
 LIMIT_S = 3000  # of one process of pytest
 MAX_RESTARTS = 40
-OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "windows.harness.not_run", "--timeout", "180")
+OPTIONS = (
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "windows.harness.not_run",
+    "--timeout",
+    "180",
+    "--continue-on-collection-errors",
+)
 Line = dict[str, Any]
 
 
