@@ -31,9 +31,6 @@ from speclsp.lsp.visibility.eligibility import glob_off
 from speclsp.lsp.visibility.ignore_files import UNREAD
 
 COMMAND = (sys.executable, "-m", "speclsp.lsp.index.worker")
-CREATION_FLAGS = 0
-if sys.platform == "win32":
-    CREATION_FLAGS = subprocess.IDLE_PRIORITY_CLASS | subprocess.CREATE_NO_WINDOW
 START_S = 1.0  # after the first document was opened: the engine starts first
 INDEXED_S = 0.5  # from a message to the worker until the index usually contains the change
 RESCAN_S = 120.0  # after which a save triggers a scan for changes that no editor reported
@@ -263,7 +260,7 @@ class IndexedFolder:
                 cwd=directory,  # -m searches the working directory for modules: never in the user's project
                 env=environment(directory),
                 start_new_session=True,
-                creationflags=CREATION_FLAGS,
+                creationflags=getattr(subprocess, "IDLE_PRIORITY_CLASS", 0),
                 bufsize=0,
             )
         except OSError as error:
