@@ -45,7 +45,7 @@ def lay(root: Path, files: dict[str, str]) -> None:
 
 def rows_of(root: Path, sql: str) -> list[tuple[Any, ...]]:
     """Rows of the only index; [] before it is built. `root` holds the program's directories."""
-    for database in (root / "loc/speclsp/Cache/index").glob("*.sqlite"):
+    for database in root.rglob("index/*.sqlite"):
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as rows:
             try:
                 return rows.execute(sql).fetchall()
@@ -102,7 +102,7 @@ def test_every_spelling_of_a_uri_is_one_document_in_its_folder(tmp_path: Path, i
         late = {"uri": address(root / "LATE.py", "Z:"), "type": 1}
         editor.notify("workspace/didChangeWatchedFiles", {"changes": [late]})
         assert becomes_true(lambda: paths_of(isolated) == ["App.py", "late.py"]), paths_of(isolated)
-        assert len(list((isolated / "loc/speclsp/Cache/index").glob("*.sqlite"))) == 1, "one folder, one index"
+        assert len(list(isolated.rglob("index/*.sqlite"))) == 1, "one folder, one index"
 
 
 def test_context_comes_from_crlf_files_of_long_paths_and_never_from_secret_files(tmp_path: Path, isolated: Path):
