@@ -28,7 +28,7 @@ from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, http_to
 from speclsp.lsp.backend.types import OnStatus, in_daemon_thread
 
 TERMINATE_S = 1.0  # for the engine to end after SIGTERM; an editor kills us 2 s after `shutdown`
-FIRST_ERROR_STATUS = 0xC0000000  # from here, an exit code of Windows is the fault that ended the process (ntstatus.h)
+FIRST_ERROR_STATUS = 0xC0000000  # from here, an exit code of Windows is the fault that ended the process
 DEVICE_HUNG_EXIT_CODE = 75  # the engine's device, or a round on it, hangs: a new process may do better
 LAST_OUTPUT_S = 0.5  # after its exit, to read the rest of its output: a grandchild may hold the pipe open
 MAX_LINE_BYTES = 4096
