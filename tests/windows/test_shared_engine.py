@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.engine.engine_process import ABC, ANSWER
 from support.lsp.editor_client import CAPABILITIES, echoed
 from support.lsp.lsp_client import Client
 from support.waiting import becomes_true, wait_until
@@ -493,3 +495,45 @@ for thread in threads: thread.join()
 result = [errors, set(seen) == {1}, writes > 5]
 """
     assert shell.run(program) == [[], True, True]
+
+
+# ── directories ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_directories_of_a_user_with_a_name_beyond_ascii(shell: WindowsShell, isolated: Path):
+    program = f"""
+import os
+variables = {{name: os.environ[name] + "/Zoë 用户" for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME")}}
+before = {{name: os.environ[name] for name in variables}}
+for path in variables.values(): os.makedirs(path)
+os.environ.update(variables)
+from speclsp.config import Config
+from speclsp.daemon import control, launch
+engine = launch.start(Config(model="echo"))
+result = control.ask(engine, "POST", "/infill", {ABC!r})["content"]
+control.stop()
+os.environ.update(before)
+"""
+    assert shell.run(program) == ANSWER
+    assert [path.name for path in (isolated / "run/Zoë 用户/speclsp").iterdir()] == ["engine.lock"]
+
+
+def test_a_drive_that_cannot_be_written_is_one_sentence(shell: WindowsShell, isolated: Path):
+    program = """
+import os
+before = dict(os.environ)
+os.environ.pop("XDG_RUNTIME_DIR")
+os.environ["XDG_STATE_HOME"] = "Z:\\\\proc\\\\nobody"
+from speclsp.config import Config
+from speclsp.daemon import launch
+from speclsp.errors import SpeclspError
+try:
+    launch.start(Config(model="echo"))
+except SpeclspError as error:
+    result = str(error)
+os.environ.update(before)
+"""
+    assert re.fullmatch(
+        r"cannot make Z:\\proc\\nobody\\speclsp\\run: [^.]+\. Set XDG_RUNTIME_DIR to a writable directory\.",
+        shell.run(program),
+    )
