@@ -43,11 +43,12 @@ WANT_ONE = """
 import sys, threading, time
 from speclsp.config import Config
 from speclsp.daemon import control, launch
+launch.START_WAIT_S = 300.0  # Wine on a busy machine
 pids = []
 def want():
     while (engine := control.alive()) is None:
         launch.start(Config(model="echo"))
-        time.sleep(0.02)
+        time.sleep(0.1)
     pids.append(engine.pid)
 threads = [threading.Thread(target=want) for _ in range(5)]
 print("ready", flush=True)
