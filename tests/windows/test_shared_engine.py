@@ -20,6 +20,9 @@ from support.waiting import becomes_true, wait_until
 
 from speclsp import private_files
 
+if "SPECLSP_WINDOWS_PYTHON" not in os.environ:
+    pytest.skip("needs the Windows Python of `make windows`", allow_module_level=True)
+
 URI = "file:///C:/project/app.py"
 TEXT = "def add(a, b):\n    "
 ENDS_S = 15.0  # the shutdown delay of these tests is 0; Wine and a busy machine are slow
