@@ -45,6 +45,7 @@ LIGHT = (  # exceptions: a difference here is no reason for another engine; it k
     "engine.offline",
 )
 MAX_STATE_BYTES = 65_536
+REPLACED_S = 0.2  # for a file that is being replaced on Windows; editors read it in their event loops
 SOCKET_DIRECTORY = "speclsp-"  # prefix of a temporary directory that was made for a socket alone
 
 WIRE_NAMES = {"model": "pair"}  # fields of EngineEndpoint by another name in engine.json
@@ -140,7 +141,7 @@ def read(path: Path | None = None) -> EngineEndpoint | None:
     """
     path = path or state_path()
     try:
-        handle = private_files.retry_while_open(lambda: os.open(path, os.O_RDONLY | NO_LINK_FLAGS))
+        handle = private_files.retry_while_open(lambda: os.open(path, os.O_RDONLY | NO_LINK_FLAGS), REPLACED_S)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -1,7 +1,7 @@
 """Windows only: a job object that kills child processes when this process ends, however it ends.
 
-The system closes the handles of a process that ends, and the job's limit KILL_ON_JOB_CLOSE then ends its members.
-https://learn.microsoft.com/windows/win32/procthread/job-objects
+The system closes the handles of a process that ends, and the job's limit KILL_ON_JOB_CLOSE then ends its members: see
+"Job Objects" in Microsoft's documentation of Win32.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ kernel32.CloseHandle.argtypes = [wintypes.HANDLE]
 
 
 class BasicLimits(ctypes.Structure):
-    """JOBOBJECT_BASIC_LIMIT_INFORMATION of winnt.h."""
+    """JOBOBJECT_BASIC_LIMIT_INFORMATION."""
 
     _fields_ = (
         ("process_time", wintypes.LARGE_INTEGER),
@@ -44,7 +44,7 @@ class BasicLimits(ctypes.Structure):
 
 
 class ExtendedLimits(ctypes.Structure):
-    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION of winnt.h."""
+    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION."""
 
     _fields_ = (
         ("basic", BasicLimits),

@@ -27,8 +27,9 @@ PLAIN_FLAGS |= getattr(os, "O_BINARY", 0)  # Windows would change line ends, and
 LEFT_BEHIND_S = 3600.0  # age of a new file that no process still writes
 NO_LINK_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 RETRY_S, RETRY_PAUSE_S = 2.0, 0.02  # of a file that another program has open, on Windows
-# ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION and ERROR_LOCK_VIOLATION of winerror.h: what such a file answers with.
-OPEN_ELSEWHERE = {5, 32, 33}
+# ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION and ERROR_LOCK_VIOLATION: what such a file answers with. os.open, a call
+# of the C library, reports no code of Windows (None); on POSIX an error has no such field.
+OPEN_ELSEWHERE = {5, 32, 33, None}
 STAYS_OPEN = "access denied, perhaps because another program has it open"
 Result = TypeVar("Result")
 
@@ -92,17 +93,19 @@ def create_beside(path: Path) -> tuple[int, str]:
     return os.open(name, flags, 0o600), str(name)
 
 
-def retry_while_open(action: Callable[[], Result]) -> Result:
-    """The result of `action` on a file, tried again for RETRY_S while another program has the file open (Windows).
+def retry_while_open(action: Callable[[], Result], within_s: float | None = None) -> Result:
+    """The result of `action` on a file, tried again while another program has the file open (Windows).
+
+    `within_s`: how long; by default RETRY_S.
 
     Raises OSError: STAYS_OPEN after that time, or at once what `action` raises for any other reason.
     """
-    deadline_s = time.monotonic() + RETRY_S
+    deadline_s = time.monotonic() + (RETRY_S if within_s is None else within_s)
     while True:
         try:
             return action()
         except PermissionError as error:
-            code = getattr(error, "winerror", None)
+            code = getattr(error, "winerror", 0)
             if code not in OPEN_ELSEWHERE:
                 raise
             if time.monotonic() > deadline_s:

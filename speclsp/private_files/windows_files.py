@@ -1,7 +1,6 @@
-"""Windows only: access rights (DACL) of private files, and files opened without sharing. ctypes calls of Win32.
+"""Windows only: access rights (DACL) of private files, and files opened without sharing, by calls of Win32.
 
-Rights: https://learn.microsoft.com/windows/win32/secauthz/access-control-lists
-Sharing: https://learn.microsoft.com/windows/win32/fileio/creating-and-opening-files
+Microsoft's documentation has them under "Access Control Lists" and "Creating and Opening Files".
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ advapi32.LookupAccountSidW.argtypes = [wintypes.LPCWSTR, *[wintypes.LPVOID] * 6]
 
 
 class AclHeader(ctypes.Structure):
-    """ACL of winnt.h."""
+    """ACL."""
 
     _fields_ = (
         ("revision", ctypes.c_ubyte),
@@ -70,7 +69,7 @@ class AclHeader(ctypes.Structure):
 
 
 class AceHeader(ctypes.Structure):
-    """ACE_HEADER of winnt.h with the mask that follows it."""
+    """ACE_HEADER with the mask that follows it."""
 
     _fields_ = (("kind", ctypes.c_ubyte), ("flags", ctypes.c_ubyte), ("size", wintypes.WORD), ("mask", wintypes.DWORD))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -12,11 +13,15 @@ from typing import Any
 
 import httpx
 import pytest
+from support.engine.engine_process import ABC, ANSWER
 from support.lsp.editor_client import CAPABILITIES, echoed
 from support.lsp.lsp_client import Client
 from support.waiting import becomes_true, wait_until
 
 from speclsp import private_files
+
+if "SPECLSP_WINDOWS_PYTHON" not in os.environ:
+    pytest.skip("needs the Windows Python of `make windows`", allow_module_level=True)
 
 URI = "file:///C:/project/app.py"
 TEXT = "def add(a, b):\n    "
@@ -41,11 +46,12 @@ WANT_ONE = """
 import sys, threading, time
 from speclsp.config import Config
 from speclsp.daemon import control, launch
+launch.START_WAIT_S = 300.0  # Wine on a busy machine
 pids = []
 def want():
     while (engine := control.alive()) is None:
         launch.start(Config(model="echo"))
-        time.sleep(0.02)
+        time.sleep(0.1)
     pids.append(engine.pid)
 threads = [threading.Thread(target=want) for _ in range(5)]
 print("ready", flush=True)
@@ -80,7 +86,7 @@ class WindowsShell:
         """TerminateProcess."""
         self.run(f"import psutil; psutil.Process({pid}).kill()")
 
-    def gone(self, pid: int) -> bool:
+    def has_ended(self, pid: int) -> bool:
         return becomes_true(lambda: time.sleep(0.1) or not self.alive(pid), ENDS_S)
 
     def close(self) -> None:
@@ -210,7 +216,7 @@ def test_two_editors_share_one_engine_that_ends_after_the_last(editor, shell: Wi
     assert shell.alive(pid)
     assert completed(second) == echoed(TEXT, "")
     close(second)
-    assert shell.gone(pid)
+    assert shell.has_ended(pid)
     assert files(isolated) == ["engine.lock"]
 
 
@@ -254,7 +260,7 @@ def test_an_editor_that_dies_leaves_no_process(editor, shell: WindowsShell, isol
     pid = engine_json(isolated)["pid"]
     client.process.stdin.close()  # the system closes the pipes of a process that ends
     assert client.ended(ENDS_S) in (0, 1)
-    assert shell.gone(pid)
+    assert shell.has_ended(pid)
 
 
 def test_a_killed_server_leaves_no_engine(editor, shell: WindowsShell, isolated: Path):
@@ -264,7 +270,7 @@ def test_a_killed_server_leaves_no_engine(editor, shell: WindowsShell, isolated:
     (lease,) = shell.run("from speclsp.daemon import control; result = control.status()['leases']")
     shell.kill(lease["pid"])
     client.ended(ENDS_S)
-    assert shell.gone(pid)
+    assert shell.has_ended(pid)
     assert files(isolated) == ["engine.lock"]
 
 
@@ -288,7 +294,7 @@ def test_a_hung_engine_is_killed_and_replaced(editor, shell: WindowsShell, isola
     shell.run(f"import psutil; psutil.Process({pid}).suspend()")
     assert completed(client) == ""
     assert other_engine(isolated, pid)
-    assert shell.gone(pid)
+    assert shell.has_ended(pid)
     ready(client, seen)
     wait_until(lambda: completed(client) == echoed(TEXT, ""), ENDS_S)  # each has a second, which is little under Wine
 
@@ -316,7 +322,7 @@ result = [[process.pid, int(process.cmdline()[process.cmdline().index("--watch-p
     assert completed(client) == echoed(TEXT, "")
     seen = len(statuses(client))
     shell.kill(server if victim == "server" else pid)
-    assert shell.gone(pid)
+    assert shell.has_ended(pid)
     if victim == "server":
         client = editor("engine.shared=false")
         seen = 0
@@ -325,7 +331,7 @@ result = [[process.pid, int(process.cmdline()[process.cmdline().index("--watch-p
     ((pid, server),) = shell.run(private)
     assert [name.rpartition("-")[0] for name in files(isolated)] == [f"lsp-{server}"]
     close(client)
-    assert shell.gone(pid)
+    assert shell.has_ended(pid)
     assert files(isolated) == []
 
 
@@ -366,7 +372,7 @@ result = int(process.stdout.readline())
 assert psutil.pid_exists(result)
 process.kill()
 """
-    assert shell.gone(shell.run(start))
+    assert shell.has_ended(shell.run(start))
 
 
 @pytest.mark.parametrize(("limits", "survives"), [("KILL_ON_JOB_CLOSE | 0x800", True), ("KILL_ON_JOB_CLOSE", False)])
@@ -393,7 +399,7 @@ process.kill()
 process.wait()
 """
     pid = int(shell.run(start))
-    assert shell.gone(pid) is not survives
+    assert shell.has_ended(pid) is not survives
 
 
 # ── the token ────────────────────────────────────────────────────────────────────────────────────────────
@@ -469,3 +475,69 @@ file.close()
     assert shell.run(replace) == outcome
     assert (isolated / "state.json").read_text() == ("new" if outcome == "replaced" else "old")
     assert [path.name for path in isolated.glob(".state.json.*")] == []
+
+
+def test_readers_of_engine_json_never_fail_while_it_is_replaced(shell: WindowsShell, isolated: Path):
+    program = """
+import threading, time
+from speclsp.daemon import endpoint
+from speclsp.daemon.endpoint import EngineEndpoint
+endpoint.write(EngineEndpoint(pid=0, port=1))
+until, seen, errors, writes = time.monotonic() + 3, [], [], 0
+def read():
+    while time.monotonic() < until:
+        try:
+            seen.append(endpoint.read().port)
+        except Exception as error:
+            errors.append(repr(error))
+threads = [threading.Thread(target=read) for _ in range(3)]
+for thread in threads: thread.start()
+while time.monotonic() < until:
+    endpoint.write(EngineEndpoint(pid=writes, port=1))
+    writes += 1
+for thread in threads: thread.join()
+result = [errors, set(seen) == {1}, writes > 5]
+"""
+    assert shell.run(program) == [[], True, True]
+
+
+# ── directories ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_directories_of_a_user_with_a_name_beyond_ascii(shell: WindowsShell, isolated: Path):
+    program = f"""
+import os
+variables = {{name: os.environ[name] + "/Zoë 用户" for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME")}}
+before = {{name: os.environ[name] for name in variables}}
+for path in variables.values(): os.makedirs(path)
+os.environ.update(variables)
+from speclsp.config import Config
+from speclsp.daemon import control, launch
+engine = launch.start(Config(model="echo"))
+result = control.ask(engine, "POST", "/infill", {ABC!r})["content"]
+control.stop()
+os.environ.update(before)
+"""
+    assert shell.run(program) == ANSWER
+    assert [path.name for path in (isolated / "run/Zoë 用户/speclsp").iterdir()] == ["engine.lock"]
+
+
+def test_a_drive_that_cannot_be_written_is_one_sentence(shell: WindowsShell, isolated: Path):
+    program = """
+import os
+before = dict(os.environ)
+os.environ.pop("XDG_RUNTIME_DIR")
+os.environ["XDG_STATE_HOME"] = "Z:\\\\proc\\\\nobody"
+from speclsp.config import Config
+from speclsp.daemon import launch
+from speclsp.errors import SpeclspError
+try:
+    launch.start(Config(model="echo"))
+except SpeclspError as error:
+    result = str(error)
+os.environ.update(before)
+"""
+    assert re.fullmatch(
+        r"cannot make Z:\\proc\\nobody\\speclsp\\run: [^.]+\. Set XDG_RUNTIME_DIR to a writable directory\.",
+        shell.run(program),
+    )

@@ -28,7 +28,7 @@ from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, http_to
 from speclsp.lsp.backend.types import OnStatus, in_daemon_thread
 
 TERMINATE_S = 1.0  # for the engine to end after SIGTERM; an editor kills us 2 s after `shutdown`
-FIRST_ERROR_STATUS = 0xC0000000  # from here, an exit code of Windows is the fault that ended the process (ntstatus.h)
+FIRST_ERROR_STATUS = 0xC0000000  # from here, an exit code of Windows is the fault that ended the process
 DEVICE_HUNG_EXIT_CODE = 75  # the engine's device, or a round on it, hangs: a new process may do better
 LAST_OUTPUT_S = 0.5  # after its exit, to read the rest of its output: a grandchild may hold the pipe open
 MAX_LINE_BYTES = 4096
@@ -77,7 +77,7 @@ class EngineProcess:
 
         code = await in_daemon_thread(wait, "engine-wait")
         self._clean_up()
-        return code if code < FIRST_ERROR_STATUS else code - 2**32
+        return code
 
     @property
     def last_output(self) -> str:
@@ -180,11 +180,12 @@ class PrivateEngine(EngineClient):
             ended.cancel()
             attending.cancel()
             await asyncio.wait([attending])
-        if code > 0 and code != DEVICE_HUNG_EXIT_CODE and not self._was_ready:  # a restart would print the same error
+        its_own = 0 < code < FIRST_ERROR_STATUS and code != DEVICE_HUNG_EXIT_CODE
+        if its_own and not self._was_ready:  # a restart would print the same error
             raise EngineError(child.last_output or f"the engine ended with exit code {code}; its output is in the log.")
         if self._hung:
             return HANGS
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
+        return f"signal {-code}" if code < 0 else f"exit code {code:#x}" if code > 255 else f"exit code {code}"
 
     async def _attend(self, child: EngineProcess) -> None:
         """Hold a lease as soon as the child listens, and again if the connection breaks, until it hangs.

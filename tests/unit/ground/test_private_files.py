@@ -1,7 +1,8 @@
-"""A file is replaced in one step, and what a killed process left of a replacement is removed."""
+"""A file is replaced in one step, also while another program has it open; leftovers of killed processes are removed."""
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -31,3 +32,70 @@ def test_a_replacement_that_another_process_may_still_write_is_left_alone(tmp_pa
     file = left_behind(tmp_path / "state.json", 60)
     private_files.replace(tmp_path / "state.json", b"new")
     assert file.exists()
+
+
+class OpenElsewhere(PermissionError):
+    """The error of Windows for a file that another program has open."""
+
+    def __init__(self, code: int | None) -> None:
+        super().__init__(errno.EACCES, "access denied", "state.json")
+        self.winerror = code
+
+
+@pytest.mark.parametrize("code", [5, 32, 33, None])
+@pytest.mark.parametrize("failures", [0, 1, 3])
+def test_a_file_that_another_program_has_open_is_tried_again(code: int | None, failures: int):
+    errors = iter([OpenElsewhere(code)] * failures)
+
+    def action() -> str:
+        for error in errors:
+            raise error
+        return "done"
+
+    assert private_files.retry_while_open(action) == "done"
+
+
+def test_a_file_that_stays_open_is_one_sentence_after_a_bounded_time(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(private_files, "RETRY_S", 0.05)
+    tries = []
+
+    def action() -> None:
+        tries.append(1)
+        raise OpenElsewhere(32)
+
+    with pytest.raises(PermissionError) as caught:
+        private_files.retry_while_open(action)
+    assert len(tries) > 1
+    assert private_files.reason(caught.value) == private_files.STAYS_OPEN
+
+
+@pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "no"), OpenElsewhere(19), FileNotFoundError()])
+def test_every_other_error_is_raised_at_once(error: OSError):
+    tries = []
+
+    def action() -> None:
+        tries.append(1)
+        raise error
+
+    with pytest.raises(OSError) as caught:
+        private_files.retry_while_open(action)
+    assert (caught.value, len(tries)) == (error, 1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "problem"),
+    [
+        (0o600, ""),
+        (0o700, ""),
+        (0o400, ""),
+        (0o640, "is open to others (mode 0640)"),
+        (0o602, "is open to others (mode 0602)"),
+    ],
+)
+def test_exposure_names_the_access_of_others_and_restrict_ends_it(mode: int, problem: str, tmp_path: Path):
+    path = tmp_path / "token"
+    path.touch()
+    path.chmod(mode)
+    assert private_files.exposure(path, path.stat()) == problem
+    private_files.restrict(path)
+    assert private_files.exposure(path, path.stat()) == ""

@@ -42,6 +42,7 @@ TALKERS = {  # module with a library that can open a connection -> the peer it c
     "daemon.platform": "sockets of this machine: peer credentials and options",
     "cli.verify": "this user's engine",
     "engine.process.unix_socket": "nobody: it listens",
+    "engine.process.port_file": "nobody: it listens",
     "engine.process.server_process": "nobody: it listens",
     "engine.http.tcp_guard": "nobody: it listens",
 }
