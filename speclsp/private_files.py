@@ -24,7 +24,7 @@ PLAIN_FLAGS |= getattr(os, "O_BINARY", 0)  # Windows would change line ends, and
 LEFT_BEHIND_S = 3600.0  # age of a new file that no process still writes
 NO_LINK_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 RETRY_S, RETRY_PAUSE_S = 2.0, 0.02  # of a file that another program has open, on Windows
-# ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION and ERROR_LOCK_VIOLATION of winerror.h: what such a file answers with.
+# ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION and ERROR_LOCK_VIOLATION of Windows: what such a file answers with.
 OPEN_ELSEWHERE = {5, 32, 33}
 Result = TypeVar("Result")
 

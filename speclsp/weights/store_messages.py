@@ -10,7 +10,7 @@ from speclsp.weights import cards
 from speclsp.weights.cards import Weights
 
 MAX_PATH = 259  # characters on Windows, without the final NUL
-PATH_TOO_LONG = {3, 206}  # ERROR_PATH_NOT_FOUND, ERROR_FILENAME_EXCED_RANGE of winerror.h
+PATH_TOO_LONG = {3, 206}  # ERROR_PATH_NOT_FOUND, ERROR_FILENAME_EXCED_RANGE of Windows
 STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}  # of store.Progress
 
 

@@ -58,11 +58,11 @@ def prepare_streams() -> None:
             buffer = io.BufferedWriter(OutputFile(number, "w", closefd=False))
             stream = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
         if isinstance(stream, io.TextIOWrapper):
-            with suppress(io.UnsupportedOperation):  # a stdin that was read already keeps its own handling
+            with suppress(OSError):  # a stdin that was read already keeps its own handling
                 if stream.errors in ("strict", "surrogateescape"):
                     stream.reconfigure(errors=ESCAPED if number else "replace")
-                if is_file(stream):
-                    stream.reconfigure(encoding=encoding_of(number, stream.encoding))
+                if is_file(stream) and (encoding := encoding_of(number, stream.encoding)) != stream.encoding:
+                    stream.reconfigure(encoding=encoding)
         setattr(sys, name, stream)
 
 
