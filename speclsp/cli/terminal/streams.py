@@ -58,11 +58,14 @@ def prepare_streams() -> None:
             buffer = io.BufferedWriter(OutputFile(number, "w", closefd=False))
             stream = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
         if isinstance(stream, io.TextIOWrapper):
+            own = stream.errors not in ("strict", "surrogateescape")
+            errors = stream.errors if own else ESCAPED if number else "replace"
+            encoding = encoding_of(number, stream.encoding) if is_file(stream) else stream.encoding
             with suppress(OSError):  # a stdin that was read already keeps its own handling
-                if stream.errors in ("strict", "surrogateescape"):
-                    stream.reconfigure(errors=ESCAPED if number else "replace")
-                if is_file(stream) and (encoding := encoding_of(number, stream.encoding)) != stream.encoding:
-                    stream.reconfigure(encoding=encoding)
+                if encoding != stream.encoding:
+                    stream.reconfigure(encoding=encoding, errors=errors)
+                elif not own:
+                    stream.reconfigure(errors=errors)
         setattr(sys, name, stream)
 
 
