@@ -69,7 +69,7 @@ def prepare_streams() -> None:
         setattr(sys, name, stream)
 
 
-def is_file(stream: TextIO) -> TypeGuard[io.TextIOWrapper]:
+def is_file(stream: object) -> TypeGuard[io.TextIOWrapper]:
     """True for a pipe, a file or a POSIX terminal; False for a Windows console, whose writes are not bytes."""
     buffer = getattr(stream, "buffer", None)
     return isinstance(stream, io.TextIOWrapper) and isinstance(getattr(buffer, "raw", buffer), io.FileIO)
