@@ -12,9 +12,10 @@ from datetime import date
 
 from speclsp import config as settings
 from speclsp.cli import terminal
-from speclsp.errors import ConfigError
+from speclsp.errors import ConfigError, SpeclspError
 from speclsp.observability import usage_db
 from speclsp.observability.usage_db import Figures, Summary
+from speclsp.private_files import reason
 
 Table = Sequence[Sequence[str]]  # rows of cells, the first one the head
 
@@ -50,9 +51,13 @@ def main(config: settings.Config, weeks: int, as_json: bool = False) -> int:
 
 
 def forget() -> int:
-    """Delete all that was counted."""
+    """Delete all that was counted. Raises SpeclspError: an editor has the file open, which Windows does not remove."""
     path = settings.stats_path()
-    print(f"deleted {path}" if usage_db.forget(path) else "nothing to delete")
+    try:
+        deleted = usage_db.forget(path)
+    except PermissionError as error:
+        raise SpeclspError(f"{path} cannot be deleted ({reason(error)}): close the editors first.") from error
+    print(f"deleted {path}" if deleted else "nothing to delete")
     return 0
 
 

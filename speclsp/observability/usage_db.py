@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from speclsp.errors import SpeclspError
 from speclsp.observability.metrics import BUCKETS_MS, rounded
-from speclsp.private_files import reason, retry_while_open
+from speclsp.private_files import retry_while_open
 
 if TYPE_CHECKING:
     import sqlite3
@@ -230,15 +230,10 @@ def read(path: Path, since: str = "") -> list[Row]:
 
 
 def forget(path: Path) -> bool:
-    """Delete all of it; False when there was nothing. Raises SpeclspError: another program has it open (Windows)."""
+    """Delete all of it; False when there was nothing. Raises PermissionError: another program has it open (Windows)."""
     files = [file for file in (path, *beside_database(path), damaged(path)) if file.exists()]
     for file in files:
-        try:
-            retry_while_open(partial(file.unlink, missing_ok=True))
-        except PermissionError as error:
-            raise SpeclspError(
-                f"{file} cannot be deleted: {reason(error)}. Close the editors, and try again."
-            ) from None
+        retry_while_open(partial(file.unlink, missing_ok=True))
     return bool(files)
 
 

@@ -21,7 +21,7 @@ LINES = (
     ("speclsp models ", {"list", "path", "pull", "remove", "verify"}),
     ("speclsp engine sta", {"start", "status"}),
     ("speclsp complete --mod", {"--model"}),
-    ("speclsp completion ", {"bash", "fish", "zsh"}),
+    ("speclsp completion ", {"bash", "fish", "powershell", "zsh"}),
     ("speclsp config get next_e", {"next_edit.across_files", "next_edit.enabled"}),
     ("speclsp config set completion.eag", {"completion.eagerness"}),
     ("speclsp doctor --set completion.eag", {f"completion.eagerness={value}" for value in ("low", "medium", "high")}),

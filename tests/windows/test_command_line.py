@@ -194,6 +194,19 @@ def test_text_of_a_pipe_is_completed(program: Program):
     assert (result.code, result.err) == (0, "") and result.out.strip(), result
 
 
+def test_a_newline_of_windows_in_a_suggestion_is_printed_once(windows: list[str], source: Path):
+    text = f"""
+import sys
+from speclsp.cli import complete, entry
+complete.answer = lambda completer, point: complete.PrintedAnswer(text="a\\r\\nb")
+sys.exit(entry.main(["complete", {windows_path(source) + ":2:12"!r}, "--model", "echo", "--own-engine"]))
+"""
+    file = source.with_name("script.py")
+    file.write_text(text)
+    ended = subprocess.run([*windows, windows_path(file)], input=b"", capture_output=True, timeout=300, check=False)
+    assert (ended.returncode, ended.stdout) == (0, b"a\r\nb\r\n"), ended
+
+
 # ── doctor ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -202,7 +215,8 @@ def test_doctor_passes_every_line_but_what_wine_lacks(program: Program):
     report = json.loads(result.out)
     lines = {check["name"]: check for check in report["checks"]}
     assert (result.code, report["ok"]) == (0, True), result
-    assert {name for name, check in lines.items() if check["status"] != "ok"} <= {"program", "next edit"}
+    other = {name for name, check in lines.items() if check["status"] != "ok"}
+    assert other <= {"program", "next edit", "speed"}, "the speed is that of a busy machine under Wine"
     assert "py -m speclsp" in lines["program"]["fix"] or lines["program"]["status"] == "ok"
     if lines["next edit"]["status"] != "ok":  # Wine's NtQuerySystemInformation
         assert lines["next edit"]["found"].startswith("this system gives no such figure (")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 
-from speclsp import process_resources
+from speclsp import private_files, process_resources
 from speclsp.cli import terminal
 from speclsp.config import Config, nearest_existing
-from speclsp.errors import memory_fix
+from speclsp.errors import WeightsError, memory_fix
 from speclsp.weights import auto_choice, locations, removal, store
 from speclsp.weights.cards import Card, Weights
 
@@ -24,11 +24,16 @@ class Machine:
 
 
 def measure_machine(config: Config) -> Machine:
-    """The device that the settings select, and its free memory and disk."""
+    """The device that the settings select, and its free memory and disk. Raises WeightsError: the disk is missing."""
     device = auto_choice.device_of(config.device)
     limit_mib = process_resources.memory().limit_mib if device == "cpu" else None
-    disk = shutil.disk_usage(nearest_existing(locations.store_root()))
-    return Machine(device, process_resources.free_mib(device), disk.free, limit_mib)
+    place = nearest_existing(locations.store_root())
+    try:
+        free_bytes = shutil.disk_usage(place).free
+    except OSError as error:  # a drive of Windows that is not connected
+        fix = "Set XDG_CACHE_HOME to a directory on a disk that is there."
+        raise WeightsError(f"{place} cannot be read: {private_files.reason(error)}. {fix}") from error
+    return Machine(device, process_resources.free_mib(device), free_bytes, limit_mib)
 
 
 def disk_bytes(weights: Weights, models_dir: str = "") -> int:

@@ -58,15 +58,18 @@ def prepare_streams() -> None:
             buffer = io.BufferedWriter(OutputFile(number, "w", closefd=False))
             stream = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
         if isinstance(stream, io.TextIOWrapper):
-            with suppress(io.UnsupportedOperation):  # a stdin that was read already keeps its own handling
-                if stream.errors in ("strict", "surrogateescape"):
-                    stream.reconfigure(errors=ESCAPED if number else "replace")
-                if is_file(stream):
-                    stream.reconfigure(encoding=encoding_of(number, stream.encoding))
+            own = stream.errors not in ("strict", "surrogateescape")
+            errors = stream.errors if own else ESCAPED if number else "replace"
+            encoding = encoding_of(number, stream.encoding) if is_file(stream) else stream.encoding
+            with suppress(OSError):  # a stdin that was read already keeps its own handling
+                if encoding != stream.encoding:
+                    stream.reconfigure(encoding=encoding, errors=errors)
+                elif not own:
+                    stream.reconfigure(errors=errors)
         setattr(sys, name, stream)
 
 
-def is_file(stream: TextIO) -> TypeGuard[io.TextIOWrapper]:
+def is_file(stream: object) -> TypeGuard[io.TextIOWrapper]:
     """True for a pipe, a file or a POSIX terminal; False for a Windows console, whose writes are not bytes."""
     buffer = getattr(stream, "buffer", None)
     return isinstance(stream, io.TextIOWrapper) and isinstance(getattr(buffer, "raw", buffer), io.FileIO)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +42,17 @@ def test_a_pipe_has_utf_8_on_windows_unless_a_variable_names_another(
     number: int, system: str, variables: dict[str, str], encoding: str
 ):
     assert streams.encoding_of(number, "cp1252", system, variables) == encoding
+
+
+def test_a_stream_whose_encoding_changes_still_fails_at_no_character(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    buffer = io.BufferedWriter(io.FileIO(tmp_path / "err", "w"))
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(buffer, "cp1252", "strict"))
+    monkeypatch.setattr(streams, "encoding_of", lambda number, encoding: "utf-8")
+    streams.prepare_streams()
+    assert (sys.stderr.encoding, sys.stderr.errors) == ("utf-8", terminal.ESCAPED)
+    sys.stderr.write("日本 \udcff")
+    sys.stderr.flush()
+    assert (tmp_path / "err").read_bytes() == "日本 ".encode() + b"\xff"
 
 
 @pytest.mark.parametrize("encoding", ["cp437", "cp1252"])

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from speclsp import private_files
+from speclsp import config, private_files
+from speclsp.cli import stats
 from speclsp.errors import SpeclspError
-from speclsp.observability import logfile, usage_db
+from speclsp.observability import logfile
 from speclsp.weights import cards, hub, store_messages
 from speclsp.weights.gguf import other_caches
 
-ACCESS_DENIED, SHARING_VIOLATION, PATH_NOT_FOUND = 5, 32, 3  # winerror.h
+ACCESS_DENIED, SHARING_VIOLATION, PATH_NOT_FOUND = 5, 32, 3  # error codes of Windows
 WEIGHTS = cards.load("qwen2.5-coder-0.5b-instruct").target
 
 
@@ -77,17 +78,19 @@ def test_a_path_that_is_too_long_for_windows_is_named_as_the_cause(characters: i
     assert store_messages.windows_fix(FileNotFoundError(errno.ENOENT, "no such file", path)) == "", "of POSIX"
 
 
-def test_statistics_that_an_editor_has_open_are_kept_with_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_statistics_that_an_editor_has_open_are_kept_with_one_sentence(monkeypatch: pytest.MonkeyPatch):
     def in_use(path: Path, missing_ok: bool = False) -> None:
         raise windows_error(SHARING_VIOLATION, str(path))
 
     monkeypatch.setattr(private_files, "RETRY_S", 0.0)
-    (tmp_path / "stats.db").write_bytes(b"")
+    path = config.stats_path()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"")
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", in_use)
-        with pytest.raises(SpeclspError, match=r"stats\.db cannot be deleted: .*Close the editors"):
-            usage_db.forget(tmp_path / "stats.db")
-    assert usage_db.forget(tmp_path / "stats.db")
+        with pytest.raises(SpeclspError, match=r"stats\.db cannot be deleted \(access .*denied.*\): close the editors"):
+            stats.forget()
+    assert path.exists() and stats.forget() == 0 and not path.exists()
 
 
 def test_a_log_that_another_process_has_open_grows_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
