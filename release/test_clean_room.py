@@ -25,9 +25,9 @@ import pytest
 from support.editors import code_server, install, nvim_session, vscode_screen
 from support.lsp.lsp_client import Client
 from support.waiting import wait_until
-from windows.wheel import LIBRARIES
-from windows.wheel import install as install_for_windows
-from windows.wheel import run as run_on_windows
+from windows.harness.wheel import LIBRARIES
+from windows.harness.wheel import install as install_for_windows
+from windows.harness.wheel import run as run_on_windows
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
@@ -158,7 +158,9 @@ def test_the_windows_wheel_installs_and_completes(tmp_path: Path) -> None:
         pytest.skip("the wheel for Windows was built and read, not installed: no Windows Python (see `make windows`)")
     install_for_windows([WINDOWS_PYTHON], artifact("*win_amd64.whl"), tmp_path)
     assert {file.name for file in tmp_path.rglob("_forward*.dll")} == LIBRARIES
-    answer = json.loads(run_on_windows([WINDOWS_PYTHON], ROOT / "tests/windows/engine_tokens.py", tmp_path, "tiny"))
+    answer = json.loads(
+        run_on_windows([WINDOWS_PYTHON], ROOT / "tests/windows/programs/engine_tokens.py", tmp_path, "tiny")
+    )
     assert answer["package"].endswith(tmp_path.name)
     assert answer["paths"] and answer["note"] == "" and all(answer["texts"])
 

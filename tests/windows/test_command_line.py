@@ -106,12 +106,6 @@ def windows_path(path: Path) -> str:
     return "Z:" + str(path).replace("/", "\\")
 
 
-@pytest.fixture(scope="session")
-def windows() -> list[str]:
-    """The words that start the Windows Python."""
-    return [os.environ["SPECLSP_WINDOWS_PYTHON"]]
-
-
 @pytest.fixture
 def program(windows: list[str], tmp_path: Path) -> Program:
     return Program(windows, tmp_path / "home")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -33,15 +32,6 @@ sys.exit(done.returncode)
 FETCH_S, RUN_S = 600, 1200
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture(scope="session")
-def windows() -> list[str]:
-    """The words that start the Windows Python."""
-    launcher = os.environ.get("SPECLSP_WINDOWS_PYTHON")
-    if not launcher:
-        pytest.skip("SPECLSP_WINDOWS_PYTHON is not set: run `make windows`")
-    return [launcher]
 
 
 def fetched(name: str) -> Path:
@@ -97,7 +87,7 @@ def test_the_plugins_specs_of_files_commands_and_texts_pass_in_windows_neovim(ru
 def test_the_plugin_starts_the_server_gets_a_suggestion_and_ends_it(run: Run, tmp_path: Path) -> None:
     server = (PYTHON, "-m", "speclsp", "lsp", "--model", "echo", "--set", "engine.shutdown_delay_seconds=0")
     folder = tmp_path / "a b"
-    session = (HERE / "nvim_session.lua", ROOT / "editors/nvim", folder, *server)
+    session = (HERE / "programs/nvim_session.lua", ROOT / "editors/nvim", folder, *server)
     done = run(fetched("nvim"), "--clean", "--headless", "-l", *session)
     match = re.search(r"^FACTS (.+?)\s*$", done.stdout, re.MULTILINE)
     assert match, done.stdout + done.stderr

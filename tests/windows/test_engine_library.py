@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from support.engine.random_models import NATIVE, save_random, save_seven_heads
 from support.engine.superblock_models import save_random_q4k_m
-from windows.wheel import LIBRARIES, install, run
+from windows.harness.wheel import LIBRARIES, install, run
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-BITS, TOKENS = HERE / "engine_bits.py", HERE / "engine_tokens.py"
+BITS, TOKENS = HERE / "programs/engine_bits.py", HERE / "programs/engine_tokens.py"
 FORWARD = ROOT / "speclsp/engine/model/int8/forward.c"
 TILES = ROOT / "tests/support/engine/amx_tiles.h"
 FLAGS = ("-O3", "-ffp-contract=off", "-fno-sanitize=undefined", "-shared")

@@ -96,12 +96,6 @@ class WindowsShell:
 
 
 @pytest.fixture(scope="session")
-def windows() -> list[str]:
-    """The command of the Windows Python. Its streams must be pipes under Wine: stderr goes through `cat`."""
-    return ["bash", "-c", 'exec "$@" 2> >(cat >&2)', "bash", os.environ["SPECLSP_WINDOWS_PYTHON"]]
-
-
-@pytest.fixture(scope="session")
 def session_shell(windows: list[str]) -> Iterator[WindowsShell]:
     shell = WindowsShell(windows)
     yield shell

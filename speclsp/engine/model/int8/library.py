@@ -30,7 +30,7 @@ class CShape(Structure):
 
 def library(name: str) -> ctypes.CDLL | None:
     """A library compiled from forward.c, by its name without suffix; None if it is missing or cannot be loaded."""
-    return _load(name)[0]
+    return load_library(name)[0]
 
 
 def load_problem(path: str) -> str:
@@ -43,7 +43,7 @@ def load_problem(path: str) -> str:
         path: the instruction set in use; "" if no library is.
     """
     expected = [name for name in NAMES if sys.platform == "win32" or (DIRECTORY / f"{name}{SUFFIX}").exists()]
-    errors = [f"{DIRECTORY / name}{SUFFIX} {error}" for name in expected if (error := _load(name)[1])]
+    errors = [f"{DIRECTORY / name}{SUFFIX} {error}" for name in expected if (error := load_library(name)[1])]
     if not errors:
         return ""
     effect = f"the CPU computes with {path}" if path else "PyTorch computes, which is slower"
@@ -52,7 +52,7 @@ def load_problem(path: str) -> str:
 
 
 @functools.cache
-def _load(name: str) -> tuple[ctypes.CDLL | None, str]:
+def load_library(name: str) -> tuple[ctypes.CDLL | None, str]:
     """(library, "") or (None, why it cannot be loaded)."""
     file = DIRECTORY / f"{name}{SUFFIX}"
     if not file.is_file():

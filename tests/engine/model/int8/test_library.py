@@ -16,9 +16,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The directory of a package without libraries, for x86-64."""
     monkeypatch.setattr(library, "DIRECTORY", tmp_path)
     monkeypatch.setattr(library, "NAMES", ("_forward", "_forward_avx2"))
-    library._load.cache_clear()
+    library.load_library.cache_clear()
     yield tmp_path
-    library._load.cache_clear()
+    library.load_library.cache_clear()
 
 
 def test_a_package_without_libraries_is_no_problem_but_on_windows(package: Path, monkeypatch: pytest.MonkeyPatch):
