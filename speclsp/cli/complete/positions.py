@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -69,10 +70,9 @@ def see_that_it_may_be_shown(path: Path) -> None:
     """Raise InputError for a file that holds secrets: no model may read one."""
     from speclsp.lsp.visibility import secret_files
 
-    names = (
-        path.absolute().as_posix(),
-        Path(os.path.realpath(path)).as_posix(),
-    )  # a link's target, and Windows' short names
+    names = [path.absolute().as_posix()]
+    with contextlib.suppress(OSError, ValueError):  # a name that no file can have: opening it reports that
+        names.append(Path(os.path.realpath(path)).as_posix())  # a link's target; on Windows the long form of a name
     pattern = next(filter(None, map(secret_files.pattern_of, names)), "")
     if pattern:
         raise InputError(f"{path} is a kind of file that holds secrets ({pattern}); no model reads it.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -140,7 +141,7 @@ def test_a_model_that_does_not_fit_is_refused_or_confirmed(
 
 
 def test_a_read_only_home_is_named(run: Run, shop: Shop, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(setup.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
     code, _, err = run("--yes")
     assert code == 2 and "cannot be written: set XDG_CACHE_HOME to a directory of your own." in err
 
