@@ -15,7 +15,7 @@ from speclsp.cli import terminal
 from speclsp.errors import ConfigError, SpeclspError
 from speclsp.observability import usage_db
 from speclsp.observability.usage_db import Figures, Summary
-from speclsp.private_files import reason
+from speclsp.private_files import STAYS_OPEN, reason
 
 Table = Sequence[Sequence[str]]  # rows of cells, the first one the head
 
@@ -51,12 +51,13 @@ def main(config: settings.Config, weeks: int, as_json: bool = False) -> int:
 
 
 def forget() -> int:
-    """Delete all that was counted. Raises SpeclspError: an editor has the file open, which Windows does not remove."""
+    """Delete all that was counted. Raises SpeclspError: no right to, or on Windows an editor that has the file open."""
     path = settings.stats_path()
     try:
         deleted = usage_db.forget(path)
     except PermissionError as error:
-        raise SpeclspError(f"{path} cannot be deleted ({reason(error)}): close the editors first.") from error
+        way_out = "close the editors first" if error.strerror == STAYS_OPEN else f"make {path.parent} writable"
+        raise SpeclspError(f"{path} cannot be deleted ({reason(error)}): {way_out}.") from error
     print(f"deleted {path}" if deleted else "nothing to delete")
     return 0
 

@@ -63,7 +63,7 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = False) -
     handle, name = create_beside(path)
     try:
         with os.fdopen(handle, "wb") as file:
-            if mode == 0o600:
+            if sys.platform == "win32" and mode == 0o600:  # POSIX has made it with that mode
                 with contextlib.suppress(OSError):  # a file system without rights: `check_private` reports it
                     restrict(Path(name))
             file.write(data)

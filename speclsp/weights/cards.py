@@ -85,7 +85,7 @@ class Weights:
 class Fim:
     """Fill-in-the-middle markers, spelt as in the tokenizer's vocabulary; "" where the family has none."""
 
-    order: str = "psm"  # psm: prefix, suffix, middle; spm: suffix, prefix, middle
+    order: str = "psm"  # psm: prefix, suffix, then the last lines; spm: suffix, prefix
     prefix: str = ""
     suffix: str = ""
     middle: str = ""

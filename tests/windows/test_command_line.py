@@ -38,7 +38,6 @@ COMMANDS = {  # {command: (words of a run without a network, exit code, a part o
     "config unset": (("completion.eagerness",), 1, "completion.eagerness is not set in "),
     "config path": ((), 0, "Local\\speclsp\\config.toml"),
     "stats": ((), 0, "No statistics yet"),
-    "tune": (("echo",), 2, 'model = "echo" has no prompt order'),
     "key set": (("http://127.0.0.1:9",), 2, "no key was given."),
     "key forget": (("http://127.0.0.1:9",), 1, "there is no key for http://127.0.0.1:9."),
     "verify": (("--model", "echo"), 2, "no engine runs"),

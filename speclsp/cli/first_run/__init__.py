@@ -1,1 +1,1 @@
-"""First run: setup, the checks of `speclsp doctor`, the demonstration, and the trial of prompt orders."""
+"""First run: setup, the checks of `speclsp doctor`, and the demonstration."""

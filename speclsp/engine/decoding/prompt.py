@@ -8,7 +8,7 @@ A card names its family's order.
 In the order "psm", the line being typed goes after the middle marker, so typing only appends and all tokens before
 it stay cached. A few whole lines go with it, so that moving to the next line mostly appends too. On completion points
 in published packages the 0.5B model did no worse with these lines than with the current line alone. Compared with the
-usual psm, which puts all of the prefix before the marker, more lines were exact matches; both with token healing.
+standard order, which puts all of the prefix before the marker, more lines were exact matches; both with token healing.
 Both samples were small (docs/benchmarks.md, "Ablations").
 
 A prompt that is too long is cut in blocks, and room is kept for more typing and for any usual completion. So one more

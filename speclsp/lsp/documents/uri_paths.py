@@ -33,14 +33,17 @@ def file_path(uri: str, windows: bool = IS_WINDOWS) -> str:
 
 @lru_cache(maxsize=1024)  # each keystroke converts the same few URIs several times
 def _file_path(uri: str, windows: bool) -> str:
-    path = _decoded(uri)
+    path = _decoded(uri, windows)
     if windows and (_DRIVE.match(path) or path.startswith("//")):
         path = windows_names.normalized(path)
     return posixpath.normpath(path) if path else ""
 
 
-def _decoded(uri: str) -> str:
-    """The path of a URI, or a path, with forward slashes and a drive's letter in lower case."""
+def _decoded(uri: str, windows: bool) -> str:
+    """The path of a URI, or a path, with forward slashes and a drive's letter in lower case.
+
+    The host of a file URI is a server on Windows. POSIX has no such paths, so the host is left out there.
+    """
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -48,7 +51,7 @@ def _decoded(uri: str) -> str:
     path = uri
     if len(parts.scheme) > 1:  # "c" is a drive
         path = unquote(parts.path, errors="replace")
-        if parts.scheme == "file" and parts.netloc.lower() not in ("", "localhost"):
+        if windows and parts.scheme == "file" and parts.netloc.lower() not in ("", "localhost"):
             path = "//" + unquote(parts.netloc, errors="replace").lstrip("\\/") + path
     path = windows_names.without_prefix(path.replace("\\", "/"))
     drive = _DRIVE.match(path)
@@ -65,7 +68,7 @@ def document_key(uri: str, windows: bool = IS_WINDOWS) -> str:
     if not windows:
         return "file:" + unquote(uri[len("file:") :], errors="surrogateescape")
     whole = uri.replace("?", "%3F").replace("#", "%23")  # a fragment tells documents apart
-    stream = _decoded(whole).rpartition("/")[2].partition(":")[2]
+    stream = _decoded(whole, windows).rpartition("/")[2].partition(":")[2]
     return f"file:{folded(file_path(whole, windows), windows)}:{stream.lower()}"
 
 

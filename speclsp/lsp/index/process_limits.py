@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import functools
 import os
 import platform
 import signal
 import sys
 from pathlib import Path
+from typing import TextIO
 
 MAX_MEMORY_BYTES = 2 << 30
-_NULL = open(os.devnull, "w")  # noqa: SIM115, PTH123 - open as long as the process
 WALL_TIME_FACTOR = 3  # Windows counts no processor time for `guard`: its limit is this many times as long
 
 
@@ -92,11 +93,17 @@ def limit_job_memory() -> None:
             raise ctypes.WinError(ctypes.get_last_error())
 
 
+@functools.cache
+def null_file() -> TextIO:
+    """A file that keeps nothing, open as long as the process: faulthandler writes to a file."""
+    return open(os.devnull, "w")  # noqa: PTH123
+
+
 def guard(seconds: float) -> None:
     """End this process after `seconds` more of processor time, even inside C code; 0 cancels the limit."""
     if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_PROF, seconds)  # processor time: a busy machine must not end the worker
     elif seconds:
-        faulthandler.dump_traceback_later(WALL_TIME_FACTOR * seconds, exit=True, file=_NULL)
+        faulthandler.dump_traceback_later(WALL_TIME_FACTOR * seconds, exit=True, file=null_file())
     else:
         faulthandler.cancel_dump_traceback_later()

@@ -27,10 +27,10 @@ def find(
     """
     for candidate in candidates(repo, name, sha256, environment):
         try:
-            file = candidate.resolve(strict=True)
+            file = candidate.expanduser().resolve(strict=True)
             if file.is_file() and file.stat().st_size == size_bytes:
                 return file
-        except (OSError, RuntimeError):  # absent, not readable, or a loop of links
+        except (OSError, RuntimeError):  # absent, not readable, a loop of links, or no home directory
             continue
     return None
 
@@ -48,11 +48,10 @@ def candidates(repo: str, name: str, sha256: str, environment: Mapping[str, str]
         except OSError:
             continue
         yield from (revision / name for revision in revisions)
-    home = Path.home()
-    for directory in (home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models"):
-        yield directory.joinpath(*repo.split("/"), name)
+    for models in (".lmstudio/models", ".cache/lm-studio/models"):
+        yield Path("~", models, *repo.split("/"), name)
     if sha256:
-        yield Path(environment.get("OLLAMA_MODELS") or home / ".ollama" / "models") / "blobs" / f"sha256-{sha256}"
+        yield Path(environment.get("OLLAMA_MODELS") or "~/.ollama/models", "blobs", f"sha256-{sha256}")
 
 
 def llama_directories(environment: Mapping[str, str], system: str = sys.platform) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import time
 from pathlib import Path
 
@@ -146,3 +147,10 @@ def test_a_proxy_of_windows_settings_is_named(monkeypatch: pytest.MonkeyPatch):
     assert hub.proxy_fix({}, "win32") == "Go online, or correct the proxy in Windows' settings."
     assert hub.proxy_fix({"HTTPS_PROXY": "http://p"}, "win32") == "Go online, or correct HTTPS_PROXY."
     assert hub.proxy_fix({}, "linux") == ""
+
+
+def test_a_user_without_a_home_directory_has_no_other_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for an unknown user id in a container
+    with pytest.raises(RuntimeError):
+        Path.home()
+    assert other_caches.find("Owner/Repo", "a.gguf", 4, "0abc", {"XDG_CACHE_HOME": str(tmp_path)}) is None

@@ -86,6 +86,12 @@ def test_documents_are_as_different_as_the_files(parts: list[str], others: list[
     assert (len(keys) == 1) is (left == right)
 
 
+def test_a_host_is_a_server_on_windows_and_no_part_of_a_path_elsewhere():
+    uri = "file://host/home/u/s.py"
+    assert file_path(uri, windows=False) == "/home/u/s.py"
+    assert file_path(uri, windows=True) == "//host/home/u/s.py"
+
+
 def test_a_stream_a_fragment_and_another_scheme_are_documents_of_their_own():
     uris = ["file:///c:/a.py", "file:///c:/a.py:x", "file:///c:/a.py#x", "file:///c:/a.py?x", "untitled:/c:/a.py"]
     for windows in (True, False):
