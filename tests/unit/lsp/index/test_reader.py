@@ -10,7 +10,7 @@ import stat
 import threading
 import time
 from contextlib import closing, suppress
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 
 import pytest
 from hypothesis import given, settings
@@ -387,6 +387,32 @@ def test_a_damaged_index_answers_nothing_and_is_rebuilt(root: Path, database: Pa
         database.rmdir()
     assert modules(IndexReader.build(root, database), "a.py") == ["f"]
     assert not elsewhere.exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        (PureWindowsPath(r"\\server\share\a b\x.sqlite"), "file:////server/share/a%20b/x.sqlite"),
+        (PureWindowsPath(r"C:\a b\x.sqlite"), "file:///C:/a%20b/x.sqlite"),
+        (PurePosixPath("/a b/%.sqlite"), "file:///a%20b/%25.sqlite"),
+    ],
+)
+def test_the_uri_of_an_index_has_no_host_because_sqlite_refuses_one(path: PurePath, uri: str):
+    assert index_schema.sqlite_uri(path) == uri
+    with pytest.raises(sqlite3.OperationalError, match="unable to open"), closing(sqlite3.connect(uri, uri=True)):
+        pass
+
+
+def test_a_file_below_the_root_of_the_file_system_is_no_link(tmp_path: Path):
+    (tmp_path / "a.py").write_text("a = 1\n")
+    (tmp_path / "link.py").symlink_to("a.py")
+    info = (tmp_path / "a.py").stat()
+    state = info.st_mtime_ns, info.st_size
+    inside = (tmp_path / "a.py").resolve().relative_to(tmp_path.anchor).as_posix()
+    assert file_cache.read(tmp_path.anchor, inside, state) == "a = 1\n"
+    assert file_cache.read(tmp_path.as_posix(), "a.py", state) == "a = 1\n"
+    info = (tmp_path / "link.py").lstat()
+    assert file_cache.read(tmp_path.as_posix(), "link.py", (info.st_mtime_ns, info.st_size)) is None
 
 
 def test_a_reader_never_sees_an_index_that_is_being_created(tmp_path: Path):
