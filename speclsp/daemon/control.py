@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -182,10 +182,17 @@ def is_ending(process: psutil.Process) -> bool:
     return not process.cmdline()
 
 
+def is_engine_command(words: Sequence[str], windows: bool = sys.platform == "win32") -> bool:
+    """True for the command line of an engine. On Windows case does not matter, as in Speclsp.EXE."""
+    names = [word.replace("\\", "/").rpartition("/")[2] for word in words]
+    if windows:
+        names = [name.lower().removesuffix(".exe") for name in names]
+    return {"engine", "speclsp"} <= set(names)
+
+
 def is_engine(process: psutil.Process) -> bool:
     """True for an engine process of this user."""
-    words = {word.replace("\\", "/").rpartition("/")[2].removesuffix(".exe") for word in process.cmdline()}
-    if not {"engine", "speclsp"} <= words:
+    if not is_engine_command(process.cmdline()):
         return False
     if sys.platform == "win32":
         import psutil

@@ -198,7 +198,7 @@ def end_with_this_process(pid: int) -> None:
     Elsewhere the child notices the end of its standard input. Does nothing for a process that has ended.
     """
     if sys.platform == "win32":
-        from speclsp.daemon import windows_jobs
+        from speclsp.process_resources import windows_jobs
 
         with contextlib.suppress(OSError):
             windows_jobs.kill_with_this_process(pid)

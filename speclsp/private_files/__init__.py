@@ -27,9 +27,8 @@ PLAIN_FLAGS |= getattr(os, "O_BINARY", 0)  # Windows would change line ends, and
 LEFT_BEHIND_S = 3600.0  # age of a new file that no process still writes
 NO_LINK_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 RETRY_S, RETRY_PAUSE_S = 2.0, 0.02  # of a file that another program has open, on Windows
-# ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION and ERROR_LOCK_VIOLATION: what such a file answers with. os.open, a call
-# of the C library, reports no code of Windows (None); on POSIX an error has no such field.
-OPEN_ELSEWHERE = {5, 32, 33, None}
+# ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION and ERROR_LOCK_VIOLATION: the codes of Windows for such a file.
+OPEN_ELSEWHERE = {5, 32, 33}
 STAYS_OPEN = "access denied, perhaps because another program has it open"
 Result = TypeVar("Result")
 
@@ -105,8 +104,9 @@ def retry_while_open(action: Callable[[], Result], within_s: float | None = None
         try:
             return action()
         except PermissionError as error:
+            # os.open, a call of the C library, reports no code of Windows (None). On POSIX there is no such field.
             code = getattr(error, "winerror", 0)
-            if code not in OPEN_ELSEWHERE:
+            if code is not None and code not in OPEN_ELSEWHERE:
                 raise
             if time.monotonic() > deadline_s:
                 raise PermissionError(error.errno, STAYS_OPEN, error.filename, code) from error

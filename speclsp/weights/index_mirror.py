@@ -27,6 +27,7 @@ from pathlib import Path
 
 from speclsp.errors import shortened
 from speclsp.private_files import retry_while_open
+from speclsp.process_resources.programs import find_program
 from speclsp.weights.cards import Mirror, WeightFile
 from speclsp.weights.model_directory import file_bytes
 
@@ -268,7 +269,7 @@ def pip_command() -> list[str]:
     """The command for pip: this environment's own, else the one on the PATH."""
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
-    program = shutil.which("pip")
+    program = find_program("pip")
     if program is None:
         raise MirrorError("pip is not installed", fix=f"Run `{sys.executable} -m ensurepip`.")
     return [program]

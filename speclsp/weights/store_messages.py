@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from speclsp.private_files import OPEN_ELSEWHERE
 from speclsp.weights import cards
 from speclsp.weights.cards import Weights
 
 MAX_PATH = 259  # characters on Windows, without the final NUL
-IN_USE = {5, 32, 33}  # ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION and ERROR_LOCK_VIOLATION of Windows
 PATH_TOO_LONG = {3, 206}  # ERROR_PATH_NOT_FOUND, ERROR_FILENAME_EXCED_RANGE of Windows
 STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}  # of store.Progress
 
@@ -80,7 +80,7 @@ def windows_fix(error: OSError) -> str:
     at most, unless the administrator lifts that limit.
     """
     code = getattr(error, "winerror", None)
-    if code in IN_USE:
+    if code in OPEN_ELSEWHERE:
         return (
             " Another program has it open, or you have no right to it: end the engine (`speclsp engine stop`) or wait "
             "for the virus scanner, then try again."

@@ -377,7 +377,8 @@ def test_an_engine_leaves_the_job_of_an_editor_that_allows_it(
     editor = f"""
 import os, sys
 from speclsp.config import Config
-from speclsp.daemon import launch, windows_jobs
+from speclsp.daemon import launch
+from speclsp.process_resources import windows_jobs
 windows_jobs.KILL_ON_JOB_CLOSE = windows_jobs.{limits}
 windows_jobs.kill_with_this_process(os.getpid())
 print(launch.start(Config(model="echo")).pid, flush=True)

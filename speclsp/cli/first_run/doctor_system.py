@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from speclsp.cli.first_run.doctor_check import OK, WARN, DoctorCheck
+from speclsp.process_resources.programs import find_program
 
 COPILOT_SERVER = "copilot-language-server"
 
 
-def program(which: Callable[[str], str | None] = shutil.which, scripts: str = "") -> DoctorCheck:
+def program(which: Callable[[str], str | None] = find_program, scripts: str = "") -> DoctorCheck:
     """Check that the command can be typed. On Windows pip installs it into a directory that PATH may lack.
 
     `scripts`: that directory; "" for this interpreter's.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from speclsp.process_resources.programs import find_program
 
 PLUGIN = "editors/nvim"
 NVIM = """\
@@ -45,7 +46,7 @@ KNOWN = (  # program, name, file of the lines, lines
 def installed() -> Iterator[str]:
     """For each editor on PATH: its name, the file for the lines, and the lines."""
     for program, name, place, lines in KNOWN:
-        if shutil.which(program):
+        if find_program(program):
             text = lines.format(program=program, plugin=nvim_plugin(), menu=MENU)
             yield f"{name}, in {place}:\n" + "\n".join(f"    {line}" for line in text.splitlines())
 

@@ -149,7 +149,9 @@ def run_as_daemon(
 
 def close_others(*kept: int) -> None:
     """Close inherited handles, as a shell has open: a pipe's reader would wait for us, a lock would stay held."""
-    with suppress(OSError):  # Windows has no such directory, and inherits only the handles that are named
+    if sys.platform == "win32":  # it inherits only the named handles, and \dev\fd may be anybody's directory there
+        return
+    with suppress(OSError):
         for handle in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
             if handle > 2 and handle not in kept:
                 with suppress(OSError):  # the listing's own

@@ -9,7 +9,9 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Callable
 
+IS_WINDOWS = sys.platform == "win32"
 MAX_PLAIN_PATH = 247  # characters; a longer path of a directory needs the prefix \\?\ where LongPathsEnabled is off
 NOT_HERE = 0x1000 | 0x40000 | 0x400000  # FILE_ATTRIBUTE_OFFLINE, _RECALL_ON_OPEN, _RECALL_ON_DATA_ACCESS
 NAME_SURROGATE = 0x20000000  # bit of a reparse tag: the entry stands for another one, as links and junctions do
@@ -42,6 +44,20 @@ def extended(path: str) -> str:
         return path
     path = path.replace("/", "\\")
     return "\\\\?\\UNC" + path[1:] if path.startswith("\\\\") else "\\\\?\\" + path
+
+
+def real_path(path: str, windows: bool = IS_WINDOWS, realpath: Callable[[str], str] = os.path.realpath) -> str:
+    """The real path with forward slashes, without a prefix, and without a slash at its end. Raises OSError, ValueError.
+
+    The root of a drive is "D:", and that of POSIX is "".
+    """
+    real = realpath(extended(path) if windows else path)
+    return (without_prefix(real.replace("\\", "/")) if windows else real).rstrip("/")
+
+
+def real_folder(folder: str, windows: bool = IS_WINDOWS, realpath: Callable[[str], str] = os.path.realpath) -> str:
+    """`real_path` of a folder. For "d:" that is the drive's root: without a slash it is D's current directory."""
+    return real_path(f"{folder}/", windows, realpath)
 
 
 def is_reserved(name: str) -> bool:

@@ -15,6 +15,7 @@ from sys import getsizeof
 
 from speclsp import private_files
 from speclsp.lsp.documents.uri_paths import is_same_path, system_path
+from speclsp.lsp.documents.windows_names import real_folder, real_path
 from speclsp.lsp.syntax import text_windows
 
 RECHECK_S = 2.0  # age after which a text is checked again before it is returned
@@ -128,7 +129,7 @@ def read(folder: str, path: str, state: FileState, known_text: str | None = None
         return None
     if known_text is not None:
         return known_text
-    if not is_same_path(os.path.realpath(full), f"{os.path.realpath(system_path(folder))}/{path}"):
+    if not is_same_path(real_path(full), f"{real_folder(folder)}/{path}"):
         return None
     data = private_files.read_bytes(full, MAX_BYTES, follow=False)
     return text_windows.normal_newlines(data.decode("utf-8-sig", "replace"))

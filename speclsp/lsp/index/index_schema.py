@@ -13,11 +13,11 @@ import sqlite3
 import stat
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from speclsp import config as settings
+from speclsp import private_files
 from speclsp.lsp.documents.uri_paths import folded
 
 APPLICATION = 0x53504C58  # "SPLX"
@@ -26,7 +26,6 @@ SUFFIX = ".sqlite"
 SIDE_FILES = ("-wal", "-shm", "-journal", "-new")  # endings of sqlite's files beside a database
 MAX_PAGES = 65_536  # 256 MiB
 BUSY_S = 120.0  # another window's process may write, and has the lowest priority too
-FREE_CHECK_S = 0.1
 FREE_S = 10.0  # Windows: until other processes close a file that is to be replaced
 UNUSED_S = 30 * 24 * 3600.0
 MAX_ALL_BYTES = 1 << 30  # of all indexes
@@ -80,7 +79,12 @@ def _create(path: Path) -> None:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA journal_mode = MEMORY")  # no file beside it
         connection.executescript(f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};{_TABLES}")
-    _when_free(lambda: new.replace(path))
+    private_files.retry_while_open(lambda: new.replace(path), FREE_S)
+
+
+def sqlite_uri(path: PurePath) -> str:
+    """The URI by which SQLite opens an absolute path. It refuses the host of file://server/share/a, a UNC path."""
+    return path.as_uri().replace("file://", "file:////" if path.drive.startswith("\\\\") else "file://", 1)
 
 
 def open_to_read(path: Path) -> sqlite3.Connection | None:
@@ -91,7 +95,7 @@ def open_to_read(path: Path) -> sqlite3.Connection | None:
     except OSError:
         return None
     connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0, isolation_level=None, check_same_thread=False
+        f"{sqlite_uri(path.absolute())}?mode=ro", uri=True, timeout=0, isolation_level=None, check_same_thread=False
     )
     try:
         connection.execute("PRAGMA query_only = 1")
@@ -111,20 +115,7 @@ def remove_database(path: Path, wait_s: float = FREE_S) -> None:
     """Remove a database and sqlite's files beside it. Raises OSError."""
     for name in (path, *(path.with_name(path.name + ending) for ending in SIDE_FILES)):
         with suppress(FileNotFoundError):
-            _when_free(name.unlink, wait_s)
-
-
-def _when_free(action: Callable[[], object], wait_s: float = FREE_S) -> None:
-    """Remove or replace a file. Windows refuses that while a process has it open: then try again, for `wait_s`."""
-    until_s = time.monotonic() + wait_s
-    while True:
-        try:
-            action()
-            return
-        except PermissionError:
-            if sys.platform != "win32" or time.monotonic() >= until_s:
-                raise
-        time.sleep(FREE_CHECK_S)
+            private_files.retry_while_open(name.unlink, wait_s)
 
 
 def private_directory(path: Path) -> None:

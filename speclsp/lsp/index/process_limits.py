@@ -52,45 +52,14 @@ def idle_thread() -> None:
 def limit_memory() -> None:
     """Limit the memory, so that a grammar without bounds ends this process and not others. Raises OSError."""
     if sys.platform == "win32":
-        limit_job_memory()
+        from speclsp.process_resources import windows_jobs
+
+        windows_jobs.limit_own_memory(MAX_MEMORY_BYTES)
     else:
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-class JobLimits(ctypes.Structure):
-    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION of the Windows SDK."""
-
-    _fields_ = (
-        ("times", ctypes.c_int64 * 2),
-        ("flags", ctypes.c_uint32),
-        ("working_sets", ctypes.c_size_t * 2),
-        ("processes", ctypes.c_uint32),
-        ("affinity", ctypes.c_size_t),
-        ("classes", ctypes.c_uint32 * 2),
-        ("io_counters", ctypes.c_uint64 * 6),
-        ("process_memory", ctypes.c_size_t),
-        ("memory", ctypes.c_size_t * 3),
-    )
-
-
-def limit_job_memory() -> None:
-    """Put this process into a job object with a limit of committed memory (Windows 8: jobs nest). Raises OSError."""
-    if sys.platform == "win32":
-        extended_limit_information, limit_process_memory = 9, 0x100
-        limits = JobLimits(flags=limit_process_memory, process_memory=MAX_MEMORY_BYTES)
-        kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
-        kernel32.CreateJobObjectW.restype = kernel32.GetCurrentProcess.restype = ctypes.c_void_p
-        job = ctypes.c_void_p(kernel32.CreateJobObjectW(None, None))  # it stays open until the process ends
-        size_bytes = ctypes.sizeof(limits)
-        is_set = kernel32.SetInformationJobObject(
-            job, extended_limit_information, ctypes.byref(limits), ctypes.c_uint32(size_bytes)
-        )
-        process = ctypes.c_void_p(kernel32.GetCurrentProcess())
-        if not is_set or not kernel32.AssignProcessToJobObject(job, process):
-            raise ctypes.WinError(ctypes.get_last_error())
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from time import process_time
 
 from speclsp.lsp.documents.uri_paths import IS_WINDOWS, path_inside, system_path
-from speclsp.lsp.documents.windows_names import is_link, is_placeholder, is_reserved, without_prefix
+from speclsp.lsp.documents.windows_names import is_link, is_placeholder, is_reserved, real_folder, real_path
 from speclsp.lsp.index.file_cache import MAX_BYTES
 from speclsp.lsp.index.file_imports import MANIFESTS
 from speclsp.lsp.syntax.grammars import grammar_of
@@ -85,11 +85,7 @@ class WorkspaceScan:
 
     def _listed_path(self, path: str) -> str:
         """A file's path in the spelling of the directory, which a scan lists: case does not matter on Windows."""
-        real, real_root = (
-            without_prefix(os.path.realpath(system_path(name)).replace("\\", "/"))
-            for name in (f"{self.root}/{path}", self.root)
-        )
-        return path_inside(real, real_root) or path
+        return path_inside(real_path(f"{self.root}/{path}"), real_folder(self.root)) or path
 
     def may_be_shown(self, path: str) -> bool:
         """True if a piece of the file may be shown while another file is completed."""

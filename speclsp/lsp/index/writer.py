@@ -89,7 +89,7 @@ class IndexWriter:
     def steps(self, near: str = "") -> Iterator[None]:
         """`build` in steps of one file, the nearest to `near` first."""
         began_s = time.process_time()
-        if not Path(self.root).is_dir():
+        if not Path(f"{self.root}/").is_dir():
             return  # an unmounted folder may come back
         files = self.scan.files(near, self.budget.scan_s)[: self.budget.files]
         known = {

@@ -7,7 +7,6 @@ as free, because another model would replace it.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +16,7 @@ from speclsp.config import Config
 from speclsp.lsp.backend.edit_prompt import FORMATS
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.next_edit.model_producer import MIN_PROBABILITY, EditModel
+from speclsp.process_resources.programs import find_program
 from speclsp.weights import cards, store
 from speclsp.weights.cards import Card
 
@@ -96,7 +96,7 @@ def declared_edit_format(model: str) -> str:
 
 def machine(device: str) -> MachineFacts:
     """Free memory of the GPU as its driver reports it, or of this process if there is no GPU."""
-    if device != "cpu" and (tool := shutil.which("nvidia-smi")):
+    if device != "cpu" and (tool := find_program("nvidia-smi")):
         _, _, number = device.partition(":")
         query = [tool, "--query-gpu=memory.free", "--format=csv,noheader,nounits", "-i", number or "0"]
         try:

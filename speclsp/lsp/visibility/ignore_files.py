@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 
 from speclsp import private_files
 from speclsp.lsp.documents.uri_paths import file_path, path_inside, system_path
-from speclsp.lsp.documents.windows_names import is_link
+from speclsp.lsp.documents.windows_names import is_link, real_folder, real_path
 
 NO_CONTEXT: tuple[tuple[str, ...], ...] = ((".git/info/exclude", ".gitignore"), (".ignore",))  # the last one decides
 NO_SUGGESTIONS: tuple[tuple[str, ...], ...] = ((".aiexclude",), (".cursorignore",), (".continueignore",))
@@ -272,10 +272,10 @@ def printable(text: str) -> str:
 
 def within(root: str, path: str) -> str:
     """Target of a link, if it is in the workspace. Raises ValueError, OSError."""
-    real, base = os.path.realpath(path), os.path.realpath(system_path(root))
-    if os.path.commonpath([real, base]) != base:
+    real = real_path(path)
+    if path_inside(real, real_folder(root)) is None:
         raise ValueError("a link out of the workspace")
-    return real
+    return system_path(real)
 
 
 def parsed(path: str, *, negation: bool) -> IgnoreRules:

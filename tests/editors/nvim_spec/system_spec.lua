@@ -25,7 +25,38 @@ specs["the log is in the directory of each system"] = function()
 end
 
 specs["the program is looked for on PATH, then where uv and pipx install it"] = function()
-  equal(system.programs("/home/me"), { "speclsp", "/home/me/.local/bin/speclsp" })
+  local programs = system.programs("unix", "/usr/bin:/opt/a b", "/home/me")
+  equal(programs, { "/usr/bin/speclsp", "/opt/a b/speclsp", "/home/me/.local/bin/speclsp" })
+  programs = system.programs("windows", [[C:\bin;"D:\a b\";\\server\share]], [[C:\Users\Zoë]])
+  local on_path = { "C:/bin/speclsp", "D:/a b/speclsp", "//server/share/speclsp" }
+  equal(programs, vim.list_extend(on_path, { [[C:\Users\Zoë/.local/bin/speclsp]] }))
+end
+
+specs["relative folders on PATH are skipped"] = function()
+  equal(system.on_path("unix", "speclsp", ":.:bin:~/bin:./a"), {})
+  equal(system.on_path("windows", "speclsp", [[;.;bin;C:;C:bin;\bin;..\bin]]), {})
+end
+
+for name, setup in pairs({ ["without `cmd`"] = "false", ["with a name in `cmd`"] = '{ "speclsp", "lsp" }' }) do
+  specs["a program in the current directory is not started, " .. name] = function(n)
+    local command, problem = unpack(n:lua(([[
+      local client = require("speclsp.client")
+      require("speclsp").setup({ cmd = %s })
+      local project = vim.fn.tempname()
+      vim.fn.mkdir(project .. "/bin", "p")
+      for _, program in ipairs({ "speclsp", "speclsp.cmd", "speclsp.exe", "bin/speclsp", "bin/speclsp.cmd" }) do
+        vim.fn.writefile({ "@echo hostile\r" }, project .. "/" .. program)
+        vim.uv.fs_chmod(project .. "/" .. program, 493)
+      end
+      vim.fn.chdir(project)
+      vim.env.HOME, vim.env.USERPROFILE = project .. "/home", project .. "/home"
+      vim.env.PATH = vim.fn.has("win32") == 1 and ".;bin" or ".:bin"
+      local command, problem = client.command()
+      return { command or vim.NIL, problem }
+    ]]):format(setup)))
+    equal(command, vim.NIL)
+    assert(problem:find("speclsp", 1, true), problem)
+  end
 end
 
 for place, folder in pairs({ ["on PATH"] = "a b ü", ["below the home directory"] = ".local/bin" }) do

@@ -17,7 +17,7 @@ from support.rows import rows
 
 from speclsp import config
 from speclsp.config import KNOWN, Config
-from speclsp.daemon import endpoint, launch
+from speclsp.daemon import control, endpoint, launch
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.observability import logfile
 
@@ -113,6 +113,23 @@ def test_find_returns_the_endpoint_that_was_written(settings: Config):
     assert endpoint.find() == written, "another process's"
     endpoint.remove(1)
     assert endpoint.find() is None
+
+
+@pytest.mark.parametrize(
+    ("words", "posix", "windows"),
+    [
+        (["/usr/bin/python3", "-m", "speclsp", "engine", "--detached"], True, True),
+        (["/home/a/.local/bin/speclsp", "engine"], True, True),
+        (["python.exe", r"C:\Users\a b\SPECLSP.EXE", "engine"], False, True),
+        ([r"C:\bin\speclsp.exe", "ENGINE"], False, True),
+        (["/usr/bin/python3", "-m", "speclsp", "lsp"], False, False),
+        (["/usr/bin/vim", "speclsp.exe.py", "engine"], False, False),
+        ([], False, False),
+    ],
+)
+def test_an_engine_is_known_by_its_command_line_on_windows_in_any_case(words: list[str], posix: bool, windows: bool):
+    assert control.is_engine_command(words, windows=False) is posix
+    assert control.is_engine_command(words, windows=True) is windows
 
 
 def test_an_engine_on_a_port_without_the_lock_is_not_found():

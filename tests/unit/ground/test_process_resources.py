@@ -1,10 +1,13 @@
-"""CPUs and memory of this process: laws over fake /proc and /sys trees of both versions of control groups."""
+"""CPUs and memory of this process: laws over fake /proc and /sys trees of both versions of control groups.
+
+Also the search for programs: only absolute folders on PATH count, so a project's own files are never started.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -15,6 +18,7 @@ from hypothesis import strategies as st
 
 from speclsp import process_resources
 from speclsp.process_resources import MIB, Cpus, Memory
+from speclsp.process_resources.programs import find_program
 
 LARGEST = 9223372036854771712  # version 1's way to write "no limit"
 MACHINE_MIB = 16_000
@@ -196,3 +200,47 @@ def test_workers_are_whole_cpus_of_the_quota_and_at_most_one_a_core(cpus: Cpus, 
 def test_this_machine_has_a_cpu_and_memory():
     assert 0 < process_resources.memory().free_mib < 2**24
     assert 1 <= process_resources.cpus().workers <= process_resources.cpus().logical <= (os.cpu_count() or 1)
+
+
+# ── programs ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def found_on_windows(files: Collection[str], path: str, **environment: str) -> str | None:
+    """The answer for "pip" on a Windows with these files only."""
+    return find_program("pip", {"PATH": path, **environment}, windows=True, is_program=set(files).__contains__)
+
+
+def executable(folder: Path, name: str = "pip") -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("#!/bin/sh\n")
+    (folder / name).chmod(0o755)
+    return folder / name
+
+
+@pytest.mark.parametrize("path", ["", ".", "tools", r"\tools", "C:", "C:tools", r"..\tools"])
+def test_windows_starts_nothing_from_the_current_directory_or_a_relative_folder(path: str):
+    names = ("pip.exe", "pip.cmd", r".\pip.exe", r"tools\pip.exe", r"\tools\pip.exe", "C:pip.exe", r"C:tools\pip.exe")
+    assert found_on_windows([*names, r"..\tools\pip.exe"], path) is None
+    assert found_on_windows([*names, r"D:\bin\pip.exe"], rf"{path};D:\bin") == r"D:\bin\pip.exe"
+
+
+def test_windows_takes_the_first_folder_and_the_extensions_in_the_order_of_pathext():
+    files = [r"C:\a\pip.cmd", r"C:\a\pip.js", r"C:\b c\pip.exe", r"C:\b c\pip.cmd", r"\\server\share\pip.exe"]
+    assert found_on_windows(files, r"C:\a;C:\b c") == r"C:\a\pip.cmd"
+    assert found_on_windows(files, r'"C:\b c";C:\a') == r"C:\b c\pip.exe"
+    assert found_on_windows(files, r"C:\b c", PATHEXT=".JS;.CMD;.EXE") == r"C:\b c\pip.cmd"
+    assert found_on_windows(files, r"C:\a", PATHEXT=".JS") is None, "CreateProcess cannot start a script"
+    assert found_on_windows(files, r"\\server\share") == r"\\server\share\pip.exe"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="rules of POSIX")
+def test_posix_skips_relative_folders_files_without_rights_and_directories(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    executable(tmp_path)
+    executable(tmp_path / "tools")
+    assert [find_program("pip", {"PATH": path}) for path in ("", ".", "tools", ":.:tools:")] == [None] * 4
+    (tmp_path / "a" / "pip").mkdir(parents=True)
+    executable(tmp_path / "b").chmod(0o644)
+    last = executable(tmp_path / "c")
+    folders = ":".join(["tools", *(str(tmp_path / name) for name in ("missing", "a", "b", "c"))])
+    assert find_program("pip", {"PATH": folders}) == str(last)

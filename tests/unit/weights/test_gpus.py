@@ -5,6 +5,7 @@ No GPU is needed: faults are planted in torch's functions.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -143,7 +144,12 @@ def test_the_cpu_is_used_without_a_word_where_it_is_wanted(plant: Plant):
 def test_without_triton_the_gpu_computes_and_the_sentence_names_the_fix(plant: Plant):
     plant(triton=False)
     device, problem = pick_device("auto")
-    assert device == "cuda" and "pip install triton" in problem
+    assert device == "cuda" and f"run `pip install {process_resources.triton_package(sys.platform)}`" in problem
+
+
+def test_tritons_package_for_windows_is_another():
+    assert process_resources.triton_package("win32") == "triton-windows"
+    assert process_resources.triton_package("linux") == "triton"
 
 
 def test_of_two_gpus_the_one_with_more_free_memory_computes_and_a_named_one_is_kept(plant: Plant):

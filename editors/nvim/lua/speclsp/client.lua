@@ -96,20 +96,33 @@ local function configured()
   return config and type(config.cmd) == "table" and config.cmd or nil
 end
 
---- The server's command line, or nil and the problem.
+--- The first of these paths that is a program, with its extension on Windows; nil if none is.
+---@param paths string[]
+---@return string?
+local function first_program(paths)
+  for _, path in ipairs(paths) do
+    if vim.fn.executable(path) == 1 then
+      return vim.fn.exepath(path)
+    end
+  end
+end
+
+--- The server's command line, or nil and the problem. A name without a directory becomes a path on PATH.
 ---@return string[]?, string?
 function M.command()
   local cmd = options.now.cmd or configured()
+  local os_name, path = system.current(), vim.env.PATH or ""
   if cmd then
-    if vim.fn.executable(cmd[1]) == 1 then
-      return cmd
+    local is_name = not cmd[1]:find(os_name == "windows" and "[/\\:]" or "/")
+    local program = first_program(is_name and system.on_path(os_name, cmd[1], path) or { cmd[1] })
+    if program then
+      return { program, unpack(cmd, 2) }
     end
     return nil, ("cmd is %s, which cannot be run"):format(cmd[1])
   end
-  for _, path in ipairs(system.programs(vim.fn.expand("~"))) do
-    if vim.fn.executable(path) == 1 then
-      return { vim.fn.exepath(path), "lsp" }
-    end
+  local program = first_program(system.programs(os_name, path, vim.fn.expand("~")))
+  if program then
+    return { program, "lsp" }
   end
   return nil, "no `speclsp` found: :checkhealth speclsp says how to install it"
 end

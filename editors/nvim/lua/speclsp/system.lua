@@ -9,12 +9,31 @@ function M.current()
   return vim.fn.has("win32") == 1 and "windows" or vim.fn.has("mac") == 1 and "mac" or "unix"
 end
 
---- Where `speclsp` is looked for: the name on PATH, then the directory of uv and pipx. On Windows, Neovim adds the
---- extensions of PATHEXT.
+--- Absolute paths of a program on PATH, in search order. On Windows, `executable()` adds the extensions of PATHEXT.
+--- For a bare name it looks in the current directory first there, and everywhere at relative entries of PATH: the files
+--- of a foreign project would start.
+---@param system speclsp.System
+---@param name string
+---@param path string the value of PATH
+---@return string[]
+function M.on_path(system, name, path)
+  local windows, paths = system == "windows", {} ---@type boolean, string[]
+  for _, folder in ipairs(vim.split(path, windows and ";" or ":", { plain = true })) do
+    folder = windows and folder:gsub('"', ""):gsub("\\", "/") or folder
+    if folder:find(windows and "^%a:/" or "^/") or (windows and folder:find("^//[^/]")) then
+      paths[#paths + 1] = folder:gsub("/+$", "") .. "/" .. name
+    end
+  end
+  return paths
+end
+
+--- Absolute paths where `speclsp` is looked for: on PATH, then in the directory of uv and pipx.
+---@param system speclsp.System
+---@param path string the value of PATH
 ---@param home string
 ---@return string[]
-function M.programs(home)
-  return { "speclsp", home .. "/.local/bin/speclsp" }
+function M.programs(system, path, home)
+  return vim.list_extend(M.on_path(system, "speclsp", path), { home .. "/.local/bin/speclsp" })
 end
 
 --- The server's log, where speclsp writes it by default: the directories of the Python package platformdirs.

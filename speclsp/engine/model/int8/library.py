@@ -6,12 +6,24 @@ import ctypes
 import functools
 import platform
 import sys
+import sysconfig
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_void_p
 from pathlib import Path
 
 DIRECTORY = Path(__file__).parent
 SUFFIX = ".dll" if sys.platform == "win32" else ".so"  # macOS loads .so as well
-NAMES = ("_forward", "_forward_avx2") if platform.machine() in ("x86_64", "AMD64") else ("_forward_neon",)
+
+
+def names_for(processor: str) -> tuple[str, ...]:
+    """The names of the libraries for a processor, as platform.machine() or on Windows sysconfig.get_platform() has it.
+
+    On Windows on ARM, a Python for x86-64 runs under emulation, and its libraries are those for x86-64.
+    platform.machine() is ARM64 there.
+    """
+    return ("_forward", "_forward_avx2") if processor in ("x86_64", "win-amd64") else ("_forward_neon",)
+
+
+NAMES = names_for(sysconfig.get_platform() if sys.platform == "win32" else platform.machine())
 
 
 class CShape(Structure):

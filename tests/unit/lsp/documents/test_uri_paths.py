@@ -21,7 +21,15 @@ from speclsp.lsp.documents.uri_paths import (
     path_inside,
     system_path,
 )
-from speclsp.lsp.documents.windows_names import MAX_PLAIN_PATH, is_link, is_placeholder, is_reserved, without_prefix
+from speclsp.lsp.documents.windows_names import (
+    MAX_PLAIN_PATH,
+    is_link,
+    is_placeholder,
+    is_reserved,
+    real_folder,
+    real_path,
+    without_prefix,
+)
 from speclsp.lsp.index.scan import is_special
 from speclsp.lsp.protocol.document_sync import DocumentSync
 from speclsp.lsp.visibility import secret_files
@@ -125,6 +133,31 @@ def test_only_a_long_path_gets_the_prefix_for_system_calls(parts: list[str], top
     assert system.startswith("\\\\?\\") is (len(path) > MAX_PLAIN_PATH)
     assert without_prefix(system.replace("\\", "/")) == path
     assert system_path(system, windows=True) == system and system_path(path, windows=False) == path
+
+
+@pytest.mark.parametrize(
+    ("uri", "root"),
+    [
+        ("file:///d%3A/", "D:"),
+        (r"\\?\D:" + "\\", "D:"),
+        ("file://server/share/", "//server/share"),
+        ("file:///d%3A/work/", "D:/work"),
+    ],
+)
+def test_a_file_below_the_root_of_a_drive_or_share_is_no_link(uri: str, root: str):
+    """`real`: as ntpath.realpath on a Windows whose current directory is D:\\elsewhere."""
+
+    def real(path: str) -> str:
+        backslashes = path.replace("/", "\\").replace("d:", "D:")
+        if backslashes == "D:":
+            return r"D:\elsewhere"
+        is_root = backslashes.rstrip("\\") in ("D:", r"\\server\share")
+        return backslashes.rstrip("\\") + ("\\" if is_root else "")
+
+    folder = file_path(uri, windows=True)
+    assert real_folder(folder, True, real) == root
+    assert is_same_path(real_path(f"{folder}/a b.py", True, real), f"{root}/a b.py", windows=True)
+    assert path_inside(real_path(f"{folder}/a b.py", True, real), real_folder(folder, True, real), True) == "a b.py"
 
 
 @pytest.mark.parametrize("name", ["con", "NUL", "nul.py", "Aux.tar.gz", "com1", "LPT9.txt", "prn ", "con:x", "COM²"])

@@ -10,13 +10,14 @@ import stat
 import threading
 import time
 from contextlib import closing, suppress
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.rows import rows
 
+from speclsp.lsp.documents.uri_paths import file_path
 from speclsp.lsp.index import file_cache, index_schema
 from speclsp.lsp.index.file_imports import stem_of, twins
 from speclsp.lsp.index.reader import IndexReader
@@ -387,6 +388,29 @@ def test_a_damaged_index_answers_nothing_and_is_rebuilt(root: Path, database: Pa
         database.rmdir()
     assert modules(IndexReader.build(root, database), "a.py") == ["f"]
     assert not elsewhere.exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        (PureWindowsPath(r"\\server\share\a b\x.sqlite"), "file:////server/share/a%20b/x.sqlite"),
+        (PureWindowsPath(r"C:\a b\x.sqlite"), "file:///C:/a%20b/x.sqlite"),
+        (PurePosixPath("/a b/%.sqlite"), "file:///a%20b/%25.sqlite"),
+    ],
+)
+def test_the_uri_of_an_index_has_no_host_because_sqlite_refuses_one(path: PurePath, uri: str):
+    assert index_schema.sqlite_uri(path) == uri
+    with pytest.raises(sqlite3.OperationalError, match="unable to open"), closing(sqlite3.connect(uri, uri=True)):
+        pass
+
+
+def test_a_file_below_the_root_of_the_file_system_is_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)  # "c:" alone would be this directory
+    file = tmp_path.resolve() / "a.py"
+    file.write_text("a = 1\n")
+    info = file.stat()
+    root, inside = file_path(file.anchor), file.relative_to(file.anchor).as_posix()
+    assert file_cache.read(root, inside, (info.st_mtime_ns, info.st_size)) == "a = 1\n"
 
 
 def test_a_reader_never_sees_an_index_that_is_being_created(tmp_path: Path):

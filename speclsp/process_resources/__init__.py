@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -25,6 +25,8 @@ from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from speclsp.process_resources.programs import find_program
 
 MIB = 2**20
 NO_LIMIT = 2**62  # version 1 writes its largest page-aligned number in place of "max"
@@ -209,13 +211,18 @@ def _search_gpu(wanted: str) -> tuple[str, str, str]:
         except RuntimeError as error:
             return "cpu", f"The GPU does not answer ({first_line(error)})", "restart the machine, or its driver"
     if find_spec("triton") is None:
-        return device, "Triton is not installed", "run `pip install triton`"
+        return device, "Triton is not installed", f"run `pip install {triton_package(sys.platform)}`"
     return device, "", ""
+
+
+def triton_package(platform: str) -> str:
+    """The package that has the module triton. `platform`: as sys.platform."""
+    return "triton-windows" if platform == "win32" else "triton"  # Triton's own has no build for Windows
 
 
 def has_gpu_driver() -> bool:
     """True where an NVIDIA driver is installed, or was."""
-    return bool(shutil.which("nvidia-smi")) or Path("/dev/nvidiactl").exists()
+    return bool(find_program("nvidia-smi")) or Path("/dev/nvidiactl").exists()
 
 
 def unusable_gpu(torch: Any, wanted: str, caught: Sequence[warnings.WarningMessage]) -> tuple[str, str]:
