@@ -77,7 +77,7 @@ class PrivateFile(RotatingFileHandler):
                 os.dup2(null, number)
             os.close(null)
         if self.stream is not None:
-            stream, self.stream = self.stream, None  # type: ignore[assignment]
+            stream, self.stream = self.stream, None
             stream.close()
 
     def take_prints(self, stderr: bool = True) -> None:
