@@ -1,4 +1,4 @@
-"""What Windows refuses an engine, run under Wine: renaming an open log, and connections that end before they begin."""
+"""Renaming an open log, and connections that end before they are accepted, on Windows, run under Wine."""
 
 from __future__ import annotations
 

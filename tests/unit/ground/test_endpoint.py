@@ -1,10 +1,16 @@
-"""Endpoint: settings that can share an engine, and the settings passed to an engine."""
+"""Endpoint: settings that can share an engine, the settings passed to an engine, and its log."""
 
 from __future__ import annotations
 
+import logging
 import os
+import stat
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.rows import rows
@@ -13,6 +19,7 @@ from speclsp import config
 from speclsp.config import KNOWN, Config
 from speclsp.daemon import endpoint, launch
 from speclsp.daemon.endpoint import EngineEndpoint
+from speclsp.observability import logfile
 
 ROWS = rows(__file__)
 
@@ -118,3 +125,45 @@ def test_an_engine_on_a_port_without_the_lock_is_not_found():
     assert endpoint.find() == on_a_port
     os.close(lock)
     assert endpoint.find() is None
+
+
+@pytest.mark.promise(35)
+def test_a_log_is_private_and_bounded_for_any_content(isolated: Path):
+    path = isolated / "state" / "engine.log"
+    program = """
+import logging, os, pathlib, sys
+from speclsp.observability import logfile
+logfile.MAX_BYTES = 10_000
+handler = logfile.open_file(pathlib.Path(sys.argv[1]))
+handler.take_prints()
+logging.getLogger().addHandler(handler)
+for number in range(300):
+    os.write(2, b"printed by a library %d\\n" % number)
+    handler.bound()
+for number in range(300):
+    logging.error("logged %d", number)
+os.write(1, b"last words\\n")
+"""
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+    kept = [path, path.with_name("engine.log.1")]
+    assert sorted(path.parent.iterdir()) == kept
+    for file in kept:
+        assert file.stat().st_size <= 10_100
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert path.read_text().splitlines()[-1] == "last words"
+    assert "logged 299" in path.read_text()
+
+
+def test_a_record_is_one_short_line(isolated: Path):
+    handler = logfile.open_file(isolated / "a.log")
+    assert handler is not None
+    handler.emit(logging.LogRecord("speclsp.engine", logging.INFO, "", 0, "two\nlines " + "x" * 9999, None, None))
+    handler.close()
+    (line,) = (isolated / "a.log").read_text().splitlines()
+    assert f" {os.getpid()} info engine: two lines xxx" in line
+    assert len(line) < logfile.MAX_LINE + 100
+
+
+def test_a_log_that_cannot_be_opened_is_none(isolated: Path):
+    (isolated / "file").write_text("")
+    assert logfile.open_file(isolated / "file" / "a.log") is None
