@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,16 @@ def shipped_models(root: Path) -> dict[str, str]:
     return {str(entry): f"speclsp/models/{entry.name}" for entry in entries}
 
 
+def install(built: Path, target: Path) -> None:
+    """Copy a library over `target` in one step: a running engine keeps the one that it has mapped. Raises OSError."""
+    beside = target.with_name(f"{target.stem}.{os.getpid()}.new{target.suffix}")  # that suffix stays out of the sdist
+    try:
+        shutil.copy(built, beside)
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
 class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
     """Hatchling's hook: runs for wheels and for editable installs."""
 
@@ -62,16 +73,16 @@ class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
         compiler = [sys.executable, "-m", "ziglang", "cc", "-target", target, *FLAGS]
         suffix = ".dll" if wanted.startswith("win32") else ".so"
         libraries = {f"{name}{suffix}": flags for name, flags in LIBRARIES[instructions].items()}
-        # of its own: for Windows, the linker writes an import library beside each
-        with tempfile.TemporaryDirectory(dir=source) as built:
 
-            def compile_library(name: str) -> None:
-                command = [*compiler, *libraries[name], "-o", str(Path(built) / name), str(source / "forward.c")]
+        def compile_library(name: str) -> None:
+            with tempfile.TemporaryDirectory() as built:  # for Windows, the linker writes an import library beside it
+                output = Path(built) / name
+                command = [*compiler, *libraries[name], "-o", str(output), str(source / "forward.c")]
                 subprocess.run(command, check=True, capture_output=True, text=True)
-                (Path(built) / name).replace(source / name)  # a running engine keeps the one it has mapped
+                install(output, source / name)
 
-            with ThreadPoolExecutor() as pool:  # each takes half a minute
-                running = {name: pool.submit(compile_library, name) for name in libraries}
+        with ThreadPoolExecutor() as pool:  # each takes half a minute
+            running = {name: pool.submit(compile_library, name) for name in libraries}
         for name, compiled in running.items():
             try:
                 compiled.result()

@@ -40,9 +40,13 @@ class PrivateFile(RotatingFileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # logging's own name
         """Report a log that cannot be written once, on stderr; the process goes on."""
         error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
+        if isinstance(error, OSError):
+            self._report(error)
+        else:
             super().handleError(record)
-        elif not self._reported and sys.stderr is not None:
+
+    def _report(self, error: OSError) -> None:
+        if not self._reported and sys.stderr is not None:
             self._reported = True
             with contextlib.suppress(OSError):
                 why = private_files.reason(error)
@@ -51,12 +55,30 @@ class PrivateFile(RotatingFileHandler):
                 )
 
     def doRollover(self) -> None:  # logging's own name
-        """Begin a new file. Windows renames none that another process has open: then this file grows on."""
+        """Begin a new file. Raises OSError if that is impossible: then nothing is written, prints included.
+
+        Windows renames no file that this or another process has open. Where another one has it, the file is emptied.
+        """
+        self._close_stream()
         try:
-            super().doRollover()
-        except PermissionError:
-            if self.stream is None:
-                self.stream = self._open()
+            with contextlib.suppress(FileNotFoundError):
+                Path(self.baseFilename).replace(f"{self.baseFilename}.1")
+        except OSError:
+            if sys.platform != "win32":
+                raise
+            os.truncate(self.baseFilename, 0)
+        self.stream = self._open()
+
+    def _close_stream(self) -> None:
+        """Close the file; until `_open` the prints are discarded."""
+        if self._prints:
+            null = os.open(os.devnull, os.O_WRONLY)
+            for number in self._prints:
+                os.dup2(null, number)
+            os.close(null)
+        if self.stream is not None:
+            stream, self.stream = self.stream, None
+            stream.close()
 
     def take_prints(self, stderr: bool = True) -> None:
         """Redirect this process's prints into the file, crash messages of C libraries included."""
@@ -66,11 +88,13 @@ class PrivateFile(RotatingFileHandler):
             os.dup2(self.stream.fileno(), number)
 
     def bound(self) -> None:
-        """Begin a new file if prints have made this one too large."""
+        """Begin a new file if prints have made this one too large. A failure is reported as that of a record."""
         self.acquire()
         try:
             if self.stream is not None and os.fstat(self.stream.fileno()).st_size > self.maxBytes:
                 self.doRollover()
+        except OSError as error:
+            self._report(error)
         finally:
             self.release()
 
@@ -89,7 +113,7 @@ def open_file(path: Path) -> PrivateFile | None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.exists() and path.stat().st_size > START_NEW_BYTES:
-            with contextlib.suppress(PermissionError):  # on Windows, while another process has it open
+            with contextlib.suppress(PermissionError):  # PrivateFile bounds a file that cannot be renamed
                 path.replace(path.with_name(path.name + ".1"))
         handler = PrivateFile(path)
         handler.setFormatter(OneLine())

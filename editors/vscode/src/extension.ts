@@ -5,7 +5,7 @@ import { disposeChannel, explain } from "./explain";
 import { find, Machine } from "./find";
 import { reportFocus } from "./focus";
 import { chooseCommand, install, offer, releaseFiles } from "./install";
-import { bundledSource } from "./installMethods";
+import { chosenSource } from "./installMethods";
 import { showMenu } from "./menu";
 import { selectModel } from "./models";
 import { NextEdits } from "./nextEdit";
@@ -51,8 +51,9 @@ export function activate(context: ExtensionContext): void {
     let paused = false;
     const work = async (): Promise<boolean> => {
       paused = await releaseFiles(machine, running, log);
-      const bundled = bundledSource(context.asAbsolutePath("server"));
-      return install(machine, bundled, log, (line) => bar.showInstalling(line));
+      const configured = workspace.getConfiguration("speclsp").get<string>("install.source", "");
+      const source = chosenSource(configured, context.asAbsolutePath("server"));
+      return install(machine, source, log, (line) => bar.showInstalling(line));
     };
     installation = work();
     const installed = await installation.finally(() => {

@@ -42,17 +42,16 @@ export async function releaseFiles(machine: Machine, server: Server, log: LogOut
 }
 
 /**
- * Install or update speclsp, and return true when that succeeded. The package is the configured source, else the one
- * bundled with the extension. The notification shows the tool's latest output line, and `onProgress` gets it.
+ * Install or update speclsp from `source`, and return true when that succeeded. The notification shows the tool's
+ * latest output line, and `onProgress` gets it.
  */
 export async function install(
   machine: Machine,
-  bundled: Source,
+  source: Source,
   log: LogOutputChannel,
   onProgress: (line: string) => void,
 ): Promise<boolean> {
-  const server = workspace.getConfiguration("speclsp").get<string>("install.source");
-  const method = await findInstallMethod(machine, server ? { server } : bundled);
+  const method = await findInstallMethod(machine, source);
   if (!method) {
     void window.showErrorMessage(
       "speclsp cannot be installed: no uv, pipx or Python 3.10 was found on PATH. Install one and try again.",

@@ -44,10 +44,15 @@ export interface Source {
 }
 
 /** The package in the extension's folder `server`: a wheel in the one for Windows, else the sdist. */
-export function bundledSource(folder: string): Source {
+function bundledSource(folder: string): Source {
   const name = readdirSync(folder).find((entry) => /^speclsp-.*\.(whl|tar\.gz)$/.test(entry));
   if (!name) throw new Error(`no package of speclsp in ${folder}`);
   return { server: join(folder, name), constraints: join(folder, "constraints.txt") };
+}
+
+/** The configured source, else the package in the extension's folder `server`, which a run from source lacks. */
+export function chosenSource(configured: string, folder: string): Source {
+  return configured ? { server: configured } : bundledSource(folder);
 }
 
 /** Returns the first install method that works on this machine, or undefined. */

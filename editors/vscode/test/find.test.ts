@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { find, Machine, places } from "../src/find";
-import { bundledSource, findInstallMethod } from "../src/installMethods";
+import { chosenSource, findInstallMethod } from "../src/installMethods";
 
 const machine: Machine = {
   env: { PATH: "/usr/bin:.:tools:/bin", UV_TOOL_BIN_DIR: "/uv/bin" },
@@ -77,9 +77,9 @@ test("the package in the extension is its sdist, or the wheel of the extension f
     const folder = mkdtempSync(join(tmpdir(), "server "));
     try {
       writeFileSync(join(folder, "constraints.txt"), "");
-      assert.throws(() => bundledSource(folder), /no package of speclsp/);
+      assert.throws(() => chosenSource("", folder), /no package of speclsp/);
       writeFileSync(join(folder, name), "");
-      assert.deepEqual(bundledSource(folder), {
+      assert.deepEqual(chosenSource("", folder), {
         server: join(folder, name),
         constraints: join(folder, "constraints.txt"),
       });
@@ -87,6 +87,10 @@ test("the package in the extension is its sdist, or the wheel of the extension f
       rmSync(folder, { recursive: true, force: true });
     }
   }
+});
+
+test("a configured source needs no package in the extension, as in a run from source", () => {
+  assert.deepEqual(chosenSource("/src/speclsp", join(tmpdir(), "no such folder")), { server: "/src/speclsp" });
 });
 
 test("on macOS Apple's own Python is not run, and Homebrew's tools need no PATH", async () => {

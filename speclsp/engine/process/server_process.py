@@ -31,6 +31,7 @@ from speclsp.engine.http import tcp_guard
 from speclsp.engine.http.leases import Leases
 from speclsp.engine.http.routes import RouteContext, application
 from speclsp.engine.process import parent_watch, port_file, unix_socket
+from speclsp.engine.process.event_loop import EngineConfig, report_exception, woken_by_signals
 from speclsp.engine.process.unix_socket import UnixListener
 from speclsp.engine.scheduling.loaded_model import Load, LoadedModel
 from speclsp.engine.scheduling.scheduler import Scheduler
@@ -174,7 +175,7 @@ class EngineServer(uvicorn.Server):
         app = self.leases.while_answering(application(RouteContext(config, scheduler, metrics, self.leases)))
         guarded = tcp_guard.TcpGuard(app, listeners.token, listeners.host) if listeners.tcp is not None else None
         super().__init__(
-            uvicorn.Config(
+            EngineConfig(
                 app,
                 http=http_protocol(guarded),
                 ws="none",
@@ -211,12 +212,14 @@ class EngineServer(uvicorn.Server):
                 asyncio.get_running_loop().add_signal_handler(number, self.leases.leave, name)
             except NotImplementedError:  # Windows
                 signal.signal(number, lambda *_, name=name: self.leases.leave(name))
-        yield
+        with woken_by_signals(asyncio.get_running_loop()):
+            yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer, and announce it."""
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(report_exception)
         self.leases.begin()
         try:
             self._on_listening()

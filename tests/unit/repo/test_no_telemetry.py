@@ -43,6 +43,7 @@ TALKERS = {  # module with a library that can open a connection -> the peer it c
     "cli.verify": "this user's engine",
     "engine.process.unix_socket": "nobody: it listens",
     "engine.process.port_file": "nobody: it listens",
+    "engine.process.event_loop": "nobody: a pair of sockets in this process",
     "engine.process.server_process": "nobody: it listens",
     "engine.http.tcp_guard": "nobody: it listens",
 }

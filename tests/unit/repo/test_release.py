@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import zipfile
 from pathlib import Path, PurePosixPath
 from types import ModuleType
@@ -18,7 +19,17 @@ ADDRESSES = NO_ADDRESSES | {"repository": "https://h/r", "files": "https://h/r/f
 
 @pytest.fixture(scope="module")
 def release() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("build_artifacts", ROOT / "release/build_artifacts.py")
+    return load("release/build_artifacts.py")
+
+
+@pytest.fixture(scope="module")
+def hatch_build() -> ModuleType:
+    return load("hatch_build.py")
+
+
+def load(path: str) -> ModuleType:
+    """The module in a file outside of the packages."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -56,6 +67,49 @@ def test_the_newest_glibc_version_is_compared_as_numbers(release: ModuleType):
     library = b"\0libc.so.6\0GLIBC_2.2.5\0GLIBC_2.17\0GLIBC_2.9\0libgomp.so.1\0"
     assert release.newest_glibc(library) == (2, 17)
     assert release.linked_libraries(library) == {"libc.so.6", "libgomp.so.1"}
+
+
+class Warnings(list[str]):
+    """Hatchling's application, as far as the hook uses it."""
+
+    display_warning = list.append
+
+
+def test_a_library_that_cannot_be_built_is_a_warning_and_the_wheel_is_pure(
+    hatch_build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SPECLSP_WHEEL_PLATFORM", "linux-aarch64")
+    warnings = Warnings()
+    (tmp_path / "models").mkdir()
+    # A root without the folder of the libraries: nothing can be written there, as in a read-only checkout.
+    hook = hatch_build.ForwardBuilder(str(tmp_path), {}, None, None, "", "wheel", warnings)
+    build = {"force_include": {}, "artifacts": []}
+    hook.initialize("standard", build)
+    assert build == {"force_include": {}, "artifacts": []}
+    assert len(warnings) == 1 and "_forward_neon.so was not compiled, speclsp will be slower" in warnings[0]
+
+
+def test_a_built_library_replaces_the_old_one_in_one_step(
+    hatch_build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    built, target = tmp_path / "built.so", tmp_path / "package" / "_forward.so"
+    target.parent.mkdir()
+    built.write_bytes(b"new")
+    target.write_bytes(b"old")
+    copies: list[Path] = []
+
+    def fill_disk(_: Path, copy: Path) -> None:
+        copies.append(copy)
+        copy.write_bytes(b"ne")
+        raise OSError(28, "no space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
+        patch.setattr(shutil, "copy", fill_disk)
+        hatch_build.install(built, target)
+    assert [path.name for path in target.parent.iterdir()] == ["_forward.so"] and target.read_bytes() == b"old"
+    assert [copy.suffix for copy in copies] == [".so"], "git and the sdist ignore a copy of a killed build"
+    hatch_build.install(built, target)
+    assert [path.name for path in target.parent.iterdir()] == ["_forward.so"] and target.read_bytes() == b"new"
 
 
 def launcher() -> bytes:
