@@ -72,7 +72,8 @@ class Editor(Client):
             self.arrived.append(message["id"])
         if "id" in message and "method" in message:
             result = [self.settings] if message["method"] == "workspace/configuration" else None
-            self.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
+            with suppress(ValueError, BrokenPipeError):  # the test has ended, and stdin is closed
+                self.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     def engines(self) -> list[psutil.Process]:
         """The engine processes that this server started or can reach."""

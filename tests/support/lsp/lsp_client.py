@@ -79,7 +79,10 @@ class Client:
             if name.lower() == b"content-length":
                 length = int(value)
             elif line == b"\r\n" and length is not None:
-                self._hear(json.loads(incoming(stdout.read(length))))
+                body = stdout.read(length)
+                if len(body) < length:  # the server was killed while it wrote
+                    break
+                self._hear(json.loads(incoming(body)))
                 length = None
             else:
                 self.stray += line
