@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import time
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from speclsp import config, private_files
 from speclsp.cli import stats
 from speclsp.errors import SpeclspError
-from speclsp.observability import logfile
 from speclsp.weights import cards, hub, store_messages
 from speclsp.weights.gguf import other_caches
 
@@ -92,24 +90,6 @@ def test_statistics_that_an_editor_has_open_are_kept_with_one_sentence(monkeypat
         with pytest.raises(SpeclspError, match=r"stats\.db cannot be deleted \(access .*denied.*\): close the editors"):
             stats.forget()
     assert path.exists() and stats.forget() == 0 and not path.exists()
-
-
-def test_a_log_that_another_process_has_open_grows_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def in_use(source: object, target: object) -> None:
-        raise windows_error(SHARING_VIOLATION, str(source))
-
-    path = tmp_path / "lsp.log"
-    path.write_bytes(b"x" * logfile.START_NEW_BYTES + b"\n")
-    monkeypatch.setattr("os.rename", in_use)
-    monkeypatch.setattr(Path, "replace", in_use)
-    monkeypatch.setattr(logfile, "START_NEW_BYTES", 10)
-    monkeypatch.setattr(logfile, "MAX_BYTES", 10)
-    handler = logfile.open_file(path)
-    assert handler is not None, "a process that starts has a log"
-    for text in ("first", "second"):
-        handler.handle(logging.LogRecord("speclsp", logging.INFO, "", 0, text, None, None))
-    handler.close()
-    assert [line.rpartition(" ")[2] for line in path.read_text().splitlines()[1:]] == ["first", "second"]
 
 
 # ── caches of other programs ─────────────────────────────────────────────────────────────────────────────────
