@@ -88,8 +88,10 @@ def own_engines() -> Iterator[EngineEndpoint]:
         with suppress(OSError):  # it has just ended
             changed_s[path] = path.lstat().st_mtime
     for path in sorted(changed_s, key=changed_s.__getitem__, reverse=True):
-        candidate = EngineEndpoint(pid=0, socket=str(path))
         try:
+            candidate = endpoint.at(path)
+            if candidate is None:
+                continue
             endpoint.connect(candidate).close()
         except (OSError, EngineError):
             continue

@@ -166,7 +166,10 @@ def at(path: Path) -> EngineEndpoint | None:
 
 
 def _parse(text: bytes) -> EngineEndpoint | None:
-    """The content of engine.json; None for a file that was cut short, or that a later version wrote differently."""
+    """The content of engine.json; None for a file that was cut short, or that a later version wrote differently.
+
+    None too for an engine on a Unix socket where there are none: no client of this system can reach it.
+    """
     try:
         fields = json.loads(text)
         names = {name: WIRE_NAMES.get(name, name) for name in EngineEndpoint.__dataclass_fields__}
@@ -177,7 +180,8 @@ def _parse(text: bytes) -> EngineEndpoint | None:
     texts = (engine.socket, engine.token, engine.version, engine.model, *engine.start_flags)
     numbers = (engine.pid, engine.port)
     valid = all(isinstance(text, str) for text in texts) and all(type(number) is int for number in numbers)
-    return engine if valid and isinstance(engine.settings, dict) else None
+    reachable = platform.HAS_UNIX_SOCKETS or not engine.socket
+    return engine if valid and reachable and isinstance(engine.settings, dict) else None
 
 
 def write(engine: EngineEndpoint, path: Path | None = None) -> None:

@@ -16,6 +16,7 @@ from support.lsp.editor_client import CAPABILITIES, Editor, Page
 from support.waiting import wait_until
 
 from speclsp import config
+from speclsp.cli import verify
 from speclsp.config import Config
 from speclsp.daemon import control, endpoint, platform
 from speclsp.engine.process import port_file
@@ -70,6 +71,8 @@ def test_a_private_engine_listens_on_a_port_and_leaves_no_file():
         client.begin(CAPABILITIES)
         (name,) = names()
         assert (config.runtime_dir() / name).stat().st_mode & 0o777 == 0o600
+        (engine,) = verify.own_engines()
+        assert engine == endpoint.at(config.runtime_dir() / name)
         completes(client, "private")
     assert names() == []
 
@@ -93,6 +96,7 @@ def test_a_file_that_describes_no_engine_is_an_error_with_its_way_out(content: b
     path.touch(mode=0o600)
     path.write_bytes(content)
     assert endpoint.at(path) is None
+    assert endpoint.read(path) is None, "nor would it be one as engine.json"
     with editor("--set", f"engine.socket={path}") as client:
         client.initialize(dict(CAPABILITIES))
         client.until("error")
