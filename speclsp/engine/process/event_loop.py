@@ -21,7 +21,7 @@ import uvicorn
 log = logging.getLogger("speclsp.engine")
 
 
-class EngineConfig(uvicorn.Config):
+class SelectorConfig(uvicorn.Config):
     """uvicorn's settings, with the selector loop."""
 
     @property

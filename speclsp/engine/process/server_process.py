@@ -31,7 +31,7 @@ from speclsp.engine.http import tcp_guard
 from speclsp.engine.http.leases import Leases
 from speclsp.engine.http.routes import RouteContext, application
 from speclsp.engine.process import parent_watch, port_file, unix_socket
-from speclsp.engine.process.event_loop import EngineConfig, report_exception, woken_by_signals
+from speclsp.engine.process.event_loop import SelectorConfig, report_exception, woken_by_signals
 from speclsp.engine.process.unix_socket import UnixListener
 from speclsp.engine.scheduling.loaded_model import Load, LoadedModel
 from speclsp.engine.scheduling.scheduler import Scheduler
@@ -175,7 +175,7 @@ class EngineServer(uvicorn.Server):
         app = self.leases.while_answering(application(RouteContext(config, scheduler, metrics, self.leases)))
         guarded = tcp_guard.TcpGuard(app, listeners.token, listeners.host) if listeners.tcp is not None else None
         super().__init__(
-            EngineConfig(
+            SelectorConfig(
                 app,
                 http=http_protocol(guarded),
                 ws="none",

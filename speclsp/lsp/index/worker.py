@@ -115,7 +115,7 @@ class ScanLock:
     def __init__(self, path: Path, inbox: Inbox) -> None:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
         self._handle = os.open(path, flags, 0o600)
-        self.owned = lock_now(self._handle)
+        self.owned = lock_scans_now(self._handle)
         if not self.owned:
             threading.Thread(target=self._wait, args=(inbox,), name="scan-lock", daemon=True).start()
 
@@ -126,7 +126,7 @@ class ScanLock:
             inbox.put({"locked": True})
 
 
-def lock_now(handle: int) -> bool:
+def lock_scans_now(handle: int) -> bool:
     """Lock an open file for this process; False: another process has the lock."""
     try:
         if sys.platform == "win32":
@@ -143,7 +143,7 @@ def wait_for_lock(handle: int) -> None:
     if sys.platform != "win32":
         fcntl.flock(handle, fcntl.LOCK_EX)
     else:
-        while not lock_now(handle):
+        while not lock_scans_now(handle):
             time.sleep(LOCK_RETRY_S)
 
 
