@@ -14,37 +14,20 @@ from typing import Any
 
 import httpx
 import pytest
+from support.faults.filled_log import FILL_LOG
 from support.waiting import wait_until
 
 if "SPECLSP_WINDOWS_PYTHON" not in os.environ:
     pytest.skip("needs the Windows Python of `make windows`", allow_module_level=True)
 
 RESETS = 200
-WRITES = """
-import logging, os, pathlib, sys
-from speclsp.observability import logfile
-logfile.MAX_BYTES = 10_000
-path = pathlib.Path(sys.argv[1])
-handler = logfile.open_file(path)
-other = open(path, "a") if "another" in sys.argv else None
-report = os.dup(2)
-handler.take_prints()
-logging.getLogger().addHandler(handler)
-for number in range(300):
-    os.write(2, b"printed by a library %d\\n" % number)
-    handler.bound()
-for number in range(300):
-    logging.error("logged %d", number)
-os.write(1, b"last words\\n")
-os.write(report, b"written")
-"""
 
 
 @pytest.mark.parametrize("opened", ["alone", "another"])
 def test_a_log_that_prints_or_another_handle_keep_open_stays_bounded(windows: list[str], tmp_path: Path, opened: str):
     """The process's own prints do not stop the rename. A foreign handle does: then the file is emptied."""
     log = tmp_path / "engine.log"
-    command = [*windows, "-c", WRITES, f"Z:{log}", opened]
+    command = [*windows, "-c", FILL_LOG, f"Z:{log}", opened, "report"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.stderr.endswith("written"), done.stderr
     text = log.read_text()

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.engine.engine_process import ABC, ANSWER
+from support.engine.engine_process import ABC, ANSWER, WANT_ONE
 from support.lsp.editor_client import CAPABILITIES, echoed
 from support.lsp.lsp_client import Client
 from support.waiting import becomes_true, wait_until
@@ -40,25 +40,6 @@ for line in sys.stdin:
     except BaseException:
         answer = {"error": traceback.format_exc()}
     print(json.dumps(answer), flush=True)
-"""
-# Five threads that request an engine at the same moment as those of the other process.
-WANT_ONE = """
-import sys, threading, time
-from speclsp.config import Config
-from speclsp.daemon import control, launch
-launch.START_WAIT_S = 300.0  # Wine on a busy machine
-pids = []
-def want():
-    while (engine := control.alive()) is None:
-        launch.start(Config(model="echo"))
-        time.sleep(0.1)
-    pids.append(engine.pid)
-threads = [threading.Thread(target=want) for _ in range(5)]
-print("ready", flush=True)
-sys.stdin.readline()
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(*pids, flush=True)
 """
 
 
@@ -216,7 +197,9 @@ def test_two_editors_share_one_engine_that_ends_after_the_last(editor, shell: Wi
 
 def test_of_ten_simultaneous_starts_exactly_one_begins_an_engine(windows, shell: WindowsShell, isolated: Path):
     starters = [
-        subprocess.Popen([*windows, "-u", "-c", WANT_ONE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*windows, "-u", "-c", WANT_ONE, "300"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         for _ in range(2)
     ]
     for starter in starters:

@@ -7,29 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.faults.filled_log import FILL_LOG
 
 from speclsp.observability import logfile
-
-WRITES = """
-import logging, os, pathlib, sys
-from speclsp.observability import logfile
-logfile.MAX_BYTES = 10_000
-sys.platform = sys.argv[2]
-handler = logfile.open_file(pathlib.Path(sys.argv[1]))
-handler.take_prints(stderr=False)
-logging.getLogger().addHandler(handler)
-for number in range(300):
-    os.write(1, b"printed by a library %d\\n" % number)
-    handler.bound()
-for number in range(300):
-    logging.error("logged %d", number)
-os.write(1, b"last words\\n")
-"""
 
 
 def write_600_lines(path: Path, platform: str) -> str:
     """Fill the log with 300 prints and 300 records, over twice its limit; returns the process's stderr."""
-    command = [sys.executable, "-c", WRITES, str(path), platform]
+    command = [sys.executable, "-c", FILL_LOG, str(path), platform, "stdout"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stderr
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 from promises import Measured
-from support.engine.engine_process import ABC, ANSWER
+from support.engine.engine_process import ABC, ANSWER, WANT_ONE
 from support.waiting import wait_until
 
 from speclsp import __version__, config
@@ -37,25 +37,6 @@ HASTY = Config(model="echo", engine=EngineConfig(shutdown_delay_seconds=0.05))
 ENDS_S = 10.0  # generous: the promise is shutdown_delay_seconds and 5 s more, on an idle machine
 NOBODY = 65534
 
-# Five threads that request an engine at the same moment as those of other processes.
-WANT_ONE = """
-import sys, threading, time
-from speclsp.daemon import launch
-from speclsp.daemon import control as running
-from speclsp.config import Config
-told = []
-def want():
-    while (found := running.alive()) is None:
-        launch.start(Config(model="echo"))
-        time.sleep(0.02)
-    told.append(found.pid)
-threads = [threading.Thread(target=want) for _ in range(5)]
-print("here", flush=True)
-sys.stdin.readline()
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(*told)
-"""
 HOLDS_A_LEASE = """
 import sys
 from speclsp.daemon import endpoint
@@ -221,7 +202,7 @@ def test_fifty_concurrent_starts_get_the_same_engine(isolated: Path, promise: Me
     ]
     for process in many:
         assert process.stdout is not None
-        assert process.stdout.readline() == "here\n"
+        assert process.stdout.readline() == "ready\n"
     for process in many:
         assert process.stdin is not None
         process.stdin.write("go\n")

@@ -20,6 +20,26 @@ from support.waiting import wait_until
 COMMAND = program("engine")
 PORT = re.compile(r"http://127\.0\.0\.1:(\d+)")
 HTTP = {"timeout": 20}
+# A program: after a line of stdin, five threads request an engine at once, and it prints the process id of each one's.
+# Argument: how long a start may take, in seconds; by default the product's time.
+WANT_ONE = """
+import sys, threading, time
+from speclsp.config import Config
+from speclsp.daemon import control, launch
+launch.START_WAIT_S = float(sys.argv[1]) if sys.argv[1:] else launch.START_WAIT_S
+pids = []
+def want():
+    while (engine := control.alive()) is None:
+        launch.start(Config(model="echo"))
+        time.sleep(0.02)
+    pids.append(engine.pid)
+threads = [threading.Thread(target=want) for _ in range(5)]
+print("ready", flush=True)
+sys.stdin.readline()
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(*pids, flush=True)
+"""
 ABC = {"input_prefix": "a", "prompt": "bc", "input_suffix": "def"}
 ANSWER = "E:ba7816bf:cb8379ac"  # echo's completion of ABC
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.faults.filled_log import FILL_LOG
 from support.rows import rows
 
 from speclsp import config
@@ -147,21 +148,7 @@ def test_an_engine_on_a_port_without_the_lock_is_not_found():
 @pytest.mark.promise(35)
 def test_a_log_is_private_and_bounded_for_any_content(isolated: Path):
     path = isolated / "state" / "engine.log"
-    program = """
-import logging, os, pathlib, sys
-from speclsp.observability import logfile
-logfile.MAX_BYTES = 10_000
-handler = logfile.open_file(pathlib.Path(sys.argv[1]))
-handler.take_prints()
-logging.getLogger().addHandler(handler)
-for number in range(300):
-    os.write(2, b"printed by a library %d\\n" % number)
-    handler.bound()
-for number in range(300):
-    logging.error("logged %d", number)
-os.write(1, b"last words\\n")
-"""
-    subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+    subprocess.run([sys.executable, "-c", FILL_LOG, str(path)], check=True)
     kept = [path, path.with_name("engine.log.1")]
     assert sorted(path.parent.iterdir()) == kept
     for file in kept:
