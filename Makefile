@@ -113,7 +113,8 @@ $(VSCODE)/node_modules/.installed: $(VSCODE)/package-lock.json | .venv/.installe
 # REUSE_CACHES=1 uses the models of this machine; without it the tests download the 0.5B into an empty home directory.
 dist: .test-editors $(VSCODE)/node_modules/.installed  ## what a release uploads, in dist/, installed in clean places and used (5 min, with 1.5 GB of downloads)
 	@$(NODE) && $(BIN)/python release/build_artifacts.py --node "$$node" --nvim "$$($(BIN)/python tests/support/editors/install.py nvim-0.11)"
-	@$(BIN)/python -m pytest -q release
+	@SPECLSP_WINDOWS_PYTHON="$$(PYTHONPATH=tests $(BIN)/python -m windows.harness.install)" \
+	$(BIN)/python -m pytest -q release
 
 # A benchmark that fails (a text that differs, a peer that does not run) ends with 1. The others still run, the page is
 # still made in build/report, and make names what failed. Downloads happen before the clock starts. The quick run keeps

@@ -19,6 +19,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -49,8 +50,8 @@ MARKERS = {
     "platform_python_implementation": "CPython",
     "extra": "",
 }
-NEEDED = ("speclsp", "pytest", "pytest-timeout", "hypothesis", "scipy", "safetensors")
-HEAVY = ("torch", "bitsandbytes", "transformers", "scipy", "safetensors", "gguf")  # with what only they need
+NEEDED = ("speclsp", "pytest", "pytest-timeout", "hypothesis", "safetensors")
+HEAVY = ("torch", "bitsandbytes", "transformers", "safetensors", "gguf")  # with what only they need
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 ENVIRONMENT = {"WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml="}  # no questions about Mono and Gecko
 
@@ -154,11 +155,24 @@ def make_python(folder: Path, wanted: list[str]) -> None:
     (folder / "_wmi.pyd").unlink()  # platform.platform() calls it, and it ends Wine's process
     packages = folder / "Lib" / "site-packages"
     packages.mkdir(parents=True)
+    copy_sources(folder)
     shutil.copy(HERE / "wine_process.py", packages)
     (packages / "wine_process.pth").write_text("import wine_process\n")
     fetch = ("install", "-qq", "--no-deps", "--no-compile", "--only-binary=:all:", "--target", packages)
     windows = ("--platform", "win_amd64", "--python-version", "3.13")
     run(*PIP, *fetch, *windows, *wanted, PIP_CONSTRAINT="/dev/null")  # pins.txt differs from a system's constraints
+
+
+def copy_sources(folder: Path) -> None:
+    """Give tests that complete code of the standard library its sources, of this process's own Python.
+
+    The embeddable Python has the modules compiled in an archive, which stays the one that it imports.
+    """
+    with zipfile.ZipFile(folder / "python313.zip") as archive:
+        compiled = {name.removesuffix(".pyc") for name in archive.namelist()}
+    for source in Path(sysconfig.get_path("stdlib")).glob("*.py"):
+        if source.stem in compiled:
+            shutil.copy(source, folder / "Lib")
 
 
 def compile_missing_library(folder: Path) -> Path:
@@ -201,6 +215,8 @@ def install(light: bool) -> Path:
         return final / "python.sh"
     windows_dir().mkdir(parents=True, exist_ok=True)
     with locked(windows_dir() / ".lock"):
+        for killed in windows_dir().glob(".*-*"):  # what an installation that was killed has left
+            shutil.rmtree(killed, ignore_errors=True)
         if not final.exists():  # another process may have made it during the wait
             with tempfile.TemporaryDirectory(prefix=".python-", dir=windows_dir()) as beside:
                 make(Path(beside) / "whole", final, wanted)

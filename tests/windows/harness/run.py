@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from support.editors.install import CannotInstall
+from support.editors.install import CannotInstall, locked
 from windows.harness.install import install
 from windows.harness.not_run import without_listed
 from windows.harness.program import DRIVE
@@ -69,8 +69,9 @@ def build_libraries() -> None:
     with tempfile.TemporaryDirectory() as wheels:
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels]
         subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
-    if not list(LIBRARY.glob("*.dll")):
-        raise CannotInstall("hatch_build.py compiled no library for Windows")
+    libraries = list(LIBRARY.glob("*.dll"))
+    if not libraries or min(path.stat().st_mtime for path in libraries) < newest:
+        raise CannotInstall("hatch_build.py did not compile the libraries for Windows")
 
 
 def launcher_of_checkout(launcher: Path, folder: Path) -> Path:
@@ -218,11 +219,12 @@ def main() -> int:
         print(f"make windows: NO TEST WAS RUN, because there is no Windows Python: {refusal}", file=sys.stderr)
         return int(not options.light)
     ready_s = time.monotonic()
-    folder = ROOT / "build" / "windows"
+    folder = ROOT / "build" / "windows" / ("light" if options.light else "whole")
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.jsonl"):
-        old.unlink()
-    code = report(run_all(launcher, folder, [SESSION] if options.light else options.paths))
+    with locked(folder / ".lock"):  # two runs would write into the same records
+        for old in folder.glob("*.jsonl"):
+            old.unlink()
+        code = report(run_all(launcher, folder, [SESSION] if options.light else options.paths))
     print(f"set-up {ready_s - started_s:.0f} s, tests {time.monotonic() - ready_s:.0f} s")
     return code
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import sysconfig
 import time
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ ROWS = rows(__file__)
 
 CONFIG = ContextConfig(parse_budget_ms=2000)  # enough on a busy machine
 ROOM = int((CONFIG.prefix_tokens + CONFIG.suffix_tokens) * CHARACTERS_PER_TOKEN)
-ARGPARSE = Path(argparse.__file__).read_text("utf-8")
+ARGPARSE = Path(sysconfig.get_path("stdlib"), "argparse.py").read_text("utf-8")
 PARSER = SyntaxParser()
 UNLIMITED = CrossFileSources(clock=lambda: 0.0)  # no deadline passes, however slow the machine is
 

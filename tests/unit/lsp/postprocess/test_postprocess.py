@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import random
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from speclsp.lsp.syntax import hidden_characters
 
 ROWS = rows(__file__)
 
-LIBRARY = Path(argparse.__file__).parent
+LIBRARY = Path(sysconfig.get_path("stdlib"))
 
 
 def complete(marked: str, output: str, language: str = "python", **options: Any) -> str | Reason:

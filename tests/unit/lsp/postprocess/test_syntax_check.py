@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import random
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 ROWS = rows(__file__)
 
 ROOT = Path(__file__).parents[4]
-LIBRARY = Path(argparse.__file__).parent
+LIBRARY = Path(sysconfig.get_path("stdlib"))
 SOURCES = {
     "python": [LIBRARY / f"{name}.py" for name in ("argparse", "textwrap", "shlex", "queue", "string", "heapq")],
     "c": sorted((ROOT / "speclsp" / "engine").rglob("*.[ch]")),
