@@ -77,7 +77,8 @@ class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
         def compile_library(name: str) -> None:
             with tempfile.TemporaryDirectory() as built:  # for Windows, the linker writes an import library beside it
                 output = Path(built) / name
-                command = [*compiler, *libraries[name], "-o", str(output), str(source / "forward.c")]
+                flags = [*libraries[name], *([f"-Wl,-install_name,@rpath/{name}"] if "macos" in target else [])]
+                command = [*compiler, *flags, "-o", str(output), str(source / "forward.c")]
                 subprocess.run(command, check=True, capture_output=True, text=True)
                 install(output, source / name)
 
