@@ -64,7 +64,7 @@ def test_a_merged_model_equals_the_model_of_merged_weights(
         tensors = small_adapters.matrices(TARGET, EVERY_LINEAR, dtype)
         merged = shutil.copytree(TARGET, tmp_path / f"{dtype}")
         small_adapters.merge_by_definition(merged, tensors)
-        with_adapter = logits(TARGET, number_format, fitted(TARGET, tensors, tmp_path / "a.safetensors"))
+        with_adapter = logits(TARGET, number_format, fitted(TARGET, tensors, tmp_path / f"{dtype}.safetensors"))
         assert np.array_equal(with_adapter, logits(merged, number_format)), dtype
     assert not np.array_equal(with_adapter, logits(TARGET, number_format))
 
@@ -199,7 +199,7 @@ def test_a_file_that_its_card_does_not_describe_is_refused(tmp_path: Path):
     file.write_bytes(content[:-1])
     assert "it was truncated or altered" in problem_of("auto")
     file.unlink()
-    assert problem_of("mine").startswith(f"{file} cannot be read (no such file or directory). The model runs without")
+    assert re.match(re.escape(f"{file} cannot be read (") + r"[^()]+\)\. The model runs without", problem_of("mine"))
     assert adapter_choice.choose("auto", str(tmp_path), MODELS) == ([None], ""), "a card without its file"
     file.write_bytes(content)
     small_adapters.write_card(file, "tiny", "1" * 64)
