@@ -22,7 +22,7 @@ import { endProcess, exitsWithin, killTree, startWords } from "./processes";
 import { Notifications } from "./progress";
 import { Status, SuggestionGrew, versionProblem } from "./protocol";
 import { needingRestart } from "./settings";
-import { Growth, Items, SCHEMES, suggest } from "./suggestions";
+import { hasItems, Items, Repeats, SCHEMES, suggest } from "./suggestions";
 
 const CRASHES = 5; // within CRASH_WINDOW_MS; after that the server is not restarted
 const CRASH_WINDOW_MS = 180_000;
@@ -74,7 +74,7 @@ export class Server {
   private stopped = false;
   private lastStderrLine = "";
   private queue: Promise<void> = Promise.resolve(); // starts and stops run one after the other
-  private readonly growth = new Growth();
+  private readonly repeats = new Repeats();
   private readonly changed = new EventEmitter<Health>();
   private readonly settingsSent = new EventEmitter<void>();
   private readonly suggested = new EventEmitter<Items>();
@@ -144,10 +144,12 @@ export class Server {
   }
 
   private setHealth(health: Health): void {
+    const becomesReady = isReady(health) && !isReady(this.health);
     this.health = health;
     if (health.kind !== "running")
       this.log.info(`${health.kind}${"why" in health && health.why ? `: ${health.why}` : ""}`);
     this.changed.fire(health);
+    if (becomesReady) void this.repeats.whenReady();
   }
 
   private async begin(): Promise<void> {
@@ -171,7 +173,7 @@ export class Server {
       const { uri, version } = grew.textDocument;
       const document = client.protocol2CodeConverter.asUri(uri).toString();
       const position = client.protocol2CodeConverter.asPosition(grew.position);
-      if (this.client === client) void this.growth.repeat({ uri: document, version, position });
+      if (this.client === client) void this.repeats.whenGrown({ uri: document, version, position });
     });
     let timedOut = false;
     const timer = setTimeout(() => ((timedOut = true), this.killIfStarting()), START_MS);
@@ -219,12 +221,15 @@ export class Server {
       },
       middleware: {
         provideInlineCompletionItems: async (document, position, asked, token) => {
-          const context = this.growth.contextOf(asked);
+          const context = this.repeats.contextOf(asked);
           const byHand = context.triggerKind === InlineCompletionTriggerKind.Invoke;
           if (!byHand && this.isSnoozed()) return [];
           const onError = (error: unknown): void => this.log.warn(`no suggestion: ${plain(error)}`);
           const ask = (): Promise<Items> => suggest(client, onError, document, position, context, token);
+          const isFinal = byHand || isReady(this.health);
           const answer = await this.extend(document, position, byHand, ask);
+          this.repeats.answered(document, position, isFinal || hasItems(answer));
+          if (isReady(this.health)) void this.repeats.whenReady();
           this.suggested.fire(answer);
           return answer;
         },

@@ -54,20 +54,33 @@ export async function suggest(
 /** True if the answer contains at least one item. */
 export const hasItems = (answer: Items): boolean => (Array.isArray(answer) ? answer : answer.items).length > 0;
 
-/** The place of a suggestion that has grown. */
-export interface Grown {
+/** A cursor in a version of a document. */
+export interface Place {
   uri: string;
   version: number;
   position: Position;
 }
 
-/** Repeats the request of the suggestion on the screen once further lines have joined it. */
-export class Growth {
+/** Repeats requests as automatic ones. VS Code calls a repeated one explicit, but no user has asked for alternatives. */
+export class Repeats {
   private repeating = false;
+  private waiting: Place | undefined; // of the last request, if the model could not answer it yet
 
-  /** The context of a request. VS Code calls a repeated one explicit, but the user has not asked for alternatives. */
+  /** The context of a request. */
   contextOf(context: InlineCompletionContext): InlineCompletionContext {
     return this.repeating ? { ...context, triggerKind: InlineCompletionTriggerKind.Automatic } : context;
+  }
+
+  /** A request has been answered. `isFinal`: the same request would have the same answer later. */
+  answered(document: TextDocument, position: Position, isFinal: boolean): void {
+    this.waiting = isFinal ? undefined : { uri: document.uri.toString(), version: document.version, position };
+  }
+
+  /** The model has become ready: request again where the last request was made, if the cursor is still there. */
+  async whenReady(): Promise<void> {
+    const { waiting } = this;
+    this.waiting = undefined;
+    if (waiting) await this.run("editor.action.inlineSuggest.trigger", waiting);
   }
 
   /**
@@ -76,15 +89,20 @@ export class Growth {
    * "Show next" requests again, only while grey text is visible, and VS Code draws the old text until the answer. It
    * then keeps the old text as a first item, and goes on to the longer one.
    */
-  async repeat(grown: Grown): Promise<void> {
+  async whenGrown(grown: Place): Promise<void> {
+    await this.run("editor.action.inlineSuggest.showNext", grown);
+  }
+
+  /** Run a command that requests suggestions, if the only cursor is at `place`. */
+  private async run(command: string, place: Place): Promise<void> {
     const editor = window.activeTextEditor;
     if (!editor || editor.selections.length > 1 || !editor.selection.isEmpty) return;
     const { document, selection } = editor;
-    const isSame = document.uri.toString() === grown.uri && document.version === grown.version;
-    if (!isSame || !selection.active.isEqual(grown.position)) return;
+    const isSame = document.uri.toString() === place.uri && document.version === place.version;
+    if (!isSame || !selection.active.isEqual(place.position)) return;
     this.repeating = true;
     try {
-      await commands.executeCommand("editor.action.inlineSuggest.showNext");
+      await commands.executeCommand(command);
     } finally {
       this.repeating = false;
     }
