@@ -76,7 +76,11 @@ export class Repeats {
     this.waiting = isFinal ? undefined : { uri: document.uri.toString(), version: document.version, position };
   }
 
-  /** The model has become ready: request again where the last request was made, if the cursor is still there. */
+  /**
+   * The model has become ready: request again where the last request was made, if the cursor is still there.
+   *
+   * VS Code makes no second request for this answer until the next key, so no further lines join it.
+   */
   async whenReady(): Promise<void> {
     const { waiting } = this;
     this.waiting = undefined;
