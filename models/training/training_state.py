@@ -66,7 +66,8 @@ def restore(learner: Training, path: Path, plan: Mapping[str, Any]) -> float | N
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # Copies: Windows replaces no file that is mapped into a process.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
             facts: dict[str, Any] = json.loads(metadata["facts"])
             step, before, trained_s = int(metadata["step"]), facts["plan"], float(facts["trained_s"])
     except (SafetensorError, OSError, KeyError, ValueError) as error:

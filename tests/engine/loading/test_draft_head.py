@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save_file
 from support.engine.random_models import NATIVE, random_layer
 
 from models.training.draft_head import export
@@ -139,7 +139,7 @@ def write(
     own, use = random_layer(decoder), head_file.use_of(TINY, None, engine.prompter.vocabulary)
     metadata = export.metadata(use, "mine", layers_of(decoder.layers)) | changes
     export.write(own.tensors(), own.target.vocabulary, metadata, path, 0o600)
-    stored = load_file(path)
+    stored = load(path.read_bytes())
     edit(stored)
     save_file(stored, path, metadata)
     return path
@@ -284,7 +284,7 @@ def test_a_head_is_stored_in_as_many_bits_as_are_wanted(tmp_path: Path):
     tensors, vocabulary = {"fuse": torch.randn(64, 128)}, torch.arange(32)
     for bits, dtype in ((8, torch.int8), (4, torch.uint8)):
         export.write(tensors, vocabulary, {}, tmp_path / "head.safetensors", 0o644, bits)
-        assert load_file(tmp_path / "head.safetensors")["fuse"].dtype == dtype
+        assert load((tmp_path / "head.safetensors").read_bytes())["fuse"].dtype == dtype
 
 
 @needs_library
