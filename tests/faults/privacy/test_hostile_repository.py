@@ -14,13 +14,14 @@ import pytest
 from promises import Measured
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
 from support.lsp.lsp_client import Client, gone_within
-from windows.harness.program import program
+from windows.harness.program import IS_FOREIGN, PREFIX, program
 
 from speclsp import config
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
-COMMAND = [str(Path(sys.executable).with_name("speclsp"))]  # `python -m` searches the working directory by default
+# As the installed program: `python -m` searches the working directory without -P, which Python 3.10 does not have.
+COMMAND = [*PREFIX, "-P", "-m", "speclsp"] if IS_FOREIGN else [str(Path(sys.executable).with_name("speclsp"))]
 # Modules that Python finds with -m in a directory, and files that it runs at start.
 MODULES = ("speclsp/__init__.py", "speclsp/__main__.py", "torch.py", "httpx.py", "pygls.py", "tree_sitter.py")
 MODULES += ("sitecustomize.py", "usercustomize.py", "conftest.py", "setup.py")
