@@ -52,7 +52,7 @@ def start(settings: Config) -> EngineEndpoint | None:
         return endpoint.find()
     lines = [line for line in ended.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     message = shortened(lines[-1].removeprefix("speclsp: "), MAX_MESSAGE) if lines else ""
-    raise EngineError(message or f"the engine ended with exit code {ended.returncode}{log_phrase()}.")
+    raise EngineError(message or f"the engine ended with {exit_cause(ended.returncode)}{log_phrase()}.")
 
 
 def run_starter(flags: Sequence[str], lock: int, nowhere: Path) -> subprocess.CompletedProcess[bytes]:
@@ -69,6 +69,11 @@ def run_starter(flags: Sequence[str], lock: int, nowhere: Path) -> subprocess.Co
         check=False,
         **platform.child_options([lock]),
     )
+
+
+def exit_cause(code: int) -> str:
+    """The end of a process: "exit code 3", "signal 9"; an error status of Windows in hexadecimal, as its documents."""
+    return f"signal {-code}" if code < 0 else f"exit code {code:#x}" if code > 255 else f"exit code {code}"
 
 
 def log_path() -> Path:

@@ -21,7 +21,7 @@ from typing import Any
 
 from speclsp.config import Config
 from speclsp.daemon import endpoint, platform
-from speclsp.daemon.launch import engine_flags, environment
+from speclsp.daemon.launch import engine_flags, environment, exit_cause
 from speclsp.errors import MAX_MESSAGE, EngineError, SpeclspError, shortened
 from speclsp.lsp.backend.engine_client import BACKOFF_S, HANGS, EngineClient, EngineHung
 from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, http_to
@@ -182,10 +182,12 @@ class PrivateEngine(EngineClient):
             await asyncio.wait([attending])
         its_own = 0 < code < FIRST_ERROR_STATUS and code != DEVICE_HUNG_EXIT_CODE
         if its_own and not self._was_ready:  # a restart would print the same error
-            raise EngineError(child.last_output or f"the engine ended with exit code {code}; its output is in the log.")
+            raise EngineError(
+                child.last_output or f"the engine ended with {exit_cause(code)}; its output is in the log."
+            )
         if self._hung:
             return HANGS
-        return f"signal {-code}" if code < 0 else f"exit code {code:#x}" if code > 255 else f"exit code {code}"
+        return exit_cause(code)
 
     async def _attend(self, child: EngineProcess) -> None:
         """Hold a lease as soon as the child listens, and again if the connection breaks, until it hangs.

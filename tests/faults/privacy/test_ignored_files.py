@@ -63,7 +63,7 @@ def test_an_ignored_file_is_no_context_and_one_excluded_from_ai_tools_gets_no_su
             wait_until(lambda name=name, off=off: here_in(editor, f"{root}/{name}")["on"] is not off)
             before = len(server.completions())
             suggested = bool(ask(editor, f"{root}/{name}"))
-            assert suggested is not off, (where, editor.call("speclsp/explain", {}))
+            assert suggested is not off, (where, str(editor.call("speclsp/explain", {})))
             assert (len(server.completions()) > before) is not off
             here = here_in(editor, f"{root}/{name}")
             assert (here["on"], here["reason"]) == ((False, "excluded") if off else (True, "")), where

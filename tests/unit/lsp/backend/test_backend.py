@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from async_tests import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.faults.local_listener import listening, unused_address
 
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.engine_http import (
@@ -30,27 +31,13 @@ ODD = "x\u2028\u0085\r\n\ud800é𝒙"  # line ends of other standards, and a cha
 
 
 class Server:
-    """An HTTP server over a Unix socket that answers with unframed bytes and records its requests."""
+    """An HTTP server that answers with unframed bytes and records its requests."""
 
     def __init__(self, answer: Callable[[str, bytes], Iterable[bytes]], pause_s: float = 0.0) -> None:
         self.answer, self.pause_s = answer, pause_s
         self.bodies: list[Any] = []
         self.headers: list[str] = []
         self.closed = asyncio.Event()  # a client disconnected in the middle of an answer
-
-    @asynccontextmanager
-    async def at(self, path: Path | None) -> AsyncIterator[str]:
-        """Serve on a socket, or on a port when `path` is None. Yields the address."""
-        if path is not None:
-            server = await asyncio.start_unix_server(self.serve, path)
-            address = str(path)
-        else:
-            server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
-            address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        try:
-            yield address
-        finally:
-            server.close()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -94,8 +81,8 @@ async def ask(
 ) -> tuple[list[StreamPiece], Server]:
     """All pieces of one /infill answer, and the server."""
     server = Server(answer, **how)
-    async with server.at(path) as address:
-        http = EngineHttp(socket=address)
+    async with listening(server.serve, path) as address:
+        http = EngineHttp(**address)
         try:
             return [piece async for piece in completion(http)], server
         finally:
@@ -167,7 +154,7 @@ async def test_every_failure_is_reported_in_one_sentence(
 
 
 async def test_a_missing_server_is_a_lost_connection(isolated: Path):
-    http = EngineHttp(socket=str(isolated / "none"))
+    http = EngineHttp(**unused_address(isolated / "none"))
     with pytest.raises(ConnectionLost):
         await http.get("/health")
     with pytest.raises(ConnectionLost):
@@ -177,8 +164,8 @@ async def test_a_missing_server_is_a_lost_connection(isolated: Path):
 
 async def test_closing_the_stream_closes_the_connection(isolated: Path):
     server = Server(lambda *_: [head(), *[sse(ROUND)] * 1000], pause_s=0.01)
-    async with server.at(isolated / "s") as address:
-        http = EngineHttp(socket=address)
+    async with listening(server.serve, isolated / "s") as address:
+        http = EngineHttp(**address)
         async with aclosing(completion(http)) as pieces:
             async for _ in pieces:
                 break

@@ -1,7 +1,7 @@
 """Engines on this machine as a Backend: statuses, crashes, hangs, replacement, and engines of other versions.
 
-A `Pretender` is a fake engine with the HTTP interface of a real one. It answers as the test sets it, on a Unix socket
-or on a port, and records its requests.
+A `Pretender` is a fake engine with the HTTP interface of a real one. It answers as the test sets it, and records its
+requests. It listens on a Unix socket, or on a port where there are no Unix sockets.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -19,12 +19,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from support.faults.local_listener import TOKEN, listening, listening_on_port
 
-from speclsp import __version__
+from speclsp import __version__, private_files
 from speclsp import config as settings
 from speclsp.config import Config, EngineConfig, parse
-from speclsp.daemon import control, endpoint, launch
+from speclsp.daemon import control, endpoint, launch, platform
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError
 from speclsp.lsp.backend import engine_client, liveness, own_engine
@@ -53,20 +55,15 @@ class Pretender:
         self._streams: dict[asyncio.StreamWriter, asyncio.Queue[bytes | None]] = {}
 
     @asynccontextmanager
-    async def at(self, path: Path | None, token: str = "") -> AsyncIterator[Pretender]:
-        """Listen on a Unix socket, or on a port when there is no path."""
-        if path is not None:
-            server: asyncio.Server = await asyncio.start_unix_server(self._serve, path)
-            address: dict[str, Any] = {"socket": str(path)}
-        else:
-            server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-            address = {"port": server.sockets[0].getsockname()[1], "token": token}
-        self.found = replace(self.found, **address)
-        try:
-            yield self
-        finally:
-            server.close()
-            self.vanish()
+    async def at(self, path: Path | None) -> AsyncIterator[Pretender]:
+        """Listen at `path`, or on a port on every system when there is none."""
+        listener = listening(self._serve, path) if path is not None else listening_on_port(self._serve)
+        async with listener as address:
+            self.found = replace(self.found, **address)
+            try:
+                yield self
+            finally:
+                self.vanish()
 
     def say(self, **changes: object) -> None:
         """Send another state to all leases."""
@@ -192,13 +189,13 @@ async def text_of(engine: EngineClient) -> str:
 async def test_an_engine_on_a_port_is_sent_the_token_with_every_request(world: World):
     """As on systems without Unix sockets: Windows."""
     statuses: list[Status] = []
-    async with Pretender().at(None, token="s3cret") as engine:
+    async with Pretender().at(None) as engine:
         world.here = engine.found
         async with using(statuses) as client:
             assert (await until(statuses, "ready")).engine_pid == 7
             assert await text_of(client) == "said"
     assert engine.paths()[:2] == ["/lease", "/infill"]
-    assert {authorization for _, authorization, _ in engine.requests} == {"Bearer s3cret"}
+    assert {authorization for _, authorization, _ in engine.requests} == {f"Bearer {TOKEN}"}
     query = engine.requests[0][0].partition("?")[2]
     assert "client=an+editor" in query and f"pid={os.getpid()}" in query
     assert world.starts == 0
@@ -245,6 +242,7 @@ async def test_every_change_of_state_is_reported(world: World, isolated: Path):
     assert any(status.memory == "small cache" and "memory" in status.message for status in statuses)
 
 
+@pytest.mark.skipif(not platform.HAS_UNIX_SOCKETS, reason="asyncio has no Unix sockets on Windows")
 async def test_a_path_that_is_not_an_engine_socket_is_never_connected_to(world: World, isolated: Path):
     (isolated / "plain").write_text("")
     (isolated / "link").symlink_to(isolated / "s")
@@ -281,8 +279,12 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "TICK_S", 0.02)
 
 
-async def test_a_silent_engine_is_reported_and_used_again_when_it_recovers(world: World, isolated: Path, hasty: None):
+async def test_a_silent_engine_is_reported_and_used_again_when_it_recovers(
+    world: World, isolated: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
+):
     """The process is not known to be our engine, so it is not killed."""
+    peer_pid = platform.peer_pid
+    monkeypatch.setattr(platform, "peer_pid", lambda peer: peer_pid(peer) or os.getpid())  # Wine does not report it
     statuses: list[Status] = []
     async with Pretender(pid=4711).at(isolated / "s") as engine:
         engine.mute = True
@@ -348,6 +350,8 @@ async def test_ticks_with_page_faults_do_not_count_against_the_engine(hasty: Non
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 def test_major_page_faults_of_a_process_are_read_from_proc():
+    import resource
+
     assert liveness.major_page_faults(0) == 0, "there is none"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
     assert before <= liveness.major_page_faults(os.getpid()) <= resource.getrusage(resource.RUSAGE_SELF).ru_majflt
@@ -411,7 +415,8 @@ def test_a_long_runtime_directory_is_replaced_by_a_private_one(isolated: Path, m
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(long_dir))
     path = endpoint.socket_path("lsp-1.sock")
     assert path.parent != settings.runtime_dir() and len(os.fsencode(path)) <= settings.SOCKET_PATH_BYTES
-    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert not private_files.exposure(path.parent, path.parent.stat())
+    assert path.parent.stat().st_mode & 0o700 == 0o700
     endpoint.remove_socket_directory(path.parent)
     assert not path.parent.exists()
 
@@ -425,15 +430,24 @@ def test_relative_paths_mean_the_same_to_the_engine():
     assert (engine.adapter, engine.head) == (str(Path.cwd() / own.adapter), str(Path.cwd() / own.head))
 
 
-def python_that(program: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """Make every start of `sys.executable` run this program instead."""
-    fake = folder / "python"
-    fake.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{program}"\n')
-    fake.chmod(0o700)
-    patch.setattr(sys, "executable", str(fake))
+def python_that(program: str, patch: pytest.MonkeyPatch) -> None:
+    """Make every start of an engine run this program instead."""
+
+    class Popen(subprocess.Popen[bytes]):
+        def __init__(self, words: list[str], **options: Any) -> None:
+            assert words[:4] == [sys.executable, "-m", "speclsp", "engine"]
+            super().__init__([sys.executable, "-c", program, *words[3:]], **options)
+
+    patch.setattr(subprocess, "Popen", Popen)
 
 
-KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+# What a fault leaves: the signal that ended the process, or on Windows an error status as the exit code.
+CRASHED = (
+    "import os; os._exit(0xC0000005 - 2**32)"
+    if sys.platform == "win32"
+    else "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+)
+CRASH_CAUSE = "exit code 0xc0000005" if sys.platform == "win32" else "signal 9"
 HUNG = "raise SystemExit(75)"  # its device did not answer; another process may succeed
 
 
@@ -442,18 +456,20 @@ HUNG = "raise SystemExit(75)"  # its device did not answer; another process may 
     ("program", "message"),
     [
         ("raise SystemExit('speclsp engine: no weights: run this.')", "no weights: run this."),
-        ("raise SystemExit(3)", "exit code 3"),
-        (KILLED, ""),
+        ("raise SystemExit(3)", "ended with exit code 3"),
+        (CRASHED, ""),
         (HUNG, ""),
     ],
 )
 async def test_an_engine_that_does_not_start_is_reported_with_its_error(
     program: str, message: str, is_shared: bool, monkeypatch: pytest.MonkeyPatch, isolated: Path
 ):
-    python_that(program, isolated, monkeypatch)
+    python_that(program, monkeypatch)
     monkeypatch.setattr(engine_client, "BACKOFF_S", (0.0, 0.0, 0.0))
     if not message:
-        message = f"exit code {-9 if program == KILLED else 75}" if is_shared else "ended 3 times"
+        message = (
+            f"ended with {CRASH_CAUSE if program == CRASHED else 'exit code 75'}" if is_shared else "ended 3 times"
+        )
     statuses: list[Status] = []
     async with using(statuses, **{"engine.shared": is_shared}):
         assert message in (await until(statuses, "error")).message
@@ -462,7 +478,7 @@ async def test_an_engine_that_does_not_start_is_reported_with_its_error(
 
 def test_an_engine_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch, isolated: Path):
     stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
-    python_that(f"import signal, time; {stubborn}", isolated, monkeypatch)
+    python_that(f"import signal, time; {stubborn}", monkeypatch)
     monkeypatch.setattr(own_engine, "TERMINATE_S", 0.2)
     lines: list[str] = []
     process = own_engine.EngineProcess(Config(model="echo"), lines.append)
@@ -471,4 +487,4 @@ def test_an_engine_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatc
     start_s = time.perf_counter()
     process.end()
     assert time.perf_counter() - start_s < 30, "a minute, if it were waited for"
-    assert not Path(f"/proc/{process.pid}").exists()
+    assert not psutil.pid_exists(process.pid)

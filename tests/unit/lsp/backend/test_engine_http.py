@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.faults.local_listener import Serve, listening
 
 from speclsp.lsp.backend.engine_http import EngineHttp, ResponseTimeout
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 def chunked(*parts: bytes) -> bytes:
     return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts if part)
-
-
-@asynccontextmanager
-async def serving(path: Path, serve: Serve) -> AsyncIterator[str]:
-    path.unlink(missing_ok=True)
-    server = await asyncio.start_unix_server(serve, str(path))
-    try:
-        yield str(path)
-    finally:
-        server.close()
 
 
 def answering(*pieces: bytes) -> Serve:
@@ -46,13 +34,13 @@ def answering(*pieces: bytes) -> Serve:
     return serve
 
 
-async def body_of(socket: str) -> bytes:
-    async with EngineHttp(socket=socket).request("POST", "/infill", b"{}", 5.0) as answer:
+async def body_of(address: dict[str, Any]) -> bytes:
+    async with EngineHttp(**address).request("POST", "/infill", b"{}", 5.0) as answer:
         return await answer.body()
 
 
-async def events_of(socket: str, deadline_ms: int = 5000) -> list[dict[str, object]]:
-    return [event async for event in EngineHttp(socket=socket).post_events("/infill", {}, deadline_ms, lambda _: False)]
+async def events_of(address: dict[str, Any], deadline_ms: int = 5000) -> list[dict[str, object]]:
+    return [event async for event in EngineHttp(**address).post_events("/infill", {}, deadline_ms, lambda _: False)]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
@@ -68,8 +56,8 @@ def test_a_body_is_the_same_however_it_is_framed_and_cut(tmp_path, body, cuts, k
     pieces = [framed[low:high] for low, high in itertools.pairwise(edges)]
 
     async def work() -> bytes:
-        async with serving(tmp_path / "s", answering(*pieces)) as socket:
-            return await body_of(socket)
+        async with listening(answering(*pieces), tmp_path / "s") as address:
+            return await body_of(address)
 
     assert asyncio.run(work()) == body
 
@@ -86,8 +74,8 @@ async def test_leaving_a_request_and_closing_the_client_both_hang_up(tmp_path, l
         hung_up.set()
         writer.close()
 
-    async with serving(tmp_path / "s", serve) as socket:
-        client = EngineHttp(socket=socket)
+    async with listening(serve, tmp_path / "s") as address:
+        client = EngineHttp(**address)
         async with client.request("POST", "/infill", b"", 5.0):
             if leave is not None:
                 await leave(client)
@@ -104,6 +92,6 @@ async def test_silence_ends_with_a_timeout(tmp_path, monkeypatch, begun):
         await reader.read()
         writer.close()
 
-    async with serving(tmp_path / "s", silent) as socket:
+    async with listening(silent, tmp_path / "s") as address:
         with pytest.raises(ResponseTimeout):
-            await events_of(socket, deadline_ms=0)
+            await events_of(address, deadline_ms=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,25 +82,35 @@ def test_the_memory_of_the_pair_in_use_counts_as_free(monkeypatch: pytest.Monkey
     assert fits("qwen2.5-coder-3b") and not fits("nothing known")
 
 
+def write_program(path: Path, code: str) -> None:
+    """A program at `path`, with an extension on Windows, that runs Python code."""
+    script = path.with_suffix(".py")
+    script.write_text(f"import sys\n{code}\n", "utf-8")
+    if sys.platform == "win32":
+        path.with_suffix(".bat").write_text(f'@"{sys.executable}" "{script}" %*\n', "utf-8")
+    else:
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')
+        path.chmod(0o755)
+
+
 @pytest.mark.parametrize(
-    ("script", "device", "found"),
+    ("code", "device", "expected"),
     [
-        ("echo 12345", "auto", MachineFacts("cuda", 12345)),
-        ('[ "$4" = 1 ] && echo 777', "cuda:1", MachineFacts("cuda", 777)),
-        ("echo 12345", "cpu", None),
-        ("echo no devices were found; exit 6", "auto", None),
-        ("echo '[N/A]'", "auto", None),
+        ("print(12345)", "auto", MachineFacts("cuda", 12345)),
+        ("assert sys.argv[3:] == ['-i', '1']; print(777)", "cuda:1", MachineFacts("cuda", 777)),
+        ("print(12345)", "cpu", None),
+        ("print('no devices were found'); sys.exit(6)", "auto", None),
+        ("print(12345); sys.exit(6)", "auto", None),
+        ("print('[N/A]')", "auto", None),
     ],
 )
 def test_the_gpu_memory_is_the_drivers_value_or_none(
-    script: str, device: str, found: MachineFacts | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: str, device: str, expected: MachineFacts | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\n{script}\n")
-    tool.chmod(0o755)
+    write_program(tmp_path / "nvidia-smi", code)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     machine = model_list.machine(device)
-    if found is None:
+    if expected is None:
         assert machine.device == "cpu" and machine.free_mib > 0
     else:
-        assert machine == found
+        assert machine == expected

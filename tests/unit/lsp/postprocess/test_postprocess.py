@@ -324,6 +324,7 @@ functools getopt glob gzip heapq imaplib inspect ipaddress mailbox optparse path
 queue random sched shelve shlex shutil socket statistics string subprocess tarfile tempfile textwrap threading tokenize
 traceback types typing uuid wave weakref zipfile
 """
+DOCSTRING_QUOTES = ('"""', "'''")
 SOURCES = [
     file.read_text("utf-8")
     for name in MODULES.split()
@@ -406,8 +407,9 @@ def test_the_true_text_survives_to_the_first_blank_line_of_a_block(soak: bool):
         )
         if isinstance(suggestion, Suggestion):
             shown = (" " * indent + suggestion.text).split("\n")
-            if body[0].count('"""') % 2:  # a docstring that the blank line ends is closed
-                shown = [line for line in "\n".join(shown).removesuffix('"""').split("\n") if line.strip()]
+            quotes = body[0].strip().lstrip("rR")[:3]
+            if quotes in DOCSTRING_QUOTES and body[0].count(quotes) == 1:  # one that the blank line ends is closed
+                shown = [line for line in "\n".join(shown).removesuffix(quotes).split("\n") if line.strip()]
             next_line = "".join(body[len(shown) :][:1]).rstrip()  # no suggestion ends with the header of a block
             is_complete = len(shown) in (len(body), 12) or not next_line or next_line.endswith(":")
             survived += is_complete and shown == [row.rstrip() for row in body[: len(shown)]]
