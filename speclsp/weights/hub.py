@@ -152,7 +152,8 @@ def fetch(repo: str, revision: str, file: PublishedFile, into: Path, advance: Ca
             f"{f'sha256 {file.sha256}' if file.sha256 else f'git hash {file.git_sha1}'}",
             fix="The file was deleted. A proxy or a mirror that changes downloads must be avoided.",
         )
-    with partial.open("rb") as written:
+    # Windows flushes only files that are open for writing (FlushFileBuffers).
+    with retry_while_open(lambda: partial.open("r+b")) as written:
         os.fsync(written.fileno())
     retry_while_open(lambda: partial.replace(whole))
     return whole
