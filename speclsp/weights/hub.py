@@ -146,7 +146,7 @@ def fetch(repo: str, revision: str, file: PublishedFile, into: Path, advance: Ca
     if not _is_right(partial, file):
         digest = sum_of(partial)
         size = partial.stat().st_size
-        partial.unlink()
+        retry_while_open(partial.unlink)
         raise HubError(
             f"the hub sent {file.name} with {size} bytes and sha256 {digest}: expected {file.bytes} bytes and "
             f"{f'sha256 {file.sha256}' if file.sha256 else f'git hash {file.git_sha1}'}",
