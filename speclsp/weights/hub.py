@@ -146,13 +146,14 @@ def fetch(repo: str, revision: str, file: PublishedFile, into: Path, advance: Ca
     if not _is_right(partial, file):
         digest = sum_of(partial)
         size = partial.stat().st_size
-        partial.unlink()
+        retry_while_open(partial.unlink)
         raise HubError(
             f"the hub sent {file.name} with {size} bytes and sha256 {digest}: expected {file.bytes} bytes and "
             f"{f'sha256 {file.sha256}' if file.sha256 else f'git hash {file.git_sha1}'}",
             fix="The file was deleted. A proxy or a mirror that changes downloads must be avoided.",
         )
-    with partial.open("rb") as written:
+    # Windows flushes only files that are open for writing (FlushFileBuffers).
+    with retry_while_open(lambda: partial.open("r+b")) as written:
         os.fsync(written.fileno())
     retry_while_open(lambda: partial.replace(whole))
     return whole

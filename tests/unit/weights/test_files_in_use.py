@@ -15,8 +15,14 @@ from speclsp.errors import SpeclspError
 from speclsp.weights import cards, hub, store_messages
 from speclsp.weights.gguf import other_caches
 
-ACCESS_DENIED, SHARING_VIOLATION, PATH_NOT_FOUND = 5, 32, 3  # error codes of Windows
+ACCESS_DENIED, SHARING_VIOLATION, PATH_NOT_FOUND, WRITE_PROTECT = 5, 32, 3, 19  # error codes of Windows
 WEIGHTS = cards.load("qwen2.5-coder-0.5b-instruct").target
+
+
+class PosixPermissionError(PermissionError):
+    """The error of POSIX, which has no code of Windows."""
+
+    winerror = property()  # reading it raises AttributeError
 
 
 def windows_error(code: int, path: str) -> OSError:
@@ -50,12 +56,17 @@ def test_a_file_that_stays_open_is_an_error_after_the_time_for_retries(monkeypat
     assert time.monotonic() - began_s >= 0.1
 
 
-def test_a_missing_right_on_posix_is_an_error_at_once():
+@pytest.mark.parametrize(
+    "error",
+    [PosixPermissionError(errno.EACCES, "Permission denied", "a"), windows_error(WRITE_PROTECT, "a")],
+    ids=["POSIX", "Windows"],
+)
+def test_a_missing_right_of_posix_or_a_read_only_disk_is_an_error_at_once(error: OSError):
     calls: list[int] = []
 
     def replace() -> None:
         calls.append(1)
-        raise PermissionError(errno.EACCES, "Permission denied", "a")
+        raise error
 
     with pytest.raises(PermissionError):
         private_files.retry_while_open(replace)
@@ -107,7 +118,8 @@ def test_statistics_that_an_editor_has_open_are_kept_with_one_sentence(monkeypat
 def test_a_gguf_of_lm_studio_or_ollama_is_recognized(
     place: str, variables: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("HOME", "USERPROFILE"):  # of POSIX, of Windows
+        monkeypatch.setenv(variable, str(tmp_path))
     file = tmp_path / place
     file.parent.mkdir(parents=True)
     file.write_bytes(b"GGUF")
@@ -122,6 +134,26 @@ def test_llama_cpps_cache_on_windows_is_in_the_local_application_data():
     assert other_caches.llama_directories(environment, "win32") == [Path(environment["LOCALAPPDATA"]) / "llama.cpp"]
 
 
+@pytest.mark.parametrize(
+    ("variables", "place"),
+    [
+        ({}, ".cache/huggingface/hub/models--Owner--Repo/snapshots/1/a.gguf"),
+        ({"HF_HOME": "~/hf"}, "hf/hub/models--Owner--Repo/snapshots/1/a.gguf"),
+        ({"HF_HUB_CACHE": "~/hub"}, "hub/models--Owner--Repo/snapshots/1/a.gguf"),
+        ({"LLAMA_CACHE": "~/llama"}, "llama/Owner_Repo_a.gguf"),
+    ],
+)
+def test_a_tilde_in_a_variable_is_the_home_directory(
+    variables: dict[str, str], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    file = tmp_path / place
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"GGUF")
+    assert other_caches.find("Owner/Repo", "a.gguf", 4, "0abc", variables) == file
+
+
 def test_a_proxy_of_windows_settings_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("urllib.request.getproxies", lambda: {"https": "http://proxy:8080"})
     assert hub.proxy_fix({}, "win32") == "Go online, or correct the proxy in Windows' settings."
@@ -129,8 +161,12 @@ def test_a_proxy_of_windows_settings_is_named(monkeypatch: pytest.MonkeyPatch):
     assert hub.proxy_fix({}, "linux") == ""
 
 
-def test_a_user_without_a_home_directory_has_no_other_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+@pytest.mark.parametrize("variables", [{"XDG_CACHE_HOME": ""}, {}], ids=["cache", "no cache"])
+def test_a_user_without_a_home_directory_has_no_other_caches(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for an unknown user id in a container
     with pytest.raises(RuntimeError):
         Path.home()
-    assert other_caches.find("Owner/Repo", "a.gguf", 4, "0abc", {"XDG_CACHE_HOME": str(tmp_path)}) is None
+    environment = {name: str(tmp_path / path) for name, path in variables.items()}
+    assert other_caches.find("Owner/Repo", "a.gguf", 4, "0abc", environment) is None

