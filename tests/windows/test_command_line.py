@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.command_streams import commands_of
+from support.cli.command_streams import commands_of
 
 from speclsp.cli.arguments.command_tree import parser
 
