@@ -100,7 +100,8 @@ def index_dir() -> Path:
 
 def log_dir() -> Path:
     """Logs; they hold no source text."""
-    of_its_own = sys.platform == "darwin" or (sys.platform == "win32" and not os.environ.get(VARIABLES["state"]))
+    has_state_variable = Path(os.environ.get(VARIABLES["state"], "")).is_absolute()
+    of_its_own = sys.platform == "darwin" or (sys.platform == "win32" and not has_state_variable)
     return users_dir("log") if of_its_own else state_dir() / "log"
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.command_streams import commands_of
+from support.cli.command_streams import commands_of
 
 from speclsp.cli.arguments.command_tree import parser
 
@@ -333,6 +333,19 @@ child.stdout.close()
 print(child.stderr.read(), child.wait())
 """
     assert program.script(text, tmp_path).out == "b'' 141\n"
+
+
+def test_missing_standard_handles_become_descriptors_that_are_empty_or_discard(program: Program, tmp_path: Path):
+    text = """
+import subprocess, sys
+code = "import os, sys; from speclsp.cli import terminal; terminal.prepare_streams(); "
+code += "results = [os.read(0, 1), os.write(1, b'x'), os.write(2, b'x')]; open(sys.argv[1], 'w').write(repr(results))"
+start = subprocess.STARTUPINFO(dwFlags=subprocess.STARTF_USESTDHANDLES, hStdInput=0, hStdOutput=0, hStdError=0)
+command = [sys.executable, "-c", code, __file__ + ".results"]
+subprocess.run(command, startupinfo=start, close_fds=False, check=True)
+print(open(__file__ + ".results").read())
+"""
+    assert program.script(text, tmp_path).out == "[b'', 1, 1]\n"
 
 
 def test_the_device_nul_is_no_terminal(program: Program, tmp_path: Path):

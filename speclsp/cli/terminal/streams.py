@@ -50,7 +50,12 @@ def prepare_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number, which is `number`
+            null = os.open(os.devnull, os.O_RDWR)  # on POSIX the lowest free number, which is `number`
+            if null == number:
+                os.set_inheritable(null, True)
+            else:
+                os.dup2(null, number)
+                os.close(null)
         stream = getattr(sys, name)
         if stream is None:
             stream = io.TextIOWrapper(io.FileIO(os.devnull, "w" if number else "r"), encoding="utf-8")

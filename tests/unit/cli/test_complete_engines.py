@@ -6,9 +6,6 @@ import asyncio
 import gc
 import io
 import json
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,9 +13,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from support.cli.interrupted_command import InterruptedCommand
+from support.cli.terminal import Run, runner
 from support.engine.engine_process import EngineProcess
 from support.lsp.faulty_http_server import FaultyServer, refuses
-from support.terminal import Run, runner
 from support.waiting import wait_until
 
 from speclsp.cli import terminal
@@ -140,13 +138,9 @@ def test_an_interrupt_cancels_the_request_silently_and_the_engine_stays(tmp_path
     path = tmp_path / "x.txt"
     path.write_text("x = ")
     words = ["complete", f"{path}:1:5", "--model", "echo", "--set", "echo.round_ms=60000"]
-    listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen([sys.executable, "-m", "speclsp", *words], **pipes, text=True, preexec_fn=listens)
+    command = InterruptedCommand(words, tmp_path / "interrupt")
     wait_until(lambda: (control.status() or {}).get("leases"))
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "")
+    assert command.interrupt(timeout_s=60) == (130, "", "")
     assert running_pid()
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.terminal import Run, runner
+from support.cli.terminal import Run, runner
 
 from speclsp import config
 

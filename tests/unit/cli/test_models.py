@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from support.terminal import Run, Terminal, runner
+from support.cli.terminal import Run, Terminal, runner
 from support.weights import small_adapters
 from support.weights.wheel_index import Shop, open_shop
 
@@ -130,6 +130,11 @@ def test_files_outside_the_store_are_never_removed(run: Run, stored: Path, tmp_p
     shutil.move(stored, mine)
     code, _, err = run("remove", NAME, "--yes", "--set", f"models_dir={mine.parent}")
     assert code == 2 and f"{mine} is in your models_dir" in err
+
+
+def test_the_removal_of_a_link_keeps_the_directory_it_names(run: Run, stored: Path, tmp_path: Path):
+    mine = tmp_path / "mine" / NAME
+    shutil.move(stored, mine)
     stored.symlink_to(mine)
     assert run("remove", NAME, "--yes")[0] == 0
     assert not stored.is_symlink()

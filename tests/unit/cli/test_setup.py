@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
@@ -10,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.cli.denied_directories import deny_new_files
+from support.cli.terminal import Run, Terminal, runner
 from support.soak import in_soak
-from support.terminal import Run, Terminal, runner
 from support.weights.wheel_index import Shop, open_shop
 
 from speclsp import config
@@ -76,7 +76,7 @@ def test_a_model_in_a_directory_is_tested_without_a_comparison_of_prompt_orders(
 
 @pytest.mark.parametrize("name", [name for name in cards.names() if cards.load(name).fim.prefix])
 def test_every_model_definition_with_markers_states_their_order(name: str):
-    assert re.search(r"(?m)^order = \"(psm|spm)\"$", (cards.models_root() / f"{name}.toml").read_text())
+    assert re.search(r"(?m)^order = \"(psm|spm)\"$", (cards.models_root() / f"{name}.toml").read_text("utf-8"))
 
 
 def test_the_default_choice_is_downloaded_and_leaves_the_settings_alone(run: Run, shop: Shop):
@@ -141,7 +141,7 @@ def test_a_model_that_does_not_fit_is_refused_or_confirmed(
 
 
 def test_a_read_only_home_is_named(run: Run, shop: Shop, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    deny_new_files(monkeypatch)
     code, _, err = run("--yes")
     assert code == 2 and "cannot be written: set XDG_CACHE_HOME to a directory of your own." in err
 
@@ -153,7 +153,10 @@ def test_settings_that_cannot_be_written_cost_nothing_else(run: Run, monkeypatch
     assert code == 2 and err.count("\n") == 1 and str(config.config_path()) in err
 
 
-def test_a_gguf_of_another_program_is_converted_instead_of_downloaded(run: Run, shop: Shop, isolated: Path):
+def test_a_gguf_of_another_program_is_converted_instead_of_downloaded(
+    run: Run, shop: Shop, isolated: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("LOCALAPPDATA", str(isolated / "cac"))  # the user's cache of llama.cpp on Windows
     file = isolated / "cac" / "llama.cpp" / "nobody_nothing_model.gguf"
     file.parent.mkdir()
     file.write_bytes(shop.gguf)
@@ -165,8 +168,9 @@ def test_a_gguf_of_another_program_is_converted_instead_of_downloaded(run: Run, 
 
 def test_the_lines_of_the_editors_on_this_machine_are_printed(run: Run, shop: Shop, tmp_path: Path):
     for name in ("nvim", "hx", "codium"):
-        (tmp_path / name).write_text("#!/bin/sh\n")
-        (tmp_path / name).chmod(0o755)
+        program = tmp_path / (f"{name}.exe" if sys.platform == "win32" else name)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
     out = run("--yes")[1]
     assert 'require("speclsp").setup({})' in out and "runtimepath:prepend" in out
     assert "[language-server.speclsp]" in out

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import command_streams
-from support.command_streams import CONDITIONS, commands_of
+from support.cli import command_streams
+from support.cli.command_streams import CONDITIONS, commands_of
 
 from speclsp.cli import terminal
 from speclsp.cli.arguments.command_tree import parser

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.command_streams import commands_of
+from support.cli.command_streams import commands_of
 
 from speclsp.cli import entry, terminal
 from speclsp.cli.arguments import shell_completion

@@ -6,7 +6,6 @@ tests/faults/processes/test_foreign_environment.py changes the user for real.
 from __future__ import annotations
 
 import os
-import pwd
 import stat
 import sys
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ from speclsp.daemon import endpoint
 from speclsp.errors import SpeclspError
 from speclsp.weights import cards, removal, store
 
-pytestmark = pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="XDG variables are Linux's")
+of_linux = pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="XDG variables are Linux's")
 
 OTHER_UID = 65534
 KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFSOCK: "socket"}
@@ -47,6 +46,7 @@ def file_system(kind: int, owner: int, writable: bool, uid: int) -> Iterator[Non
         yield
 
 
+@of_linux
 @given(kind=st.sampled_from(sorted(KINDS)), owner=UIDS, writable=st.booleans(), uid=UIDS, absolute=st.booleans())
 def test_a_runtime_directory_is_used_only_if_it_is_this_users_own_and_writable(
     kind: int, owner: int, writable: bool, uid: int, absolute: bool
@@ -60,6 +60,7 @@ def test_a_runtime_directory_is_used_only_if_it_is_this_users_own_and_writable(
         assert problem == f"it belongs to another user (uid {owner})"
 
 
+@of_linux
 @given(owner=UIDS, writable=st.booleans(), uid=UIDS)
 def test_root_writes_in_its_own_directories_only_and_others_where_the_mode_allows_it(
     owner: int, writable: bool, uid: int
@@ -68,6 +69,7 @@ def test_root_writes_in_its_own_directories_only_and_others_where_the_mode_allow
         assert directories.is_writable(Path("/srv/cache")) == (owner == 0 if uid == 0 else writable)
 
 
+@of_linux
 def test_a_directory_that_is_mounted_into_roots_own_home_is_not_foreign(foreign: Path, monkeypatch: pytest.MonkeyPatch):
     mounted = foreign / ".cache" / "speclsp"
     owners = {foreign / ".cache": 0, mounted: OTHER_UID}
@@ -86,6 +88,7 @@ def test_a_directory_that_is_mounted_into_roots_own_home_is_not_foreign(foreign:
     assert config.foreign_problem("cache") == ""
 
 
+@of_linux
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("value", ["relative", "./relative", "../x", "~/cache"])
 def test_a_relative_path_in_a_variable_never_counts(
@@ -100,6 +103,26 @@ def test_a_relative_path_in_a_variable_never_counts(
         "XDG_CACHE_HOME": (config.cache_dir, "home/.cache/speclsp"),
         "XDG_CONFIG_HOME": (config.config_path, "home/.config/speclsp/config.toml"),
         "XDG_STATE_HOME": (config.log_dir, "home/.local/state/speclsp/log"),
+        "XDG_RUNTIME_DIR": (config.runtime_path, "sta/speclsp/run"),
+    }
+    place, expected = places[name]
+    assert place() == isolated / expected
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="directories of Windows")
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("value", ["", "relative", r".\relative", r"..\x", "~/cache", r"\cache", "C:cache"])
+def test_on_windows_only_an_absolute_path_in_a_variable_counts(
+    isolated: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+):
+    monkeypatch.chdir(isolated)
+    (isolated / "relative").mkdir()
+    monkeypatch.setenv("WIN_PD_OVERRIDE_LOCAL_APPDATA", str(isolated / "Local"))
+    monkeypatch.setenv(name, value)
+    places = {
+        "XDG_CACHE_HOME": (config.cache_dir, "Local/speclsp/Cache"),
+        "XDG_CONFIG_HOME": (config.config_path, "Local/speclsp/config.toml"),
+        "XDG_STATE_HOME": (config.log_dir, "Local/speclsp/Logs"),
         "XDG_RUNTIME_DIR": (config.runtime_path, "sta/speclsp/run"),
     }
     place, expected = places[name]
@@ -148,6 +171,8 @@ def test_the_search_for_an_engine_creates_nothing(isolated: Path):
 @pytest.fixture
 def foreign(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """This user's variables in a process of root, whose home is `isolated/root`; every other file is this user's."""
+    import pwd
+
     home = isolated / "root"
     home.mkdir()
     real = Path.stat
@@ -166,6 +191,7 @@ def foreign(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
+@of_linux
 def test_what_is_written_unasked_goes_to_roots_own_home(foreign: Path, isolated: Path):
     assert config.runtime_path() == foreign / ".local/state/speclsp/run"
     assert config.log_dir() == foreign / ".local/state/speclsp/log"
@@ -174,6 +200,7 @@ def test_what_is_written_unasked_goes_to_roots_own_home(foreign: Path, isolated:
     assert "belongs to another user" in config.unused_runtime_dir()
 
 
+@of_linux
 def test_on_macos_root_writes_below_its_own_library_though_sudo_keeps_home(
     foreign: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -189,6 +216,7 @@ def test_on_macos_root_writes_below_its_own_library_though_sudo_keeps_home(
     assert config.index_dir() == foreign / "Library/Caches/speclsp/index"
 
 
+@of_linux
 def test_settings_and_models_of_the_user_are_read_where_they_are(foreign: Path, isolated: Path):
     assert config.config_path() == foreign / ".config/speclsp/config.toml", "the user has none"
     assert config.cache_dir() == foreign / ".cache/speclsp"
@@ -199,6 +227,7 @@ def test_settings_and_models_of_the_user_are_read_where_they_are(foreign: Path, 
     assert config.cache_dir() == isolated / "cac/speclsp"
 
 
+@of_linux
 def test_root_writes_neither_settings_nor_keys_nor_models_of_another_user(foreign: Path, isolated: Path):
     weights = cards.load("qwen2.5-coder-0.5b-instruct").target
     (isolated / "cfg" / "speclsp").mkdir()
@@ -215,6 +244,7 @@ def test_root_writes_neither_settings_nor_keys_nor_models_of_another_user(foreig
     assert sorted(isolated.rglob("*")) == before
 
 
+@of_linux
 def test_a_directory_that_nobody_may_enter_counts_as_no_directory(isolated: Path, monkeypatch: pytest.MonkeyPatch):
     """As root's XDG_CACHE_HOME after `su`: it exists, and this user may not even see that."""
     monkeypatch.setenv("HOME", str(isolated / "home"))

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.terminal import Run, runner
+from support.cli.terminal import Run, runner
 
 from speclsp import config as settings
 from speclsp.observability import usage_db

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from typing import TextIO
 
 import pytest
 
 from speclsp.cli import entry
+from speclsp.cli.terminal import streams
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -17,6 +19,16 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+def add_console(patch: pytest.MonkeyPatch) -> None:
+    """Let Windows' console answer for a `Terminal` too, which has no handle to ask it about."""
+    ask = streams.console_mode
+
+    def console_mode(stream: TextIO, more: int = 0) -> int | None:
+        return more if isinstance(stream, Terminal) else ask(stream, more)
+
+    patch.setattr(streams, "console_mode", console_mode)
 
 
 def runner(capsys: pytest.CaptureFixture[str], *first: object) -> Run:
