@@ -137,7 +137,14 @@ def test_no_content_of_a_repository_changes_the_users_own_settings(
 
 
 @pytest.mark.promise(30)
-@pytest.mark.parametrize("words", [["complete", "app.py:2:12", "--model", "echo"], ["engine", "status"], ["stats"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["complete", "app.py:2:12", "--model", "echo", "--set", "engine.shutdown_delay_seconds=0"],
+        ["engine", "status"],
+        ["stats"],
+    ],
+)
 def test_a_command_started_inside_a_repository_runs_no_code_of_it(
     words: list[str], repository: Path, attacker: socket.socket, canary: Path
 ):
