@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 from windows.harness.program import IS_FOREIGN, engine_client, program
 
+from speclsp.daemon import platform
 from support.waiting import wait_until
 
 COMMAND = program("engine")
@@ -64,7 +65,7 @@ class EngineProcess:
         self.http = engine_client({"socket": str(socket)}, **HTTP)
 
     def wait(self) -> EngineProcess:
-        """Wait until its socket answers; on Windows, its port."""
+        """Wait until its socket answers; on Windows, its port, whose number is in a file in the socket's place."""
         if IS_FOREIGN:
             match = next(filter(None, (PORT.search(line) for line in self.process.stdout)), None)
             if match:
@@ -72,6 +73,8 @@ class EngineProcess:
                 self.http = engine_client({"port": match[1], "token": token}, **HTTP)
         else:
             wait_until(lambda: self.socket.exists() or self.process.poll() is not None)
+            if not platform.HAS_UNIX_SOCKETS and self.socket.exists():
+                self.http = engine_client(json.loads(self.socket.read_text("utf-8")), **HTTP)
         if self.process.poll() is not None:
             raise AssertionError(f"the engine ended: {self.process.stderr.read()}")
         self.http.get("/health")
