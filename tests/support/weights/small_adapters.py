@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save_file
 from torch import Tensor
 
 from speclsp.engine.loading.torch_checkpoint import tensor
@@ -92,7 +92,8 @@ def write_card(file: Path, weights: str, weights_sha256: str, **changes: object)
 
 def merge_by_definition(directory: Path, adapter: Mapping[str, Tensor]) -> None:
     """Replace the weights in `directory` by W + scale * B A, rounded to float32 and then to their own type."""
-    tensors = load_file(directory / "model.safetensors")
+    file = directory / "model.safetensors"
+    tensors = load(file.read_bytes())  # not `load_file`: Windows does not let a mapped file be written
     for linear in {name.split(".lora_")[0].removeprefix("base_model.model.") for name in adapter}:
         a, b = (
             adapter[name].double() * adapter.get(f"{name}.scale", torch.ones(1)).double()[:, None]
@@ -102,4 +103,4 @@ def merge_by_definition(directory: Path, adapter: Mapping[str, Tensor]) -> None:
         for kind in KINDS:
             tensors.pop(kind.name(linear), None)
         tensors[f"{linear}.weight"] = (weight.double() + SCALE * (b @ a)).float().to(weight.dtype)
-    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
+    save_file(tensors, file, {"format": "pt"})

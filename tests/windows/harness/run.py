@@ -39,6 +39,7 @@ PROGRAM_SUITES = ("tests/lsp", "tests/faults", "tests/engine/http", "tests/engin
 PYTHON_SUITES = (  # of the rest of tests/unit, nothing is in the wheel
     *(f"tests/unit/{folder}" for folder in ("cli", "ground", "lsp", "weights")),
     *(f"tests/engine/{folder}" for folder in ("decoding", "loading", "model", "scheduling")),
+    *(f"tests/engine/test_{name}.py" for name in ("documented_decoder", "truncation")),
 )
 SESSION = "tests/windows/test_session.py"  # of a language server with the model echo
 WORKERS = 2
@@ -139,10 +140,15 @@ def run_pytest(words: list[str], way: str, record: Path, environment: dict[str, 
         file.write(json.dumps({"test": words[-1], "outcome": "failed", "reason": output[-4000:]}) + "\n")
 
 
+def test_files(path: Path) -> list[Path]:
+    """The test files in a folder, or the path itself if it is a file."""
+    return [path] if path.is_file() else list(path.rglob("test_*.py"))
+
+
 def shards(suites: tuple[str, ...], chosen: list[str]) -> list[list[str]]:
     """The test files of the suites, or of the chosen part of them, a list for each folder."""
     folders: dict[Path, list[str]] = {}
-    for path in sorted(path for suite in suites for path in (ROOT / suite).rglob("test_*.py")):
+    for path in sorted(path for suite in suites for path in test_files(ROOT / suite)):
         name = path.relative_to(ROOT).as_posix()
         wanted = not chosen or any(name == part or name.startswith(f"{part}/") for part in chosen)
         if wanted and (suites != PROGRAM_SUITES or STARTS_PROGRAM.search(path.read_text("utf-8"))):
