@@ -25,13 +25,15 @@ if Path(__file__).with_name("hasty").exists():
 if "engine" in sys.orig_argv:
     import ctypes, os, signal, time
 
+    KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows ends a process at once by any signal
+
     def strike(place):
         try:
             fault = Path(__file__).with_name(place).read_text()
         except FileNotFoundError:
             return
         if fault == "killed":
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), KILL)
         elif fault == "hung":
             ctypes.PyDLL(None).sleep(600)  # with the lock of the interpreter: no thread of it runs
         elif fault == "slow":
@@ -40,7 +42,7 @@ if "engine" in sys.orig_argv:
             time.sleep(0.5)
         elif fault == "killed late":
             time.sleep(0.5)
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), KILL)
 
     def after(what, place):
         def first(*given, **named):

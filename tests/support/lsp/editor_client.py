@@ -117,8 +117,12 @@ class Editor(Client):
 
     def metrics(self) -> dict[str, float]:
         """The engine's metrics, by name and labels."""
-        own_sockets = [str(path) for path in self.runtime.glob(f"lsp-{self.process.pid}-*.sock")]
-        state = {"socket": own_sockets[0]} if own_sockets else read_state(self.runtime)
+        own = [
+            path
+            for path in self.runtime.glob("lsp-*.sock")
+            if linux_pid(int(path.name.split("-")[1])) == self.process.pid
+        ]
+        state = read_state(self.runtime, *own)
         with engine_client(state) as http:
             lines = http.get("/metrics").text.splitlines()
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}

@@ -95,6 +95,7 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
-def read_state(runtime: Path) -> dict[str, Any]:
-    """engine.json. Raises OSError."""
-    return json.loads((runtime / "engine.json").read_text("utf-8"))
+def read_state(runtime: Path, *own: Path) -> dict[str, Any]:
+    """engine.json, or the address of a private engine: of its socket, or in its file. Raises OSError."""
+    path = own[0] if own else runtime / "engine.json"
+    return {"socket": str(path)} if path.is_socket() else json.loads(path.read_text("utf-8"))
