@@ -18,6 +18,7 @@ import psutil
 import pytest
 from support.lsp.editor_client import Editor, Page, is_indexer
 from support.waiting import becomes_true
+from windows.harness.program import IS_FOREIGN
 
 from speclsp.config import Config
 from speclsp.lsp.documents.document import Documents
@@ -56,7 +57,11 @@ def begin(editor: Editor, root: Path, **context: object) -> None:
 
 
 def indexers(editor: Editor) -> list[psutil.Process]:
-    return [child for child in editor.server.children() if is_indexer(child)]
+    """The processes that maintain an index for the editor. Under Wine they are no children of its server."""
+    if not IS_FOREIGN:
+        return [child for child in editor.server.children() if is_indexer(child)]
+    running = [process for process in psutil.process_iter() if is_indexer(process)]
+    return [process for process in running if process.environ()["XDG_RUNTIME_DIR"].endswith(f"{editor.runtime.parent}")]
 
 
 def thread_switches(task: Path) -> list[int]:
