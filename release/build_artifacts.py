@@ -143,6 +143,8 @@ def build_wheels(sdist: Path) -> None:
     unpacked = SOURCE.parent / sdist.name.removesuffix(".tar.gz")
     run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", DIST], cwd=unpacked, **{PURE: "1"})
     for platform in ("darwin-arm64", "linux-aarch64", "win32-AMD64"):
+        for other in unpacked.glob("speclsp/engine/model/int8/_forward*"):  # of the platform before
+            other.unlink()
         build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", DIST]
         run(build, cwd=unpacked, **{PLATFORM: platform})
     (arm64,) = DIST.glob("*-py3-none-manylinux_*_aarch64.whl")
