@@ -53,6 +53,7 @@ MARKERS = {
 NEEDED = ("speclsp", "pytest", "pytest-timeout", "hypothesis", "safetensors")
 HEAVY = ("torch", "bitsandbytes", "transformers", "safetensors", "gguf")  # with what only they need
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+AFTER_CRASH = r"HKLM\Software\Microsoft\Windows NT\CurrentVersion\AeDebug"
 ENVIRONMENT = {"WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml="}  # no questions about Mono and Gecko
 
 
@@ -131,7 +132,9 @@ def make_prefix(prefix: Path) -> Path:
     environment = {**ENVIRONMENT, "WINEPREFIX": str(prefix), "WINELOADER": str(programs / "wine64")}
     environment |= {"WINESERVER": str(programs / "wineserver64"), "LD_LIBRARY_PATH": str(root / LIBRARIES)}
     version = ("reg.exe", "add", r"HKCU\Software\Wine", "/v", "Version", "/d", "win10", "/f")
-    for words in (("wineboot.exe", "-i"), version):
+    # A process that crashes ends: Wine's debugger may hang with it.
+    crashes = ("reg.exe", "add", AFTER_CRASH, "/v", "Debugger", "/d", "none.exe", "/f")
+    for words in (("wineboot.exe", "-i"), version, crashes):
         run(programs / "wine64", *words, **environment)
     subprocess.run([programs / "wineserver64", "-k"], env=os.environ | environment, check=False)
     return root

@@ -24,7 +24,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,7 @@ WORKERS = 2
 STARTS_PROGRAM = re.compile(r"import .*(Editor|Client|EngineProcess|TcpEngine|program)\b|import faulty_hub")
 LIMIT_S = 3000  # of one process of pytest
 MAX_RESTARTS = 40
+MAX_WITHOUT_PROGRESS = 3  # Wine 8 crashes now and then in its own heap, also while tests are collected
 OPTIONS = (
     "-q",
     "-p",
@@ -56,6 +59,13 @@ OPTIONS = (
     "180",
     "--continue-on-collection-errors",
 )
+START_SERVICES = """
+import ctypes, sys
+open_manager = ctypes.WinDLL("advapi32").OpenSCManagerW
+open_manager.restype = ctypes.c_void_p
+print(open_manager(None, None, 1), flush=True)
+sys.stdin.read()
+"""
 Line = dict[str, Any]
 
 
@@ -87,6 +97,19 @@ def launcher_of_checkout(launcher: Path, folder: Path) -> Path:
     return script
 
 
+@contextmanager
+def services_running(launcher: Path) -> Iterator[None]:
+    """Keep Wine's services running. A program of a test that starts them would pass them the test's pipe for stderr."""
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen([launcher, "-c", START_SERVICES], stdin=pipe, stdout=pipe, stderr=null) as process:
+        assert process.stdin and process.stdout
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.stdin.close()
+
+
 def outcomes(record: Path) -> dict[str, Line]:
     """{test: its worst outcome} of a record."""
     worst = ("failed", "ended", "passed though listed", "failed as listed", "not run", "skipped", "passed")
@@ -115,6 +138,7 @@ def run_pytest(words: list[str], way: str, record: Path, environment: dict[str, 
     variables = {"SPECLSP_TESTS_WINDOWS": way, "SPECLSP_TESTS_RECORD": f"{drive}{record}"}
     variables["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
     variables["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")  # of the weights
+    without_progress = 0
     for _ in range(MAX_RESTARTS):
         before = len(outcomes(record))
         with record.with_suffix(".log").open("w", encoding="utf-8") as log:  # no pipe: what outlives pytest may hold it
@@ -133,7 +157,8 @@ def run_pytest(words: list[str], way: str, record: Path, environment: dict[str, 
                 process.wait()
         if has_finished(record):
             return
-        if len(outcomes(record)) == before:
+        without_progress = without_progress + 1 if len(outcomes(record)) == before else 0
+        if without_progress == MAX_WITHOUT_PROGRESS:
             break
     output = record.with_suffix(".log").read_text("utf-8", errors="replace")
     with record.open("a", encoding="utf-8") as file:
@@ -227,7 +252,7 @@ def main() -> int:
     ready_s = time.monotonic()
     folder = ROOT / "build" / "windows" / ("light" if options.light else "whole")
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / ".lock"):  # two runs would write into the same records
+    with locked(folder / ".lock"), services_running(launcher):  # two runs would write into the same records
         for old in folder.glob("*.jsonl"):
             old.unlink()
         code = report(run_all(launcher, folder, [SESSION] if options.light else options.paths))
