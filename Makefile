@@ -66,7 +66,7 @@ soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## prom
 
 # Wine and a Windows Python in the user's cache; nothing is installed into the system. SUITES="tests/lsp/protocol" runs a
 # part. tests/windows/not_run.toml lists what cannot pass there.
-windows: .venv/.installed-dev .test-model  ## the suites with the program of Windows under Wine (an hour or more on 2 cores)
+windows: .venv/.installed-dev .test-model  ## the suites with the program of Windows under Wine (about an hour on 2 cores)
 	@PYTHONPATH=tests $(BIN)/python -m windows.harness.run $(SUITES)
 
 # The libraries for Windows, and one session of the language server with the model echo, without PyTorch.
