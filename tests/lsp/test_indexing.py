@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -60,8 +60,12 @@ def indexers(editor: Editor) -> list[psutil.Process]:
     """The processes that maintain an index for the editor. Under Wine they are no children of its server."""
     if not IS_FOREIGN:
         return [child for child in editor.server.children() if is_indexer(child)]
-    running = [process for process in psutil.process_iter() if is_indexer(process)]
-    return [process for process in running if process.environ()["XDG_RUNTIME_DIR"].endswith(f"{editor.runtime.parent}")]
+    running = []
+    for process in filter(is_indexer, psutil.process_iter()):
+        with suppress(psutil.NoSuchProcess):
+            if process.environ()["XDG_RUNTIME_DIR"].endswith(f"{editor.runtime.parent}"):
+                running.append(process)
+    return running
 
 
 def thread_switches(task: Path) -> list[int]:
