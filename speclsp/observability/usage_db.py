@@ -19,13 +19,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speclsp.errors import SpeclspError
 from speclsp.observability.metrics import BUCKETS_MS, rounded
-from speclsp.private_files import retry_while_open
+from speclsp.private_files import remove
 
 if TYPE_CHECKING:
     import sqlite3
@@ -233,7 +232,7 @@ def forget(path: Path) -> bool:
     """Delete all of it; False when there was nothing. Raises PermissionError: another program has it open (Windows)."""
     files = [file for file in (path, *beside_database(path), damaged(path)) if file.exists()]
     for file in files:
-        retry_while_open(partial(file.unlink, missing_ok=True))
+        remove(file)
     return bool(files)
 
 

@@ -113,6 +113,11 @@ def retry_while_open(action: Callable[[], Result], within_s: float | None = None
         time.sleep(RETRY_PAUSE_S)
 
 
+def remove(path: Path, within_s: float | None = None) -> None:
+    """Remove a file that may be missing, as `retry_while_open`. Raises OSError."""
+    retry_while_open(lambda: path.unlink(missing_ok=True), within_s)
+
+
 # ── privacy ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from speclsp.errors import shortened
-from speclsp.private_files import retry_while_open
+from speclsp.private_files import remove, retry_while_open
 from speclsp.weights.cards import Weights
 from speclsp.weights.model_directory import PICKLES, file_bytes, sum_of
 
@@ -146,7 +146,7 @@ def fetch(repo: str, revision: str, file: PublishedFile, into: Path, advance: Ca
     if not _is_right(partial, file):
         digest = sum_of(partial)
         size = partial.stat().st_size
-        retry_while_open(partial.unlink)
+        remove(partial)
         raise HubError(
             f"the hub sent {file.name} with {size} bytes and sha256 {digest}: expected {file.bytes} bytes and "
             f"{f'sha256 {file.sha256}' if file.sha256 else f'git hash {file.git_sha1}'}",

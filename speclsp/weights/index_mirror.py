@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 
 from speclsp.errors import shortened
-from speclsp.private_files import retry_while_open
+from speclsp.private_files import remove, retry_while_open
 from speclsp.process_resources.programs import find_program
 from speclsp.weights.cards import Mirror, WeightFile
 from speclsp.weights.model_directory import file_bytes
@@ -263,11 +263,6 @@ class Download:
             self.process.kill()
             self.process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
-
-
-def remove(file: Path) -> None:
-    """Remove a file that may be missing, or that a virus scanner of Windows has open for a moment."""
-    retry_while_open(lambda: file.unlink(missing_ok=True))
 
 
 def pip_command() -> list[str]:

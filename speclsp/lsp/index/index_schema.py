@@ -114,8 +114,7 @@ def open_to_read(path: Path) -> sqlite3.Connection | None:
 def remove_database(path: Path, wait_s: float = FREE_S) -> None:
     """Remove a database and sqlite's files beside it. Raises OSError."""
     for name in (path, *(path.with_name(path.name + ending) for ending in SIDE_FILES)):
-        with suppress(FileNotFoundError):
-            private_files.retry_while_open(name.unlink, wait_s)
+        private_files.remove(name, wait_s)
 
 
 def private_directory(path: Path) -> None:
