@@ -57,8 +57,8 @@ def own_dir(kind: str) -> Path:
 
 def first_directory(kind: str, suits: Callable[[Path], bool]) -> Path:
     """The first directory that suits: of the environment, then below the user's homes; else that of the environment."""
-    named = Path(os.environ.get(VARIABLES.get(kind, ""), ""))
-    if sys.platform == "win32" and named.is_absolute():  # platformdirs ignores the variables there
+    named = variable_dir(kind)
+    if sys.platform == "win32" and named is not None:  # platformdirs ignores the variables there
         return named / APP
     import platformdirs
 
@@ -71,6 +71,12 @@ def first_directory(kind: str, suits: Callable[[Path], bool]) -> Path:
     below = BELOW_MAC_HOME if sys.platform == "darwin" else BELOW_HOME
     defaults = [home / below[kind] / APP for home in homes()]
     return next(filter(suits, defaults), directory.absolute())
+
+
+def variable_dir(kind: str) -> Path | None:
+    """The directory in the variable of a kind; None without one, and for a relative path, which does not count."""
+    named = Path(os.environ.get(VARIABLES.get(kind, ""), ""))
+    return named if named.is_absolute() else None
 
 
 def homes() -> Iterator[Path]:
@@ -100,8 +106,7 @@ def index_dir() -> Path:
 
 def log_dir() -> Path:
     """Logs; they hold no source text."""
-    has_state_variable = Path(os.environ.get(VARIABLES["state"], "")).is_absolute()
-    of_its_own = sys.platform == "darwin" or (sys.platform == "win32" and not has_state_variable)
+    of_its_own = sys.platform == "darwin" or (sys.platform == "win32" and variable_dir("state") is None)
     return users_dir("log") if of_its_own else state_dir() / "log"
 
 
