@@ -22,15 +22,9 @@ MODULES = (
 CONTEXT_LINES = 24  # before the cursor's line, and half as many after it
 
 
-def holes(
-    count: int,
-    max_tokens: int = 24,
-    seed: int = 20,
-    context_lines: int = CONTEXT_LINES,
-    modules: Sequence[str] = MODULES,
-) -> list[Request]:
-    """One hole in each of the first `count` modules: the line from a random place on is missing."""
-    return [request for request, _ in holes_and_rests(count, max_tokens, seed, context_lines, modules)]
+def holes(count: int, max_tokens: int = 24, seed: int = 20, context_lines: int = CONTEXT_LINES) -> list[Request]:
+    """One hole in each of `count` modules: the line from a random place on is missing."""
+    return [request for request, _ in holes_and_rests(count, max_tokens, seed, context_lines)]
 
 
 def holes_and_rests(
@@ -40,7 +34,7 @@ def holes_and_rests(
     context_lines: int = CONTEXT_LINES,
     modules: Sequence[str] = MODULES,
 ) -> Iterator[tuple[Request, str]]:
-    """The same holes, each with the true rest of its line, including the line end."""
+    """The same holes, in the first `count` modules, each with the true rest of its line, including the line end."""
     dice = random.Random(seed)
     for module in modules[:count]:
         lines = source(module).splitlines(keepends=True)

@@ -27,7 +27,7 @@ MODULES = IN_FILES if sys.platform == "win32" else holes.MODULES
 
 
 def real_holes(count: int = HOLES) -> list[Request]:
-    return holes.holes(count, modules=MODULES)
+    return [request for request, _ in holes.holes_and_rests(count, modules=MODULES)]
 
 
 @pytest.fixture(scope="module")
