@@ -158,6 +158,18 @@ def test_a_truncated_archive_raises_an_error_and_leaves_no_files(tmp_path: Path)
     assert not list((tmp_path / "cache").rglob("*.py"))
 
 
+@pytest.mark.parametrize(("at", "value"), [(6, 1), (8, 99)], ids=["encrypted member", "unknown compression"])
+def test_a_member_that_cannot_be_read_is_one_sentence(tmp_path: Path, at: int, value: int) -> None:
+    """`at`: of the field in a member's local header; it stands two bytes later in the directory at the end."""
+    index = Index(tmp_path / "index")
+    file = archive_of(index.folder, "odd-1.0-py3-none-any.whl", {"t/a.py": "a = 1\n"})
+    content = bytearray(file.read_bytes())
+    content[content.index(b"PK\3\4") + at] = content[content.index(b"PK\1\2") + at + 2] = value
+    file.write_bytes(content)
+    with pytest.raises(CorpusError, match="not a whole archive"):
+        corpus.fetch(listed=listed(tmp_path, file), into=tmp_path / "cache", get=index.get)
+
+
 def test_a_missing_list_is_named(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"packages\.toml: benchmarks need a whole checkout"):
         corpus.packages(tmp_path / "packages.toml")
