@@ -111,7 +111,7 @@ $(VSCODE)/node_modules/.installed: $(VSCODE)/package-lock.json | .venv/.installe
 	@touch $@
 
 # REUSE_CACHES=1 uses the models of this machine; without it the tests download the 0.5B into an empty home directory.
-dist: .test-editors $(VSCODE)/node_modules/.installed  ## what a release uploads, in dist/, installed in clean places and used (5 min, with 1.5 GB of downloads)
+dist: .test-editors $(VSCODE)/node_modules/.installed  ## what a release uploads, in dist/, installed in clean places and used (5 min, with 1.5 GB of downloads and those of a Windows Python)
 	@$(NODE) && $(BIN)/python release/build_artifacts.py --node "$$node" --nvim "$$($(BIN)/python tests/support/editors/install.py nvim-0.11)"
 	@SPECLSP_WINDOWS_PYTHON="$$(PYTHONPATH=tests $(BIN)/python -m windows.harness.install)" \
 	$(BIN)/python -m pytest -q release

@@ -80,7 +80,7 @@ class Editor(Client):
         children = self.server.children() if self.process.poll() is None else []
         pids = {child.pid for child in children if is_engine(child)}
         with suppress(FileNotFoundError):
-            pids.add(linux_pid(read_state(self.runtime)["pid"]))
+            pids.add(linux_pid(read_state(self.runtime / "engine.json")["pid"]))
         return [psutil.Process(pid) for pid in sorted(pids) if pid and not gone_within(pid, 0.02)]
 
     def begin(self, capabilities: Mapping[str, Any] = CAPABILITIES, **params: Any) -> Editor:
@@ -122,7 +122,7 @@ class Editor(Client):
             for path in self.runtime.glob("lsp-*.sock")
             if linux_pid(int(path.name.split("-")[1])) == self.process.pid
         ]
-        state = read_state(self.runtime, *own)
+        state = read_state(next(iter(own), self.runtime / "engine.json"))
         with engine_client(state) as http:
             lines = http.get("/metrics").text.splitlines()
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}

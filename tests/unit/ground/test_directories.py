@@ -31,7 +31,12 @@ of_linux = pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="XDG v
 OTHER_UID = 65534
 KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFSOCK: "socket"}
 UIDS = st.sampled_from([0, 1000, 1001])
-NAMES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
+PLACES = {  # a variable, and a place below the directory that it names
+    "XDG_CACHE_HOME": config.cache_dir,
+    "XDG_CONFIG_HOME": config.config_path,
+    "XDG_STATE_HOME": config.log_dir,
+    "XDG_RUNTIME_DIR": config.runtime_path,
+}
 
 
 @contextmanager
@@ -89,7 +94,7 @@ def test_a_directory_that_is_mounted_into_roots_own_home_is_not_foreign(foreign:
 
 
 @of_linux
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PLACES)
 @pytest.mark.parametrize("value", ["relative", "./relative", "../x", "~/cache"])
 def test_a_relative_path_in_a_variable_never_counts(
     isolated: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
@@ -99,18 +104,17 @@ def test_a_relative_path_in_a_variable_never_counts(
     monkeypatch.setenv("HOME", str(isolated / "home"))
     monkeypatch.setattr(directories, "RUNTIME_DIRS", str(isolated / "nowhere"))
     monkeypatch.setenv(name, value)
-    places = {
-        "XDG_CACHE_HOME": (config.cache_dir, "home/.cache/speclsp"),
-        "XDG_CONFIG_HOME": (config.config_path, "home/.config/speclsp/config.toml"),
-        "XDG_STATE_HOME": (config.log_dir, "home/.local/state/speclsp/log"),
-        "XDG_RUNTIME_DIR": (config.runtime_path, "sta/speclsp/run"),
+    expected = {
+        "XDG_CACHE_HOME": "home/.cache/speclsp",
+        "XDG_CONFIG_HOME": "home/.config/speclsp/config.toml",
+        "XDG_STATE_HOME": "home/.local/state/speclsp/log",
+        "XDG_RUNTIME_DIR": "sta/speclsp/run",
     }
-    place, expected = places[name]
-    assert place() == isolated / expected
+    assert PLACES[name]() == isolated / expected[name]
 
 
 @pytest.mark.skipif(sys.platform != "win32", reason="directories of Windows")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PLACES)
 @pytest.mark.parametrize("value", ["", "relative", r".\relative", r"..\x", "~/cache", r"\cache", "C:cache"])
 def test_on_windows_only_an_absolute_path_in_a_variable_counts(
     isolated: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
@@ -119,14 +123,13 @@ def test_on_windows_only_an_absolute_path_in_a_variable_counts(
     (isolated / "relative").mkdir()
     monkeypatch.setenv("WIN_PD_OVERRIDE_LOCAL_APPDATA", str(isolated / "Local"))
     monkeypatch.setenv(name, value)
-    places = {
-        "XDG_CACHE_HOME": (config.cache_dir, "Local/speclsp/Cache"),
-        "XDG_CONFIG_HOME": (config.config_path, "Local/speclsp/config.toml"),
-        "XDG_STATE_HOME": (config.log_dir, "Local/speclsp/Logs"),
-        "XDG_RUNTIME_DIR": (config.runtime_path, "sta/speclsp/run"),
+    expected = {
+        "XDG_CACHE_HOME": "Local/speclsp/Cache",
+        "XDG_CONFIG_HOME": "Local/speclsp/config.toml",
+        "XDG_STATE_HOME": "Local/speclsp/Logs",
+        "XDG_RUNTIME_DIR": "sta/speclsp/run",
     }
-    place, expected = places[name]
-    assert place() == isolated / expected
+    assert PLACES[name]() == isolated / expected[name]
 
 
 # ── a query creates nothing ──────────────────────────────────────────────────────────────────────────────────
@@ -204,7 +207,7 @@ def test_what_is_written_unasked_goes_to_roots_own_home(foreign: Path, isolated:
 def test_on_macos_root_writes_below_its_own_library_though_sudo_keeps_home(
     foreign: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    for name in NAMES:
+    for name in PLACES:
         monkeypatch.delenv(name)
     monkeypatch.setattr(sys, "platform", "darwin")
     for kind in directories.BELOW_MAC_HOME:

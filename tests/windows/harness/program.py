@@ -95,7 +95,6 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
-def read_state(runtime: Path, *own: Path) -> dict[str, Any]:
-    """engine.json, or the address of a private engine: of its socket, or in its file. Raises OSError."""
-    path = own[0] if own else runtime / "engine.json"
+def read_state(path: Path) -> dict[str, Any]:
+    """The content of engine.json or of a port's file, or the address that a Unix socket is. Raises OSError."""
     return {"socket": str(path)} if path.is_socket() else json.loads(path.read_text("utf-8"))

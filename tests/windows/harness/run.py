@@ -165,7 +165,7 @@ def run_pytest(words: list[str], way: str, record: Path, environment: dict[str, 
         file.write(json.dumps({"test": words[-1], "outcome": "failed", "reason": output[-4000:]}) + "\n")
 
 
-def test_files(path: Path) -> list[Path]:
+def files_in(path: Path) -> list[Path]:
     """The test files in a folder, or the path itself if it is a file."""
     return [path] if path.is_file() else list(path.rglob("test_*.py"))
 
@@ -173,7 +173,7 @@ def test_files(path: Path) -> list[Path]:
 def shards(suites: tuple[str, ...], chosen: list[str]) -> list[list[str]]:
     """The test files of the suites, or of the chosen part of them, a list for each folder."""
     folders: dict[Path, list[str]] = {}
-    for path in sorted(path for suite in suites for path in test_files(ROOT / suite)):
+    for path in sorted(path for suite in suites for path in files_in(ROOT / suite)):
         name = path.relative_to(ROOT).as_posix()
         wanted = not chosen or any(name == part or name.startswith(f"{part}/") for part in chosen)
         if wanted and (suites != PROGRAM_SUITES or STARTS_PROGRAM.search(path.read_text("utf-8"))):
