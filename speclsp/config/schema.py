@@ -266,7 +266,6 @@ class RemoteConfig:
             "suffix": "`/v1/completions` with a suffix.",
         },
     )
-    fallback: bool = setting(False, "Use the local engine while the server is unavailable.")
     ca_file: str = setting("", "PEM file with additional certificate authorities.", advanced=True, is_path=True)
 
 

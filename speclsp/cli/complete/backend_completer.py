@@ -1,7 +1,7 @@
 """The engine that answers `speclsp complete`: a running one, a shared one that is started, a remote server, or its own.
 
     --own-engine                         an engine in this process, for tests
-    remote.url                           that server; with remote.fallback, the local engine while it is unavailable
+    remote.url                           that server
     engine.socket, or the default        the engine there, or the shared one; it is started, and stays for other clients
     engine.shared = false                an engine in this process
 
@@ -15,15 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from speclsp import process_resources
-from speclsp.cli.complete.own_model import needed, open_engine
-from speclsp.config import Config, RemoteConfig
+from speclsp.cli.complete.own_model import open_engine
+from speclsp.config import Config
 from speclsp.engine.api import Completer, Piece, Request, Result
-from speclsp.errors import EngineError, WeightsError
+from speclsp.errors import EngineError
 from speclsp.lsp.backend.blocking import BlockingBackend, Unavailable, ready, without_retry
 from speclsp.lsp.backend.types import FimRequest, Status, StreamPiece
 from speclsp.lsp.completion.trace import count_drafted
@@ -51,12 +49,7 @@ def open_completer(
         try:
             return connect(config, stack, bar)
         except Unavailable as error:
-            problem = without_retry(str(error))
-        if not config.remote.fallback:
-            raise EngineError(problem)
-        note(f"{problem} The model on this machine is asked.")
-        config = replace(config, remote=RemoteConfig())
-        refuse_download(config)
+            raise EngineError(without_retry(str(error))) from None
     if config.engine.shared or config.engine.socket:
         try:
             return connect(config, stack, bar)
@@ -71,10 +64,8 @@ def connect(config: Config, stack: ExitStack, bar: ProgressLine) -> Completer:
     """A completer for the server or the engine of the settings. Raises Unavailable."""
     from speclsp.lsp.backend.remote import backend_choice
 
-    # a fallback is decided in `open_completer`, one attempt after the other
-    once = replace(config, remote=replace(config.remote, fallback=False))
     url = config.remote.url
-    connect_once = partial(backend_choice.connect, once, log=lambda line: None, client=CLIENT, own_url=url)
+    connect_once = partial(backend_choice.connect, config, log=lambda line: None, client=CLIENT, own_url=url)
     return BackendCompleter(stack.enter_context(ready(connect_once, partial(draw_status, bar))))
 
 
@@ -85,23 +76,6 @@ def draw_status(bar: ProgressLine, status: Status) -> None:
         bar.show(step, status.progress or 0.0, sizes)
     else:
         bar.step(status.progress or 0.0, status.message)
-
-
-def refuse_download(config: Config) -> None:
-    """Raise WeightsError if the local engine would have to download its model: `remote.url` names another one."""
-    from speclsp.daemon import control
-    from speclsp.weights import auto_choice, cards, store, store_messages
-
-    if config.model == "echo" or control.alive() is not None:
-        return
-    if config.model == "auto":
-        device = auto_choice.device_of(config.device)
-        card, _ = auto_choice.choose_by_settings(config, process_resources.free_mib(device), device, lambda: False)
-    else:
-        card = cards.load(config.model)
-    for weights in needed(config, card):
-        if not store.is_here(weights, config.models_dir):
-            raise WeightsError(store_messages.not_here(weights))
 
 
 class BackendCompleter:

@@ -79,8 +79,7 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
         yield from guarded("grammars", grammars)
     if config.remote.url:
         yield from guarded("remote", partial(remote, config))
-        if not config.remote.fallback:
-            return  # no model runs here
+        return  # no model runs here
     if not lost & NEEDED_BY_MODELS:
         yield from guarded("device", partial(device, config))
         yield from guarded("model", partial(of_model, config))

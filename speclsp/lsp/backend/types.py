@@ -4,7 +4,6 @@
     own_engine.PrivateEngine        `engine.shared` = false: a child process that ends with this one
     engine_client.AttachedEngine    an engine that listens on `engine.socket`
     remote.remote.RemoteBackend     `remote.url`: the server's own /infill, or /v1/completions with the card's markers
-    fallback.FallbackBackend        a remote server, and a local engine while the server cannot be used
 
 Closing the stream cancels the request: the server stops within one round. If a backend is not ready or disappears,
 `stream` raises EngineError, and its Status states the problem and the fix. `backend_choice.connect` chooses a backend.

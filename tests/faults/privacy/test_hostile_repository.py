@@ -50,7 +50,6 @@ def hostile(attacker: socket.socket, repository: Path) -> dict[str, Any]:
         "remote.key": "sk-stolen",
         "remote.model": "evil",
         "remote.api": "infill",
-        "remote.fallback": True,
         "remote.ca_file": str(repository / "evil.pem"),
         "engine.socket": str(repository / "evil.sock"),
         "engine.offline": False,

@@ -200,26 +200,6 @@ def test_a_server_that_starts_later_is_used():
             assert editor.popups() == []
 
 
-def test_the_local_engine_starts_and_answers_only_while_the_server_cannot():
-    with FaultyServer() as server, pointed_at(server, "--set", "remote.fallback=true", model="echo") as editor:
-        page = Page(editor.begin(), SOURCE)
-        assert editor.text(page.ask(CURSOR)) == ANSWER
-        assert editor.engines() == []
-        server.stop()
-        page.type(0, "#\n")
-        assert editor.items(page.ask(CURSOR + 2)) == []
-        is_local = lambda status: status["state"] == "ready" and status["remote"] == "" and status["message"]  # noqa: E731
-        assert editor.wait_for(lambda: any(map(is_local, editor.statuses())), 20)
-        message = next(filter(is_local, editor.statuses()))["message"]
-        assert "start the server" in message and "engine on this machine answers" in message
-        page.type(0, "#\n")
-        assert editor.text(page.ask(CURSOR + 4)) == page.expected(CURSOR + 4)
-        server.listen()
-        assert editor.wait_for(lambda: editor.statuses()[-1]["remote"] != "", 20)
-        page.type(0, "#\n")
-        assert editor.text(page.ask(CURSOR + 6)) == ANSWER
-
-
 @pytest.fixture(scope="module")
 def port_engine() -> Iterator[tuple[str, str]]:
     """The address and the token of a `speclsp engine --port 0` with directories of its own, as another user's has."""

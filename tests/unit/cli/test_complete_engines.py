@@ -173,21 +173,6 @@ def test_a_refused_request_is_the_error(run: Run):
     assert (code, out, err.count("\n")) == (2, "", 1) and "out of order" in err
 
 
-def test_with_fallback_the_local_model_answers_and_the_problem_is_said(run: Run):
-    code, out, err = run("--model", "echo", "--set", f"remote.url={NOWHERE}", "--set", "remote.fallback=true")
-    assert (code, out) == run("--model", "echo", "--own-engine")[:2]
-    assert err.count("\n") == 1 and "cannot be used" in err and "The model on this machine is asked." in err
-
-
-@pytest.mark.parametrize("model", ["auto", "qwen2.5-coder-0.5b-instruct"])
-def test_with_fallback_a_model_that_is_not_here_is_not_downloaded(run: Run, model: str):
-    words = ("--model", model, "--device", "cpu", "--set", f"remote.url={NOWHERE}", "--set", "remote.fallback=true")
-    code, out, err = run(*words)
-    assert (code, out) == (2, "")
-    assert "is not on this machine: `speclsp models pull qwen2.5-coder-0.5b-instruct` downloads it." in err
-    assert not endpoint.is_locked() and not locations.store_root().exists()
-
-
 # ── states of a backend ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

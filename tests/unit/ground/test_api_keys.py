@@ -191,7 +191,7 @@ def test_a_key_from_an_editor_or_the_command_line_is_ignored(capsys: pytest.Capt
 @pytest.mark.promise(30)
 def test_the_users_own_settings_can_be_fixed_while_others_change():
     base, _ = config.parse({"remote.url": OURS})
-    sent = {"remote": {"url": OTHER, "fallback": False, "api": None}, "completion": {"max_tokens": 7}}
+    sent = {"remote": {"url": OTHER, "api": None}, "completion": {"max_tokens": 7}}
     parsed, problems = config.parse(sent, base, fixed=config.THE_USERS_OWN)
     assert parsed == config.parse({"completion.max_tokens": 7}, base)[0]
     assert len(problems) == 1 and "remote.url" in problems[0] and "restart" in problems[0]

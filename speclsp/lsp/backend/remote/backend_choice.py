@@ -1,4 +1,4 @@
-"""Chooses the backend that the configuration names: a remote server, with or without fallback, or a local engine.
+"""Chooses the backend that the configuration names: a remote server or a local engine.
 
 The implementations are imported only when one is chosen.
 """
@@ -6,9 +6,8 @@ The implementations are imported only when one is chosen.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from speclsp.config import Config, RemoteConfig
+from speclsp.config import Config
 from speclsp.lsp.backend.types import Backend, OnStatus
 
 
@@ -24,16 +23,7 @@ def connect(
         return connect_local(config, on_status, log, client)
     from speclsp.lsp.backend.remote.remote import RemoteBackend
 
-    if not config.remote.fallback:
-        return RemoteBackend(config, on_status, own_url)
-    from speclsp.lsp.backend.fallback import FallbackBackend
-
-    local = replace(config, remote=RemoteConfig())
-    return FallbackBackend(
-        lambda on_change: RemoteBackend(config, on_change, own_url),
-        lambda on_change: connect_local(local, on_change, log, client),
-        on_status,
-    )
+    return RemoteBackend(config, on_status, own_url)
 
 
 def connect_local(config: Config, on_status: OnStatus, log: Callable[[str], None], client: str = "") -> Backend:

@@ -1,11 +1,9 @@
-"""Parts of the remote backend: circuit breaker, model cards, stop strings, error messages, local fallback."""
+"""Parts of the remote backend: circuit breaker, model cards, stop strings, error messages."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
@@ -16,16 +14,13 @@ from hypothesis import strategies as st
 from support.rows import rows
 
 from speclsp.config import Config
-from speclsp.errors import EngineError
-from speclsp.lsp.backend import fallback
 from speclsp.lsp.backend.engine_http import InvalidResponse
-from speclsp.lsp.backend.fallback import FallbackBackend
 from speclsp.lsp.backend.infill_codec import parse_piece
 from speclsp.lsp.backend.remote import detection, error_messages
 from speclsp.lsp.backend.remote.circuit_breaker import FAILURES, JITTER, MAX_S, MIN_S, CircuitBreaker
 from speclsp.lsp.backend.remote.detection import card_for, edit_format_of, split_url
 from speclsp.lsp.backend.remote.request_styles import StopStringFilter, fim_prompt, stops_of
-from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
+from speclsp.lsp.backend.types import FimRequest, StreamPiece
 from speclsp.weights import cards
 from speclsp.weights.cards import Fim
 
@@ -224,80 +219,3 @@ def test_only_the_first_models_of_a_long_list_are_examined(monkeypatch: pytest.M
     models = [{"id": f"m{number}"} for number in range(3 * detection.MAX_MODELS)]
     assert detection.choose_model(models, Config()) == ("m0", "")
     assert len(examined) == detection.MAX_MODELS
-
-
-# ── local fallback ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Fake:
-    """A backend that answers with its name."""
-
-    reads_ahead, kept_while_off = True, False
-
-    def __init__(self, name: str, on_status: OnStatus) -> None:
-        self.name, self.on_status = name, on_status
-        self.status = Status(state="starting", model=name, remote=name if name == "far" else "")
-        self.started = self.closed = False
-
-    def start(self) -> None:
-        self.started = True
-
-    def say(self, state: str, message: str = "") -> None:
-        self.status = Status(state=state, message=message, model=self.name, remote=self.status.remote)
-        self.on_status(self.status)
-
-    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
-        if not self.status.usable:
-            raise EngineError(self.status.message)
-        yield StreamPiece(text=self.name)
-
-    async def close(self) -> None:
-        self.closed = True
-
-    def end(self) -> None:
-        self.closed = True
-
-
-async def test_the_fallback_answers_only_while_the_first_backend_cannot(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fallback, "KEPT_S", 0.01)
-    backends: list[Fake] = []
-
-    def make(name: str):
-        def connect(on_status: OnStatus) -> Backend:
-            backends.append(Fake(name, on_status))
-            return backends[-1]
-
-        return connect
-
-    async def text(backend: Backend) -> str:
-        return "".join([piece.text async for piece in backend.stream(ASK)])
-
-    async def until(true) -> None:
-        while not true():
-            await asyncio.sleep(0.001)
-
-    statuses: list[Status] = []
-    combined = FallbackBackend(make("far"), make("near"), statuses.append)
-    combined.start()
-    (first,) = backends
-    assert first.started
-    first.say("ready")
-    assert await text(combined) == "far" and statuses[-1].remote == "far"
-    for round_number in range(2):
-        first.say("error", "it is gone.")
-        await until(lambda count=round_number: len(backends) == 2 + count)
-        near = backends[-1]
-        await until(lambda near=near: near.started)
-        near.say("loading", "loading")
-        assert statuses[-1].state == "loading"
-        assert "it is gone" in statuses[-1].message and "loading" in statuses[-1].message
-        near.say("ready")
-        assert await text(combined) == "near"
-        assert statuses[-1].state == "ready" and statuses[-1].remote == "" and "it is gone" in statuses[-1].message
-        first.say("ready")
-        assert await text(combined) == "far" and statuses[-1].remote == "far" and statuses[-1].message == ""
-        await until(lambda near=near: near.closed)
-    first.say("error", "it is gone.")
-    await until(lambda: len(backends) == 4 and backends[-1].started)
-    await combined.close()
-    assert all(fake.closed for fake in backends)
