@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
-from speclsp.lsp.postprocess import closers, file_style, outdent, repetition, surroundings, syntax_check, whole_end
+from speclsp.lsp.postprocess import closers, outdent, repetition, surroundings, syntax_check, whole_end
 from speclsp.lsp.postprocess.cut import MAX_LINES, CutRules
 from speclsp.lsp.postprocess.duplicates import Duplicates
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
@@ -125,7 +125,6 @@ class SuggestionPlan(CutRules):
         cuts.append((SOONER, len(text) - length))
         if isinstance(suggestion, Suggestion):
             cuts.append((STANDS_THERE, max(0, length - len(normal_newlines(suggestion.text)))))
-            return self._styled(suggestion, complete=complete or is_final)
         return suggestion
 
     def _whole_length(self, text: str) -> int:
@@ -136,22 +135,6 @@ class SuggestionPlan(CutRules):
         if not closers.leaves_open(text, self.around):
             return last_line
         return last_line + 1 + whole_end.prose_length(text[last_line + 1 :])
-
-    def _styled(self, suggestion: Suggestion, *, complete: bool) -> Suggestion | NoSuggestion:
-        """The suggestion in the file's style, unless that breaks the syntax."""
-        text = normal_newlines(suggestion.text)
-        styled = file_style.restyle(text, self.around, self.language, complete=complete)
-        if styled == text:
-            return suggestion
-        if repetition.length_without_below(styled, self.around) < len(styled):
-            return NoSuggestion(Reason.REPEATS_BELOW)
-        if repetition.repeats_above(styled, self.around):
-            return NoSuggestion(Reason.REPEATS_ABOVE)
-        styled = styled.replace("\n", newline(self.around.document))
-        deadline = parse_clock_s() + REPAIR_MS / 1000
-        if self.check is not None and self.check.breaks(styled, suggestion.end, deadline):
-            return suggestion
-        return Suggestion(styled, suggestion.start, suggestion.end)
 
     def _fit(self, text: str, choice: surroundings.Choice | None = None) -> Suggestion | NoSuggestion:
         """`text` fitted to the text around the cursor; with `choice`, in this way instead of the best one."""

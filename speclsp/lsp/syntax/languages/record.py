@@ -73,8 +73,6 @@ class Language:
     line_ends_inside: tuple[str, ...] = ()  # in front of the closing brackets
     branches: Mapping[str, str] = field(default_factory=dict)  # first word -> first words of the headers it may follow
     branch_words: str = ""  # first words of a line that ends a block, in a language with a word at each block's end
-    has_optional_semicolons: bool = False
-    has_single_braces: bool = False  # `{name}` where other template languages have `{{ name }}`
     definition: DefinitionRules | None
     list_kind: Literal["", "patterns", "packages"] = ""  # each line of a file is such an entry
     # index
