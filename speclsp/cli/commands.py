@@ -175,13 +175,6 @@ def as_json(spot: str, answer: PrintedAnswer, about: Mapping[str, object], specu
     }
 
 
-def run_verify(options: argparse.Namespace) -> int:
-    """Replay the last requests; exit code 1 when a text differs, 2 when there was nothing to compare."""
-    from speclsp.cli import verify
-
-    return verify.main(config.load(flags(options)), options.json)
-
-
 def run_demo(options: argparse.Namespace) -> int:
     """Prove that speculation changes the time and not the text; exit code 1 if the text changed."""
     from speclsp.cli.first_run import demo

@@ -30,6 +30,7 @@ def parser() -> GroupedParser:
     _add_setup(tree)
     _add_doctor(tree)
     _add_demo(tree)
+    _add_completion(tree)
     tree.group("Use")
     _add_models(tree)
     _add_config(tree)
@@ -39,9 +40,6 @@ def parser() -> GroupedParser:
     _add_lsp(tree)
     _add_engine(tree)
     _add_key(tree)
-    tree.group("Development")
-    _add_verify(tree)
-    _add_completion(tree)
     return tree.parser
 
 
@@ -216,15 +214,7 @@ def _add_key(tree: Tree) -> None:
         action.add_argument("url", metavar="URL", help="Name the server; only scheme, host and port are used")
 
 
-# ── development ──
-
-
-def _add_verify(tree: Tree) -> None:
-    verify = tree.command(
-        "verify", commands.run_verify, "Check that speculative decoding reproduced your last suggestions"
-    )
-    _add_json(verify, "Print one JSON object without source text")
-    _add_settings(verify)
+# ── shell ──
 
 
 def _add_completion(tree: Tree) -> None:

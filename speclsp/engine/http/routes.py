@@ -2,7 +2,6 @@
 
     POST /infill  ·  POST /completion             llama.cpp's API (llamacpp_api.py)
     POST /v1/completions  ·  GET /v1/models       OpenAI's API (openai_api.py)
-    POST /verify                                  the last requests again, without and with speculation (replay.py)
     GET /props  ·  GET /slots  ·  GET /metrics    and the addresses of leases.py
 
 The model loads in the engine's thread (scheduler.py, residency.py). Until it is loaded, /health reports the progress
@@ -30,10 +29,8 @@ from starlette.types import Receive
 
 from speclsp import __version__
 from speclsp.config import Config
-from speclsp.daemon import platform
-from speclsp.engine.http import json_fields, leases, llamacpp_api, openai_api, replay
+from speclsp.engine.http import json_fields, leases, llamacpp_api, openai_api
 from speclsp.engine.http.leases import Leases
-from speclsp.engine.http.request_log import MAX_REQUESTS, DeliveredCompletion, RecentRequests
 from speclsp.engine.http.responses import (
     ErrorAnswers,
     EventStream,
@@ -65,7 +62,6 @@ class RouteContext:
     scheduler: Scheduler  # runs completions
     metrics: Metrics  # of /metrics
     leases: Leases  # of /lease, /health and /leave
-    recent: RecentRequests = field(default_factory=RecentRequests)  # for /verify
     answer_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # for OpenAI's ids
     created_s: int = field(default_factory=lambda: int(time.time()))  # Unix time, for /v1/models
 
@@ -263,38 +259,6 @@ async def read_body(http: Http) -> tuple[RouteContext, bytes]:
     return context, bytes(body)
 
 
-# ── verification ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def verify(http: Http) -> Response:
-    """POST /verify {"last": N}: replay the last N requests; one line for each, then the end."""
-    context, body = await read_body(http)
-    _, port = http.scope.get("server") or ("", None)
-    if port and platform.HAS_UNIX_SOCKETS:  # a team's server: the lines name files, also of other users' requests
-        raise HTTPException(404, "/verify is available on the user's Unix socket only: run `speclsp verify`.")
-    if context.residency.draft_only:
-        raise HTTPException(503, "the target model is still loading: retry when /health reports ok.")
-    last = json_fields.read(body or b"{}").integer("last", MAX_REQUESTS, 1, MAX_REQUESTS)
-    return EventStream(verify_events(http, context.scheduler, context.recent.last(last)))
-
-
-async def verify_events(http: Http, scheduler: Scheduler, entries: list[DeliveredCompletion]) -> AsyncIterator[bytes]:
-    """Stream the lines of a replay. A disconnect ends the replay."""
-    runner = replay.ShadowRunner(scheduler)
-    watch = asyncio.create_task(leases.until_disconnect(http.receive))
-    watch.add_done_callback(lambda _: runner.stop())
-    lines = replay.verify(entries, runner.run, lambda: scheduler.residency.completer)
-    try:
-        while (line := await asyncio.to_thread(next, lines, None)) is not None:
-            yield sse(line)
-        yield sse({"end": True})
-    except Exception as error:
-        yield sse(error_object(error))
-    finally:
-        runner.stop()
-        watch.cancel()
-
-
 # ── models, state and metrics ────────────────────────────────────────────────────────────────────────────
 
 
@@ -369,14 +333,13 @@ async def error_response(http: Http, error: Exception) -> Response:
 
 
 def application(context: RouteContext) -> Starlette:
-    """The ASGI application with all addresses. It also starts the log of recent requests."""
+    """The ASGI application with all addresses."""
     app = Starlette(
         routes=[
             Route("/infill", llamacpp_handler(llamacpp_api.infill), methods=["POST"]),
             Route("/completion", llamacpp_handler(llamacpp_api.completion), methods=["POST"]),
             Route("/v1/completions", openai_completions, methods=["POST"]),
             Route("/v1/chat/completions", chat, methods=["POST"]),
-            Route("/verify", verify, methods=["POST"]),
             Route("/v1/models", models),
             Route("/v1/models/{name:path}", model),
             Route("/models", models),
@@ -389,5 +352,4 @@ def application(context: RouteContext) -> Starlette:
         exception_handlers=dict.fromkeys((HTTPException, SpeclspError, ClientDisconnect), error_response),
     )
     app.state.engine = context
-    context.scheduler.on_result = context.recent.log
     return app

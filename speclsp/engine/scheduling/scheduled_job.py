@@ -1,6 +1,6 @@
 """A scheduled request: its state between rounds, the events that its submitter receives, and its count in the metrics.
 
-A shadow request is not counted. A request that nobody waits for (prefill-only or idle) counts only in tokens.
+A request that nobody waits for (prefill-only or idle) counts only in tokens.
 """
 
 from __future__ import annotations
@@ -50,18 +50,16 @@ class ScheduledJob(Entrant):
 
     request: Request
     notify: Notify
-    shadow: bool = False  # verifies an older request: neither counted in metrics nor kept
-    enough_tokens: int = 0  # end after this number of tokens; 0: no limit
     cancel: Cancel = field(default_factory=Cancel)
     submitted_s: float = field(default_factory=time.perf_counter)
     cancelled_s: float = 0.0  # 0: not cancelled
     started_s: float = 0.0
     remaining: Iterator[Request] | None = None  # the completions to make after the current one
-    current: tuple[Request, Completer] | None = None  # the completion under way and its completer
-    completion: Completion | None = None  # of `current`
-    pieces: Iterator[Piece] | None = None  # of `current`
+    completer: Completer | None = None  # of the completion under way
+    completion: Completion | None = None  # under way
+    pieces: Iterator[Piece] | None = None  # of `completion`
     notified: bool = False  # a round was reported
-    results: list[Result] = field(default_factory=list)  # of the completions before `current`
+    results: list[Result] = field(default_factory=list)  # of the completions before `completion`
 
     @property
     def past_deadline(self) -> bool:
@@ -70,25 +68,15 @@ class ScheduledJob(Entrant):
         return 0 < deadline_ms <= ms_since(self.started_s) and completion is not None and bool(completion.result.tokens)
 
     @property
-    def has_enough(self) -> bool:
-        """True when the current completion has the tokens that a shadow request needs."""
-        return self.completion is not None and 0 < self.enough_tokens <= len(self.completion.result.tokens)
-
-    @property
     def queue_ms(self) -> float:
         """From submission to its first round."""
         return (self.started_s - self.submitted_s) * 1000
-
-    @property
-    def completions_wanted(self) -> int:
-        """Number of completions that were requested."""
-        return 1 if self.shadow else max(1, self.request.n)
 
     def next_request(self) -> Request | None:
         """The next completion to make; None when all are made, or no time is left for another."""
         if self.remaining is None:
             self.started_s = time.perf_counter()
-            self.remaining = iter([self.request]) if self.shadow else alternatives(self.request)
+            self.remaining = alternatives(self.request)
             return next(self.remaining)
         spent_ms = round(ms_since(self.started_s))
         deadline_ms = self.request.deadline_ms
@@ -99,13 +87,13 @@ class ScheduledJob(Entrant):
 
     def begin(self, request: Request, completer: Completer) -> None:
         """Start the completion of `request`."""
-        self.current = request, completer
+        self.completer = completer
         self.completion = completer.complete(request, self.cancel)
         self.pieces = iter(self.completion)
 
     def clear_current(self) -> None:
         """Drop the completion under way."""
-        self.completion = self.pieces = self.current = None
+        self.completion = self.pieces = self.completer = None
 
     def report(self, piece: Piece) -> None:
         """Send a round to the submitter, with the costs of the prompt if it is the first."""
@@ -174,15 +162,13 @@ class RequestAccounting:
 
     def count_round(self, job: ScheduledJob, preempts: bool, longest_wait_rounds: int) -> None:
         """Count a round that is given to `job`; `preempts`: another unfinished request had the one before."""
-        if preempts and not job.shadow:
+        if preempts:
             self._metrics.count("preempted_rounds_total")
         self._metrics.set("longest_wait_rounds", longest_wait_rounds)
 
     def count_end(self, job: ScheduledJob, end: DoneEvent | ErrorEvent) -> None:
         """Count the end of a request, its tokens and its latencies."""
         metrics = self._metrics
-        if job.shadow:
-            return
         if isinstance(end, ErrorEvent):
             metrics.count("requests_total", stop="failed")
             return

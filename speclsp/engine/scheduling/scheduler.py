@@ -59,7 +59,6 @@ class Scheduler:
         """`load` is called in the thread with a progress callback; see Residency for the rest."""
         self.metrics = metrics
         self.residency = Residency(load, model, idle_s=idle_s, min_free_memory_mib=min_free_memory_mib)
-        self.on_result: Callable[[Request, Result, Completer], None] = lambda request, result, completer: None
         self.on_device_lost: Callable[[], None] = lambda: None  # called after all requests have failed
         self.residency.on_device_lost = self.fail_all
         self.watchdog = Watchdog(self._fail_hung_step)
@@ -100,29 +99,6 @@ class Scheduler:
                 self.residency.note_request()
             if not job.prefill_only:
                 self._note_session(job)
-            self._changed.notify()
-        self._end_unstarted(ended)
-        return job
-
-    def submit_shadow(self, request: Request, notify: Notify, enough_tokens: int) -> ScheduledJob:
-        """Queue one completion that has its rounds like any other and is neither counted nor kept.
-
-        It ends when it has `enough_tokens`, at the latest. It never counts as the newest request.
-        """
-        job = ScheduledJob(
-            session=object(),
-            anonymous=True,
-            request=request,
-            notify=notify,
-            shadow=True,
-            enough_tokens=enough_tokens,
-        )
-        with self._changed:
-            ended = self._cancel([job], "shutdown") if self._closed else []
-            if not self._closed:
-                self._order.join(job)
-                self._order.entrants.insert(0, self._order.entrants.pop())  # the newest is the one being typed
-                self.residency.note_request()
             self._changed.notify()
         self._end_unstarted(ended)
         return job
@@ -197,8 +173,7 @@ class Scheduler:
             if not job.cancel.is_set():
                 job.cancelled_s = time.perf_counter()
                 job.cancel.set()
-                if not job.shadow:
-                    self.metrics.count("cancelled_total", why=why)
+                self.metrics.count("cancelled_total", why=why)
         unstarted = [job for job in jobs if not job.started]
         self._order.entrants = [job for job in self._order.entrants if job not in unstarted]
         return unstarted
@@ -217,7 +192,7 @@ class Scheduler:
                         return  # fail_all has ended every request
                     self._order.entrants.remove(job)
                 self._end(job, end)
-                if job.cancelled_s and not job.shadow:
+                if job.cancelled_s:
                     self.metrics.time("stale_work_ms", ms_since(job.cancelled_s))
 
     def _next(self) -> ScheduledJob | None:
@@ -255,19 +230,18 @@ class Scheduler:
                 completer = self._completer()
                 self._begin_step(completer, request)
                 job.begin(request, completer)
-            elif job.current is not None:
-                self._begin_step(job.current[1])
+            elif job.completer is not None:
+                self._begin_step(job.completer)
             assert job.pieces is not None and job.completion is not None
             piece = next(job.pieces, None)
             if piece is not None:
                 job.report(piece)
-            if job.has_enough:
-                job.cancel.set()
             if piece is None or job.completion.result.stop_type:
                 for piece in job.pieces:  # usually none: lets the generator finish
                     job.report(piece)
-                self._finish_completion(job, job.completion.result)
-                if len(job.results) == job.completions_wanted:
+                job.results.append(job.completion.result)
+                job.clear_current()
+                if len(job.results) == job.request.n:
                     return DoneEvent(job.results, job.queue_ms)
         except Exception as error:  # a failure ends this request only
             job.clear_current()
@@ -275,12 +249,6 @@ class Scheduler:
         finally:
             self.watchdog.end()
         return None
-
-    def _finish_completion(self, job: ScheduledJob, result: Result) -> None:
-        job.results.append(result)
-        if not job.shadow and job.current is not None:
-            self.on_result(job.current[0], result, job.current[1])
-        job.clear_current()
 
     def _begin_step(self, completer: Completer, first_of: Request | None = None) -> None:
         """Start the watchdog for a step; `first_of`: the request whose text is read before its first step."""

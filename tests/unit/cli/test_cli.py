@@ -148,7 +148,7 @@ def test_the_help_lists_every_command_in_its_group_and_names_a_first_step():
     parser = tree.parser()
     text = parser.format_help()
     headings = [heading for heading, _ in parser.groups]
-    assert headings == ["Get started", "Use", "Run", "Development"]
+    assert headings == ["Get started", "Use", "Run"]
     assert all(f"\n{heading}\n" in text for heading in headings)
     listed = [name for _, commands in parser.groups for name, _ in commands]
     assert listed == list(commands_of(parser)), "each once"

@@ -39,7 +39,6 @@ WORDS = {  # {command: the words of a run that is short and needs no network}
     "engine": ("status",),
     "key set": ("http://127.0.0.1:9",),
     "key forget": ("http://127.0.0.1:9",),
-    "verify": ECHO,
     "completion": ("bash",),
 }
 EXTRA = (  # further forms of these commands
@@ -51,7 +50,7 @@ EXTRA = (  # further forms of these commands
     ("complete", "FILE:2:6", *ECHO),
     ("engine", "stop"),
 )
-LONG = ("setup", "doctor", "demo", "verify")  # seconds each: in `make test` with a full stdout only
+LONG = ("setup", "doctor", "demo")  # seconds each: in `make test` with a full stdout only
 ALWAYS = [["config", "list"], ["--help"]]
 DOCUMENTED = {0, 1, 2}  # of docs/cli.md; 70 is a bug, 120 the interpreter's own
 

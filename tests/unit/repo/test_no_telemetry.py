@@ -40,7 +40,6 @@ TALKERS = {  # module with a library that can open a connection -> the peer it c
     "daemon.endpoint": "this user's engine",
     "daemon.control": "this user's engine",
     "daemon.platform": "sockets of this machine: peer credentials and options",
-    "cli.verify": "this user's engine",
     "engine.process.unix_socket": "nobody: it listens",
     "engine.process.port_file": "nobody: it listens",
     "engine.process.event_loop": "nobody: a pair of sockets in this process",
