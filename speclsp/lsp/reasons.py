@@ -53,7 +53,6 @@ class Reason(str, Enum):
     REPEATS_BELOW = "repeats_below", "it repeats the next line of the file"
     REPEATS_ABOVE = "repeats_above", "it repeats the lines above, or one of the last three"
     DEFINED = "defined", "its scope has a definition of that name already"
-    LISTED = "listed", "the list file has that entry already"
     LOOPS = "loops", "the model repeats itself from the start"
     BREAKS = "breaks", "it would add a syntax error to the file"
     CUT_SHORT = "cut_short", "a limit ended it in mid-expression"

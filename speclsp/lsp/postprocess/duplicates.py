@@ -1,8 +1,7 @@
-"""Duplicates in a suggestion: a definition, a statement or a list entry that the document holds already.
+"""Duplicates in a suggestion: a definition or a statement that the document holds already.
 
     definition      `def name(`, `class Name`, `"key":` whose scope has one of that kind and name
     statement       a line of code that equals one of the three above it
-    entry           a line of a file in which each line is one entry: ignore files, requirements, word lists
 
 A scope is a run of lines of one indentation: a line that is indented less ends it. Where there is a syntax tree, the
 definition must be code, and the same classes and functions must enclose both. Definitions that may stand twice are left
@@ -15,18 +14,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
 
-from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.documents.uri_paths import file_path
 from speclsp.lsp.postprocess import repetition
 from speclsp.lsp.postprocess.surroundings import Surroundings
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.incremental_parse import with_line_feeds
-from speclsp.lsp.syntax.languages import BY_NAME, record
+from speclsp.lsp.syntax.languages import BY_NAME
 from speclsp.lsp.syntax.languages.record import DefinitionRules, Language
 from speclsp.lsp.syntax.tree import SyntaxTree
 
@@ -34,23 +29,10 @@ _NEAR_LINES = 3
 _REACH_CHARACTERS = 60_000  # of the document on either side, in which the definition is searched
 _NEAR_CHARACTERS = 4_000  # in which a scope nearly always begins
 _LINE_CHARACTERS = 400
-# lines above a definition after which its name may stand twice
-_MAY_REPEAT = re.compile(
-    r"@(?:[\w.]+\.)?(?:overload|\w*(?:dispatch|register|validator|setter|getter|deleter)\b|[\w]+\.\w+)|#\[cfg|#\[rustc"
-)
 _BRANCH = re.compile(
     r"(?m)^[ \t]*(?:#[ \t]*(?:if|elif|else|endif)|---\s*$|%%|# ?%%)"
 )  # of a preprocessor; documents of YAML, cells
 _COMMENT_OR_ANNOTATION = re.compile(r"\s*(?://|/?\*|#|--|@|\[)")
-
-_IGNORE = re.compile(r"(?i)(?:\.[\w-]*ignore|\.gitattributes|\.npmignore)\Z")
-_REQUIREMENTS = re.compile(r"(?i)(?:[\w.-]*(?:requirements|constraints)[\w.-]*\.(?:txt|in|pip))\Z")
-_WORDS = re.compile(
-    r"(?i)(?:words?|dict(?:ionary)?|wordlist|stopwords|[\w.-]*\.dic|authors|contributors|\.mailmap)(?:\.txt)?\Z"
-)
-_MIN_LINES = 10  # of a file without a known name that counts as a word list
-_MAX_CHARACTERS = 200_000
-_COMMENTS = ("#", "//", ";", "!")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +50,12 @@ class Duplicates:
     around: Surroundings
     language: Language
     tree: SyntaxTree | None
-    snapshot: Snapshot
 
     def length_without(self, text: str) -> tuple[int, Reason | None]:
         """(the length of `text` before its first duplicate, the reason to cut it there; None for all of it)."""
         around, start, above = self.around, 0, "".join(self.around.above[-1:])
         if around.rest.strip():
             return len(text), None
-        entries = list_file(self.snapshot.uri, self.snapshot.language, self.snapshot.text)
         scope = -1  # indentation of the first line: deeper ones are in a scope of their own
         for index, line in enumerate(text.split("\n")):
             whole, typed = (around.line + line, len(around.line)) if index == 0 else (line, 0)
@@ -83,31 +63,23 @@ class Duplicates:
                 width = lexical_rules.indent_width(whole)
                 scope = width if scope < 0 else min(scope, width)
                 is_first = not text[:start].strip()
-                reason = self._reason(whole, typed, above, entries, is_first=is_first) if width == scope else None
+                reason = self._reason(whole, typed, above, is_first=is_first) if width == scope else None
                 if reason is not None:
                     return _before_annotations(text, start), reason
                 above = whole
             start += len(line) + 1
         return len(text), None
 
-    def _reason(self, line: str, typed: int, above: str, entries: ListKind | None, *, is_first: bool) -> Reason | None:
+    def _reason(self, line: str, typed: int, above: str, *, is_first: bool) -> Reason | None:
         """The reason not to show a line; its first `typed` characters are the user's."""
-        if entries is not None:
-            return Reason.LISTED if entries.holds(line, line[:typed], self._other_lines()) else None
         if self.around.kind != "code":
             return None
         definition = self._definition(line, typed)
         if is_first and definition is None and self._is_near_statement(line):
             return Reason.REPEATS_ABOVE
-        if definition is None or _MAY_REPEAT.match(above.lstrip()):
+        if definition is None or self._may_repeat_below(above):
             return None
         return Reason.DEFINED if self._is_defined(definition) else None
-
-    def _other_lines(self) -> Iterator[str]:
-        """The document's lines, without the cursor's."""
-        document, cursor = self.around.document, self.around.cursor
-        yield from document[: cursor - len(self.around.line)].splitlines()
-        yield from document[cursor + len(self.around.rest) :].splitlines()
 
     def _is_near_statement(self, line: str) -> bool:
         """True if the line is one of the three above, in the same block. Jumps, headers and annotations often are."""
@@ -158,6 +130,13 @@ class Duplicates:
             at = document.find(definition.name, end, high)
         return False
 
+    def _may_repeat_below(self, line: str) -> bool:
+        """True if a definition below `line`, as an overload, may have the name of another one."""
+        rules = self.language.definition
+        return (
+            rules is not None and bool(rules.repeats_below) and re.match(rules.repeats_below, line.lstrip()) is not None
+        )
+
     def _is_same_definition(self, definition: _Definition, line: str, below: str) -> bool:
         rules = self.language.definition
         match = re.match(rules.pattern, line.lstrip()) if rules else None
@@ -172,7 +151,7 @@ class Duplicates:
     def _may_not_repeat(self, document: str, start: int, line: str, here: tuple[int, int]) -> bool:
         """False if the definition at `start` is text, in another scope of the tree, or in another branch of #if."""
         blanks = len(line) - len(line.lstrip())
-        if _MAY_REPEAT.match(document[max(0, start - _LINE_CHARACTERS) : start].rstrip().rpartition("\n")[2].lstrip()):
+        if self._may_repeat_below(document[max(0, start - _LINE_CHARACTERS) : start].rstrip().rpartition("\n")[2]):
             return False
         if _BRANCH.search(document, *sorted((start + len(line), here[0]) if start < here[0] else (here[1], start))):
             return False
@@ -217,57 +196,3 @@ def _before_annotations(text: str, start: int) -> int:
             break
         start = above
     return start
-
-
-# ── list files ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class ListKind(Enum):
-    """The kinds of list files, by the spelling of their entries."""
-
-    IGNORE = "patterns"
-    REQUIREMENTS = "packages"
-    OWNERS = "owners"
-    WORDS = "words"
-
-    def holds(self, line: str, typed: str, lines: Iterable[str]) -> bool:
-        """True if the entry of `line` is one of `lines`, unless the user has typed all of it: `typed`."""
-        entry = self.entry(line)
-        return bool(entry) and entry != self.entry(typed) and any(self.entry(other) == entry for other in lines)
-
-    def entry(self, line: str) -> str:
-        """The entry of a line, the same for all its spellings; "" for a comment."""
-        bare = line.strip()
-        if bare.startswith(_COMMENTS[:1] if self is ListKind.IGNORE else _COMMENTS):
-            return ""
-        if self is ListKind.REQUIREMENTS:
-            name = re.match(r"[A-Za-z0-9][\w.-]*", bare)
-            return re.sub(r"[-_.]+", "-", name[0]).lower() if name else bare
-        if self is ListKind.OWNERS:
-            return bare.split()[0] if bare else ""
-        return (bare.rstrip("/") or bare) if self is ListKind.IGNORE else bare
-
-
-def list_file(uri: str, language: str, text: str) -> ListKind | None:
-    """The kind of list that a document is; None for any other file."""
-    name = file_path(uri).rpartition("/")[2]
-    if _IGNORE.match(name):
-        return ListKind.IGNORE
-    if kind := record(language).list_kind:
-        return ListKind(kind)
-    if _REQUIREMENTS.match(name):
-        return ListKind.REQUIREMENTS
-    if name.upper() == "CODEOWNERS":
-        return ListKind.OWNERS
-    if _WORDS.match(name) or (record(language).name not in BY_NAME and _is_word_list(text)):
-        return ListKind.WORDS
-    return None
-
-
-def _is_word_list(text: str) -> bool:
-    """True if every line is one word, and none stands twice."""
-    lines = [line.strip() for line in text[:_MAX_CHARACTERS].splitlines() if line.strip()]
-    entries = [line for line in lines if not line.startswith(_COMMENTS)]
-    if len(entries) < _MIN_LINES or any(len(entry.split()) > 1 for entry in entries):
-        return False
-    return len(set(entries)) == len(entries) and all(entry[-1].isalnum() for entry in entries)

@@ -254,7 +254,7 @@ def plan(
         next_line=not one_line and around.kind in ("code", "comment") and is_at_end,
         verbatim=verbatim,
         check=None if tree is None or verbatim else syntax_check.SyntaxCheck(tree, around),
-        duplicates=Duplicates(around, language, tree, snapshot),
+        duplicates=Duplicates(around, language, tree),
         language=language,
         outdents=outdents,
         others=tuple(others),

@@ -177,6 +177,7 @@ RUST = Language(
     definition=DefinitionRules(
         pattern=keyword_pattern("fn|struct|enum|trait|union|type|mod|const|static(?: mut)?|macro_rules!"),
         repeatable=("_",),
+        repeats_below=r"#\[(?:cfg|rustc)",
     ),
     indexed=".rs",
     imports=ImportRules(

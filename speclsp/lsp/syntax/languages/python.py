@@ -84,7 +84,10 @@ PYTHON = Language(
         "finally": "try|except|else",
         "case": "case",
     },
-    definition=DefinitionRules(pattern=r"(?:async\s+)?(?P<keyword>def|class)\s+(?P<name>\w+)\s*[(:\[]"),
+    definition=DefinitionRules(
+        pattern=r"(?:async\s+)?(?P<keyword>def|class)\s+(?P<name>\w+)\s*[(:\[]",
+        repeats_below=r"@(?:[\w.]+\.)?(?:overload|\w*(?:dispatch|register|validator|setter|getter|deleter)\b|\w+\.\w+)",
+    ),
     indexed=".py .pyi",
     imports=ImportRules(
         read=_imports,

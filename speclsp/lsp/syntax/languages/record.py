@@ -38,6 +38,7 @@ class DefinitionRules(NamedTuple):
 
     pattern: str  # a line that begins one, without its indentation; groups `keyword` and `name`
     repeatable: tuple[str, ...] = ()  # names that may stand twice
+    repeats_below: str = ""  # a line, without its indentation, below which a name may stand twice
     has_overloads: bool = False  # a function's signature without a body may stand beside it
 
 
@@ -74,7 +75,6 @@ class Language:
     branches: Mapping[str, str] = field(default_factory=dict)  # first word -> first words of the headers it may follow
     branch_words: str = ""  # first words of a line that ends a block, in a language with a word at each block's end
     definition: DefinitionRules | None
-    list_kind: Literal["", "patterns", "packages"] = ""  # each line of a file is such an entry
     # index
     indexed: str  # suffixes of the files that are indexed
     family: str = ""  # name of the language whose files it uses and whose files use its own; "": none

@@ -53,9 +53,7 @@ WITHOUT_GRAMMAR: tuple[Language, ...] = (
     _language("haskell", ".hs"),
     _language("haxe", ".hx"),
     _language("hcl", ".hcl"),
-    replace(
-        _language("ignore", ".gitignore .dockerignore .npmignore .eslintignore .prettierignore"), list_kind="patterns"
-    ),
+    _language("ignore", ".gitignore .dockerignore .npmignore .eslintignore .prettierignore"),
     _language("ini", ".ini .cfg .editorconfig", SECTIONS),
     _language("julia", ".jl"),
     replace(_language("latex"), magics=("latex",)),
@@ -75,7 +73,7 @@ WITHOUT_GRAMMAR: tuple[Language, ...] = (
     _language("ocaml", ".ml .mli"),
     _language("pascal", ".pas"),
     replace(_language("perl", ".pl .pm", r"(?P<keyword>sub)\s+(?P<name>\w+)"), magics=("perl",)),
-    replace(_language("pip-requirements", "requirements.txt"), list_kind="packages"),
+    _language("pip-requirements", "requirements.txt"),
     _language("powershell", ".ps1 .psm1"),
     _language("prisma", ".prisma"),
     _language("properties", ".properties"),

@@ -1,4 +1,4 @@
-"""Duplicates: a definition of the same scope, a statement of the last three lines, and an entry of a list file."""
+"""Duplicates: a definition of the same scope, and a statement of the last three lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from support.lsp.suggested import inserted, plan_for
 from support.rows import rows
 
-from speclsp.lsp.postprocess.duplicates import list_file
 from speclsp.lsp.postprocess.plan import SuggestionPlan
 from speclsp.lsp.reasons import Reason
 
@@ -64,42 +63,6 @@ def test_a_line_that_often_repeats_is_shown(language: str, marked: str, output: 
     assert not isinstance(inserted(marked, output, language), Reason)
 
 
-# ── an entry of a list file ──────────────────────────────────────────────────────────────────────────────────────────
-
-WORDS = "".join(f"word{number}\n" for number in range(12))
-
-
-@pytest.mark.parametrize(("name", "marked", "output"), ROWS["an_entry_that_a_list_file_has_is_not_shown"])
-def test_an_entry_that_a_list_file_has_is_not_shown(name: str, marked: str, output: str):
-    assert inserted(marked, output, "plaintext", f"file:///p/{name}") is Reason.LISTED
-
-
-@pytest.mark.parametrize(("name", "marked", "output"), ROWS["an_entry_that_a_list_file_lacks_is_shown"])
-def test_an_entry_that_a_list_file_lacks_is_shown(name: str, marked: str, output: str):
-    assert not isinstance(inserted(marked, output, "plaintext", f"file:///p/{name}"), Reason)
-
-
-names = st.lists(st.from_regex(r"[a-z]{1,8}(/|\.[a-z]{1,3})?", fullmatch=True), min_size=2, max_size=15, unique=True)
-
-
-@given(names, st.data())
-def test_no_entry_is_ever_listed_twice(entries: list[str], data: st.DataObject):
-    entry = data.draw(st.sampled_from(entries))
-    shown = inserted("\n".join(entries) + "\n¦", entry + "\n", "ignore", "file:///p/.gitignore")
-    assert shown in (Reason.LISTED, Reason.REPEATS_ABOVE)
-    typed = data.draw(st.integers(0, len(entry) - 1))
-    shown = inserted(
-        "\n".join(entries) + "\n" + entry[:typed] + "¦", entry[typed:] + "\n", "ignore", "file:///p/.gitignore"
-    )
-    assert isinstance(shown, Reason) or not entry[typed:].strip("/")
-
-
-@given(st.text(max_size=200), st.sampled_from(["plaintext", "ignore", "python", ""]), st.text(max_size=20))
-def test_any_file_is_a_list_file_or_none(text: str, language: str, name: str):
-    entries = list_file(f"file:///p/{name}", language, text)
-    assert entries is None or entries.entry(entries.entry(text)) == entries.entry(text)
-
-
 scraps = st.lists(
     st.sampled_from(
         [
@@ -115,7 +78,7 @@ scraps = st.lists(
     scraps,
     scraps,
     scraps,
-    st.sampled_from(["python", "javascript", "rust", "json", "yaml", "toml", "c", "sql", "ignore"]),
+    st.sampled_from(["python", "javascript", "rust", "json", "yaml", "toml", "c", "sql"]),
 )
 def test_what_is_shown_has_no_duplicate_left(before: str, after: str, output: str, language: str):
     text = before + after
