@@ -15,6 +15,7 @@ from speclsp.lsp.postprocess import closers, prose, repetition, surroundings
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import hidden_characters, lexical_rules
 from speclsp.lsp.visibility import secret_text
+from speclsp.plain_text import is_word
 
 MAX_LINES = 12
 LOOK_BACK = 400  # characters of the line before the cursor in which a marker or a key may have begun
@@ -50,7 +51,7 @@ class CutRules:
     def cut(self, text: str, *, truncated: bool = False) -> Cut:
         """The end of the suggestion in `text`. `truncated`: it ends in mid-line, and nothing more will come."""
         limit, kept = None, text
-        for rule in (self._forbidden, self._end_of_prose, self._second_repetition):
+        for rule in (self._forbidden, self._end_of_prose, self._end_of_string, self._second_repetition):
             limit = rule(kept) or limit
             kept = text[: limit.end] if limit is not None else text
         cut = self._block(kept) if self.multiline else self._enclosed(kept) if self.enclosed else self._line(kept)
@@ -83,6 +84,18 @@ class CutRules:
                 return Cut.rejecting(max(0, end - len(fence[0])), reason)
         start = text.find(around.closing) if around.closing and around.closed else -1
         return Cut.rejecting(start, Reason.REPEATS_BELOW) if start >= 0 else None
+
+    def _end_of_string(self, text: str) -> Cut | None:
+        """The quote in `text` that ends the string around the cursor, which is closed right of the cursor too."""
+        end = min((end for string in self.around.strings if (end := string.end_in(text)) >= 0), default=-1)
+        if end < 0:
+            is_escape = (
+                self.around.strings and len(text) - len(text.rstrip("\\")) & 1 and not is_word(self.around.rest[:1])
+            )
+            return Cut(len(text) - 1, False, Reason.REPEATS_LINE) if is_escape else None
+        if text[:end][-1:].isalnum() and text[end + 1 : end + 2].isalnum():  # the apostrophe of a word
+            return Cut.rejecting(0, Reason.BREAKS)
+        return Cut(end, end + 1 < len(text), Reason.REPEATS_LINE)
 
     def _second_repetition(self, text: str) -> Cut | None:
         """The second time that a clause or sentence of a line is written, if the third one follows."""

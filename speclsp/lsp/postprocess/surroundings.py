@@ -60,6 +60,7 @@ class Surroundings:
     closing: str = ""  # the end mark of the comment or long string around the cursor
     closed: bool = False  # the end mark, or the closing fence in Markdown, stands below
     code: str = ""  # in a string: the code that it interpolates, from its opening brace to the cursor
+    strings: tuple[prose.ClosedString, ...] = ()  # the strings around the cursor that are closed right of it
     fences: str = "never"  # a line like "```": "never" occurs, "ends" the code, or is "text"
 
 
@@ -95,6 +96,7 @@ def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundin
         closing=closing,
         closed=fenced.closed if fenced is not None else bool(closing) and prose.is_closed(text[cursor:], closing),
         code=_interpolated(before, rest, rules) if kind == "string" else "",
+        strings=tuple(prose.strings_around(before, rest, after, kind, rules)),
         fences="text" if kind != "code" else "ends" if fenced is not None else "never",
     )
 

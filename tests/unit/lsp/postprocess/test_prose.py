@@ -11,6 +11,8 @@ from support.rows import rows
 from speclsp.lsp.postprocess import prose
 from speclsp.lsp.postprocess.plan import NoSuggestion
 from speclsp.lsp.reasons import Reason
+from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax.languages import record
 
 ROWS = rows(__file__)
 
@@ -48,6 +50,31 @@ def test_a_string_a_template_and_a_tag_are_closed_once_and_not_too_early(
     language: str, marked: str, output: str, result: str
 ):
     assert complete(marked, output, language) == result
+
+
+@pytest.mark.parametrize(
+    ("language", "marked", "output", "result"),
+    ROWS["a_string_that_is_closed_right_of_the_cursor_is_not_ended_before"],
+)
+def test_a_string_that_is_closed_right_of_the_cursor_is_not_ended_before(
+    language: str, marked: str, output: str, result: str
+):
+    assert complete(marked, output, language) == result
+
+
+@given(
+    language=st.sampled_from(["python", "javascript", "go", "ruby", "terraform", "nix"]),
+    left=st.text("ab (", max_size=4),
+    right=st.text(" )", max_size=4),
+    output=st.text('ab "\\(),', min_size=1, max_size=12),
+)
+def test_a_suggestion_inside_a_string_adds_no_string(language: str, left: str, right: str, output: str):
+    marked = f'f("{left}¦{right}", "c")\n'
+    result = outcome(marked, plan_at(marked, language).to_suggestion(output))
+    if isinstance(result, Reason):
+        return
+    strings = [token for token in lexical_rules.tokens(result, record(language).rules) if token.kind == "string"]
+    assert len(strings) == 2
 
 
 # ── block ends without brackets, and values ──────────────────────────────────────────────────────────────────────────
