@@ -51,7 +51,8 @@ class CutRules:
     def cut(self, text: str, *, truncated: bool = False) -> Cut:
         """The end of the suggestion in `text`. `truncated`: it ends in mid-line, and nothing more will come."""
         limit, kept = None, text
-        for rule in (self._forbidden, self._end_of_prose, self._end_of_string, self._second_repetition):
+        rules = (self._forbidden, self._end_of_prose, self._end_of_string, self._end_of_row, self._second_repetition)
+        for rule in rules:
             limit = rule(kept) or limit
             kept = text[: limit.end] if limit is not None else text
         cut = self._block(kept) if self.multiline else self._enclosed(kept) if self.enclosed else self._line(kept)
@@ -96,6 +97,18 @@ class CutRules:
         if text[:end][-1:].isalnum() and text[end + 1 : end + 2].isalnum():  # the apostrophe of a word
             return Cut.rejecting(0, Reason.BREAKS)
         return Cut(end, end + 1 < len(text), Reason.REPEATS_LINE)
+
+    def _end_of_row(self, text: str) -> Cut | None:
+        """The end of a table's row that has all its cells."""
+        around, start, before = self.around, 0, self.around.line
+        lines = text.split("\n") if around.columns else []
+        for index, line in enumerate(lines):
+            rest = around.rest if index == len(lines) - 1 else ""
+            end = prose.end_of_row(before, line, rest, around.columns)
+            if end >= 0:
+                return Cut.rejecting(start + end, Reason.REPEATS_LINE)
+            start, before = start + len(line) + 1, ""
+        return None
 
     def _second_repetition(self, text: str) -> Cut | None:
         """The second time that a clause or sentence of a line is written, if the third one follows."""

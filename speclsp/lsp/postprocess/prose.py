@@ -1,9 +1,9 @@
-"""Ends of text that is not code: strings, comments, docstrings, Markdown, and the code in Markdown's fences.
+"""Ends of text that is not code: strings, comments, docstrings, tables, Markdown, and the code in its fences.
 
 Prose is completed to the end of its line. The end mark of a comment or docstring occurs once, in the suggestion or in
 the text below. If the lines of a comment begin with a star, every line does. In Markdown, the lines between two fences
 are code in the language that the first fence names; all other text is prose. A suggestion inside a string that is
-closed right of the cursor ends inside it.
+closed right of the cursor ends inside it. A row of a table gets as many cells as the table has columns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ _QUOTES = LexicalRules(  # in text of any kind; the apostrophe of a word and a q
     string=r"""(?<![\w)])(?P<quote>["'`])(?![(\[])(?:\\.|(?!(?P=quote))[^\\\n])*(?P=quote)""", brackets=""
 )
 _REGEX = LexicalRules(string=r"(?<![\w)])/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])*/", brackets="")
+_STRING_END = re.compile(r"(?:\"\"\"|'''|\]=*\]|[\"'`/]#*)\Z")
 _HOLE = re.compile(r"[$#]\{|\$\(|\\\(")  # interpolated code begins
+_PIPE = re.compile(r"\\.|`[^`\n]*(?:`|$)|(\|)")  # the group: a pipe that separates cells
+_ROW_START = re.compile(r"[\s>*#/;!]*")  # blanks, and the mark of a quotation or comment
+_RULE = re.compile(r"(?=.*[|+])[|+]?[\s:]*[-=][-=:\s|+]*\Z")  # the line below a table's header
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,8 @@ class ClosedString(NamedTuple):
         token = next(lexical_rules.tokens(whole, self.rules), None)
         if token is None or token.start or token.open or token.end > len(whole):
             return -1
-        end = token.end - len(lexical_rules.closing_of(whole, token.kind) or "/")
+        mark = _STRING_END.search(whole, 0, token.end)
+        end = mark.start() if mark else token.end - 1
         holes = [match.end() - 1 for match in _HOLE.finditer(whole, 0, end)]
         start = whole.rfind("{", 0, end) if self.has_braces else max(holes, default=-1)
         is_in_hole = start >= 0 and lexical_rules.PAIRS[whole[start]] not in whole[start:end]
@@ -130,3 +135,41 @@ def _string_around(before: str, rest: str, after: str, rules: LexicalRules) -> C
             return None
         return ClosedString(before[token.start :], rules, before[token.start - 1 : token.start] in ("f", "F", "$"))
     return None
+
+
+def columns_of(above: str, below: str) -> int:
+    """The number of columns of the table whose rows end `above` or begin `below`; 0 without a table.
+
+    They are those of the rule below its header, or of its first row. `above` and `below` end and begin with a newline.
+    """
+    lines = [_row(line) for line in above.split("\n")[:-1]]
+    start = next((at for at in range(len(lines), 0, -1) if "|" not in lines[at - 1] and lines[at - 1][:1] != "+"), 0)
+    rows = [*lines[start:], *map(_row, below.split("\n")[1:2])]
+    for row in rows:
+        if _RULE.match(row):
+            return len(re.findall(r"[^|+]+", row))
+    return next((len(_pipes(row)) - 1 for row in rows[:-1] if row[0] == row[-1] == "|"), 0)
+
+
+def end_of_row(line: str, text: str, rest: str, columns: int) -> int:
+    """The offset in `text`, in one row between `line` and `rest`, at which the row has all its cells; -1: not yet."""
+    whole = line + text
+    pipes = _pipes(whole)
+    is_framed = _row(whole)[:1] == "|"
+    most = columns + 1 if is_framed else columns - 1
+    if is_framed and not rest.strip():  # the last pipe ends the row
+        end = pipes[most - 1] + 1 if len(pipes) >= most else -1
+        return max(0, end - len(line)) if end >= 0 and whole[max(end, len(line)) :].strip() else -1
+    most = max(most - len(_pipes(rest)), sum(pipe < len(line) for pipe in pipes))
+    return pipes[most] - len(line) if len(pipes) > most else -1
+
+
+def _row(line: str) -> str:
+    """A line without the blanks around it and the mark of its comment."""
+    start = _ROW_START.match(line)
+    return line[start.end() if start else 0 :].rstrip()
+
+
+def _pipes(row: str) -> list[int]:
+    """The offsets of the pipes that separate cells."""
+    return [match.start() for match in _PIPE.finditer(row) if match[1]]

@@ -61,6 +61,7 @@ class Surroundings:
     closed: bool = False  # the end mark, or the closing fence in Markdown, stands below
     code: str = ""  # in a string: the code that it interpolates, from its opening brace to the cursor
     strings: tuple[prose.ClosedString, ...] = ()  # the strings around the cursor that are closed right of it
+    columns: int = 0  # of the table around the cursor; 0: it is in none
     fences: str = "never"  # a line like "```": "never" occurs, "ends" the code, or is "text"
 
 
@@ -97,6 +98,7 @@ def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundin
         closed=fenced.closed if fenced is not None else bool(closing) and prose.is_closed(text[cursor:], closing),
         code=_interpolated(before, rest, rules) if kind == "string" else "",
         strings=tuple(prose.strings_around(before, rest, after, kind, rules)),
+        columns=prose.columns_of(above, below) if kind != "code" or line.lstrip()[:1] == "|" else 0,
         fences="text" if kind != "code" else "ends" if fenced is not None else "never",
     )
 
