@@ -18,6 +18,7 @@ from speclsp.cli.arguments.command_tree import parser
 from speclsp.cli.arguments.help_parser import ArgumentParser
 from speclsp.cli.command_line import BUG, CLOSED_PIPE, INTERRUPTED, SUCCESS, USER_ERROR, complain
 from speclsp.errors import MAX_MESSAGE, SpeclspError, shortened, variable_words
+from speclsp.private_files import os_errors
 
 __all__ = ["ArgumentParser", "guarded", "main", "parser"]
 
@@ -44,7 +45,7 @@ def guarded(run: Callable[[], int], complain: Callable[[str, int], int], bug_hin
     if unwritten is not None and not problem:
         closed = isinstance(unwritten, BrokenPipeError)
         code = CLOSED_PIPE if closed else USER_ERROR
-        problem = "" if closed else f"stdout cannot be written: {unwritten.strerror}."
+        problem = "" if closed else os_errors.sentence(unwritten, "stdout", "be written")
     return complain(problem, code) if problem else code
 
 
@@ -65,8 +66,7 @@ def outcome(run: Callable[[], int], bug_hint: str) -> tuple[int, str]:
             raise
         if terminal.flush_stdout() is error:
             return USER_ERROR, ""
-        file = f"{error.filename}: " if error.filename else ""
-        return USER_ERROR, f"{file}{error.strerror or error}."
+        return USER_ERROR, os_errors.sentence(error)
     except Exception as error:
         if os.environ.get("SPECLSP_TRACEBACK"):
             raise

@@ -15,7 +15,8 @@ from speclsp.cli import terminal
 from speclsp.errors import ConfigError, SpeclspError
 from speclsp.observability import usage_db
 from speclsp.observability.usage_db import Figures, Summary
-from speclsp.private_files import STAYS_OPEN, reason
+from speclsp.private_files import STAYS_OPEN
+from speclsp.private_files.os_errors import sentence
 
 Table = Sequence[Sequence[str]]  # rows of cells, the first one the head
 
@@ -55,9 +56,10 @@ def forget() -> int:
     path = settings.stats_path()
     try:
         deleted = usage_db.forget(path)
-    except PermissionError as error:
-        way_out = "close the editors first" if error.strerror == STAYS_OPEN else f"make {path.parent} writable"
-        raise SpeclspError(f"{path} cannot be deleted ({reason(error)}): {way_out}.") from error
+    except OSError as error:
+        if error.strerror == STAYS_OPEN:
+            raise SpeclspError(f"{path} cannot be deleted ({STAYS_OPEN}): close the editors first.") from error
+        raise SpeclspError(sentence(error, path, "be deleted")) from error
     print(f"deleted {path}" if deleted else "nothing to delete")
     return 0
 

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from speclsp import config, private_files
 from speclsp.errors import SpeclspError
+from speclsp.private_files.os_errors import sentence
 
 VARIABLE = "SPECLSP_API_KEY"
 PORTS = {"http": 80, "https": 443}
@@ -147,7 +148,7 @@ def read() -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise SpeclspError(f"{path} cannot be read: {error.strerror}.") from error
+        raise SpeclspError(sentence(error, path, "be read")) from error
     except ValueError as error:
         raise SpeclspError(f"{path} cannot be understood: remove it, and store the keys anew.") from error
     return {str(place): str(key) for place, key in keys.items()} if isinstance(keys, dict) else {}
@@ -165,4 +166,4 @@ def write(keys: dict[str, str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         private_files.replace(path, json.dumps(keys).encode(), sync=True)
     except OSError as error:
-        raise SpeclspError(f"{path} cannot be written: {error.strerror}.") from error
+        raise SpeclspError(sentence(error, path, "be written")) from error

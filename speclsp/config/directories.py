@@ -23,6 +23,7 @@ from pathlib import Path
 
 from speclsp import private_files
 from speclsp.errors import SpeclspError
+from speclsp.private_files.os_errors import reason, sentence
 
 APP = "speclsp"
 RUNTIME_DIRS = "/run/user"
@@ -240,7 +241,7 @@ def runtime_path() -> Path:
     except FileNotFoundError:
         return path
     except OSError as error:
-        raise SpeclspError(f"cannot enter {path}: {error.strerror}. {OWN_DIRECTORY}") from error
+        raise SpeclspError(sentence(error, path, "be entered")) from error
     check_runtime(path, status)
     return path
 
@@ -266,16 +267,15 @@ def runtime_dir() -> Path:
         status = path.lstat()
         check_runtime(path, status)
     except OSError as error:
-        raise SpeclspError(
-            f"cannot make {path}: {private_files.reason(error)}. Set {RUNTIME_VARIABLE} to a writable directory."
-        ) from error
+        cause = f"cannot make {path}: {reason(error)}"
+        raise SpeclspError(f"{cause}. Set {RUNTIME_VARIABLE} to a writable directory.") from error
     try:
         other_mode = sys.platform != "win32" and stat.S_IMODE(status.st_mode) != 0o700
         if other_mode or private_files.exposure(path, status):
             private_files.restrict(path)
         problem = private_files.exposure(path, path.lstat())
     except OSError as error:
-        problem = f"cannot be made private ({private_files.reason(error)})"
+        problem = f"cannot be made private ({reason(error)})"
     if problem:
         raise SpeclspError(f"{path} {problem}: the engine's token would not be secret. {OWN_DIRECTORY}")
     return path

@@ -17,6 +17,7 @@ from speclsp.config.known_settings import KEY, KNOWN, NO_KEY, SECTIONS
 from speclsp.config.rules import allowed, brief, wanted
 from speclsp.config.schema import Config
 from speclsp.errors import ConfigError, SpeclspError, nearest
+from speclsp.private_files.os_errors import sentence
 
 MAX_BYTES = 2**20  # of a config.toml
 # Settings that decide who receives the code, what is fetched and stored, and whose weights answer. They are fixed when
@@ -132,7 +133,7 @@ def read_toml(path: Path) -> tuple[dict[str, object], list[str]]:
     except FileNotFoundError:
         return {}, []
     except OSError as error:
-        return {}, [f"{path} cannot be read: {error.strerror}."]
+        return {}, [sentence(error, path, "be read")]
     except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
         return {}, [f"{path} is not valid TOML: {error}."]
 

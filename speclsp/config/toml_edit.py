@@ -12,6 +12,7 @@ from typing import Any
 
 from speclsp import config, private_files
 from speclsp.errors import SpeclspError
+from speclsp.private_files.os_errors import sentence
 
 
 def change(path: Path, settings: Mapping[str, object]) -> None:
@@ -59,7 +60,7 @@ def _rewrite(path: Path, edited: Callable[[str], str | None], fix: str) -> bool:
     except UnicodeDecodeError as error:
         raise SpeclspError(f"{path} is not UTF-8 text (byte {error.start}).") from error
     except OSError as error:
-        raise SpeclspError(f"{path} cannot be changed: {error.strerror}.") from error
+        raise SpeclspError(sentence(error, path, "be changed")) from error
     return True
 
 

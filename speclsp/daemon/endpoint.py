@@ -27,7 +27,8 @@ from speclsp import __version__, config, private_files
 from speclsp.config import Config
 from speclsp.daemon import platform
 from speclsp.errors import EngineError
-from speclsp.private_files import NO_LINK_FLAGS, reason
+from speclsp.private_files import NO_LINK_FLAGS, locks
+from speclsp.private_files.os_errors import sentence
 
 HEAVY = (
     "model",
@@ -145,13 +146,14 @@ def read(path: Path | None = None) -> EngineEndpoint | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise EngineError(f"{path} cannot be read: {reason(error)}. Remove it.") from error
+        raise EngineError(sentence(error, path, "be read")) from error
     try:
         private_files.check_private(path, os.fstat(handle))
-        text = os.read(handle, MAX_STATE_BYTES)
+        return _parse(os.read(handle, MAX_STATE_BYTES))
+    except OSError as error:
+        raise EngineError(sentence(error, path, "be read")) from error
     finally:
         os.close(handle)
-    return _parse(text)
 
 
 def at(path: Path) -> EngineEndpoint | None:
@@ -193,7 +195,7 @@ def write(engine: EngineEndpoint, path: Path | None = None) -> None:
         fields = {WIRE_NAMES.get(name, name): value for name, value in asdict(engine).items()}
         private_files.replace(path, json.dumps(fields).encode())
     except OSError as error:
-        raise EngineError(f"{path} cannot be written: {reason(error)}.") from error
+        raise EngineError(sentence(error, path, "be written")) from error
 
 
 def remove(pid: int) -> None:
@@ -213,29 +215,17 @@ def try_lock() -> int | None:
     The caller keeps the handle or passes it to the engine it starts (`inherited`). Raises EngineError: the lock file is
     not this user's private file.
     """
-    path = config.runtime_dir() / lock_path().name
-    return _try_lock(path, create=True)
+    return _try_lock(config.runtime_dir() / lock_path().name, create=True)
 
 
 def _try_lock(path: Path, create: bool) -> int | None:
     """As `try_lock`. Raises FileNotFoundError: there is no lock file, and none is to be made."""
     try:
-        handle = platform.open_lock_file(path, create)
+        return locks.acquire(path, create, private_files.check_private)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not create:
             raise
-        raise EngineError(f"{path} cannot be opened: {reason(error)}. Remove it.") from error
-    if handle is None:
-        return None
-    try:
-        private_files.check_private(path, os.fstat(handle))
-        if platform.lock_now(handle) and is_at(path, handle):
-            return handle
-    except BaseException:
-        os.close(handle)
-        raise
-    os.close(handle)
-    return None
+        raise EngineError(sentence(error, path, "be locked")) from error
 
 
 def is_locked() -> bool:
@@ -257,19 +247,11 @@ def inherited(number: int) -> int:
     path = lock_path()
     try:
         handle = platform.descriptor(number)
-        if is_at(path, handle) and platform.lock_now(handle):
+        if locks.is_at(path, handle) and locks.lock_now(handle):
             return handle
     except OSError:
         pass  # not an open file at all
     raise EngineError(f"--lock-fd {number} is not the lock on {path}: leave it out, and the engine takes the lock.")
-
-
-def is_at(path: Path, handle: int) -> bool:
-    """True when the open file is still the one at `path`: a lock on a removed file excludes nobody."""
-    try:
-        return os.path.samestat(path.lstat(), os.fstat(handle))
-    except FileNotFoundError:
-        return False
 
 
 # ── connections ──
@@ -303,7 +285,7 @@ def check_socket(path: Path) -> None:
     try:
         status = path.lstat()
     except OSError as error:
-        raise EngineError(f"{path}: {reason(error)}.") from error
+        raise EngineError(sentence(error, path, "be used")) from error
     if not stat.S_ISSOCK(status.st_mode):
         kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a socket"
         raise EngineError(f"{path} is {kind}: remove it.")

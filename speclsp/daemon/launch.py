@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from speclsp import config, private_files
+from speclsp import config
 from speclsp.config import Config, api_keys
 from speclsp.daemon import endpoint, platform
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import MAX_MESSAGE, EngineError, shortened
+from speclsp.private_files.os_errors import sentence
 
 START_WAIT_S = 60.0  # until it listens, which it does before it loads anything: reached only on an overloaded machine
 ENGINES_OWN = ("model", "device", "models_dir", "engine.", "echo.")  # prefixes of the settings that an engine uses
@@ -45,7 +46,7 @@ def start(settings: Config) -> EngineEndpoint | None:
     except subprocess.TimeoutExpired as error:
         raise EngineError(f"the engine did not listen within {START_WAIT_S:.0f} s{log_phrase()}.") from error
     except OSError as error:
-        raise EngineError(f"cannot start the engine ({sys.executable}): {private_files.reason(error)}.") from error
+        raise EngineError(f"cannot start the engine: {sentence(error, sys.executable, 'be run')}") from error
     finally:
         os.close(lock)  # the engine has it, or nobody
     if not ended.returncode:

@@ -1,4 +1,4 @@
-"""Differences between operating systems that the shared engine depends on: locks, sockets, peers and new processes.
+"""Differences between operating systems that the shared engine depends on: sockets, peers and new processes.
 
 The branches for Windows were run under Wine, not yet on Windows itself. Those for macOS follow its documentation and
 were not run.
@@ -16,47 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from speclsp import private_files
-
 HAS_UNIX_SOCKETS = sys.platform != "win32"
 CAN_FORK = hasattr(os, "fork")
 FORK_NEEDS_EXEC = sys.platform == "darwin"  # a forked process needs a new interpreter to use the system's libraries
 SOL_LOCAL, LOCAL_PEERCRED, LOCAL_PEERPID, XUCRED_BYTES = 0, 1, 2, 76  # <sys/un.h> and <sys/ucred.h> of macOS
-
-
-# ── the lock ──
-
-
-def open_lock_file(path: Path, create: bool) -> int | None:
-    """A descriptor of the lock file, for `lock_now`; None: another process has the lock (Windows reports it here).
-
-    Windows: a file opened without sharing. Its handle carries the lock, so that a child that inherits the handle keeps
-    the lock. A byte lock belongs to one process, and a starter could not pass it on. Raises OSError.
-    """
-    if sys.platform != "win32":
-        return os.open(path, os.O_RDWR | (os.O_CREAT if create else 0) | private_files.NO_LINK_FLAGS, 0o600)
-    from speclsp.private_files import windows_files
-
-    handle = windows_files.open_unshared(path, create)
-    if create and handle is not None:
-        with contextlib.suppress(OSError):  # a file system without rights: `check_private` reports it
-            private_files.restrict(path)
-    return handle
-
-
-def lock_now(handle: int) -> bool:
-    """Lock an open lock file without waiting; False: another process has the lock.
-
-    A process that inherits the handle shares the lock. On Windows `open_lock_file` has locked it.
-    """
-    if sys.platform != "win32":
-        import fcntl
-
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
 
 
 # ── the peer of a connection ──

@@ -11,9 +11,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from speclsp import config as settings
-from speclsp import private_files
 from speclsp.errors import shortened
-from speclsp.private_files import open_plain
+from speclsp.private_files import open_plain, os_errors
 
 MAX_BYTES = 5_000_000  # and as much again in the one before it
 START_NEW_BYTES = 1_000_000  # a process that starts leaves a log of this size behind
@@ -49,10 +48,8 @@ class PrivateFile(RotatingFileHandler):
         if not self._reported and sys.stderr is not None:
             self._reported = True
             with contextlib.suppress(OSError):
-                why = private_files.reason(error)
-                sys.stderr.write(
-                    f"speclsp: {self.baseFilename} cannot be written: {why}. It continues without a log.\n"
-                )
+                why = os_errors.sentence(error, self.baseFilename, "be written")
+                sys.stderr.write(f"speclsp: {why} It continues without a log.\n")
 
     def doRollover(self) -> None:  # logging's own name
         """Begin a new file. Raises OSError if that is impossible: then nothing is written, prints included.

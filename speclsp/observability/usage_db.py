@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from speclsp.errors import SpeclspError
 from speclsp.observability.metrics import BUCKETS_MS, rounded
-from speclsp.private_files import remove
+from speclsp.private_files import os_errors, remove
 
 if TYPE_CHECKING:
     import sqlite3
@@ -162,7 +162,8 @@ def write(path: Path, rows: Iterable[Row]) -> str:
                 database.execute(f"PRAGMA user_version = {SCHEMA}")
             return ""
         except (sqlite3.OperationalError, OSError) as error:  # locked, full, read-only
-            return f"cannot count for `speclsp stats` in {path}: {error}."
+            fix = "Set XDG_STATE_HOME to a writable directory, or stats.enabled = false."
+            return f"cannot count for `speclsp stats` in {path}: {os_errors.reason(error)}. {fix}"
         except sqlite3.DatabaseError:
             put_aside(path, file)
         except Exception as error:

@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from speclsp.errors import EngineError
+from speclsp.private_files.os_errors import OPEN_ELSEWHERE, naming, sentence
 
 PLAIN_FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 PLAIN_FLAGS |= getattr(os, "O_BINARY", 0)  # Windows would change line ends, and end at a Ctrl-Z
 LEFT_BEHIND_S = 3600.0  # age of a new file that no process still writes
 NO_LINK_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 RETRY_S, RETRY_PAUSE_S = 2.0, 0.02  # of a file that another program has open, on Windows
-# ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION and ERROR_LOCK_VIOLATION: the codes of Windows for such a file.
-OPEN_ELSEWHERE = {5, 32, 33}
 STAYS_OPEN = "access denied, perhaps because another program has it open"
 Result = TypeVar("Result")
 
@@ -45,7 +44,7 @@ def open_plain(path: str | Path, flags: int, mode: int = 0o600) -> int:
 def read_bytes(path: str | Path, most_bytes: int, *, follow: bool = True) -> bytes:
     """The file's content. Raises OSError: EFBIG for more than `most_bytes`, ELOOP for a link that is not followed."""
     flags = os.O_RDONLY | (0 if follow else getattr(os, "O_NOFOLLOW", 0))
-    with os.fdopen(open_plain(path, flags), "rb") as file:
+    with naming(path), os.fdopen(open_plain(path, flags), "rb") as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"larger than {most_bytes} bytes", str(path))
@@ -61,7 +60,7 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = False) -
     """
     handle, name = create_beside(path)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with naming(path), os.fdopen(handle, "wb") as file:
             if sys.platform == "win32" and mode == 0o600:  # POSIX has made it with that mode
                 with contextlib.suppress(OSError):  # a file system without rights: `check_private` reports it
                     restrict(Path(name))
@@ -157,11 +156,6 @@ def check_private(path: Path, status: os.stat_result) -> None:
     except FileNotFoundError:
         return  # removed since
     except OSError as error:
-        raise EngineError(f"the access rights of {path} cannot be read: {reason(error)}. Remove it.") from error
+        raise EngineError(sentence(error, path, "be read")) from error
     if problem:
         raise EngineError(f"{path} {problem}: remove it.")
-
-
-def reason(error: OSError) -> str:
-    """The system's message in lower case, without the path: "no such file or directory"."""
-    return (error.strerror or type(error).__name__).lower().rstrip(".")

@@ -119,7 +119,7 @@ def read_card(path: Path) -> AdapterCard:
     try:
         values = config.from_toml(untrusted_files.read_plain(path, MAX_CARD_BYTES).decode())
     except Unreadable as error:
-        raise CardError(f"{path} {error}.") from None
+        raise CardError(f"{path} {error}. {error.fix}".rstrip()) from None
     except ValueError as error:
         raise CardError(f"{path} is not valid TOML: {error}.") from None
     if isinstance(jobs := values.get("jobs"), str):  # as the file's metadata has them

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from speclsp import private_files
+from speclsp.private_files.os_errors import naming, sentence
 from speclsp.weights.untrusted import safetensors_header, untrusted_files
 from speclsp.weights.untrusted.untrusted_files import Unreadable
 
@@ -55,7 +56,7 @@ def write_manifest(directory: Path, content: dict[str, Any]) -> None:
     for name, entry in content["files"].items():
         entry["modified_ns"] = (directory / name).stat().st_mtime_ns
     partial = directory / f"{MANIFEST}.partial"
-    with partial.open("w", encoding="utf-8") as out:
+    with naming(partial), partial.open("w", encoding="utf-8") as out:
         json.dump(content, out, indent=2)
         out.flush()
         os.fsync(out.fileno())
@@ -70,8 +71,10 @@ def damage(directory: Path, repair: str) -> str:
     for name, expected in manifest(directory).get("files", {}).items():
         try:
             size = (directory / name).stat().st_size
-        except OSError:
+        except FileNotFoundError:
             return f"{directory / name} is missing. {repair}"
+        except OSError as error:
+            return sentence(error, directory / name, "be read")
         if size != expected["bytes"] and (directory / name).is_file():
             cut = f"{directory / name} is {size} bytes long, not {expected['bytes']}"
             return f"{cut}: it was truncated or altered. {repair}"
@@ -83,7 +86,7 @@ def unfit(directory: Path, repair: str) -> str:
     try:
         names = sorted(entry.name for entry in directory.iterdir())
     except OSError as error:
-        return f"{directory} cannot be read ({private_files.reason(error)}). {repair}"
+        return sentence(error, directory, "be read")
     tensors = [directory / name for name in names if name.endswith(".safetensors")]
     pickles = [name for name in names if name.endswith(PICKLES)]
     if "adapter_config.json" in names and "config.json" not in names:
@@ -115,7 +118,7 @@ def unfit(directory: Path, repair: str) -> str:
         if file.name in names:
             check_index(untrusted_files.read_json(file, untrusted_files.INDEX_BYTES), tensors_of)
     except Unreadable as error:
-        return f"{file} {error}. {repair}"
+        return f"{file} {error}. {error.fix or repair}"
     return ""
 
 
@@ -159,13 +162,13 @@ def altered(directory: Path, repair: str, advance: Advance | None = None, sums: 
     try:
         sizes = {name: (directory / name).stat().st_size for name in expected}
     except OSError as error:
-        return f"{error.filename} cannot be read ({private_files.reason(error)}). {repair}"
+        return sentence(error, directory, "be read")
     total, done = sum(sizes.values()), 0
     for name, size in sizes.items():
         try:
             digest = sum_of(directory / name, (lambda here: advance(done + here, total, name)) if advance else None)  # noqa: B023
         except Unreadable as error:
-            return f"{directory / name} {error}. {repair}"
+            return f"{directory / name} {error}. {error.fix or repair}"
         done += size
         if digest != expected[name]:
             return f"{directory / name} was altered: its sha256 is {digest}, not {expected[name]}. {repair}"
@@ -212,5 +215,5 @@ def sum_of(path: Path, advance: Callable[[int], None] | None = None) -> str:
                 if advance:
                     advance(done)
         except OSError as error:
-            raise Unreadable(f"cannot be read ({private_files.reason(error)})") from None
+            raise untrusted_files.unreadable(error, path) from None
     return digest.hexdigest()

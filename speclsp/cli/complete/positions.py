@@ -11,6 +11,7 @@ from pathlib import Path
 from speclsp.errors import InputError, nearest
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax import grammars
+from speclsp.private_files.os_errors import sentence
 
 CURSOR = re.compile(r"[^\S\r\n]*# <cursor>")  # with the blanks before it; see `at_mark`
 
@@ -29,7 +30,7 @@ def read_text(path: Path, max_bytes: int) -> str:
             raise InputError(f"{path} has {size} bytes, more than context.max_file_bytes = {max_bytes}.")
         data = path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+        raise InputError(sentence(error, path, "be read")) from error
     return decoded(data, str(path), "a binary file")
 
 

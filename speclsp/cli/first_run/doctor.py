@@ -28,6 +28,7 @@ from speclsp.cli.first_run.doctor_check import FAIL, OK, SLOW_MS, TODO, WARN, Do
 from speclsp.cli.first_run.doctor_system import copilot_servers, program
 from speclsp.config import Config
 from speclsp.errors import SpeclspError
+from speclsp.private_files.os_errors import message
 
 if TYPE_CHECKING:
     from speclsp.engine.api import Completer
@@ -91,7 +92,7 @@ def gathered(flags: Mapping[str, object]) -> tuple[Config, list[str]]:
         return settings.gather(flags)
     except (SpeclspError, OSError) as error:
         config, problems = settings.parse(flags)
-        return config, [str(error), *problems]
+        return config, [message(error), *problems]
 
 
 def of_model(config: Config) -> Iterator[DoctorCheck]:
@@ -260,7 +261,7 @@ def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
             directory = store.path(weights, config.models_dir)
             store.verify(weights, config.models_dir)
         except (SpeclspError, OSError) as error:
-            yield DoctorCheck("weights", FAIL, str(error), f"`speclsp models pull {card.name}`")
+            yield DoctorCheck("weights", FAIL, message(error), f"`speclsp models pull {card.name}`")
             continue
         seconds = time.monotonic() - began_s
         has_sums = directory is not None and (directory / model_directory.MANIFEST).is_file()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 
-from speclsp import private_files, process_resources
+from speclsp import process_resources
 from speclsp.cli import terminal
 from speclsp.config import Config, nearest_existing
 from speclsp.errors import WeightsError, memory_fix
+from speclsp.private_files.os_errors import sentence
 from speclsp.weights import auto_choice, locations, removal, store
 from speclsp.weights.cards import Card, Weights
 
@@ -31,8 +32,7 @@ def measure_machine(config: Config) -> Machine:
     try:
         free_bytes = shutil.disk_usage(place).free
     except OSError as error:  # a drive of Windows that is not connected
-        fix = "Set XDG_CACHE_HOME to a directory on a disk that is there."
-        raise WeightsError(f"{place} cannot be read: {private_files.reason(error)}. {fix}") from error
+        raise WeightsError(sentence(error, place, "be read")) from error
     return Machine(device, process_resources.free_mib(device), free_bytes, limit_mib)
 
 

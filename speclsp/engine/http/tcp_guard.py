@@ -27,11 +27,11 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from speclsp import private_files
 from speclsp.daemon import platform
 from speclsp.engine.http import half_close
 from speclsp.engine.http.json_fields import error_json
 from speclsp.errors import EngineError
+from speclsp.private_files import os_errors
 
 HEADERS_S = 10.0  # from the first byte, or the connection's beginning, to the end of a request's headers
 BODY_S = 30.0  # from there to the end of its body
@@ -75,7 +75,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        why = ADVICE.get(error.errno or 0, private_files.reason(error))
+        why = ADVICE.get(error.errno or 0, os_errors.reason(error))
         raise EngineError(f"cannot listen on port {port} of {host}: {why}.") from error
     return listener
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from speclsp import config, private_files
 from speclsp.errors import EngineError
+from speclsp.private_files.os_errors import naming, sentence
 
 TOKEN_BYTES = 32
 
@@ -29,7 +30,7 @@ def token() -> str:
             return read_token(path)
         handle, name = tempfile.mkstemp(prefix=".token-", dir=path.parent)  # 0600
         try:
-            with os.fdopen(handle, "w", encoding="ascii") as file:
+            with naming(path), os.fdopen(handle, "w", encoding="ascii") as file:
                 private_files.restrict(Path(name))
                 file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
             with suppress(FileExistsError):  # another engine that starts now was first: its token is used
@@ -38,7 +39,7 @@ def token() -> str:
             Path(name).unlink()
         return read_token(path)
     except OSError as error:
-        raise EngineError(f"the token cannot be saved in {path}: {private_files.reason(error)}.") from error
+        raise EngineError(sentence(error, path, "keep the token")) from error
 
 
 def read_token(path: Path) -> str:

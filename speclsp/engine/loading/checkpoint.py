@@ -48,7 +48,7 @@ def read_tokenizer(directory: Path) -> Tokenizer:
         data = untrusted_files.read_plain(file, untrusted_files.TOKENIZER_BYTES)
         tokenizer = Tokenizer.from_buffer(data)
     except untrusted_files.Unreadable as error:
-        raise WeightsError(f"{file} {error}. {FIX}") from None
+        raise WeightsError(f"{file} {error}. {error.fix or FIX}") from None
     except BaseException as error:  # tokenizers raises bare Exception, and a Rust panic is a BaseException
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise

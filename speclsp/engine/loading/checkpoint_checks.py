@@ -94,7 +94,7 @@ def check_tensors(
             for name, tensor in safetensors_header.read(file).items():
                 stored[name], files[name] = tensor, file
         except Unreadable as error:
-            raise WeightsError(f"{file} {error}. {FIX}") from None
+            raise WeightsError(f"{file} {error}. {error.fix or FIX}") from None
     for group in expected:
         blocks = {
             name: kind

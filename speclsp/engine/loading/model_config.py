@@ -110,7 +110,7 @@ def read_raw(directory: Path) -> dict[str, Any]:
     try:
         raw = untrusted_files.read_json(file, untrusted_files.CONFIG_BYTES)
     except untrusted_files.Unreadable as error:
-        raise WeightsError(f"{file} {error}. {FIX}") from None
+        raise WeightsError(f"{file} {error}. {error.fix or FIX}") from None
     check_numbers(raw, file)
     return raw
 

@@ -25,7 +25,7 @@ from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.process import shared_engine
 from speclsp.errors import EngineError, SpeclspError, error_site
 from speclsp.observability.logfile import open_file
-from speclsp.private_files import reason
+from speclsp.private_files.os_errors import message, sentence
 
 LISTENS = "listens\n"  # sent by the engine to the process that started it, once it listens
 END = b"\0"  # of that message: the python.exe of a virtual environment on Windows keeps the pipe open
@@ -134,8 +134,8 @@ def run_as_daemon(
 
         grace_s = None if keep_running else settings.engine.shutdown_delay_seconds
         shared_engine.serve(settings, lock, host, port, grace_s=grace_s, on_listening=report_listening)
-    except SpeclspError as error:
-        failure = str(error)
+    except (SpeclspError, OSError) as error:
+        failure = message(error)
     except BaseException as error:
         failure = f"the engine failed: {error_site(error)}."
     finally:
@@ -183,7 +183,7 @@ def exec_engine(words: list[str], lock: int, write_end: int) -> NoReturn:
         os.chdir(directory)  # -m looks for modules in the working directory
         os.execve(words[0], [*words, *handle_flags(lock, write_end)], launch.environment(directory))
     except (OSError, SpeclspError) as error:
-        os.write(write_end, f"cannot start {words[0]}: {error}".encode())
+        os.write(write_end, f"cannot start {words[0]}: {message(error)}".encode())
     os._exit(1)
 
 
@@ -194,7 +194,7 @@ def spawn(words: list[str], lock: int, read_end: int, write_end: int) -> int:
         words = [*words, *handle_flags(lock, write_end)]
         platform.spawn_detached(words, directory, launch.environment(directory), [lock, write_end])
     except OSError as error:
-        raise EngineError(f"cannot start {words[0]}: {reason(error)}.") from error
+        raise EngineError(sentence(error, words[0], "be run")) from error
     os.close(write_end)
     os.close(lock)
     return await_listening(read_end)

@@ -17,7 +17,7 @@ from speclsp.daemon import endpoint
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.http import tcp_guard
 from speclsp.errors import EngineError, SpeclspError
-from speclsp.private_files import reason
+from speclsp.private_files.os_errors import sentence
 
 TOKEN_BYTES = 32
 LOOPBACK = "127.0.0.1"
@@ -47,7 +47,7 @@ def listen(text: str, settings: Config) -> PortFile:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         remove_abandoned(path.parent)
     except OSError as error:
-        raise EngineError(f"cannot make {path.parent}: {reason(error)}. Choose another path with --socket.") from error
+        raise EngineError(sentence(error, path.parent, "be made")) from error
     listener, token = tcp_guard.listen(LOOPBACK, 0), secrets.token_urlsafe(TOKEN_BYTES)
     try:
         port = listener.getsockname()[1]

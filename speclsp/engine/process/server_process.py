@@ -37,6 +37,7 @@ from speclsp.engine.scheduling.loaded_model import Load, LoadedModel
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.observability.metrics import Metrics
+from speclsp.private_files.os_errors import message
 
 KEEP_ALIVE_S = 600  # an editor's pool must not meet a connection that was just closed
 READY_WAIT_S = 0.1  # a model that needs no loading is ready before the first request is read
@@ -245,9 +246,9 @@ class EngineServer(uvicorn.Server):
             except EngineReplaced as error:
                 self.leases.leave(str(error))
             except (SpeclspError, OSError) as error:
-                if str(error) != self._last_warning:
-                    log.warning("%s", error)
-                self._last_warning = str(error)
+                if (warning := message(error)) != self._last_warning:
+                    log.warning("%s", warning)
+                self._last_warning = warning
         return await super().on_tick(counter)
 
     async def _listen_again(self, restored: UnixListener) -> None:

@@ -26,6 +26,7 @@ from speclsp.engine.process import unix_socket
 from speclsp.engine.process.unix_socket import UnixListener
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.observability.logfile import PrivateFile
+from speclsp.private_files import locks
 
 if TYPE_CHECKING:
     from speclsp.engine.process.server_process import Listeners
@@ -152,7 +153,7 @@ def check_compatible(running: EngineEndpoint, settings: Config, port: int | None
 def keep_lock(lock: int) -> int:
     """The lock, acquired again if its file was removed. Raises EngineReplaced when another engine has it meanwhile."""
     path = endpoint.lock_path()
-    if endpoint.is_at(path, lock):
+    if locks.is_at(path, lock):
         return lock
     new_lock = endpoint.try_lock()
     if new_lock is None:

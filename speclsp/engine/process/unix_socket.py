@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from speclsp.errors import EngineError
-from speclsp.private_files import reason
+from speclsp.private_files.locks import lock_now
+from speclsp.private_files.os_errors import reason, sentence, way_out
 
 MAX_PATH_BYTES = 107 if sys.platform == "linux" else 103  # sun_path without its closing NUL
 LOCK_WAIT_S = 5.0
@@ -64,9 +65,7 @@ def listen(text: str) -> UnixListener:
             bind_and_listen(listener, path)
         except OSError as error:
             listener.close()
-            raise EngineError(
-                f"cannot listen on {path}: {reason(error)}. Choose another path with --socket."
-            ) from error
+            raise EngineError(f"cannot listen on {path}: {reason(error)}. {way_out(error, path)}") from error
         return UnixListener(path, listener)
 
 
@@ -109,7 +108,7 @@ def check_directory(directory: Path) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = directory.stat()
     except OSError as error:
-        raise EngineError(f"cannot use {directory} for the socket: {reason(error)}. Choose another path.") from error
+        raise EngineError(sentence(error, directory, "be used for the socket")) from error
     sticky = bool(status.st_mode & stat.S_ISVTX)
     if status.st_uid != os.getuid() and not (status.st_uid == 0 and sticky):
         raise EngineError(f"{directory} belongs to another user (uid {status.st_uid}): choose a directory of your own.")
@@ -155,21 +154,20 @@ def is_live(path: Path) -> bool:
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Lock `directory` against other engines that start now. The directory itself is locked: no lock file is left."""
-    if sys.platform == "win32":
-        raise NotImplementedError
-    import fcntl
-
-    handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise EngineError(sentence(error, directory, "be locked")) from error
     try:
         deadline_s = time.monotonic() + LOCK_WAIT_S
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline_s:
-                    raise EngineError(f"{directory} is locked by another program: choose another path.") from None
-                time.sleep(0.02)
+        while not lock_now(handle):
+            if time.monotonic() > deadline_s:
+                raise EngineError(f"{directory} is locked by another program: choose another path.")
+            time.sleep(0.02)
+    except OSError as error:
+        os.close(handle)
+        raise EngineError(sentence(error, directory, "be locked")) from error
+    try:
         yield
     finally:
         os.close(handle)

@@ -31,6 +31,7 @@ from speclsp.lsp.backend import infill_codec, liveness
 from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, InvalidResponse, ResponseTimeout, http_to
 from speclsp.lsp.backend.liveness import LivenessProbe
 from speclsp.lsp.backend.types import AdapterUse, FimRequest, OnStatus, Status, StreamPiece, end_task
+from speclsp.private_files.os_errors import reason
 
 CRASHES, CRASH_WINDOW_S = 3, 60.0  # after this many without a completion between them, the engine is not restarted
 HANG_WINDOW_S = 300.0  # the same window when the last crash was a hang: confirming a hang takes time
@@ -274,7 +275,7 @@ def http_to_socket(socket: Path) -> EngineHttp:
         status = socket.stat()
     except OSError as error:
         raise EngineError(
-            f"{setting}: {error.strerror}. Start `speclsp engine --socket {socket}`, or unset engine.socket."
+            f"{setting}: {reason(error)}. Start `speclsp engine --socket {socket}`, or unset engine.socket."
         ) from error
     if sys.platform != "win32" and status.st_uid != os.getuid():
         raise EngineError(f"{setting} belongs to another user. Use an engine of your own, or unset it.")

@@ -21,6 +21,7 @@ from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.lsp.backend.engine_client import BACKOFF_S, HANGS, POLL_S, TRY_AGAIN, EngineClient, EngineHung, int_or_zero
 from speclsp.lsp.backend.engine_http import ConnectionLost, InvalidResponse, http_to
+from speclsp.private_files.os_errors import message
 
 PATIENCE_S = 1.0  # when all windows change together, the other engine is gone by then: no message before
 UNCLAIMED_S = 0.2  # a client that has just started an engine needs a moment to take its lease
@@ -43,7 +44,7 @@ class SharedEngine(EngineClient):
                 cause = await self._use_engine()
             except (SpeclspError, OSError) as error:
                 await self._end_if_unused()  # in this state it serves no client
-                await self._wait_for_another("error", str(error))
+                await self._wait_for_another("error", message(error))
                 continue
             if not cause and not await self._another_suits():
                 await self._wait_for_another("stopped", STOPPED)

@@ -26,6 +26,7 @@ from speclsp.errors import MAX_MESSAGE, EngineError, SpeclspError, shortened
 from speclsp.lsp.backend.engine_client import BACKOFF_S, HANGS, EngineClient, EngineHung
 from speclsp.lsp.backend.engine_http import ConnectionLost, EngineHttp, http_to
 from speclsp.lsp.backend.types import OnStatus, in_daemon_thread
+from speclsp.private_files.os_errors import message, sentence
 
 TERMINATE_S = 1.0  # for the engine to end after SIGTERM; an editor kills us 2 s after `shutdown`
 FIRST_ERROR_STATUS = 0xC0000000  # from here, an exit code of Windows is the fault that ended the process
@@ -58,7 +59,7 @@ class EngineProcess:
             )
         except OSError as error:
             os.close(self._stdin_end)
-            raise EngineError(f"cannot start the engine ({sys.executable}): {error.strerror}.") from error
+            raise EngineError(f"cannot start the engine: {sentence(error, sys.executable, 'be run')}") from error
         finally:
             os.close(child_stdin)
         self.pid = self._process.pid
@@ -157,7 +158,7 @@ class PrivateEngine(EngineClient):
                 cause = await self._run_once()
             except (SpeclspError, OSError) as error:
                 await asyncio.to_thread(self.end)
-                self._set_status("error", str(error))
+                self._set_status("error", message(error))
                 return
             if too_often := self._count_crash(cause):
                 self._set_status("error", too_often)

@@ -26,11 +26,7 @@ from typing import Any, NoReturn, TypeAlias
 from speclsp.lsp.index import index_schema
 from speclsp.lsp.index.process_limits import guard, lower_priority
 from speclsp.lsp.index.writer import ImportReader, IndexWriter
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
+from speclsp.private_files import locks
 
 LOCK_RETRY_S = 2.0
 MAX_LINE_BYTES = 8 << 20  # of a message from the server
@@ -113,38 +109,16 @@ class ScanLock:
     """Lock file of one folder's scans: of the workers of several windows, only its owner scans the whole folder."""
 
     def __init__(self, path: Path, inbox: Inbox) -> None:
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-        self._handle = os.open(path, flags, 0o600)
-        self.owned = lock_scans_now(self._handle)
+        self.owned = locks.acquire(path) is not None  # its handle stays open until this process ends
         if not self.owned:
-            threading.Thread(target=self._wait, args=(inbox,), name="scan-lock", daemon=True).start()
+            threading.Thread(target=self._wait, args=(path, inbox), name="scan-lock", daemon=True).start()
 
-    def _wait(self, inbox: Inbox) -> None:
+    def _wait(self, path: Path, inbox: Inbox) -> None:
         with contextlib.suppress(OSError):
-            wait_for_lock(self._handle)  # until the other worker ends
+            while locks.acquire(path) is None:  # until the other worker ends
+                time.sleep(LOCK_RETRY_S)
             self.owned = True
             inbox.put({"locked": True})
-
-
-def lock_scans_now(handle: int) -> bool:
-    """Lock an open file for this process; False: another process has the lock."""
-    try:
-        if sys.platform == "win32":
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def wait_for_lock(handle: int) -> None:
-    """Wait until no other process has the lock, and take it. Windows has no such wait: it is tried again and again."""
-    if sys.platform != "win32":
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    else:
-        while not lock_scans_now(handle):
-            time.sleep(LOCK_RETRY_S)
 
 
 def read_messages(inbox: Inbox) -> None:

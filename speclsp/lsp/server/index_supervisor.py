@@ -30,6 +30,7 @@ from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.server.request_context import WorkspaceDocuments
 from speclsp.lsp.visibility.eligibility import glob_off
 from speclsp.lsp.visibility.ignore_files import UNREAD
+from speclsp.private_files import os_errors
 
 COMMAND = (sys.executable, "-m", "speclsp.lsp.index.worker")
 START_S = 1.0  # after the first document was opened: the engine starts first
@@ -265,7 +266,7 @@ class IndexedFolder:
                 **platform.child_options(flags=getattr(subprocess, "IDLE_PRIORITY_CLASS", 0)),
             )
         except OSError as error:
-            log.warning("no index: its process cannot be started (%s)", type(error).__name__)
+            log.warning("no index: %s", os_errors.sentence(error, directory))
             return
         self._process = process
         platform.end_with_this_process(process.pid)

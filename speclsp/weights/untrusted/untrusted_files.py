@@ -7,6 +7,7 @@ sentence that begins with the file's name.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from speclsp import private_files
+from speclsp.private_files import os_errors
 
 MAX_ENTRIES = 3_000_000  # of all lists and objects together; the largest real tokenizer.json has 1.8 million
 CONFIG_BYTES = 1 << 20
@@ -29,7 +31,20 @@ KINDS = {
 
 
 class Unreadable(Exception):
-    """str() continues a sentence after the file's name: "is a named pipe, not a plain file"."""
+    """str() continues a sentence after the file's name: "is a named pipe, not a plain file".
+
+    `fix`: the way out where the file is whole and the system cannot read it, as with missing rights; else "".
+    """
+
+    def __init__(self, problem: str, fix: str = "") -> None:
+        super().__init__(problem)
+        self.fix = fix
+
+
+def unreadable(error: OSError, path: Path) -> Unreadable:
+    """The error for a file that the system cannot read."""
+    fix = "" if error.errno == errno.ENOENT else os_errors.way_out(error, path)
+    return Unreadable(f"cannot be read ({os_errors.reason(error)})", fix)
 
 
 def open_plain(path: Path) -> BinaryIO:
@@ -42,7 +57,7 @@ def open_plain(path: Path) -> BinaryIO:
             raise Unreadable(f"is {KINDS.get(kind, 'something else')}, not a plain file")
         return os.fdopen(private_files.open_plain(path, os.O_RDONLY), "rb")  # it may be another one by now
     except OSError as error:
-        raise Unreadable(f"cannot be read ({private_files.reason(error)})") from None
+        raise unreadable(error, path) from None
 
 
 def check_link(path: Path) -> None:
@@ -65,7 +80,7 @@ def read_plain(path: Path, most_bytes: int) -> bytes:
         try:
             return file.read(most_bytes + 1)
         except OSError as error:
-            raise Unreadable(f"cannot be read ({private_files.reason(error)})") from None
+            raise unreadable(error, path) from None
 
 
 def read_json(path: Path, most_bytes: int) -> dict[str, Any]:

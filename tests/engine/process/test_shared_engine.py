@@ -31,6 +31,7 @@ from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.http import leases, token_file
 from speclsp.engine.process import unix_socket
 from speclsp.errors import EngineError, SpeclspError
+from speclsp.private_files import locks
 
 ECHO = Config(model="echo")
 HASTY = Config(model="echo", engine=EngineConfig(shutdown_delay_seconds=0.05))
@@ -426,7 +427,7 @@ def test_a_lock_on_a_removed_file_blocks_no_start():
     endpoint.lock_path().unlink()
     second = endpoint.try_lock()
     assert second is not None
-    assert not endpoint.is_at(endpoint.lock_path(), lock)
+    assert not locks.is_at(endpoint.lock_path(), lock)
     with pytest.raises(EngineError, match="is not the lock"):
         endpoint.inherited(lock)
     assert endpoint.inherited(second) == second

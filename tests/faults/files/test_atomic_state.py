@@ -162,7 +162,7 @@ def no_directory(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("place", "words"), [("no_directory", "{}"), ("full_disk", "cannot be written: no space left on device")]
+    ("place", "words"), [("no_directory", "{}"), ("full_disk", "cannot be written: the disk is full")]
 )
 def test_without_writable_state_suggestions_still_come_and_one_message_says_so(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, place: str, words: str

@@ -106,7 +106,11 @@ def test_a_bad_config_file_stops_a_command_and_is_named(run: Run, source: Path):
     [
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(), 141, ""),
-        (OSError(28, "Disk full", "/cache/model"), 2, "speclsp: /cache/model: Disk full.\n"),
+        (
+            OSError(28, "Disk full", "/cache/model"),
+            2,
+            "speclsp: /cache/model cannot be read or written: disk full. Free some space, or",
+        ),
         (InputError("two\nlines"), 2, "speclsp: two lines\n"),
         (ZeroDivisionError("division by zero"), 70, "speclsp: ZeroDivisionError: division by zero. This is a bug"),
     ],

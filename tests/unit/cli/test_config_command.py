@@ -114,7 +114,8 @@ def test_a_full_disk_loses_nothing(run: Run, monkeypatch: pytest.MonkeyPatch, wo
 
     monkeypatch.setattr("speclsp.private_files.replace", full)
     code, _, err = run(*words)
-    assert (code, err) == (2, f"speclsp: {path} cannot be changed: {os.strerror(28)}.\n")
+    fix = "Free some space, or set XDG_CONFIG_HOME to a directory on a larger disk."
+    assert (code, err) == (2, f"speclsp: {path} cannot be changed: the disk is full. {fix}\n")
     assert path.read_text() == TEXT
 
 

@@ -91,7 +91,7 @@ def test_no_stream_ends_a_command_with_a_traceback_or_as_a_bug(condition: str, t
     assert codes["config", "list"] == codes["--help",] == (2 if CONDITIONS[condition][1] == "/dev/full" else 0)
 
 
-FULL = "speclsp: stdout cannot be written: No space left on device."
+FULL = "speclsp: stdout cannot be written: the disk is full. Free some space, or use a directory on a larger disk."
 
 
 @given(st.text(st.characters(codec="utf-8")), st.sampled_from(["ascii", "latin-1", "utf-8"]))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from speclsp import private_files
+from speclsp.private_files import locks, os_errors
 
 
 def left_behind(path: Path, age_s: float) -> Path:
@@ -67,7 +68,7 @@ def test_a_file_that_stays_open_is_one_sentence_after_a_bounded_time(monkeypatch
     with pytest.raises(PermissionError) as caught:
         private_files.retry_while_open(action)
     assert len(tries) > 1
-    assert private_files.reason(caught.value) == private_files.STAYS_OPEN
+    assert os_errors.reason(caught.value) == private_files.STAYS_OPEN
 
 
 @pytest.mark.parametrize(
@@ -108,3 +109,43 @@ def test_exposure_names_the_access_of_others_and_restrict_ends_it(mode: int, pro
     assert private_files.exposure(path, path.stat()) == problem
     private_files.restrict(path)
     assert private_files.exposure(path, path.stat()) == ""
+
+
+# ── locks ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(params=["flock", *sorted(os_errors.LOCKLESS)])
+def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system with locks, and those that refuse them."""
+    if request.param == "flock":
+        return
+    if sys.platform != "linux":
+        pytest.skip("Linux has abstract sockets")
+
+    def refuse(handle: int, operation: int) -> None:
+        raise OSError(request.param, os.strerror(request.param))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+
+
+@pytest.mark.usefixtures("file_system")
+def test_a_lock_has_one_owner_until_its_last_handle_is_closed(tmp_path: Path):
+    path = tmp_path / "a.lock"
+    owner = locks.acquire(path)
+    assert owner is not None and locks.is_at(path, owner) and locks.lock_now(owner)
+    assert locks.acquire(path) is None
+    other = locks.acquire(tmp_path / "b.lock")
+    assert other is not None, "each file has a lock of its own"
+    inherited = os.dup(owner)
+    os.close(owner)
+    assert locks.acquire(path) is None, "as in a child that inherits the handle"
+    path.unlink()
+    assert not locks.is_at(path, inherited)
+    new_owner = locks.acquire(path)
+    excluded = locks.is_at(path, inherited)  # a socket keeps no inode: the new file can have that of the removed one
+    assert (new_owner is None) == excluded, "a lock on a removed file excludes nobody"
+    for handle in filter(None, (inherited, other, new_owner)):
+        os.close(handle)
+    again = locks.acquire(path)
+    assert again is not None
+    os.close(again)

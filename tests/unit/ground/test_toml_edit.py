@@ -118,7 +118,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch
     path = tmp_path / "config.toml"
     path.write_text('model = "tiny"\n')
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(SpeclspError, match="cannot be changed: No space left on device"):
+    with pytest.raises(SpeclspError, match="cannot be changed: the disk is full"):
         toml_edit.change(path, WANTED)
     assert names(tmp_path) == ["config.toml"]
     assert path.read_text() == 'model = "tiny"\n'

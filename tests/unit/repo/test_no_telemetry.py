@@ -39,6 +39,7 @@ TALKERS = {  # module with a library that can open a connection -> the peer it c
     "lsp.backend.engine_http": "this user's engine",
     "daemon.endpoint": "this user's engine",
     "daemon.control": "this user's engine",
+    "private_files.locks": "nobody: a socket is the lock where the file system has none",
     "daemon.platform": "sockets of this machine: peer credentials and options",
     "engine.process.unix_socket": "nobody: it listens",
     "engine.process.port_file": "nobody: it listens",

@@ -12,11 +12,11 @@ import pytest
 from speclsp import config, private_files
 from speclsp.cli import stats
 from speclsp.errors import SpeclspError
-from speclsp.weights import cards, hub, store_messages
+from speclsp.private_files import os_errors
+from speclsp.weights import hub
 from speclsp.weights.gguf import other_caches
 
 ACCESS_DENIED, SHARING_VIOLATION, PATH_NOT_FOUND, WRITE_PROTECT = 5, 32, 3, 19  # error codes of Windows
-WEIGHTS = cards.load("qwen2.5-coder-0.5b-instruct").target
 
 
 class PosixPermissionError(PermissionError):
@@ -74,18 +74,16 @@ def test_a_missing_right_of_posix_or_a_read_only_disk_is_an_error_at_once(error:
 
 
 def test_weights_that_are_in_use_are_one_sentence_with_the_way_out():
-    sentence = store_messages.os_error(WEIGHTS, windows_error(SHARING_VIOLATION, r"C:\m\model.safetensors"))
-    assert sentence.startswith(
-        f"{WEIGHTS.name} cannot be read or written: Access is denied (C:\\m\\model.safetensors)."
-    )
+    sentence = os_errors.sentence(windows_error(SHARING_VIOLATION, r"C:\m\model.safetensors"))
+    assert sentence.startswith("C:\\m\\model.safetensors cannot be read or written: access is denied.")
     assert "`speclsp engine stop`" in sentence and "virus scanner" in sentence and "\n" not in sentence
 
 
 @pytest.mark.parametrize(("characters", "hint"), [(259, False), (260, True)])
 def test_a_path_that_is_too_long_for_windows_is_named_as_the_cause(characters: int, hint: bool):
     path = "C:\\" + "x" * (characters - 3)
-    assert ("more than 259 characters" in store_messages.windows_fix(windows_error(PATH_NOT_FOUND, path))) == hint
-    assert store_messages.windows_fix(FileNotFoundError(errno.ENOENT, "no such file", path)) == "", "of POSIX"
+    assert ("more than 259 characters" in os_errors.way_out(windows_error(PATH_NOT_FOUND, path))) == hint
+    assert "characters" not in os_errors.way_out(FileNotFoundError(errno.ENOENT, "no such file", path)), "of POSIX"
 
 
 def test_statistics_that_an_editor_has_open_are_kept_with_one_sentence(monkeypatch: pytest.MonkeyPatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -130,8 +129,7 @@ def test_a_model_with_only_pickle_files_or_with_code_is_refused(server: Hub) -> 
     with pytest.raises(WeightsError, match="contains model code"):
         ensure()
     assert store.path(MODEL) is None
-    kept = [] if sys.platform == "win32" else ["model.lock"]  # filelock removes it on Windows
-    assert [path.name for path in locations.store_root().iterdir()] == kept
+    assert [path.name for path in locations.store_root().iterdir()] == ["model.lock"]
     del server.models["model"]["model.safetensors"]
     with pytest.raises(WeightsError, match="publishes only pickle files"):
         ensure()

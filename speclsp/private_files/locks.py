@@ -1,0 +1,111 @@
+"""Locks between processes: held by an open handle, and by the processes that inherit it, however they end.
+
+POSIX: flock. Some file systems have none (NFS without lockd, some FUSE and 9p mounts). Linux then binds a Unix socket
+in its abstract namespace, whose name is that of the file's device and inode. So the lock still belongs to this file,
+for all processes of this machine. Windows: a file opened without sharing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from speclsp import private_files
+from speclsp.private_files import os_errors
+
+
+def open_lock_file(path: Path, create: bool = True) -> int | None:
+    """A descriptor of the lock file, for `lock_now`; None: another process has the lock (Windows reports it here).
+
+    Windows: the handle carries the lock, so that a child that inherits the handle keeps the lock. A byte lock belongs
+    to one process, and a starter could not pass it on. Raises OSError.
+    """
+    if sys.platform != "win32":
+        return os.open(path, os.O_RDWR | (os.O_CREAT if create else 0) | private_files.NO_LINK_FLAGS, 0o600)
+    from speclsp.private_files import windows_files
+
+    handle = windows_files.open_unshared(path, create)
+    if create and handle is not None:
+        with contextlib.suppress(OSError):  # a file system without rights: `check_private` reports it
+            private_files.restrict(path)
+    return handle
+
+
+def lock_now(handle: int) -> bool:
+    """Lock an open file or directory without waiting; False: another process has the lock. Raises OSError.
+
+    On Windows `open_lock_file` has locked it. Where the file system has no locks, `handle` becomes the socket.
+    """
+    if sys.platform != "win32":
+        import fcntl
+
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in os_errors.LOCKLESS or sys.platform != "linux":
+                raise
+            return _bind(handle)
+    return True
+
+
+def acquire(
+    path: Path, create: bool = True, check: Callable[[Path, os.stat_result], None] = lambda path, status: None
+) -> int | None:
+    """A handle that holds the lock on the file at `path`; None: another process has the lock.
+
+    `create`: make a missing file. `check` may refuse the file. Raises OSError with the file's name.
+    """
+    with os_errors.naming(path):
+        handle = open_lock_file(path, create)
+        if handle is None:
+            return None
+        try:
+            check(path, os.fstat(handle))
+            if lock_now(handle) and is_at(path, handle):
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+        return None
+
+
+def is_at(path: Path, handle: int) -> bool:
+    """True when the locked file is still the one at `path`: a lock on a removed file excludes nobody."""
+    try:
+        current, locked = path.lstat(), os.fstat(handle)
+    except FileNotFoundError:
+        return False
+    if stat.S_ISSOCK(locked.st_mode):
+        with socket.socket(fileno=os.dup(handle)) as bound:
+            return bool(bound.getsockname() == _name(current))
+    return os.path.samestat(current, locked)
+
+
+def _bind(handle: int) -> bool:
+    """Replace `handle` by the socket that is the lock of its file; False: another process has that socket."""
+    status = os.fstat(handle)
+    if stat.S_ISSOCK(status.st_mode):
+        return True  # inherited
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as lock:
+        try:
+            lock.bind(_name(status))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise
+        os.dup2(lock.fileno(), handle, inheritable=False)
+    return True
+
+
+def _name(status: os.stat_result) -> bytes:
+    """The abstract address of a file's lock."""
+    return f"\0speclsp-lock-{status.st_dev:x}-{status.st_ino:x}".encode()
