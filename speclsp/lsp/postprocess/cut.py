@@ -55,6 +55,9 @@ class CutRules:
         for rule in rules:
             limit = rule(kept) or limit
             kept = text[: limit.end] if limit is not None else text
+        end = repetition.counting_end(kept, self.around, truncated=truncated)
+        if end is not None and self.around.kind != "comment":
+            limit, kept = Cut.rejecting(end, Reason.LOOPS), kept[:end]
         cut = self._block(kept) if self.multiline else self._enclosed(kept) if self.enclosed else self._line(kept)
         is_final = cut.final or (limit is not None and limit.final)
         secret = self._secret(text[: cut.end], truncated=truncated and not cut.final)
