@@ -3,10 +3,9 @@
     place, its evidence, the newest edit ─► features ─► WEIGHTS ─► probability ─► shown from THRESHOLD on
 
 `python -m benchmarks next-edit-gate` fits the weights to edits between releases of packages, and writes the table. A
-weight with a sign in SIGNS has that sign or is left out: a change that was made more often is never less likely. Some
-kinds are shown whatever their probability (UNJUDGED): renames by scope, since a release that changes more in a line
-than the name makes them wrong there, keys, of which the packages have too few, and items beside their siblings, which
-have a form as evidence.
+weight with a sign in SIGNS has that sign or is left out: a change that was made more often is never less likely.
+Renames by scope are shown whatever their probability: a release that changes more in a line than the name makes them
+wrong there.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from math import exp, log2
 
-from speclsp.lsp.next_edit.changes import sibling_items
-from speclsp.lsp.next_edit.changes.changed_names import CALLEE, KEY
+from speclsp.lsp.next_edit.changes.changed_names import CALLEE
 from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.single_changes import TYPE
 from speclsp.lsp.next_edit.changes.substitutions import (
@@ -33,8 +31,8 @@ from speclsp.lsp.next_edit.changes.substitutions import (
 )
 
 SCOPE = "scope"  # the kind of a rename by scope
-KINDS = (SCOPE, RENAME, PHRASE, LINES, ARGUMENT, MEMBER, KEY, TYPE, CALLEE, *sibling_items.KINDS)
-UNJUDGED = (SCOPE, KEY, *sibling_items.KINDS)
+KINDS = (SCOPE, RENAME, PHRASE, LINES, ARGUMENT, MEMBER, TYPE, CALLEE)
+UNJUDGED = (SCOPE,)  # shown whatever their probability
 SIGNS: Mapping[str, int] = {
     "once": -1, "once_lines": -1, "once_phrase": -1, "times": 1, "alike_around": 1, "alike_line": 1, "same_indent": 1,
     "pure": 1, "distance": -1, "rejections": -1,
@@ -57,7 +55,6 @@ WEIGHTS: Mapping[str, float] = {
     "lines": 0.393,
     "argument": -1.274,
     "member": 0.868,
-    "key": 0.03,
     "type": 0.747,
     "callee": 0.593,
     "once_lines": -0.049,

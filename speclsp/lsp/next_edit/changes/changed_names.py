@@ -1,12 +1,9 @@
-"""Names that were changed once: identifiers, string keys and callees. Keys and callees are offered in the same role.
+"""Names that were changed once: identifiers and callees.
 
     rename   an edit that does nothing else      def area(width) -> def area(breadth)     then its uses: renames.py
-    key      a string key that was renamed       data["user_name"] -> data["username"]    then {"user_name": 1}
     callee   a callee that was replaced          print(a) -> show(a)                      then other calls
 
-A key stands in a subscript, before a colon, before `in`, or in `.get(...)`. The new key is new in the file and looks
-like the old one: two keys that exist side by side are no rename. The file defines or imports the new callee, and does
-not define the old one.
+The file defines or imports the new callee, and does not define the old one.
 """
 
 from __future__ import annotations
@@ -28,20 +25,9 @@ from speclsp.lsp.next_edit.changes.substitutions import (
     RecentEdit,
     Substitution,
     differences,
-    likeness,
 )
-from speclsp.lsp.syntax.text_windows import line_at, line_end, line_start, match_starts
+from speclsp.lsp.syntax.text_windows import line_end, line_start, match_starts
 from speclsp.lsp.syntax.tree import SyntaxTree
-
-KEY = "key"  # the kind of these edits
-MIN_KEY = 3  # characters
-MIN_ALIKE_KEY = 0.5  # share of equal characters, of the old and the new key
-LITERAL = re.compile(r"""(?<![\w"'`])(?:"([^"\\\n]+)"|'([^'\\\n]+)')(?!["'])""")
-CHARACTERISTIC = re.compile(rf"(?=.*[^\W\d])\S{{{MIN_KEY},}}\Z")
-SUBSCRIPT = re.compile(r"[\w)\]](?:\?\.)?\[\s*$")
-CALL = re.compile(r"\.(?:get|pop|setdefault|has|delete|has_key|getItem|setItem)\(\s*$")
-ENTRY = re.compile(r"(?:^|[{,(])\s*$")
-COLON, IN = re.compile(r"\s*(?::(?!:)|=>)"), re.compile(r"\s*(?:not )?in\b")
 
 MAX_NAMES = 2  # of one edit: more new names mean that its lines were written anew
 ALIASED = re.compile(r"(?<=[{,\s])(\w+) as (\w+)(?=\s*[,}])")
@@ -116,11 +102,6 @@ class Recent:
         """The offsets between the first and the last changed line where a pattern still matches."""
         starts = [at for origin in origins if (at := self.text.find(origin.line)) >= 0]
         return list(match_starts(pattern, literal, self.text, min(starts), max(starts))) if starts else []
-
-    def is_typed(self, line: str, start: int, end: int) -> bool:
-        """True if the cursor stands in the columns `[start, end)` of a changed line: the change may go on."""
-        column = self.cursor - line_start(self.text, self.cursor)
-        return start <= column < end and line_at(self.text, self.cursor) == line.strip()
 
     def defines(self, name: str) -> bool:
         """True if the text defines or imports a name, in any scope."""
@@ -231,83 +212,3 @@ def callee_places(recent: Recent) -> Iterator[Place]:
             ):
                 place = Substitution(CALLEE, old, new)
                 yield Place(start, start + len(line), pattern.sub(f"{new}(", line), place, evidence)
-
-
-# ── string keys ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A string literal that is a key of its line: its offsets with the quotes, and the text between them."""
-
-    start: int
-    end: int
-    text: str
-
-
-def keys(line: str) -> list[Key]:
-    """The keys of a line."""
-    literals = (Key(match.start(), match.end(), match[1] or match[2]) for match in LITERAL.finditer(line))
-    return [literal for literal in literals if is_key(line[: literal.start], line[literal.end :])]
-
-
-def is_key(before: str, after: str) -> bool:
-    """True if a literal between these texts of its line is a key."""
-    if SUBSCRIPT.search(before):
-        return after.lstrip().startswith("]")
-    is_entry = ENTRY.search(before) is not None and COLON.match(after) is not None
-    return is_entry or CALL.search(before) is not None or IN.match(after) is not None
-
-
-def renamed_key(change: Change) -> tuple[Key, str] | None:
-    """(the new key, the old text) if one key of a line was renamed, and nothing else changed; else None."""
-    old, new = keys(change.old), keys(change.new)
-    if len(old) != len(new):
-        return None
-    pairs = [(before, after) for before, after in zip(old, new, strict=True) if before.text != after.text]
-    if len(pairs) != 1:
-        return None
-    before, after = pairs[0]
-    same_head = change.old[: before.start + 1] == change.new[: after.start + 1]
-    same_tail = change.old[before.end - 1 :] == change.new[after.end - 1 :]
-    return (after, before.text) if same_head and same_tail else None
-
-
-def key_places(recent: Recent) -> Iterator[Place]:
-    """Lines with the old key, the nearest first."""
-    for change in recent.newest:
-        renamed = renamed_key(change)
-        if renamed is None or recent.is_typed(change.new, renamed[0].start + 1, renamed[0].end):
-            continue
-        key, old = renamed
-        evidence = _key_evidence(recent, key.text, old)
-        if evidence is None:
-            continue
-        for start, line in recent.lines_with(_key_pattern(old), old):
-            if recent.is_late():
-                return
-            same = [other for other in keys(line) if other.text == old]
-            if same and recent.kind_at(start + same[0].start + 1) == "string":
-                new = line
-                for other in reversed(same):
-                    new = new[: other.start + 1] + key.text + new[other.end - 1 :]
-                yield Place(start, start + len(line), new, Substitution(KEY, old, key.text), evidence)
-
-
-def _key_evidence(recent: Recent, new: str, old: str) -> Evidence | None:
-    """The evidence of a renamed key; None if it is reversed, contradicted, or not new in the file."""
-    if not (CHARACTERISTIC.match(old) and CHARACTERISTIC.match(new) and likeness(old, new) >= MIN_ALIKE_KEY):
-        return None
-    renames = [(change, *renamed) for change in recent.changes if (renamed := renamed_key(change)) is not None]
-    if any(before == new or (before == old and key.text != new) for _, key, before in renames):
-        return None
-    same = [change for change, _, before in renames if before == old]
-    times = sum(change.times for change in same)
-    if sum(key.text == new for _, line in recent.lines_with(_key_pattern(new), new) for key in keys(line)) > times:
-        return None
-    origins = [Origin(recent.edits[change.edit].uri, change.new) for change in same]
-    return Evidence(times, len(recent.edits) - 1, origins)
-
-
-def _key_pattern(key: str) -> re.Pattern[str]:
-    return re.compile(rf"""(?<=["']){re.escape(key)}(?=["'])""")

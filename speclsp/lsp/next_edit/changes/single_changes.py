@@ -1,7 +1,7 @@
 """One change that is surely meant again: the same change elsewhere in the file.
 
-    key, callee   a name that was changed once      changed_names.py
-    type          a type that was replaced twice    f(a: List[int], b: List[str])    then other annotations
+    callee   a callee that was replaced once   changed_names.py
+    type     a type that was replaced twice    f(a: List[int], b: List[str])    then other annotations
 
 The tree says where a type stands. A line is offered with all types replaced that the user has replaced.
 
@@ -14,9 +14,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from speclsp.lsp.next_edit.changes.changed_names import Change, Parse, Recent, callee_places, key_places
+from speclsp.lsp.next_edit.changes.changed_names import Change, Parse, Recent, callee_places
 from speclsp.lsp.next_edit.changes.places import Place
-from speclsp.lsp.next_edit.changes.sibling_items import sibling_places
 from speclsp.lsp.next_edit.changes.substitutions import (
     NAME,
     TOKEN,
@@ -48,8 +47,6 @@ def places(
 ) -> Iterator[Place]:
     """The places of all kinds. Of each kind, below the cursor first, then above, the nearest first."""
     state = Recent(recent, text, parse, cursor, is_late)
-    yield from key_places(state)
-    yield from sibling_places(state)
     yield from type_places(state)
     yield from callee_places(state)
 

@@ -213,11 +213,6 @@ def _alike(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield line, new[at]
 
 
-def likeness(text: str, other: str) -> float:
-    """The share of equal characters in two texts."""
-    return difflib.SequenceMatcher(None, text, other, autojunk=False).ratio()
-
-
 def is_block(old: Sequence[str], new: Sequence[str]) -> bool:
     """True if a replaced block is short, and characteristic enough to be the same thing elsewhere."""
     characters = sum(len(line.strip()) for line in old)
