@@ -7,7 +7,6 @@
     ├── CardError                a card contradicts itself or lacks a key
     ├── WeightsError             weights are missing, altered, or cannot be fetched
     │   ├── AdapterError         an adapter; the model runs without it
-    │   └── HeadError            a draft head; the model runs without it
     ├── TokenizerMismatch        draft and target do not share a tokenizer
     ├── OutOfMemory              the chosen models do not fit
     ├── InputError               a file, position or request that cannot be completed

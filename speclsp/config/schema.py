@@ -97,12 +97,6 @@ class EngineConfig:
         advanced=True,
         is_path=True,
     )
-    head: str = setting(
-        "",
-        "Draft head of the model: a file that you trained for its weights and adapter. Empty: none.",
-        advanced=True,
-        is_path=True,
-    )
     draft: bool = setting(True, "Use a draft model when it makes decoding faster.", advanced=True)
     threads: int = setting(
         0, "Number of CPU threads. 0 is one for each usable physical core.", advanced=True, low=0, high=1024

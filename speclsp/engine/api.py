@@ -107,7 +107,7 @@ class Piece:
 
     text: str
     tokens: tuple[int, ...]
-    source: str  # the drafter of the guesses: "reuse" | "window" | "ngram" | "head" | "model" | "" (plain step)
+    source: str  # the drafter of the guesses: "reuse" | "window" | "ngram" | "model" | "" (plain step)
     drafted: int
     accepted: int  # of the drafted; tokens = accepted drafts, then the target's own next token
     ms: float

@@ -58,7 +58,7 @@ test("a change of where the code goes, or of whose weights answer, needs a resta
   assert.deepEqual(needingRestart(before, { ...before, model: "tiny" }), []);
   const now = { "remote.url": "https://b.example", "engine.socket": "/a", models_dir: "/m" };
   assert.deepEqual(needingRestart(before, now), ["remote.url", "models_dir"]);
-  const others = { "engine.adapter": "none", "engine.head": "/h.safetensors", "engine.offline": true };
+  const others = { "engine.adapter": "none", "engine.offline": true };
   assert.deepEqual(needingRestart({}, others), Object.keys(others));
 });
 

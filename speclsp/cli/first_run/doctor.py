@@ -287,8 +287,6 @@ def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
     about, seconds = complete.about(completer), time.monotonic() - began_s
     loaded = f"{about['target']} on {about['device']} loaded in {seconds:.1f} s"
     yield DoctorCheck("engine", OK, loaded, facts=about)
-    if problem := getattr(completer, "head_problem", ""):
-        yield DoctorCheck("head", WARN, problem, "follow the message")
     if card is not None and card.draft is not None and about["draft"]:
         yield DoctorCheck("tokenizer", OK, f"{card.target.name} and {card.draft.name} share it")
     yield from guarded("completion", partial(known_completion, completer, offline))

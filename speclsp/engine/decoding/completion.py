@@ -22,11 +22,9 @@ from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.branches import BranchReporter, RecordingSampler
 from speclsp.engine.decoding.drafters import (
     Drafter,
-    HeadDrafter,
     ModelDrafter,
     NGramDrafter,
     ReuseDrafter,
-    StateHead,
     WindowDrafter,
 )
 from speclsp.engine.decoding.generate import PAUSE, Limits, Observer, PositionLogprobs, PrefillStats, Round, generate
@@ -60,8 +58,6 @@ class CompletionEngine:
     prompter: Prompter
     costs: Costs
     fused: FusedRound | None = None  # both models on one GPU
-    head: StateHead | None = None
-    head_problem: str = ""  # why a head cannot be used
     policy: MeasuredPolicy = field(init=False)
     running: WeakSet[RunningCompletion] = field(init=False, default_factory=WeakSet)
 
@@ -172,8 +168,6 @@ class CompletionEngine:
             )
         else:
             drafters.append(ngram)
-        if self.head is not None:
-            drafters.append(HeadDrafter(self.head, prompt.ids, stop))
         needs_logits = request.logprobs is not None or bool(request.branches)
         if self.fused is not None and not needs_logits:  # a fused round brings no logits to the host
             from speclsp.engine.decoding.fused_round import FusedDrafter  # and torch with it, which a GPU has loaded

@@ -1,4 +1,4 @@
-"""Sources of draft tokens: an earlier suggestion, a window to repeat, n-grams of the text, a draft head, a draft model.
+"""Sources of draft tokens: an earlier suggestion, a window to repeat, n-grams of the text, a draft model.
 
 A drafter is anything with `propose`. A wrong guess costs time and never changes the text. The policy knows a drafter by
 its source, its `Prior` and the time of its guesses alone. `pick` tells a drafter that has logits how to choose from
@@ -13,9 +13,6 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from speclsp.engine.decoding.accept import log_sum_exp
 from speclsp.engine.model.bfloat16 import Floats
@@ -45,7 +42,7 @@ class Guess(NamedTuple):
 class Prior:
     """Expectations of a drafter's guesses before any was verified."""
 
-    alphas: Mapping[int, float]  # acceptance by strength, or by depth for a drafter that computes; ascending
+    alphas: Mapping[int, float]  # acceptance by strength; ascending
     margin: float = 1.0  # its draft must be estimated to be that much faster than the best other one
     least_alpha: float = 0.0  # below this acceptance it loses time, even where the estimate says otherwise
     ends_as_wanted: bool = False  # its guesses end where the completion is expected to end
@@ -57,12 +54,12 @@ NO_PRIOR = Prior(alphas={0: 0.6})
 class Drafter(Protocol):
     """Guesses the next tokens."""
 
-    source: str  # its name in results and metrics: "reuse" | "window" | "ngram" | "head" | "model"
+    source: str  # its name in results and metrics: "reuse" | "window" | "ngram" | "model"
     is_free: bool  # True if `propose` takes negligible time
     prior: Prior
 
     def missing(self, ids: Sequence[int]) -> float:
-        """The number of `ids` that it computes before its first guess; infinite if it cannot guess now."""
+        """The number of `ids` that it computes before its first guess."""
         ...
 
     def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
@@ -191,128 +188,15 @@ class NGramDrafter(FreeDrafter):
         return Guess([])
 
 
-class ComputingDrafter:
-    """A drafter that computes logits, one token per step: `first` and `then`.
+class ModelDrafter:
+    """The draft model, a small model of the target's family. It computes one token per step.
 
-    It stops early, before a position where its most likely token has a probability below `p_min`, or where all guesses
-    up to it have one below `least_reach`. Where that is below `least_onward`, it computes no further guess. These tests
-    read the distribution and not the token drawn from it, so rejection sampling stays exact.
+    It stops before a position where its most likely token has a probability below `p_min`. This test reads the
+    distribution and not the token drawn from it, so rejection sampling stays exact.
     """
-
-    source = ""
-    is_free = False
-    prior = NO_PRIOR
-    p_min, least_reach, least_onward = 0.0, 0.0, 0.0
-    stop: frozenset[int] = frozenset()
-
-    def missing(self, ids: Sequence[int]) -> float:
-        """See Drafter."""
-        raise NotImplementedError
-
-    def first(self, ids: Sequence[int]) -> Floats:
-        """The logits after `ids`, [vocab]. Raises Cancelled."""
-        raise NotImplementedError
-
-    def then(self, token: int) -> Floats:
-        """The logits after `token`, which follows the tokens of the last call."""
-        raise NotImplementedError
-
-    def confidence(self, logits: Floats) -> float:
-        """The probability of the most likely token."""
-        return math.exp(float(logits.max()) - log_sum_exp(logits))
-
-    def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
-        if k <= 0 or self.missing(ids) == math.inf:
-            return Guess([])
-        try:
-            logits = self.first(ids)
-        except Cancelled:  # `generate` sees the cancellation too, after this round
-            return Guess([])
-        drafted: list[int] = []
-        rows: list[Tensor] = []
-        reach = 1.0
-        while True:
-            if self.p_min or self.least_reach:
-                p = self.confidence(logits)
-                reach *= p
-                if (drafted and p < self.p_min) or reach < self.least_reach:
-                    break
-            try:
-                last, q = pick(logits, drafted)
-            except InvalidLogits:  # a draft model without an answer costs time, never the completion
-                break
-            drafted.append(last)
-            if q is not None:
-                rows.append(q)
-            if last in self.stop or len(drafted) == k or reach < self.least_onward:
-                break
-            logits = self.then(last)
-        return Guess(drafted, q=rows or None)
-
-
-class StateHead(Protocol):
-    """A head that guesses from the target's hidden states: int8/draft_head.py."""
-
-    vocab: int  # the number of the target's logits
-
-    def ready(self, ids: Sequence[int]) -> bool:
-        """True if it can guess after `ids`, all but the last of which the target holds."""
-        ...
-
-    def vocabulary(self, ids: Sequence[int]) -> tuple[NDArray[np.int64], Floats]:
-        """Its tokens with those of `ids`, [V], in the order of the logits; and the embeddings of the added ones."""
-        ...
-
-    def first(self, ids: Sequence[int], added: Floats) -> Floats:
-        """The logits after `ids`, [V]. `added`: as `vocabulary` returned it."""
-        ...
-
-    def then(self, token: int, added: Floats) -> Floats:
-        """The logits after `token`, which follows the tokens of the last call."""
-        ...
-
-
-class HeadDrafter(ComputingDrafter):
-    """A head that reads the target's hidden states. A token outside its vocabulary is not drafted.
-
-    Args:
-        prompt: its tokens are added to the head's own.
-    """
-
-    source = "head"
-    prior = Prior(alphas={0: 0.5, 1: 0.5, 2: 0.5, 3: 0.5})  # a guess, before any measurement
-    least_reach = 0.04  # a row of a pass costs about a fortieth of a token's time
-    least_onward = 0.2  # a guess costs about a tenth, and every second one is wrong
-
-    def __init__(self, head: StateHead, prompt: Sequence[int], stop: frozenset[int] = frozenset()) -> None:
-        self.head, self.stop = head, stop
-        self.tokens, self.added = head.vocabulary(prompt)
-        self.logits = np.full(head.vocab, -np.inf, np.float32)
-        self.own = self.logits  # of its vocabulary
-
-    def missing(self, ids: Sequence[int]) -> float:
-        return 0 if self.head.ready(ids) else math.inf
-
-    def first(self, ids: Sequence[int]) -> Floats:
-        return self.whole(self.head.first(ids, self.added))
-
-    def then(self, token: int) -> Floats:
-        return self.whole(self.head.then(token, self.added))
-
-    def whole(self, own: Floats) -> Floats:
-        """Logits of the head's vocabulary among those of the target's, whose others are -inf. One array for all."""
-        self.own = own
-        self.logits[self.tokens] = own
-        return self.logits
-
-    def confidence(self, logits: Floats) -> float:
-        return super().confidence(self.own)
-
-
-class ModelDrafter(ComputingDrafter):
-    """The draft model, a small model of the target's family."""
 
     source = "model"
+    is_free = False
     # its estimate is the less certain one; the margin covers that its guesses may go on too long
     prior = Prior(alphas={0: 0.8}, margin=1.15, least_alpha=0.55, ends_as_wanted=True)
 
@@ -353,6 +237,35 @@ class ModelDrafter(ComputingDrafter):
         if len(known) - len(self.decoder.ids) > leave:
             while len(self.decoder.ids) < len(known):
                 self.decoder.step(known, self.cancel)
+
+    def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
+        if k <= 0:
+            return Guess([])
+        try:
+            logits = self.first(ids)
+        except Cancelled:  # `generate` sees the cancellation too, after this round
+            return Guess([])
+        drafted: list[int] = []
+        rows: list[Tensor] = []
+        while True:
+            if drafted and self.p_min and confidence(logits) < self.p_min:
+                break
+            try:
+                last, q = pick(logits, drafted)
+            except InvalidLogits:  # a draft model without an answer costs time, never the completion
+                break
+            drafted.append(last)
+            if q is not None:
+                rows.append(q)
+            if last in self.stop or len(drafted) == k:
+                break
+            logits = self.then(last)
+        return Guess(drafted, q=rows or None)
+
+
+def confidence(logits: Floats) -> float:
+    """The probability of the most likely token."""
+    return math.exp(float(logits.max()) - log_sum_exp(logits))
 
 
 def find_last(text: Sequence[int], key: Sequence[int]) -> int:

@@ -8,16 +8,14 @@ source's match. It is slowly forgotten, so that a source which stopped paying is
 
 Guesses from the text differ: after accepted ones the match is longer, and the next is accepted more often (0.37 after
 one matching token, 0.92 after eight). So their α is kept by the length of the match, and 1 + α1 + α1·α2 + … replaces
-τ. A draft head has an α for each depth. A guess counts only if the suggestion is still wanted there: the editor stops
-most suggestions after a line or a block. An earlier suggestion ended where it was wanted, and a window is repeated to
-its end, so guesses from these need no such discount. γ has no other limit than the rows of a pass: a long match gets a
-long draft.
+τ. A guess counts only if the suggestion is still wanted there: the editor stops most suggestions after a line or a
+block. An earlier suggestion ended where it was wanted, and a window is repeated to its end, so guesses from these need
+no such discount. γ has no other limit than the rows of a pass: a long match gets a long draft.
 """
 
 from __future__ import annotations
 
 import bisect
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -189,7 +187,7 @@ class MeasuredPolicy:
         short completion with a cold draft cache is left to the free sources.
         """
         source, prior, missing = drafter.source, drafter.prior, drafter.missing(ids)
-        if missing == math.inf or self.acceptance(source, 0).alpha < prior.least_alpha:
+        if self.acceptance(source, 0).alpha < prior.least_alpha:
             return 0
         left = min(room + 1, USUAL_TOKENS)
         best_gamma, best_rate = 0, best_rate * prior.margin

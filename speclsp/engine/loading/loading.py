@@ -24,7 +24,7 @@ from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
-from speclsp.engine.loading import adapter_choice, head_file
+from speclsp.engine.loading import adapter_choice
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint import (
     INTEGERS,
@@ -139,7 +139,7 @@ class LoadedParts:
         progress(0.92, "measuring this machine")
         costs, fused = self.warm_up(target, draft)
         progress(1.0, "ready")
-        engine = CompletionEngine(
+        return CompletionEngine(
             card=self.card,
             config=self.config.engine,
             device=describe_device(self.device, self.threads),
@@ -151,8 +151,6 @@ class LoadedParts:
             costs=costs,
             fused=fused,
         )
-        head_file.equip(engine, self.target_dir, self.loras[0], self.config.engine.head)
-        return engine
 
     def warm_up(self, target: CachedModel, draft: CachedModel | None) -> tuple[Costs, FusedRound | None]:
         """Measure the passes on this machine; on a GPU, capture whole rounds."""
@@ -187,7 +185,7 @@ class LoadedParts:
             device=self.device,
             steps=tuple(steps),
             clear_caches=engine.empty,
-            note=self.note or engine.head_problem,
+            note=self.note,
             adapter=self.loras[0].file.use(self.card) if self.loras[0] else {},
         )
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -85,26 +85,6 @@ class CacheSlot:
             del self.model.owners[slot]
 
 
-class StateReader(Protocol):
-    """A reader of a model's hidden states after each pass: a draft head (int8/draft_head.py), or its training."""
-
-    def lacks(self, start: int) -> bool:
-        """True if a pass from position `start` of the current slot must compute the token before it again."""
-        ...
-
-    def passed(self, rows: int, again: int) -> None:
-        """Keep the states of a pass over the last `rows` tokens, of which the first `again` were cached before."""
-        ...
-
-    def fill(self, slot: int) -> None:
-        """Complete the reader's own entries in the cache, before a slot is copied."""
-        ...
-
-    def restored(self, slot: int, tokens: int) -> None:
-        """Note that the slot holds a copy of `tokens` tokens, with their entries."""
-        ...
-
-
 class CachedModel:
     """A causal LM and the tokens its KV cache holds, slot by slot; `ids` are those of the current slot.
 
@@ -124,7 +104,6 @@ class CachedModel:
     contended_step_tokens = 0  # limit of a prefill step while other completions wait; 0: the usual limit
     number_format = ""  # of the linears
     path = ""  # the instruction set of the kernels, where there is a choice; shown to users
-    reader: StateReader | None = None  # of hidden states; where the decoder gives none, it has none
 
     def __init__(self, context_tokens: int, prefill_tokens: int, slots: int = SLOTS, most_slots: int = 0) -> None:
         self.context_tokens, self.prefill_tokens = context_tokens, prefill_tokens

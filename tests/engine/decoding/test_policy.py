@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,7 @@ from support.engine.counting_lm import CountingLM, Script
 
 from speclsp.engine.decoding import policy as policy_module
 from speclsp.engine.decoding.drafters import (
-    ComputingDrafter,
     Guess,
-    HeadDrafter,
     ModelDrafter,
     NGramDrafter,
     Prior,
@@ -33,7 +29,7 @@ def steps(*ms: float) -> dict[int, float]:
     return {rows: slice_ms for i, slice_ms in enumerate(ms) for rows in (i * ROWS + 1, (i + 1) * ROWS)}
 
 
-PRIORS = {kind.source: kind.prior for kind in (ReuseDrafter, WindowDrafter, NGramDrafter, HeadDrafter, ModelDrafter)}
+PRIORS = {kind.source: kind.prior for kind in (ReuseDrafter, WindowDrafter, NGramDrafter, ModelDrafter)}
 
 
 def policy_of(costs: Costs, **given: Any) -> MeasuredPolicy:
@@ -147,59 +143,18 @@ def test_a_short_completion_does_not_pay_for_the_prefill_of_a_cold_draft():
     assert drafted(policy, Draft(behind=5000), room=400) == 0, "nor does a usual one, when the prompt is long"
 
 
-class Head(Draft):
-    """A draft head that only counts."""
-
-    source = "head"
-    prior = HeadDrafter.prior
-
-
-def test_a_head_s_guesses_are_weighed_by_their_own_cost_and_depth():
-    costs = Costs(verify_ms={1: 16.0, 64: 56.0}, guess_ms={"model": 60.0, "head": 0.7})
-    policy = policy_of(costs)
-    assert 0 < drafted(policy, Head()) <= 4
-    for _ in range(60):
-        policy.learn("head", 0, 3, 1)
-    assert policy.acceptance("head", 0).alpha > 0.9 and policy.acceptance("head", 1).alpha < 0.1
-    assert drafted(policy, Head()) == 1, "the second guess is never right"
-    assert drafted(policy_of(replace(costs, guess_ms={"head": 30.0}, first_ms={})), Head()) == 0
-
-
-def test_a_head_that_cannot_guess_leaves_the_round_to_the_others():
-    policy = policy_of(Costs(verify_ms=FLAT, guess_ms={"head": 0.1}))
-    assert drafted(policy, Head(behind=math.inf)) == 0
-    source, guess = policy.guess([guesses("ngram", 9, strength=1), Head(behind=math.inf)], [1, 2], 30, pick)
-    assert (source, len(guess.tokens) > 0) == ("ngram", True)
-    silent = Head()
-    silent.propose = lambda ids, k, pick: Guess([])  # type: ignore[method-assign]
-    assert policy.guess([guesses("ngram", 9, strength=1), silent], [1, 2], 30, pick)[0] == "ngram"
-
-
-def test_a_long_match_is_preferred_to_a_head():
-    policy = policy_of(Costs(verify_ms={1: 16.0, 64: 56.0}, guess_ms={"head": 0.7}))
-    assert policy.guess([guesses("ngram", 16, strength=16), Head()], [1, 2], 30, pick)[0] == "ngram"
-    assert policy.guess([guesses("ngram", 16, strength=1), Head()], [1, 2], 30, pick)[0] == "head"
-
-
-def test_the_time_of_a_head_s_guess_follows_the_machine():
-    costs = Costs(verify_ms=FLAT, guess_ms={"model": 5.0, "head": 0.7})
-    policy = policy_of(costs)
-    drafted(policy, Head())
-    assert costs.guess("head") < 0.7 and costs.guess("model") == 5.0
-
-
 @given(first_ms=st.floats(0.5, 20), further_ms=st.floats(0.1, 20), counts=st.permutations(range(1, 6)))
 def test_a_round_s_first_guess_has_a_time_of_its_own(first_ms: float, further_ms: float, counts: list[int]):
-    costs = Costs(verify_ms=FLAT, guess_ms={"head": 0.7})
+    costs = Costs(verify_ms=FLAT, guess_ms={"model": 0.7})
     for count in counts * 80:
-        costs.learn_guesses("head", count, first_ms + (count - 1) * further_ms)
+        costs.learn_guesses("model", count, first_ms + (count - 1) * further_ms)
     for count in counts:
-        assert costs.guesses("head", count) == pytest.approx(first_ms + (count - 1) * further_ms, rel=0.05, abs=0.1)
+        assert costs.guesses("model", count) == pytest.approx(first_ms + (count - 1) * further_ms, rel=0.05, abs=0.1)
 
 
 def test_a_dear_first_guess_is_left_to_the_plain_step():
-    costs = Costs(verify_ms={1: 16.0, 64: 56.0}, guess_ms={"head": 0.7}, first_ms={"head": 12.0})
-    assert drafted(policy_of(costs), Head()) == 0
+    costs = Costs(verify_ms={1: 16.0, 64: 56.0}, guess_ms={"model": 0.7}, first_ms={"model": 90.0})
+    assert drafted(policy_of(costs), Draft()) == 0
 
 
 class SecondModel(Draft):
@@ -282,37 +237,3 @@ def test_a_draft_model_stops_where_its_confidence_is_low():
 
     assert ModelDrafter(Unsure(), p_min=0.4).propose([1, 2, 3], 8, choose).tokens == [0, 0]
     assert len(ModelDrafter(Unsure(), p_min=0.0).propose([1, 2, 3], 8, choose).tokens) == 8
-
-
-class Sure(ComputingDrafter):
-    """Draws from 64 tokens and has that probability for the first of them, at each guess in turn."""
-
-    def __init__(self, *probabilities: float, least_reach: float, least_onward: float) -> None:
-        self.probabilities, self.computed = probabilities, 0
-        self.least_reach, self.least_onward = least_reach, least_onward
-
-    def missing(self, ids):
-        return 0
-
-    def first(self, ids):
-        p = self.probabilities[self.computed]
-        self.computed += 1
-        return np.log(np.array([p] + [(1 - p) / 63] * 63, np.float32))
-
-    def then(self, token):
-        return self.first([token])
-
-
-@pytest.mark.parametrize(
-    ("probabilities", "drafted", "computed"),
-    [
-        ((0.9, 0.9, 0.9, 0.9), 4, 4),
-        ((0.9, 0.1, 0.9, 0.9), 2, 2),  # a guess that costs its row only is used, and no further one is computed
-        ((0.9, 0.3, 0.1, 0.9), 2, 3),
-        ((0.03, 0.9, 0.9, 0.9), 0, 1),
-    ],
-)
-def test_a_computed_guess_is_used_where_an_uncomputed_one_is_not_worth_its_time(probabilities, drafted, computed):
-    drafter = Sure(*probabilities, least_reach=0.04, least_onward=0.2)
-    guess = drafter.propose([1], 4, lambda logits, _: (int(logits.argmax()), None))
-    assert (len(guess.tokens), drafter.computed) == (drafted, computed)

@@ -7,18 +7,11 @@ from pathlib import Path
 
 import pytest
 from support.engine.engine_process import COMMAND, EngineProcess
-from support.engine.random_models import NATIVE, native_decoder, random_layer
+from support.engine.random_models import NATIVE
 from support.waiting import wait_until
 from support.weights import small_adapters
 
-from models.training.draft_head import export
-from models.training.draft_head.state_recorder import layers_of
-from speclsp.engine.decoding.vocabulary import Vocabulary
-from speclsp.engine.loading import adapter_choice, checkpoint, head_file
-from speclsp.weights import adapters, cards
-
 LOADED_S = 300.0  # a busy machine takes a minute
-TARGET = small_adapters.TINY / "target"
 LIBRARY = "libtorch"  # in the memory map of a process that imported torch
 CODE = "".join(f"def f{number}(items):\n    return self.items[{number}]\n\n\n" for number in range(20))
 OPTIONS = [
@@ -30,38 +23,24 @@ OPTIONS = [
 ]
 
 
-def write_adapter_and_head(models_dir: Path) -> Path:
-    """An adapter for the tiny target, and a head of random weights for both. Returns the head's file."""
-    file = small_adapters.write(models_dir)
-    lora = adapter_choice.fitted(adapters.read_file(file), cards.load("tiny").target, TARGET)
-    vocabulary = Vocabulary(checkpoint.read_tokenizer(TARGET))
-    decoder = native_decoder(TARGET, "", len(vocabulary))
-    layer = random_layer(decoder)
-    use = head_file.use_of(TARGET, lora, vocabulary)
-    metadata = export.metadata(use, "mine", layers_of(decoder.layers))
-    path = models_dir / "mine.safetensors"
-    export.write(layer.tensors(), layer.target.vocabulary, metadata, path, 0o600)
-    return path
-
-
 @pytest.mark.skipif(not NATIVE, reason="forward.c does not run here")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory map of a process")
 def test_an_engine_in_forward_c_answers_greedily_without_torch(isolated: Path):
-    """With an adapter, a head, drafts, probabilities, branches, and more texts than cache slots.
+    """With an adapter, drafts, probabilities, branches, and more texts than cache slots.
 
     A single `import torch` on that path, at any depth, takes 195 MiB from every user and makes the start twice as long.
     A sampled request imports it: this shows that the check can fail.
     """
-    head = write_adapter_and_head(isolated)
+    small_adapters.write(isolated)
     socket = isolated / "engine.sock"
     words = ["--model", "tiny", "--socket", str(socket), "--set", f"models_dir={isolated}", "--set", "engine.threads=1"]
-    native = ["--set", "engine.quantization=int8", "--set", "engine.draft=false", "--set", f"engine.head={head}"]
+    native = ["--set", "engine.quantization=int8", "--set", "engine.draft=false"]
     engine = EngineProcess(socket, program=[*COMMAND, *words, *native])
     try:
         engine.wait()
         wait_until(lambda: engine.http.get("/health").json()["status"] in ("ok", "error"), LOADED_S)
         state = engine.http.get("/health").json()
-        assert "adapter mine" in state["target"] and "head mine" in state["target"] and "int8" in state["target"]
+        assert "adapter mine" in state["target"] and "int8" in state["target"]
         memory_map = Path(f"/proc/{engine.process.pid}/maps")
         for number, options in enumerate([*OPTIONS, {}, {}]):
             prefix = CODE[50 * number :]

@@ -11,12 +11,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from models.training.draft_head.layer import HeadLayer, HeadTarget
-from models.training.draft_head.state_recorder import layers_of
 from speclsp.engine.loading import checkpoint, model_config
 from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.int8 import building, native
-from speclsp.engine.model.int8.draft_head import DraftHead, HeadWeights
 from speclsp.engine.model.kv_cache import CachedModel, on_host
 
 SMALL_LAYERS = 2
@@ -127,19 +124,3 @@ def reference_of(decoder: CachedModel, ids: list[int]) -> Floats:
 def distance(logits: Floats, exact: Floats) -> float:
     """The norm of the difference over that of the exact logits."""
     return float(np.linalg.norm(logits - exact) / np.linalg.norm(exact))
-
-
-def random_layer(decoder: native.NativeDecoder, seed: int = 0) -> HeadLayer:
-    """The layer of `random_head`, as autograd computes it."""
-    shape = decoder.shape
-    vocabulary = torch.arange(0, shape.vocab, 3)[: shape.vocab // 96 * 32]
-    embedding = torch.from_numpy(decoder.embedding_rows(range(shape.vocab))).to(torch.bfloat16)
-    norm = torch.ones(shape.hidden)
-    return HeadLayer(HeadTarget(shape, embedding, norm, vocabulary, embedding), 2 * shape.hidden, seed)
-
-
-def random_head(decoder: native.NativeDecoder, seed: int = 0) -> DraftHead:
-    """A draft head of random weights, attached to the decoder; its vocabulary is every third token."""
-    layer = random_layer(decoder, seed)
-    tensors = {name: tensor.numpy() for name, tensor in layer.tensors().items()}
-    return DraftHead(decoder, HeadWeights(tensors, layers_of(decoder.layers), layer.target.vocabulary.numpy()))

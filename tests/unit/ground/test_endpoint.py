@@ -33,7 +33,6 @@ CHOICES = {  # some possible values of each kind of setting
     "engine.draft": [True, False],
     "engine.quantization": ["auto", "bf16"],
     "engine.adapter": ["auto", "none", "/a/b.safetensors"],
-    "engine.head": ["", "/a/head.safetensors"],
     "echo.round_ms": [0, 20],
     "engine.shutdown_delay_seconds": [60.0, 0.5],
     "engine.min_free_memory_mib": [512, 0],

@@ -234,7 +234,7 @@ def test_the_shipped_package_has_these_parts_and_no_other():
         ("cli.commands", "import torch", "inside functions"),
         ("weights.cards", "from huggingface_hub import hf_hub_download", "entry point to huggingface_hub"),
         ("cli.demo", "from benchmarks.speed import completions", "not in the wheel"),
-        ("engine.loading.head_file", "from models.training.draft_head import layer", "not in the wheel"),
+        ("engine.loading.adapter_choice", "from models.training import lora", "not in the wheel"),
     ],
 )
 def test_a_forbidden_import_is_reported(importer: str, source: str, complaint: str):

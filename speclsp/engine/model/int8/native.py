@@ -19,7 +19,7 @@ from speclsp.engine.model.bfloat16 import Array, BFloat16, Floats, narrow, widen
 from speclsp.engine.model.int8.lazy_memory import VALUE_BYTES, StoredEmbedding, zero_pages
 from speclsp.engine.model.int8.library import CShape, library
 from speclsp.engine.model.kv_archive import KvArchive
-from speclsp.engine.model.kv_cache import MAX_GAMMA, MAX_SLOTS, SLOTS, CachedModel, Cancelled, StateReader
+from speclsp.engine.model.kv_cache import MAX_GAMMA, MAX_SLOTS, SLOTS, CachedModel, Cancelled
 from speclsp.engine.model.model_shape import ModelShape
 from speclsp.engine.model.superblocks import Q4K, Q6K, WeightMatrix
 from speclsp.errors import WeightsError
@@ -198,17 +198,6 @@ class NativeDecoder(CachedModel):
         if isinstance(self.embedding, StoredEmbedding):
             self.embedding.load(ids)
 
-    def embedding_rows(self, ids: Sequence[int]) -> Floats:
-        """The embeddings of tokens, [T, hidden]."""
-        self.load_embeddings(ids)
-        rows = np.empty((len(ids), self.shape.hidden), np.float32)
-        self._library.speclsp_embed(self._model, (c_int32 * len(ids))(*ids), len(ids), address(rows))
-        return rows
-
-    def share_embedding(self, target: NativeDecoder) -> None:
-        """Read the embedding of `target`, which must outlive this decoder."""
-        self._library.speclsp_share_embedding(self._model, target._model)
-
     def set_norm(self, layer: int, which: int, weight: Array) -> None:
         """Copy a norm's weights, [n]; layer LAST is the last norm."""
         own = np.ascontiguousarray(widen(weight))
@@ -238,28 +227,19 @@ class NativeDecoder(CachedModel):
         self._pass(new, 0, cancel)
 
     def copy(self, source: int, target: int, tokens: int) -> None:
-        self.complete_entries(source)
         self.restore_slot(target, self.kv(source), tokens)
 
     def save_slot(self, slot: int, tokens: int) -> tuple[Array, Array]:
-        self.complete_entries(slot)
         keys, values = (part[:, :, : whole_blocks(tokens)].copy() for part in self.kv(slot))
         return keys, values
 
     def restore_slot(self, slot: int, kv: tuple[Array, Array], tokens: int) -> None:
-        if self.reader is not None:
-            self.reader.restored(slot, tokens)
         rows = whole_blocks(tokens)
         for from_, to in zip(kv, self.kv(slot), strict=True):
             to[:, :, :rows] = from_[:, :, :rows]
 
-    def complete_entries(self, slot: int) -> None:
-        """Let a reader compute its missing entries of a slot, before its cache is copied."""
-        if self.reader is not None:
-            self.reader.fill(slot)
-
     def kv(self, slot: int) -> tuple[BFloat16, BFloat16]:
-        """A slot's keys and values, [layers, J, positions, D], in forward.c's layout; a head's comes last."""
+        """A slot's keys and values, [layers, J, positions, D], in forward.c's layout."""
         if slot not in self._kv:
             count = math.prod(self._kv_shape)
             pages = (np.frombuffer(zero_pages(VALUE_BYTES * count), np.uint16, count) for _ in range(2))
@@ -270,21 +250,6 @@ class NativeDecoder(CachedModel):
     def free_slot(self, slot: int) -> None:
         self._kv.pop(slot, None)
 
-    def attach(self, reader: StateReader) -> None:
-        """Give the cache a layer for a reader, in place of another. Between completions; it empties every slot."""
-        self.detach()
-        self._kv_shape, self.reader = (self.layers + 1, *self._kv_shape[1:]), reader
-
-    def detach(self) -> None:
-        """Take the reader away, if there is one; nothing is copied any more."""
-        self._kv_shape, self.reader = (self.layers, *self._kv_shape[1:]), None
-        self.keep_states(None, (0, 0, 0))
-        self.empty()
-
-    def keep_states(self, rows: Floats | None, after: tuple[int, int, int]) -> None:
-        """Copy the hidden states after those numbers of layers, [row, 3 * hidden], in every pass from now on."""
-        self._library.speclsp_keep_states(self._model, None if rows is None else address(rows), *after)
-
     def set_context_tokens(self, tokens: int) -> None:
         super().set_context_tokens(tokens)
         self.positions = positions_for(tokens)
@@ -293,8 +258,8 @@ class NativeDecoder(CachedModel):
 
     @property
     def layers(self) -> int:
-        """The number of layers, without a reader's."""
-        return self._kv_shape[0] - (self.reader is not None)
+        """The number of layers."""
+        return self._kv_shape[0]
 
     @property
     def weight_mib(self) -> float:
@@ -323,20 +288,25 @@ class NativeDecoder(CachedModel):
         start, t = len(self.ids), len(new)
         if start + t > self.context_tokens:
             raise ValueError(f"{start + t} tokens do not fit a KV cache of {self.context_tokens}")
-        again = int(self.reader is not None and self.reader.lacks(start))  # the state before the new tokens
         self.load_embeddings(new)
-        ids, t, start = (c_int32 * (t + again))(*self.ids[start - again :], *new), t + again, start - again
         keys, values = self.kv(self.slot)
         c_flag = getattr(cancel, "c_flag", None)  # of api.Cancel
         flag = None if c_flag is None else ctypes.byref(c_flag)
         stopped = self._library.speclsp_forward(
-            self._model, ids, t, start, address(keys), address(values), self.positions, address(logits), wanted, flag
+            self._model,
+            (c_int32 * t)(*new),
+            t,
+            start,
+            address(keys),
+            address(values),
+            self.positions,
+            address(logits),
+            wanted,
+            flag,
         )
         if stopped:
             raise Cancelled
         self.ids.extend(new)
-        if self.reader is not None:
-            self.reader.passed(t, again)
         return logits
 
 

@@ -425,9 +425,9 @@ def test_relative_paths_mean_the_same_to_the_engine():
     config = launch.rooted(Config(model="./models/mine", models_dir="weights"))
     assert (config.model, config.models_dir) == (str(Path.cwd() / "models/mine"), str(Path.cwd() / "weights"))
     assert launch.rooted(Config(model="echo")) == Config(model="echo")
-    own = EngineConfig(adapter="own.safetensors", head="head.safetensors")
+    own = EngineConfig(adapter="own.safetensors")
     engine = launch.rooted(Config(engine=own)).engine
-    assert (engine.adapter, engine.head) == (str(Path.cwd() / own.adapter), str(Path.cwd() / own.head))
+    assert engine.adapter == str(Path.cwd() / own.adapter)
 
 
 def python_that(program: str, patch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@
 Model *speclsp_new(const Shape *shape, const void *embedding, const float *cos, const float *sin, int32_t threads, int32_t path) {
     Model *m = calloc(1, sizeof *m);
     if (!m) return NULL;
-    m->shape = *shape, m->embedder = m;
+    m->shape = *shape;
     const Shape *s = &m->shape;
     m->embedding = embedding, m->cos = (float *)cos, m->sin = (float *)sin;
     choose_path(m, path);

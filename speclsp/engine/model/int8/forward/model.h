@@ -14,7 +14,6 @@
 #define MAX_WIDE_ROWS 6      /* rows that are multiplied together then */
 #define AHEAD 8192       /* bytes between the weights in use and those to fetch: 0.2 us of reading */
 #define AHEAD_OF_ROWS 12288 /* the same where more rows than fit one pass use the weights */
-#define STATES 3         /* hidden states of a row that a draft head reads */
 #define SPINS 20000      /* polls of the ticket before a worker sleeps: about 0.3 ms */
 
 enum { QKV, OUT, UP, DOWN, LINEARS };
@@ -101,7 +100,6 @@ struct Model {
     float *norm;
     const uint8_t *embedding;     /* [vocab][hidden], of the shape's source; owned by the caller. NULL: `embedded`, or the head */
     float *cos, *sin;             /* [positions][D/2], owned by the caller */
-    const struct Model *embedder; /* whose embedding is read: this model, or the target of a draft head */
     int32_t path, threads;
     char flip, block_flip;        /* see quantize; of linears of blocks */
     int32_t scale_inputs;         /* activations of a row that share a scale: BLOCK_INPUTS or WHOLE_ROW */
@@ -120,8 +118,8 @@ struct Model {
     int32_t now_index;
     const Linear *linear;
     const float *source, *norm_now;
-    float *target, *states;       /* states: see speclsp_keep_states */
-    int32_t source_width, state_after[STATES];
+    float *target;
+    int32_t source_width;
     int32_t target_width, mode, span; /* span: blocks of 32 outputs in a chunk; for the matrix product's last step */
     const Packing *packing;       /* while loading */
     float *scores;                /* [threads][QUERIES][positions] */

@@ -25,7 +25,7 @@ static void embed_from_linear(const Model *m, float *to, int32_t id) {
 }
 
 /* The embeddings of t tokens, [t][hidden]. */
-void speclsp_embed(const Model *m, const int32_t *ids, int32_t t, float *to) {
+static void embed(const Model *m, const int32_t *ids, int32_t t, float *to) {
     const int32_t n = m->shape.hidden, kind = m->shape.embedding;
     for (int32_t row = 0; row < t; row++, to += n) {
         const size_t blocks = (size_t)ids[row] * (n / BLOCK_INPUTS); /* before this row */
@@ -41,9 +41,6 @@ void speclsp_embed(const Model *m, const int32_t *ids, int32_t t, float *to) {
         }
     }
 }
-
-/* Let a draft head read the embedding of its target, which outlives it. */
-void speclsp_share_embedding(Model *m, const Model *target) { m->embedder = target; }
 
 /* Begin a pass of t rows at position `start` of the cache given by `keys` and `values` (kv_stride positions per head). */
 static void begin(Model *m, int32_t t, int32_t start, uint16_t *keys, uint16_t *values, int32_t kv_stride) {
@@ -98,60 +95,18 @@ static void last_logits(Model *m, float *logits, int32_t wanted) {
     m->x = x;
 }
 
-/* Copy the rows of every following pass after `low`, `middle` and `high` layers to [rows][STATES][hidden]; NULL: do not. */
-void speclsp_keep_states(Model *m, float *to, int32_t low, int32_t middle, int32_t high) {
-    m->states = to, m->state_after[0] = low, m->state_after[1] = middle, m->state_after[2] = high;
-}
-
-static void keep_states(Model *m, int32_t done) {
-    const size_t n = (size_t)m->shape.hidden;
-    for (size_t k = 0; m->states && k < STATES; k++)
-        for (size_t row = 0; m->state_after[k] == done && row < (size_t)m->t; row++)
-            memcpy(m->states + (row * STATES + k) * n, m->x + row * n, n * 4);
-}
-
 /* Append ids[0..t) at position `start` to the cache. `logits` [wanted][vocab]: of the last `wanted` ids; wanted may be 0.
  * Returns 0: done; 1: cancelled, and the cache holds nothing new. */
 int32_t speclsp_forward(Model *m, const int32_t *ids, int32_t t, int32_t start, uint16_t *keys, uint16_t *values,
                         int32_t kv_stride, float *logits, int32_t wanted, const volatile int32_t *cancel) {
     begin(m, t, start, keys, values, kv_stride);
-    speclsp_embed(m->embedder, ids, t, m->x);
+    embed(m, ids, t, m->x);
     lap(m, ROWS_MS);
     int32_t stopped = 0;
-    for (int32_t i = 0; i < m->shape.layers && !stopped; i++) {
-        stopped = one_layer(m, i, cancel);
-        keep_states(m, i + 1);
-    }
+    for (int32_t i = 0; i < m->shape.layers && !stopped; i++) stopped = one_layer(m, i, cancel);
     if (!stopped && wanted) last_logits(m, logits, wanted);
     if (m->path == USE_AMX) tiles_off();
     return stopped;
-}
-
-/* A step of a draft head (draft_head.py). Layer 0 of its two is its own. Layer 1 has the products of its input: QKV of STATES
- * hidden states, OUT of [normed embedding, normed state]; their norms are those of attention and MLP.
- * Append ids[0..t) at position `start`, each with the state before it: `states` [t][STATES * hidden] of the target, or, `own`,
- * [t][hidden] of this head. Returns the last id's: `result` [2][hidden], its state and the same normed; `logits` of the head's
- * vocabulary; both NULL: only the cache is wanted. */
-void speclsp_draft(Model *m, const int32_t *ids, const float *states, int32_t own, int32_t t, int32_t start, uint16_t *keys,
-                   uint16_t *values, int32_t kv_stride, float *result, float *logits) {
-    const int32_t n = m->shape.hidden;
-    const Layer *input = &m->layer[1];
-    begin(m, t, start, keys, values, kv_stride);
-    speclsp_embed(m->embedder, ids, t, m->x);
-    if (!own) product(m, &input->linear[QKV], states, STATES * n, m->h, n, PLAIN, QKV), states = m->h;
-    for (int32_t row = 0; row < t; row++) {
-        float *pair = m->act + (size_t)row * 2 * n;
-        normalize(pair, m->x + (size_t)row * n, input->norm_attention, n, m->shape.eps);
-        normalize(pair + n, states + (size_t)row * n, input->norm_mlp, n, m->shape.eps);
-    }
-    product(m, &input->linear[OUT], m->act, 2 * n, m->x, n, PLAIN, OUT);
-    one_layer(m, 0, NULL);
-    if (logits) {
-        memcpy(result, m->x + (size_t)(t - 1) * n, (size_t)n * 4);
-        last_logits(m, logits, 1);
-        memcpy(result + n, m->h, (size_t)n * 4);
-    }
-    if (m->path == USE_AMX) tiles_off();
 }
 
 /* Milliseconds spent in each linear, the head, attention and row work since the last call, into ms[PARTS]. */
