@@ -26,11 +26,10 @@ from benchmarks.editor.edit_replay.replayed_file import URI, Rules, shift, windo
 from benchmarks.quality import edits
 from speclsp.lsp.backend.edit_prompt import (
     FILE_LINES,
-    FORMATS,
     LINES_ABOVE,
-    WINDOW,
     EditInput,
     expected_answer,
+    holds_marker,
     newest_hunks,
 )
 from speclsp.lsp.next_edit.model_producer import MAX_WINDOW_CHARACTERS, edit_input, line_count, windows
@@ -111,7 +110,7 @@ def case_at(state: ReplayState, left: Sequence[edits.Hunk], line: int) -> EditCa
         return None
     first, end = next(windows(document, line, recent))
     edit = edit_input(document, first, end, recent, lambda uri: uri.removeprefix(URI))
-    if FORMATS[WINDOW].holds_marker(edit.window) or not 0 < sum(map(len, edit.window)) <= MAX_WINDOW_CHARACTERS:
+    if holds_marker(edit.window) or not 0 < sum(map(len, edit.window)) <= MAX_WINDOW_CHARACTERS:
         return None
     if not newest_hunks(edit.hunks):
         return None
@@ -144,7 +143,7 @@ def answered(kind: str, edit: EditInput, after: Sequence[str]) -> EditCase | Non
             lines, change, has_end = lines[:count], known, False
             break
     is_missing = (change is None) == (kind in (DERIVABLE, HALF_TYPED))
-    if is_missing or sum(map(len, lines)) > MAX_ANSWER_CHARACTERS or FORMATS[WINDOW].holds_marker(lines):
+    if is_missing or sum(map(len, lines)) > MAX_ANSWER_CHARACTERS or holds_marker(lines):
         return None
     return EditCase(kind, edit, lines, change, has_end)
 

@@ -2,39 +2,29 @@
 
     window   the file's path and the lines above, the recent hunks, the window as it is
     sweep    the format of Sweep's next-edit models (Apache-2.0)
-    zeta2    the format of Zed's Zeta-2 (Apache-2.0), for remote servers
 
     prompt ─► model ─► the window's new lines, each with its newline, then the end of text
 
 A text of the document never becomes a marker: `plain` takes a marker apart. A window that holds one is not sent,
-because its answer would hold the changed text: see `EditFormat.holds_marker`.
+because its answer would hold the changed text: see `holds_marker`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from speclsp.lsp.syntax.text_windows import common_ends
-
-# names of formats: a model's card declares the first two, the name of a remote model the last (remote/detection.py)
-WINDOW, SWEEP, ZETA2 = "window", "sweep", "zeta2"
+WINDOW, SWEEP = "window", "sweep"  # names of formats, which a model's card declares
 SEPARATOR = "<|file_sep|>"  # one token of the vocabularies that these formats are for
 CURSOR = "<|cursor|>"  # sweep: text of several tokens
-ZETA_CURSOR = "<|user_cursor|>"  # zeta2; an answer may hold it
-ZETA_END = ">>>>>>> UPDATED"
 
 LINES_ABOVE, LINES_BELOW = 2, 7  # of the line that a window is chosen around
 BEFORE_LINES, BEFORE_CHARACTERS = 10, 600  # window: text above the window
-FILE_LINES = 40  # sweep, zeta2: lines of the file on either side of the window; sweep's training had about 150
+FILE_LINES = 40  # sweep: lines of the file on either side of the window; sweep's training had about 150
 MAX_HUNKS, MAX_HUNK_CHARACTERS = 6, 1500  # of all formats: the newest that fit
 
 _MARKER = re.compile(r"<(?=[|｜][^|｜\n]{1,40}[|｜]>)")
-# zeta2: its own tokens too, and lines of a merge conflict, which mark the window
-_ZETA_MARKER = re.compile(
-    rf"{_MARKER.pattern}|<(?=\[[^\]\n]{{1,40}}\]>|filename>)|^(?=<{{7}}|={{7}}|>{{7}})", re.MULTILINE
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +33,8 @@ class Hunk:
 
     old: tuple[str, ...]
     new: tuple[str, ...]
-    path: str = ""  # sweep, zeta2; "" is the prompt's own path
-    first: int = 1  # sweep, zeta2: number of the first line, from 1
+    path: str = ""  # sweep; "" is the prompt's own path
+    first: int = 1  # sweep: number of the first line, from 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +45,10 @@ class EditInput:
     before: tuple[str, ...]  # all lines above the window, or the last of them
     window: tuple[str, ...]
     hunks: tuple[Hunk, ...]  # the newest last
-    after: tuple[str, ...] = ()  # sweep, zeta2: lines below the window
+    after: tuple[str, ...] = ()  # sweep: lines below the window
     first: int = 1  # sweep: number of the window's first line, from 1
     earlier: tuple[str, ...] | None = None  # sweep: the window before the last edit; None: as it is
-    cursor: tuple[int, int] | None = None  # sweep, zeta2: line of the window and character in it, from 0
+    cursor: tuple[int, int] | None = None  # sweep: line of the window and character in it, from 0
 
 
 def format_window(edit: EditInput) -> str:
@@ -86,42 +76,12 @@ def format_sweep(edit: EditInput) -> str:
     )
 
 
-def format_zeta2(edit: EditInput) -> str:
-    """The prompt of format "zeta2", in the order of Seed-Coder: suffix, prefix, middle.
-
-    Source: Zed's crate zeta_prompt, format V0211SeedCoder. Without a cursor in the window, its marker is at the end.
-    """
-    after = _zeta_text(edit.after[:FILE_LINES]) or "\n"
-    hunks = "".join(_zeta_diff(hunk, hunk.path or edit.path) for hunk in newest_hunks(edit.hunks))
-    history = f"<filename>edit_history\n{hunks}\n" if hunks else ""
-    before = _zeta_text(edit.before[-FILE_LINES:])
-    window = edit.window or ("",)
-    placed = replace(edit, window=window, cursor=edit.cursor or (len(window) - 1, len(window[-1])))
-    return (
-        f"<[fim-suffix]>{after}<[fim-prefix]>{history}<filename>{_zeta_path(edit.path)}\n{before}"
-        f"<<<<<<< CURRENT\n{_with_cursor(placed, ZETA_CURSOR, _ZETA_MARKER)}\n=======\n<[fim-middle]>"
-    )
+FORMATS: Mapping[str, Callable[[EditInput], str]] = {WINDOW: format_window, SWEEP: format_sweep}
 
 
-@dataclass(frozen=True, slots=True)
-class EditFormat:
-    """A format: its prompt, and texts of its answers that are no part of the window."""
-
-    prompt: Callable[[EditInput], str]
-    marker: re.Pattern[str] = _MARKER
-    end: str = ""  # a line that ends the answer
-    unchanged: str = ""  # the whole answer for a window that stays as it is
-    cursor: str = ""  # where the cursor would go
-
-    def holds_marker(self, lines: Sequence[str]) -> bool:
-        return any(self.marker.search(line) for line in lines)
-
-
-FORMATS: Mapping[str, EditFormat] = {
-    WINDOW: EditFormat(format_window),
-    SWEEP: EditFormat(format_sweep),
-    ZETA2: EditFormat(format_zeta2, _ZETA_MARKER, ZETA_END, "NO_EDITS", ZETA_CURSOR),
-}
+def holds_marker(lines: Sequence[str]) -> bool:
+    """True if a line holds a text that `plain` changes."""
+    return any(_MARKER.search(line) for line in lines)
 
 
 def expected_answer(window: Sequence[str]) -> str:
@@ -151,9 +111,9 @@ def newest_hunks(hunks: Sequence[Hunk]) -> list[Hunk]:
     return kept
 
 
-def plain(text: str, marker: re.Pattern[str] = _MARKER) -> str:
+def plain(text: str) -> str:
     """The text with a space in each marker, so that no tokenizer reads it as one."""
-    return marker.sub(lambda match: match.group() + " ", text)
+    return _MARKER.sub(lambda match: match.group() + " ", text)
 
 
 def _head(path: str) -> str:
@@ -169,32 +129,11 @@ def _rows(first: int, lines: Sequence[str]) -> str:
     return f"{first}:{first + max(len(lines), 1) - 1}"
 
 
-def _with_cursor(edit: EditInput, cursor: str = CURSOR, marker: re.Pattern[str] = _MARKER) -> str:
-    """The window without markers, and with `cursor` at the cursor."""
-    lines = [plain(line, marker) for line in edit.window]
+def _with_cursor(edit: EditInput) -> str:
+    """The window without markers, and with CURSOR at the cursor."""
+    lines = [plain(line) for line in edit.window]
     if edit.cursor is not None and edit.cursor[0] < len(lines):
         line, character = edit.cursor
         text = edit.window[line]
-        lines[line] = plain(text[:character], marker) + cursor + plain(text[character:], marker)
+        lines[line] = plain(text[:character]) + CURSOR + plain(text[character:])
     return "\n".join(lines)
-
-
-def _zeta_text(lines: Sequence[str]) -> str:
-    """Lines with their line ends, without markers."""
-    return plain("".join(f"{line}\n" for line in lines), _ZETA_MARKER)
-
-
-def _zeta_path(path: str) -> str:
-    return plain(path, _ZETA_MARKER).replace("\n", " ")
-
-
-def _zeta_diff(hunk: Hunk, path: str) -> str:
-    """A hunk as a unified diff, with its line of context on each side."""
-    old, new = hunk.old, hunk.new
-    head, tail = common_ends(old, new)
-    rows = [f" {line}" for line in old[:head]]
-    rows += [f"-{line}" for line in old[head : len(old) - tail]] + [f"+{line}" for line in new[head : len(new) - tail]]
-    rows += [f" {line}" for line in old[len(old) - tail :]]
-    name = _zeta_path(path)
-    counts = f"@@ -{hunk.first},{len(old)} +{hunk.first},{len(new)} @@"
-    return f"--- a/{name}\n+++ b/{name}\n{counts}\n{_zeta_text(rows)}"

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from speclsp.errors import EngineError
 from speclsp.lsp.backend import edit_prompt
-from speclsp.lsp.backend.edit_prompt import FORMATS, EditFormat, EditInput, Hunk
+from speclsp.lsp.backend.edit_prompt import FORMATS, EditInput, Hunk
 from speclsp.lsp.backend.engine_http import ResponseTimeout
 from speclsp.lsp.backend.types import FimRequest, StreamPiece
 from speclsp.lsp.documents.document import Document
@@ -28,7 +28,7 @@ from speclsp.lsp.next_edit.changes.places import REACH_CHARACTERS, Place
 from speclsp.lsp.next_edit.changes.substitutions import Evidence, RecentEdit, Substitution
 from speclsp.lsp.next_edit.producer import Declined, Proposal, minimal, text_problem
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
-from speclsp.lsp.postprocess.edit_answer import AnswerHunk, first_hunk, joint_logprob, without
+from speclsp.lsp.postprocess.edit_answer import AnswerHunk, first_hunk, joint_logprob
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.parser import SyntaxParser
@@ -100,12 +100,11 @@ class ModelProducer:
         if not recent or model is None:
             return Reason.NO_RECENT_EDIT if model else Reason.ENGINE_LOST
         reason: str = Reason.UNCHANGED
-        edit_format = FORMATS[model.edit_format]
         at = document.position(cursor, "utf-32")
         for first, end in windows(document, at["line"], recent):
             edit = edit_input(document, first, end, recent, self._engine.path, (at["line"] - first, at["character"]))
-            if not edit_format.holds_marker(edit.window) and 0 < sum(map(len, edit.window)) <= MAX_WINDOW_CHARACTERS:
-                hunk, outcome = await self._ask(document.uri, edit, edit_format)
+            if not edit_prompt.holds_marker(edit.window) and 0 < sum(map(len, edit.window)) <= MAX_WINDOW_CHARACTERS:
+                hunk, outcome = await self._ask(document.uri, edit, FORMATS[model.edit_format](edit))
                 if hunk is None:
                     reason = str(outcome)
                     if reason != Reason.UNCHANGED:
@@ -118,12 +117,11 @@ class ModelProducer:
                     return model_edit(document, place, float(outcome)) if is_sure else Reason.MODEL_UNSURE
         return reason
 
-    async def _ask(self, uri: str, edit: EditInput, edit_format: EditFormat) -> tuple[AnswerHunk | None, float | str]:
-        """(the hunk of the model's answer, its probability), or (None, the reason for none)."""
+    async def _ask(self, uri: str, edit: EditInput, prompt: str) -> tuple[AnswerHunk | None, float | str]:
+        """(the hunk of the answer to a prompt, its probability), or (None, the reason for none)."""
         window = edit_prompt.expected_answer(edit.window)
         request = FimRequest(
-            raw_prompt=edit_format.prompt(edit),
-            stop=(edit_format.end,) if edit_format.end else (),
+            raw_prompt=prompt,
             draft_window=window,
             max_tokens=len(window) // 2 + SPARE_TOKENS,
             deadline_ms=DEADLINE_MS,
@@ -137,15 +135,9 @@ class ModelProducer:
                 async for piece in pieces:
                     answer += piece.text
                     tokens += piece.logprobs
-                    if edit_format.cursor:
-                        answer, tokens = without(edit_format.cursor, answer, tokens)
                     stop = piece.cost.stop_type if piece.cost is not None else ""
-                    if is_past_end := bool(edit_format.end) and edit_format.end in answer:
-                        answer, stop = answer.partition(edit_format.end)[0], "eos"
-                    if edit_format.unchanged and answer.startswith(edit_format.unchanged):
-                        return None, Reason.UNCHANGED
                     hunk = first_hunk(edit.window, answer, ended=stop in ("eos", "word"))
-                    if hunk is not None or is_past_end:
+                    if hunk is not None:
                         break
         except ResponseTimeout:
             return None, Reason.DEADLINE

@@ -64,21 +64,6 @@ def _rejoined(window: Sequence[str], lines: Sequence[str], head: int) -> tuple[i
     return None
 
 
-def without(marker: str, answer: str, tokens: Sequence[tuple[int, float]]) -> tuple[str, list[tuple[int, float]]]:
-    """The answer and its tokens without each whole marker. A token that lies in a marker goes with it."""
-    kept = list(tokens)
-    while marker and (start := answer.find(marker)) >= 0:
-        end = start + len(marker)
-        answer = answer[:start] + answer[end:]
-        kept, at, spelled = [], 0, kept
-        for characters, logprob in spelled:
-            overlap = max(0, min(at + characters, end) - max(at, start))
-            if not overlap or overlap < characters:
-                kept.append((characters - overlap, logprob))
-            at += characters
-    return answer, kept
-
-
 def joint_logprob(tokens: Iterable[tuple[int, float]], start: int, end: int) -> float:
     """The logarithm of the probability of all tokens that hold characters from `start` to before `end` of an answer.
 

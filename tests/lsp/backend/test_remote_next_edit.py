@@ -24,19 +24,15 @@ from speclsp.lsp.next_edit import wire
 
 ROOT = {"workspaceFolders": [{"uri": "file:///project", "name": "project"}]}
 MODEL = "sweepai/sweep-next-edit-1.5B"
-ZETA = "zed-industries/zeta-2"
 TEXT = "class Job:\n    name = ''\n\n    def load(self, data):\n        self.name = data['name']\n        return self\n"
 LOAD = "        self.name = data['name']\n"
 ADDED = "        self.size = data['size']\n"
 
 
 def window_in(prompt: str) -> str:
-    """The window of a prompt in format sweep or zeta2."""
-    if "<[fim-middle]>" in prompt:
-        window = prompt.partition("<<<<<<< CURRENT\n")[2].partition("=======\n")[0]
-    else:
-        window = prompt.rpartition("<|file_sep|>current/")[2].partition("\n")[2].rpartition("<|file_sep|>updated/")[0]
-    return window.replace("<|cursor|>", "").replace("<|user_cursor|>", "")
+    """The window of a prompt in format sweep."""
+    window = prompt.rpartition("<|file_sep|>current/")[2].partition("\n")[2].rpartition("<|file_sep|>updated/")[0]
+    return window.replace("<|cursor|>", "")
 
 
 def answers(logprob: float | None, style: str = "vllm") -> Behaviour:
@@ -131,21 +127,6 @@ def check_edits(server: FaultyServer, owner: str, set_answer: Callable[[float], 
         set_answer(-2.0)
         page.page.edit(0, 0, "import json\n")
         assert page.ask() == [] and page.outcome() == "model_unsure"
-
-
-def test_an_edit_comes_from_zeta_2():
-    with FaultyServer(models=[ZETA]) as server, editor_of(server) as editor:
-        server.always = answers(-0.1)
-        editor.begin(**ROOT)
-        page = EditPage(editor)
-        (edit,) = page.ask()
-        assert edit["text"].strip("\n") == ADDED.strip("\n") and page.outcome() == "shown"
-        (request,) = prompts(server)
-        assert request.path == "/v1/completions" and request.body["stop"][0] == ">>>>>>> UPDATED"
-        prompt = request.body["prompt"]
-        assert prompt.startswith("<[fim-suffix]>") and prompt.endswith("=======\n<[fim-middle]>")
-        assert "<filename>edit_history\n--- a/job.py\n+++ b/job.py\n@@ -2," in prompt
-        assert "+    size = 0\n" in prompt and prompt.count("<|user_cursor|>") == 1
 
 
 def test_faults_give_no_edit_and_no_further_requests():

@@ -32,8 +32,6 @@ from speclsp.weights.cards import Card, Fim
 ANSWER_S = 5.0
 PROBE_S = 2.0
 MAX_MODELS = 1000  # names that are compared with the cards, or with a misspelt name
-# Zed's Zeta-2 has no card of its own. Zeta-2.1 has another format. Formats: speclsp/lsp/backend/edit_prompt.py
-ZETA2_NAME, ZETA2_CARD, ZETA2_FORMAT = re.compile(r"(?:^|-)zeta-?2(?=-|$)"), "seed-coder-8b", "zeta2"
 KIND_OF_OWNER = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp", "speclsp": "speclsp"}
 
 
@@ -158,8 +156,6 @@ def card_for(model: str) -> tuple[Card | None, bool]:
     if model in (known := all_cards()):
         return known[model], True
     name = plain_name(model)
-    if ZETA2_NAME.search(name):
-        return known[ZETA2_CARD], True
     best: tuple[tuple[bool, bool, bool], Card] | None = None
     for card in known.values():
         repo = plain_name(card.target.repo)
@@ -178,8 +174,6 @@ def edit_format_of(model: str) -> str:
     A family's other models have none, so `card_for` does not tell.
     """
     name = plain_name(model)
-    if ZETA2_NAME.search(name):
-        return ZETA2_FORMAT
     tuned = (card for card in all_cards().values() if card.edit_format)
     return next((card.edit_format for card in tuned if is_of_family(name, edit_family(card))), "")
 

@@ -44,21 +44,6 @@ def test_the_prompt_of_format_sweep():
     )
 
 
-def test_the_prompt_of_format_zeta2():
-    assert edit_prompt.format_zeta2(EDIT) == (
-        "<[fim-suffix]>\nload(1)\n"
-        "<[fim-prefix]><filename>edit_history\n"
-        "--- a/pkg/other.py\n+++ b/pkg/other.py\n@@ -4,2 +4,2 @@\n \n-x = 1\n+x = 2\n"
-        "--- a/pkg/user.py\n+++ b/pkg/user.py\n@@ -2,2 +2,2 @@\n \n-def load(key):\n+def load(user):\n"
-        "\n<filename>pkg/user.py\nimport db\n\n"
-        "<<<<<<< CURRENT\ndef load(user<|user_cursor|>):\n    return db.get(key)\n=======\n<[fim-middle]>"
-    )
-    alone = EditInput(path="a.py", before=(), window=("x = 1",), hunks=())
-    assert edit_prompt.format_zeta2(alone) == (
-        "<[fim-suffix]>\n<[fim-prefix]><filename>a.py\n<<<<<<< CURRENT\nx = 1<|user_cursor|>\n=======\n<[fim-middle]>"
-    )
-
-
 def test_only_the_newest_hunks_that_fit_are_in_the_prompt():
     hunks = [Hunk(old=(f"old {number}",), new=("x" * 300,)) for number in range(20)]
     kept = edit_prompt.newest_hunks(hunks)
@@ -67,9 +52,8 @@ def test_only_the_newest_hunks_that_fit_are_in_the_prompt():
     assert len(edit_prompt.newest_hunks([Hunk(old=("a",), new=("b",))] * 9)) == edit_prompt.MAX_HUNKS
 
 
-MARKERS = ["<|file_sep|>", "<|endoftext|>", "<|cursor|>", "<|user_cursor|>", "<[fim-suffix]>", "<filename>"]
-CONFLICT = ["<<<<<<< CURRENT", "=======", ">>>>>>> UPDATED"]
-PIECES = st.sampled_from([*MARKERS, *CONFLICT, "<", "|", "file_sep|>", "fim-suffix]>", "｜", "a", " ", "\t"])
+MARKERS = ["<|file_sep|>", "<|endoftext|>", "<|cursor|>"]
+PIECES = st.sampled_from([*MARKERS, "<", "|", "file_sep|>", "｜", "a", " ", "\t"])
 LINE = st.lists(PIECES, max_size=6).map("".join)
 LINES = st.lists(LINE, max_size=4).map(tuple)
 HUNKS = st.lists(st.builds(Hunk, old=LINES, new=LINES, path=LINE), max_size=2).map(tuple)
@@ -80,27 +64,12 @@ EDITS = st.builds(EditInput, path=LINE, before=LINES, window=LINES, hunks=HUNKS,
 def test_no_text_of_the_user_becomes_a_marker(edit: EditInput):
     hunks = len(edit_prompt.newest_hunks(edit.hunks))
     for name, own_markers in (("window", 3), ("sweep", 4)):
-        prompt = FORMATS[name].prompt(edit)
+        prompt = FORMATS[name](edit)
         assert prompt.count("<|file_sep|>") == own_markers + hunks
         assert prompt.count("<|endoftext|>") == 0
-        assert FORMATS[name].holds_marker(edit.window) == (
+        assert edit_prompt.holds_marker(edit.window) == (
             edit_prompt.plain("\n".join(edit.window)) != "\n".join(edit.window)
         )
-
-
-@given(EDITS)
-def test_no_text_of_the_user_becomes_a_marker_of_zeta2(edit: EditInput):
-    prompt = FORMATS["zeta2"].prompt(edit)
-    counts = {text: prompt.count(text) for text in ("<[fim-suffix]>", "<filename>", "<|user_cursor|>")}
-    assert counts == {"<[fim-suffix]>": 1, "<filename>": 1 + bool(edit_prompt.newest_hunks(edit.hunks)),
-                      "<|user_cursor|>": 1}  # fmt: skip
-    lines = prompt.split("\n")
-    assert [line for line in lines if line.startswith(("<<<<<<<", "=======", ">>>>>>>"))] == [
-        "<<<<<<< CURRENT", "=======",
-    ]  # fmt: skip
-    if not FORMATS["zeta2"].holds_marker(edit.window):
-        window = prompt.partition("\n<<<<<<< CURRENT\n")[2].replace("<|user_cursor|>", "")
-        assert window.startswith(edit_prompt.expected_answer(edit.window) + "=======\n")
 
 
 @given(st.integers(0, 60), st.integers(1, 60))

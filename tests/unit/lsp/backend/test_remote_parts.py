@@ -80,11 +80,10 @@ def test_a_card_is_found_by_the_names_of_publishers_and_quantizers(model: str, m
 
 
 SWEEP = "sweepai/sweep-next-edit-1.5B /models/sweep-next-edit-0.5b.q8_0.gguf sweep-next-edit-7b-v2 sweep-next-edit-1.5b"
-ZETA2 = "zed-industries/zeta-2 zed-industries_zeta-2-Q8_0.gguf zeta2:latest"
-NEITHER = "zed-industries/zeta-2.1 zed-industries/zeta Qwen/Qwen2.5-Coder-0.5B company-qwen2.5-coder-0.5b-awq gpt-4o"
+NEITHER = "zed-industries/zeta-2 Qwen/Qwen2.5-Coder-0.5B company-qwen2.5-coder-0.5b-awq gpt-4o"
 
 
-@pytest.mark.parametrize(("edit_format", "models"), [("sweep", SWEEP), ("zeta2", ZETA2), ("", NEITHER)])
+@pytest.mark.parametrize(("edit_format", "models"), [("sweep", SWEEP), ("", NEITHER)])
 def test_only_models_of_a_tuning_for_edits_have_an_edit_format(edit_format: str, models: str):
     for model in models.split():
         assert edit_format_of(model) == edit_format, model

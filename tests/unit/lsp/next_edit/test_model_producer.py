@@ -120,40 +120,6 @@ async def test_copied_tokens_are_no_evidence():
     assert await desk.answer() is not None
 
 
-class ZetaEngine(ScriptedEngine):
-    """Answers in format zeta2, as Zed's servers do: `answer`, token by token, past its end."""
-
-    def __init__(self, answer: str) -> None:
-        super().__init__(edit_format="zeta2")
-        self.text = answer
-
-    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
-        self.requests.append(request)
-        for at in range(0, len(self.text), 5):
-            piece = self.text[at : at + 5]
-            self.rounds += 1
-            yield StreamPiece(text=piece, tokens=1, logprobs=((len(piece), -0.01),))
-        yield StreamPiece(cost=CompletionCost(stop_type="eos"))
-
-
-async def test_an_answer_in_format_zeta2():
-    end = ">>>>>>> UPDATED\nx = 1\n"
-    engine = ZetaEngine("")
-    desk = Desk(engine)
-    window = expected_answer(desk.document.text.splitlines())
-    engine.text = window.replace(LOAD, EDITED.replace("['size']", "['size<|user_cursor|>']")) + end
-    offer = await desk.answer()
-    assert offer is not None and desk.applied(offer) == desk.document.text.replace(LOAD, EDITED)
-    (request,) = engine.requests
-    assert request.stop == (">>>>>>> UPDATED",) and request.raw_prompt is not None
-    assert "size<|user_cursor|> = 0" not in request.raw_prompt and "    <|user_cursor|>size = 0\n" in request.raw_prompt
-    assert "@@ -2,2 +2,3 @@\n     name = ''\n+    size = 0\n \n" in request.raw_prompt
-    for answer in (f"NO_EDITS\n{end}", window + end, window):
-        engine.text = answer
-        assert await desk.answer() is None
-        assert desk.outcomes[-1].outcome == "unchanged"
-
-
 async def test_the_threshold_is_the_models_own():
     for least, is_offered in ((0.5, True), (0.95, False)):
         desk = Desk(ScriptedEngine(LOAD, EDITED))

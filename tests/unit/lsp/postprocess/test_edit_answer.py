@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.lsp.postprocess.edit_answer import AnswerHunk, first_hunk, joint_logprob, without
+from speclsp.lsp.postprocess.edit_answer import AnswerHunk, first_hunk, joint_logprob
 
 WINDOW = ("def load(self):", "    return self.items", "", "def save(self):", "    write(self.items)", "    close()")
 
@@ -83,24 +83,3 @@ def test_only_tokens_with_changed_characters_count(tokens: list[tuple[int, float
         counted += [logprob] if held & set(range(start, max(end, start + 1))) else []
         at += characters
     assert joint_logprob(tokens, start, end) == pytest.approx(sum(counted) if counted else -math.inf)
-
-
-MARKER = "<|user_cursor|>"
-
-
-@given(st.lists(st.tuples(st.sampled_from(["a", "b\n", "c d"]), st.floats(-3, 0)), max_size=8), st.data())
-def test_a_marker_leaves_the_texts_and_tokens_around_it_as_they_are(
-    pieces: list[tuple[str, float]], data: st.DataObject
-):
-    at = data.draw(st.integers(0, len(pieces)))
-    tokens = [(len(piece), logprob) for piece, logprob in pieces]
-    answer, before = "".join(piece for piece, _ in pieces), "".join(piece for piece, _ in pieces[:at])
-    split = data.draw(st.integers(1, len(MARKER) - 1))
-    marker = [(split, -9.0), (len(MARKER) - split, -9.0)]
-    marked = before + MARKER + answer[len(before) :]
-    assert without(MARKER, marked, [*tokens[:at], *marker, *tokens[at:]]) == (answer, tokens)
-    assert without("", marked, tokens) == (marked, tokens)
-    assert without(MARKER, "ab" + MARKER + "c", [(1, -1.0), (2, -2.0), (15, -3.0)]) == (
-        "abc",
-        [(1, -1.0), (1, -2.0), (1, -3.0)],
-    )
