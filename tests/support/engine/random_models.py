@@ -6,6 +6,8 @@ collected.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +99,16 @@ def save_seven_heads(directory: Path, layers: int, **sizes: int) -> None:
 
 IDS = torch.randint(0, 1000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
 NATIVE = list(native.paths())  # the instruction sets this machine can use
+
+
+@contextmanager
+def coded_path() -> Iterator[None]:
+    """Use the fastest path that multiplies coded weights. AMX multiplies int8 only, and widens them."""
+    native.use(next(name for name, path in native.SETTINGS.items() if path in native.CODED_PATHS and path in NATIVE))
+    try:
+        yield
+    finally:
+        native.use("auto")
 
 
 def native_decoder(directory: Path, path: str, vocab: int, threads: int = 2, mlp_bits: int = 8) -> native.NativeDecoder:
