@@ -45,7 +45,7 @@ class Request:
     filename: str = ""
     extra: tuple[Extra, ...] = ()
     raw_prompt: str | None = None  # /v1/completions without a suffix: used unchanged, without FIM markers
-    max_tokens: int = 64
+    max_tokens: int = 64  # at most; the context may leave fewer
     deadline_ms: int = 0  # from the start of decoding work on this request; 0: none
     temperature: float = 0.0  # below MIN_TEMPERATURE: greedy
     top_p: float = 1.0
@@ -137,6 +137,7 @@ class Result:
 
     text: str = ""
     tokens: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)  # after each of `tokens`: the characters decoded so far
     stop_type: str = ""  # "eos" | "limit" | "word" | "deadline" | "cancelled"
     prompt_tokens: int = 0
     cached_tokens: int = 0  # of the prompt, taken from the KV cache
@@ -209,5 +210,5 @@ class Completer(Protocol):
         ...
 
     def complete(self, request: Request, cancel: threading.Event) -> Completion:
-        """Start a completion. Raises InputError when the request cannot be served (too long, bad number)."""
+        """Start a completion. Raises InputError when it cannot start with `Request.begin`."""
         ...

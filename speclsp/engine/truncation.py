@@ -52,7 +52,7 @@ def truncate(request: Request, limits: TextLimits) -> Request:
         "filename": request.filename[-NAME_CHARACTERS:],
         "previous": request.previous[:most],
         "draft_window": request.draft_window[:most],
-        "stop": possible_stops(request.stop, request.max_tokens * limits.longest_token),
+        "stop": possible_stops(request.stop, min(request.max_tokens, limits.context_tokens) * limits.longest_token),
     }
     changed = {name: value for name, value in (prompt | others).items() if value != getattr(request, name)}
     if not changed:
@@ -71,19 +71,18 @@ def last_part(text: str, most: int) -> str:
 
 
 def truncate_raw(text: str | None, limits: TextLimits) -> str | None:
-    """A raw prompt: its end, or the parts around the markers of a template, each with a limit of its own."""
+    """A raw prompt: its end, or the parts around the markers of its last template, each with a limit of its own."""
     if text is None or len(text) <= limits.characters:
         return text
     most, template = limits.characters, limits.template
-    at = [text.find(marker) for marker in template]
-    if not template or at != sorted(at) or at[0] < 0 or any(text.count(marker) != 1 for marker in template):
+    at = sorted((text.rfind(marker), marker) for marker in template)
+    if not at or at[-1][1] != template[-1] or any(text.count(marker, max(0, at[0][0])) != 1 for marker in template):
         return last_part(text, most)
-    prefix, suffix, middle = template
-    head, rest = text[: at[0]], text[at[0] + len(prefix) :]
-    before, _, rest = rest.partition(suffix)
-    after, _, current = rest.partition(middle)
-    parts = last_part(head, most), prefix, last_part(before, most), suffix, after[:most], middle
-    return "".join((*parts, last_part(current, most)))
+    parts = [last_part(text[: at[0][0]], most)]
+    for (start, marker), (end, _) in zip(at, [*at[1:], (len(text), "")], strict=True):
+        part = text[start + len(marker) : end]
+        parts += [marker, part[:most] if marker == template[1] else last_part(part, most)]
+    return "".join(parts)
 
 
 def truncate_extra(extra: Sequence[Extra], limits: TextLimits) -> tuple[Extra, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -82,10 +82,11 @@ class CompletionEngine:
         """Start a completion; iterate it for Pieces.
 
         Raises:
-            InputError: the prompt does not fit, or `begin` is not its beginning.
+            InputError: no completion can start with `begin`.
         """
         prompt = self.prompter.build(request)
         self.prompter.check_begin(request, prompt.heal)
+        request = replace(request, begin=request.begin[: prompt.max_tokens])
         completion = RunningCompletion(self, request, prompt, cancel)
         self.running.add(completion)
         return completion
@@ -226,11 +227,13 @@ class RunningCompletion:
 
     def piece(self, step: Round, text: StopTexts, likely: LikelyTokens, branches: BranchReporter | None) -> Piece:
         """A round's tokens up to the first stop text, with the text that is certain now; adds it to the result."""
-        result, added = self.result, text.add(step.tokens, step.accepted, step.stop)
+        result, decoded_chars = self.result, len(self.result.text) + len(text.withheld)
+        added = text.add(step.tokens, step.accepted, step.stop)
         tokens = step.tokens[: added.tokens]
         accepted = min(step.accepted, added.tokens)
         self.count_round(step, tokens, accepted)
         result.text += added.text
+        result.ends += [decoded_chars + end for end in added.ends[1:]]
         reported = likely.add(tokens, step.likely, len(result.text), added.stop)
         result.likely += reported
         result.stop_type = added.stop
@@ -309,7 +312,7 @@ class RunningCompletion:
         begin_bytes = sum(len(prompter.vocabulary.bytes[token]) for token in request.begin)
         heal = self.prompt.heal[begin_bytes:]
         return Limits(
-            max_tokens=request.max_tokens - len(request.begin),
+            max_tokens=self.prompt.max_tokens - len(request.begin),
             stop_tokens=prompter.stop_tokens,
             banned_tokens=tuple(sorted(prompter.stop_tokens)) if request.ignore_eos else (),
             constraint=Healing(heal, prompter.vocabulary) if heal else None,

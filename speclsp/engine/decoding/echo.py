@@ -84,6 +84,7 @@ class EchoCompletion:
         result, shown = self.result, len(self.result.text)
         token = ord(self.answer[len(result.tokens)])
         result.tokens.append(token)
+        result.ends.append(len(result.tokens))
         result.rounds += 1
         result.decode_ms = ms
         result.ttft_ms = result.ttft_ms or ms

@@ -11,9 +11,10 @@ in published packages the 0.5B model did no worse with these lines than with the
 standard order, which puts all of the prefix before the marker, more lines were exact matches; both with token healing.
 Both samples were small (docs/benchmarks.md, "Ablations").
 
-A prompt that is too long is cut in blocks, and room is kept for more typing and for any usual completion. So one more
-keystroke moves no cut, and `max_tokens` does not matter to it. A prompt that is prefilled ahead of a request is
-therefore the request's own prompt. Texts far longer than the context are cut before they are tokenized (truncation.py).
+No prompt is refused for its length. The text farthest from the cursor is cut in blocks, and room is kept for more
+typing and for a usual completion. So one more keystroke moves no cut, and `max_tokens` does not matter to it: it is
+lowered to the tokens that the prompt leaves. A prompt that is prefilled ahead of a request is therefore the request's
+own prompt. Texts far longer than the context are cut before they are tokenized (truncation.py).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from sys import getsizeof
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.token_healing import split_healing
@@ -35,11 +36,11 @@ from speclsp.weights.cards import Card
 if TYPE_CHECKING:
     from tokenizers import Tokenizer  # loading/checkpoint.py reads it and passes it in
 
-ANCHOR_TOKENS = 256  # a long prompt is cut at its start in steps of this, so that typing keeps the rest cached
+ANCHOR_TOKENS = 256  # a long text is cut at its start in steps of at most this, so that typing keeps the rest cached
 LINES_AFTER_MIDDLE = 2  # minimum number of lines before the current one that go after the middle marker
 ANCHOR_LINES = 4
-USUAL_TOKENS = 128  # no completion in an editor is longer by default, so all of them share one cut
-SUFFIX_SHARE = 4  # if the prompt must be cut, the suffix may take 1/SUFFIX_SHARE of the context
+USUAL_TOKENS = 128  # kept free for the completion: no completion in an editor is longer by default
+SUFFIX_SHARE = 4  # if the prompt must be cut, the suffix may take 1/SUFFIX_SHARE of its room
 CACHED_BYTES = 4 * 2**20  # of recent texts and their tokens
 TOKEN_BYTES = 36  # a place in a list, and an int
 
@@ -49,6 +50,7 @@ class Prompt:
     """The prompt of one completion, in tokens."""
 
     ids: list[int]
+    max_tokens: int  # of the completion: the request's, lowered to what the context leaves
     heal: bytes  # the first tokens must spell it; it is not part of the completion
     previous: list[int]  # the request's `previous`, from where the completion starts, healing included
     window: list[int]  # the request's `draft_window`, from where the completion starts, healing included
@@ -147,13 +149,9 @@ class Prompter:
         return truncate(request, limits)
 
     def build(self, request: Request) -> Prompt:
-        """The prompt of a request, cut so that the completion fits into the cache as well.
-
-        Raises:
-            InputError: even the shortest prompt and the requested completion do not fit.
-        """
+        """The prompt of a request, cut so that a usual completion fits into the cache as well."""
         request = self.truncate(request)
-        room = self.context_tokens - max(request.max_tokens, min(USUAL_TOKENS, self.context_tokens // 8)) - 1
+        room = self.context_tokens - min(USUAL_TOKENS, self.context_tokens // 8) - 1
         if request.raw_prompt is not None:
             ids, heal = self.encode_raw(request.raw_prompt, request.heal)
             kept, left_out = self.cut_raw(ids, room)
@@ -162,22 +160,18 @@ class Prompter:
         before, after = self.encode(above), self.encode(request.suffix)
         current = self.encode(line, keep=False)
         if not self.prefix:  # a family without fill-in-the-middle continues the prefix
-            extra, all_fit = self.encode_extra(request, room)
-            whole = [*self.bos, *extra, *before, *current]
-            ids = cut_start(whole, room)
-            left_out = [*whole[len(self.bos) + len(extra) : len(whole) - len(ids)], *after]
-            return self.finish(ids, heal, request, left_out, not all_fit or len(ids) < len(whole))
-        block = max(1, min(ANCHOR_TOKENS, room // 4))
-        room -= len(self.bos) + 3 + -(-len(current) // block) * block
-        after_kept = after[: max(room // SUFFIX_SHARE, room - len(before))]
-        before_kept = cut_start(before, room - len(after_kept))
-        extra, all_fit = self.encode_extra(request, room - len(after_kept) - len(before_kept))
+            whole = [*before, *current]
+            kept = cut_start(whole, room - len(self.bos))
+            extra, all_fit = self.encode_extra(request, room - len(self.bos) - len(kept))
+            left_out = [*whole[: len(whole) - len(kept)], *after]
+            return self.finish([*self.bos, *extra, *kept], heal, request, left_out, not all_fit)
+        text = fit(before, after, current, room - len(self.bos) - 3)
+        extra, all_fit = self.encode_extra(request, text.room)
         if self.card.fim.order == "spm":
-            ids = [*self.bos, *extra, *self.suffix, *after_kept, *self.prefix, *before_kept, *current, *self.middle]
+            order = [*self.suffix, *text.after, *self.prefix, *text.before, *text.current, *self.middle]
         else:
-            ids = [*self.bos, *extra, *self.prefix, *before_kept, *self.suffix, *after_kept, *self.middle, *current]
-        left_out = [*before[: len(before) - len(before_kept)], *after[len(after_kept) :]]
-        return self.finish(ids, heal, request, left_out, not all_fit)
+            order = [*self.prefix, *text.before, *self.suffix, *text.after, *self.middle, *text.current]
+        return self.finish([*self.bos, *extra, *order], heal, request, text.left_out, not all_fit)
 
     def check_begin(self, request: Request, heal: bytes) -> None:
         """Refuse a `Request.begin` that no completion of the request can start with.
@@ -214,18 +208,27 @@ class Prompter:
         return (ids if ids[:1] == self.bos else [*self.bos, *ids]), respelled
 
     def cut_raw(self, ids: list[int], room: int) -> tuple[list[int], list[int]]:
-        """A raw prompt, cut to `room`: at its start; a filled-in template is cut between its markers. And the rest."""
-        template = [*self.prefix, *self.suffix, *self.middle]
-        at = [index for index, token in enumerate(ids) if token in template]
-        if len(ids) <= room or [ids[index] for index in at] != template:
-            kept = cut_start(ids, room)
-            return kept, ids[: len(ids) - len(kept)]
-        before, after, current = ids[at[0] + 1 : at[1]], ids[at[1] + 1 : at[2]], ids[at[2] + 1 :]
-        room -= len(self.bos) + 3 + len(current)
-        after_kept = after[: max(room // SUFFIX_SHARE, room - len(before), 0)]
-        before_kept = cut_start(before, room - len(after_kept))
-        kept = [*self.bos, *self.prefix, *before_kept, *self.suffix, *after_kept, *self.middle, *current]
-        return kept, [*before[: len(before) - len(before_kept)], *after[len(after_kept) :]]
+        """A raw prompt, cut to `room`, and the rest: cut at its start, or between the markers of its last template.
+
+        The prefix and the suffix may stand in either order. Other files before them are dropped first, each whole.
+        """
+        if len(ids) <= room:
+            return ids, []
+        template, room = [*self.prefix, *self.suffix, *self.middle], room - len(self.bos)
+        at = [index for index, token in enumerate(ids) if token in template][-3:]
+        order = [ids[index] for index in at]
+        if not template or order[-1:] != self.middle or sorted(order) != sorted(template):
+            kept = cut_start(ids[len(self.bos) :], room)
+            return [*self.bos, *kept], ids[len(self.bos) : len(ids) - len(kept)]
+        head = ids[len(self.bos) : at[0]]
+        parts = {ids[start]: ids[start + 1 : end] for start, end in zip(at, [*at[1:], len(ids)], strict=True)}
+        before, after, current = (parts[marker] for marker in template)
+        text = fit(before, after, current, room - 3)
+        files = [index for index, token in enumerate(head) if [token] == self.file_sep]
+        first = next((index for index in files if len(head) - index <= text.room), len(head))
+        kept_parts = dict(zip(template, (text.before, text.after, text.current), strict=True))
+        kept = [*head[first:], *(token for marker in order for token in (marker, *kept_parts[marker]))]
+        return [*self.bos, *kept], [*head[:first], *text.left_out]
 
     def split_request(self, request: Request) -> tuple[str, str, str]:
         """(the text above, the text after the middle marker, the respelled end of the current line)."""
@@ -258,23 +261,16 @@ class Prompter:
     def finish(
         self, ids: list[int], heal: str, request: Request, left_out: list[int], truncated: bool = False
     ) -> Prompt:
-        """The Prompt of `ids`, never empty. Raises InputError if it and the completion do not fit.
-
-        `truncated`: something else than `left_out` did not fit.
-        """
+        """The Prompt of `ids`, never empty. `truncated`: something else than `left_out` did not fit."""
         if not ids:
             ids = [*self.middle] or self.encode("\n")
-        if len(ids) + request.max_tokens > self.context_tokens:
-            raise InputError(
-                f"{len(ids)} prompt tokens and {request.max_tokens} new ones do not fit engine.context_tokens = "
-                f"{self.context_tokens}: request fewer, or raise it."
-            )
         previous = self.encode(heal + request.previous, keep=False)
         if not request.previous:
             previous = previous[:-1]  # the partial word's tokens; its last one is likely to grow into a longer one
         window = self.encode(heal + request.draft_window, keep=False) if request.draft_window else []
         return Prompt(
             ids=ids,
+            max_tokens=min(request.max_tokens, self.context_tokens - len(ids)),
             heal=heal.encode("utf-8", "replace"),
             previous=previous[: self.context_tokens],
             window=window[: self.context_tokens],
@@ -295,9 +291,41 @@ def split_recent_lines(prefix: str) -> tuple[str, str]:
     return "".join(lines[:cut]), "".join(lines[cut:])
 
 
+class FittedText(NamedTuple):
+    """The text around the cursor, in tokens, as far as it fits."""
+
+    before: list[int]
+    after: list[int]
+    current: list[int]
+    left_out: list[int]
+    room: int  # for snippets of other files
+
+
+def fit(before: list[int], after: list[int], current: list[int], room: int) -> FittedText:
+    """Cut the text around the cursor to `room` tokens. `current` ends at the cursor, and `before` ends where it begins.
+
+    The start of `current` is cut only where nothing else but a share for `after` is left.
+    """
+    most = room - min(len(after), max(room, 0) // SUFFIX_SHARE)
+    current_kept, block = cut_start(current, most), max(1, min(ANCHOR_TOKENS, room // 4))
+    is_whole = len(current_kept) == len(current)
+    room -= min(-(-len(current) // block) * block, most)
+    after_kept = after[: max(room // SUFFIX_SHARE, room - len(before) * is_whole, 0)]
+    before_kept = cut_start(before, room - len(after_kept)) if is_whole else []
+    left_out = [
+        *before[: len(before) - len(before_kept)],
+        *current[: len(current) - len(current_kept)],
+        *after[len(after_kept) :],
+    ]
+    return FittedText(before_kept, after_kept, current_kept, left_out, room - len(after_kept) - len(before_kept))
+
+
+def step_tokens(room: int) -> int:
+    """The step of the start of a text that must fit `room`: in a small room a power of two, at most a quarter of it."""
+    return ANCHOR_TOKENS if room > ANCHOR_TOKENS else 1 << max(0, (room // 4).bit_length() - 1)
+
+
 def cut_start(ids: Sequence[int], room: int) -> list[int]:
-    """The last of `ids` that fit `room`, cut at a multiple of ANCHOR_TOKENS, so that the cut rarely moves."""
-    if len(ids) <= room:
-        return list(ids)
-    cut = -(-(len(ids) - max(room, 0)) // ANCHOR_TOKENS) * ANCHOR_TOKENS
-    return list(ids[cut:]) if room > ANCHOR_TOKENS else list(ids[len(ids) - max(room, 0) :])
+    """The last of `ids` that fit `room`, cut at a multiple of `step_tokens`, so that the cut rarely moves."""
+    step, over = step_tokens(room), len(ids) - max(room, 0)
+    return list(ids[-(-over // step) * step :]) if over > 0 else list(ids)

@@ -8,24 +8,27 @@ value and the valid ones: a completion that silently ignores half the request is
 from __future__ import annotations
 
 import json
+import math
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
-from speclsp.config import Config
 from speclsp.engine.api import MIN_TEMPERATURE, Request, Result, Start
 from speclsp.errors import InputError
 
 MAX_TOKENS = 64  # default
+MAX_TEMPERATURE = 100
 MAX_ALTERNATIVES = 16
 MAX_STOPS = 64
 MAX_LIKELY = 20  # alternatives to each token
 MAX_BRANCHES = 8  # alternatives to each token, with `n_branches`
-MAX_MS = 86_400_000  # a day
-MAX_SEED = 2**64 - 1
+SEEDS = 2**64  # a seed is taken modulo this
 RANDOM_SEED = 2**32 - 1  # llama.cpp's default, which its clients may send back; -1 is the same
-UNLIMITED = 10**9  # largest number accepted from clients that mean "no limit"
+ANY = (-math.inf, math.inf)
+UNLIMITED = 10**9  # tokens or milliseconds: as good as no limit
+MAX_DIGITS = 1000  # parsed of a whole number; the rest changes no answer
 MAX_VALUES = 100_000  # in one body: the parser holds the interpreter's lock, for 1.3 s where a body is full of them
 MAX_ECHO = 65_536  # characters of a prompt that each answer repeats
 MAX_PATH_STEPS = 8  # in a path of `response_fields`
@@ -112,24 +115,22 @@ class Fields:
             raise BadField(self.at + name, value, "true or false")
         return default if value is None else value
 
-    def integer(self, name: str, default: int, low: int, high: int, why: str = "") -> int:
+    def integer(self, name: str, default: int, low: float, high: float, why: str = "") -> int:
         """An integer from `low` to `high`; 64.0 is one."""
         value = self.body.get(name)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high or value % 1:
-            raise BadField(self.at + name, value, f"a whole number from {low} to {high}{why}")
+            raise BadField(self.at + name, value, f"a whole number{range_text(low, high)}{why}")
         return int(value)
 
-    def number(self, name: str, default: float, low: float, high: float, above: bool = False) -> float:
-        """A number from `low` to `high`; `above`: not `low` itself."""
+    def number(self, name: str, default: float, low: float, high: float) -> float:
+        """A number from `low` to `high`."""
         value = self.body.get(name)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise BadField(self.at + name, value, f"a number from {low} to {high}")
-        if above and value == low:
-            raise BadField(self.at + name, value, f"a number above {low}, up to {high}")
+            raise BadField(self.at + name, value, f"a number{range_text(low, high)}")
         return float(value)
 
     def choice(self, name: str, *choices: str) -> str:
@@ -173,16 +174,51 @@ class Fields:
         return [Fields(item, f"{self.at}{name}[{index}]") for index, item in enumerate((value or [])[first:], first)]
 
 
+def range_text(low: float, high: float) -> str:
+    """The end of "a number": the range that it must be in."""
+    if (low, high) == ANY:
+        return ""
+    return f", {low} or more" if high == math.inf else f" from {low} to {high}"
+
+
 def read(body: bytes) -> Fields:
     """The JSON object in `body`. Lone surrogates are accepted. Raises InputError."""
     if has_more_values(body, MAX_VALUES):
         raise InputError(f"the body has more than {MAX_VALUES} values: send fewer.")
     try:
-        value = json.loads(body)
+        value = json.loads(
+            body,
+            parse_int=lambda digits: int(digits[:MAX_DIGITS]),
+            parse_float=finite,
+            parse_constant=refuse_constant,
+            object_pairs_hook=unique,
+        )
     except (ValueError, RecursionError) as error:
         why = getattr(error, "msg", "") or ("nested too deeply" if isinstance(error, RecursionError) else "not UTF-8")
         raise NotJson(f"the body is not JSON ({why}): send one JSON object.") from None
     return Fields(value)
+
+
+def finite(digits: str) -> float:
+    """The value of a JSON number with a fraction or an exponent. Raises InputError."""
+    value = float(digits)
+    if math.isinf(value):
+        raise InputError(f"the body has the number {digits[:SHOWN]}, which is too large: send a smaller one.")
+    return value
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Refuse NaN and the infinities, which Python reads. Raises NotJson."""
+    raise NotJson(f"the body is not JSON ({name} is not a JSON number): send a number or null.")
+
+
+def unique(pairs: list[tuple[str, object]]) -> Json:
+    """A JSON object. Raises InputError for two fields of one name: only one of them could be used."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise InputError(f"the body has {json.dumps(name[:SHOWN])} twice in one object: send each field once.")
+    return fields
 
 
 def has_more_values(body: bytes, most: int) -> bool:
@@ -201,20 +237,22 @@ def count_of(kinds: bytes, data: bytes) -> int:
     return len(data) - len(data.translate(None, kinds))
 
 
-def common(fields: Fields, n: int) -> dict[str, Any]:
+def common(fields: Fields, n: int, top_p: float) -> dict[str, Any]:
     """The fields that every body has under the same names. Raises BadField for options that are not offered.
 
-    `n`: number of completions. The second and later ones are drawn at any temperature.
+    `n`: number of completions. The second and later ones are drawn at any temperature. `top_p`: the API's default.
+    Values beyond the end of a scale mean its end, as in llama.cpp: a negative temperature is greedy.
     """
-    temperature = fields.number("temperature", 0.0, 0, 100)
+    temperature = max(0.0, fields.number("temperature", 0.0, -UNLIMITED, MAX_TEMPERATURE))
     greedy = temperature < MIN_TEMPERATURE
-    seed = fields.integer("seed", 0 if greedy and n == 1 else -1, -1, MAX_SEED)
+    seed = fields.integer("seed", 0 if greedy and n == 1 else -1, *ANY)
     for name, values in (NEUTRAL | ({} if greedy else NEUTRAL_WHEN_DRAWN)).items():
         if fields.has(name) and fields.body[name] not in values:
             raise BadField(name, fields.body[name], f"{json.dumps(values[0])} (the only supported value)")
     return {
         "temperature": temperature,
-        "seed": random.getrandbits(31) if seed in (-1, RANDOM_SEED) else seed,
+        "top_p": min(1.0, max(0.0, fields.number("top_p", top_p, -UNLIMITED, UNLIMITED))),
+        "seed": random.getrandbits(31) if seed in (-1, RANDOM_SEED) else seed % SEEDS,
         "stop": fields.texts("stop", MAX_STOPS),
         "session": fields.text("session", longest=256),
     }
@@ -230,15 +268,10 @@ def prompt(fields: Fields) -> str:
     return value or ""
 
 
-def max_tokens(fields: Fields, name: str, config: Config) -> int:
-    """Number of tokens to make; 0 only prefills the prompt.
-
-    Clients without a limit send -1, or more than the context holds. They get half of the context, so that the other
-    half is left for the prompt.
-    """
-    context = config.engine.context_tokens
-    wanted = fields.integer(name, MAX_TOKENS, -1, UNLIMITED)
-    return wanted if 0 <= wanted <= context else context // 2
+def max_tokens(fields: Fields, name: str) -> int:
+    """The most tokens to make; 0 only prefills the prompt, and -1 is UNLIMITED. The context may leave fewer."""
+    wanted = fields.integer(name, MAX_TOKENS, -1, math.inf)
+    return min(wanted, UNLIMITED) if wanted >= 0 else UNLIMITED
 
 
 def timings(result: Result, queue_ms: float) -> Json:

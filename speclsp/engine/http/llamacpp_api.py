@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from speclsp import __version__
 from speclsp.config import Config
 from speclsp.engine.api import Branch, Extra, Piece, Request, Result, Start, TokenLogprobs
 from speclsp.engine.http import json_fields
-from speclsp.engine.http.json_fields import Fields, Json, ParsedRequest
+from speclsp.engine.http.json_fields import ANY, UNLIMITED, Fields, Json, ParsedRequest
 from speclsp.errors import InputError
 
 TOP_K, TOP_P = 40, 0.95  # defaults
@@ -46,11 +47,11 @@ def to_request(fields: Fields, config: Config, **text: Any) -> ParsedRequest:
     """The request of either body. `text`: the Request fields that hold its prompt."""
     speculation = fields.inner("speculation")
     n = fields.integer(fields.first_present("n_cmpl", "n"), 1, 1, json_fields.MAX_ALTERNATIVES)
-    shared = json_fields.common(fields, n)
-    tokens = json_fields.max_tokens(fields, fields.first_present("n_predict", "max_tokens"), config)
+    shared = json_fields.common(fields, n, top_p=TOP_P)
+    tokens = json_fields.max_tokens(fields, fields.first_present("n_predict", "max_tokens"))
     likely = fields.integer("n_probs", 0, 0, json_fields.MAX_LIKELY) or None
     stream = fields.flag("stream", False)
-    limit_ms = max(0, fields.integer("t_max_predict_ms", 0, -1, json_fields.MAX_MS)) if tokens else 0
+    limit_ms = max(0, min(fields.integer("t_max_predict_ms", 0, *ANY), UNLIMITED)) if tokens else 0
     line_ms = 0 if stream or n > 1 else limit_ms  # one answer ends at a line's end; several share one deadline
     if not tokens:  # llama.vim and llama.vscode warm the cache: no request waits for it, and it runs to its end
         shared["session"] = shared["session"] or WARM_UP
@@ -59,8 +60,7 @@ def to_request(fields: Fields, config: Config, **text: Any) -> ParsedRequest:
         **shared,
         max_tokens=tokens,
         deadline_ms=0 if line_ms else limit_ms,
-        top_p=fields.number("top_p", TOP_P, 0, 1, above=True),
-        top_k=max(0, fields.integer("top_k", TOP_K, -1, 2**31)),
+        top_k=max(0, min(fields.integer("top_k", TOP_K, *ANY), UNLIMITED)),
         ignore_eos=fields.flag("ignore_eos", False),
         cache_prompt=fields.flag("cache_prompt", True),
         speculate=speculation.flag("enabled", config.engine.speculative_decoding),
@@ -77,7 +77,7 @@ def to_request(fields: Fields, config: Config, **text: Any) -> ParsedRequest:
         idle=fields.flag("idle", False),
     )
     response_fields = fields.texts("response_fields", 64) if fields.body.get("response_fields") else None
-    indent = fields.integer("n_indent", 0, 0, json_fields.UNLIMITED)
+    indent = max(0, fields.integer("n_indent", 0, *ANY))
     return ParsedRequest(
         request=request, stream=stream, response_fields=response_fields, indent=indent, line_ms=line_ms
     )
@@ -129,15 +129,16 @@ def answer_json(parsed: ParsedRequest, results: Sequence[Result], model: str, qu
     """An answer that is not streamed: an object, or a list of the different texts for several completions."""
     if parsed.request.n == 1:
         return final_json(parsed, 0, results[0], model, queue_ms)
-    return [final_json(parsed, index, result, model, queue_ms) for index, result in enumerate(distinct_texts(results))]
+    distinct = distinct_texts([trimmed(parsed, result) for result in results])
+    return [final_json(parsed, index, result, model, queue_ms) for index, result in enumerate(distinct)]
 
 
 def final_json(parsed: ParsedRequest, index: int, result: Result, model: str, queue_ms: float, sent: str = "") -> Json:
     """The final object of one completion. `sent`: its text that was already streamed, which is left out here."""
-    text = result.text[len(sent) :] if parsed.stream else trimmed_text(parsed, result)
+    result = result if parsed.stream else trimmed(parsed, result)
     answer: Json = {
         "index": index,
-        "content": text,
+        "content": result.text[len(sent) :],
         "tokens": result.tokens,
         "stop": True,
         "stop_type": result.stop_type,
@@ -146,12 +147,12 @@ def final_json(parsed: ParsedRequest, index: int, result: Result, model: str, qu
         "tokens_evaluated": result.prompt_tokens,
         "tokens_cached": result.prompt_tokens + len(result.tokens),
         "truncated": result.truncated,
-        "has_new_line": "\n" in (result.text if parsed.stream else text),
+        "has_new_line": "\n" in result.text,
         "generation_settings": settings_json(parsed),
         **json_fields.costs_json([result], queue_ms),
     }
     if parsed.request.logprobs is not None and not parsed.stream:
-        answer["completion_probabilities"] = probabilities(within(result.likely, len(text)))
+        answer["completion_probabilities"] = probabilities(result.likely)
     return answer if parsed.response_fields is None else select_fields(answer, parsed.response_fields)
 
 
@@ -159,7 +160,7 @@ def settings_json(parsed: ParsedRequest) -> Json:
     """The settings that a completion was made with, so that a client can repeat it: `seed` may have been drawn."""
     request = parsed.request
     return {
-        "n_predict": request.max_tokens,
+        "n_predict": request.max_tokens if request.max_tokens < UNLIMITED else -1,
         "temperature": request.temperature,
         "top_k": request.top_k,
         "top_p": request.top_p,
@@ -177,10 +178,18 @@ def early_stop(parsed: ParsedRequest, text: str, ms: float) -> str:
     return "deadline" if 0 < parsed.line_ms < ms and "\n" in text else ""
 
 
-def trimmed_text(parsed: ParsedRequest, result: Result) -> str:
-    """The text as llama.cpp ends it: with its block where `n_indent` is set, and at a line's end after a deadline."""
+def trimmed(parsed: ParsedRequest, result: Result) -> Result:
+    """The result as llama.cpp ends it: with its block where `n_indent` is set, and at a line's end after a deadline.
+
+    Its tokens end with its text. The number that the last round added depends on speculation.
+    """
     text = block(result.text, parsed.indent)
-    return text[: text.rindex("\n") + 1] if result.stop_type == "deadline" and "\n" in text else text
+    if result.stop_type == "deadline" and "\n" in text:
+        text = text[: text.rindex("\n") + 1]
+    if text == result.text:
+        return result
+    count = bisect_left(result.ends, len(text)) + 1 if text else 0
+    return replace(result, text=text, tokens=result.tokens[:count], likely=within(result.likely[:count], len(text)))
 
 
 def block(text: str, indent: int) -> str:

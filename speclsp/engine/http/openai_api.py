@@ -35,12 +35,11 @@ def completions(body: bytes, config: Config) -> ParsedRequest:
         prefix=prompt[:line_start] if has_suffix else "",
         line_prefix=prompt[line_start:] if has_suffix else "",
         suffix=fields.text("suffix"),
-        max_tokens=json_fields.max_tokens(fields, fields.first_present("max_tokens", "n_predict"), config),
-        top_p=fields.number("top_p", 1.0, 0, 1, above=True),
+        max_tokens=json_fields.max_tokens(fields, fields.first_present("max_tokens", "n_predict")),
         speculate=config.engine.speculative_decoding,
         n=n,
         logprobs=likely,
-        **json_fields.common(fields, n),
+        **json_fields.common(fields, n, top_p=1.0),
     )
     usage = fields.inner("stream_options").flag("include_usage", False)
     stream = fields.flag("stream", False)

@@ -30,6 +30,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from speclsp.daemon import platform
 from speclsp.engine.http import half_close
 from speclsp.engine.http.json_fields import error_json
+from speclsp.engine.http.responses import shown
 from speclsp.errors import EngineError
 from speclsp.private_files import os_errors
 
@@ -175,7 +176,12 @@ def check_host(scope: Scope, bound: str) -> None:
         return
     if is_wildcard(bound) and is_address(name):  # rebinding needs a name, so an address is safe
         return
-    raise RequestRefused(403, "the Host header names another machine: use the address that the engine listens on.")
+    own = "an IP address of this machine" if is_wildcard(bound) else bound
+    raise RequestRefused(
+        403,
+        f"the Host header is {shown(hosts[0].decode('latin-1'))}: connect to {own}, or start the engine with --host "
+        "and that name, if it is this machine's. Behind a proxy, set the header to localhost.",
+    )
 
 
 def is_address(name: str) -> bool:

@@ -24,7 +24,7 @@ from speclsp.engine.decoding.token_healing import Healing, RespelledTokens, cont
 from speclsp.engine.decoding.vocabulary import TextStream, Vocabulary, prefix_upper_bound
 from speclsp.engine.loading import checkpoint
 from speclsp.engine.model.kv_archive import common_prefix
-from speclsp.errors import InputError, TokenizerMismatch, WeightsError
+from speclsp.errors import TokenizerMismatch, WeightsError
 from speclsp.lsp.context import build
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax.parser import SyntaxParser
@@ -68,20 +68,6 @@ def test_only_markers_of_a_template_filled_in_by_a_client_are_special_tokens(pro
     plain = prompter.build(Request(prefix=raw, heal=False))
     assert sum(token in prompter.vocabulary.special for token in plain.ids) == 3, "the template's own"
     assert raw in prompter.tokenizer.decode(plain.ids, skip_special_tokens=False)
-
-
-@given(before=st.text("ab \n", max_size=3000), after=st.text("cd \n", max_size=3000))
-@settings(max_examples=30)
-def test_a_filled_in_template_that_is_too_long_keeps_its_markers_and_the_text_nearest_to_the_cursor(
-    prompter: Prompter, before: str, after: str
-):
-    prompt = prompter.build(Request(raw_prompt=FILLED_IN.format(before, after), max_tokens=64, heal=False))
-    assert len(prompt.ids) + 64 <= 512
-    shape = r"<\|fim_prefix\|>(.*)<\|fim_suffix\|>(.*)<\|fim_middle\|>"
-    match = re.fullmatch(shape, text_of(prompter, prompt.ids), re.DOTALL)
-    assert match
-    assert before.endswith(match[1])
-    assert after.startswith(match[2])
 
 
 def test_a_raw_prompt_is_healed_at_its_end_unless_it_ends_with_a_marker(prompter: Prompter):
@@ -333,11 +319,6 @@ def test_the_upper_bound_of_a_prefix_sorts_after_all_its_extensions():
         and prefix_upper_bound(b"a\xff\xff") == b"b"
         and prefix_upper_bound(b"\xff") > b"\xff" * 40
     )
-
-
-def test_a_completion_that_cannot_fit_is_refused_with_the_reason(prompter: Prompter):
-    with pytest.raises(InputError, match=r"do not fit engine\.context_tokens = 512"):
-        prompter.build(Request(prefix="a\n", max_tokens=600))
 
 
 def test_a_marker_the_tokenizer_lacks_is_named(prompter: Prompter):

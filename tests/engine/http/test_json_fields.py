@@ -68,10 +68,50 @@ def test_the_settings_decide_whether_to_speculate_unless_the_body_does():
     assert parsed(off, speculation={"enabled": True}).request.speculate
 
 
-def test_a_client_without_a_limit_gets_half_of_the_context():
-    small = Config(engine=EngineConfig(context_tokens=256))
-    for wanted, tokens in {0: 0, 64: 64, 256: 256, -1: 128, 257: 128, 4096: 128}.items():
-        assert parsed(small, n_predict=wanted).request.max_tokens == tokens
+def test_a_limit_above_every_context_is_no_limit():
+    most = json_fields.UNLIMITED
+    for wanted, tokens in {0: 0, 64: 64, 2**31 - 1: most, 2**63: most, 10**999: most, -1: most}.items():
+        assert parsed(n_predict=wanted).request.max_tokens == openai(prompt="", max_tokens=wanted).max_tokens == tokens
+
+
+@pytest.mark.parametrize(
+    ("fields", "meaning"),
+    [
+        ({"top_p": 0}, {"top_p": 0.0}),
+        ({"top_p": 2}, {"top_p": 1.0}),
+        ({"top_p": -0.5}, {"top_p": 0.0}),
+        ({"temperature": -1, "top_p": 0.3, "min_p": 0.1}, {"temperature": 0.0, "top_p": 0.3}),
+        ({"temperature": 0, "typical_p": 0.5}, {}),
+        ({"seed": -5, "temperature": 1}, {"seed": 2**64 - 5, "temperature": 1.0}),
+        ({"presence_penalty": 0, "frequency_penalty": 0.0, "repeat_penalty": 1.0, "min_p": 0, "logit_bias": {}}, {}),
+        ({"n": 1, "best_of": 1, "echo": False, "stream": False, "logit_bias": [], "response_format": None}, {}),
+        ({"n": 1.0, "max_tokens": 32.0}, {"max_tokens": 32}),
+        ({"stop": ""}, {}),
+        ({"stop": []}, {}),
+        ({"stop": ["", "x"]}, {"stop": ("x",)}),
+        ({"unknown": [{"deep": None}], "user": 5}, {}),
+        (dict.fromkeys([*KNOWN, "user"]), {}),
+    ],
+)
+def test_both_apis_accept_the_values_that_their_servers_accept(fields: dict[str, Any], meaning: dict[str, Any]):
+    body = fields | {"prompt": "", "suffix": None}
+    assert openai(**body) == replace(openai(prompt=""), **meaning)
+    assert infill(**body) == replace(infill(), **meaning)
+
+
+@pytest.mark.parametrize(
+    ("fields", "meaning"),
+    [
+        ({"top_k": -7}, {"top_k": 0}),
+        ({"top_k": 0}, {"top_k": 0}),
+        ({"top_k": 2**40}, {"top_k": json_fields.UNLIMITED}),
+        ({"t_max_predict_ms": -5}, {}),
+        ({"t_max_predict_ms": 0}, {}),
+        ({"n_indent": -3, "n_probs": 0}, {}),
+    ],
+)
+def test_the_end_of_a_scale_switches_a_limit_off_as_in_llama_cpp(fields: dict[str, Any], meaning: dict[str, Any]):
+    assert parsed(**fields) == replace(parsed(), request=replace(infill(), **meaning))
 
 
 @pytest.mark.parametrize(
@@ -145,9 +185,9 @@ def test_any_body_is_parsed_or_refused_in_one_short_line(body: dict[str, Any]):
             assert len(str(error)) < 200
         else:
             request = ask.request
-            assert 0 <= request.max_tokens <= CONFIG.engine.context_tokens
+            assert 0 <= request.max_tokens <= json_fields.UNLIMITED
             assert 0 <= request.temperature <= 100
-            assert 0 < request.top_p <= 1
+            assert 0 <= request.top_p <= 1
             assert min(request.top_k, request.seed, request.deadline_ms) >= 0
             assert all(request.stop)
 
@@ -292,9 +332,9 @@ def test_a_request_for_log_probabilities_is_the_same_request_otherwise():
 def test_an_answer_cut_to_a_block_has_the_log_probabilities_of_its_own_text():
     texts = ["", "  a", "\n  b\n", "", "c", "d"]
     likely = [TokenLogprobs(token=number, text=text, logprob=0.0) for number, text in enumerate(texts)]
-    answer = final(parsed(n_probs=1, n_indent=2), result("".join(texts), likely=likely))
+    answer = final(parsed(n_probs=1, n_indent=2), result("".join(texts), likely=likely, ends=[0, 3, 8, 8, 9, 10]))
     reported = [(entry["id"], entry["token"]) for entry in answer["completion_probabilities"]]
-    assert (answer["content"], reported) == ("  a\n  b\n", [(0, ""), (1, "  a"), (2, "\n  b\n"), (3, "")])
+    assert (answer["content"], reported) == ("  a\n  b\n", [(0, ""), (1, "  a"), (2, "\n  b\n")])
     within = llamacpp_api.within(likely, 5)
     assert "".join(item.text for item in within) == "".join(texts)[:5]
 
