@@ -108,7 +108,7 @@ BLANKS, STANDS_THERE, SOONER = "blanks", "stands_there", "sooner"
 CUTS: Mapping[str, str] = {
     LINE_END: "after the end of the line",
     BLOCK_END: "after the end of the block",
-    UNFINISHED: "a last line left incomplete by the time or token limit",
+    UNFINISHED: "a last line, list or block header that the shown text leaves incomplete",
     BLANKS: "leading or trailing whitespace",
     STANDS_THERE: "text that is already to the right of the cursor or below",
     SOONER: "text that would add a syntax error to the file",

@@ -1,11 +1,13 @@
 """Confidence gate: turns the text of a stream into a suggestion, and shows only the lines that are worth showing.
 
-The gate shows all of a suggestion, its first lines with the closers that they need, or nothing. It is open for
-explicit requests, for backends that report no probabilities, and while the draft model answers alone.
+The gate shows all of a suggestion, its first lines with the closers that they need, or nothing. First lines that open a
+bracket bring the next lines up to the one that closes it. The gate is open for explicit requests, for backends that
+report no probabilities, and while the draft model answers alone.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -101,15 +103,15 @@ def apply_gate(
 ) -> Suggestion | NoSuggestion:
     """The part of `suggestion` that is shown: all, its first lines, or nothing. `plan` made it from `text`.
 
-    If its first lines alone are no valid suggestion, as with half a bracket, all of it is shown.
+    If its first lines alone are no valid suggestion, as with half a bracket, the fewest further lines are added.
     """
     if isinstance(suggestion, NoSuggestion) or decision.keep >= len(text.rstrip()):
         return suggestion
     if not decision.keep:
         return NoSuggestion(Reason.UNSURE)
-    shorter = first_lines(suggestion, plan, text, decision.keep)
-    if shorter is None:
-        return suggestion
+    ends = [decision.keep, *(match.start() for match in re.finditer("\n", text) if match.start() > decision.keep)]
+    candidates = (first_lines(suggestion, plan, text, end) for end in ends)
+    shorter = next((candidate for candidate in candidates if candidate is not None), suggestion)
     if len(shorter.text) < len(suggestion.text):
         cuts.append((Reason.UNSURE.value, len(suggestion.text) - len(shorter.text)))
     return shorter
@@ -118,10 +120,10 @@ def apply_gate(
 def first_lines(suggestion: Suggestion, plan: SuggestionPlan, text: str, keep: int) -> Suggestion | None:
     """The first lines of `suggestion`, from `text[:keep]`, with the closers that they need.
 
-    None if they are no suggestion of their own.
+    None if they are no suggestion of their own, or leave a bracket open.
     """
     shorter = plan.to_suggestion(text[: keep + 1])  # with its line break: the model did not end there
-    if isinstance(shorter, NoSuggestion) or shorter.start != suggestion.start:
+    if isinstance(shorter, NoSuggestion) or shorter.start != suggestion.start or plan.opens_bracket(shorter):
         return None
-    closers = shorter.text[common_ends(suggestion.text, shorter.text)[0] :]
-    return None if len(shorter.text) > len(suggestion.text) or any(map(str.isalnum, closers)) else shorter
+    end = shorter.text[common_ends(suggestion.text, shorter.text)[0] :]
+    return None if len(shorter.text) > len(suggestion.text) or any(map(str.isalnum, end)) else shorter

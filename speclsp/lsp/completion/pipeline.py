@@ -202,8 +202,24 @@ class Pipeline:
         job.stream = stream
         if request.seed == 0 and not request.begin and not job.prepares_next:  # alternatives are never adopted
             self._streams.enlist(stream)
-        await job.wait_for(stream)
+        stream = await self._read_to_end(job, stream)
         return self._read(job, stream, plan), stream
+
+    async def _read_to_end(self, job: CompletionJob, stream: Stream) -> Stream:
+        """Wait for the end of a stream. A list that its token limit cuts is continued; returns the last stream."""
+        await job.wait_for(stream)
+        while limit := stream.extended_tokens():
+            backend, request, plan = self._backend(), stream.request, stream.plan
+            if backend is None or request is None or plan is None:
+                break
+            left_ms = max(1, round(job.completion.timeout_ms - job.elapsed_ms()))
+            begin = tuple(stream.ids)
+            request = replace(request, begin=begin, max_tokens=limit, deadline_ms=left_ms, branches=0)
+            pieces, linger_s = backend.stream(request), stream.linger_s
+            stream = self._streams.begin(pieces, stream.origin, plan, job, request, linger_s, earlier=stream)
+            job.stream = stream
+            await job.wait_for(stream)
+        return stream
 
     def _read(self, job: CompletionJob, stream: Stream, plan: SuggestionPlan) -> Suggestion | NoSuggestion:
         """The suggestion from a stream that has ended. Raises the error that ended it."""
@@ -230,7 +246,7 @@ class Pipeline:
         if stream is None:
             return None
         if stream.retarget(job.snapshot, plan):
-            await job.wait_for(stream)
+            stream = await self._read_to_end(job, stream)
             if stream.error is not None or not (stream.diverged or stream.nothing_left or stream.wants_more(plan)):
                 return self._read(job, stream, plan)
         job.stream = None
@@ -248,9 +264,10 @@ class Pipeline:
             return None
         plan, deadline_ms = plan.with_further_lines(), round(job.completion.timeout_ms)
         request = replace(request, begin=tuple(earlier.ids), max_tokens=plan.max_tokens, deadline_ms=deadline_ms)
-        pieces = backend.stream(replace(request, branches=0, idle=True))
-        stream = job.stream = self._streams.begin(pieces, earlier.origin, plan, job, earlier.request, earlier=earlier)
-        await job.wait_for(stream)
+        request = replace(request, branches=0, idle=True)
+        pieces = backend.stream(request)
+        stream = job.stream = self._streams.begin(pieces, earlier.origin, plan, job, request, earlier=earlier)
+        stream = await self._read_to_end(job, stream)
         job.trace.stop = stream.stop
         if stream.error is not None:
             raise stream.error

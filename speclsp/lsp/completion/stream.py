@@ -111,6 +111,12 @@ class Stream:
         further_tokens = self.plan.further_tokens if self.plan is not None and self.stop == ENOUGH else 0
         return self.request is not None and 0 < len(self.ids) == len(self.token_spans) < further_tokens
 
+    def extended_tokens(self) -> int:
+        """A higher token limit, where the limit cut a list that the model is sure of; 0 elsewhere."""
+        if self.stop != "limit" or self.plan is None or self.rest is None or len(self.ids) != len(self.token_spans):
+            return 0
+        return self.plan.extended_tokens(self.rest, [span.logprob for span in self.token_spans])
+
     def wants_more(self, plan: SuggestionPlan) -> bool:
         """True if it ended before `plan` does: the plan may be longer than the one it began with."""
         if self.stop == "limit":
@@ -170,6 +176,7 @@ class Stream:
     def continue_from(self, earlier: Stream) -> None:
         """Begin with the text of `earlier`, whose tokens the engine is about to repeat, and with its reader's place."""
         self.text, self.ids, self.token_spans = earlier.text, list(earlier.ids), list(earlier.token_spans)
+        self.branches = earlier.branches
         self._repeated_ids = len(earlier.ids)
         self.reader_snapshot, self.typed = earlier.reader_snapshot, earlier.typed
 
@@ -238,11 +245,13 @@ class Streams:
     ) -> Stream:
         """A new stream of `pieces`, which answer `request`, for `reader`. It is not listed yet.
 
-        `earlier`: the stream whose tokens it begins with.
+        `earlier`: the ended stream whose tokens it begins with, and whose entry in the list it gets.
         """
         stream = Stream(pieces, snapshot, plan, reader, self._stream_ended, linger_s, request)
         if earlier is not None:
             stream.continue_from(earlier)
+            if self._listed.get(earlier.origin.uri) is earlier:
+                self.enlist(stream)
         return stream
 
     def enlist(self, stream: Stream) -> None:

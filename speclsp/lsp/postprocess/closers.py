@@ -22,7 +22,7 @@ _STATEMENT = re.compile(r"[\w)\]\"'`]\s*\Z")  # the end of a line that may be on
 _PLAIN = LexicalRules(string="")  # every bracket counts
 _CLOSER = re.compile(r"[)\]}]|/>|</")
 _TAG_AT_END = re.compile(r"<([A-Za-z][\w.:-]*)?(?:\s[^<>]*|\{[^<>]*)?(?<!/)>\s*\Z")
-_GOES_ON = re.compile(r"[=+\-*/%&|<^~.,:\\]\s*\Z")
+GOES_ON = re.compile(r"[=+\-*/%&|<^~.,:\\]\s*\Z")  # the end of a line that the next one continues
 
 
 def encloses(around: Surroundings) -> bool:
@@ -56,7 +56,7 @@ def candidates(text: str, around: Surroundings, *, line: bool) -> Iterator[str]:
     if missing is not None and len(missing[0]) > 1 and leaves_open(text, around) and not any(map(str.isalnum, text)):
         return  # a comment or docstring that only begins
     if missing is not None and not missing[0] and not around.rest.strip():  # the next line may go on
-        missing = None if _GOES_ON.search(text) or ends_in_opener(text, around) else missing
+        missing = None if GOES_ON.search(text) or ends_in_opener(text, around) else missing
     if missing is None:
         ends = _item_ends(text, around.line, around) if before_own_line(text, around) else ("",)
         if ends != ("",):
@@ -123,17 +123,6 @@ def stands_next(around: Surroundings, replaced: int) -> bool:
     return (rest or "".join(around.below[:1]).lstrip())[:1] in (")", "]", "}")
 
 
-def without_openers(text: str, around: Surroundings) -> str:
-    """`text` without those last of several lines that only open a block."""
-    while "\n" in text.strip():
-        start = text.rindex("\n") + 1
-        is_header = lexical_rules.opens_block(text[start:], around.rules, above=False)
-        if around.kind != "code" or not (is_header or ends_in_opener(text, around)):
-            break
-        text = text[: start - 1].rstrip()
-    return text
-
-
 def leaves_open(text: str, around: Surroundings) -> bool:
     """True if `text` begins a comment or string that can span lines and does not end it."""
     return around.kind == "code" and (token := opened_by(text, around)) is not None and token[0] >= 0
@@ -146,6 +135,18 @@ def opened_by(text: str, around: Surroundings) -> tuple[int, str] | None:
         return None
     mark = lexical_rules.closing_of((around.line + text)[token.start :], token.kind)
     return token.start - len(around.line), mark
+
+
+def opens_bracket(text: str, replaced: int, around: Surroundings) -> bool:
+    """True if the code around the cursor has more open brackets with `text` than without it."""
+    before = around.code or around.before
+    after = "" if around.code else around.after
+    pairings = (
+        pair(before + inserted, around.rules)
+        for inserted in (text + around.rest[replaced:] + after, around.rest + after)
+    )
+    own, now = (sum(opener.mark in lexical_rules.PAIRS for opener in pairing.openers) for pairing in pairings)
+    return own > now
 
 
 def ends_in_opener(text: str, around: Surroundings) -> bool:

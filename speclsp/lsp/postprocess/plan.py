@@ -14,6 +14,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
@@ -33,6 +34,10 @@ from speclsp.plain_text import is_word
 _MAX_LINES_EAGER = 24
 _BINARY_CHARACTERS = 8192  # searched for NUL at the start of the file and around the cursor
 _MAX_CHARACTERS = 8192  # of generated text: no suggestion is as long, and every rule here is fast for this length
+_LIST_TOKENS = 128  # maximum length of a text that the token limit cut in a list
+_STEP_TOKENS = 32  # by which the limit grows, while the model is sure
+_SURE_TOKENS = 16  # the last tokens of a text; measured lists have a mean log-probability of -0.11 to 0 in them
+_SURE_LOGPROB = -0.2
 CHECK_MS = 20.0  # budget of the syntax check; it usually takes less than 1, in 3 of 100 cases more than 8
 REPAIR_MS = 12.0  # additional budget to find a shorter text that does not break the syntax
 
@@ -56,6 +61,14 @@ class Suggestion:
     end: int
 
 
+class Ending(NamedTuple):
+    """The cause of a text's end; the defaults: a rule, after which nothing of the answer is wanted."""
+
+    by_model: bool = False
+    by_limit: bool = False  # in mid-line, by the token limit or the deadline
+    goes_on: bool = False  # the next suggestion continues there
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestionPlan(CutRules):
     """The limits of one suggestion, and the steps from generated text to a Suggestion."""
@@ -72,6 +85,17 @@ class SuggestionPlan(CutRules):
     def with_further_lines(self) -> SuggestionPlan:
         """The plan of the same suggestion with the lines that follow its first one."""
         return replace(self, multiline=True, max_tokens=self.further_tokens, further_tokens=0)
+
+    def extended_tokens(self, text: str, logprobs: Sequence[float]) -> int:
+        """A higher token limit for a text that the limit cut in a list of which the model is sure; 0 for any other.
+
+        `logprobs`: those of the tokens so far.
+        """
+        tokens, last = len(logprobs), logprobs[-_SURE_TOKENS:]
+        is_sure = len(last) == _SURE_TOKENS and sum(last) >= _SURE_TOKENS * _SURE_LOGPROB
+        if self.verbatim or not is_sure or tokens >= _LIST_TOKENS or not whole_end.is_in_list(text, self.around):
+            return 0
+        return min(_LIST_TOKENS, tokens + _STEP_TOKENS)
 
     def finished(self, text: str) -> bool:
         """True if the text streamed so far holds all that will be shown."""
@@ -95,46 +119,49 @@ class SuggestionPlan(CutRules):
         complete = complete and len(text) < _MAX_CHARACTERS
         text = normal_newlines(text[:_MAX_CHARACTERS])
         end, is_final, reason = self.cut(text, truncated=not complete)
-        is_cut_short = not complete and not is_final
-        is_ended = complete and end == len(text) and not text.endswith("\n")  # by the model, and not with its line
+        own_end = complete and end == len(text) and not text.endswith("\n")  # not with its line, as a closed stream
+        ending = Ending(by_model=own_end, by_limit=not complete and not is_final, goes_on=reason is None)
         cuts.append((reason.value if reason else BLOCK_END if self.multiline else LINE_END, len(text) - end))
-        if is_cut_short and text[:end].strip():
-            whole = self._whole_length(text[:end])
-            cuts.append((UNFINISHED, end - whole))
-            end, reason = whole, reason or Reason.CUT_SHORT
-        text = surroundings.trim(text[:end], around)
-        cuts.append((BLANKS, end - len(text)))
+        text = text[:end]
+        if ending.by_limit and text.strip():
+            reason = reason or Reason.CUT_SHORT
+            cuts.append((UNFINISHED, len(text) - (length := whole_end.whole_length(text, around))))
+            text = text[:length]
+        cuts.append((BLANKS, len(text) - len(text := surroundings.trim(text, around))))
         if not text.strip():
             return NoSuggestion(reason or Reason.EMPTY)
-        if not around.rest.strip() and (length := repetition.length_without_below(text, around)) < len(text):
-            cuts.append((Reason.REPEATS_BELOW.value, len(text) - length))
-            text = surroundings.trim(text[:length], around)
-            if not text.strip():
-                return NoSuggestion(Reason.REPEATS_BELOW)
-        length, duplicate = self.duplicates.length_without(text) if self.duplicates is not None else (len(text), None)
-        if duplicate is not None:
-            cuts.append((duplicate.value, len(text) - length))
-            text = surroundings.trim(text[:length], around)
-            if not text.strip():
-                return NoSuggestion(duplicate)
+        for length_of in (self._length_without_below, self._length_without_duplicates):
+            length, repeated = length_of(text)
+            if repeated is not None:
+                reason, ending = repeated, Ending()
+                cuts.append((reason.value, len(text) - length))
+                text = surroundings.trim(text[:length], around)
+                if not text.strip():
+                    return NoSuggestion(reason)
         blanks = outdent.blanks_of(text, around, self.language)
         if blanks is not None:
             return self._outdented(text.partition("\n")[0], blanks)
-        text = text if is_ended else closers.without_openers(text, around)
-        suggestion, length = self._choose(text, is_ended=is_ended, is_cut_short=is_cut_short)
+        if not ending.by_model and (self.multiline or self.enclosed or reason is not None):
+            length = whole_end.closable_length(text, around, goes_on=ending.goes_on)
+            cuts.append((UNFINISHED, len(text) - length))
+            if not length:
+                return NoSuggestion(reason or Reason.CUT_SHORT)
+            text = surroundings.trim(text[:length], around)
+        suggestion, length = self._choose(text, ending)
         cuts.append((SOONER, len(text) - length))
         if isinstance(suggestion, Suggestion):
             cuts.append((STANDS_THERE, max(0, length - len(normal_newlines(suggestion.text)))))
         return suggestion
 
-    def _whole_length(self, text: str) -> int:
-        """The length of a text that a limit cut in mid-line, up to its last whole line, statement or word."""
-        last_line = text.rfind("\n")
-        if not text[: max(last_line, 0)].strip():
-            return last_line + 1 + whole_end.whole_length(text[last_line + 1 :], self.around)
-        if not closers.leaves_open(text, self.around):
-            return last_line
-        return last_line + 1 + whole_end.prose_length(text[last_line + 1 :])
+    def _length_without_below(self, text: str) -> tuple[int, Reason | None]:
+        """(the length of `text` before lines that stand below the cursor, the reason to cut it there; None: all)."""
+        if self.around.rest.strip():
+            return len(text), None
+        length = repetition.length_without_below(text, self.around)
+        return length, Reason.REPEATS_BELOW if length < len(text) else None
+
+    def _length_without_duplicates(self, text: str) -> tuple[int, Reason | None]:
+        return self.duplicates.length_without(text) if self.duplicates is not None else (len(text), None)
 
     def _fit(self, text: str, choice: surroundings.Choice | None = None) -> Suggestion | NoSuggestion:
         """`text` fitted to the text around the cursor; with `choice`, in this way instead of the best one."""
@@ -142,7 +169,7 @@ class SuggestionPlan(CutRules):
         text, replaced = choice or surroundings.fit(text, around)
         text = surroundings.trim(text, around) + closers.blank_before(text, replaced, around)
         if text.endswith(",") and around.rules.strict and closers.stands_next(around, replaced):
-            text = text[:-1]
+            text = text if closers.opens_bracket(text, replaced, around) else text[:-1]
         if not text.strip() or text == around.rest[:replaced]:
             return NoSuggestion(Reason.REPEATS_LINE)
         if (length := repetition.length_without_below(text + around.rest[replaced:], around)) < len(text):
@@ -168,10 +195,15 @@ class SuggestionPlan(CutRules):
         start = around.cursor - len(around.line)
         return Suggestion(line, start, around.cursor) if self.outdents else NoSuggestion(Reason.OUTDENTS)
 
-    def _choose(self, text: str, *, is_ended: bool, is_cut_short: bool) -> tuple[Suggestion | NoSuggestion, int]:
+    def opens_bracket(self, suggestion: Suggestion) -> bool:
+        """True if the document has more open brackets with the suggestion than without it."""
+        text, replaced = normal_newlines(suggestion.text), suggestion.end - self.around.cursor
+        return closers.opens_bracket(text, replaced, self.around)
+
+    def _choose(self, text: str, ending: Ending) -> tuple[Suggestion | NoSuggestion, int]:
         """(the first candidate that breaks nothing, the length of `text` that it uses).
 
-        The candidates: `text` with the closers that it needs, as it is, and shorter. `is_ended`: by the model itself.
+        The candidates: `text` with the closers that it needs, as it is, and shorter.
         """
         around = self.around
         plain = self._fit(text)
@@ -179,38 +211,46 @@ class SuggestionPlan(CutRules):
             return plain, len(text)
         deadline = parse_clock_s() + CHECK_MS / 1000
         is_mid_line = bool(around.rest.strip())
-        is_closed = is_ended or is_cut_short or self.enclosed or self.multiline or closers.leaves_open(text, around)
-        line = is_ended or is_mid_line  # what the line opens may be closed further down
+        is_closed = ending != Ending(goes_on=ending.goes_on) or self.enclosed or self.multiline
+        is_closed = is_closed or closers.leaves_open(text, around)
+        line = ending.by_model or is_mid_line  # what the line opens may be closed further down
         for candidate in closers.candidates(text, around, line=line) if is_closed else ():
             closed = self._fit(candidate)
-            if isinstance(closed, Suggestion) and self._is_valid(closed, deadline):
+            if isinstance(closed, Suggestion) and self._is_valid(closed, deadline, ending):
                 return closed, len(text)
-        if self._is_valid(plain, deadline, truncated=is_cut_short):
+        if self._is_valid(plain, deadline, ending, truncated=ending.by_limit):
             return plain, len(text)
         deadline += REPAIR_MS / 1000
         for length, choice in surroundings.alternatives(text, around):
             shorter = text[:length]
             if choice is None and is_closed and text[length : length + 1] == "\n":
+                if whole_end.closable_length(shorter, around, goes_on=False) < length:
+                    continue
                 shorter = next(closers.candidates(shorter, around, line=line), shorter)
             other = self._fit(shorter, choice)
-            if isinstance(other, Suggestion) and self._is_valid(other, deadline):
+            if isinstance(other, Suggestion) and self._is_valid(other, deadline, Ending()):
                 return (other, length) if parse_clock_s() < deadline else (NoSuggestion(Reason.BREAKS), 0)
         return NoSuggestion(Reason.BREAKS), 0
 
-    def _is_valid(self, suggestion: Suggestion, deadline: float, *, truncated: bool = False) -> bool:
-        """True if the suggestion adds no syntax error and, before text, leaves no bracket, tag or quote open."""
+    def _is_valid(self, suggestion: Suggestion, deadline: float, ending: Ending, *, truncated: bool = False) -> bool:
+        """True if the suggestion adds no syntax error and leaves no bracket, tag or quote open where it may not."""
         around, verdict = self.around, syntax_check.Verdict.NO_WORSE
+        text, replaced = normal_newlines(suggestion.text), suggestion.end - suggestion.start
         if self.check is not None:
-            verdict = self.check.check(suggestion.text, suggestion.end, deadline, truncated=truncated)
-        if verdict is syntax_check.Verdict.BREAKS or closers.leaves_open(normal_newlines(suggestion.text), around):
+            checked = (
+                suggestion.text.removesuffix(",") if around.rules.strict else suggestion.text
+            )  # an item follows it
+            verdict = self.check.check(checked, suggestion.end, deadline, truncated=truncated)
+        if verdict is syntax_check.Verdict.BREAKS or closers.leaves_open(text, around):
+            return False
+        may_stay_open = "\n" not in text.strip() or (ending.goes_on and whole_end.ends_open(text, around))
+        if not (may_stay_open and not around.rest.strip()) and self.opens_bracket(suggestion):
             return False
         if verdict is syntax_check.Verdict.CLEAN or not around.rest.strip():
             return True
         if around.kind not in ("code", "string"):
             return True
-        replaced = suggestion.end - suggestion.start
-        imbalance = surroundings.imbalance(normal_newlines(suggestion.text), replaced, around)
-        return imbalance <= surroundings.imbalance("", 0, around)
+        return surroundings.imbalance(text, replaced, around) <= surroundings.imbalance("", 0, around)
 
 
 def plan(
