@@ -282,6 +282,20 @@ def test_several_buffers_and_windows_show_one_suggestion_at_the_cursor(seat):
     seat.wait(lambda frame: frame.ghost, f"a suggestion again, such as {ghost}", since)
 
 
+def test_suggestions_go_on_with_a_new_name_and_end_with_that_of_a_secret_file(seat):
+    one_line(seat)
+    commands = ("file {}", "saveas {}", "lua vim.api.nvim_buf_set_name(0, '{}')", "0file | file {}")
+    for number, command in enumerate(commands):
+        name = f"renamed-{number}.py"
+        seat.keys(f"<Esc>:{command.format(seat.home / name)}<CR>A<BS>")
+        seat.wire.wait(lambda wire, name=name: wire.answers[-1].uri.endswith(name), "a question about the new name")
+        seat.keys("l<BS>")
+        seat.suggestion()
+    seat.keys(f"<Esc>:file {seat.home / '.env'}<CR>A")
+    seat.wire.wait(lambda wire: wire.answers[-1].uri.endswith(".env"), "a question about the secret file")
+    seat.nothing()
+
+
 def test_an_open_menu_hides_the_suggestion_and_brings_it_back(seat):
     one_line(seat)
     seat.lua("vim.o.completeopt = 'menuone'")  # after some of the places there is a single match

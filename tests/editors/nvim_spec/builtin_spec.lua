@@ -52,6 +52,16 @@ specs["accepting what the built-in client shows is one undo step, and a dot repe
   n:has({ "ab", "x" })
 end
 
+specs["a new name keeps the built-in client's suggestions"] = function(n)
+  n:open({ "" }, { ui = "builtin", cmd = { vim.v.progpath } })
+  n:lua("fake.items = { 'ghost' }")
+  n:type(":file b.py<CR>")
+  n:type("i")
+  wait_until_shown(n)
+  n:type("<Tab>")
+  n:has({ "ghost" })
+end
+
 specs["with the plugin drawing, the built-in client leaves our server alone and serves the others"] = function(n)
   n:lua("vim.lsp.inline_completion.enable()")
   n:open()

@@ -1,7 +1,7 @@
 --- Runs the plugin's specs in this Neovim: `nvim --headless -l tests/editors/nvim_spec/run.lua [WORD IN A NAME [FILE...]]`.
 ---
 --- A spec file returns a table of sentences and functions. A function with a parameter gets a fresh Neovim (child.lua).
-local here = vim.fs.dirname(vim.fs.normalize(debug.getinfo(1, "S").source:sub(2)))
+local here = vim.fs.dirname(vim.fn.fnamemodify(debug.getinfo(1, "S").source:sub(2), ":p"))
 package.path = here .. "/?.lua;" .. package.path
 vim.opt.rtp:prepend(vim.fs.normalize(here .. "/../../../editors/nvim"))
 local child = require("child")

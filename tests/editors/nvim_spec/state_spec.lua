@@ -76,6 +76,68 @@ specs["of the buffers without a name one has suggestions"] = function(n)
   equal(n:lua("return refused() == nil"), true)
 end
 
+--- The names, languages and texts that the server holds open, after each didOpen, didChange and didClose in turn.
+local DOCUMENTS = [[
+  documents = function()
+    local open = {}
+    for _, message in ipairs(fake.messages) do
+      local document = (message.params or {}).textDocument
+      local name = document and vim.fs.basename(document.uri)
+      if message.method == "textDocument/didOpen" then
+        assert(not open[name], name .. " is opened twice")
+        open[name] = document.languageId .. ": " .. vim.trim(document.text)
+      elseif message.method == "textDocument/didClose" then
+        assert(open[name], name .. " is closed, and was not open")
+        open[name] = nil
+      elseif message.method == "textDocument/didChange" or message.method == "textDocument/inlineCompletion" then
+        assert(open[name], name .. " is not open at " .. message.method)
+      end
+    end
+    return open
+  end
+]]
+
+specs["a buffer that gets another name or language is closed and opened with it, and suggestions go on"] = function(n)
+  n:lua(DOCUMENTS .. [[fake.items = { "ghost" }; vim.o.hidden = true; vim.cmd.cd(vim.fn.tempname():match(".*/"))]])
+  n:open({ "one" }, { cmd = { vim.v.progpath } })
+  for _, case in ipairs({
+    { ":file b.py<CR>", { ["b.py"] = "python: one" } },
+    { ":lua vim.api.nvim_buf_set_name(0, 'c.py')<CR>", { ["c.py"] = "python: one" } },
+    { ":saveas! d.py<CR>", { ["d.py"] = "python: one" } },
+    { ":set filetype=lua<CR>", { ["d.py"] = "lua: one" } },
+    { ":file .env<CR>", { [".env"] = "lua: one" } },
+    { ":write! e.lua<CR>:file e2.lua<CR>:write!<CR>", { ["e2.lua"] = "lua: one" } },
+    { ":new other.lua<CR>:wincmd p<CR>:file other.lua<CR>", { ["e2.lua"] = "lua: one" } }, -- refused: E95
+    { ":0file<CR>", { [""] = "lua: one" } },
+    { ":file f.lua<CR>", { ["f.lua"] = "lua: one" } },
+    { ":set filetype=gitrebase<CR>", {} },
+    { ":set filetype=lua<CR>", {} }, -- no `vim.lsp.enable` here, which starts it again
+  }) do
+    n:type(case[1] .. "<CR>")
+    n:wait("vim.api.nvim_get_mode().mode == 'n'", "normal mode")
+    n:settle()
+    local expected = case[2]
+    equal(n:lua("return documents()"), next(expected) and expected or n:lua("return vim.empty_dict()"))
+    n:type("A")
+    n:sees(next(expected) and "ghost" or "")
+    n:type("<Esc>")
+  end
+end
+
+specs["a name in insert mode keeps what is typed, and a second buffer without a name gets suggestions with it"] = function(n)
+  n:lua(DOCUMENTS .. [[fake.items = { "ghost" }; vim.o.hidden = true]])
+  n:open({ "one" }, { cmd = { vim.v.progpath } })
+  n:type("A two")
+  n:lua("vim.api.nvim_buf_set_name(0, 'b.py'); vim.api.nvim_feedkeys(' three', 't', false)")
+  n:has({ "one two three" })
+  n:sees("ghost")
+  n:type("<Esc>:enew<CR>:set filetype=python<CR>")
+  n:lua("fake.start()")
+  n:type(":new<CR>:set filetype=python<CR>Ax<Esc>:file c.py<CR>A")
+  n:sees("ghost")
+  equal(n:lua("return documents()"), { ["b.py"] = "python: one two", [""] = "python: ", ["c.py"] = "python: x" })
+end
+
 specs["the buffer that gets the focus is reported with its cursor, and again when the model is ready"] = function(n)
   n:open({ "one", "two" })
   n:lua([[
@@ -171,6 +233,18 @@ specs["the event User SpeclspStatus carries the server's status"] = function(n)
   )
   n:lua("fake.status({ state = 'thinking' })")
   n:wait("state == 'thinking'", "the event")
+end
+
+specs["the status of an engine that was stopped or has failed names the plugin's own command"] = function(n)
+  n:open()
+  for state, is_named in pairs({ stopped = true, error = true, ready = false, waiting = false, loading = false }) do
+    n:lua("fake.status({ state = ..., message = 'why' })", state)
+    n:settle()
+    n:lua("vim.cmd.Speclsp('status')")
+    n:wait("vim.api.nvim_win_get_config(0).relative ~= ''", "the window")
+    equal(table.concat(n:lines(), "\n"):find("try again   :Speclsp retry", 1, true) ~= nil, is_named)
+    n:type("q")
+  end
 end
 
 specs[":Speclsp retry asks the server to retry, and its reply is shown"] = function(n)

@@ -5,10 +5,12 @@ local options = require("speclsp.options")
 local M = {}
 local menus_watched = {} ---@type table<string, true>
 
---- Make completion plugins' menus hide the ghost text when they open, and show it again when they close.
+--- Make completion plugins' menus hide ghost text and next edits when they open, and show them again when they close.
 local function watch_menus()
-  local suggest = require("speclsp.suggest")
-  local refresh = vim.schedule_wrap(suggest.refresh)
+  local refresh = vim.schedule_wrap(function()
+    require("speclsp.suggest").refresh()
+    require("speclsp.next_edit").refresh()
+  end)
   local cmp = package.loaded["cmp"]
   if type(cmp) == "table" and cmp.event and not menus_watched.cmp then
     menus_watched.cmp = true
@@ -50,6 +52,26 @@ local function watch(group, buf)
   on({ "BufLeave", "WinLeave" }, suggest.clear, "one cursor, one suggestion")
 end
 
+--- Close a document before its buffer gets another name, and open it with that name. No BufFilePost follows a name that
+--- is refused because another buffer has it.
+local function watch_names()
+  local client = require("speclsp.client")
+  local group = api.nvim_create_augroup("speclsp.names", {})
+  local function on(event, callback)
+    api.nvim_create_autocmd(event, { group = group, callback = callback, desc = "speclsp: the server learns the name" })
+  end
+  on("BufFilePre", function(event)
+    client.close(event.buf)
+    vim.schedule(function()
+      client.reopen(event.buf)
+    end)
+  end)
+  on("BufFilePost", function(event)
+    client.reopen(event.buf)
+  end)
+end
+watch_names()
+
 ---@param client vim.lsp.Client
 ---@param buf integer
 function M.on(client, buf)
@@ -72,6 +94,18 @@ function M.on(client, buf)
     watch_menus()
   end
   require("speclsp.next_edit").on(buf, group)
+  local filetype = vim.bo[buf].filetype
+  api.nvim_create_autocmd("FileType", {
+    group = group,
+    buffer = buf,
+    desc = "speclsp: the server learns the new language",
+    callback = function()
+      if vim.bo[buf].filetype ~= filetype then
+        require("speclsp.client").close(buf)
+        require("speclsp.client").reopen(buf)
+      end
+    end,
+  })
   api.nvim_create_autocmd("BufEnter", {
     group = group,
     buffer = buf,

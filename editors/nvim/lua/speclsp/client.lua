@@ -277,6 +277,25 @@ function M.start(buf)
   vim.lsp.start(config, { bufnr = buf, reuse_client = config.reuse_client })
 end
 
+--- Close the document of a buffer that gets another name or language. Neovim does so at the next `:write` only, and not
+--- at all for a language (0.11).
+---@param buf integer
+function M.close(buf)
+  local client = M.get(buf)
+  if client then
+    vim.lsp.buf_detach_client(buf, client.id)
+  end
+end
+
+--- Open the document of a buffer again, if the server runs and it has none.
+---@param buf integer
+function M.reopen(buf)
+  local is_wanted = vim.api.nvim_buf_is_valid(buf) and vim.bo[buf].filetype ~= ""
+  if is_wanted and #vim.lsp.get_clients({ name = NAME }) > 0 then
+    M.start(buf)
+  end
+end
+
 --- Start the server for each buffer with a file type: the present ones, and those to come.
 function M.enable()
   if HAS_11 then
