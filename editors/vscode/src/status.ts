@@ -1,5 +1,5 @@
 /** Texts of the status bar in each state. Pure functions, so that they are tested without VS Code. */
-import type { Here, Status } from "./protocol";
+import { canRetry, Here, Status } from "./protocol";
 import type { Health } from "./server";
 
 /** Input of the status bar. */
@@ -35,7 +35,7 @@ export function bar(situation: Situation): Bar {
       "$(shield) Restricted Mode: nothing of this workspace is run, and its Python environment is not looked into.",
     );
   }
-  lines.push("Click for the menu.");
+  lines.push(canRetry(status) ? "Click for the menu, then **Try again**." : "Click for the menu.");
   return { ...shown, hover: lines.join("\n\n") };
 }
 

@@ -43,6 +43,11 @@ test("each state has a text of its own", () => {
   assert.equal(new Set(texts).size, texts.length);
 });
 
+test("the hover names the menu's own word for a retry, where there is one", () => {
+  for (const state of ["stopped", "error", "ready", "waiting"] as const)
+    assert.equal(running({ state, message: "why" }).hover.includes("**Try again**"), ["stopped", "error"].includes(state));
+});
+
 test("a retry is offered after an error or a stop, and nowhere else", () => {
   const states = ["starting", "loading", "ready", "thinking", "asleep", "waiting", "stopped", "off", "error"] as const;
   assert.deepEqual(

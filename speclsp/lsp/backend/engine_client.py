@@ -38,10 +38,8 @@ HANG_WINDOW_S = 300.0  # the same window when the last crash was a hang: confirm
 HANGS = "it did not answer"
 BACKOFF_S = (0.0, 0.5, 2.0)  # delay before the next start, by the number of crashes
 POLL_S = 2.0  # interval of looking for an engine that is not ours to start
-TRY_AGAIN = (  # completes a sentence that begins with "To try again: "
-    'the editor\'s command for that ("Try Again", `:Speclsp retry`), any change of a setting or a restart of the '
-    "language server"
-)
+# Completes a sentence that begins with "To try again: ". Each client adds its own command.
+TRY_AGAIN = "the editor's command for that, any change of a setting or a restart of the language server"
 SHORT_OF_MEMORY = {
     "small cache": "another program needs memory: the prompt cache is smaller",
     "no draft": "another program needs memory: the draft model is unloaded",

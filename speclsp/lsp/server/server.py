@@ -35,8 +35,8 @@ SECTION = "speclsp"
 STATUS = "speclsp/status"
 AT_START = "initializationOptions"  # written by the editor's user; later settings may come from a repository
 STOPPED = (
-    'stopped. To continue: the editor\'s command for that ("Try Again", `:Speclsp retry`), any change of a '
-    "setting or a restart of the language server. Or choose a smaller model."
+    "stopped. To continue: the editor's command for that, any change of a setting or a restart of the language server. "
+    "Or choose a smaller model."
 )
 GIVEN_UP = ("error", "stopped")  # states that only a retry by the user ends, or another process's engine
 NOTEBOOK_SYNC = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])

@@ -114,7 +114,7 @@ def test_a_crash_loop_ends_with_one_status_until_the_user_retries(
         starts = trouble.starts()
         assert starts <= 3
         if starts > 1:
-            assert "3 times" in message and "Try Again" in message and ":Speclsp retry" in message
+            assert "3 times" in message and "the editor's command" in message
         until_s = time.monotonic() + PATIENCE_S  # a server that has just started reports loading for a moment
         while editor.statuses()[-1]["last_reason"] in ("", "loading") and time.monotonic() < until_s:
             question(editor)
@@ -152,7 +152,7 @@ def test_a_retry_starts_only_an_abandoned_engine():
         since = len(editor.statuses())
         os.kill(engine.pid, signal.SIGTERM)
         editor.until("stopped", after=since, timeout_s=PATIENCE_S)
-        assert "Try Again" in editor.statuses()[-1]["message"]
+        assert "the editor's command" in editor.statuses()[-1]["message"]
         assert gone_within(engine.pid, PATIENCE_S)
         assert editor.call("speclsp/retry")["retrying"] is True
         editor.until("ready", after=since, timeout_s=PATIENCE_S)

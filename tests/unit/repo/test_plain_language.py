@@ -28,6 +28,7 @@ MAX_PRIVATE = {  # (kind of name, top folder): so many such names, in all
     (PARAMETER, "speclsp"): 0, (PARAMETER, "benchmarks"): 45, (PARAMETER, "tests"): 60,
     (FUNCTION, "speclsp"): 0, (FUNCTION, "benchmarks"): 0, (FUNCTION, "tests"): 19,
 }  # fmt: skip
+EDITOR_COMMAND = re.compile(r":(Speclsp|Lsp\w+|checkhealth)\b|Try Again|[Cc]ommand [Pp]alette")
 SENTENCE_WORDS = 40  # of a module docstring's first sentence
 
 
@@ -134,3 +135,10 @@ def test_a_private_name_and_a_question_word_are_reported():
         words_of_sql_and_loggers("print('told')")
     )
     assert list(words_of_sql_and_loggers("logging.getLogger('speclsp.doing')")) == [(1, "doing")]
+
+
+def test_no_message_of_the_server_names_a_command_of_one_editor():
+    for path in sources("speclsp"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+            assert not EDITOR_COMMAND.search(text), f"{path.relative_to(ROOT)}:{node.lineno}: {text}"

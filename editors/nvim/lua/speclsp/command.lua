@@ -61,6 +61,7 @@ local function status_lines(buf, status, here)
     end
   end
   add("message", status.message)
+  add("try again", (status.state == "error" or status.state == "stopped") and ":Speclsp retry" or nil)
   add("model", status.pair)
   add("target", status.target)
   add("draft", status.draft)
