@@ -7,6 +7,7 @@ processes run in the newest Neovim only; tests of the plugin run in each support
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,8 +15,10 @@ import psutil
 import pytest
 from support.editors.nvim_keys import ACCEPT, BANK, NEWEST, OURS, VERSIONS
 from support.editors.nvim_screen import PATIENCE_S
-from support.editors.nvim_session import NvimSession
+from support.editors.nvim_session import SPECLSP, NvimSession
 from support.soak import in_soak
+
+from speclsp.cli.first_run import editors
 
 STANDARD = "vim.opt.runtimepath:prepend(plugin)\nvim.lsp.config('speclsp', { cmd = cmd })\nvim.lsp.enable('speclsp')"
 BUILTIN = "vim.opt.runtimepath:prepend(plugin)\nrequire('speclsp').setup({ cmd = cmd, ui = 'builtin' })"
@@ -166,6 +169,18 @@ def test_a_missing_program_gives_one_sentence_and_typing_continues(program, home
         assert len(messages) == 1, messages
         assert "install" in messages[0] and ":checkhealth" in messages[0], "the way out"
         assert seat.screen.mode == "normal", "no question waits for <Enter>"
+
+
+def test_the_lines_that_setup_prints_start_the_server_as_they_are(newest, home, monkeypatch):
+    monkeypatch.setenv("PATH", f"{newest.parent}:/usr/bin:/bin")
+    (name, *lines), *_ = [text.splitlines() for text in editors.installed()]
+    assert name == "Neovim, in init.lua:"
+    home.mkdir()
+    (home / "init.lua").write_text("\n".join(lines))
+    report = "lua io.write(table.concat(assert(require('speclsp.client').command()), ' '))"
+    command = [newest, "--headless", "-u", home / "init.lua", "-c", report, "-c", "qall!"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    assert (run.stdout, run.stderr) == (f"{SPECLSP} lsp", "")
 
 
 def test_enabling_the_server_with_neovims_own_function_suffices(program, home, tiny):

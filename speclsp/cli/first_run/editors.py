@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
 from speclsp.process_resources.programs import find_program
 
-PLUGIN = "editors/nvim"
+PACKAGE = Path(__file__).resolve().parents[2]
+PLUGIN = PACKAGE / "nvim" if (PACKAGE / "nvim").is_dir() else PACKAGE.parent / "editors/nvim"
 NVIM = """\
 vim.opt.runtimepath:prepend("{plugin}")
-require("speclsp").setup({{}})"""
+require("speclsp").setup({{{cmd}}})"""
 VSCODE = "{program} --install-extension speclsp.vsix   # `make vsix` in a checkout builds it"
 HELIX = """\
 [language-server.speclsp]
-command = "speclsp"
+command = "{server}"
 args = ["lsp", "--set", "{menu}=true"]
 
 [[language]]
@@ -24,11 +26,11 @@ language-servers = ["pylsp", "speclsp"]"""
 EMACS = """\
 (with-eval-after-load 'lsp-mode
   (lsp-register-client
-   (make-lsp-client :new-connection (lsp-stdio-connection '("speclsp" "lsp"))
+   (make-lsp-client :new-connection (lsp-stdio-connection '("{server}" "lsp"))
                     :activation-fn (lambda (_file _mode) t)
                     :add-on? t
                     :server-id 'speclsp)))"""
-ZED = "speclsp engine --port 8012   # an OpenAI-compatible server for edit_predictions; not tested here"
+ZED = "{server} engine --port 8012   # an OpenAI-compatible server for edit_predictions; not tested here"
 MENU = "completion.show_in_menu"
 
 HELIX_FILE = r"%AppData%\helix\languages.toml" if sys.platform == "win32" else "~/.config/helix/languages.toml"
@@ -45,13 +47,10 @@ KNOWN = (  # program, name, file of the lines, lines
 
 def installed() -> Iterator[str]:
     """For each editor on PATH: its name, the file for the lines, and the lines."""
+    is_on_path = find_program("speclsp") is not None
+    server = "speclsp" if is_on_path else (Path(sysconfig.get_path("scripts")) / "speclsp").as_posix()
+    values = {"server": server, "cmd": "" if is_on_path else f' cmd = {{ "{server}", "lsp" }} ', "menu": MENU}
     for program, name, place, lines in KNOWN:
         if find_program(program):
-            text = lines.format(program=program, plugin=nvim_plugin(), menu=MENU)
+            text = lines.format(program=program, plugin=PLUGIN.as_posix(), **values)
             yield f"{name}, in {place}:\n" + "\n".join(f"    {line}" for line in text.splitlines())
-
-
-def nvim_plugin() -> str:
-    """The plugin's directory: in this checkout, or a placeholder. With slashes: a backslash escapes in Lua."""
-    directory = Path(__file__).resolve().parents[3] / PLUGIN
-    return directory.as_posix() if directory.is_dir() else f"/path/to/speclsp/{PLUGIN}"

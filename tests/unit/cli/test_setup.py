@@ -167,13 +167,13 @@ def test_a_gguf_of_another_program_is_converted_instead_of_downloaded(
 
 
 def test_the_lines_of_the_editors_on_this_machine_are_printed(run: Run, shop: Shop, tmp_path: Path):
-    for name in ("nvim", "hx", "codium"):
+    for name in ("nvim", "hx", "codium", "speclsp"):
         program = tmp_path / (f"{name}.exe" if sys.platform == "win32" else name)
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
     out = run("--yes")[1]
     assert 'require("speclsp").setup({})' in out and "runtimepath:prepend" in out
-    assert "[language-server.speclsp]" in out
+    assert '[language-server.speclsp]\n    command = "speclsp"' in out
     assert "codium --install-extension speclsp.vsix" in out
     assert "Emacs" not in out and "Zed" not in out
 
