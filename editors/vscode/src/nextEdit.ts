@@ -9,6 +9,8 @@
  *
  * Tab is the edit's while one is shown: no ghost text is requested then, nor between an accepted edit and its follower.
  * Ghost text that was there before goes first, except where the edit is a rename.
+ *
+ * After an accepted edit a further Tab is swallowed, until the cursor or the text changes, or a limit (`Tail`).
  */
 import {
   CancellationTokenSource,
@@ -37,7 +39,10 @@ import { exclusionReason, hasItems, Items } from "./suggestions";
 import { setContextKey } from "./walkthrough";
 
 const SETTLE_MS = 300; // pause after the last change, before a request
+const COMPUTED_MS = 3000; // limit of the tail while the next edit is computed
+const DONE_MS = 1000; // limit of the tail while "done" is shown
 const VISIBLE = "speclsp.nextEditVisible";
+const TAIL = "speclsp.nextEditTail"; // true while a further Tab is swallowed
 const GHOST_ACCEPTED = "speclsp.nextEditGhostAccepted"; // internal: VS Code runs it when ghost text is accepted
 
 /** The edit on the screen. */
@@ -49,10 +54,19 @@ interface Shown {
   other?: { document: TextDocument; version: number }; // the edit's document, and the version of the editor's one
 }
 
+/** An accepted edit whose follower is not known yet, or that has none. */
+interface Tail {
+  document: TextDocument;
+  place: string; // of the cursor behind the edit; "" while the edit is applied
+  isDone: boolean;
+}
+
 /** The next edits of this window: at most one is requested, and at most one is shown. */
 export class NextEdits implements Disposable {
   private shown: Shown | undefined;
-  private last: Shown | undefined; // the edit shown before
+  private tail: Tail | undefined;
+  private tailTimer: NodeJS.Timeout | undefined;
+  private last: { editor: TextEditor; version: number } | undefined; // where the last edit was shown or accepted
   private timer: NodeJS.Timeout | undefined;
   private pending: CancellationTokenSource | undefined;
   private applyingTo: TextDocument | undefined; // an accepted edit is being applied
@@ -60,7 +74,6 @@ export class NextEdits implements Disposable {
   private asked: { document: TextDocument; version: number; line: number } | undefined; // after a change
   private suggestedAt = ""; // the last place where the server had a suggestion that VS Code shows
   private askedFor = ""; // the version of the last automatic request
-  private walkIn: TextDocument | undefined; // an edit was accepted there, and its follower is not known yet
   private readonly view = new NextEditView();
   private readonly listeners: Disposable[];
 
@@ -99,13 +112,17 @@ export class NextEdits implements Disposable {
    * inserted, because the place of the key is gone.
    */
   async accept(): Promise<void> {
-    const { shown } = this;
+    const { shown, tail } = this;
     if (this.applyingTo) return; // the key came before the result of the one before
+    if (tail && tail.place === currentPlace()) {
+      if (tail.isDone) this.endTail();
+      return; // one Tab too many
+    }
     if (!shown || !this.view.isDrawn) {
-      if (this.isUnchanged(shown ?? this.last)) await commands.executeCommand("tab"); // no edit is visible
+      if (isUnchanged(shown ? textOf(shown) : this.last)) await commands.executeCommand("tab"); // no edit is visible
       return;
     }
-    if (!this.isUnchanged(shown)) return;
+    if (!isUnchanged(textOf(shown))) return;
     const { edit, editor, other } = shown;
     if (other) return this.go(edit, other.document);
     const range = rangeOf(edit);
@@ -114,15 +131,17 @@ export class NextEdits implements Disposable {
       editor.selection = new Selection(range.start, range.start);
       return editor.revealRange(range); // with the least scrolling
     }
+    this.applyingTo = editor.document;
+    this.beginTail(editor.document);
     this.hide();
-    this.applyingTo = this.walkIn = editor.document;
     const applied = await insert(editor, range, edit.text);
     this.applyingTo = undefined;
     if (!applied) {
-      this.walkIn = undefined;
+      this.endTail();
       this.settle(editor.document);
       return this.server.notify("speclsp/nextEditRejected", { id: edit.id, reason: "cancelled" });
     }
+    this.accepted(editor, edit);
     editor.revealRange(new Range(endOf(edit), endOf(edit)));
     this.server.notify("speclsp/nextEditAccepted", { id: edit.id });
     const acrossFiles = workspace.getConfiguration("speclsp").get<boolean>("next_edit.across_files", false);
@@ -180,7 +199,7 @@ export class NextEdits implements Disposable {
 
   /** True while Tab is for a next edit of the document, or for the one that follows an accepted one. */
   private hasTab(document: TextDocument): boolean {
-    if (this.walkIn === document) return true;
+    if (this.tail?.document === document && !this.tail.isDone) return true;
     return this.shown?.editor.document === document && !this.isGhost(this.shown);
   }
 
@@ -192,9 +211,11 @@ export class NextEdits implements Disposable {
   private changed({ document, contentChanges, reason }: TextDocumentChangeEvent): void {
     const editor = window.activeTextEditor;
     if (!contentChanges.length || document === this.applyingTo || document !== editor?.document) return;
-    if (this.isApplied()) {
-      this.hide(); // by GHOST_ACCEPTED, which tells the server
-      this.walkIn = document;
+    const { shown } = this;
+    if (shown && this.isApplied()) {
+      this.beginTail(document); // by GHOST_ACCEPTED, which tells the server
+      this.hide();
+      this.accepted(editor, shown.edit);
     } else this.drop("ignored");
     const undone = reason !== undefined;
     if (!undone && !isBulk(contentChanges)) this.settle(document, document.uri.scheme === "file" && !document.isDirty);
@@ -227,6 +248,7 @@ export class NextEdits implements Disposable {
   private moved(editor: TextEditor): void {
     const { shown } = this;
     if (placeKey(editor.document, editor.selection.active) !== this.suggestedAt) this.suggestedAt = ""; // it is hidden
+    if (this.tail?.place && this.tail.place !== currentPlace()) this.endTail();
     if (!shown) return this.left(editor);
     if (editor !== shown.editor) return;
     const { line } = editor.selection.active;
@@ -246,9 +268,8 @@ export class NextEdits implements Disposable {
   private async request(trigger: "edit" | "accept"): Promise<void> {
     this.cancel();
     const editor = window.activeTextEditor;
-    if (!editor || !this.mayShow(editor)) return;
+    if (!editor || !this.mayShow(editor)) return this.endTail();
     const { document } = editor;
-    if (trigger === "accept") this.walkIn = document;
     const cursor = editor.selection.active;
     const pending = (this.pending = new CancellationTokenSource());
     const textDocument = { uri: document.uri.toString(), version: document.version };
@@ -260,14 +281,14 @@ export class NextEdits implements Disposable {
     if (edit && edit.textDocument.uri !== textDocument.uri) return this.showElsewhere(edit, editor, textDocument.version);
     const isCurrent = edit?.textDocument.version === document.version && this.mayShow(editor);
     if (edit && isCurrent && this.mayReplaceGhost(edit, editor)) this.show({ edit, editor, cursor, jumped: false });
-    else this.cancel();
+    else this.finish(editor);
   }
 
   /** Announce an edit of another document, if both still have the text that the edit is about. */
   private showElsewhere(edit: NextEdit, editor: TextEditor, version: number): void {
     const document = workspace.textDocuments.find(({ uri }) => uri.toString() === edit.textDocument.uri);
     const isCurrent = document?.version === edit.textDocument.version && editor.document.version === version;
-    if (!document || !isCurrent || !this.mayShow(editor) || !this.mayReplaceGhost(edit, editor)) return this.cancel();
+    if (!document || !isCurrent || !this.mayShow(editor) || !this.mayReplaceGhost(edit, editor)) return this.finish(editor);
     this.show({ edit, editor, cursor: editor.selection.active, jumped: false, other: { document, version } });
   }
 
@@ -291,24 +312,19 @@ export class NextEdits implements Disposable {
     }
   }
 
-  /** Draw the edit where it is no ghost text. The context key is first: a Tab after the drawing must reach `accept`. */
+  /**
+   * Draw the edit where it is no ghost text, and hide it where Tab is not its key: with a selection or several cursors.
+   * The context key is first: a Tab after the drawing must reach `accept`.
+   */
   private async draw(): Promise<void> {
     const { shown } = this;
     if (!shown) return;
-    const ghost = this.isGhost(shown);
-    await setContextKey(VISIBLE, !ghost);
+    const isDrawn = !this.isGhost(shown) && this.mayShow(shown.editor);
+    await setContextKey(VISIBLE, isDrawn);
     if (shown !== this.shown) return; // hidden in the meantime
-    if (ghost) this.view.clear();
+    if (!isDrawn) this.view.clear();
     else if (shown.other) this.view.drawElsewhere(shown.editor, shown.edit, shown.other.document.uri.path);
     else this.view.draw(shown.editor, shown.edit, shown.jumped);
-  }
-
-  /** True if the text is that of the edit, and there is one cursor in it without a selection. */
-  private isUnchanged(shown: Shown | undefined): boolean {
-    const editor = window.activeTextEditor;
-    if (!shown || shown.editor !== editor || editor.selections.length !== 1) return false;
-    const version = shown.other?.version ?? shown.edit.textDocument.version;
-    return editor.selection.isEmpty && editor.document.version === version;
   }
 
   /** True while ghost text at the cursor shows the edit. */
@@ -340,16 +356,50 @@ export class NextEdits implements Disposable {
     void this.request("accept");
   }
 
-  /** Cancel what is requested, and end the walk and what is shown, with a reason. */
+  /** Swallow further Tabs in a document, whose cursor will be behind an accepted edit. */
+  private beginTail(document: TextDocument): void {
+    this.tail = { document, place: "", isDone: false };
+    this.limitTail(COMPUTED_MS);
+    void setContextKey(TAIL, true);
+  }
+
+  private accepted(editor: TextEditor, edit: NextEdit): void {
+    this.last = { editor, version: editor.document.version };
+    if (this.tail) this.tail.place = placeKey(editor.document, endOf(edit));
+  }
+
+  /** No edit follows the last request: show that, if it was for the follower of an accepted edit. */
+  private finish(editor: TextEditor): void {
+    this.cancel();
+    if (!this.tail || this.tail.isDone || this.tail.place !== currentPlace()) return this.endTail();
+    this.tail.isDone = true;
+    this.view.drawDone(editor);
+    this.limitTail(DONE_MS);
+  }
+
+  private limitTail(limitMs: number): void {
+    clearTimeout(this.tailTimer);
+    this.tailTimer = setTimeout(() => this.endTail(), limitMs);
+  }
+
+  private endTail(): void {
+    clearTimeout(this.tailTimer);
+    if (this.tail?.isDone) this.view.clear();
+    this.tail = undefined;
+    void setContextKey(TAIL, false);
+  }
+
+  /** Cancel what is requested, and end the tail and what is shown, with a reason. */
   private drop(reason: NextEditReason): void {
     this.cancel();
+    this.endTail();
     const { shown } = this;
     this.hide();
     if (shown) this.server.notify("speclsp/nextEditRejected", { id: shown.edit.id, reason });
   }
 
   private hide(): void {
-    this.last = this.shown ?? this.last;
+    if (this.shown) this.last = textOf(this.shown);
     this.shown = undefined;
     this.view.clear();
     void setContextKey(VISIBLE, false);
@@ -360,7 +410,6 @@ export class NextEdits implements Disposable {
     this.pending?.cancel();
     this.pending?.dispose();
     this.pending = undefined;
-    this.walkIn = undefined;
   }
 }
 
@@ -389,6 +438,26 @@ function groupOf({ uri }: TextDocument): TabGroup | undefined {
   const { activeTabGroup, all } = window.tabGroups;
   const isTab = ({ input }: Tab): boolean => input instanceof TabInputText && input.uri.toString() === uri.toString();
   return [activeTabGroup, ...all].find(({ tabs }) => tabs.some(isTab));
+}
+
+/** The editor of a shown edit, and the version of the text that it is about. */
+const textOf = ({ editor, edit, other }: Shown): { editor: TextEditor; version: number } => ({
+  editor,
+  version: other?.version ?? edit.textDocument.version,
+});
+
+/** True if the active editor has this text, and one cursor without a selection. */
+function isUnchanged(text: { editor: TextEditor; version: number } | undefined): boolean {
+  const editor = window.activeTextEditor;
+  if (!text || text.editor !== editor || editor.selections.length !== 1) return false;
+  return editor.selection.isEmpty && editor.document.version === text.version;
+}
+
+/** The key of the only cursor's place in the active editor; undefined with several or with a selection. */
+function currentPlace(): string | undefined {
+  const { activeTextEditor: editor } = window;
+  if (editor?.selections.length !== 1 || !editor.selection.isEmpty) return undefined;
+  return placeKey(editor.document, editor.selection.active);
 }
 
 const placeKey = (document: TextDocument, { line, character }: Position): string =>

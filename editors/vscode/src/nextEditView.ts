@@ -58,6 +58,12 @@ export class NextEditView implements Disposable {
     editor.setDecorations(this.labels, [hint(editor, hintElsewhere(edit, path))]);
   }
 
+  /** Draw at the cursor's line that no edit follows the accepted one. */
+  drawDone(editor: TextEditor): void {
+    this.editor = editor;
+    editor.setDecorations(this.labels, [hint(editor, "done")]);
+  }
+
   get isDrawn(): boolean {
     return this.editor !== undefined;
   }

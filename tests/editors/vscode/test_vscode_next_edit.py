@@ -21,6 +21,8 @@ TOTAL = (
 NEAR, FAR = 3, 10  # lines of TOTAL, from 0, that still have the old name after two changes
 PHRASES = "import lib\n\n\n" + "".join(f"{name} = lib.read(open_file, 1)\n" for name in "abcd")
 NO_REQUEST_S = 1.5  # several times the pause after which a request is sent
+DONE = """() => [...document.querySelectorAll(".editor-instance .view-line span > span")]
+  .some((span) => getComputedStyle(span, "::after").content === '"done"')"""
 HINT = f"→ Edit at line {FAR + 1} (Tab)"
 
 VSCODE_PROGRESS = ("Saving '", "Activating Extensions...")  # its own, when the machine is slow
@@ -88,6 +90,7 @@ def test_tab_accepts_a_near_edit_then_jumps_to_a_far_one_and_accepts_it(window: 
     window.page.wait_for_selector(f".line-numbers.active-line-number:text-is('{FAR + 1}')")
     window.shot("next-edit-near")
     window.press("Tab")
+    window.page.wait_for_function(DONE)
     window.sees(lambda screen: screen.document[FAR] == "    return number + 1", "the far edit is made")
     nothing_is_shown(window)
     window.type("x")
@@ -175,6 +178,11 @@ def test_keys_that_arrive_before_the_extension_runs_insert_nothing_at_a_stale_pl
 def test_several_cursors_and_a_selection_keep_their_own_tab(window: Window) -> None:
     rename_twice(window, "cursors.py")
     offered(window)
+    for key, back in (("Shift+ArrowRight", "ArrowLeft"), ("Control+Alt+b", "Escape")):
+        window.press(key)
+        nothing_is_shown(window)
+        window.press(back)
+        offered(window)
     with window.extensions_paused():
         window.press("End", "Control+Alt+b", "Tab")
     screen = window.sees(lambda screen: screen.document[NEAR] != "    print(count)", "both cursors indent")
