@@ -122,6 +122,12 @@ def test_a_rename_is_walked_through_with_tab_and_each_step_is_undone_alone(seat)
         seat.becomes(renamed(text, "result", "amount", times))
 
 
+def test_a_file_with_a_new_name_gets_edits_as_before(seat):
+    opened(seat, "old_name.py", code("scale"))
+    seat.keys(":file new_name.py<CR>2G^cwfactor<Esc>4G^cwfactor<Esc>")
+    offered(seat, 5)
+
+
 def test_an_edit_out_of_view_has_a_hint_and_tab_jumps_there_first(seat):
     text = code("total", FAR)
     rename_two(seat, "total", "price", text)

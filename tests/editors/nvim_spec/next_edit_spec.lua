@@ -398,6 +398,102 @@ specs["an edit that is shown goes when the feature is switched off, and when its
   equal(n:lua([[return vim.fn.maparg("<Tab>", "n") .. vim.fn.maparg("<Esc>", "n")]]), "")
 end
 
+specs["the edit is drawn exactly where its key acts: not in a macro, a selection, Replace mode or a read-only buffer"] = function(n)
+  shown(n)
+  n:lua("vim.keymap.set({ 'n', 'x' }, '<Tab>', '<Cmd>let g:tabs = get(g:, \"tabs\", 0) + 1<CR>')")
+  for i, keys in ipairs({
+    { "qa", "q" },
+    { "v", "<Esc>" },
+    { "V", "<Esc>" },
+    { "<C-v>", "<Esc>" },
+    { "R", "<Esc>", typed = "no Tab" },
+    { ":set readonly<CR>", ":set noreadonly<CR>" },
+    { ":set nomodifiable<CR>", ":set modifiable<CR>" },
+    { ":let b:speclsp = v:false | doautocmd ModeChanged<CR>", ":let b:speclsp = v:true<CR>:<Esc>" },
+  }) do
+    n:type(keys[1])
+    sees(n, {})
+    equal(n:lua("return require('speclsp').statusline():find('edit') == nil"), true)
+    local tabs = n:lua("return vim.g.tabs or 0")
+    n:type(keys.typed and "" or "<Tab>")
+    equal(n:lua("return vim.g.tabs or 0"), tabs + (keys.typed and 0 or 1))
+    n:type(keys[2])
+    sees(n, SHOWN)
+  end
+  equal(reasons(n), {})
+  n:type("<Tab>")
+  n:has(n:lua("return " .. TO_EDIT))
+end
+
+specs["an edit that is found while a macro is recorded is shown after it"] = function(n)
+  open(n, EDIT)
+  n:type("qa1G6lcwfetch<Esc>")
+  n:lua("vim.wait(200)")
+  sees(n, {})
+  n:type("q")
+  sees(n, SHOWN)
+end
+
+--- Applies the last edit in insert mode. The limit of what follows is over when `expire()` is called.
+local function walked(n, held)
+  open(n, EDIT)
+  n:type("1G6lcwfetch")
+  sees(n, SHOWN)
+  n:lua([[vim.uv.new_timer = function()
+    return { start = function(_, _, _, callback) expire = callback end, stop = function() end }
+  end]])
+  n:lua("fake.edit, fake.hold = nil, " .. tostring(held))
+  n:type("<Tab>")
+  n:has(n:lua("return " .. TO_EDIT))
+end
+
+local WALKED = "three = fetch(c)"
+
+specs["after the last edit one Tab too many is swallowed, once, while 'done' is shown"] = function(n)
+  walked(n, false)
+  sees(n, { "2:0 done" })
+  n:type("<Tab>")
+  sees(n, {})
+  equal(n:lines()[3], WALKED)
+  n:type("<Tab>")
+  n:wait("vim.api.nvim_get_current_line() == 'three = fetch\\t(c)'", "a tab")
+end
+
+specs["after the last edit any other key, a change by others and time give Tab back"] = function(n)
+  for _, keys in ipairs({ "x<BS>", "<Left>", "<Esc>", "<C-l>", "" }) do
+    walked(n, false)
+    sees(n, { "2:0 done" })
+    n:type(keys)
+    if keys == "" then
+      n:lua("expire()")
+    end
+    sees(n, {})
+    n:type((keys == "<Esc>" and "a" or "") .. "<Tab>")
+    n:wait("vim.api.nvim_get_current_line():find('\\t')", "a tab after " .. keys)
+    n:type("<Esc>")
+    n:lua("vim.cmd.bwipeout({ bang = true })")
+  end
+  walked(n, false)
+  sees(n, { "2:0 done" })
+  n:lua("vim.api.nvim_buf_set_lines(0, 0, 0, false, { 'more' })")
+  n:type("<Tab>")
+  n:wait("vim.api.nvim_get_current_line() == 'three = fetch\\t(c)'", "a tab after a change")
+end
+
+specs["while the next edit is computed every Tab is swallowed, and none is lost for the edit that comes"] = function(n)
+  walked(n, true)
+  n:type("<Tab><Tab>")
+  equal(n:lines()[3], WALKED)
+  sees(n, {})
+  n:lua("fake.edit = { text = 'fetch', range = { 3, 7, 3, 11 } }; fake.hold = false; fake.answer()")
+  sees(n, { "3:7 [read]", "3:11 →fetch" })
+  n:lua("fake.edit = nil")
+  n:type("<Tab>")
+  n:wait("vim.api.nvim_get_current_line() == 'four = fetch(d)'", "the edit")
+  n:type("<Esc><Tab>")
+  equal(n:lua([[return vim.fn.maparg("<Tab>", "n")]]), "")
+end
+
 specs["another window hides the edit, and coming back shows it"] = function(n)
   shown(n)
   n:type(":vnew<CR>")

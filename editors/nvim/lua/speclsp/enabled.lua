@@ -89,7 +89,7 @@ function M.menu_is_open()
   return false
 end
 
---- True while a menu, a macro or a snippet is active: ghost text is hidden, and shown again afterwards.
+--- True while a menu, a macro or a snippet is active: ghost text and next edits are hidden, and shown again afterwards.
 local function busy()
   return M.menu_is_open()
     or vim.fn.reg_recording() ~= ""
@@ -105,29 +105,28 @@ local function writable(buf)
     and vim.fn.getcmdwintype() == ""
 end
 
---- True while text is typed here: plain insert mode, not replace, completion or block insert.
----@param buf integer
-local function typing(buf)
-  return vim.api.nvim_get_mode().mode == "i" and not M.block_insert and not vim.o.paste and writable(buf)
+--- True in the modes of ghost text: plain insert mode, not replace, completion or block insert. A next edit is also for
+--- normal mode. While a command is typed, after an operator or after `:`, it stays: it would blink with each command.
+---@param mode string
+---@param kind? "manual"|"edit"
+local function fits_mode(mode, kind)
+  if kind == "edit" and mode:find("^[nc]") then
+    return true
+  end
+  return mode == "i" and not M.block_insert and not vim.o.paste
 end
 
---- "open" (show suggestions), "hidden" (keep the suggestion, show it later) or "shut" (discard it).
+--- Decides for ghost text and for next edits, for drawing and for keys: "open" (draw it, its keys act), "hidden" (keep
+--- it, draw it later) or "shut" (discard ghost text, hide a next edit).
 ---@param buf integer
----@param manual? boolean the user requested it, so the switches do not count
+---@param kind? "manual"|"edit" ghost text that the user requested, so the switches do not count; or a next edit
 ---@return "open"|"hidden"|"shut"
-function M.state(buf, manual)
-  if (M.off_reason(buf) and not manual) or not typing(buf) then
+function M.state(buf, kind)
+  local is_off = kind ~= "manual" and M.off_reason(buf) ~= nil
+  if is_off or not writable(buf) or not fits_mode(vim.api.nvim_get_mode().mode, kind) then
     return "shut"
   end
   return busy() and "hidden" or "open"
-end
-
---- True where a next edit may be shown: in a buffer that can be changed, outside menus, macros, snippets, Replace mode
---- and terminals.
----@param buf integer
-function M.may_edit(buf)
-  local mode = vim.api.nvim_get_mode().mode
-  return writable(buf) and not busy() and (mode:find("^[nvV\22c]") ~= nil or typing(buf))
 end
 
 return M

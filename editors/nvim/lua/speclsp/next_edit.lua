@@ -7,7 +7,9 @@
 ---
 --- An edit of another buffer is only announced by a hint: accepting it goes to that buffer, and shows it there.
 ---
---- One edit is shown at a time, in the current buffer. Ghost text replaces it.
+--- One edit is shown at a time, in the current buffer. Ghost text replaces it. While its keys would not act, it is hidden.
+---
+--- After an accepted edit one key too many is swallowed, until any other key, change or move (`tail`).
 local api = vim.api
 local lsp_client = require("speclsp.client")
 local enabled = require("speclsp.enabled")
@@ -17,6 +19,7 @@ local options = require("speclsp.options")
 local view = require("speclsp.next_edit_view")
 
 local SETTLED_MS, TYPING_PAUSE_MS = 50, 300 -- after a change in normal mode, in insert mode
+local COMPUTED_MS, DONE_MS = 3000, 1000 -- limits of the tail: while the next edit is computed, while "done" is shown
 
 ---@class speclsp.Text
 ---@field buf integer
@@ -35,13 +38,21 @@ local SETTLED_MS, TYPING_PAUSE_MS = 50, 300 -- after a change in normal mode, in
 ---@field target? integer that buffer
 ---@field unmap fun()
 
+---@class speclsp.Tail: speclsp.Text where and when the last edit was accepted
+---@field cursor integer[]
+---@field is_done boolean no edit follows
+---@field unmap fun()
+
 local M = {}
+local typed_keys = api.nvim_create_namespace("speclsp.next_edit_tail")
 local shown ---@type speclsp.ShownEdit?
+local tail ---@type speclsp.Tail?
 local pending ---@type speclsp.EditRequest?
 local requested ---@type speclsp.EditRequest? the newest request, answered or not
 local followed ---@type speclsp.Text? text that is not requested again when the cursor leaves its line
 local left ---@type speclsp.Text? text whose edit was removed because the user left its window
 local timer ---@type uv.uv_timer_t?
+local tail_timer ---@type uv.uv_timer_t?
 
 ---@return speclsp.Text
 local function current_text()
@@ -117,15 +128,87 @@ local function remove(reason)
   require("speclsp.status").changed()
 end
 
-local function draw_hint()
+--- The edit of the current text, where it is drawn and its keys act; nil for none.
+---@return speclsp.ShownEdit?
+local function waiting()
+  return same(shown, current_text()) and enabled.state(shown.buf, "edit") == "open" and shown or nil
+end
+
+--- Draw the shown edit with its hint where its keys act, else hide it.
+local function draw()
+  local key = options.now.keys.accept_edit
   if not shown or not api.nvim_buf_is_valid(shown.buf) then
     return
+  elseif not waiting() then
+    view.hide()
   elseif shown.target then
     local file = vim.fs.basename(api.nvim_buf_get_name(shown.target))
-    view.draw_elsewhere(shown.buf, file, shown.edit.range.start.line + 1, options.now.keys.accept_edit)
+    view.draw_elsewhere(shown.buf, file, shown.edit.range.start.line + 1, key)
+  elseif view.is_drawn() then
+    view.draw_hint(shown.buf, shown.hunk, key)
   else
-    view.draw_hint(shown.buf, shown.hunk, options.now.keys.accept_edit)
+    view.show(shown.buf, shown.hunk, key)
   end
+end
+
+--- Draw or hide the shown edit after each event that may have moved the cursor or changed the state.
+local function follow_state()
+  local group = api.nvim_create_augroup("speclsp.next_edit", {})
+  local function on(events, callback, pattern)
+    local purpose = "speclsp: the edit and its hint follow cursor and mode"
+    api.nvim_create_autocmd(events, { group = group, pattern = pattern, callback = callback, desc = purpose })
+  end
+  on({ "CursorMoved", "CursorMovedI", "WinScrolled", "ModeChanged", "RecordingEnter", "CompleteChanged" }, draw)
+  on({ "RecordingLeave", "CompleteDone" }, vim.schedule_wrap(draw)) -- the state ends after the event
+  on("OptionSet", draw, { "readonly", "modifiable" })
+end
+
+-- ── after the last edit ──────────────────────────────────────────────────────────────────────────────────────────────
+
+local function end_tail()
+  local now = tail
+  if not now then
+    return
+  end
+  tail = nil
+  tail_timer:stop()
+  vim.on_key(nil, typed_keys)
+  now.unmap()
+  if now.is_done then
+    view.hide()
+  end
+end
+
+---@param limit_ms integer
+local function limit_tail(limit_ms)
+  tail_timer = tail_timer or assert(vim.uv.new_timer())
+  tail_timer:start(limit_ms, 0, vim.schedule_wrap(end_tail))
+end
+
+--- Swallow further keys of the one that accepted an edit, which would insert blanks.
+---@param buf integer
+local function begin_tail(buf)
+  tail = current_text() --[[@as speclsp.Tail]]
+  tail.cursor, tail.is_done, tail.unmap = api.nvim_win_get_cursor(0), false, require("speclsp.keys").map_edit(buf)
+  local accepting = vim.keycode(options.now.keys.accept_edit or "")
+  vim.on_key(function(_, typed)
+    if typed and typed ~= "" and typed ~= accepting then
+      end_tail()
+    end
+  end, typed_keys)
+  limit_tail(COMPUTED_MS)
+end
+
+--- True if the key is one too many: the text and the cursor are those after the accepted edit.
+local function swallow()
+  local is_same = tail and same(tail, current_text()) and vim.deep_equal(tail.cursor, api.nvim_win_get_cursor(0))
+  if not is_same or enabled.state(tail.buf, "edit") ~= "open" then
+    return false
+  end
+  if tail.is_done then
+    end_tail()
+  end
+  return true
 end
 
 --- The lines that an edit replaces and their new text; nil when it changes nothing.
@@ -146,24 +229,16 @@ end
 ---@param hunk? speclsp.Hunk nil for an edit of another buffer
 ---@param target? integer that buffer
 local function show(request, edit, hunk, target)
+  end_tail()
   remove("replaced")
   local buf = request.buf
   followed = request
   local unmap = require("speclsp.keys").map_edit(buf)
   shown = { buf = buf, tick = request.tick, client = request.client, edit = edit, hunk = hunk, target = target }
   shown.unmap = unmap
-  if hunk then
-    view.show(buf, hunk, options.now.keys.accept_edit)
-  else
-    draw_hint()
-  end
+  draw()
   lsp_client.notify(request.client, "speclsp/nextEditShown", { id = edit.id })
-  local group = api.nvim_create_augroup("speclsp.next_edit", {})
-  api.nvim_create_autocmd({ "CursorMoved", "CursorMovedI", "WinScrolled" }, {
-    group = group,
-    callback = draw_hint,
-    desc = "speclsp: the hint follows the cursor",
-  })
+  follow_state()
   require("speclsp.status").changed()
 end
 
@@ -195,7 +270,7 @@ local function answered(request, err, result)
   local buf = request.buf
   if err or not same(request, current_text()) or M.off_reason(buf) then
     return
-  elseif not enabled.may_edit(buf) or require("speclsp").visible() then
+  elseif enabled.state(buf, "edit") ~= "open" or require("speclsp").visible() then
     requested = nil -- so that it is requested again when insert mode ends
     return
   end
@@ -206,10 +281,15 @@ local function answered(request, err, result)
   end
   local is_current = edit and edit.textDocument.uri == request.uri and is_version(buf, edit)
   local hunk = is_current and hunk_of(buf, edit, request.client.offset_encoding)
-  if not hunk then
-    return remove("replaced")
+  if hunk then
+    return show(request, edit, hunk)
   end
-  show(request, edit, hunk)
+  remove("replaced")
+  if same(tail, request) then
+    tail.is_done = true
+    view.draw_done(buf)
+    limit_tail(DONE_MS)
+  end
 end
 
 ---@param client vim.lsp.Client
@@ -243,7 +323,8 @@ local function ask_after(pause_ms)
     0,
     vim.schedule_wrap(function()
       local client = same(text, current_text()) and not same(requested, text) and lsp_client.get(text.buf)
-      if client and not M.off_reason(text.buf) and enabled.may_edit(text.buf) and not require("speclsp").visible() then
+      local is_open = client and not M.off_reason(text.buf) and enabled.state(text.buf, "edit") == "open"
+      if client and is_open and not require("speclsp").visible() then
         ask(client, "edit")
       end
     end)
@@ -256,6 +337,9 @@ function M.changed(is_typing)
   local text = current_text()
   if shown and not same(shown, text) then
     remove("ignored")
+  end
+  if tail and not same(tail, text) then
+    end_tail()
   end
   if same(requested, text) then
     return
@@ -282,15 +366,17 @@ end
 ---@param reason "replaced"|"cancelled"
 function M.clear(reason)
   cancel()
+  end_tail()
   remove(reason)
   requested = nil
 end
 
---- Remove the shown edit if next edits were turned off.
+--- Draw or hide the shown edit after a change of the state. Remove it if next edits were turned off.
 function M.refresh()
   if shown and (not api.nvim_buf_is_valid(shown.buf) or M.off_reason(shown.buf)) then
-    M.clear("cancelled")
+    return M.clear("cancelled")
   end
+  draw()
 end
 
 --- Start to request next edits in a buffer.
@@ -306,6 +392,9 @@ function M.on(buf, group)
   on({ "TextChanged", "InsertLeave" }, function()
     M.changed(false)
   end, "request the next edit")
+  on("RecordingLeave", vim.schedule_wrap(function()
+    M.changed(false)
+  end), "request the next edit after a macro")
   on({ "CursorMoved", "CursorMovedI" }, M.moved, "request the next edit when a line is finished")
   on({ "BufLeave", "WinLeave" }, function()
     left = shown or pending or left
@@ -320,22 +409,17 @@ end
 
 -- ── user actions ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
---- The edit that is shown in the current buffer, and that a key can act on; nil for none.
----@return speclsp.ShownEdit?
-local function waiting()
-  return same(shown, current_text()) and enabled.may_edit(shown.buf) and shown or nil
-end
-
---- True while an edit is drawn in the current buffer. The text may have changed since.
+--- True while an edit is drawn in the current buffer, or a key too many is swallowed. The text may have changed since.
 ---@return boolean
 function M.is_shown()
-  return shown ~= nil and shown.buf == api.nvim_get_current_buf()
+  local now = shown and view.is_drawn() and shown or tail
+  return now ~= nil and now.buf == api.nvim_get_current_buf()
 end
 
 --- The place of the shown edit for the status line: "at 12", or "in app.py" for one of another buffer; nil for none.
 ---@return string?
 function M.place()
-  if not same(shown, current_text()) then
+  if not waiting() then
     return nil
   elseif shown.target then
     return "in " .. vim.fs.basename(api.nvim_buf_get_name(shown.target))
@@ -351,7 +435,7 @@ local function jump(now)
   api.nvim_win_set_cursor(0, { row + 1, col })
   vim.cmd("normal! zv")
   view.make_room(now.buf, now.hunk)
-  draw_hint()
+  draw()
 end
 
 --- Go to the buffer of the shown edit, and show it there.
@@ -389,6 +473,7 @@ local function apply(now)
   row = math.min(row, api.nvim_buf_line_count(now.buf))
   api.nvim_win_set_cursor(0, { row, col })
   lsp_client.notify(now.client, "speclsp/nextEditAccepted", { id = edit.id })
+  begin_tail(now.buf)
   ask(now.client, "accept")
 end
 
@@ -431,10 +516,10 @@ local function feed(name)
   return true
 end
 
---- Jump to the shown edit if it is far away, else apply it.
+--- Jump to the shown edit if it is far away, else apply it. After the last edit, swallow one key too many.
 ---@return boolean acted
 function M.accept()
-  return feed("accept")
+  return swallow() or feed("accept")
 end
 
 --- Reject the shown edit: it does not come back until the user makes the change again.

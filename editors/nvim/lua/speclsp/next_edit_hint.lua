@@ -1,5 +1,5 @@
 --- Hint of a next edit that is far away: "Edit at line 12 (Tab)" in the cursor's row of the screen; of an edit in
---- another file "Edit in app.py, line 12 (Tab)".
+--- another file "Edit in app.py, line 12 (Tab)"; "done" after the last edit.
 ---
 ---     room behind the line     at its end, before the virtual text of others; in short where only that fits
 ---     no room                  over the text, at the window's right end, or at its left end where the cursor is in the way
@@ -76,14 +76,11 @@ function M.hide(buf)
   api.nvim_buf_clear_namespace(buf, namespace, 0, -1)
 end
 
---- Draw the hint for a line of the current buffer, or of another file.
 ---@param buf integer
----@param line integer from 1
----@param key string|false
----@param file? string the name of the other file
-function M.draw(buf, line, key, file)
+---@param candidates string[]
+local function draw(buf, candidates)
   M.hide(buf)
-  local text, column = placed(cursor_row(), texts(line, key, file))
+  local text, column = placed(cursor_row(), candidates)
   local lnum, col = unpack(api.nvim_win_get_cursor(0))
   -- Over text: a mark at the cursor's column is drawn in the cursor's row of a wrapped line.
   api.nvim_buf_set_extmark(buf, namespace, lnum - 1, column and col or 0, {
@@ -93,6 +90,21 @@ function M.draw(buf, line, key, file)
     hl_mode = not column and "combine" or nil,
     priority = not column and PRIORITY or nil,
   })
+end
+
+--- Draw the hint for a line of the current buffer, or of another file.
+---@param buf integer
+---@param line integer from 1
+---@param key string|false
+---@param file? string the name of the other file
+function M.draw(buf, line, key, file)
+  draw(buf, texts(line, key, file))
+end
+
+--- Draw "done": no edit follows the accepted one.
+---@param buf integer
+function M.draw_done(buf)
+  draw(buf, { "done", "»" })
 end
 
 return M

@@ -179,6 +179,13 @@ function M.draw_elsewhere(buf, file, line, key)
   end
 end
 
+--- Draw "done" at the cursor's line.
+---@param buf integer the current buffer
+function M.draw_done(buf)
+  shown_in = buf
+  hint.draw_done(buf)
+end
+
 --- Scroll until the new lines of a hunk at the cursor are visible.
 ---@param buf integer
 ---@param hunk speclsp.Hunk
@@ -186,6 +193,11 @@ function M.make_room(buf, hunk)
   if not hunk.words then
     ghost.make_room(buf, math.max(#hunk.old - 1, 0) + #hunk.new)
   end
+end
+
+--- True while anything is drawn.
+function M.is_drawn()
+  return shown_in ~= nil
 end
 
 --- Remove everything drawn.

@@ -153,7 +153,7 @@ local function ask(client, kind, step, on_empty)
     if err or not same(request, cursor_place()) then -- first: the buffer may have been wiped
       return
     end
-    local state = enabled.state(request.buf, kind == INVOKED)
+    local state = enabled.state(request.buf, kind == INVOKED and "manual" or nil)
     if state == "shut" then
       return
     end
@@ -295,7 +295,7 @@ end
 function M.trigger(on_empty)
   local buf = api.nvim_get_current_buf()
   local client = lsp_client.get(buf)
-  if not client or enabled.state(buf, true) ~= "open" then
+  if not client or enabled.state(buf, "manual") ~= "open" then
     return false
   end
   ask(client, INVOKED, nil, on_empty)
