@@ -194,7 +194,9 @@ def read(body: bytes) -> Fields:
             object_pairs_hook=unique,
         )
     except (ValueError, RecursionError) as error:
-        why = getattr(error, "msg", "") or ("nested too deeply" if isinstance(error, RecursionError) else "not UTF-8")
+        why = "nested too deeply" if isinstance(error, RecursionError) else "not UTF-8"
+        if isinstance(error, json.JSONDecodeError):
+            why = f"{error.msg.removesuffix(' at')} at character {error.pos}"
         raise NotJson(f"the body is not JSON ({why}): send one JSON object.") from None
     return Fields(value)
 

@@ -251,7 +251,8 @@ def test_computation_ends_with_the_block_or_at_the_first_line_end_after_the_dead
 
 BAD = [
     (b"", "not JSON"),
-    (b"[1", "not JSON"),
+    (b"[1", "not JSON (Expecting ',' delimiter at character 2)"),
+    (b'{"prompt": "a\x01"}', "not JSON (Invalid control character at character 13)"),
     (b"\xff\xfe\xff", "not JSON"),
     (b'"text"', "the body is"),
     (b"[" * 100_000, "not JSON (nested too deeply)"),

@@ -220,6 +220,22 @@ def scope(host: str) -> dict[str, object]:
     return {"headers": [(b"host", host.encode("latin-1", "replace"))]}
 
 
+@pytest.mark.parametrize(
+    ("bound", "own"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "an IP address of this machine"), ("box", "box")]
+)
+def test_the_refusal_of_a_host_names_the_hosts_that_are_accepted(bound: str, own: str):
+    """One that passes when the program is at `bound`, or at the name after `--host`, or sends `localhost`."""
+    with pytest.raises(tcp_guard.RequestRefused) as refused:
+        tcp_guard.check_host(scope("other.example:80"), bound)
+    message = refused.value.message
+    assert message.startswith(
+        f'the Host header is "other.example:80": connect to {own}, or start the engine with --host'
+    )
+    assert message.endswith("Behind a proxy, set the header to localhost.")
+    for host, at in (("localhost", bound), ("other.example:80", "other.example"), ("10.0.0.7:80", "0.0.0.0")):
+        tcp_guard.check_host(scope(host), at)
+
+
 @pytest.mark.promise(29)
 @given(name=st.from_regex(r"[a-zA-Z0-9.:@\[\]-]{1,30}", fullmatch=True))
 def test_only_this_machine_s_names_are_hosts(name: str):
