@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from speclsp.lsp.postprocess.surroundings import Surroundings, imbalance
 from speclsp.lsp.syntax import lexical_rules
-from speclsp.lsp.syntax.languages.record import UNKNOWN_MARKUP, UNKNOWN_RULES, LexicalRules
+from speclsp.lsp.syntax.languages.record import UNKNOWN_RULES, LexicalRules
 from speclsp.lsp.syntax.lexical_rules import Mark, Pairing, pair
 
 _CLOSERS_ONLY = re.compile(r"(?:[\s)\]}>\"'`;,:.?!]|/>|</[\w.:-]*>)*\Z")
@@ -56,7 +56,8 @@ def candidates(text: str, around: Surroundings, *, line: bool) -> Iterator[str]:
     if missing is not None and len(missing[0]) > 1 and leaves_open(text, around) and not any(map(str.isalnum, text)):
         return  # a comment or docstring that only begins
     if missing is not None and not missing[0] and not around.rest.strip():  # the next line may go on
-        missing = None if GOES_ON.search(text) or ends_in_opener(text, around) else missing
+        opens = ends_in_opener(text, around) and not text.rstrip().endswith(">")
+        missing = None if GOES_ON.search(text) or opens else missing
     if missing is None:
         ends = _item_ends(text, around.line, around) if before_own_line(text, around) else ("",)
         if ends != ("",):
@@ -149,6 +150,19 @@ def opens_bracket(text: str, replaced: int, around: Surroundings) -> bool:
     return own > now
 
 
+def opens_element(text: str, replaced: int, around: Surroundings) -> bool:
+    """True if more tags are without a partner with `text` than without it."""
+    if around.kind != "code" or not around.rules.markup or "<" not in text:
+        return False
+    rest = around.rest + around.after
+    with_text, without = (pair(around.before + inserted, around.rules) for inserted in (text + rest[replaced:], rest))
+    count, now = (
+        sum(mark.mark[0] == "<" for mark in (*pairing.openers, *pairing.closers)) + pairing.malformed
+        for pairing in (with_text, without)
+    )
+    return count > now
+
+
 def ends_in_opener(text: str, around: Surroundings) -> bool:
     """True if `text` ends with a bracket or tag that it opens."""
     head, openers = len(around.line), pair(around.line + text, around.rules).openers
@@ -177,7 +191,7 @@ def _missing(text: str, around: Surroundings, *, line: bool) -> tuple[str, list[
             return _missing_in_prose(text, around)
     head = pair(before + text, around.rules)
     quote = ""
-    if head.open is None and around.rules in (UNKNOWN_RULES, UNKNOWN_MARKUP):
+    if head.open is None and around.rules.string == UNKNOWN_RULES.string:
         quote = _unknown_quote(text, around)
     elif head.open is not None:
         opened = (before + text)[head.open.start :]

@@ -20,6 +20,7 @@ from speclsp.plain_text import is_word
 MAX_LINES = 12
 LOOK_BACK = 400  # characters of the line before the cursor in which a marker or a key may have begun
 _LOOP = re.compile(r"(\W{0,11}\w.{2,23}?)\1{11,}|(\w\W?)\2{39,}")  # the same few characters over and over
+_CLOSERS = re.compile(r"[ \t]*[)\]}][)\]};,]*[ \t]*\Z")
 
 
 class Cut(NamedTuple):
@@ -59,11 +60,31 @@ class CutRules:
         if end is not None and self.around.kind != "comment":
             limit, kept = Cut.rejecting(end, Reason.LOOPS), kept[:end]
         cut = self._block(kept) if self.multiline else self._enclosed(kept) if self.enclosed else self._line(kept)
+        cut = self._with_closers(kept, cut)
         is_final = cut.final or (limit is not None and limit.final)
         secret = self._secret(text[: cut.end], truncated=truncated and not cut.final)
         if secret is not None:
             return Cut(secret.end, is_final or "\n" in text[secret.end : cut.end], secret.reason)
         return Cut(cut.end, is_final, cut.reason or (limit.reason if limit is not None else None))
+
+    def _with_closers(self, text: str, cut: Cut) -> Cut:
+        """`cut` with the lines of closers that follow a last line of closers: two blocks may end at once."""
+        start, end = text.rfind("\n", 0, cut.end) + 1, cut.end
+        if (
+            not cut.final
+            or self.around.kind != "code"
+            or self.around.rest.strip()
+            or not _CLOSERS.match(text, start, end)
+            or text[end : end + 1] != "\n"
+        ):
+            return cut
+        while text[end : end + 1] == "\n":
+            line_end = text.find("\n", end + 1)
+            line_end = line_end if line_end >= 0 else len(text)
+            if not _CLOSERS.match(text, end + 1, line_end):
+                return Cut(end, line_end < len(text) or bool(text[end:].strip()))
+            end = line_end
+        return Cut(end, False)
 
     def _forbidden(self, text: str) -> Cut | None:
         """The first hidden character or marker of a model that the document does not hold itself."""

@@ -212,7 +212,7 @@ class SuggestionPlan(CutRules):
         deadline = parse_clock_s() + CHECK_MS / 1000
         is_mid_line = bool(around.rest.strip())
         is_closed = ending != Ending(goes_on=ending.goes_on) or self.enclosed or self.multiline
-        is_closed = is_closed or closers.leaves_open(text, around)
+        is_closed = is_closed or closers.leaves_open(text, around) or closers.opens_element(text, 0, around)
         line = ending.by_model or is_mid_line  # what the line opens may be closed further down
         for candidate in closers.candidates(text, around, line=line) if is_closed else ():
             closed = self._fit(candidate)
@@ -245,6 +245,8 @@ class SuggestionPlan(CutRules):
             return False
         may_stay_open = "\n" not in text.strip() or (ending.goes_on and whole_end.ends_open(text, around))
         if not (may_stay_open and not around.rest.strip()) and self.opens_bracket(suggestion):
+            return False
+        if closers.opens_element(text, replaced, around):
             return False
         if verdict is syntax_check.Verdict.CLEAN or not around.rest.strip():
             return True

@@ -32,12 +32,12 @@ _COMMON = frozenset(
 
 
 def is_distinctive(line: str) -> bool:
-    """True if a line is long enough that the same line elsewhere is a repetition: not `}`, `end` or `else:`."""
+    """True if a line is long enough that the same line elsewhere is a repetition: not `}`, `</p>`, `end` or `else:`."""
     words = list(islice(_WORD.finditer(line), 2))  # one pattern for all this would take quadratic time in symbols
     if len(words) != 1:
         return bool(words)
     start = words[0].start()
-    return words[0][0] not in _COMMON and line[start - 1 : start] != "@"
+    return words[0][0] not in _COMMON and line[start - 1 : start] not in ("@", "/")
 
 
 def is_same(line: str, other: str) -> bool:

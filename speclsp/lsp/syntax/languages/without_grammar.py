@@ -24,6 +24,8 @@ UNKNOWN = Language(
     name="", files={}, rules=UNKNOWN_RULES, definition=None, indexed="", imports=None
 )  # of any other language id
 
+_COMPONENT = replace(UNKNOWN_MARKUP, markup="in code")  # with types of TypeScript
+
 
 def _language(name: str, files: str = "", definition: DefinitionRules | str | None = None) -> Language:
     """`name`: the LSP language id; `files`: suffixes and whole names of its files."""
@@ -32,7 +34,7 @@ def _language(name: str, files: str = "", definition: DefinitionRules | str | No
 
 
 WITHOUT_GRAMMAR: tuple[Language, ...] = (
-    replace(_language("astro", ".astro"), rules=UNKNOWN_MARKUP),
+    replace(_language("astro", ".astro"), rules=_COMPONENT),
     _language("bat", ".bat .cmd"),
     _language("bicep", ".bicep"),
     _language("clojure", ".clj .cljs .cljc .edn"),
@@ -98,7 +100,7 @@ WITHOUT_GRAMMAR: tuple[Language, ...] = (
     _language("verilog", ".v"),
     _language("vhdl", ".vhd .vhdl"),
     _language("vim", ".vim"),
-    replace(_language("vue", ".vue", TYPED_DEFINITION), rules=UNKNOWN_MARKUP),
+    replace(_language("vue", ".vue", TYPED_DEFINITION), rules=_COMPONENT),
     replace(
         _language("xml", ".xml .xsd .xsl .svg"),
         aliases=("xsl", "handlebars", "django-html", "erb", "vue-html"),

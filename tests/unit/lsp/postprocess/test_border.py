@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from support.lsp.suggested import outcome, plan_at, plan_for, streamed
+from support.lsp.suggested import inserted, outcome, plan_at, plan_for, streamed
 from support.rows import rows
 
 from speclsp.config import CompletionConfig
@@ -71,6 +71,18 @@ def test_files_with_errors_tabs_and_closers_in_strings_get_the_same_closers():
         ("const \u05e9\u05dc = foo(", ");\r\n"),
     ):
         assert shown(f"{before}¦{after}", "bar(1", "javascript") == f"{before}bar(1){after}"
+
+
+@pytest.mark.parametrize(
+    ("language", "marked", "output", "result"), ROWS["the_closers_of_several_blocks_are_shown_together"]
+)
+def test_the_closers_of_several_blocks_are_shown_together(language: str, marked: str, output: str, result: str):
+    assert inserted(marked, output, language) == result
+
+
+@pytest.mark.parametrize(("language", "marked", "output", "result"), ROWS["an_element_that_a_text_begins_is_closed"])
+def test_an_element_that_a_text_begins_is_closed(language: str, marked: str, output: str, result: str):
+    assert inserted(marked, output, language) == result
 
 
 def test_a_string_does_not_end_in_the_middle_of_a_word():
