@@ -22,6 +22,7 @@ _STATEMENT = re.compile(r"[\w)\]\"'`]\s*\Z")  # the end of a line that may be on
 _PLAIN = LexicalRules(string="")  # every bracket counts
 _CLOSER = re.compile(r"[)\]}]|/>|</")
 _TAG_AT_END = re.compile(r"<([A-Za-z][\w.:-]*)?(?:\s[^<>]*|\{[^<>]*)?(?<!/)>\s*\Z")
+_LINE_OF_CLOSERS = re.compile(r"[ \t]*[)\]}][)\]};,]*[ \t]*$", re.MULTILINE)
 GOES_ON = re.compile(r"[=+\-*/%&|<^~.,:\\]\s*\Z")  # the end of a line that the next one continues
 
 
@@ -104,6 +105,16 @@ def before_own_line(text: str, around: Surroundings) -> str:
     if "\n" not in text[: len(text) - len(text.lstrip())] or not opens_at_cursor(around):
         return ""
     return "\n" + lexical_rules.indent_of(around.line)
+
+
+def end_of_blocks(text: str, end: int, around: Surroundings) -> int:
+    """The end of the lines of closers that follow a last line of closers, because several blocks may end at once."""
+    start = text.rfind("\n", 0, end) + 1
+    line = _LINE_OF_CLOSERS.match(text, start) if around.kind == "code" and not around.rest.strip() else None
+    while line is not None and line.end() >= end:
+        end = line.end()
+        line = _LINE_OF_CLOSERS.match(text, end + 1) if text[end : end + 1] == "\n" else None
+    return end
 
 
 def blank_before(text: str, replaced: int, around: Surroundings) -> str:

@@ -20,7 +20,6 @@ from speclsp.plain_text import is_word
 MAX_LINES = 12
 LOOK_BACK = 400  # characters of the line before the cursor in which a marker or a key may have begun
 _LOOP = re.compile(r"(\W{0,11}\w.{2,23}?)\1{11,}|(\w\W?)\2{39,}")  # the same few characters over and over
-_CLOSERS = re.compile(r"[ \t]*[)\]}][)\]};,]*[ \t]*\Z")
 
 
 class Cut(NamedTuple):
@@ -60,31 +59,14 @@ class CutRules:
         if end is not None and self.around.kind != "comment":
             limit, kept = Cut.rejecting(end, Reason.LOOPS), kept[:end]
         cut = self._block(kept) if self.multiline else self._enclosed(kept) if self.enclosed else self._line(kept)
-        cut = self._with_closers(kept, cut)
+        if cut.final and not cut.reason:
+            blocks_end = closers.end_of_blocks(kept, cut.end, self.around)
+            cut = Cut(blocks_end, bool(kept[blocks_end:].strip())) if blocks_end > cut.end else cut
         is_final = cut.final or (limit is not None and limit.final)
         secret = self._secret(text[: cut.end], truncated=truncated and not cut.final)
         if secret is not None:
             return Cut(secret.end, is_final or "\n" in text[secret.end : cut.end], secret.reason)
         return Cut(cut.end, is_final, cut.reason or (limit.reason if limit is not None else None))
-
-    def _with_closers(self, text: str, cut: Cut) -> Cut:
-        """`cut` with the lines of closers that follow a last line of closers: two blocks may end at once."""
-        start, end = text.rfind("\n", 0, cut.end) + 1, cut.end
-        if (
-            not cut.final
-            or self.around.kind != "code"
-            or self.around.rest.strip()
-            or not _CLOSERS.match(text, start, end)
-            or text[end : end + 1] != "\n"
-        ):
-            return cut
-        while text[end : end + 1] == "\n":
-            line_end = text.find("\n", end + 1)
-            line_end = line_end if line_end >= 0 else len(text)
-            if not _CLOSERS.match(text, end + 1, line_end):
-                return Cut(end, line_end < len(text) or bool(text[end:].strip()))
-            end = line_end
-        return Cut(end, False)
 
     def _forbidden(self, text: str) -> Cut | None:
         """The first hidden character or marker of a model that the document does not hold itself."""
@@ -124,15 +106,8 @@ class CutRules:
 
     def _end_of_row(self, text: str) -> Cut | None:
         """The end of a table's row that has all its cells."""
-        around, start, before = self.around, 0, self.around.line
-        lines = text.split("\n") if around.columns else []
-        for index, line in enumerate(lines):
-            rest = around.rest if index == len(lines) - 1 else ""
-            end = prose.end_of_row(before, line, rest, around.columns)
-            if end >= 0:
-                return Cut.rejecting(start + end, Reason.REPEATS_LINE)
-            start, before = start + len(line) + 1, ""
-        return None
+        end = prose.end_of_row(self.around.line, text, self.around.rest, self.around.columns)
+        return Cut.rejecting(end, Reason.REPEATS_LINE) if end >= 0 else None
 
     def _second_repetition(self, text: str) -> Cut | None:
         """The second time that a clause or sentence of a line is written, if the third one follows."""

@@ -152,7 +152,20 @@ def columns_of(above: str, below: str) -> int:
 
 
 def end_of_row(line: str, text: str, rest: str, columns: int) -> int:
-    """The offset in `text`, in one row between `line` and `rest`, at which the row has all its cells; -1: not yet."""
+    """The offset in `text`, between `line` and `rest`, at which a row of a table has all its cells; -1: not yet."""
+    start = 0
+    lines = text.split("\n") if columns else []
+    for index, part in enumerate(lines):
+        is_last = index == len(lines) - 1
+        end = _row_end(line if index == 0 else "", part, rest if is_last else "", columns)
+        if end >= 0:
+            return start + end
+        start += len(part) + 1
+    return -1
+
+
+def _row_end(line: str, text: str, rest: str, columns: int) -> int:
+    """The offset in one line of a table at which it has all its cells."""
     whole = line + text
     pipes = _pipes(whole)
     is_framed = _row(whole)[:1] == "|"

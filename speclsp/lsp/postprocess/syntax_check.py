@@ -31,6 +31,7 @@ from speclsp.plain_text import is_word
 QUICK_MS = 2.0  # enough to parse a text without errors
 LONG_CHARACTERS = 50_000  # a longer text with errors takes too long
 NEAR_CHARACTERS = 16_384  # of a long text, around the cursor
+_ELEMENT = "<a></a>"
 _TRY = re.compile(r"\btry\b")
 
 
@@ -81,6 +82,10 @@ class SyntaxCheck:
         if errors_now is None or errors <= errors_now:
             return Verdict.NO_WORSE
         least = self._least_errors(text, end, errors, errors_now, deadline, truncated=truncated)
+        if errors_now and least is not None and least > errors_now:
+            # an error above can add some to any text here: a text without errors of its own is the measure
+            plain = self._count(_ELEMENT if text.lstrip().startswith("<") else OPERAND, end, deadline)
+            errors_now = max(errors_now, plain or 0)
         return Verdict.BREAKS if least is not None and least > errors_now else Verdict.NO_WORSE
 
     def _is_long(self) -> bool:

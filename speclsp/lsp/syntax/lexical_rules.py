@@ -117,9 +117,25 @@ def pair(text: str, rules: LexicalRules, *, tags: bool = True) -> Pairing:
             _close_tag(result, mark)
         elif result.openers and result.openers[-1].is_closed_by(mark):
             result.openers.pop()
+        elif (at := _block_of(result.openers, mark, text)) >= 0:
+            del result.openers[at]
         else:
             result.closers.append(mark)
     return result
+
+
+def _block_of(openers: list[Mark], closer: Mark, text: str) -> int:
+    """The index of the block that a brace on a line of its own closes by its indentation; -1 for none."""
+    indent = text[text.rfind("\n", 0, closer.start) + 1 : closer.start]
+    if closer.mark != "}" or indent.strip():
+        return -1
+    starts = (text.rfind("\n", 0, opener.start) + 1 for opener in openers)
+    matches = [
+        at
+        for at, (opener, start) in enumerate(zip(openers, starts, strict=True))
+        if opener.mark == "{" and indent_of(text[start : opener.end]) == indent
+    ]
+    return matches[-1] if matches else -1
 
 
 def marks(text: str, rules: LexicalRules, result: Pairing, *, tags: bool = True) -> list[Mark]:

@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.lsp.suggested import DEFAULT as CONFIG
-from support.lsp.suggested import PARSER, outcome, plan_at, suggest
+from support.lsp.suggested import PARSER, outcome, plan_at, plan_for, suggest
+from support.lsp.syntax_samples import PLACES
 from support.rows import rows
 
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess import syntax_check
-from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
 from speclsp.lsp.reasons import SOONER, Cuts, Reason
 from speclsp.lsp.syntax import incremental_parse, lexical_rules
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
@@ -44,6 +45,65 @@ def time_for_long_texts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(syntax_check, "QUICK_MS", 10_000.0)
         yield
+
+
+LIST = """export function App({ items, onSave }) {
+  return (
+    <main>
+      <ul>
+        {items.map((item) => (
+          <li>{item.name}</li>
+      </ul>
+      ¦
+    </main>
+  );
+}
+"""
+
+
+@pytest.mark.parametrize("language", ["javascriptreact", "typescriptreact"])
+@pytest.mark.parametrize(
+    ("marked", "output"),
+    [
+        (LIST, "<button onClick={() => onSave(1)}>Save</button>"),
+        (LIST.replace("¦", "<p>¦</p>"), "<b>{items.length}</b>"),
+        (LIST.replace("          <li>{item.name}</li>\n", ""), "<p>{items.length}</p>"),
+        (LIST.replace("      ¦\n", "").replace("<li>{item.name}</li>", "¦"), "<li>{item.name}</li>"),
+        (LIST.replace("{items.map((item) => (", "<a onClick={() => f(1>"), "<p>{items.length}</p>"),
+    ],
+)
+def test_a_bracket_that_an_earlier_text_left_open_hides_no_element(language: str, marked: str, output: str):
+    assert outcome(marked, plan_at(marked, language).to_suggestion(output)) == marked.replace("¦", output)
+
+
+@pytest.mark.parametrize(("language", "opener"), [("javascript", "f("), ("java", "f("), ("terraform", "f([")])
+def test_a_brace_closes_its_block_below_a_bracket_that_is_open(language: str, opener: str):
+    marked = f"a {{\n  b {{\n    {opener}1\n  ¦\n}}\n"
+    assert outcome(marked, plan_at(marked, language).to_suggestion("}\n}\n")) == marked.replace("¦", "}")
+
+
+@given(language=st.sampled_from(sorted(PLACES)), data=st.data())
+def test_an_error_elsewhere_hides_no_text_that_adds_none(language: str, data: st.DataObject):
+    source = PLACES[language][0].replace("¦", "")
+    line = data.draw(st.sampled_from([line for line in source.splitlines() if len(line.strip()) > 1]))
+    start = source.index(line) + data.draw(st.integers(len(line) - len(line.lstrip()), len(line) - 1))
+    text, document = (
+        source[start : source.index(line) + len(line)],
+        source[:start] + source[source.index(line) + len(line) :],
+    )
+    shown = plan_for(document, start, language)
+    brackets = [at for at, character in enumerate(document) if character in ")]}" and abs(at - start) > 3]
+    assume(brackets and isinstance(shown, SuggestionPlan) and isinstance(shown.to_suggestion(text), Suggestion))
+    removed = data.draw(st.sampled_from(brackets))
+    document, start = document[:removed] + document[removed + 1 :], start - (removed < start)
+    plan = plan_for(document, start, language)
+    errors = [
+        PARSER.parse(language, code, 10_000).count_errors()
+        for code in (document, document[:start] + text + document[start:])
+    ]
+    if isinstance(plan, SuggestionPlan) and errors[1] <= errors[0]:
+        result = plan.to_suggestion(text)
+        assert isinstance(result, Suggestion) or result.reason is not Reason.BREAKS
 
 
 def breaks(marked: str, output: str, language: str = "python", *, limit_s: float = 10, torn: bool = False) -> bool:
