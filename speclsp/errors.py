@@ -71,24 +71,22 @@ class TokenizerMismatch(SpeclspError):
 class OutOfMemory(SpeclspError):
     """The chosen models do not fit on the device.
 
-    `smaller`: a model that fits; "" when none does. `limit_mib`: the memory limit of this process's control group.
+    `smaller`: a model that fits; "" when none does. `limit_fix`: of process_resources.Memory.
     """
 
     def __init__(
-        self, model: str, need_mib: int, free_mib: int, device: str, smaller: str, limit_mib: int | None = None
+        self, model: str, need_mib: int, free_mib: int, device: str, smaller: str, limit_fix: str = ""
     ) -> None:
-        fix = memory_fix(need_mib, smaller, limit_mib)
+        fix = memory_fix(smaller, limit_fix)
         super().__init__(
             f"{model} needs {need_mib} MiB and {device} has {free_mib} MiB free. {fix[0].upper()}{fix[1:]}"
         )
 
 
-def memory_fix(need_mib: int, smaller: str, limit_mib: int | None = None) -> str:
+def memory_fix(smaller: str, limit_fix: str = "") -> str:
     """The sentence with the ways out of a lack of memory, for `OutOfMemory`'s arguments."""
-    limited = limit_mib is not None and limit_mib < need_mib
-    first = f"raise the memory limit of its control group ({limit_mib} MiB)" if limited else "close other programs"
     second = f', or set model = "{smaller}"' if smaller else "; no smaller model fits now"
-    return f"{first}{second} (`speclsp models list` shows all)."
+    return f"{limit_fix or 'close other programs'}{second} (`speclsp models list` shows all)."
 
 
 class InputError(SpeclspError):

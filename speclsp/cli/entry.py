@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
+from speclsp import process_resources
 from speclsp.cli import terminal
 from speclsp.cli.arguments.command_tree import parser
 from speclsp.cli.arguments.help_parser import ArgumentParser
@@ -67,6 +68,9 @@ def outcome(run: Callable[[], int], bug_hint: str) -> tuple[int, str]:
         if terminal.flush_stdout() is error:
             return USER_ERROR, ""
         return USER_ERROR, os_errors.sentence(error)
+    except MemoryError:
+        fix = process_resources.memory().limit_fix(2**62) or "close other programs"
+        return USER_ERROR, f"no memory is left: {fix}, or set a smaller model."
     except Exception as error:
         if os.environ.get("SPECLSP_TRACEBACK"):
             raise

@@ -267,8 +267,7 @@ def runtime_dir() -> Path:
         status = path.lstat()
         check_runtime(path, status)
     except OSError as error:
-        cause = f"cannot make {path}: {reason(error)}"
-        raise SpeclspError(f"{cause}. Set {RUNTIME_VARIABLE} to a writable directory.") from error
+        raise SpeclspError(sentence(error, path, "be made")) from error
     try:
         other_mode = sys.platform != "win32" and stat.S_IMODE(status.st_mode) != 0o700
         if other_mode or private_files.exposure(path, status):

@@ -44,6 +44,7 @@ CAUSES = {
     errno.ELOOP: Cause("its path has a symbolic link that is not followed", "remove it, or put what it names there"),
     errno.ENOTDIR: Cause("a file is in the place of a directory on its path", "remove that file", "of yours"),
     errno.EISDIR: Cause("a directory is in its place", "remove it, or rename it"),
+    errno.EEXIST: Cause("a file or a broken link is in its place", "remove it, or rename it"),
     errno.ENOENT: Cause("no such file or directory", "correct its path, or create it"),
     errno.EMFILE: Cause("too many open files in this process", "raise the limit (`ulimit -n 4096`)"),
     errno.ENFILE: Cause("too many open files on this system", "close other programs"),

@@ -66,7 +66,18 @@ class Memory:
     """Memory of this process."""
 
     free_mib: int
-    limit_mib: int | None = None  # of the control group that leaves the least; None where the machine leaves less
+    limit_mib: int | None = None  # the limit that leaves the least; None where the machine leaves less
+    is_address_space: bool = False  # the limit is `ulimit -v`; else it is that of a control group
+
+    def limit_fix(self, need_mib: int) -> str:
+        """The way out where the limit is too small, in part of a sentence; "" where the machine is."""
+        if self.limit_mib is None:
+            return ""
+        if self.is_address_space:
+            return f"raise the limit of its address space ({self.limit_mib} MiB; `ulimit -v unlimited`)"
+        return (
+            f"raise the memory limit of its control group ({self.limit_mib} MiB)" if self.limit_mib < need_mib else ""
+        )
 
 
 # ── CPUs ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,7 +127,21 @@ def memory(root: Path = ROOT) -> Memory:
     """The memory that this process could allocate now. `root`: of /proc and /sys."""
     machine = Memory(machine_free_mib(root))
     left = [memory for group, version in groups("memory", root) if (memory := group_memory(group, version))]
-    return min([machine, *left], key=lambda memory: memory.free_mib)
+    return min([machine, *left, *address_space(root)], key=lambda memory: memory.free_mib)
+
+
+def address_space(root: Path = ROOT) -> list[Memory]:
+    """The address space that is left to this process; [] without a limit (`ulimit -v`), as login nodes set one."""
+    if sys.platform == "win32":
+        return []
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    pages = number(read(root / "proc/self/statm").partition(" ")[0])
+    if limit == resource.RLIM_INFINITY or pages is None:
+        return []
+    used_mib = pages * resource.getpagesize() // MIB
+    return [Memory(max(0, limit // MIB - used_mib), limit // MIB, is_address_space=True)]
 
 
 def free_mib(device: str) -> int:

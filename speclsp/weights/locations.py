@@ -19,6 +19,21 @@ def store_root() -> Path:
     return config.cache_dir() / "models"
 
 
+def models_dir_problem(models_dir: str) -> str:
+    """The sentence about a models_dir in which no model can be found; "" otherwise."""
+    directory = Path(models_dir).expanduser()
+    if not models_dir or (model_directory.is_there(directory) and not (directory / "config.json").is_file()):
+        return ""
+    setting = f"models_dir = {models_dir!r}"
+    if (directory / "config.json").is_file():
+        return f"{setting} is itself a model's directory: set it to its parent, {str(directory.parent)!r}."
+    if not directory.exists():
+        return f"{setting} does not exist: create it, correct the setting, or remove it."
+    if not directory.is_dir():
+        return f"{setting} is not a directory: set it to the directory that has the models' directories."
+    return ""
+
+
 def users_directory(weights: Weights, models_dir: str) -> Path | None:
     """The directory in models_dir with these weights, under their own name or the hub's.
 
@@ -39,7 +54,7 @@ def candidates(weights: Weights, models_dir: str) -> Iterator[Path]:
     if local := users_directory(weights, models_dir):
         yield local
     directory = store_root() / weights.name
-    if (directory / model_directory.MANIFEST).is_file() and is_current(directory, weights):
+    if is_current(directory, weights):
         yield directory
 
 
@@ -68,6 +83,10 @@ def others_gguf(weights: Weights) -> Path | None:
 
 def is_current(directory: Path, weights: Weights) -> bool:
     """True when the directory holds the revision and conversion that the card names, and not an older one."""
+    if not (directory / model_directory.MANIFEST).is_symlink() and not (directory / model_directory.MANIFEST).is_file():
+        return False
+    if model_directory.unread_manifest(directory, ""):
+        return True  # `damage` names the obstacle; a second download would hide it
     manifest = model_directory.manifest(directory)
     if weights.format == "gguf":
         return manifest.get("made_from") == weights.files[0].sha256 and manifest.get("converter") in (

@@ -63,11 +63,26 @@ def write_manifest(directory: Path, content: dict[str, Any]) -> None:
     private_files.retry_while_open(lambda: partial.replace(directory / MANIFEST))
 
 
+def unread_manifest(directory: Path, repair: str) -> str:
+    """The sentence about a manifest.json that is there and cannot be opened, as a link elsewhere; "" otherwise."""
+    file = directory / MANIFEST
+    try:
+        if file.is_symlink() or file.exists():
+            untrusted_files.open_plain(file).close()
+    except Unreadable as error:
+        return f"{file} {error}. {error.fix or repair}"
+    except OSError as error:
+        return sentence(error, file, "be read")
+    return ""
+
+
 def damage(directory: Path, repair: str) -> str:
     """The first fault in names, sizes and headers, as sentences that end with `repair`; "" without one.
 
     Takes a millisecond or two; `altered` checks every byte.
     """
+    if problem := unread_manifest(directory, repair):
+        return problem
     for name, expected in manifest(directory).get("files", {}).items():
         try:
             size = (directory / name).stat().st_size

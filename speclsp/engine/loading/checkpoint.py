@@ -7,6 +7,7 @@ no connection, and it never runs code that comes with a model. torch is imported
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +32,7 @@ from speclsp.engine.model.kv_cache import SLOTS, CachedModel
 from speclsp.engine.model.model_shape import ROWS, ModelShape
 from speclsp.engine.scheduling.loaded_model import ReportProgress
 from speclsp.errors import TokenizerMismatch, WeightsError
+from speclsp.private_files.os_errors import sentence
 from speclsp.weights.cards import Card
 from speclsp.weights.untrusted import safetensors_header, untrusted_files
 from speclsp.weights.untrusted.safetensors_header import NUMPY_TYPES, StoredTensor
@@ -182,7 +184,11 @@ def open_tensors(directory: Path, lora: Lora | None = None) -> Iterator[Any]:
     for file in files:
         try:
             arrays.update(mapped_tensors(file))
-        except (untrusted_files.Unreadable, OSError, ValueError) as error:
+        except OSError as error:
+            if error.errno == errno.ENOMEM:
+                raise  # `explain_out_of_memory` names the limit
+            raise WeightsError(sentence(error, file, "be read")) from None
+        except (untrusted_files.Unreadable, ValueError) as error:
             raise WeightsError(f"{file} is not a readable safetensors file ({first_line(error)}). {FIX}") from None
 
     def get(name: str, optional: bool = False) -> Any:  # an array; None if it is optional and missing

@@ -9,16 +9,14 @@ reads the draft first, which answers alone in the meantime. It also returns the 
 from __future__ import annotations
 
 import logging
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speclsp import process_resources
-from speclsp.config import Config
+from speclsp.config import Config, EngineConfig
 from speclsp.engine.decoding import policy
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.policy import Costs
@@ -33,6 +31,7 @@ from speclsp.engine.loading.checkpoint import (
     read_tokenizer,
 )
 from speclsp.engine.loading.draft_only import DraftOnlyEngine
+from speclsp.engine.loading.memory_check import check_memory, explain_out_of_memory
 from speclsp.engine.loading.model_config import matrix_bytes, read_config, read_shape
 from speclsp.engine.model.cuda import memory_plan
 from speclsp.engine.model.cuda.memory_plan import MemoryPlan
@@ -42,9 +41,10 @@ from speclsp.engine.model.kv_cache import SLOTS, CachedModel
 from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.loaded_model import LoadedModel, PendingTarget, ReportProgress
 from speclsp.engine.scheduling.memory_ladder import NO_DRAFT, SHORT_CONTEXT, SMALL_CACHE, ReleaseStep
-from speclsp.errors import OutOfMemory, WeightsError
+from speclsp.errors import WeightsError
 from speclsp.weights import auto_choice, store
 from speclsp.weights.cards import Card
+from speclsp.weights.locations import models_dir_problem
 from speclsp.weights.store_messages import STAGES
 
 if TYPE_CHECKING:
@@ -236,6 +236,7 @@ def prepare(config: Config, card: Card, progress: ReportProgress, with_draft: bo
         OutOfMemory: they do not fit on the device.
     """
     device = pick_device(config.device)
+    config, context_note = within_training(config, card)
     if device == "cpu":
         native.use(config.engine.cpu_path)
     fetch = partial(weights_progress, share(progress, 0.0, 0.5))
@@ -253,7 +254,8 @@ def prepare(config: Config, card: Card, progress: ReportProgress, with_draft: bo
     models = [(card.target, target_dir), *([(draft, draft_dir)] if draft and draft_dir else [])]
     loras, note = adapter_choice.choose(config.engine.adapter, models_dir, models)
     library_note = load_problem(native.best_path()) if device == "cpu" else ""
-    note = " ".join(filter(None, (process_resources.pick_device(config.device)[1], library_note, note)))
+    device_note = process_resources.pick_device(config.device)[1]
+    notes = (device_note, library_note, note, context_note, models_dir_problem(models_dir))
     return LoadedParts(
         config=config,
         card=card,
@@ -267,8 +269,20 @@ def prepare(config: Config, card: Card, progress: ReportProgress, with_draft: bo
         if draft_dir and draft
         else "",
         loras=loras,
-        note=note,
+        note=" ".join(filter(None, notes)),
     )
+
+
+def within_training(config: Config, card: Card) -> tuple[Config, str]:
+    """The settings with a context that the model was trained for, and the sentence about a longer one; "" otherwise.
+
+    A model that was trained for less than the default, as tiny, keeps the setting.
+    """
+    wanted, trained = config.engine.context_tokens, card.context_tokens
+    if wanted <= trained or trained < EngineConfig().context_tokens:
+        return config, ""
+    note = f"engine.context_tokens = {wanted} is above the {trained} tokens that {card.name} was trained for, "
+    return replace(config, engine=replace(config.engine, context_tokens=trained)), note + f"so {trained} are used."
 
 
 # ── progress ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -351,16 +365,6 @@ def describe_device(device: str, threads: int) -> str:
     return torch.cuda.get_device_name(device)
 
 
-def check_memory(card: Card, target_format: str, device: str, with_draft: bool = True) -> None:
-    """Raise OutOfMemory before loading if the weights need more memory than is free."""
-    need_mib = card.needed_mib(device, 0, target_format)
-    if card.draft is not None and not with_draft:  # the card's figure includes both
-        need_mib = int(need_mib * card.target.parameters / (card.target.parameters + card.draft.parameters))
-    free_mib = DeviceMemory(device).free_mib()
-    if need_mib > free_mib:
-        raise out_of_memory(card, need_mib, free_mib, device)
-
-
 def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_dir: Path | None) -> MemoryPlan:
     """The memory plan: on a GPU the best one that fits (memory_plan.fit), on a CPU the configured one.
 
@@ -370,7 +374,9 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
     wanted, context_tokens = config.engine.quantization, config.engine.context_tokens
     number_format = pick_format(wanted, device, card.target.parameters, auto_choice.few_bits(card))
     if device == "cpu":
-        check_memory(card, number_format, device, with_draft=draft_dir is not None)
+        files = [file for directory in (target_dir, draft_dir) if directory for file in directory.glob("*.safetensors")]
+        mapped_mib = sum(file.stat().st_size for file in files) >> 20
+        check_memory(card, number_format, device, with_draft=draft_dir is not None, mapped_mib=mapped_mib)
         return MemoryPlan(
             number_format=number_format, context_tokens=context_tokens, slots=SLOTS, draft=draft_dir is not None
         )
@@ -400,24 +406,6 @@ def kv_bytes(directory: Path) -> int:
     config = read_config(directory)
     shape = read_shape(config, vocab=1)
     return int(2 * 2 * config.num_hidden_layers * shape.kv_heads * shape.head_dim)
-
-
-@contextmanager
-def explain_out_of_memory(card: Card, plan: MemoryPlan, device: str) -> Iterator[None]:
-    """Raise OutOfMemory, which names the fix, in place of torch's error of that kind."""
-    try:
-        yield
-    except RuntimeError as error:
-        torch = sys.modules.get("torch")
-        if torch is None or not isinstance(error, torch.OutOfMemoryError):
-            raise
-        raise out_of_memory(card, plan.need_mib, DeviceMemory(device).free_mib(), device) from None
-
-
-def out_of_memory(card: Card, need_mib: int, free_mib: int, device: str) -> OutOfMemory:
-    """The error for a model that does not fit now, with a smaller one that does."""
-    limit_mib = process_resources.memory().limit_mib if device == "cpu" else None
-    return OutOfMemory(card.name, need_mib, free_mib, device, auto_choice.smaller(card, free_mib, device), limit_mib)
 
 
 def cpu_threads(config: Config, parameters: int = 0) -> int:

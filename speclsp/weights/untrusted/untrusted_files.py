@@ -34,17 +34,18 @@ class Unreadable(Exception):
     """str() continues a sentence after the file's name: "is a named pipe, not a plain file".
 
     `fix`: the way out where the file is whole and the system cannot read it, as with missing rights; else "".
+    `path`: of the file, where `open_plain` or a read of it failed.
     """
 
-    def __init__(self, problem: str, fix: str = "") -> None:
+    def __init__(self, problem: str, fix: str = "", path: Path | None = None) -> None:
         super().__init__(problem)
-        self.fix = fix
+        self.fix, self.path = fix, path
 
 
 def unreadable(error: OSError, path: Path) -> Unreadable:
     """The error for a file that the system cannot read."""
     fix = "" if error.errno == errno.ENOENT else os_errors.way_out(error, path)
-    return Unreadable(f"cannot be read ({os_errors.reason(error)})", fix)
+    return Unreadable(f"cannot be read ({os_errors.reason(error)})", fix, path)
 
 
 def open_plain(path: Path) -> BinaryIO:
@@ -68,7 +69,8 @@ def check_link(path: Path) -> None:
         if not target.exists():
             raise Unreadable(f"is a link to {target}, which does not exist")
         return
-    raise Unreadable(f"is a link out of its directory, to {target}, and is not followed: copy the file itself there")
+    fix = "copy the file itself there, or link the whole directory"
+    raise Unreadable(f"is a link out of its directory, to {target}, and is not followed: {fix}")
 
 
 def read_plain(path: Path, most_bytes: int) -> bytes:

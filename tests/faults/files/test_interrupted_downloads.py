@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -264,11 +265,8 @@ def test_a_disk_that_fills_up_at_60_percent_is_reported_in_bytes_and_keeps_the_p
     house.hub.at_byte = take
     code, output = pull(house, XDG_CACHE_HOME=place)
     assert code == 2
-    assert (
-        "the disk is full: hubbed needs" in output
-        and "bytes in all" in output
-        and "the downloaded part is kept" in output
-    )
+    assert "the disk is full. Free some space" in output
+    assert re.search(r"hubbed needs \d+ bytes in all; the downloaded part is kept", output)
     filler.unlink()
     before = house.hub.served
     arrived = sum(file.stat().st_size for file in (small_disk / "speclsp/models/hubbed.fetching/hub").iterdir())

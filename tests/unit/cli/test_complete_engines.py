@@ -7,7 +7,7 @@ import gc
 import io
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,10 @@ from support.waiting import wait_until
 
 from speclsp.cli import terminal
 from speclsp.cli.complete import backend_completer
+from speclsp.config import Config
 from speclsp.daemon import control, endpoint
 from speclsp.lsp.backend import blocking
+from speclsp.lsp.backend.remote import backend_choice
 from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
 from speclsp.weights import locations
 
@@ -225,6 +227,16 @@ def test_a_draft_model_that_answers_alone_is_waited_out():
     with blocking.ready(connect, seen.append) as backend:
         assert backend.status.state == "ready"
     assert made[0].closed and "ready" not in [status.state for status in seen]
+
+
+def test_complete_prints_the_engines_sentence_about_a_setting_that_it_cannot_use(monkeypatch: pytest.MonkeyPatch):
+    problem = "engine.adapter = 'nope': there is no adapter of that name."
+    notes: list[str] = []
+    _, connect = scripted(LOADING, Status(state="ready", message=problem))
+    monkeypatch.setattr(backend_choice, "connect", lambda config, on_status, **_: connect(on_status))
+    with ExitStack() as stack, terminal.progress() as bar:
+        backend_completer.open_completer(Config(), False, stack, bar, notes.append)
+    assert notes == [problem]
 
 
 @pytest.mark.parametrize("state", blocking.UNAVAILABLE)

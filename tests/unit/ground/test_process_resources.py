@@ -6,6 +6,8 @@ Also the search for programs: only absolute folders on PATH count, so a project'
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -200,6 +202,16 @@ def test_workers_are_whole_cpus_of_the_quota_and_at_most_one_a_core(cpus: Cpus, 
 def test_this_machine_has_a_cpu_and_memory():
     assert 0 < process_resources.memory().free_mib < 2**24
     assert 1 <= process_resources.cpus().workers <= process_resources.cpus().logical <= (os.cpu_count() or 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux counts the address space in /proc")
+def test_a_limit_of_the_address_space_counts_and_is_named():
+    code = "from speclsp import process_resources as r; m = r.memory(); print(m.free_mib, m.limit_fix(1))"
+    shell = ["sh", "-c", f"ulimit -v 1048576 && exec {sys.executable} -c '{code}'"]
+    free_mib, fix = subprocess.run(shell, capture_output=True, text=True, check=True).stdout.strip().split(" ", 1)
+    assert 0 < int(free_mib) < 1024
+    assert fix == "raise the limit of its address space (1024 MiB; `ulimit -v unlimited`)"
+    assert process_resources.address_space() == []
 
 
 # ── programs ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.cli.complete import choose_card
-from speclsp.config import Config
-from speclsp.engine.loading import cpu_speed
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.loading import cpu_speed, loading
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.peaks import Peaks
 from speclsp.errors import OutOfMemory, memory_fix
+from speclsp.process_resources import Memory
 from speclsp.weights import auto_choice, cards, hub, store
 from speclsp.weights.auto_choice import CpuSpeed
 from speclsp.weights.cards import Weights
@@ -179,7 +180,7 @@ def test_advice_names_a_smaller_model_that_fits_now_or_none(name: str, free_mib:
 
 @given(name=st.sampled_from(cards.names()), need_mib=st.integers(1, 9000), limit_mib=st.none() | st.integers(1, 9000))
 def test_advice_to_close_programs_is_given_only_where_that_can_help(name: str, need_mib: int, limit_mib: int | None):
-    fix = memory_fix(need_mib, "", limit_mib)
+    fix = memory_fix("", Memory(0, limit_mib).limit_fix(need_mib))
     limited = limit_mib is not None and limit_mib < need_mib
     assert ("close other programs" in fix) != limited == (f"memory limit of its control group ({limit_mib} MiB)" in fix)
 
@@ -198,3 +199,16 @@ def test_the_processor_is_measured_once_and_again_after_the_record_is_deleted(mo
         assert recorded is not None
         speeds_used.append(recorded.read_gb_s)
     assert speeds_used == [10.0, 10.0, 60.0]
+
+
+@pytest.mark.parametrize("tokens", [256, 2048, 16_384, 32_768, 131_072])
+@pytest.mark.parametrize("name", ["tiny", "qwen2.5-coder-0.5b-instruct"])
+def test_a_context_above_the_trained_one_is_shortened_with_a_sentence(name: str, tokens: int):
+    card = cards.load(name)
+    wanted = Config(engine=EngineConfig(context_tokens=tokens))
+    config, note = loading.within_training(wanted, card)
+    if tokens <= card.context_tokens or name == "tiny":
+        assert (config, note) == (wanted, "")
+        return
+    assert config.engine.context_tokens == card.context_tokens
+    assert f"engine.context_tokens = {tokens} is above the {card.context_tokens} tokens" in note and name in note

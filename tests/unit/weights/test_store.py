@@ -169,3 +169,49 @@ def test_checking_for_installed_weights_takes_milliseconds(shop: Shop) -> None:
     for _ in range(10):
         store.path(shop.weights)
     assert (time.thread_time() - begun) / 10 < 0.2
+
+
+# ── links and models_dir ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@LINKS
+def test_a_link_of_the_cache_or_of_a_models_directory_is_followed(shop: Shop, tmp_path: Path) -> None:
+    directory = shop.ensure()
+    for linked in (directory, directory.parent):
+        moved = tmp_path / f"moved-{linked.name}"
+        shutil.move(linked, moved)
+        linked.symlink_to(moved)
+        assert store.path(shop.weights) == directory
+        store.verify(shop.weights)
+
+
+@LINKS
+@pytest.mark.parametrize("name", ["manifest.json", "config.json", "model.safetensors"])
+def test_a_linked_file_is_named_with_its_target_and_no_second_download_hides_it(
+    shop: Shop, tmp_path: Path, name: str
+) -> None:
+    directory = shop.ensure()
+    shutil.move(directory / name, tmp_path / name)
+    (directory / name).symlink_to(tmp_path / name)
+    message = store.obstacle(shop.weights)
+    assert message.startswith(f"{directory / name} is a link out of its directory, to {tmp_path / name}")
+    assert "copy the file itself there, or link the whole directory" in message
+    before = len(shop.requested_parts())
+    with pytest.raises(WeightsError, match="is a link out of its directory"):
+        shop.ensure()
+    assert len(shop.requested_parts()) == before
+
+
+def test_a_models_dir_without_models_is_named_before_a_download(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text("{}")
+    for name, problem in {
+        "missing": "does not exist: create it",
+        "file": "is not a directory",
+        "model": f"is itself a model's directory: set it to its parent, {str(tmp_path)!r}",
+    }.items():
+        with pytest.raises(WeightsError, match=re.escape(f"models_dir = {str(tmp_path / name)!r} {problem}")):
+            shop.ensure(models_dir=str(tmp_path / name))
+    assert shop.requested_parts() == []
+    assert locations.models_dir_problem(str(tmp_path)) == locations.models_dir_problem("") == ""
