@@ -66,7 +66,8 @@ def broken(
 ) -> Iterator[str]:
     """The laws that a suggestion does not keep."""
     deadline = perf_counter() + ENOUGH_MS / 1e3
-    if syntax_check.SyntaxCheck(tree, plan.around).breaks(made.text, made.end, deadline):
+    verdict = syntax_check.SyntaxCheck(tree, plan.around).check(made.text, made.end, deadline)
+    if verdict is syntax_check.Verdict.BREAKS:
         yield "breaks the syntax"
     # A mere `@override` may be repeated, which occurs only where the lines below equal the generated ones.
     mere = kind.startswith("below") and not any(

@@ -23,7 +23,7 @@ from benchmarks.quality.tasks.tasks import Task
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import surroundings
 from speclsp.lsp.postprocess.plan import Suggestion
-from speclsp.lsp.postprocess.syntax_check import SyntaxCheck
+from speclsp.lsp.postprocess.syntax_check import SyntaxCheck, Verdict
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX, grammar
 from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
@@ -101,7 +101,8 @@ def unparsed(suggestion: Suggestion, tree: SyntaxTree) -> bool:
 def breaks(suggestion: Suggestion, snapshot: Snapshot, tree: SyntaxTree, *, torn: bool) -> bool:
     """The same for texts whose open ends are closed first."""
     check = SyntaxCheck(tree, surroundings.read_surroundings(snapshot, tree))
-    return check.breaks(suggestion.text, suggestion.end, perf_counter() + PARSE_MS / 1e3, truncated=torn)
+    deadline = perf_counter() + PARSE_MS / 1e3
+    return check.check(suggestion.text, suggestion.end, deadline, truncated=torn) is Verdict.BREAKS
 
 
 # ── the line ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -29,6 +29,7 @@ from speclsp.lsp.completion.confidence import (
 )
 from speclsp.lsp.completion.job import CompletionJob
 from speclsp.lsp.completion.stream import Stream
+from speclsp.lsp.postprocess import closers
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
 from speclsp.lsp.reasons import Cuts, Reason
 from speclsp.lsp.syntax.text_windows import common_ends
@@ -123,7 +124,9 @@ def first_lines(suggestion: Suggestion, plan: SuggestionPlan, text: str, keep: i
     None if they are no suggestion of their own, or leave a bracket open.
     """
     shorter = plan.to_suggestion(text[: keep + 1])  # with its line break: the model did not end there
-    if isinstance(shorter, NoSuggestion) or shorter.start != suggestion.start or plan.opens_bracket(shorter):
+    if isinstance(shorter, NoSuggestion) or shorter.start != suggestion.start:
+        return None
+    if closers.opens_bracket(shorter.text, shorter.end - plan.around.cursor, plan.around):
         return None
     end = shorter.text[common_ends(suggestion.text, shorter.text)[0] :]
     return None if len(shorter.text) > len(suggestion.text) or any(map(str.isalnum, end)) else shorter

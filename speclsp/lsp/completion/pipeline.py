@@ -205,19 +205,27 @@ class Pipeline:
         stream = await self._read_to_end(job, stream)
         return self._read(job, stream, plan), stream
 
+    def _continue(
+        self, job: CompletionJob, earlier: Stream, plan: SuggestionPlan, backend: Backend, request: FimRequest
+    ) -> Stream:
+        """A stream that answers `request` from the tokens of an ended one on."""
+        request = replace(request, begin=tuple(earlier.ids), branches=0)
+        pieces, linger_s = backend.stream(request), earlier.linger_s
+        job.stream = self._streams.begin(pieces, earlier.origin, plan, job, request, linger_s, earlier=earlier)
+        return job.stream
+
     async def _read_to_end(self, job: CompletionJob, stream: Stream) -> Stream:
         """Wait for the end of a stream. A list that its token limit cuts is continued; returns the last stream."""
         await job.wait_for(stream)
-        while limit := stream.extended_tokens():
-            backend, request, plan = self._backend(), stream.request, stream.plan
-            if backend is None or request is None or plan is None:
+        while stream.stop == "limit" and stream.plan is not None and stream.ids:
+            logprobs = [span.logprob for span in stream.token_spans]
+            limit = stream.plan.extended_tokens(stream.rest or "", logprobs)
+            backend, request, left_ms = self._backend(), stream.request, job.completion.timeout_ms - job.elapsed_ms()
+            if not limit or backend is None or request is None or left_ms <= 1:
                 break
-            left_ms = max(1, round(job.completion.timeout_ms - job.elapsed_ms()))
-            begin = tuple(stream.ids)
-            request = replace(request, begin=begin, max_tokens=limit, deadline_ms=left_ms, branches=0)
-            pieces, linger_s = backend.stream(request), stream.linger_s
-            stream = self._streams.begin(pieces, stream.origin, plan, job, request, linger_s, earlier=stream)
-            job.stream = stream
+            stream = self._continue(
+                job, stream, stream.plan, backend, replace(request, max_tokens=limit, deadline_ms=round(left_ms))
+            )
             await job.wait_for(stream)
         return stream
 
@@ -263,11 +271,8 @@ class Pipeline:
         if backend is None or plan is None or request is None:
             return None
         plan, deadline_ms = plan.with_further_lines(), round(job.completion.timeout_ms)
-        request = replace(request, begin=tuple(earlier.ids), max_tokens=plan.max_tokens, deadline_ms=deadline_ms)
-        request = replace(request, branches=0, idle=True)
-        pieces = backend.stream(request)
-        stream = job.stream = self._streams.begin(pieces, earlier.origin, plan, job, request, earlier=earlier)
-        stream = await self._read_to_end(job, stream)
+        request = replace(request, max_tokens=plan.max_tokens, deadline_ms=deadline_ms, idle=True)
+        stream = await self._read_to_end(job, self._continue(job, earlier, plan, backend, request))
         job.trace.stop = stream.stop
         if stream.error is not None:
             raise stream.error

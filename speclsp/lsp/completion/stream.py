@@ -111,12 +111,6 @@ class Stream:
         further_tokens = self.plan.further_tokens if self.plan is not None and self.stop == ENOUGH else 0
         return self.request is not None and 0 < len(self.ids) == len(self.token_spans) < further_tokens
 
-    def extended_tokens(self) -> int:
-        """A higher token limit, where the limit cut a list that the model is sure of; 0 elsewhere."""
-        if self.stop != "limit" or self.plan is None or self.rest is None or len(self.ids) != len(self.token_spans):
-            return 0
-        return self.plan.extended_tokens(self.rest, [span.logprob for span in self.token_spans])
-
     def wants_more(self, plan: SuggestionPlan) -> bool:
         """True if it ended before `plan` does: the plan may be longer than the one it began with."""
         if self.stop == "limit":

@@ -56,6 +56,9 @@ class Duplicates:
         around, start, above = self.around, 0, "".join(self.around.above[-1:])
         if around.rest.strip():
             return len(text), None
+        before_below = repetition.length_without_below(text, around)
+        reason = Reason.REPEATS_BELOW if before_below < len(text) else None
+        text = text[:before_below]
         scope = -1  # indentation of the first line: deeper ones are in a scope of their own
         for index, line in enumerate(text.split("\n")):
             whole, typed = (around.line + line, len(around.line)) if index == 0 else (line, 0)
@@ -63,12 +66,12 @@ class Duplicates:
                 width = lexical_rules.indent_width(whole)
                 scope = width if scope < 0 else min(scope, width)
                 is_first = not text[:start].strip()
-                reason = self._reason(whole, typed, above, is_first=is_first) if width == scope else None
-                if reason is not None:
-                    return _before_annotations(text, start), reason
+                duplicate = self._reason(whole, typed, above, is_first=is_first) if width == scope else None
+                if duplicate is not None:
+                    return _before_annotations(text, start), duplicate
                 above = whole
             start += len(line) + 1
-        return len(text), None
+        return len(text), reason
 
     def _reason(self, line: str, typed: int, above: str, *, is_first: bool) -> Reason | None:
         """The reason not to show a line; its first `typed` characters are the user's."""

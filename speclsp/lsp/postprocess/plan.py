@@ -78,7 +78,7 @@ class SuggestionPlan(CutRules):
     trivial: bool = False  # suggestions such as a single comma are shown
     verbatim: bool = False  # the echo pair: its text is test evidence and stays unchanged
     check: syntax_check.SyntaxCheck | None = None  # None: there is no tree
-    duplicates: Duplicates | None = None
+    duplicates: Duplicates
     language: Language = UNKNOWN
     outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
 
@@ -127,17 +127,18 @@ class SuggestionPlan(CutRules):
             reason = reason or Reason.CUT_SHORT
             cuts.append((UNFINISHED, len(text) - (length := whole_end.whole_length(text, around))))
             text = text[:length]
-        cuts.append((BLANKS, len(text) - len(text := surroundings.trim(text, around))))
-        if not text.strip():
+        trimmed = surroundings.trim(text, around)
+        cuts.append((BLANKS, len(text) - len(trimmed)))
+        if not trimmed.strip():
             return NoSuggestion(reason or Reason.EMPTY)
-        for length_of in (self._length_without_below, self._length_without_duplicates):
-            length, repeated = length_of(text)
-            if repeated is not None:
-                reason, ending = repeated, Ending()
-                cuts.append((reason.value, len(text) - length))
-                text = surroundings.trim(text[:length], around)
-                if not text.strip():
-                    return NoSuggestion(reason)
+        text = trimmed
+        length, repeated = self.duplicates.length_without(text)
+        if repeated is not None:
+            reason, ending = repeated, Ending()
+            cuts.append((reason.value, len(text) - length))
+            text = surroundings.trim(text[:length], around)
+            if not text.strip():
+                return NoSuggestion(reason)
         blanks = outdent.blanks_of(text, around, self.language)
         if blanks is not None:
             return self._outdented(text.partition("\n")[0], blanks)
@@ -152,16 +153,6 @@ class SuggestionPlan(CutRules):
         if isinstance(suggestion, Suggestion):
             cuts.append((STANDS_THERE, max(0, length - len(normal_newlines(suggestion.text)))))
         return suggestion
-
-    def _length_without_below(self, text: str) -> tuple[int, Reason | None]:
-        """(the length of `text` before lines that stand below the cursor, the reason to cut it there; None: all)."""
-        if self.around.rest.strip():
-            return len(text), None
-        length = repetition.length_without_below(text, self.around)
-        return length, Reason.REPEATS_BELOW if length < len(text) else None
-
-    def _length_without_duplicates(self, text: str) -> tuple[int, Reason | None]:
-        return self.duplicates.length_without(text) if self.duplicates is not None else (len(text), None)
 
     def _fit(self, text: str, choice: surroundings.Choice | None = None) -> Suggestion | NoSuggestion:
         """`text` fitted to the text around the cursor; with `choice`, in this way instead of the best one."""
@@ -195,11 +186,6 @@ class SuggestionPlan(CutRules):
         start = around.cursor - len(around.line)
         return Suggestion(line, start, around.cursor) if self.outdents else NoSuggestion(Reason.OUTDENTS)
 
-    def opens_bracket(self, suggestion: Suggestion) -> bool:
-        """True if the document has more open brackets with the suggestion than without it."""
-        text, replaced = normal_newlines(suggestion.text), suggestion.end - self.around.cursor
-        return closers.opens_bracket(text, replaced, self.around)
-
     def _choose(self, text: str, ending: Ending) -> tuple[Suggestion | NoSuggestion, int]:
         """(the first candidate that breaks nothing, the length of `text` that it uses).
 
@@ -211,7 +197,7 @@ class SuggestionPlan(CutRules):
             return plain, len(text)
         deadline = parse_clock_s() + CHECK_MS / 1000
         is_mid_line = bool(around.rest.strip())
-        is_closed = ending != Ending(goes_on=ending.goes_on) or self.enclosed or self.multiline
+        is_closed = ending.by_model or ending.by_limit or self.enclosed or self.multiline
         is_closed = is_closed or closers.leaves_open(text, around) or closers.opens_element(text, 0, around)
         line = ending.by_model or is_mid_line  # what the line opens may be closed further down
         for candidate in closers.candidates(text, around, line=line) if is_closed else ():
@@ -237,14 +223,12 @@ class SuggestionPlan(CutRules):
         around, verdict = self.around, syntax_check.Verdict.NO_WORSE
         text, replaced = normal_newlines(suggestion.text), suggestion.end - suggestion.start
         if self.check is not None:
-            checked = (
-                suggestion.text.removesuffix(",") if around.rules.strict else suggestion.text
-            )  # an item follows it
-            verdict = self.check.check(checked, suggestion.end, deadline, truncated=truncated)
+            whole_items = suggestion.text.removesuffix(",") if around.rules.strict else suggestion.text
+            verdict = self.check.check(whole_items, suggestion.end, deadline, truncated=truncated)
         if verdict is syntax_check.Verdict.BREAKS or closers.leaves_open(text, around):
             return False
         may_stay_open = "\n" not in text.strip() or (ending.goes_on and whole_end.ends_open(text, around))
-        if not (may_stay_open and not around.rest.strip()) and self.opens_bracket(suggestion):
+        if not (may_stay_open and not around.rest.strip()) and closers.opens_bracket(text, replaced, around):
             return False
         if closers.opens_element(text, replaced, around):
             return False

@@ -57,10 +57,6 @@ class SyntaxCheck:
         if not self._is_long() and self.tree.count_errors():
             self._least_errors_now(deadline)
 
-    def breaks(self, text: str, end: int, deadline: float, *, truncated: bool = False) -> bool:
-        """True if `text` in place of `[cursor, end)` adds errors, when each text has its best ending."""
-        return self.check(text, end, deadline, truncated=truncated) is Verdict.BREAKS
-
     def check(self, text: str, end: int, deadline: float, *, truncated: bool = False) -> Verdict:
         """The verdict on `text` in place of `[cursor, end)`, when each text has its best ending.
 

@@ -18,7 +18,7 @@ from speclsp.lsp.postprocess import closers
 from speclsp.lsp.postprocess.surroundings import Surroundings
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.languages.record import LexicalRules
-from speclsp.lsp.syntax.lexical_rules import Mark, pair
+from speclsp.lsp.syntax.lexical_rules import Mark, Token, pair
 
 _SENTENCE_END = re.compile(r"[.!?](?=\s)|[。！？]")
 _LAST_WORD = re.compile(r"(?:^|(?<=\s))\S+\Z")
@@ -31,12 +31,21 @@ _BEFORE_ITEMS = re.compile(r"(?:[=(,:\[?]|\breturn)\s*\Z")  # before the brace o
 def whole_length(text: str, around: Surroundings) -> int:
     """The length of a text that a limit cut in mid-line, up to its last whole line, statement, item or word."""
     last_line = text.rfind("\n") + 1
-    if not text[:last_line].strip():
-        return last_line + _line_length(text[last_line:], around)
-    opened = closers.opened_by(text, around) if around.kind == "code" else None
-    if opened is None or opened[0] < 0:
+    whole, head = around.line + text, len(around.line)
+    token = lexical_rules.left_open(whole, around.rules) if around.kind == "code" else None
+    start = token.start - head if token is not None else len(text)
+    if token is not None and start >= 0 and _is_documentation(whole, token):
+        length = max((match.end() for match in _SENTENCE_END.finditer(text, start)), default=0)
+        return length or len(text[:start].rstrip())
+    if text[:last_line].strip():
         return last_line - 1
-    return opened[0] + _sentence_length(text[opened[0] :])
+    if around.kind != "code" or start < 0:
+        return last_line + _prose_length(text[last_line:])
+    if token is not None and token.kind == "comment":
+        mark = re.match(r"\W*", text[start:])
+        begin = start + (mark.end() if mark else 0)
+        return begin + length if (length := _prose_length(text[begin:])) else len(text[:start].rstrip())
+    return _expression_length(text[:start], around)
 
 
 def closable_length(text: str, around: Surroundings, *, goes_on: bool) -> int:
@@ -73,7 +82,7 @@ def _is_closable(text: str, around: Surroundings) -> bool:
     pairing = pair(code + text, around.rules)
     string = pairing.open
     if string is not None and string.start >= len(code) and "string" in string.kind:
-        return string.kind == "long_string" and not (code + text)[: string.start].rpartition("\n")[2].strip()
+        return _is_documentation(code + text, string)
     last_line = text.rpartition("\n")[2]
     opens = lexical_rules.opens_block(last_line, around.rules, above=False) or closers.ends_in_opener(text, around)
     if opens and "\n" in text.strip() and around.kind == "code":
@@ -89,6 +98,12 @@ def _is_closable(text: str, around: Surroundings) -> bool:
             return False
         inner = opener
     return True
+
+
+def _is_documentation(text: str, token: Token) -> bool:
+    """True for a comment or string that spans lines and begins its line."""
+    is_long = token.kind in ("block_comment", "long_string")
+    return is_long and not text[: token.start].rpartition("\n")[2].strip()
 
 
 def _may_be_closed(text: str, opener: Mark, inner: Mark | None, rules: LexicalRules) -> bool:
@@ -107,43 +122,26 @@ def _may_be_closed(text: str, opener: Mark, inner: Mark | None, rules: LexicalRu
 
 def _directly_inside(text: str, rules: LexicalRules) -> str:
     """The text after an opener without strings, comments and brackets inside it."""
-    parts, depth, at = list[str](), 0, 0
-    for token in lexical_rules.tokens(text, rules):
-        parts.append("" if depth else text[at : token.start])
-        if token.kind == "bracket":
-            depth += 1 if text[token.start] in lexical_rules.PAIRS else -1
-        at = token.end
-    return "".join([*parts, "" if depth else text[at:]])
+    content, depth = "", 0
+    for character in _code_only(text, rules):
+        depth += (character in "([{") - (character in ")]}")
+        content += character if not depth else ""
+    return content
 
 
-def _line_length(text: str, around: Surroundings) -> int:
-    """The length of the part of one line that is whole; 0 if there is none."""
-    if around.kind != "code":
-        return _prose_length(text)
-    head = len(around.line)
-    token = lexical_rules.left_open(around.line + text, around.rules)
-    if token is None or token.start < head:
-        return _expression_length(text, around) if token is None else _prose_length(text)
-    start = token.start - head
-    if token.kind == "comment":
-        mark = re.match(r"\W*", text[start:])
-        begin = start + (mark.end() if mark else 0)
-        return begin + length if (length := _prose_length(text[begin:])) else len(text[:start].rstrip())
-    is_documentation = token.kind in ("block_comment", "long_string") and not text[:start].strip()
-    if is_documentation and not around.line.strip() and (length := _sentence_length(text[start:])):
-        return start + length
-    return len(text[:start].rstrip()) if token.kind == "block_comment" else _expression_length(text[:start], around)
-
-
-def _sentence_length(text: str) -> int:
-    """The length up to the last whole sentence; 0 if there is none."""
-    return max((match.end() for match in _SENTENCE_END.finditer(text)), default=0)
+def _code_only(text: str, rules: LexicalRules) -> str:
+    """`text` with blanks for its strings and comments."""
+    for token in list(lexical_rules.tokens(text, rules)):
+        if token.kind != "bracket":
+            text = text[: token.start] + " " * (token.end - token.start) + text[token.end :]
+    return text
 
 
 def _prose_length(text: str) -> int:
     """The length up to the last sentence or, without one, up to the last word."""
-    if length := _sentence_length(text):
-        return length
+    sentences = [match.end() for match in _SENTENCE_END.finditer(text)]
+    if sentences:
+        return sentences[-1]
     if _NEITHER_WORD.search(text):
         return len(text)
     last_word = _LAST_WORD.search(text.rstrip())
@@ -155,19 +153,12 @@ def _expression_length(text: str, around: Surroundings) -> int:
 
     Before text, the comma behind an item is not a part of it.
     """
-    head = len(around.line)
-    whole = around.line + text
     outer = pair(around.before, around.rules).openers
     is_inside = bool(outer) and not _may_be_closed(around.before + text, outer[-1], None, around.rules)
     is_mid_line = bool(around.rest.strip())
-    skipped = [
-        (token.start, token.end) for token in lexical_rules.tokens(whole, around.rules) if token.kind != "bracket"
-    ]
     openers: list[str] = []
     length = 0
-    for at, character in enumerate(text):
-        if any(start <= at + head < end for start, end in skipped):
-            continue
+    for at, character in enumerate(_code_only(around.line + text, around.rules)[len(around.line) :]):
         if character in lexical_rules.PAIRS:
             openers.append(character)
         elif character in ")]}" and (openers or is_inside):

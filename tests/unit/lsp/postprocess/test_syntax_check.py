@@ -109,7 +109,9 @@ def test_an_error_elsewhere_hides_no_text_that_adds_none(language: str, data: st
 def breaks(marked: str, output: str, language: str = "python", *, limit_s: float = 10, torn: bool = False) -> bool:
     check = plan_at(marked, language).check
     assert check is not None
-    return check.breaks(output, marked.index("¦"), parse_clock_s() + limit_s, truncated=torn)
+    return (
+        check.check(output, marked.index("¦"), parse_clock_s() + limit_s, truncated=torn) is syntax_check.Verdict.BREAKS
+    )
 
 
 # ── broken syntax ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -163,9 +165,9 @@ def test_in_a_long_file_only_a_window_is_checked(monkeypatch: pytest.MonkeyPatch
     offset = text.index("    return", 5_000)
     check = plan_at(text[:offset] + "    ¦\n" + text[offset:]).check
     assert check is not None
-    assert check.breaks("y = )", offset + 4, parse_clock_s() + 10)
+    assert check.check("y = )", offset + 4, parse_clock_s() + 10) is syntax_check.Verdict.BREAKS
     assert len(check.tree.view_without(offset, offset)[0]) < 4_000
-    assert not check.breaks("y = 1", offset + 4, parse_clock_s() + 10)
+    assert check.check("y = 1", offset + 4, parse_clock_s() + 10) is not syntax_check.Verdict.BREAKS
 
 
 # ── shortened suggestions ────────────────────────────────────────────────────────────────────────────────────────────
@@ -235,7 +237,8 @@ def test_no_shown_suggestion_breaks_the_syntax_of_a_real_file(language: str, kin
     if isinstance(suggestion, NoSuggestion):
         assert kind != "truth" or suggestion.reason is not Reason.BREAKS
         return
-    assert not syntax_check.SyntaxCheck(tree, plan.around).breaks(suggestion.text, suggestion.end, parse_clock_s() + 10)
+    check = syntax_check.SyntaxCheck(tree, plan.around)
+    assert check.check(suggestion.text, suggestion.end, parse_clock_s() + 10) is not syntax_check.Verdict.BREAKS
     assert plan.to_suggestion(suggestion.text + "\n\n") == suggestion, "cleaning what is clean changes nothing"
     assert isinstance(suggestion, Suggestion)
     style, _step = lexical_rules.indent_style(plan.around.before + plan.around.after)
