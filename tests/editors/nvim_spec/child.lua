@@ -56,36 +56,59 @@ function Child.start(here, terminal)
   return self
 end
 
---- Opens `a.py` with these lines, and starts the server for it.
+--- Opens `a.py` with these lines.
 ---@param lines? string[]
----@param setup? table options of the plugin
-function Child:open(lines, setup)
+function Child:edit(lines)
   self:lua(
     [[
-    local lines, setup = ...
-    if setup then require("speclsp.options").apply(setup) end
     vim.cmd.edit("a.py")
     vim.bo.filetype = "python"
     vim.bo.indentexpr, vim.bo.autoindent, vim.bo.expandtab = "", true, false
     vim.bo.tabstop, vim.bo.softtabstop, vim.bo.shiftwidth = 8, 0, 8
-    vim.api.nvim_buf_set_lines(0, 0, -1, false, lines)
-    fake.start()
+    vim.api.nvim_buf_set_lines(0, 0, -1, false, ...)
   ]],
-    lines or { "" },
-    setup
+    lines or { "" }
   )
+end
+
+--- Starts the server for the buffer.
+---@param setup? table options of the plugin
+function Child:attach(setup)
+  self:lua("if ... then require('speclsp.options').apply(...) end; fake.start()", setup)
   self:wait('pcall(vim.api.nvim_get_autocmds, { group = "speclsp." .. vim.api.nvim_get_current_buf() })', "the plugin")
+end
+
+--- Stops the server, and waits until the buffer has none.
+function Child:detach()
+  self:lua("vim.lsp.stop_client(vim.lsp.get_clients())")
+  self:wait("#vim.lsp.get_clients() == 0", "the server to end")
+end
+
+--- Opens `a.py` with these lines, and starts the server for it.
+---@param lines? string[]
+---@param setup? table options of the plugin
+function Child:open(lines, setup)
+  self:edit(lines)
+  self:attach(setup)
 end
 
 function Child:lua(code, ...)
   return vim.rpcrequest(self.channel, "nvim_exec_lua", code, { ... })
 end
 
---- Types, and waits until all keys are processed.
+--- Types, and waits until all keys are processed. A Neovim that loops is killed, so that the spec fails.
 ---@param keys string
 function Child:type(keys)
-  vim.rpcrequest(self.channel, "nvim_input", keys)
-  self:settle()
+  local timer, pid = assert(vim.uv.new_timer()), vim.fn.jobpid(self.job)
+  timer:start(TIMEOUT_MS, 0, function()
+    vim.uv.kill(pid, "sigkill")
+  end)
+  local ok, problem = pcall(function()
+    vim.rpcrequest(self.channel, "nvim_input", keys)
+    self:settle()
+  end)
+  timer:close()
+  assert(ok, ("after %s: %s"):format(keys, problem))
 end
 
 --- Sends bytes to the terminal in one write.

@@ -155,8 +155,7 @@ specs["two calls of nvim_input without a pause between them"] = function(n)
     vim.rpcnotify(n.channel, "nvim_input", keys)
     vim.rpcnotify(n.channel, "nvim_input", "<Tab>")
     becomes(n, line)
-    n:lua("vim.lsp.stop_client(vim.lsp.get_clients())")
-    n:wait("#vim.lsp.get_clients() == 0", "the server to end")
+    n:detach()
   end
 end
 
@@ -209,10 +208,10 @@ specs["a next edit: a letter in the same read removes it, and Tab does what it d
   n:open({ "count = 1", "print(count)" })
   n:lua("fake.status({ next_edit = true }); fake.edit = { text = 'total', range = { 1, 6, 1, 11 } }")
   n:type("ccx = 1")
-  n:wait("require('speclsp.next_edit').is_shown()", "the edit")
+  n:wait("require('speclsp.next_edit').place()", "the edit")
   n:type("z<Tab>")
   n:has({ "x = 1z\t", "print(count)" })
-  n:wait("require('speclsp.next_edit').is_shown()", "the edit")
+  n:wait("require('speclsp.next_edit').place()", "the edit")
   n:type("<Tab>z")
   n:has({ "x = 1z\t", "print(totalz)" })
 end
@@ -230,8 +229,7 @@ specs["in a terminal, whatever arrives in one read"] = function(n)
       suggest(terminal, RETURN)
       terminal:press(keys)
       becomes(terminal, line)
-      terminal:lua("vim.lsp.stop_client(vim.lsp.get_clients())")
-      terminal:wait("#vim.lsp.get_clients() == 0", "the server to end")
+      terminal:detach()
     end
   end)
   terminal:stop()

@@ -409,13 +409,6 @@ end
 
 -- ── user actions ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
---- True while an edit is drawn in the current buffer, or a key too many is swallowed. The text may have changed since.
----@return boolean
-function M.is_shown()
-  local now = shown and view.is_drawn() and shown or tail
-  return now ~= nil and now.buf == api.nvim_get_current_buf()
-end
-
 --- The place of the shown edit for the status line: "at 12", or "in app.py" for one of another buffer; nil for none.
 ---@return string?
 function M.place()

@@ -241,11 +241,6 @@ function M.shown()
   end
 end
 
---- True while a suggestion is drawn or requested. The text may have changed since.
-function M.is_active()
-  return ghost.is_shown() or pending ~= nil
-end
-
 --- Number of the shown alternative, "2/3"; nil when alternatives were not requested.
 function M.count()
   local counted = ghost.is_shown() and current and current.manual
