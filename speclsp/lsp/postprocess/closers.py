@@ -108,10 +108,12 @@ def before_own_line(text: str, around: Surroundings) -> str:
 
 
 def end_of_blocks(text: str, end: int, around: Surroundings) -> int:
-    """The end of the lines of closers that follow a last line of closers, because several blocks may end at once."""
+    """The end of a last line of closers and of those that follow it; -1 without one. Several blocks may end at once."""
     start = text.rfind("\n", 0, end) + 1
     line = _LINE_OF_CLOSERS.match(text, start) if around.kind == "code" and not around.rest.strip() else None
-    while line is not None and line.end() >= end:
+    if line is None:
+        return -1
+    while line is not None:
         end = line.end()
         line = _LINE_OF_CLOSERS.match(text, end + 1) if text[end : end + 1] == "\n" else None
     return end

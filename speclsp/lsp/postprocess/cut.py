@@ -20,6 +20,7 @@ from speclsp.plain_text import is_word
 MAX_LINES = 12
 LOOK_BACK = 400  # characters of the line before the cursor in which a marker or a key may have begun
 _LOOP = re.compile(r"(\W{0,11}\w.{2,23}?)\1{11,}|(\w\W?)\2{39,}")  # the same few characters over and over
+_NEXT_LINE = re.compile(r"\n(?:[ \t]*\S|[ \t]*\n)")  # a line that has begun, or a blank one
 
 
 class Cut(NamedTuple):
@@ -61,7 +62,7 @@ class CutRules:
         cut = self._block(kept) if self.multiline else self._enclosed(kept) if self.enclosed else self._line(kept)
         if cut.final and not cut.reason:
             blocks_end = closers.end_of_blocks(kept, cut.end, self.around)
-            cut = Cut(blocks_end, bool(kept[blocks_end:].strip())) if blocks_end > cut.end else cut
+            cut = Cut(blocks_end, _NEXT_LINE.match(kept, blocks_end) is not None) if blocks_end >= 0 else cut
         is_final = cut.final or (limit is not None and limit.final)
         secret = self._secret(text[: cut.end], truncated=truncated and not cut.final)
         if secret is not None:

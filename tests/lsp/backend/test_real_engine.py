@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,20 @@ def test_a_trained_model_loads_with_progress_and_completes():
                 assert item["range"]["start"]["line"] == item["range"]["end"]["line"]
 
 
+PLACES = [  # language, code with the cursor at ¦, and a pattern of every suggestion on request
+    ("python", 'import re\nm = re.match(r"(\\d+)-(¦)", s)\n', r'[^"]+'),
+    ("rust", "fn f(c: char) -> bool {\n    c == '¦'\n}\n", r"[^']+"),
+    ("markdown", "| a | b |\n|---|---|\n| 1 | ¦ |\n", r"[^|]+"),
+    ("go", "package main\n\nvar a, ¦ int\n", r"\w+"),
+    ("vue", "<template>\n  <div>\n    ¦\n  </div>\n</template>\n", r"(?s)<(\w+).*(</\1>|/>)|[^<]*"),
+    ("css", "@media print {\n  .a {\n    color: red;\n  ¦\n", r"\}\n\}"),
+]
+
+
 @pytest.mark.real
 def test_qwen_completes_a_line_and_typing_through_it_needs_no_model(coder_0_5b: Path):
-    with Editor("--set", f"models_dir={coder_0_5b.parent}", model="qwen2.5-coder-0.5b-instruct") as editor:
+    settings = ("--set", f"models_dir={coder_0_5b.parent}", "--set", "completion.disabled_languages=")
+    with Editor(*settings, model="qwen2.5-coder-0.5b-instruct") as editor:
         editor.initialize({"window": {"workDoneProgress": True}})
         page = Page(editor, SOURCE)
         editor.until("ready", timeout_s=120)
@@ -45,3 +57,9 @@ def test_qwen_completes_a_line_and_typing_through_it_needs_no_model(coder_0_5b: 
         suggestion = editor.text(page.ask(CURSOR + 4))
         assert suggestion is not None and "b" in suggestion
         assert becomes_true(lambda: editor.request_count() == 2)
+        for number, (language, marked, pattern) in enumerate(PLACES):
+            uri, before = f"file:///project/{number}", marked.partition("¦")[0]
+            editor.open(uri, marked.replace("¦", ""), language=language)
+            column = len(before.rpartition("\n")[2])
+            items = editor.items(editor.complete(uri, before.count("\n"), column, kind=1))
+            assert items and all(re.fullmatch(pattern, item["insertText"]) for item in items), (language, items)

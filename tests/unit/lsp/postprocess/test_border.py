@@ -77,7 +77,7 @@ def test_files_with_errors_tabs_and_closers_in_strings_get_the_same_closers():
     ("language", "marked", "output", "result"), ROWS["the_closers_of_several_blocks_are_shown_together"]
 )
 def test_the_closers_of_several_blocks_are_shown_together(language: str, marked: str, output: str, result: str):
-    assert inserted(marked, output, language) == result
+    assert inserted(marked, streamed(plan_at(marked, language), output), language) == result
 
 
 @pytest.mark.parametrize(("language", "marked", "output", "result"), ROWS["an_element_that_a_text_begins_is_closed"])
