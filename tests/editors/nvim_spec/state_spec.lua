@@ -286,13 +286,6 @@ specs["a model is chosen by name or from a list, and sent to the server"] = func
   notified(n, "no model smal; did you mean small?")
 end
 
-specs["the former name `pair` of `model` works, and completion does not offer it"] = function(n)
-  n:open()
-  n:lua("vim.cmd.Speclsp({ args = { 'pair', 'smal' } })")
-  notified(n, "no model smal; did you mean small?")
-  equal(n:lua("return vim.fn.getcompletion('Speclsp pa', 'cmdline')"), {})
-end
-
 specs["one server serves all projects, and gets the folder of each"] = function(n)
   n:lua([[
     root = vim.fn.tempname()

@@ -335,9 +335,6 @@ local subcommands = {
   },
 }
 
--- Former names of subcommands: they work, and completion does not offer them.
-local aliases = { pair = "model" }
-
 local function names()
   local all = vim.tbl_keys(subcommands)
   table.sort(all)
@@ -347,7 +344,7 @@ end
 ---@param words string[]
 function M.run(words)
   local name = words[1] or "status"
-  local subcommand = subcommands[aliases[name] or name]
+  local subcommand = subcommands[name]
   if not subcommand then
     local nearest = options.nearest(name, names())
     return notify.say(
@@ -371,7 +368,7 @@ function M.complete(lead, line)
   if #words == 1 then
     candidates = names()
   elseif #words == 2 then
-    local subcommand = subcommands[aliases[words[2]] or words[2]]
+    local subcommand = subcommands[words[2]]
     candidates = subcommand and subcommand.words and subcommand.words() or {}
   end
   return vim.tbl_filter(function(candidate)
