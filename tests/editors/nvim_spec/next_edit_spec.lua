@@ -409,6 +409,7 @@ specs["the edit is drawn exactly where its key acts: not in a macro, a selection
     { "R", "<Esc>", typed = "no Tab" },
     { ":set readonly<CR>", ":set noreadonly<CR>" },
     { ":set nomodifiable<CR>", ":set modifiable<CR>" },
+    { ":set buftype=nofile<CR>", ":set buftype=<CR>" },
     { ":let b:speclsp = v:false | doautocmd ModeChanged<CR>", ":let b:speclsp = v:true<CR>:<Esc>" },
   }) do
     n:type(keys[1])

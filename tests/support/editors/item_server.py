@@ -3,13 +3,15 @@
 ITEMS is a JSON file, read again at each request: {line with ‸ at the cursor: {"text", "left", "over"}}. `text` replaces
 the `left` before the cursor and the `over` that follows it. Positions count UTF-16 units, so lines with letters beyond
 the BMP are not supported. The line ANY stands for all that have no item. The line NEXT_EDIT has the item of all next
-edits: {"old", "new", "kind"} offers `new` at the first `old` of the document. ITEMS.log has the method of each message.
+edits: {"old", "new", "kind"} offers `new` at the first `old` of the document, after `delay_s`.
+ITEMS.log has the method of each message.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,7 @@ def main(items: str, *_: str) -> None:
             write({"id": message["id"], "result": {"items": matching(scripted, line, params["position"])}})
         elif method == "speclsp/nextEdit":
             scripted = json.loads(Path(items).read_text(encoding="utf-8"))
+            time.sleep(float(scripted.get(NEXT_EDIT, {}).get("delay_s", 0)))
             edits = next_edits(scripted, texts[params["textDocument"]["uri"]], params["textDocument"])
             write({"id": message["id"], "result": {"edits": edits}})
         elif method == "exit":

@@ -160,7 +160,7 @@ local function follow_state()
   end
   on({ "CursorMoved", "CursorMovedI", "WinScrolled", "ModeChanged", "RecordingEnter", "CompleteChanged" }, draw)
   on({ "RecordingLeave", "CompleteDone" }, vim.schedule_wrap(draw)) -- the state ends after the event
-  on("OptionSet", draw, { "readonly", "modifiable" })
+  on("OptionSet", draw, { "readonly", "modifiable", "buftype" })
 end
 
 -- ── after the last edit ──────────────────────────────────────────────────────────────────────────────────────────────
