@@ -70,6 +70,9 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
     packages = [line for name in PACKAGES for line in guarded(name, partial(package, name))]
     yield from packages
     config, problems = gathered(flags)
+    from speclsp.weights import locations
+
+    problems += filter(None, [locations.models_dir_problem(config.models_dir)])
     yield from guarded("settings", partial(of_settings, problems))
     yield from places()
     yield from guarded("shared", shared_engine)

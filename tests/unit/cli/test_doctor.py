@@ -181,10 +181,11 @@ def test_invalid_settings_fail_and_the_other_checks_continue():
     path = config.config_path()
     path.parent.mkdir(parents=True)
     path.write_text("[engine]\ngamma = 3\n")
-    report = by_name(list(doctor.checks({"model": "echo", "engine.threads": "two"})))
+    report = by_name(list(doctor.checks({"model": "echo", "engine.threads": "two", "models_dir": "/no-models"})))
     assert report["settings"].status == FAIL
     assert "engine.gamma" in report["settings"].found
     assert "engine.threads = 'two'" in report["settings"].found
+    assert "models_dir = '/no-models' does not exist: create it" in report["settings"].found
     assert report["completion"].status == OK
 
 
