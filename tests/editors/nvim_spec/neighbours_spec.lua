@@ -1,4 +1,4 @@
---- Keys beside other plugins. Law: a key without effect does what it does without this plugin, whoever mapped it when.
+--- Keys beside other plugins. The law: a key without effect does the same as without this plugin.
 local neighbours = require("neighbours")
 
 local specs = {}
@@ -52,7 +52,7 @@ end
 
 --- The lines after each key was typed behind a letter in one read, and the first key also alone.
 ---@param menu_is_open boolean
-local function typed(n, keys, menu_is_open)
+local function lines_after(n, keys, menu_is_open)
   n:lua("neighbours.menu_is_open = ...; vim.api.nvim_buf_set_lines(0, 0, -1, false, { 'first' })", menu_is_open)
   for _, key in ipairs(keys) do
     n:type("Gox" .. key)
@@ -77,18 +77,18 @@ local function map_in_order(n, name, keys, order, open)
 end
 
 --- Compares keys without effect with the same keys without the server, at each stage of its life.
-local function obeys_the_law(n, name, keys, order, setup)
+local function compare(n, name, keys, order, setup)
   map_in_order(n, name, keys, order, function() end)
-  local closed, open = typed(n, keys, false), typed(n, keys, true)
+  local closed, open = lines_after(n, keys, false), lines_after(n, keys, true)
   map_in_order(n, name, keys, order, function()
     n:attach(setup)
   end)
-  equal(typed(n, keys, false), closed, name)
-  equal(typed(n, keys, true), open, name .. " with a menu")
+  equal(lines_after(n, keys, false), closed, name)
+  equal(lines_after(n, keys, true), open, name .. " with a menu")
   n:detach()
-  equal(typed(n, keys, false), closed, name .. " without the server")
+  equal(lines_after(n, keys, false), closed, name .. " without the server")
   n:attach(setup)
-  equal(typed(n, keys, false), closed, name .. " with the server again")
+  equal(lines_after(n, keys, false), closed, name .. " with the server again")
 end
 
 for order, setups in pairs({
@@ -102,7 +102,7 @@ for order, setups in pairs({
     specs[("%s beside a plugin that maps them %s"):format(table.concat(keys, " "), order)] = function(n)
       for _, name in ipairs(neighbours.names) do
         if name ~= "copilot.vim" or order == "before" then -- it maps when Neovim starts
-          obeys_the_law(n, name, keys, order, { keys = setup })
+          compare(n, name, keys, order, { keys = setup })
         end
       end
     end

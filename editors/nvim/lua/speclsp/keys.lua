@@ -24,24 +24,24 @@ local PREVIOUS = "<Plug>(speclsp-previous)" -- key of the previous mapping while
 
 local bindings = {} ---@type speclsp.Binding[] each one that was mapped; its mapping calls it by number
 local running = {} ---@type table<integer, table> by binding: the previous mapping that runs for the present press
-local typed = "" -- the typed keys that the key being processed came from; "" if a mapping, macro or script fed it
+local typed_keys = "" -- origin of the key that is processed; "" if a mapping, macro or script fed it
 
 vim.on_key(function(_, keys)
-  typed = keys
-  if typed ~= "" then -- keys that the last press fed come before typed ones, or an error has discarded them
+  typed_keys = keys
+  if keys ~= "" then -- keys that the last press fed come before typed ones, or an error has discarded them
     running = {}
   end
 end, api.nvim_create_namespace("speclsp.keys"))
 
-local INSERTED = { accept = "all", accept_word = "word", accept_line = "line" }
+local PARTS = { accept = "all", accept_word = "word", accept_line = "line" }
 local EDIT_MODES = { accept_edit = { "n", "i" }, dismiss_edit = { "n" } } -- the others work in insert mode
 
 --- Run an action.
 ---@param name string
 ---@return boolean acted
 local function act(name)
-  if INSERTED[name] then
-    return require("speclsp.accept").insert(INSERTED[name])
+  if PARTS[name] then
+    return require("speclsp.accept").insert(PARTS[name])
   end
   return require("speclsp")[name]()
 end
@@ -126,7 +126,7 @@ function M.press(number)
     return feed((is_insert and #key > 1 and key:lower() ~= "<c-]>" and "<C-]>" or "") .. key)
   end
   running[number] = previous
-  if typed ~= vim.keycode(key) then -- in a macro the same key may come again before a typed one
+  if typed_keys ~= vim.keycode(key) then -- in a macro the same key may come again before a typed one
     feed(('<Cmd>lua require("speclsp.keys").finish(%d)<CR>'):format(number))
   end
   local map = vim.tbl_extend("force", previous, { lhs = PREVIOUS, lhsraw = vim.keycode(PREVIOUS), buffer = 1 })
