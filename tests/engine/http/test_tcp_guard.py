@@ -554,7 +554,7 @@ def test_another_state_directory_gets_another_token(monkeypatch: pytest.MonkeyPa
     [
         (lambda path: path.chmod(0o644), r"open to others \(mode 0644\)"),
         (lambda path: (path.rename(path.with_name("t")), path.symlink_to("t")), "symbolic link"),
-        (lambda path: (path.unlink(), path.mkdir()), "not a plain file|is a directory"),
+        (lambda path: (path.unlink(), path.mkdir()), "not a plain file|a directory is in its place"),
         (lambda path: (path.unlink(), os.mkfifo(path, 0o600)), "not a plain file"),
         (lambda path: path.write_text(""), "has no 256-bit token"),
         (lambda path: path.write_text("short\n"), "has no 256-bit token"),
