@@ -72,6 +72,7 @@ class Reason(str, Enum):
     UNLIKELY = "unlikely", "edits like it were seldom right"
     UNRESOLVED = "unresolved", "the file has no definition of the renamed identifier"
     STILL_DEFINED = "still_defined", "the old name still has a definition in the same scope"
+    NAME_IN_USE = "name_in_use", "the new name is in use there, or a keyword"
     UNDOES = "undoes", "the user has undone this next edit"
     DECLINED = "declined", "the user has rejected this next edit"
     UNFIT = "unfit", "only whitespace would change, or over 20 lines be added"

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.index.open_importers import RenamedName
+from speclsp.lsp.next_edit.changes.changed_names import renamed
 from speclsp.lsp.next_edit.changes.places import REACH_CHARACTERS
 from speclsp.lsp.next_edit.changes.substitutions import RENAME
 from speclsp.lsp.next_edit.offers import Offer, Offers
@@ -34,7 +35,7 @@ from speclsp.lsp.next_edit.producer import (
     text_problem,
 )
 from speclsp.lsp.next_edit.recent_activity import ends_in_new_name
-from speclsp.lsp.next_edit.renames import places_elsewhere, renamed, spots_of
+from speclsp.lsp.next_edit.renames import places_elsewhere, spots_of
 from speclsp.lsp.reasons import Reason, meaning
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.visibility import eligibility
@@ -278,7 +279,7 @@ class NextEdits:
         for rename in listed:
             name = RenamedName(edits[-1].uri, rename.old, rename.new)
             is_complete = document is None or list(spots_of(rename, text, cursor - base))
-            if is_complete and await importers.is_defined(name, rename.lines):
+            if is_complete and await importers.is_defined(name, {line for line, _ in rename.written}):
                 self._rename = name
                 return name
         last = self._rename

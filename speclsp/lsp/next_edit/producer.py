@@ -22,6 +22,7 @@ from itertools import chain, islice, takewhile
 from speclsp.lsp.next_edit import edit_likelihood as gate
 from speclsp.lsp.next_edit import renames
 from speclsp.lsp.next_edit.changes import single_changes
+from speclsp.lsp.next_edit.changes.changed_names import renamed
 from speclsp.lsp.next_edit.changes.places import Place, occurrences, place_at, places
 from speclsp.lsp.next_edit.changes.substitutions import (
     ARGUMENT,
@@ -35,6 +36,7 @@ from speclsp.lsp.next_edit.changes.substitutions import (
     members,
 )
 from speclsp.lsp.next_edit.edit_likelihood import FeatureReader
+from speclsp.lsp.next_edit.name_conflicts import FreeName
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.next_edit.renames import Renames
 from speclsp.lsp.reasons import Reason
@@ -87,6 +89,7 @@ class Producer:
     def __init__(self, clock_s: Callable[[], float] = parse_clock_s) -> None:
         self._parser = SyntaxParser()
         self._recent: dict[RecentEdit, RecentEdit] = {}  # of the last request: each keeps what was learned from it
+        self._free: set[FreeName] = set()  # of the last request
         self._clock_s = clock_s
 
     def warm_up(self, language: str) -> None:
@@ -158,7 +161,7 @@ class Producer:
                 tree.append(self._parser.parse(language, text, left_ms(), near=near))
             return tree[0]
 
-        renamed = by_scope(recent, text, parse, cursor, declined, is_late)
+        renamed = by_scope(recent, text, parse, cursor, declined, is_late, self._free)
         yield str(renamed.reason)
         candidates = chain(
             renamed.places,
@@ -213,13 +216,15 @@ def by_scope(
     cursor: int,
     declined: Declined,
     is_late: Callable[[], bool],
+    free: set[FreeName],
 ) -> Renames:
     """The renames of the newest edit. A rename has no places after the user has undone one of them."""
-    listed = renames.renamed(recent)
+    listed = renamed(recent)
     tree = parse(cursor) if listed else None
     if tree is None or not bindings.has_bindings(tree):
+        free.clear()
         return Renames()
-    result = renames.renames(listed, len(recent) - 1, text, tree, cursor, is_late)
+    result = renames.renames(listed, len(recent) - 1, text, tree, cursor, is_late, free)
     undone = {place.substitution for place in result.places if declined(place) == Reason.UNDOES}
     if undone:
         result.places = [place for place in result.places if place.substitution not in undone]

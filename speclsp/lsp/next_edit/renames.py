@@ -7,7 +7,10 @@ One edit is enough, because the scope decides which uses mean the definition. A 
 
     the old name still has a definition in that scope: the edit made a second name
     no recent edit has changed the definition's own line: the edit chose another name that exists
-    an inner scope has a definition of the new name: it would hide the renamed one
+    the new name has another meaning in that scope: a use would mean another definition after it (NAME_IN_USE)
+
+The new name at a place that no edit has written has another meaning. An edit counts while it is recent. So the
+producer keeps the renames that were free when they began, as long as the newest edit goes on with one.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from speclsp.lsp.next_edit.changes.changed_names import is_rename, renamed_tokens, without_keys, words
+from speclsp.lsp.next_edit.changes.changed_names import Rename, words
 from speclsp.lsp.next_edit.changes.places import REACH_CHARACTERS, Place, nearest_line
 from speclsp.lsp.next_edit.changes.substitutions import (
     LINES,
@@ -25,15 +28,15 @@ from speclsp.lsp.next_edit.changes.substitutions import (
     PHRASE,
     RENAME,
     Evidence,
-    Origin,
-    RecentEdit,
     Substitution,
 )
+from speclsp.lsp.next_edit.name_conflicts import FreeName, NewName, spot_of
+from speclsp.lsp.next_edit.parameters import callee, class_at, documented, is_parameter
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import bindings
-from speclsp.lsp.syntax.bindings import FUNCTION, LABEL, OUTER, OWN_MEMBER, NameScope, Occurrence
+from speclsp.lsp.syntax.bindings import LABEL, OUTER, OWN_MEMBER, NameScope, Occurrence
 from speclsp.lsp.syntax.parser import is_reserved
-from speclsp.lsp.syntax.text_windows import line_at, line_end, line_start
+from speclsp.lsp.syntax.text_windows import line_end, line_start
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 if TYPE_CHECKING:
@@ -41,19 +44,6 @@ if TYPE_CHECKING:
 
 ALIASED = re.compile(r"\s*[=\"`]")  # the path or the name that the alias stands for follows: Go, C#
 MIN_TIMES = 2  # without an edit of the definition's own line
-
-
-@dataclass(slots=True)
-class Rename:
-    """One identifier that edits have renamed. `lines`: the lines after these edits, without blanks around them."""
-
-    old: str
-    new: str
-    times: int = 0
-    changes: int = 0  # of names, in the newest edit
-    lines: set[str] = field(default_factory=set)
-    origins: list[Origin] = field(default_factory=list)
-    spots: list[tuple[str, int]] = field(default_factory=list)  # (line, column) in the newest edit
 
 
 @dataclass(slots=True)
@@ -75,18 +65,29 @@ class Renames:
 
 
 def renames(
-    listed: Sequence[Rename], newest: int, text: str, tree: SyntaxTree, cursor: int, is_late: Callable[[], bool]
+    listed: Sequence[Rename],
+    newest: int,
+    text: str,
+    tree: SyntaxTree,
+    cursor: int,
+    is_late: Callable[[], bool],
+    free: set[FreeName],
 ) -> Renames:
-    """The places of renames: below the cursor first, then above, the nearest first. `newest`: the last edit's index."""
-    result = Renames()
+    """The places of renames: below the cursor first, then above, the nearest first. `newest`: the last edit's index.
+
+    `free`: the renames that were found free, of earlier calls and, after it, of this one.
+    """
+    result, pairs = Renames(), {(rename.old, rename.new) for rename in listed}
+    free.intersection_update([name for name in free if name[:2] in pairs])
     for rename in listed:
         spots = list(spots_of(rename, text, cursor))
         if not spots or is_late():
             continue
-        if is_reserved(tree.grammar, rename.new):
+        if is_reserved(tree.grammar, rename.new) or any(other.new == rename.old for other in listed):
             result.resolved.append((rename.old, rename.new))
+            result.reason = Reason.NAME_IN_USE
             continue
-        resolver = Resolver(rename, tree, spots, is_late)
+        resolver = Resolver(rename, tree, spots, is_late, free)
         first, uses = list[Occurrence](), dict[int, Occurrence]()
         for spot in spots:
             definition, more = resolver.uses(spot)
@@ -108,26 +109,6 @@ def spots_of(rename: Rename, text: str, cursor: int) -> Iterator[int]:
         start = nearest_line(text, line, cursor)
         if start is not None and not start + column < cursor < start + column + len(rename.new) - 1:
             yield start + column
-
-
-def renamed(edits: Sequence[RecentEdit]) -> list[Rename]:
-    """The identifiers that the newest edit renamed, each with all recent edits that did the same."""
-    listed: dict[tuple[str, str], Rename] = {}
-    if not is_rename(edits[-1]):
-        return []
-    changes = sum(len(renamed_tokens(*pair)) for pair in edits[-1].changed_lines)
-    for number, edit in enumerate(reversed(edits)):
-        for old_line, new_line in edit.changed_lines:
-            for old, new, column in renamed_tokens(old_line, without_keys(old_line, new_line)):
-                if number == 0:
-                    spot = new_line, max(column, new_line.find(new, column))
-                    listed.setdefault((old, new), Rename(old, new, changes=changes)).spots.append(spot)
-                rename = listed.get((old, new))
-                if rename is not None:
-                    rename.times += edit.times
-                    rename.lines.add(new_line.strip())
-                    rename.origins.append(Origin(edit.uri, new_line))
-    return list(listed.values())
 
 
 def places_of(uses: Iterable[Occurrence], rename: Rename, evidence: Evidence, text: str) -> Iterator[Place]:
@@ -162,18 +143,28 @@ def replaced_lines(
 class Resolver:
     """Finds what one rename is about, from one of the places where the user made it."""
 
-    def __init__(self, rename: Rename, tree: SyntaxTree, spots: Sequence[int], is_late: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        rename: Rename,
+        tree: SyntaxTree,
+        spots: Sequence[int],
+        is_late: Callable[[], bool],
+        free: set[FreeName],
+    ) -> None:
         """`spots`: the offsets where the newest edit wrote the new name."""
-        self.rename, self.tree, self.is_resolved, self.reason = rename, tree, False, ""
+        self.rename, self.tree = rename, tree
+        self.is_resolved, self.reason = False, ""
         at = spots[0]
         piece = next((piece for piece in tree.view.pieces if piece[0] <= at < piece[1]), (at, at))
         low, high = max(piece[0], at - REACH_CHARACTERS), min(piece[1], at + REACH_CHARACTERS)
         self.new = bindings.occurrences(tree, rename.new, low, high, is_late)
         self.definitions = [occurrence for occurrence in self.new if occurrence.is_definition]
+        self.name = NewName(rename.old, rename.new, rename.written, tree, self.new, spots, free)
         ranges = [self._range(spot) for spot in spots]
         start = max(low, min(scope.start for scope in ranges))
         end = min(high, max(scope.end for scope in ranges))
-        self.old = bindings.occurrences(tree, rename.old, start, end, is_late, self.new)
+        written = [name for name in self.new if self._is_edited(name)]
+        self.old = bindings.occurrences(tree, rename.old, start, end, is_late, written)
         for first, last in ((low, start), (end, high)):
             self.old += bindings.labels(tree, rename.old, first, last, is_late)
 
@@ -199,14 +190,14 @@ class Resolver:
             self.is_resolved = True
             return [], []
         if spot is None or LABEL in spot.roles:  # in documentation, or at a call: the definition's own edit decides
-            spot = next((definition for definition in self.new if self._is_on_edited_line(definition)), None)
+            spot = next((definition for definition in self.new if self._is_edited(definition)), None)
         if spot is None:
             return [], []
         first, uses = self._variable(spot) if spot.is_variable else ([], [])
         if LABEL in spot.roles and spot.owner:
             uses = self._parameter(spot)
         owner = spot.own_class or self._owner(spot)
-        if owner is not None:
+        if owner is not None and self.reason != Reason.NAME_IN_USE:
             definition, members = self._field(spot, owner)
             first, uses = first + definition, uses + members
         return first, uses
@@ -222,7 +213,7 @@ class Resolver:
             scope = definition.defines
             if scope is None or not is_parameter(definition, scope, self.tree.text):
                 continue
-            if bindings.callee(self.tree, scope) == label.owner and self._is_ours(definition):
+            if callee(self.tree, scope) == label.owner and self._is_ours(definition):
                 is_second = any(other.defines == scope for other in self.old)
                 return [] if is_second else self._variable(definition)[1]
         return []
@@ -255,17 +246,21 @@ class Resolver:
         more = list[Occurrence]()
         if is_parameter(definition, scope, self.tree.text):
             more = [
-                *self._labels(bindings.callee(self.tree, scope)),
-                *bindings.documented(self.tree, self.rename.old, scope),
+                *self._labels(callee(self.tree, scope)),
+                *documented(self.tree, self.rename.old, scope),
             ]
+        methods = {occurrence.class_of_method for occurrence in self.old}  # in the class's body their name means them
         uses = [
             occurrence
             for occurrence in self.old
             if occurrence.is_variable
             and (meaning := bindings.meaning(occurrence, known)) is not None
             and (meaning == definition if is_ordered else meaning.defines == scope)
-            and bindings.scope_of(occurrence, self.definitions) in (scope, None)
+            and occurrence.scopes[0] not in methods
         ]
+        if self.name.changes_meanings(definition, scope, uses, more):
+            self.reason = Reason.NAME_IN_USE
+            return [], []
         return [], uses + more
 
     def _field(self, spot: Occurrence, owner: NameScope) -> tuple[list[Occurrence], list[Occurrence]]:
@@ -287,6 +282,9 @@ class Resolver:
         if any(OWN_MEMBER not in other.roles or other.start < new[0].start for other in old):
             self.reason = Reason.STILL_DEFINED
             return [], []
+        if self.name.is_another_member(new[0], owner):
+            self.reason = Reason.NAME_IN_USE
+            return [], []
         uses = [
             occurrence
             for occurrence in self.old
@@ -297,16 +295,16 @@ class Resolver:
         is_record = owner.kind == bindings.CLASS_SCOPE and new[0].is_definition  # of Python
         is_parameter_too = "{" not in self.tree.text[owner.start : new[0].start]  # `class A(val width: Int)`
         is_declared = OWN_MEMBER not in new[0].roles and (is_parameter_too or is_record)
-        return [], uses + (self._labels(bindings.class_at(self.tree, new[0].start)) if is_declared else [])
+        return [], uses + (self._labels(class_at(self.tree, new[0].start)) if is_declared else [])
 
     def _is_ours(self, definition: Occurrence) -> bool:
         """True if the user renamed a definition: on its own line, or at so many uses that it must be meant."""
-        return self.rename.times >= MIN_TIMES or self._is_on_edited_line(definition)
+        return self.rename.times >= MIN_TIMES or self._is_edited(definition)
 
-    def _is_on_edited_line(self, occurrence: Occurrence) -> bool:
-        """True for a definition on a line where an edit made this rename."""
-        line = line_at(self.tree.text, occurrence.start)
-        return line in self.rename.lines and (occurrence.is_definition or occurrence.is_field_definition)
+    def _is_edited(self, occurrence: Occurrence) -> bool:
+        """True for a definition where an edit made this rename."""
+        is_definition = occurrence.is_definition or occurrence.is_field_definition or occurrence.declares
+        return bool(is_definition) and spot_of(self.tree.text, occurrence.start) in self.rename.written
 
     def _is_imported(self, definition: Occurrence) -> bool:
         """True for a name of another file, which an edit replaces and does not rename. An alias is the file's own."""
@@ -322,9 +320,3 @@ class Resolver:
     def _labels(self, owner: str) -> list[Occurrence]:
         """Arguments by name at the calls of a function, or of a class whose field is one."""
         return [label for label in self.old if owner and LABEL in label.roles and label.owner == owner]
-
-
-def is_parameter(definition: Occurrence, scope: NameScope, text: str) -> bool:
-    """True for a definition before the body of its function, whose scope this is."""
-    is_local = FUNCTION in definition.roles or definition.after >= 0 or ":\n" in text[scope.start : definition.start]
-    return scope.kind in bindings.FUNCTIONS and not is_local

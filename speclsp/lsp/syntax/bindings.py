@@ -18,6 +18,7 @@ Captures of the section, at an identifier, and at what is around it:
     declared.outer        a name that its function has from the function around it: `nonlocal`
     declared.global       a name that its function has from the document: `global`
     quoted, unquoted      a text whose identifiers are uses, as of an annotation in quotes; a text in one that is none
+    placeholders          a text with placeholders whose names are uses; the language's record finds them: Rust, Kotlin
     ignored               none of these, whatever else it is captured as
     namespace.NAME        its name is in a namespace of its own: C's tags, Java's methods. Of two, the first by name
     scope                 a node in which definitions hold; scope.function, scope.class: a function's and a class's
@@ -40,6 +41,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from speclsp.lsp.syntax.languages import BY_NAME
 from speclsp.lsp.syntax.tree import Captures, SyntaxTree, load_query
 
 if TYPE_CHECKING:
@@ -50,12 +52,11 @@ MAX_OCCURRENCES = 120  # of one name
 CLOCK_EVERY = 8  # occurrences
 WORD_CHARACTER = re.compile(r"\w")
 AFTER_LABEL = re.compile(r"\s*[=:]")
-MAX_DOCUMENTATION = 2000  # characters of a function, and above it, that are searched for its documentation
 DEFINITION, OUTER, FUNCTION, FIELD = "definition", "definition.outer", "definition.function", "definition.field"
 MEMBER, OWN_MEMBER, LABEL, NAME = "member", "member.own", "label", "name"
 SHORTHAND, EXPORTED, ASSIGNMENT, IGNORED = "shorthand", "exported", "assignment", "ignored"
 OF_OUTER, OF_DOCUMENT = "declared.outer", "declared.global"
-QUOTED, UNQUOTED = "quoted", "unquoted"
+QUOTED, UNQUOTED, PLACEHOLDERS = "quoted", "unquoted", "placeholders"
 ROLES = frozenset(
     {
         *(DEFINITION, OUTER, FUNCTION, FIELD, MEMBER, OWN_MEMBER, LABEL, NAME, SHORTHAND, EXPORTED, ASSIGNMENT),
@@ -68,14 +69,7 @@ CLASS_SCOPE, MEMBERS_SCOPE = "scope.class", "scope.members"
 SCOPES = (SCOPE, FUNCTION_SCOPE, CLOSED_SCOPE, CLASS_SCOPE, MEMBERS_SCOPE)
 FUNCTIONS, CLASSES = (FUNCTION_SCOPE, CLOSED_SCOPE), (CLASS_SCOPE, MEMBERS_SCOPE)
 NAMESPACE, VARIABLES = "namespace.", "namespace.variable"
-FUNCTION_NAME = re.compile(r"\s*(?:[\w@]+\s+)*?(?:def|function\s*\*?|fn|func|fun)\s+(\w+)\s*[(<\[]")
-ASSIGNED_FUNCTION = re.compile(r"(\w+)\s*(?::[^=\n]*)?=\s*(?:\w+\(\s*)?(?:async\s+)?\Z")
-MAX_HEADER = 300  # characters before a function in which it is assigned to a name
-DOCUMENTED = (  # a parameter in a documentation comment: `:param width:`, `@param {{number}} width`, `width (int): ...`
-    r"(?m)(?:(?::param\s+(?:\w+\s+)?|@param\s+(?:\{{[^}}\n]*\}}\s+)?\[?){name}"
-    r"|^[ \t]*{name}(?=[ \t]?(?:\([^)\n]*\))?[ \t]?:))\b"
-)
-BETWEEN = re.compile(r"\s*(?:export\s+|default\s+|async\s+)*")  # a documentation comment and its function
+MAX_PLACEHOLDERS = 4000  # characters of a node with placeholders
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -132,7 +126,9 @@ class Occurrence:
             return self.class_of_method
         if self.defines is not None and self.defines.kind == MEMBERS_SCOPE:
             return self.defines
-        if self.roles & {OWN_MEMBER, FIELD} or (self.roles & VARIABLE_ROLES and self.scopes[0].kind == CLASS_SCOPE):
+        if self.roles & {OWN_MEMBER, FIELD} or (
+            self.roles & VARIABLE_ROLES - {OUTER} and self.scopes[0].kind == CLASS_SCOPE
+        ):
             return next((scope for scope in self.scopes if scope.kind in CLASSES), None)
         return None
 
@@ -205,12 +201,14 @@ def of_declared_scopes(names: Sequence[Occurrence], others: Sequence[Occurrence]
         if name.roles & {OF_OUTER, OF_DOCUMENT}
     }
     for name in names:
-        function = name.scopes[0]
+        is_scope = OUTER in name.roles and len(name.scopes) > 1  # its first scope is its own
+        function = name.scopes[is_scope]
         if function not in declared:
-            yield name
+            around = tuple(scope for scope in name.scopes[is_scope + 1 :] if scope not in declared)
+            yield replace(name, scopes=(*name.scopes[: is_scope + 1], *around)) if declared else name
             continue
-        outer = [level for level, scope in enumerate(name.scopes[1:], 1) if scope.kind in FUNCTIONS]
-        level = outer[0] if outer and OF_OUTER in declared[function] else len(name.scopes) - 1
+        outer = [level for level, scope in enumerate(name.scopes) if level > is_scope and scope.kind in FUNCTIONS]
+        level = outer[0] - is_scope if outer and OF_OUTER in declared[function] else len(name.scopes) - 1
         is_declaration = bool(name.roles & {OF_OUTER, OF_DOCUMENT})
         roles, declares = (name.roles | {NAME}, function) if is_declaration else (name.roles, None)
         yield replace(name, scopes=name.scopes[level:], roles=roles, declares=declares)
@@ -235,38 +233,6 @@ def labels(tree: SyntaxTree, name: str, low: int, high: int, is_late: Callable[[
         if occurrence is not None and LABEL in occurrence.roles:
             result.append(occurrence)
     return result
-
-
-def documented(tree: SyntaxTree, name: str, scope: NameScope) -> Iterator[Occurrence]:
-    """A parameter's name in the documentation of its function, whose scope this is."""
-    if scope.kind not in FUNCTIONS:
-        return
-    text = tree.text
-    low, high = max(0, scope.start - MAX_DOCUMENTATION), min(scope.end, scope.start + MAX_DOCUMENTATION)
-    above = text.rfind("/**", low, scope.start)
-    is_its_own = above >= 0 and BETWEEN.fullmatch(text, text.find("*/", above) + 2, scope.start)
-    pattern = re.compile(DOCUMENTED.format(name=re.escape(name)))
-    for match in pattern.finditer(text, above if is_its_own else scope.start, high):
-        if tree.kind_at(match.end() - 1) in ("comment", "string"):
-            yield Occurrence(match.end() - len(name), match.end(), frozenset(), ())
-
-
-def callee(tree: SyntaxTree, scope: NameScope) -> str:
-    """The name by which the function of a scope is called; "" if another function of the document has it too."""
-    match = FUNCTION_NAME.match(tree.text, scope.start, scope.end) or ASSIGNED_FUNCTION.search(
-        tree.text, max(0, scope.start - MAX_HEADER), scope.start
-    )
-    if match is None:
-        return ""
-    if match[1] == "__init__":
-        return class_at(tree, match.start(1))
-    same = re.findall(rf"\b(?:def|function|fn|func|fun)\s+{re.escape(match[1])}\b", tree.text)
-    return match[1] if len(same) < 2 else ""
-
-
-def class_at(tree: SyntaxTree, offset: int) -> str:
-    """The name of the class around an offset; "" for none."""
-    return next((scope.name for scope in reversed(tree.enclosing(offset)) if scope.kind == "class"), "")
 
 
 def at(tree: SyntaxTree, start: int, end: int) -> Occurrence | None:
@@ -295,6 +261,8 @@ def at(tree: SyntaxTree, start: int, end: int) -> Occurrence | None:
             owner = tree.node_text(captures["owner"][0])
     if texts == {QUOTED} and not tree.text.startswith(".", start - 1):
         roles.add(NAME)
+    if not roles and _is_placeholder(tree, matches, start, low, high):
+        roles.add(NAME)
     if not roles or IGNORED in roles:
         return None
     if roles - {NAME, SHORTHAND}:
@@ -306,6 +274,16 @@ def at(tree: SyntaxTree, start: int, end: int) -> Occurrence | None:
     ]
     scopes = (*around, NameScope(0, len(tree.text), namespace=namespace))
     return Occurrence(start, end, frozenset(roles), scopes, after, shadows, owner)
+
+
+def _is_placeholder(tree: SyntaxTree, matches: Sequence[Captures], start: int, low: int, high: int) -> bool:
+    """True if the word at offset `start`, the bytes `[low, high)`, is a name in a placeholder of a string."""
+    nodes = [node for captures in matches for node in captures.get(PLACEHOLDERS, ()) if surrounds(node, low, high)]
+    if not nodes:
+        return False
+    node = min(nodes, key=lambda node: node.end_byte - node.start_byte)
+    first, last = tree.view.to_document(node.start_byte), tree.view.to_document(node.end_byte, end=True)
+    return last - first <= MAX_PLACEHOLDERS and start in BY_NAME[tree.grammar].placeholders(tree.text, first, last)
 
 
 def surrounds(node: tree_sitter.Node, low: int, high: int) -> bool:

@@ -186,9 +186,11 @@ def _keywords(name: str) -> frozenset[str]:
 
 @functools.cache
 def is_reserved(name: str, word: str) -> bool:
-    """True if a grammar has a keyword that cannot be an identifier: `class`, and not Python's `type`."""
-    if word not in _keywords(name):
-        return False
+    """True for a word that cannot be an identifier: `class` and C's `int`, and not Python's `type`.
+
+    A word with an upper-case letter is none: of it a grammar may make another kind of node.
+    """
     parser = tree_sitter.Parser(load_grammar(name))
-    reserved, usual = (parser.parse(f"{text} = 1;\n".encode()).root_node.has_error for text in (word, "speclsp"))
-    return reserved and not usual
+    texts = (f"{text} = 1;\n".encode() for text in (word, "speclsp"))
+    kinds = [leaf.type for text in texts if (leaf := parser.parse(text).root_node.descendant_for_byte_range(0, 1))]
+    return word.islower() and len({*kinds}) > 1

@@ -9,8 +9,9 @@ The file defines or imports the new callee, and does not define the old one.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
@@ -25,6 +26,7 @@ from speclsp.lsp.next_edit.changes.substitutions import (
     RecentEdit,
     Substitution,
     differences,
+    indentation,
 )
 from speclsp.lsp.syntax.text_windows import line_end, line_start, match_starts
 from speclsp.lsp.syntax.tree import SyntaxTree
@@ -175,6 +177,39 @@ def renamed_tokens(old_line: str, new_line: str) -> list[tuple[str, str, int]]:
         for before, after, index in zip(old[low:high], new[start:end], range(start, end), strict=True)
         if before != after and NAME.match(before) and NAME.match(after)
     ]
+
+
+@dataclass(slots=True)
+class Rename:
+    """One identifier that edits have renamed."""
+
+    old: str
+    new: str
+    times: int = 0
+    changes: int = 0  # of names, in the newest edit
+    origins: list[Origin] = field(default_factory=list)
+    spots: list[tuple[str, int]] = field(default_factory=list)  # (line, column) in the newest edit
+    written: Counter[tuple[str, int]] = field(default_factory=Counter)  # (line, column) without indentation, of all
+
+
+def renamed(edits: Sequence[RecentEdit]) -> list[Rename]:
+    """The identifiers that the newest edit renamed, each with all recent edits that did the same."""
+    listed: dict[tuple[str, str], Rename] = {}
+    if not is_rename(edits[-1]):
+        return []
+    changes = sum(len(renamed_tokens(*pair)) for pair in edits[-1].changed_lines)
+    for number, edit in enumerate(reversed(edits)):
+        for old_line, new_line in edit.changed_lines:
+            for old, new, before in renamed_tokens(old_line, without_keys(old_line, new_line)):
+                column = max(before, new_line.find(new, before))
+                if number == 0:
+                    listed.setdefault((old, new), Rename(old, new, changes=changes)).spots.append((new_line, column))
+                rename = listed.get((old, new))
+                if rename is not None:
+                    rename.written[new_line.strip(), column - len(indentation(new_line))] += edit.times
+                    rename.times += edit.times
+                    rename.origins.append(Origin(edit.uri, new_line))
+    return list(listed.values())
 
 
 # ── callees ───────────────────────────────────────────────────────────────────────────────────────────────────────────

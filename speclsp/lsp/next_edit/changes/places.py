@@ -136,7 +136,7 @@ def nearest_line(text: str, line: str, offset: int) -> int | None:
         if is_end and (start == 0 or text[start - 1] == "\n"):
             starts.append(start)
         start = text.find(line, end + 1)
-    return min(starts, key=lambda start: abs(start - offset), default=None)
+    return min(starts, key=lambda start: max(start - offset, offset - start - len(line)), default=None)
 
 
 def _replaced(line: str, substitution: Substitution, evidence: Evidence, pattern: re.Pattern[str]) -> Iterator[str]:

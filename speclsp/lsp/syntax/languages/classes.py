@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from speclsp.lsp.syntax.languages import placeholders
 from speclsp.lsp.syntax.languages.import_rules import (
     Import,
     ImportRules,
@@ -87,6 +88,7 @@ PHP = Language(
 )
 KOTLIN = Language(
     name="kotlin",
+    placeholders=placeholders.kotlin,
     aliases=("kt",),
     files={"kotlin": ".kt .kts"},
     rules=replace(C_RULES, long_string=TRIPLE, statement_end="", stub=""),

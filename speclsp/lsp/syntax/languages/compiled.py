@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from speclsp.lsp.syntax.languages import placeholders
 from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, above, by_end, by_path, joined
 from speclsp.lsp.syntax.languages.record import C_RULES, TRIPLE, TYPES, DefinitionRules, Language, keyword_pattern
 
@@ -174,6 +175,7 @@ RUST = Language(
     files={"rust": ".rs"},
     # A semicolon at the end of a block changes the block's value, so none is added.
     rules=replace(C_RULES, long_string=r'r(?P<hashes>#+)".*?(?:"(?P=hashes)|\Z)', statement_end=""),
+    placeholders=placeholders.rust,
     definition=DefinitionRules(
         pattern=keyword_pattern("fn|struct|enum|trait|union|type|mod|const|static(?: mut)?|macro_rules!"),
         repeatable=("_",),

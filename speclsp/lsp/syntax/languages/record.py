@@ -5,7 +5,7 @@ A field without a default is a question that every record answers; None or "" sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -68,6 +68,8 @@ class Language:
     by_indentation: bool = False  # a blank line below a block still belongs to the block
     strings_end_on_line: bool = False  # a "..." never spans lines
     has_preprocessor: bool = False  # #if ... #endif
+    # offsets of the names in placeholders of `text[start:end]`, a node captured as @placeholders: "hello {name}"
+    placeholders: Callable[[str, int, int], Iterator[int]] = lambda _text, _start, _end: iter(())
     has_fences: bool = False  # prose; the code in its fences is of other languages
     is_data: bool = False  # no program: its lines repeat, and its keys and sections are no definitions of code
     line_ends: tuple[str, ...] | None = None  # behind the closing brackets; None: as in C (C_ENDS and C_INSIDE)

@@ -17,6 +17,7 @@
 (interpolation) @code
 
 ;; locals
+(string_literal) @placeholders
 [(function_declaration) (secondary_constructor) (anonymous_function) (lambda_literal) (getter) (setter)
  (function_type)] @scope.function
 [(class_declaration) (object_declaration)] @scope.members

@@ -19,6 +19,7 @@
 [(string_literal) (raw_string_literal) (char_literal)] @string
 
 ;; locals
+(token_tree) @placeholders
 [(function_item) (function_signature_item) (closure_expression)] @scope.function
 (impl_item body: (_) @scope.class)
 (trait_item body: (_) @scope.class)

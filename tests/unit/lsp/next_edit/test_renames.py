@@ -6,12 +6,18 @@ A text has one edit, <old|new>. Uses that are offered for it are marked by their
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from support.lsp.edited_document import EditDesk
+from support.source_tree import ROOT
 
 from speclsp.lsp.next_edit.producer import Proposal
 from speclsp.lsp.reasons import Reason
+from speclsp.lsp.syntax import bindings
+from speclsp.lsp.syntax.grammars import grammar
+from speclsp.lsp.syntax.languages import LANGUAGES
+from speclsp.lsp.syntax.tree import load_query
 
 URI = "file:///work/app"
 EDIT, MARK = re.compile(r"<(\w+)\|(\w+)>"), re.compile(r"[¹²³⁴]")
@@ -152,11 +158,6 @@ def test_without_a_renamed_definition_nothing_is_offered_and_the_reason_is_state
     assert Desk(marked, "python").walk() == [reason]
 
 
-def test_a_use_under_an_inner_definition_of_the_new_name_is_left_alone():
-    marked = "def run(<rows|items>):\n    pick = lambda items: rows\n    return rows¹\n"
-    assert Desk(marked, "python").walk() == [*expected(marked), Reason.NO_REPEAT]
-
-
 def test_the_definition_is_offered_first_where_a_use_alone_got_a_name_like_it():
     desk = Desk("def run(width):\n    total = <width|box_width> + 1\n    return width\n", "python")
     assert desk.walk() == ["def run(box_width):", "return box_width", Reason.NO_REPEAT]
@@ -176,3 +177,26 @@ def test_a_walk_of_many_places_goes_on_when_the_definition_s_own_edit_is_forgott
 def test_a_shorthand_property_keeps_its_key():
     desk = Desk("function run(<width|breadth>) {\n  return { width, height: 2 };\n}\n", "javascript")
     assert desk.walk() == ["return { width: breadth, height: 2 };", Reason.NO_REPEAT]
+
+
+# Of each language: `=== NAME`, and a text with one edit. Each use that the walk must rename has the mark ¹.
+SAMPLES = dict(
+    re.findall(
+        r"(?ms)^=== (\w+)\n(.*?)(?=^=== |\Z)", Path(__file__).with_name("renamed_samples.txt").read_text("utf-8")
+    )
+)
+
+
+@pytest.mark.parametrize("language", SAMPLES)
+def test_uses_in_placeholders_of_strings_are_renamed_and_other_text_stays(language: str):
+    desk = Desk(SAMPLES[language], language)
+    assert desk.walk()[-1] == Reason.NO_REPEAT
+    assert desk.document.text == re.sub(r"<\w+\|(\w+)>|\w+¹", lambda match: match[1] or desk.new, SAMPLES[language])
+
+
+def test_the_documentation_lists_the_languages_with_renames_and_each_has_a_sample():
+    page = (ROOT / "docs/next-edit.md").read_text("utf-8")
+    listed = re.search(r"Renames by scope work in ([^.]+)\.", page)
+    assert listed is not None
+    assert {grammar(name) for name in re.split(r", | and ", listed[1])} == set(SAMPLES)
+    assert set(SAMPLES) == {language.name for language in LANGUAGES if load_query(language.name, bindings.SECTION)}
