@@ -100,7 +100,8 @@ class InvalidLogits(SpeclspError):
         """`position`: of the token, counted from the prompt's start; `highest`: NaN, or an infinity."""
         super().__init__(
             f"the highest logit for token {position} is {highest}, so no token was chosen: the weights are damaged, "
-            "or their number format overflows. Run `speclsp models verify`, or set another engine.quantization."
+            "or their number format overflows. `speclsp models verify` checks them, and `speclsp models pull` repairs "
+            "them; otherwise set another engine.quantization."
         )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from speclsp.daemon import endpoint, launch, platform
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError
+from speclsp.process_resources.programs import is_gone
 
 if TYPE_CHECKING:
     import psutil
@@ -234,20 +235,6 @@ def wait_for_the_end(pid: int) -> bool:
             return False
         time.sleep(POLL_S)
     return True
-
-
-def is_gone(pid: int) -> bool:
-    """True when no thread of process `pid` is left. The first may end while another still has memory and lock."""
-    import psutil
-
-    if sys.platform == "win32":
-        return not psutil.pid_exists(pid)
-    try:
-        process = psutil.Process(pid)
-        ended: bool = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
-    except psutil.NoSuchProcess:
-        return True
-    return ended
 
 
 def freed(pid: int, status: Mapping[str, Any]) -> str:

@@ -112,6 +112,28 @@ def retry_while_open(action: Callable[[], Result], within_s: float | None = None
         time.sleep(RETRY_PAUSE_S)
 
 
+def flush(path: Path) -> None:
+    """Write a file's bytes, or a directory's names, to the disk. Raises OSError.
+
+    The file's pages leave the system's cache, where it has such a call: the next reader gets the bytes of the disk.
+    Windows has no flush of a directory, and some file systems refuse it.
+    """
+    if path.is_dir():
+        if sys.platform != "win32":
+            handle = os.open(path, os.O_RDONLY)
+            with contextlib.suppress(OSError):
+                os.fsync(handle)
+            os.close(handle)
+        return
+    with (
+        naming(path),
+        retry_while_open(lambda: path.open("r+b")) as file,
+    ):  # Windows flushes only files that are open for writing
+        os.fsync(file.fileno())
+        if sys.platform == "linux":
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def remove(path: Path, within_s: float | None = None) -> None:
     """Remove a file that may be missing, as `retry_while_open`. Raises OSError."""
     retry_while_open(lambda: path.unlink(missing_ok=True), within_s)

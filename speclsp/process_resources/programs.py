@@ -1,4 +1,4 @@
-"""Search for programs on PATH that never runs one of the project's own.
+"""Search for programs on PATH that never runs one of the project's own, and the check whether a process has ended.
 
 shutil.which looks in the current directory first on Windows, and everywhere at the relative entries of PATH. The
 current directory is often the user's project, whose files come from others.
@@ -44,3 +44,17 @@ def find_program(
             if is_program(path):
                 return path
     return None
+
+
+def is_gone(pid: int) -> bool:
+    """True when no thread of process `pid` is left. The first may end while another still has memory and lock."""
+    import psutil
+
+    if sys.platform == "win32":
+        return not psutil.pid_exists(pid)
+    try:
+        process = psutil.Process(pid)
+        ended: bool = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
+    except psutil.NoSuchProcess:
+        return True
+    return ended

@@ -72,6 +72,11 @@ class Weights:
     files: tuple[WeightFile, ...] = ()
     mirror: Mirror | None = None
     parameters: int = 0
+    converted: tuple[tuple[int, str], ...] = ()  # SHA-256 of the converted model.safetensors, by converter version
+
+    def converted_sum(self, version: int) -> str:
+        """The SHA-256 of the model.safetensors that this version of the converter writes; "" if it is not known."""
+        return dict(self.converted).get(version, "")
 
     def download_bytes(self) -> int:
         """Bytes of the published files, or two for each parameter if a size is unknown. Files in the wheel count 0."""
@@ -242,6 +247,7 @@ def _weights(table: CardTable, card_name: str) -> Weights:
         files=tuple(_file(entry) for entry in table.tables("files")),
         mirror=_mirror(mirror) if mirror.values else None,
         parameters=table.number("parameters", 0),
+        converted=_converted(table.table("converted_sha256", {})),
     )
     table.done()
     if weights.format not in FORMATS:
@@ -265,6 +271,13 @@ def _file(table: CardTable) -> WeightFile:
     if file.sha256 and not re.fullmatch(r"[0-9a-f]{64}", file.sha256):
         raise table.error("sha256", f"is {file.sha256!r}: expected 64 hexadecimal digits")
     return file
+
+
+def _converted(table: CardTable) -> tuple[tuple[int, str], ...]:
+    for version, digest in table.values.items():
+        if not version.isdecimal() or not re.fullmatch(r"[0-9a-f]{64}", str(digest)):
+            raise table.error(version, f"is {digest!r}: expected a converter's version and 64 hexadecimal digits")
+    return tuple((int(version), digest) for version, digest in table.values.items())
 
 
 def _mirror(table: CardTable) -> Mirror:

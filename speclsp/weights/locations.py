@@ -1,17 +1,39 @@
-"""Places of a model's weights: the user's models_dir, the cache, the package itself, and other programs' caches."""
+"""Places of a model's weights: the user's models_dir, the cache, the package itself, and other programs' caches.
+
+    <cache>/models/<name>/                     complete weights
+    <cache>/models/<name>.fetching/<writer>/   one download under way; <writer> is MACHINE-PROCESS-NUMBER
+    <cache>/models/<name>.fetching/free-<hex>/ the files of a download that failed
+
+Two downloads never write into one directory, also where locks do not work. The next download renames the directory of
+a process that has ended. It copies the files of any other: such a process may still write, to its own files.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import os
+import platform
+import secrets
+import shutil
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from speclsp import config
+from speclsp.private_files import LEFT_BEHIND_S
+from speclsp.process_resources.programs import is_gone
 from speclsp.weights import cards, model_directory
 from speclsp.weights.cards import Weights
 from speclsp.weights.gguf import other_caches
 
 CONVERTER = 2  # version of the GGUF conversion; raised when it writes different files, so that older ones are replaced
 WITHOUT_BLOCKS = 1  # the version that widened all tensors to bf16; it still loads, as int8
+NUMBERS = itertools.count()  # of the downloads of this process
+NOT_RESUMED = ("ready", "replaced", "pip-*")  # parts of a download that the next one makes again
 
 
 def store_root() -> Path:
@@ -94,3 +116,93 @@ def is_current(directory: Path, weights: Weights) -> bool:
             CONVERTER,
         )
     return not weights.revision or manifest.get("revision") == weights.revision
+
+
+def converted_sum(directory: Path, weights: Weights) -> str | None:
+    """The card's SHA-256 of the converted model.safetensors: "" if it has none, None where nothing was converted."""
+    version = model_directory.manifest(directory).get("converter")
+    return weights.converted_sum(version) if isinstance(version, int) else None
+
+
+def damage(directory: Path, weights: Weights, repair: str) -> str:
+    """As model_directory.damage; also a conversion whose recorded sum is not the card's."""
+    wanted, recorded = converted_sum(directory, weights), model_directory.sums_of(directory).get("model.safetensors")
+    if wanted and recorded != wanted:
+        return f"{directory / 'model.safetensors'} is damaged: its sha256 is {recorded}, not {wanted}. {repair}"
+    return model_directory.damage(directory, repair)
+
+
+# ── directories of downloads ──
+
+
+def downloads(weights: Weights) -> Path:
+    """The directory with one directory for each unfinished download of these weights."""
+    return store_root() / f"{weights.name}.fetching"
+
+
+@contextmanager
+def download_directory(weights: Weights) -> Iterator[Path]:
+    """A directory for one download, with the files of an earlier one that did not end. Raises OSError."""
+    base = downloads(weights)
+    own = base / f"{_machine()}-{os.getpid()}-{next(NUMBERS)}"
+    base.mkdir(parents=True, exist_ok=True)
+    if not any(_resumes(earlier, own) for earlier in _unfinished(base)):
+        own.mkdir()
+    try:
+        yield own
+    finally:
+        free = base / f"free-{secrets.token_hex(4)}"
+        with suppress(OSError):  # it was renamed to its final path, or has files that are kept
+            own.replace(free)
+            free.rmdir()
+        with suppress(OSError):
+            base.rmdir()
+
+
+def remove_downloads(weights: Weights) -> None:
+    """Remove unfinished downloads, but none of a process that may still write."""
+    for directory in _unfinished(base := downloads(weights)):
+        with suppress(OSError):
+            changed_s = max(path.stat().st_mtime for path in (directory, *directory.rglob("*")))
+            if _has_ended(directory) or time.time() - changed_s > LEFT_BEHIND_S:
+                shutil.rmtree(directory, ignore_errors=True)
+    with suppress(OSError):  # fails while another process downloads
+        base.rmdir()
+
+
+def _unfinished(base: Path) -> list[Path]:
+    """The directories of downloads, largest first."""
+    return sorted(base.glob("*-*"), key=model_directory.size_of, reverse=True)
+
+
+def _has_ended(directory: Path) -> bool:
+    """True when no process can write to the directory: its download failed, or its process ended on this machine."""
+    machine, _, process = directory.name.partition("-")
+    return machine == "free" or (machine == _machine() and is_gone(int(process.partition("-")[0])))
+
+
+@cache
+def _machine() -> str:
+    """8 hexadecimal digits for the processes with one numbering: of a container, on a machine since its start."""
+    parts = [platform.node()]
+    if sys.platform == "linux":
+        try:
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+            parts += [boot, str(Path("/proc/self/ns/pid").readlink())]
+        except OSError:  # no process of another start is known to have ended
+            parts = [secrets.token_hex(16)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
+
+
+def _resumes(earlier: Path, own: Path) -> bool:
+    """Rename or copy an earlier download to `own`; False if another process has taken it, or it cannot be copied."""
+    if _has_ended(earlier):
+        with suppress(OSError):  # Windows renames no directory with a file that is open
+            earlier.replace(own)
+            return True
+    try:
+        shutil.copytree(earlier, own, ignore=shutil.ignore_patterns(*NOT_RESUMED))
+    except OSError:
+        shutil.rmtree(own, ignore_errors=True)
+        return False
+    return True

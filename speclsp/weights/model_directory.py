@@ -16,11 +16,12 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from speclsp import private_files
-from speclsp.private_files.os_errors import naming, sentence
-from speclsp.weights.untrusted import safetensors_header, untrusted_files
+from speclsp.private_files.os_errors import sentence
+from speclsp.weights.untrusted import safetensors_header, tensor_values, untrusted_files
 from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 MANIFEST = "manifest.json"
@@ -55,12 +56,7 @@ def write_manifest(directory: Path, content: dict[str, Any]) -> None:
     """Write manifest.json in one step, once every file it names is there and as it should be."""
     for name, entry in content["files"].items():
         entry["modified_ns"] = (directory / name).stat().st_mtime_ns
-    partial = directory / f"{MANIFEST}.partial"
-    with naming(partial), partial.open("w", encoding="utf-8") as out:
-        json.dump(content, out, indent=2)
-        out.flush()
-        os.fsync(out.fileno())
-    private_files.retry_while_open(lambda: partial.replace(directory / MANIFEST))
+    private_files.replace(directory / MANIFEST, json.dumps(content, indent=2).encode(), mode=0o644, sync=True)
 
 
 def unread_manifest(directory: Path, repair: str) -> str:
@@ -190,6 +186,18 @@ def altered(directory: Path, repair: str, advance: Advance | None = None, sums: 
     return ""
 
 
+def unfit_values(directory: Path, repair: str, advance: Advance, sums: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The first safetensors file without a sum whose values are damaged, in a sentence; "" without one."""
+    for file in sorted(directory.glob("*.safetensors")):
+        size = file_bytes(file)
+        try:
+            if file.name not in sums:
+                tensor_values.check(file, lambda done: advance(done, size, file.name))  # noqa: B023
+        except (Unreadable, OSError) as error:
+            return f"{file} {error}. {repair}"
+    return ""
+
+
 def sums_of(directory: Path) -> dict[str, str]:
     """{file: SHA-256} of the manifest; {} without one."""
     return {name: entry["sha256"] for name, entry in manifest(directory).get("files", {}).items()}
@@ -217,6 +225,18 @@ def file_bytes(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def size_of(directory: Path) -> int:
+    """Bytes of the files below `directory`; links count nothing."""
+    files = (Path(base, name) for base, _, names in os.walk(directory) for name in names)
+    return 0 if directory.is_symlink() else sum(file_bytes(file) for file in files if not file.is_symlink())
+
+
+def sum_on_disk(path: Path, advance: Callable[[int], None] | None = None) -> str:
+    """Flush a file, read it again and return its SHA-256. Raises Unreadable, and OSError from the flush."""
+    private_files.flush(path)
+    return sum_of(path, advance)
 
 
 def sum_of(path: Path, advance: Callable[[int], None] | None = None) -> str:

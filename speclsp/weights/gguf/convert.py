@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from speclsp import process_resources
 from speclsp.errors import WeightsError
-from speclsp.private_files import retry_while_open
+from speclsp.private_files import flush, retry_while_open
 from speclsp.weights.gguf.header import REPAIR, Header, Tensor, read_header
 from speclsp.weights.gguf.model_families import FAMILIES, GGUF_OUTER_NAMES, Family, GgufForm
 
@@ -186,8 +186,6 @@ def _write_weights(
             done += len(piece)
             if progress:
                 progress(done, total)
-        out.flush()
-        os.fsync(out.fileno())
     retry_while_open(lambda: partial.replace(into / "model.safetensors"))
     return WrittenTensor(8 + len(table) + total, digest.hexdigest())
 
@@ -348,5 +346,6 @@ def _write_text(path: Path, text: str) -> WrittenTensor:
     raw = text.encode("utf-8")
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(raw)
+    flush(partial)
     retry_while_open(lambda: partial.replace(path))
     return WrittenTensor(len(raw), hashlib.sha256(raw).hexdigest())

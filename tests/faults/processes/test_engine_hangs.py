@@ -24,6 +24,7 @@ from speclsp.config import Config
 from speclsp.daemon import control, endpoint, launch
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.http import token_file
+from speclsp.process_resources.programs import is_gone
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
@@ -225,7 +226,7 @@ def test_an_engine_being_killed_by_another_editor_is_awaited(monkeypatch: pytest
     monkeypatch.setattr(psutil.Process, "cmdline", lambda process: [])  # lengthens that moment
     killing = threading.Timer(0.2, os.kill, (old.pid, signal.SIGKILL))
     killing.start()
-    assert control.end_hung(old) and control.is_gone(old.pid)
+    assert control.end_hung(old) and is_gone(old.pid)
     killing.join()
 
 
@@ -234,7 +235,7 @@ def test_an_engine_replaced_by_another_editor_is_left_alone():
     old = launch.start(Config(model="echo"))
     assert old is not None
     os.kill(old.pid, signal.SIGSTOP)
-    assert control.end_hung(old) and control.is_gone(old.pid)
+    assert control.end_hung(old) and is_gone(old.pid)
     new = launch.start(Config(model="echo"))
     assert new is not None and new.pid != old.pid
     assert control.end_hung(old), "it has gone"

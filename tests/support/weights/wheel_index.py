@@ -93,7 +93,9 @@ class Shop:
         return self.requests_file.read_text().split() if self.requests_file.exists() else []
 
     def partial(self) -> Path:
-        return self.cache / "tiny-gguf.fetching" / "mirror" / "model.gguf.partial"
+        """The partial file of the one unfinished download."""
+        missing = self.cache / "tiny-gguf.fetching" / "none"
+        return next(self.cache.glob("tiny-gguf.fetching/*/mirror/model.gguf.partial"), missing)
 
 
 def joined(shop: Shop) -> int:

@@ -309,7 +309,9 @@ def test_installed_weights_are_found_and_verified_without_a_download(run: Run):
     target, draft = (ROOT / "models" / "tiny" / role for role in ("target", "draft"))
     assert run("models", "path", "tiny") == (0, f"{target}\n{draft}\n", "")
     assert run("models", "path", "tiny", "--set", "engine.draft=false") == (0, f"{target}\n", "")
-    verified = "".join(f"tiny/{role}: complete; no checksums are known\n" for role in ("target", "draft"))
+    verified = "".join(
+        f"tiny/{role}: complete and its values are finite; no checksums are known\n" for role in ("target", "draft")
+    )
     assert run("models", "verify", "tiny")[:2] == (0, verified)
     assert run("models", "pull", "tiny")[:2] == (0, "tiny is ready\n")
 
@@ -341,7 +343,7 @@ def test_offline_and_without_weights_there_is_one_clear_error(run: Run, source: 
 @pytest.fixture
 def fetched(isolated: Path) -> Path:
     """A directory in the cache that passes for downloaded weights: a manifest and the tiny model's files."""
-    name = "qwen2.5-coder-0.5b-instruct"
+    name = "qwen2.5-coder-0.5b-q8_0"
     directory = config.cache_dir() / "models" / name
     shutil.copytree(ROOT / "models" / "tiny" / "target", directory)
     files = {
@@ -356,7 +358,7 @@ def fetched(isolated: Path) -> Path:
 
 def test_an_altered_or_truncated_file_is_detected_and_named(run: Run, fetched: Path):
     name = fetched.name
-    assert run("models", "verify", name)[:2] == (0, f"{name}: all checksums match\n")
+    assert run("models", "verify", name)[:2] == (0, f"{name}: all checksums match those of its conversion here\n")
     altered = fetched / "model.safetensors"
     data = bytearray(altered.read_bytes())
     data[-1] ^= 1

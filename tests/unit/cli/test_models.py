@@ -17,7 +17,7 @@ from speclsp.daemon import control
 from speclsp.errors import WeightsError
 from speclsp.private_files import locks
 from speclsp.private_files.os_errors import os
-from speclsp.weights import removal, store
+from speclsp.weights import installation, store
 
 NAME = "qwen2.5-coder-0.5b-instruct"
 INCLUDED = "qwen2.5-coder-0.5b-fill-9"  # an adapter in the package
@@ -148,18 +148,18 @@ def test_an_interrupted_removal_counts_as_partial_and_a_download_repairs_it(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ):
     shop.ensure()
-    assert removal.state(shop.weights) == removal.READY
+    assert installation.state(shop.weights) == installation.READY
     with monkeypatch.context() as patch:
         patch.setattr(
-            removal.shutil,
+            installation.shutil,
             "rmtree",
             lambda path, ignore_errors=False: exec("raise OSError(5, 'I/O error')") if not ignore_errors else None,
         )
         with pytest.raises(WeightsError, match=r"i/o error\. Check the disk"):
-            removal.remove(shop.weights)
-    assert removal.state(shop.weights) == removal.PARTIAL
+            installation.remove(shop.weights)
+    assert installation.state(shop.weights) == installation.PARTIAL
     directory = shop.ensure()
-    assert removal.state(shop.weights) == removal.READY
+    assert installation.state(shop.weights) == installation.READY
     store.verify(shop.weights)
-    assert removal.remove(shop.weights) > 0
+    assert installation.remove(shop.weights) > 0
     assert [path.name for path in directory.parent.iterdir() if path.is_dir()] == []

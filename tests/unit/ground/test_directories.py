@@ -24,7 +24,7 @@ from speclsp.cli import entry
 from speclsp.config import api_keys, directories, toml_edit
 from speclsp.daemon import endpoint
 from speclsp.errors import SpeclspError
-from speclsp.weights import cards, removal, store
+from speclsp.weights import cards, installation, store
 
 of_linux = pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="XDG variables are Linux's")
 
@@ -239,7 +239,7 @@ def test_root_writes_neither_settings_nor_keys_nor_models_of_another_user(foreig
         lambda: toml_edit.change(config.config_path(), {"model": "echo"}),
         lambda: api_keys.store("http://127.0.0.1:1", "key"),
         lambda: store.ensure(weights),
-        lambda: removal.remove(weights),
+        lambda: installation.remove(weights),
     ):
         with pytest.raises(SpeclspError, match=r"belongs to another user \(uid \d+\).*run this command as that user"):
             write()
