@@ -8,21 +8,22 @@ or the one GGUF that a card names.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from speclsp.errors import shortened
-from speclsp.private_files import remove, retry_while_open
+from speclsp.private_files import flush, remove, retry_while_open
 from speclsp.weights.cards import Weights
 from speclsp.weights.model_directory import PICKLES, file_bytes, sum_of
+from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -38,11 +39,15 @@ BUSY = (408, 425, 429)  # asking again may help
 SMALL = ("config.json", "tokenizer.json", "model.safetensors.index.json")
 WANTED = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
 
-
 OFFICIAL = "https://huggingface.co"
 OTHER_MIRROR = "If HF_ENDPOINT names a mirror, unset it; otherwise install the newest speclsp."
-PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
-PROXY = "Correct HTTPS_PROXY, HTTP_PROXY and ALL_PROXY, or unset them."
+LOGIN = "Accept the model's licence on its page, run `hf auth login`, and unset an old HF_TOKEN."
+WAIT = "Wait some minutes; with a login (`hf auth login`) the limit is higher."
+VARIABLES = "Correct or unset the variables that begin with HF_."
+PROXY = "Correct HTTPS_PROXY, HTTP_PROXY and ALL_PROXY, or the proxy in the system's settings."
+NETWORK = "Open a web page in a browser and log in to the network; if HF_ENDPOINT names a mirror, unset it."
+CERTIFICATE = "Set SSL_CERT_FILE to the file with the certificates of your network, and correct the machine's clock."
+FIXES = {401: LOGIN, 403: LOGIN, 407: PROXY, **dict.fromkeys(BUSY, WAIT)}  # of HTTP statuses
 
 
 class HubError(Exception):
@@ -126,13 +131,16 @@ def checked(file: PublishedFile) -> PublishedFile:
 
 
 def fetch(repo: str, revision: str, file: PublishedFile, into: Path, advance: Callable[[int], None]) -> Path:
-    """Fetch one file, resuming an earlier attempt, check its sum, and return its path."""
+    """Fetch one file, resuming an earlier attempt, check its sum on the disk, and return its path.
+
+    `into`: no other process writes there. Raises HubError, and OSError and Unreadable from the disk.
+    """
     into.mkdir(parents=True, exist_ok=True)
     whole, partial = into / file.name, into / f"{file.name}.{(file.sha256 or file.git_sha1)[:12]}.partial"
     if whole.is_file() and _is_right(whole, file):
         advance(file.bytes)
         return whole
-    failures = 0
+    resumed, failures = file_bytes(partial) > 0, 0
     while True:
         before = file_bytes(partial)
         try:
@@ -143,18 +151,18 @@ def fetch(repo: str, revision: str, file: PublishedFile, into: Path, advance: Ca
             if error.final or failures >= ATTEMPTS:
                 raise
             time.sleep(failures - 1)
+    flush(partial)
     if not _is_right(partial, file):
         digest = sum_of(partial)
         size = partial.stat().st_size
         remove(partial)
+        if resumed:  # the bytes of the earlier fetch may be damaged
+            return fetch(repo, revision, file, into, advance)
         raise HubError(
             f"the hub sent {file.name} with {size} bytes and sha256 {digest}: expected {file.bytes} bytes and "
             f"{f'sha256 {file.sha256}' if file.sha256 else f'git hash {file.git_sha1}'}",
             fix="The file was deleted. A proxy or a mirror that changes downloads must be avoided.",
         )
-    # Windows flushes only files that are open for writing (FlushFileBuffers).
-    with retry_while_open(lambda: partial.open("r+b")) as written:
-        os.fsync(written.fileno())
     retry_while_open(lambda: partial.replace(whole))
     return whole
 
@@ -199,9 +207,12 @@ def _transfer(repo: str, revision: str, file: PublishedFile, partial: Path, adva
 def _is_right(path: Path, file: PublishedFile) -> bool:
     if path.stat().st_size != file.bytes:
         return False
-    if file.sha256:
-        return sum_of(path) == file.sha256
-    content = path.read_bytes()
+    try:
+        if file.sha256:
+            return sum_of(path) == file.sha256
+        content = path.read_bytes()
+    except (Unreadable, OSError):
+        return False
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() == file.git_sha1
 
 
@@ -221,28 +232,15 @@ def _check_variables() -> None:
         wanted = f"Set HF_ENDPOINT to an address such as {OFFICIAL}, or unset it."
         raise HubError(f"HF_ENDPOINT = {shortened(endpoint, 60)!r} is not a web address", fix=wanted)
     try:
-        from huggingface_hub import HfApi, constants, get_token  # noqa: F401 - its settings are read when it is imported
+        from huggingface_hub import HfApi, get_token  # noqa: F401 - its settings are read when it is imported
     except ImportError as error:
         raise HubError(f"huggingface_hub cannot be imported ({error})", fix="Install speclsp again.") from error
     except Exception as error:  # such as a number that is none
         message = shortened(str(error), MAX_CAUSE)
-        fix = "Correct or unset the variables that begin with HF_."
-        raise HubError(f"huggingface_hub refuses its settings ({message})", fix=fix) from error
+        raise HubError(f"huggingface_hub refuses its settings ({message})", fix=VARIABLES) from error
     token = get_token() or ""
     if not (token.isascii() and token.isprintable()) or " " in token:
-        source = _token_source()
-        wrong = "has spaces or letters that no token has"
-        raise HubError(f"the token in {source} {wrong}", fix=f"Correct {source}, or remove it.")
-
-
-def _token_source() -> str:
-    """The variable or file from which huggingface_hub takes its token; "" without a token."""
-    from huggingface_hub import constants, get_token
-
-    variables = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-    if not get_token():
-        return ""
-    return next((name for name in variables if os.environ.get(name, "").strip()), constants.HF_TOKEN_PATH)
+        raise HubError("HF_TOKEN or the stored token has spaces or letters that no token has", fix=LOGIN)
 
 
 def _session() -> Any:
@@ -276,64 +274,21 @@ def _within(seconds: float, ask: Callable[[], Any]) -> Any:
 
 def _in_words(error: Exception) -> HubError:
     """A HubError, with part of a sentence and the way out, for any error of huggingface_hub or its HTTP client."""
-    from huggingface_hub import errors
-
-    if isinstance(error, errors.GatedRepoError):
-        fix = "Accept it on the model's page, then run `hf auth login`."
-        return HubError("the hub requires that you accept the licence", fix=fix)
-    if isinstance(error, errors.RevisionNotFoundError):
-        return HubError("the hub has no such revision", fix=OTHER_MIRROR)
-    if isinstance(error, errors.OfflineModeIsEnabled):
-        return HubError("HF_HUB_OFFLINE is set", fix="Unset HF_HUB_OFFLINE.")
-    response = getattr(error, "response", None)
-    status = int(getattr(response, "status_code", 0))
-    if isinstance(error, errors.RepositoryNotFoundError) and status == 404:
-        return HubError("the hub has no such model", fix=OTHER_MIRROR)
-    if status >= 400:
-        wait_s = str(getattr(response, "headers", {}).get("retry-after", ""))
-        final = status < 500 and status not in BUSY
-        return HubError(f"the hub answered with HTTP {status}", final=final, fix=_refusal_fix(status, wait_s))
-    message = shortened((str(error).splitlines() or [""])[0], MAX_CAUSE) or type(error).__name__
-    name, lower = type(error).__name__, message.lower()
-    if name == "ProxyError" or "proxy" in lower or (name == "InvalidURL" and "port" in lower):
-        return HubError(f"the proxy cannot be used ({message})", fix=PROXY)
-    if isinstance(error, ValueError | KeyError | TypeError | AttributeError):  # not what a hub says
-        fix = "Open a web page in a browser and log in to the network; if HF_ENDPOINT names a mirror, unset it."
-        return HubError("the server that answers is not the hub: it may be a login page of this network", fix=fix)
-    if "Timeout" in name:
-        return HubError(f"the hub sent nothing for {STALL_S:.0f} s", final=False)
-    if "certificate" in lower or "ssl" in lower:
-        fix = "Set SSL_CERT_FILE to the file with the certificates of your network, and correct the machine's clock."
-        return HubError(f"the hub's certificate cannot be verified ({message})", fix=fix)
-    if os.environ.get("SSL_CERT_FILE") and isinstance(error, FileNotFoundError):
-        return HubError("SSL_CERT_FILE names no file", fix="Correct SSL_CERT_FILE, or unset it.")
-    fix = proxy_fix(os.environ)
-    return HubError(f"the hub cannot be reached ({message})", final=False, fix=fix)
-
-
-def proxy_fix(environment: Mapping[str, str], system: str = sys.platform) -> str:
-    """The way out where a proxy may be the cause; "" without one. httpx takes Windows' own where no variable is set."""
     from urllib.request import getproxies
 
-    through = next((name for name in PROXIES if environment.get(name)), "")
-    if not through and system == "win32" and getproxies():
-        through = "the proxy in Windows' settings"
-    return f"Go online, or correct {through}." if through else ""
-
-
-def _refusal_fix(status: int, wait_s: str) -> str:
-    """The way out of an HTTP status."""
-    token = _token_source()
-    if status == 401:
-        return f"The hub refuses the token in {token}: correct or remove it." if token else "Run `hf auth login`."
-    if status == 403:
-        limits = f"Let the token in {token} read public repositories, or remove it" if token else "Run `hf auth login`"
-        return f"{limits}; if a firewall answers, allow {_endpoint()} there."
-    if status == 407:
-        return "Put the proxy's user and password into HTTPS_PROXY, before its host."
-    if status == 429:
-        wait = f"Wait {wait_s} s" if wait_s.isascii() and wait_s.isdigit() else "Wait some minutes"
-        return f"{wait}, or run `hf auth login`, because the limit is higher with a login."
-    if status in BUSY or status >= 500:
-        return "The hub has a fault: wait some minutes."
-    return OTHER_MIRROR
+    status = int(getattr(getattr(error, "response", None), "status_code", 0))
+    if status >= 400:
+        fix = FIXES.get(status, WAIT if status >= 500 else OTHER_MIRROR)
+        return HubError(f"the hub answered with HTTP {status}", final=status < 500 and status not in BUSY, fix=fix)
+    message = shortened((str(error).splitlines() or [""])[0], MAX_CAUSE) or type(error).__name__
+    proxy = PROXY if getproxies().keys() - {"no"} else ""  # of the variables, or of the settings of Windows and macOS
+    is_page = isinstance(error, json.JSONDecodeError | KeyError | TypeError | AttributeError)
+    if is_page or (isinstance(error, ValueError) and not proxy):  # with a proxy: its address is not valid
+        return HubError(f"the answer is not the hub's ({message})", fix=NETWORK)
+    if "Timeout" in type(error).__name__:
+        return HubError(f"the hub sent nothing for {STALL_S:.0f} s", final=False)
+    if isinstance(error, FileNotFoundError) or "ssl" in message.lower():
+        return HubError(f"the hub's certificate cannot be verified ({message})", fix=CERTIFICATE)
+    if "HF_HUB_OFFLINE" in message:
+        return HubError("HF_HUB_OFFLINE is set", fix=VARIABLES)
+    return HubError(f"the hub cannot be reached ({message})", final=False, fix=proxy)

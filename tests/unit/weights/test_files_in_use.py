@@ -13,7 +13,6 @@ from speclsp import config, private_files
 from speclsp.cli import stats
 from speclsp.errors import SpeclspError
 from speclsp.private_files import os_errors
-from speclsp.weights import hub
 from speclsp.weights.gguf import other_caches
 
 ACCESS_DENIED, SHARING_VIOLATION, PATH_NOT_FOUND, WRITE_PROTECT = 5, 32, 3, 19  # error codes of Windows
@@ -150,13 +149,6 @@ def test_a_tilde_in_a_variable_is_the_home_directory(
     file.parent.mkdir(parents=True)
     file.write_bytes(b"GGUF")
     assert other_caches.find("Owner/Repo", "a.gguf", 4, "0abc", variables) == file
-
-
-def test_a_proxy_of_windows_settings_is_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("urllib.request.getproxies", lambda: {"https": "http://proxy:8080"})
-    assert hub.proxy_fix({}, "win32") == "Go online, or correct the proxy in Windows' settings."
-    assert hub.proxy_fix({"HTTPS_PROXY": "http://p"}, "win32") == "Go online, or correct HTTPS_PROXY."
-    assert hub.proxy_fix({}, "linux") == ""
 
 
 @pytest.mark.parametrize("variables", [{"XDG_CACHE_HOME": ""}, {}], ids=["cache", "no cache"])

@@ -143,25 +143,19 @@ def test_file_names_with_a_path_are_never_requested(server: Hub) -> None:
     assert len(list(directory.iterdir())) == 4
 
 
-@pytest.mark.parametrize(("status", "headers", "token", "says"), ROWS["each_refusal_of_the_hub_names_its_own_way_out"])
+@pytest.mark.parametrize(("status", "headers", "says"), ROWS["each_refusal_of_the_hub_names_its_own_way_out"])
 def test_each_refusal_of_the_hub_names_its_own_way_out(
-    server: Hub,
-    monkeypatch: pytest.MonkeyPatch,
-    status: int,
-    headers: dict[str, str],
-    token: str,
-    says: str,
+    server: Hub, status: int, headers: dict[str, str], says: str
 ) -> None:
-    monkeypatch.setenv("HF_TOKEN", token)
     server.listing_fault, server.fault_headers = str(status), headers
     with pytest.raises(WeightsError, match=says) as caught:
         ensure()
     assert "Go online" not in str(caught.value) and "or put its files into" in str(caught.value)
 
 
-def test_a_web_page_in_place_of_the_hub_is_called_a_login_page(server: Hub) -> None:
+def test_a_web_page_in_place_of_the_hub_names_the_login_of_the_network(server: Hub) -> None:
     server.listing_fault = "page"
-    with pytest.raises(WeightsError, match=r"may be a login page of this network; .* Open a web page in a browser"):
+    with pytest.raises(WeightsError, match=r"the answer is not the hub's .* Open a web page in a browser"):
         ensure()
 
 
@@ -178,10 +172,21 @@ def test_a_variable_that_cannot_be_used_is_named_and_the_hub_is_not_asked(
     monkeypatch.setenv(name, value)
     with pytest.raises(WeightsError, match=says) as caught:
         ensure()
-    assert "Go online" not in str(caught.value) and "login page" not in str(caught.value)
+    assert "Go online" not in str(caught.value) and "browser" not in str(caught.value)
     assert value not in str(caught.value) or name != "HF_TOKEN", "a token is never quoted"
     assert server.requests == []
     assert not hub.is_reachable()
+
+
+@pytest.mark.parametrize("proxies", [{"no": "localhost"}, {"https": "http://proxy:8080"}], ids=["direct", "proxy"])
+def test_a_proxy_of_the_variables_or_the_system_is_a_cause_of_an_unreachable_hub(
+    monkeypatch: pytest.MonkeyPatch, proxies: dict[str, str]
+) -> None:
+    monkeypatch.setattr("urllib.request.getproxies", lambda: proxies)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(hub.HubError, match="cannot be reached") as caught:
+        hub.files(MODEL)
+    assert caught.value.fix == (hub.PROXY if "https" in proxies else "")
 
 
 class ConnectTimeout(Exception):
