@@ -53,6 +53,7 @@ class Document:
         self._aside: tuple[str, list[str]] | None = None  # a text and its lines, split in a thread
         self.watch: Watch | None = None  # called after each edit, reduced to the range where the texts differ
         self.follow: Follow | None = None  # the same in whole lines
+        self.lines_at_once = 0  # at which the changes of the last didChange begin
         self._near = (0, 0)  # a line and its start offset: edits stay near it, so 10 MB of lines are not summed up
 
     @property
@@ -65,7 +66,9 @@ class Document:
     def apply(self, changes: Sequence[Mapping[str, object]], encoding: str) -> None:
         """Apply the contentChanges of one didChange in order, all of them or (ValueError) none."""
         _check_encoding(encoding)
-        for start, end, text in [_parse_change(change) for change in changes]:
+        parsed = [_parse_change(change) for change in changes]
+        self.lines_at_once = len({start[0] for start, _, _ in parsed if start is not None})
+        for start, end, text in parsed:
             if start is None or end is None:
                 before = self.text if self.watch is not None or self.follow is not None else ""
                 self._text, self._lines, self._near = _paired(text), None, (0, 0)

@@ -129,6 +129,8 @@ class NextEdits:
             return document.version == version and self._newest.get(document.uri) == number
 
         reason = await self._eligible(document)
+        if (activity := self._activity()) is not None:
+            await activity.forget_reload(document)
         if not reason and document.language not in self._warm:
             await asyncio.to_thread(self.producer.warm_up, document.language)
             self._warm.add(document.language)
@@ -157,7 +159,6 @@ class NextEdits:
             offer = self._offer_elsewhere(await self._left_elsewhere(document, cursor)) if is_current() else None
             if offer is not None or not is_current():
                 return offer
-        activity = self._activity()
         is_available = self._model is not None and activity is not None and await self._model.is_available()
         if not is_current():
             return None

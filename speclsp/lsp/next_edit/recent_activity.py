@@ -4,6 +4,8 @@
 
 Edits a few lines apart are merged into one pending edit. It is committed when the next edit is made elsewhere or its
 document is closed. An edit that is undone leaves no record. An edit that continues an older one is merged with it.
+A change of layout, as a formatter makes it, is no edit. Neither is a reload from disk: the text then equals a file that
+is older than the change, and no didSave has followed. After it, the edits of the document are forgotten.
 
 Edits are kept in memory only, a few of them and for one hour. Edits in files that were closed since are kept. Files
 that no model may see are never recorded, and neither is a line that looks like a key or a password.
@@ -11,14 +13,17 @@ that no model may see are never recorded, and neither is a line that looks like 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
+from speclsp.lsp.documents.uri_paths import file_path, system_path
 from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.text_windows import common_ends, normal_newlines
@@ -30,6 +35,9 @@ MAX_CHARACTERS = 2000
 MAX_RAW_CHARACTERS = 4 * MAX_CHARACTERS  # more is not even cleaned: a line may have 10 MB
 MAX_EDITS = 8
 FORGET_AFTER_S = 3600.0
+MAX_FILE_BYTES = 1 << 20  # of a file that is compared with its document
+LAYOUT_LINES = 3  # of a didChange that may be of layout alone: fewer are typed
+LAYOUT = re.compile(r"[\s,;()\"'`]+")
 MIN_JOINED = 8  # characters that must be the same for an edit to continue an older one
 
 log = logging.getLogger("speclsp.activity")
@@ -68,12 +76,14 @@ class RecentActivity:
     clock: Callable[[], float] = time.monotonic
     edits: list[Edit] = field(default_factory=list)  # oldest first
     _pending: PendingEdit | None = None
+    _unsaved_s: dict[str, float] = field(default_factory=dict)  # URI -> time of the last change, since the epoch
 
     def edited(self, document: Document, first: int, removed: Sequence[str], inserted_lines: int) -> None:
         """Record that `inserted_lines` lines at line `first` have replaced the lines `removed`.
 
         Never raises: an error must not leave the document out of step with the editor.
         """
+        self._unsaved_s[document.uri] = time.time()
         try:
             self._merge_edit(document, first, removed, inserted_lines)
         except Exception as error:  # its message may quote the document
@@ -87,8 +97,22 @@ class RecentActivity:
             text += "" if text.endswith("\n") else "\n"
             self.edits = [edit for edit in self.edits if edit.uri != document.uri or edit.after in text]
 
+    def saved(self, uri: str) -> None:
+        self._unsaved_s.pop(uri, None)
+
+    async def forget_reload(self, document: Document) -> None:
+        """Forget the edits of a document that has the newest edit and was reloaded from disk after it."""
+        uri, version, recent = document.uri, document.version, self.recent()
+        changed_s = self._unsaved_s.get(uri) if recent and recent[-1].uri == uri else None
+        if changed_s is None or not await asyncio.to_thread(has_text, uri, document.text, changed_s):
+            return
+        if document.version == version and uri in self._unsaved_s:
+            self.edits = [edit for edit in self.edits if edit.uri != uri]
+            self._pending = None
+
     def closed(self, uri: str) -> None:
         """Commit the pending edit if its document was closed."""
+        self.saved(uri)
         if self._pending is not None and self._pending.document.uri == uri:
             self._commit_edit()
 
@@ -108,6 +132,18 @@ class RecentActivity:
         if not removed and not inserted_lines:
             return
         pending, end, growth = self._pending, first + len(removed), inserted_lines - len(removed)
+        is_at_once = max(len(removed), inserted_lines, document.lines_at_once) >= LAYOUT_LINES
+        is_layout = is_at_once and _is_layout(removed, document.lines(first, first + inserted_lines))
+        if pending is not None and pending.document is document:
+            pending_end, is_above = pending.first + pending.count, end <= pending.first
+            is_large = max(pending_end, end) - min(pending.first, first) > MAX_LINES or inserted_lines > MAX_LINES
+            if not is_above and first < pending_end and (is_layout or is_large):
+                self._commit_edit(_earlier(document, first, removed, growth, pending.first, pending_end))
+                pending = None
+            elif is_layout and is_above:
+                pending.first += growth
+        if is_layout:
+            return
         if pending is not None and not _is_near(pending, document, first, end):
             if pending.document is document and end <= pending.first:
                 pending.first += growth
@@ -122,9 +158,12 @@ class RecentActivity:
         too_many_lines = max(pending.count, len(pending.before)) > MAX_LINES
         self._pending = None if too_many_lines or sum(map(len, pending.before)) > MAX_CHARACTERS else pending
 
-    def _commit_edit(self) -> None:
-        """Turn the pending edit into an Edit, merged with the older ones that it continues."""
-        edit = self._pending_edit()
+    def _commit_edit(self, lines: list[str] | None = None) -> None:
+        """Turn the pending edit into an Edit, merged with the older ones that it continues.
+
+        `lines`: those of the edit; without them, the lines that the document has.
+        """
+        edit = self._pending_edit(lines)
         self._pending = None
         if edit is None:
             return
@@ -142,12 +181,13 @@ class RecentActivity:
             others.append(replace(edit, times=times))
         self.edits = others[-MAX_EDITS:]
 
-    def _pending_edit(self) -> Edit | None:
+    def _pending_edit(self, lines: list[str] | None = None) -> Edit | None:
         """The pending edit as an Edit; None if there is none, or no model may see it."""
         pending = self._pending
         if pending is None or self.kept_back(pending.document.uri):
             return None
-        lines = pending.document.lines(pending.first, pending.first + pending.count)
+        if lines is None:
+            lines = pending.document.lines(pending.first, pending.first + pending.count)
         if sum(map(len, lines)) > MAX_RAW_CHARACTERS:
             return None
         before, after = whole_lines(clean("".join(pending.before))), whole_lines(clean("".join(lines)))
@@ -171,19 +211,40 @@ def _is_near(pending: PendingEdit, document: Document, first: int, end: int) -> 
 
 def _extend(pending: PendingEdit, first: int, removed: Sequence[str], growth: int) -> None:
     """Widen a pending edit to a change that is in its document already: `removed` is `growth` lines longer now."""
-    document, end = pending.document, first + len(removed)
-
-    def earlier(start: int, stop: int) -> list[str]:  # lines before this change, by their numbers then
-        return [
-            *document.lines(min(start, first), min(stop, first)),
-            *removed[max(0, start - first) : max(0, stop - first)],
-            *document.lines(max(start, end) + growth, max(stop, end) + growth),
-        ]
-
+    change = pending.document, first, removed, growth
     pending_end = pending.first + pending.count
-    low, high = min(pending.first, first), max(pending_end, end)
-    pending.before = [*earlier(low, pending.first), *pending.before, *earlier(pending_end, high)]
+    low, high = min(pending.first, first), max(pending_end, first + len(removed))
+    pending.before = [*_earlier(*change, low, pending.first), *pending.before, *_earlier(*change, pending_end, high)]
     pending.first, pending.count = low, high - low + growth
+
+
+def _earlier(document: Document, first: int, removed: Sequence[str], growth: int, start: int, stop: int) -> list[str]:
+    """The lines `[start, stop)` before a change of a document, by their numbers then."""
+    end = first + len(removed)
+    return [
+        *document.lines(min(start, first), min(stop, first)),
+        *removed[max(0, start - first) : max(0, stop - first)],
+        *document.lines(max(start, end) + growth, max(stop, end) + growth),
+    ]
+
+
+def _is_layout(removed: Sequence[str], inserted: Sequence[str]) -> bool:
+    """True if a change is one of blanks, quotes, commas and parentheses only."""
+    return bool(removed) and LAYOUT.sub("", "".join(removed)) == LAYOUT.sub("", "".join(inserted))
+
+
+def has_text(uri: str, text: str, changed_s: float) -> bool:
+    """True if the file of a document is older than its last change, and has the same text."""
+    if not uri.startswith("file:"):
+        return False
+    try:
+        path = Path(system_path(file_path(uri)))
+        status = path.stat()
+        if status.st_mtime > changed_s or status.st_size > MAX_FILE_BYTES:
+            return False
+        return normal_newlines(path.read_bytes().decode("utf-8-sig")) == normal_newlines(text)
+    except (OSError, ValueError):
+        return False
 
 
 def trimmed(before: list[str], after: list[str]) -> tuple[str, str]:

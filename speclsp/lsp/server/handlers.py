@@ -162,7 +162,9 @@ def did_change(app: App, params: Mapping[str, Any]) -> None:
 
 
 def did_save(app: App, params: types.DidSaveTextDocumentParams) -> None:
-    """Index the saved file again."""
+    """Index the saved file again. Its last change was no reload."""
+    if app.recent_activity is not None:
+        app.recent_activity.saved(params.text_document.uri)
     if app.index is not None:
         app.index.file_saved(params.text_document.uri)
 

@@ -5,6 +5,8 @@ An answer is never null and never an error for a sound request, and names the ve
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -320,3 +322,66 @@ def test_the_server_runs_without_the_engines_packages():
             wire.COPILOT_INLINE_EDIT,
             {"textDocument": {"uri": URI, "version": 1}, "position": {"line": 0, "character": 0}},
         ) == {"edits": []}
+
+
+# ── changes that nobody typed ─────────────────────────────────────────────────────────────────────────────────────────
+
+RENAMED = "def area(width):\n    return width * 2\n\n\ndef other():\n    return 1\n"
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole text", "one range"])
+@pytest.mark.parametrize(
+    ("is_written", "is_saved", "offered"),
+    [
+        (False, False, True),  # the user renames, and the file on disk is as it was
+        (True, True, True),  # the editor writes the file before its didChange arrives, and then didSave
+        (True, False, False),  # git has changed the file, and the editor reloads it
+    ],
+    ids=["typed", "saved", "reloaded"],
+)
+def test_a_reload_from_disk_is_no_edit_of_the_user_s(
+    editor: Editor, tmp_path: Path, whole: bool, is_written: bool, is_saved: bool, offered: bool
+):
+    file = tmp_path / "box.py"
+    file.write_text(RENAMED, encoding="utf-8")
+    page = Page(editor, RENAMED, uri=file.as_uri())
+    ask(page, 0)  # after this its ignore files have been read
+    new = f"breadth_{is_written}_{is_saved}_{whole}"  # a rename of another document is no evidence for this one
+    after = RENAMED.replace("(width)", f"({new})")
+    if is_written:
+        file.write_text(after, encoding="utf-8")
+        os.utime(file, (time.time() - 1, time.time() - 1))
+    if whole:
+        page.text, page.version = after, page.version + 1
+        editor.change(page.uri, page.version, {"text": after})
+    else:
+        page.edit(len("def area("), len("def area(width"), new)
+    if is_saved:
+        editor.notify("textDocument/didSave", {"textDocument": {"uri": page.uri}})
+    assert bool(ask(page, len("def area("))) == offered
+    editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
+
+
+@pytest.mark.parametrize("way", ["whole text", "one range", "many edits"])
+def test_a_rename_goes_on_after_a_formatter(editor: Editor, way: str):
+    lines = [f"value_{n} = [ 1,{n} ]\nprint( 'x' )\n" for n in range(40)]
+    text = "def area(width):\n    return width * 2\n\n\n" + "".join(lines)
+    page = Page(editor, text, uri="file:///project/case19.py")
+    ask(page, 0)
+    page.edit(len("def area("), len("def area(width"), "breadth")
+    formatted = page.text.replace("[ 1,", "[1, ").replace(" ]", "]").replace("( 'x' )", '("x")')
+    if way == "whole text":
+        page.text, page.version = formatted, page.version + 1
+        editor.change(page.uri, page.version, {"text": formatted})
+    elif way == "one range":
+        page.edit(0, len(page.text), formatted)
+    else:
+        changes = [
+            {"range": {"start": {"line": n, "character": 0}, "end": {"line": n + 1, "character": 0}}, "text": new}
+            for n, new in reversed(list(enumerate(formatted.splitlines(keepends=True))))
+            if new != page.text.splitlines(keepends=True)[n]
+        ]
+        page.text, page.version = formatted, page.version + 1
+        editor.change(page.uri, page.version, *changes)
+    (edit,) = ask(page, len("def area("))
+    assert edit["range"]["start"]["line"] == 1 and edit["text"] == "breadth"
