@@ -16,8 +16,6 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from support.weights import tiny_gguf
 from support.weights.faulty_hub import packed
 from support.weights.wheel_index import PARTS, Shop, digest, open_shop
@@ -125,16 +123,29 @@ def check_fault(shop: Shop, disk: Disk, right: dict[str, str]) -> None:
     assert store.verify(shop.weights).startswith("all checksums match")
 
 
-@given(st.sampled_from(FAULTS), st.integers(1, 6), st.floats(0, 1))
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_conversion_on_a_disk_that_changes_bytes_is_right_or_an_error(
-    local: Shop, disk: Disk, fault: Fault, wait: int, at: float
-) -> None:
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_conversion_on_a_disk_that_changes_bytes_is_right_or_an_error(local: Shop, disk: Disk, fault: Fault) -> None:
     disk.strike(None)
     right = sums(pull(local))
-    assert disk.flushes <= 7, "all flushes of files are struck but the manifest's, whose damage is a missing model"
-    disk.strike(fault, wait, at)
-    check_fault(local, disk, right)
+    assert disk.flushes == 6, "two texts when written, three files when summed, and the manifest"
+    for wait in range(1, disk.flushes + 1):
+        for at in (0.2, 0.95):
+            disk.strike(fault, wait, at)
+            check_fault(local, disk, right)
+
+
+@pytest.mark.parametrize("fault", [flip, zeros])
+def test_bytes_that_another_process_writes_into_a_conversion_are_an_error(local: Shop, fault: Fault) -> None:
+    def interfere(step: store.Progress) -> None:
+        if step.stage == "convert" and step.done_bytes == step.total_bytes:
+            (file,) = local.cache.rglob("model.safetensors*")
+            with file.open("r+b") as opened:
+                fault(opened.fileno(), 0.5)
+
+    with pytest.raises(WeightsError, match=r"model\.safetensors of tiny-gguf has sha256 \w+ after its conversion"):
+        local.ensure(models_dir=str(local.root / "mine"), progress=interfere)
+    assert store.path(local.weights) is None
+    pull(local)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
