@@ -31,7 +31,6 @@ from speclsp.weights.cards import Weights
 from speclsp.weights.gguf import other_caches
 
 CONVERTER = 2  # version of the GGUF conversion; raised when it writes different files, so that older ones are replaced
-WITHOUT_BLOCKS = 1  # the version that widened all tensors to bf16; it still loads, as int8
 NUMBERS = itertools.count()  # of the downloads of this process
 NOT_RESUMED = ("ready", "replaced", "pip-*")  # parts of a download that the next one makes again
 
@@ -111,10 +110,7 @@ def is_current(directory: Path, weights: Weights) -> bool:
         return True  # `damage` names the obstacle; a second download would hide it
     manifest = model_directory.manifest(directory)
     if weights.format == "gguf":
-        return manifest.get("made_from") == weights.files[0].sha256 and manifest.get("converter") in (
-            WITHOUT_BLOCKS,
-            CONVERTER,
-        )
+        return manifest.get("made_from") == weights.files[0].sha256 and manifest.get("converter") == CONVERTER
     return not weights.revision or manifest.get("revision") == weights.revision
 
 

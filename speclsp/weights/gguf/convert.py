@@ -81,7 +81,7 @@ def convert(
     return {
         "config.json": _write_text(into / "config.json", json.dumps(config, indent=2) + "\n"),
         "tokenizer.json": _write_text(into / "tokenizer.json", tokenizer),
-        "model.safetensors": _write_weights(data, header, config, into, gguf_file, progress),
+        "model.safetensors": _write_weights(header, config, into, gguf_file, progress),
     }
 
 
@@ -154,7 +154,6 @@ def _shortest(stored: float) -> float:
 
 
 def _write_weights(
-    data: mmap.mmap | bytes,
     header: Header,
     config: dict[str, Any],
     into: Path,
@@ -179,7 +178,7 @@ def _write_weights(
         opening = struct.pack("<Q", len(table)) + table
         out.write(opening)
         digest.update(opening)
-        slabs = (slab for _, tensor in named for slab in _slabs(data, tensor, config, file, keep))
+        slabs = (slab for _, tensor in named for slab in _slabs(tensor, config, file, keep))
         for piece in _ahead(pool, slabs):
             out.write(piece)
             digest.update(piece)
@@ -205,23 +204,36 @@ def _stored_form(name: str, tensor: Tensor, keep: bool) -> tuple[int, dict[str, 
     return 2 * math.prod(tensor.shape), {"name": name, "dtype": "BF16", "shape": list(tensor.shape)}
 
 
-def _slabs(
-    data: mmap.mmap | bytes, tensor: Tensor, config: dict[str, Any], file: Path, keep: bool
-) -> Iterator[Callable[[], memoryview]]:
-    """The tensor's rows, in order, as jobs that give their bytes: bf16, or superblocks that are kept."""
+def _slabs(tensor: Tensor, config: dict[str, Any], file: Path, keep: bool) -> Iterator[Callable[[], memoryview]]:
+    """The tensor's rows, in order, as jobs that give their bytes: bf16, or superblocks that are kept.
+
+    The file is read, and not mapped: a read error or a file that becomes shorter would end the process (SIGBUS).
+    """
     import gguf
     import numpy as np
 
     kind = gguf.GGMLQuantizationType(tensor.kind)
     columns = tensor.shape[-1]
     rows = math.prod(tensor.shape[:-1])
-    stored = np.frombuffer(data, np.uint8, tensor.size, tensor.start).reshape(rows, tensor.size // rows)
+    row_bytes = tensor.size // rows
     order = _published_order(tensor, rows, config)
     step = max(1, SLAB_ELEMENTS // columns)
 
+    def read(first: int, end: int) -> NDArray[np.uint8]:
+        count, start = (end - first) * row_bytes, tensor.start + first * row_bytes
+        stored = np.fromfile(file, np.uint8, count, offset=start)
+        if stored.size < count:
+            raise WeightsError(f"{file} cannot be read from byte {start} on; {REPAIR}")
+        return stored.reshape(-1, row_bytes)
+
     def job(first: int) -> Callable[[], memoryview]:
         def run() -> memoryview:
-            chosen = stored[first : first + step] if order is None else stored[order[first : first + step]]
+            end = min(first + step, rows)
+            if order is None:
+                chosen = read(first, end)
+            else:
+                wanted = order[first:end]
+                chosen = read(wanted.min(), wanted.max() + 1)[wanted - wanted.min()]
             if keep and tensor.kind in SUFFIXES:
                 return chosen.reshape(-1).data
             try:

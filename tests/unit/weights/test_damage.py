@@ -192,6 +192,18 @@ def test_a_source_that_changes_during_its_conversion_is_an_error(local: Shop) ->
     assert store.path(local.weights) is None
 
 
+def test_a_source_that_becomes_shorter_during_its_conversion_is_an_error(local: Shop) -> None:
+    """Where the file is mapped, the process ends with SIGBUS."""
+    file = local.root / "mine" / "model.gguf"
+
+    def cut_file(step: store.Progress) -> None:
+        if step.stage == "convert":
+            os.truncate(file, 4096)
+
+    with pytest.raises(WeightsError, match=r"model\.gguf (cannot be read from byte|was changed)"):
+        local.ensure(models_dir=str(file.parent), progress=cut_file)
+
+
 # ── the sum of a conversion ──────────────────────────────────────────────────────────────────────────────────────────
 
 
