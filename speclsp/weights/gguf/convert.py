@@ -68,10 +68,8 @@ def convert(
     with gguf_file.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             raise WeightsError(f"{gguf_file} is empty; {REPAIR}")
-        data = mmap.mmap(
-            file.fileno(), 0, access=mmap.ACCESS_READ
-        )  # not closed here: views into it may outlive an error
-    header = read_header(data, gguf_file)
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            header = read_header(data, gguf_file)
     try:
         config = model_config(header, gguf_file)
         tokenizer = tokenizer_json(header, gguf_file)
