@@ -16,6 +16,7 @@ from torch import Tensor
 
 from speclsp import private_files
 from speclsp.errors import WeightsError
+from speclsp.private_files import os_errors
 
 FORMAT = "speclsp-lora-1"
 MAX_BYTES = 8_000_000
@@ -78,4 +79,4 @@ def store(data: bytes, path: Path, mode: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         private_files.replace(path, data, mode=mode, sync=True)
     except OSError as error:
-        raise WeightsError(f"{path} cannot be written ({private_files.reason(error)}).") from None
+        raise WeightsError(f"{path} cannot be written ({os_errors.reason(error)}).") from None

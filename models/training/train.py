@@ -40,6 +40,7 @@ from speclsp import private_files
 from speclsp.engine.loading import adapter_merge
 from speclsp.engine.model.cpu_linears import quicker_float
 from speclsp.errors import InputError, SpeclspError, WeightsError
+from speclsp.private_files import os_errors
 from speclsp.weights import adapters, cards, store
 
 WORK = OUT.parent / "adapter"
@@ -240,7 +241,7 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
         data = path.read_bytes()
         return [json.loads(line) for line in data.splitlines()], hashlib.sha256(data).hexdigest()
     except OSError as error:
-        reason = private_files.reason(error)
+        reason = os_errors.reason(error)
         raise InputError(f"{path} cannot be read ({reason}): `python -m models.training.data` writes it.") from None
     except ValueError as error:
         raise InputError(f"{path} holds no examples ({error}): `python -m models.training.data` writes it.") from None

@@ -18,6 +18,7 @@ from torch import nn
 
 from speclsp import private_files
 from speclsp.errors import InputError, WeightsError
+from speclsp.private_files import os_errors
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's, by the names of torch
 
@@ -48,7 +49,7 @@ def save(learner: Training, path: Path, plan: Mapping[str, Any], trained_s: floa
         private_files.replace(path, to_bytes(tensors, metadata), sync=True)
     except OSError as error:
         raise WeightsError(
-            f"the training state cannot be written to {path} ({private_files.reason(error)}): make room and start "
+            f"the training state cannot be written to {path} ({os_errors.reason(error)}): make room and start "
             "again; it goes on from the last state that was written."
         ) from None
 

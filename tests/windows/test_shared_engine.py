@@ -438,6 +438,7 @@ def test_a_file_that_is_open_elsewhere_is_replaced_once_it_is_closed(
 import subprocess, sys, time, threading
 from pathlib import Path
 from speclsp import private_files
+from speclsp.private_files import os_errors
 path = Path({path!r})
 file = path.open()
 timer = threading.Timer({open_s}, file.close)
@@ -446,7 +447,7 @@ try:
     private_files.replace(path, b"new")
     result = "replaced"
 except OSError as error:
-    result = private_files.reason(error)
+    result = os_errors.reason(error)
 timer.cancel()
 file.close()
 """

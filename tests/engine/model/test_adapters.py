@@ -22,7 +22,6 @@ from support.soak import in_soak
 from support.weights import small_adapters
 from support.weights.small_adapters import EVERY_LINEAR, LINEARS, TINY, Tensors
 
-from speclsp import private_files
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.completion import CompletionEngine
@@ -31,6 +30,7 @@ from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.kv_cache import on_host
+from speclsp.private_files import os_errors
 from speclsp.weights import adapters, cards, model_directory
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -204,7 +204,7 @@ def test_a_file_that_its_card_does_not_describe_is_refused(tmp_path: Path):
     file.unlink()
     with pytest.raises(FileNotFoundError) as missing:
         file.stat()
-    reason = private_files.reason(missing.value)
+    reason = os_errors.reason(missing.value)
     assert sys.platform == "win32" or reason == "no such file or directory"
     assert problem_of("mine").startswith(f"{file} cannot be read ({reason}). The model runs without")
     assert adapter_choice.choose("auto", str(tmp_path), MODELS) == ([None], ""), "a card without its file"

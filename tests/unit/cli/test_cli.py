@@ -323,7 +323,7 @@ def test_without_a_name_the_settings_choose_the_pair(run: Run, monkeypatch: pyte
     assert (code, out) == (1, "")
     assert err == (
         "speclsp: qwen2.5-coder-0.5b-instruct is not on this machine: "
-        "`speclsp models pull qwen2.5-coder-0.5b-instruct` fetches it.\n"
+        "`speclsp models pull qwen2.5-coder-0.5b-instruct` downloads it.\n"
     )
 
 
