@@ -111,7 +111,8 @@ def apply_gate(
     if not decision.keep:
         return NoSuggestion(Reason.UNSURE)
     ends = [decision.keep, *(match.start() for match in re.finditer("\n", text) if match.start() > decision.keep)]
-    candidates = (first_lines(suggestion, plan, text, end) for end in ends)
+    shown_lines = suggestion.text.count("\n") + 1  # each end costs a syntax check
+    candidates = (first_lines(suggestion, plan, text, end) for end in ends[:shown_lines])
     shorter = next((candidate for candidate in candidates if candidate is not None), suggestion)
     if len(shorter.text) < len(suggestion.text):
         cuts.append((Reason.UNSURE.value, len(suggestion.text) - len(shorter.text)))

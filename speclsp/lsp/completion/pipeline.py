@@ -223,10 +223,13 @@ class Pipeline:
             backend, request, left_ms = self._backend(), stream.request, job.completion.timeout_ms - job.elapsed_ms()
             if not limit or backend is None or request is None or left_ms <= 1:
                 break
+            known_tokens = len(stream.ids)
             stream = self._continue(
                 job, stream, stream.plan, backend, replace(request, max_tokens=limit, deadline_ms=round(left_ms))
             )
             await job.wait_for(stream)
+            if len(stream.ids) <= known_tokens:  # the context is full
+                break
         return stream
 
     def _read(self, job: CompletionJob, stream: Stream, plan: SuggestionPlan) -> Suggestion | NoSuggestion:

@@ -144,11 +144,10 @@ def columns_of(above: str, below: str) -> int:
     """
     lines = [_row(line) for line in above.split("\n")[:-1]]
     start = next((at for at in range(len(lines), 0, -1) if "|" not in lines[at - 1] and lines[at - 1][:1] != "+"), 0)
-    rows = [*lines[start:], *map(_row, below.split("\n")[1:2])]
-    for row in rows:
+    for row in (*lines[start:], *map(_row, below.split("\n")[1:2])):
         if _RULE.match(row):
             return len(re.findall(r"[^|+]+", row))
-    return next((len(_pipes(row)) - 1 for row in rows[:-1] if row[0] == row[-1] == "|"), 0)
+    return next((len(_pipes(row)) - 1 for row in lines[start:] if row[:1] == row[-1:] == "|"), 0)
 
 
 def end_of_row(line: str, text: str, rest: str, columns: int) -> int:

@@ -129,13 +129,11 @@ def _block_of(openers: list[Mark], closer: Mark, text: str) -> int:
     indent = text[text.rfind("\n", 0, closer.start) + 1 : closer.start]
     if closer.mark != "}" or indent.strip():
         return -1
-    starts = (text.rfind("\n", 0, opener.start) + 1 for opener in openers)
-    matches = [
-        at
-        for at, (opener, start) in enumerate(zip(openers, starts, strict=True))
-        if opener.mark == "{" and indent_of(text[start : opener.end]) == indent
-    ]
-    return matches[-1] if matches else -1
+    for at in reversed(range(len(openers))):
+        start = openers[at].start
+        if openers[at].mark == "{" and indent_of(text[text.rfind("\n", 0, start) + 1 : start]) == indent:
+            return at
+    return -1
 
 
 def marks(text: str, rules: LexicalRules, result: Pairing, *, tags: bool = True) -> list[Mark]:
