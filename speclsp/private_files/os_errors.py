@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,7 +87,7 @@ def reason(error: Exception) -> str:
 
 def way_out(error: OSError, path: str | Path = "") -> str:
     """The sentence with the way out. `path`: of the file, where the error does not name it."""
-    file = str(error.filename or path)
+    file = _file(error, path)
     code = getattr(error, "winerror", None)
     if code in OPEN_ELSEWHERE:
         return (
@@ -111,15 +110,21 @@ def variable_of(file: str) -> str:
         root = os.environ.get(variable, "").replace("\\", "/").rstrip("/")
         if (root and f"{text}/".startswith(f"{root}/")) or default in text:
             return variable
-    return "TMPDIR" if f"{file}/".startswith(f"{tempfile.gettempdir()}/") else ""
+    temporary = os.environ.get("TMPDIR") or "/tmp"  # tempfile.gettempdir() writes a file, which may fail here too
+    return "TMPDIR" if f"{text}/".startswith(f"{temporary.rstrip('/')}/") else ""
 
 
 def sentence(error: OSError, path: str | Path = "", verb: str = "be read or written") -> str:
     """ "FILE cannot VERB: CAUSE. WAY OUT." `path`: where the error does not name the file."""
-    file = error.filename if isinstance(error.filename, str | bytes | Path) else path
-    text = os.fsdecode(file) if file else ""
+    text = _file(error, path)
     subject = f"{text} cannot {verb}" if text else "the system refuses an operation"
     return f"{subject}: {reason(error)}. {way_out(error, text)}"
+
+
+def _file(error: OSError, path: str | Path) -> str:
+    """The file that an error names, else `path`. A number in its place is a descriptor."""
+    file = error.filename if isinstance(error.filename, str | bytes | Path) else path
+    return os.fsdecode(file) if file else ""
 
 
 def message(error: Exception) -> str:

@@ -41,7 +41,7 @@ WANTED = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
 
 OFFICIAL = "https://huggingface.co"
 OTHER_MIRROR = "If HF_ENDPOINT names a mirror, unset it; otherwise install the newest speclsp."
-LOGIN = "Accept the model's licence on its page, run `hf auth login`, and unset an old HF_TOKEN."
+LOGIN = "Accept the model's licence on its page, run `hf auth login`, unset an old HF_TOKEN, or open the firewall."
 WAIT = "Wait some minutes; with a login (`hf auth login`) the limit is higher."
 VARIABLES = "Correct or unset the variables that begin with HF_."
 PROXY = "Correct HTTPS_PROXY, HTTP_PROXY and ALL_PROXY, or the proxy in the system's settings."
@@ -280,6 +280,8 @@ def _in_words(error: Exception) -> HubError:
     if status >= 400:
         fix = FIXES.get(status, WAIT if status >= 500 else OTHER_MIRROR)
         return HubError(f"the hub answered with HTTP {status}", final=status < 500 and status not in BUSY, fix=fix)
+    if "HF_HUB_OFFLINE" in str(error):
+        return HubError("HF_HUB_OFFLINE is set", fix=VARIABLES)
     message = shortened((str(error).splitlines() or [""])[0], MAX_CAUSE) or type(error).__name__
     proxy = PROXY if getproxies().keys() - {"no"} else ""  # of the variables, or of the settings of Windows and macOS
     is_page = isinstance(error, json.JSONDecodeError | KeyError | TypeError | AttributeError)
@@ -287,8 +289,6 @@ def _in_words(error: Exception) -> HubError:
         return HubError(f"the answer is not the hub's ({message})", fix=NETWORK)
     if "Timeout" in type(error).__name__:
         return HubError(f"the hub sent nothing for {STALL_S:.0f} s", final=False)
-    if isinstance(error, FileNotFoundError) or "ssl" in message.lower():
+    if isinstance(error, FileNotFoundError) or re.search(r"\[ssl|certificate", message, re.IGNORECASE):
         return HubError(f"the hub's certificate cannot be verified ({message})", fix=CERTIFICATE)
-    if "HF_HUB_OFFLINE" in message:
-        return HubError("HF_HUB_OFFLINE is set", fix=VARIABLES)
     return HubError(f"the hub cannot be reached ({message})", final=False, fix=proxy)

@@ -1,18 +1,16 @@
 """Installation of fetched weights in the store, their state there, and their removal.
 
     install   files of one source ─► a GGUF is converted ─► sums, values ─► manifest.json ─► renamed to <store>/<name>/
-    remove    <store>/<name>/ ─► renamed into <store>/<name>.fetching/replaced ─► deleted
+    remove    <store>/<name>/ ─► renamed into <store>/<name>.fetching/free-removed/ ─► deleted
 
 The sum of a conversion is that of its file, read again after the last write. It must be the sum of the bytes that were
 written, and the card's where the card has one. Without one, a fault of the memory during the conversion is not found.
 
-Each rename is one step. An interrupted removal leaves <name>.fetching, which counts as a partial download: `ensure`
-fetches the model again, and another removal deletes the rest.
+Each rename is one step. An interrupted removal leaves <name>.fetching. The next download or removal deletes it.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -116,8 +114,8 @@ def move_into_place(ready: Path, work: Path, weights: Weights) -> Path:
         try:
             retry_while_open(lambda: ready.replace(final))
             break
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+        except OSError:
+            if not final.exists():  # otherwise another process has installed it: the errno differs by system
                 raise
     flush(final.parent)
     shutil.rmtree(work, ignore_errors=True)
@@ -161,9 +159,10 @@ def remove(weights: Weights, models_dir: str = "") -> int:
             if final.is_symlink():
                 final.unlink()  # the directory it names is not ours
             elif final.exists():
-                work.mkdir(exist_ok=True)
-                shutil.rmtree(work / "replaced", ignore_errors=True)
-                retry_while_open(lambda: final.replace(work / "replaced"))
+                aside = work / "free-removed" / "replaced"
+                aside.parent.mkdir(parents=True, exist_ok=True)
+                shutil.rmtree(aside, ignore_errors=True)
+                retry_while_open(lambda: final.replace(aside))
             if work.is_symlink():
                 work.unlink()
             elif work.exists():
@@ -173,11 +172,6 @@ def remove(weights: Weights, models_dir: str = "") -> int:
     except OSError as error:
         raise WeightsError(sentence(error, final, "be removed")) from None
     return freed_bytes
-
-
-def partial_bytes(weights: Weights) -> int:
-    """Bytes of an interrupted download, which the next one continues."""
-    return model_directory.size_of(_places(weights)[1])
 
 
 def _places(weights: Weights) -> tuple[Path, Path]:

@@ -140,7 +140,9 @@ def downloads(weights: Weights) -> Path:
 def download_directory(weights: Weights) -> Iterator[Path]:
     """A directory for one download, with the files of an earlier one that did not end. Raises OSError."""
     base = downloads(weights)
-    own = base / f"{_machine()}-{os.getpid()}-{next(NUMBERS)}"
+    names = (f"{_machine()}-{os.getpid()}-{number}" for number in NUMBERS)
+    # a restarted container has the numbers of before
+    own = next(base / name for name in names if not (base / name).exists())
     base.mkdir(parents=True, exist_ok=True)
     if not any(_resumes(earlier, own) for earlier in _unfinished(base)):
         own.mkdir()
@@ -158,12 +160,18 @@ def download_directory(weights: Weights) -> Iterator[Path]:
 def remove_downloads(weights: Weights) -> None:
     """Remove unfinished downloads, but none of a process that may still write."""
     for directory in _unfinished(base := downloads(weights)):
-        with suppress(OSError):
-            changed_s = max(path.stat().st_mtime for path in (directory, *directory.rglob("*")))
-            if _has_ended(directory) or time.time() - changed_s > LEFT_BEHIND_S:
-                shutil.rmtree(directory, ignore_errors=True)
+        if _has_ended(directory):
+            shutil.rmtree(directory, ignore_errors=True)
     with suppress(OSError):  # fails while another process downloads
         base.rmdir()
+
+
+def partial_bytes(weights: Weights) -> int:
+    """Bytes of interrupted downloads, without older weights that a removal has left."""
+    directories = _unfinished(downloads(weights))
+    return sum(model_directory.size_of(part) for part in directories) - sum(
+        model_directory.size_of(part / "replaced") for part in directories
+    )
 
 
 def _unfinished(base: Path) -> list[Path]:
@@ -172,9 +180,19 @@ def _unfinished(base: Path) -> list[Path]:
 
 
 def _has_ended(directory: Path) -> bool:
-    """True when no process can write to the directory: its download failed, or its process ended on this machine."""
+    """True when no process writes to the directory any more.
+
+    Its download failed, its process ended on this machine, or it is unchanged for long: after a restart of the machine
+    its process is not known to have ended.
+    """
     machine, _, process = directory.name.partition("-")
-    return machine == "free" or (machine == _machine() and is_gone(int(process.partition("-")[0])))
+    if machine == "free" or (machine == _machine() and is_gone(int(process.partition("-")[0]))):
+        return True
+    try:
+        changed_s = max(path.stat().st_mtime for path in (directory, *directory.rglob("*")))
+    except OSError:  # another process has renamed it
+        return False
+    return time.time() - changed_s > LEFT_BEHIND_S
 
 
 @cache

@@ -164,7 +164,8 @@ def ensure(
             locations.remove_downloads(weights)
             return directory
     except Unreadable as error:
-        raise WeightsError(f"{error.path or place} {error}. {error.fix or 'Remove it.'}") from None
+        removal = "Remove it." if error.path is not None and os.path.lexists(error.path) else ""
+        raise WeightsError(f"{error.path or place} {error}. {error.fix or removal}".rstrip()) from None
     except OSError as error:
         need = sum(file.bytes for file in weights.files) + 2 * weights.parameters + SPARE_BYTES
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)

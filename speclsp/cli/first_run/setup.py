@@ -19,7 +19,7 @@ from speclsp.cli.first_run import doctor, editors
 from speclsp.cli.models import sizes
 from speclsp.config import Config
 from speclsp.errors import InputError, SpeclspError, WeightsError
-from speclsp.weights import auto_choice, hub, installation, locations, store
+from speclsp.weights import auto_choice, hub, locations, store
 from speclsp.weights.cards import Card, Weights
 
 DECLINED = 1  # exit code after a `no`
@@ -74,7 +74,7 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
     missing = convert_only(missing, config)
     if not missing:
         return True
-    total_bytes, here_bytes = sum(map(true_bytes, missing)), sum(map(installation.partial_bytes, missing))
+    total_bytes, here_bytes = sum(map(true_bytes, missing)), sum(map(locations.partial_bytes, missing))
     resumed = f"; {terminal.in_size(here_bytes)} of an earlier download are kept" if here_bytes else ""
     print(f"Download: {terminal.in_size(total_bytes)} into {place}{resumed}")
     if yes:

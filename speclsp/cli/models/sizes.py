@@ -10,7 +10,7 @@ from speclsp.cli import terminal
 from speclsp.config import Config, nearest_existing
 from speclsp.errors import WeightsError, memory_fix
 from speclsp.private_files.os_errors import sentence
-from speclsp.weights import auto_choice, installation, locations, store
+from speclsp.weights import auto_choice, locations, store
 from speclsp.weights.cards import Card, Weights
 
 
@@ -66,9 +66,7 @@ def obstacle(card: Card, config: Config, machine: Machine) -> Obstacle | None:
             + memory_fix(smaller, machine.memory.limit_fix(need_mib) if machine.memory else ""),
         )
     missing = [weights for weights in card.weights() if store.path(weights, config.models_dir) is None]
-    need_bytes = sum(
-        disk_bytes(weights, config.models_dir) - installation.partial_bytes(weights) for weights in missing
-    )
+    need_bytes = sum(disk_bytes(weights, config.models_dir) - locations.partial_bytes(weights) for weights in missing)
     if need_bytes > machine.disk_bytes:
         return Obstacle(
             "disk",

@@ -55,7 +55,7 @@ def open_plain(path: Path) -> BinaryIO:
             check_link(path)
         kind = stat.S_IFMT(path.stat().st_mode)
         if kind != stat.S_IFREG:
-            raise Unreadable(f"is {KINDS.get(kind, 'something else')}, not a plain file")
+            raise Unreadable(f"is {KINDS.get(kind, 'something else')}, not a plain file", path=path)
         return os.fdopen(private_files.open_plain(path, os.O_RDONLY), "rb")  # it may be another one by now
     except OSError as error:
         raise unreadable(error, path) from None
@@ -67,10 +67,10 @@ def check_link(path: Path) -> None:
     blobs = directory.parent.parent / "blobs"
     if target.is_relative_to(directory) or (directory.parent.name == "snapshots" and target.parent == blobs):
         if not target.exists():
-            raise Unreadable(f"is a link to {target}, which does not exist")
+            raise Unreadable(f"is a link to {target}, which does not exist", path=path)
         return
     fix = "copy the file itself there, or link the whole directory"
-    raise Unreadable(f"is a link out of its directory, to {target}, and is not followed: {fix}")
+    raise Unreadable(f"is a link out of its directory, to {target}, and is not followed: {fix}", path=path)
 
 
 def read_plain(path: Path, most_bytes: int) -> bytes:

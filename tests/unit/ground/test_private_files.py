@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -149,3 +150,19 @@ def test_a_lock_has_one_owner_until_its_last_handle_is_closed(tmp_path: Path):
     again = locks.acquire(path)
     assert again is not None
     os.close(again)
+
+
+def test_the_sentence_of_an_error_opens_no_file(monkeypatch: pytest.MonkeyPatch):
+    """Its cause may be that no file can be opened or written."""
+
+    def refuse(*_words: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", "/scratch")
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), b"/scratch/a")
+    assert os_errors.sentence(error) == (
+        "/scratch/a cannot be read or written: the disk is full. "
+        "Free some space, or set TMPDIR to a directory on a larger disk."
+    )

@@ -23,7 +23,7 @@ from support.weights.wheel_index import PARTS, Shop, digest, open_shop
 from speclsp.errors import WeightsError
 from speclsp.private_files import LEFT_BEHIND_S, locks
 from speclsp.weights import cards, installation, locations, model_directory, store
-from speclsp.weights.untrusted import tensor_values
+from speclsp.weights.untrusted import tensor_values, untrusted_files
 from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 
@@ -405,3 +405,46 @@ def test_only_the_file_of_a_process_that_ended_is_written_on(shop: Shop, writer:
             locations.remove_downloads(shop.weights)
             assert not begun.exists() and resumed.exists()
     assert [file.read_bytes() for file in locations.downloads(shop.weights).rglob("part")] == [b"begun"]
+
+
+def test_a_restarted_container_keeps_the_download_of_its_own_process_number(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first process has the host name, the number and the namespace of the one that was killed."""
+    monkeypatch.setattr(locations, "NUMBERS", iter(range(100, 200)))
+    with locations.download_directory(shop.weights) as own:
+        killed = own.name
+    download(shop, killed)
+    monkeypatch.setattr(locations, "NUMBERS", iter(range(100, 200)))
+    with locations.download_directory(shop.weights) as own:
+        assert own.name != killed and (own / "mirror" / "part").read_bytes() == b"begun"
+
+
+def test_the_download_of_before_a_restart_of_the_machine_is_renamed_after_an_hour(shop: Shop) -> None:
+    begun = download(shop, "0badcafe-1-0")
+    inode, old_s = begun.stat().st_ino, time.time() - LEFT_BEHIND_S - 60
+    for path in (begun.parents[1], begun.parent, begun):
+        os.utime(path, (old_s, old_s))
+    with locations.download_directory(shop.weights) as own:
+        assert (own / "mirror" / "part").stat().st_ino == inode and not begun.exists()
+
+
+def test_weights_that_an_interrupted_removal_left_are_no_download_and_removed_by_the_next_one(
+    local: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = sums(pull(local))
+    with monkeypatch.context() as patch:
+        patch.setattr(installation.shutil, "rmtree", lambda *_, **__: None)  # killed before this
+        installation.remove(local.weights)
+    assert locations.downloads(local.weights).exists() and locations.partial_bytes(local.weights) == 0
+    assert sums(pull(local)) == right
+    assert not locations.downloads(local.weights).exists()
+
+
+def test_a_directory_in_the_place_of_a_file_is_named_itself(local: Shop) -> None:
+    file = pull(local) / "config.json"
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(Unreadable) as caught:
+        untrusted_files.read_plain(file, 100)
+    assert caught.value.path == file
