@@ -5,7 +5,8 @@
 Edits a few lines apart are merged into one pending edit. It is committed when the next edit is made elsewhere or its
 document is closed. An edit that is undone leaves no record. An edit that continues an older one is merged with it.
 A change of layout, as a formatter makes it, is no edit. Neither is a reload from disk: the text then equals a file that
-is older than the change, and no didSave has followed. After it, the edits of the document are forgotten.
+another program wrote, after the last didSave or didOpen and before the change. After it, the edits of the document are
+forgotten. After a return to the saved text, as by undo, only edits are forgotten that this text does not have.
 
 Edits are kept in memory only, a few of them and for one hour. Edits in files that were closed since are kept. Files
 that no model may see are never recorded, and neither is a line that looks like a key or a password.
@@ -77,6 +78,7 @@ class RecentActivity:
     edits: list[Edit] = field(default_factory=list)  # oldest first
     _pending: PendingEdit | None = None
     _unsaved_s: dict[str, float] = field(default_factory=dict)  # URI -> time of the last change, since the epoch
+    _saved_s: dict[str, float] = field(default_factory=dict)  # URI -> time of the last didSave or didOpen, likewise
 
     def edited(self, document: Document, first: int, removed: Sequence[str], inserted_lines: int) -> None:
         """Record that `inserted_lines` lines at line `first` have replaced the lines `removed`.
@@ -92,27 +94,33 @@ class RecentActivity:
 
     def opened(self, document: Document) -> None:
         """Drop the edits of a document that its text has no more: they were not saved, or the file has changed."""
-        if any(edit.uri == document.uri for edit in self.edits):
-            text = clean(document.text)
-            text += "" if text.endswith("\n") else "\n"
-            self.edits = [edit for edit in self.edits if edit.uri != document.uri or edit.after in text]
+        self.saved(document.uri)
+        self._forget_undone(document)
 
     def saved(self, uri: str) -> None:
         self._unsaved_s.pop(uri, None)
+        self._saved_s[uri] = time.time()
 
     async def forget_reload(self, document: Document) -> None:
-        """Forget the edits of a document that has the newest edit and was reloaded from disk after it."""
+        """Forget the edits of a document that was reloaded after the newest edit, and those that it has undone."""
         uri, version, recent = document.uri, document.version, self.recent()
         changed_s = self._unsaved_s.get(uri) if recent and recent[-1].uri == uri else None
-        if changed_s is None or not await asyncio.to_thread(has_text, uri, document.text, changed_s):
+        written_s = await asyncio.to_thread(written, uri, document.text) if changed_s is not None else None
+        if changed_s is None or written_s is None or written_s > changed_s:
             return
         if document.version == version and uri in self._unsaved_s:
-            self.edits = [edit for edit in self.edits if edit.uri != uri]
-            self._pending = None
+            if written_s > self._saved_s.get(uri, 0.0):
+                self.edits = [edit for edit in self.edits if edit.uri != uri]
+                self._pending = None
+                return
+            undone, pending = self._forget_undone(document), self._pending_edit()
+            if pending and any(edit.after in pending.before and edit.before in pending.after for edit in undone):
+                self._pending = None
 
     def closed(self, uri: str) -> None:
         """Commit the pending edit if its document was closed."""
-        self.saved(uri)
+        self._unsaved_s.pop(uri, None)
+        self._saved_s.pop(uri, None)
         if self._pending is not None and self._pending.document.uri == uri:
             self._commit_edit()
 
@@ -123,6 +131,15 @@ class RecentActivity:
         pending = self._pending_edit()
         edits = [*self.edits, *([pending] if pending is not None and _is_worth_keeping(pending) else [])]
         return [edit for edit in edits if not self.kept_back(edit.uri)]
+
+    def _forget_undone(self, document: Document) -> list[Edit]:
+        """Forget the committed edits that a document's text does not have, and return them."""
+        edits = [edit for edit in self.edits if edit.uri == document.uri]
+        text = clean(document.text) if edits else ""
+        text += "" if text.endswith("\n") else "\n"
+        undone = [edit for edit in edits if edit.after not in text]
+        self.edits = [edit for edit in self.edits if edit not in undone]
+        return undone
 
     def _merge_edit(self, document: Document, first: int, removed: Sequence[str], inserted_lines: int) -> None:
         """Add a change to the pending edit, or commit that and start another one."""
@@ -233,18 +250,19 @@ def _is_layout(removed: Sequence[str], inserted: Sequence[str]) -> bool:
     return bool(removed) and LAYOUT.sub("", "".join(removed)) == LAYOUT.sub("", "".join(inserted))
 
 
-def has_text(uri: str, text: str, changed_s: float) -> bool:
-    """True if the file of a document is older than its last change, and has the same text."""
+def written(uri: str, text: str) -> float | None:
+    """The time when a document's file was written, in seconds since the epoch; None if it has another text."""
     if not uri.startswith("file:"):
-        return False
+        return None
     try:
         path = Path(system_path(file_path(uri)))
         status = path.stat()
-        if status.st_mtime > changed_s or status.st_size > MAX_FILE_BYTES:
-            return False
-        return normal_newlines(path.read_bytes().decode("utf-8-sig")) == normal_newlines(text)
+        if status.st_size > MAX_FILE_BYTES:
+            return None
+        is_same = normal_newlines(path.read_bytes().decode("utf-8-sig")) == normal_newlines(text)
+        return status.st_mtime if is_same else None
     except (OSError, ValueError):
-        return False
+        return None
 
 
 def trimmed(before: list[str], after: list[str]) -> tuple[str, str]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
+import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -102,6 +106,82 @@ def test_a_pending_edit_survives_lines_inserted_above_it(desk: Desk):
     desk.put(30, 31, "total = 30\n")
     desk.put(0, 0, "import os\nimport sys\n")
     assert desk.recent() == ["-line_30 = 30\n+total = 30\n", "+import os\n+import sys\n"]
+
+
+# ── the file of a document ────────────────────────────────────────────────────────────────────────────────────────────
+
+SAVED = ["-line_3 = 3\n+total = 3\n"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "here.py"
+
+
+def recent_after_reload(desk: Desk, uri: str) -> list[str]:
+    document = desk.documents.get(uri)
+    assert document is not None
+    asyncio.run(desk.activity.forget_reload(document))
+    return desk.recent()
+
+
+def save_an_edit(desk: Desk, file: Path) -> str:
+    """Edit line 3 and save it. The result is the document's URI."""
+    uri = file.as_uri()
+    desk.activity.opened(desk.open(uri))
+    desk.put(3, 4, "total = 3\n", uri)
+    file.write_text(LINES.replace("line_3 = 3\n", "total = 3\n"), encoding="utf-8")
+    desk.activity.saved(uri)
+    return uri
+
+
+@pytest.mark.parametrize("line", [3, 4, 50])
+def test_a_saved_edit_is_kept_after_a_key_that_was_undone(desk: Desk, file: Path, line: int):
+    uri = save_an_edit(desk, file)
+    desk.type(line, 0, "x", uri)
+    key = {"start": {"line": line, "character": 0}, "end": {"line": line, "character": 1}}
+    desk.documents.change(uri, None, [{"range": key, "text": ""}], "utf-16")
+    assert recent_after_reload(desk, uri) == SAVED
+
+
+def test_the_second_saved_edit_of_a_line_is_kept_after_a_key_that_was_undone(desk: Desk, file: Path):
+    uri = file.as_uri()
+    desk.activity.opened(desk.open(uri))
+    desk.put(3, 4, "b\n", uri)
+    desk.put(50, 51, "c\n", uri)
+    desk.put(3, 4, "d\n", uri)
+    document = desk.documents.get(uri)
+    assert document is not None
+    file.write_text(document.text, encoding="utf-8")
+    desk.activity.saved(uri)
+    desk.put(3, 4, "dx\n", uri)
+    desk.put(3, 4, "d\n", uri)
+    assert recent_after_reload(desk, uri) == ["-line_50 = 50\n+c\n", "-b\n+d\n"]
+
+
+@pytest.mark.parametrize("way", ["ranges", "whole text"])
+def test_a_return_to_the_saved_text_forgets_only_the_unsaved_edits(desk: Desk, file: Path, way: str):
+    uri = save_an_edit(desk, file)
+    desk.put(20, 21, "a = 20\n", uri)
+    desk.put(50, 51, "b = 50\n", uri)
+    if way == "ranges":
+        desk.put(50, 51, "line_50 = 50\n", uri)
+        desk.put(20, 21, "line_20 = 20\n", uri)
+    else:
+        desk.documents.change(uri, None, [{"text": file.read_text(encoding="utf-8")}], "utf-16")
+    assert recent_after_reload(desk, uri) == SAVED
+
+
+def test_a_reload_of_a_file_that_another_program_wrote_forgets_its_edits(
+    desk: Desk, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    uri, now_s = save_an_edit(desk, file), time.time()
+    text = LINES.replace("line_50 = 50\n", "b = 50\n")
+    file.write_text(text, encoding="utf-8")
+    os.utime(file, (now_s + 1, now_s + 1))
+    monkeypatch.setattr(module.time, "time", lambda: now_s + 2)
+    desk.documents.change(uri, None, [{"text": text}], "utf-16")
+    assert recent_after_reload(desk, uri) == []
 
 
 # ── contents of an edit ───────────────────────────────────────────────────────────────────────────────────────────────
