@@ -3,7 +3,8 @@
     occurrences of the new name ─► written by an edit of the rename, or others ─► meanings before and after the rename
 
 A rename has no conflict if each use means the renamed definition after it, and each other occurrence of the new name
-means what it did. An edit is known while it is recent. So a rename that had no conflict when it began is remembered.
+means what it did. An edit is known while it is recent. So the producer keeps the renames that had no conflict when they
+began, as long as the newest edit goes on with one.
 """
 
 from __future__ import annotations
@@ -18,20 +19,22 @@ from speclsp.lsp.syntax.bindings import LABEL, NameScope, Occurrence
 from speclsp.lsp.syntax.text_windows import line_end, line_start
 from speclsp.lsp.syntax.tree import SyntaxTree
 
-FreeName = tuple[str, ...]  # old name, new name, names of the scopes around the definition
+# A free rename: it had no conflict when it began.
+FreeName = tuple[str, ...]  # the document's URI, old name, new name, names of the scopes around the definition
 
 
 @dataclass(frozen=True, slots=True)
 class NewName:
     """The occurrences of a rename's new name in a document."""
 
+    uri: str
     old: str
     new: str
     written: Counter[tuple[str, int]]  # (line, column), without indentation, where recent edits wrote it
     tree: SyntaxTree
     occurrences: Sequence[Occurrence]
     spots: Sequence[int]  # the offsets where the newest edit wrote it
-    free: set[FreeName]  # renames without conflict, which the newest edit goes on with
+    free: set[FreeName]
 
     def changes_meanings(
         self, definition: Occurrence, scope: NameScope, uses: Sequence[Occurrence], labels: Sequence[Occurrence]
@@ -86,7 +89,7 @@ class NewName:
 
     def _name_in(self, scope: NameScope) -> FreeName:
         names = (around.name for around in self.tree.enclosing(scope.start + 1))
-        return self.old, self.new, *names
+        return self.uri, self.old, self.new, *names
 
 
 def spot_of(text: str, offset: int) -> tuple[str, int]:

@@ -161,7 +161,7 @@ class Producer:
                 tree.append(self._parser.parse(language, text, left_ms(), near=near))
             return tree[0]
 
-        renamed = by_scope(recent, text, parse, cursor, declined, is_late, self._free)
+        renamed = by_scope(recent, uri, text, parse, cursor, declined, is_late, self._free)
         yield str(renamed.reason)
         candidates = chain(
             renamed.places,
@@ -211,6 +211,7 @@ def reason_without_search(recent: Sequence[RecentEdit], text: str) -> str:
 
 def by_scope(
     recent: Sequence[RecentEdit],
+    uri: str,
     text: str,
     parse: Callable[[int], SyntaxTree | None],
     cursor: int,
@@ -224,7 +225,7 @@ def by_scope(
     if tree is None or not bindings.has_bindings(tree):
         free.clear()
         return Renames()
-    result = renames.renames(listed, len(recent) - 1, text, tree, cursor, is_late, free)
+    result = renames.renames(listed, len(recent) - 1, uri, text, tree, cursor, is_late, free)
     undone = {place.substitution for place in result.places if declined(place) == Reason.UNDOES}
     if undone:
         result.places = [place for place in result.places if place.substitution not in undone]

@@ -8,9 +8,6 @@ One edit is enough, because the scope decides which uses mean the definition. A 
     the old name still has a definition in that scope: the edit made a second name
     no recent edit has changed the definition's own line: the edit chose another name that exists
     the new name has another meaning in that scope: a use would mean another definition after it (NAME_IN_USE)
-
-The new name at a place that no edit has written has another meaning. An edit counts while it is recent. So the
-producer keeps the renames that were free when they began, as long as the newest edit goes on with one.
 """
 
 from __future__ import annotations
@@ -67,6 +64,7 @@ class Renames:
 def renames(
     listed: Sequence[Rename],
     newest: int,
+    uri: str,
     text: str,
     tree: SyntaxTree,
     cursor: int,
@@ -75,10 +73,10 @@ def renames(
 ) -> Renames:
     """The places of renames: below the cursor first, then above, the nearest first. `newest`: the last edit's index.
 
-    `free`: the renames that were found free, of earlier calls and, after it, of this one.
+    `free`: the free renames of earlier calls and, after it, of this one.
     """
     result, pairs = Renames(), {(rename.old, rename.new) for rename in listed}
-    free.intersection_update([name for name in free if name[:2] in pairs])
+    free.intersection_update([name for name in free if name[1:3] in pairs])
     for rename in listed:
         spots = list(spots_of(rename, text, cursor))
         if not spots or is_late():
@@ -87,7 +85,7 @@ def renames(
             result.resolved.append((rename.old, rename.new))
             result.reason = Reason.NAME_IN_USE
             continue
-        resolver = Resolver(rename, tree, spots, is_late, free)
+        resolver = Resolver(rename, uri, tree, spots, is_late, free)
         first, uses = list[Occurrence](), dict[int, Occurrence]()
         for spot in spots:
             definition, more = resolver.uses(spot)
@@ -146,6 +144,7 @@ class Resolver:
     def __init__(
         self,
         rename: Rename,
+        uri: str,
         tree: SyntaxTree,
         spots: Sequence[int],
         is_late: Callable[[], bool],
@@ -159,7 +158,7 @@ class Resolver:
         low, high = max(piece[0], at - REACH_CHARACTERS), min(piece[1], at + REACH_CHARACTERS)
         self.new = bindings.occurrences(tree, rename.new, low, high, is_late)
         self.definitions = [occurrence for occurrence in self.new if occurrence.is_definition]
-        self.name = NewName(rename.old, rename.new, rename.written, tree, self.new, spots, free)
+        self.name = NewName(uri, rename.old, rename.new, rename.written, tree, self.new, spots, free)
         ranges = [self._range(spot) for spot in spots]
         start = max(low, min(scope.start for scope in ranges))
         end = min(high, max(scope.end for scope in ranges))

@@ -192,5 +192,8 @@ def is_reserved(name: str, word: str) -> bool:
     """
     parser = tree_sitter.Parser(load_grammar(name))
     texts = (f"{text} = 1;\n".encode() for text in (word, "speclsp"))
-    kinds = [leaf.type for text in texts if (leaf := parser.parse(text).root_node.descendant_for_byte_range(0, 1))]
-    return word.islower() and len({*kinds}) > 1
+    leaf, identifier = (parser.parse(text).root_node.descendant_for_byte_range(0, 1) for text in texts)
+    if not word.islower() or leaf is None or identifier is None:
+        return False
+    # A keyword of other contexts is a leaf of an identifier: C#'s `from`.
+    return identifier.type not in (leaf.type, leaf.parent and leaf.parent.type)

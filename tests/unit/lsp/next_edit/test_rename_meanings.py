@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from unit.lsp.next_edit.test_renames import Desk
 
 from benchmarks.editor.edit_replay.rename_truth.python_places import Walk
+from speclsp.lsp.next_edit.producer import Proposal
 from speclsp.lsp.reasons import Reason
 
 IN_USE = [
@@ -39,6 +40,7 @@ IN_USE = [
     ("java", "class A {\n  int name;\n  int f(int <width|name>) { return width + name; }\n}\n"),
     ("java", "class A {\n  int <name|width>;\n  int f(int width) { return width + name; }\n}\n"),
     ("c", "int f(int <width|int>) {\n  return width;\n}\n"),
+    ("csharp", "class A {\n  int F(int <width|int>) {\n    return width;\n  }\n}\n"),
     ("kotlin", 'fun f(<width|height>: Int, height: Int) = "$width $height"\n'),
 ]
 FREE = [  # the new name stands in the file, and no use would mean another definition
@@ -47,6 +49,12 @@ FREE = [  # the new name stands in the file, and no use would mean another defin
     ("python", "def f(<x|y>):\n    return x¹, [y for y in range(3)], other.y, call(y=1)\n"),
     ("rust", "fn f() {\n    let height = 2;\n    let <width|height> = height;\n    g(width¹);\n}\n"),
     ("java", "class A {\n  int <name|width>;\n  int f(int width) {\n    return this.name¹;\n  }\n}\n"),
+    *(  # keywords in other contexts
+        ("csharp", f"class A {{\n  int F(int <width|{name}>) {{\n    return width¹;\n  }}\n}}\n")
+        for name in ["from", "file", "group", "on", "where", "by", "alias", "let", "select"]
+    ),
+    *(("swift", f"func f(<width|{name}>: Int) -> Int {{\n  return width¹\n}}\n") for name in ("actor", "lazy")),
+    ("scala", "def f(<width|extension>: Int) = {\n  width¹\n}\n"),
 ]
 
 
@@ -60,6 +68,16 @@ def test_a_name_in_use_elsewhere_is_free(language: str, marked: str):
     desk = Desk(marked, language)
     assert desk.walk()[-1] == Reason.NO_REPEAT
     assert desk.document.text == re.sub(r"<(\w+)\|(\w+)>|\w+¹", lambda match: match[2] or desk.new, marked)
+
+
+def test_a_rename_that_is_free_in_one_document_may_have_a_conflict_in_another():
+    desk = Desk("<SIZE|LIMIT> = 1\nprint(SIZE¹)\n", "python")
+    assert isinstance(desk.propose(), Proposal)
+    text = "from a import *\nLIMIT = 2\nuse(LIMIT)\nrun(SIZE)\ncall(SIZE)\n"
+    desk.document = desk.documents.open("file:///work/b.py", "python", 1, text)
+    at = text.index("SIZE")
+    desk.replace(at, at + len("SIZE"), "LIMIT")
+    assert desk.propose() == Reason.NAME_IN_USE
 
 
 @pytest.mark.parametrize("first", ["height", "other"])
