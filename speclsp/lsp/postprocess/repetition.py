@@ -21,7 +21,8 @@ _MIN_LETTERS = 8  # of a loop in prose; a Chinese character counts as two
 _COUNTER = re.compile(r"([^\W\d]*)(\d{1,9})([^\W\d]*)\Z")  # a number, a name or a size with one
 _COUNTED_CHARACTERS = 400  # of the line before the cursor
 _MAX_COUNTING_PERIOD = 4  # words from one item of a sequence to the next
-_MANY_STEPS, _FEW_STEPS = 8, 3  # that no model ends, and where a limit ended the text
+_FEW_STEPS = 3  # of a sequence
+_MARK = re.compile(r"[^\w\s]|\n")
 _LOGICAL = frozenset(("and", "or", "&&", "||", "elif"))
 _COMMON = frozenset(
     (
@@ -116,74 +117,63 @@ def second_repetition(text: str, *, prose: bool) -> int | None:
     return None
 
 
-def counting_end(text: str, around: Surroundings, *, truncated: bool) -> int | None:
-    """The end of the first item of a sequence such as `b, c, d, ...` that the model does not end; None without one.
+def counting_end(text: str, around: Surroundings) -> int | None:
+    """The end of the first item of a sequence such as `b, c, d, ...` that a limit cut at the end of `text`.
 
-    The items hold letters, numbers, or names that end with numbers, and count up. They are no loop if the document has
-    three of the names, or three items in a row. `truncated`: a limit ended the text.
+    The items hold letters, numbers, or names that end with numbers, and count up. None without such a sequence, if the
+    text continues past it, or if the document has three of the names, or three items in a row.
     """
     head = around.line[-_COUNTED_CHARACTERS:]
     whole = head + text
-    matches = islice(_WORD.finditer(whole), _MAX_WORDS)
-    words = [word for word in matches if word.end() < len(whole)]  # a last one may grow
+    words = list(_WORD.finditer(whole))
     first = next((index for index, word in enumerate(words) if word.end() > len(head)), len(words))
-    for period in range(1, _MAX_COUNTING_PERIOD + 1):
-        start, items = period, list[re.Match[str]]()
-        for index in range(period, len(words)):
-            if _goes_on(whole, words, index, period):
-                items += [words[index]] if index >= first and words[index][0] != words[index - period][0] else []
-            else:
-                start, items = index + 1, []
-            is_endless = len(items) >= _MANY_STEPS and not _is_list_of_numbers(whole, items)
-            is_cut = truncated and len(items) >= _FEW_STEPS and index == len(words) - 1
-            if (is_endless or is_cut) and not _is_known([item[0] for item in items], head, around):
-                last = next(at for at in range(start - 1, len(words), period) if at >= first)
-                return _item_end(whole, words, last, period) - len(head)
+    for period in range(1, min(_MAX_COUNTING_PERIOD + 1, len(words))):
+        start = len(words)
+        while start > period and _goes_on(whole, words, start - 1, period):
+            start -= 1
+        items = [words[at][0] for at in range(max(start, first), len(words)) if words[at][0] != words[at - period][0]]
+        rest, marks = _MARK.findall(whole[words[-1].end() :]), _MARK.findall(_between(whole, words, -period))
+        if len(items) >= _FEW_STEPS and rest == marks[: len(rest)] and not _is_known(items, head, around):
+            last = next((at for at in range(start - 1, len(words), period) if at >= first), len(words) - 1)
+            return _item_end(whole, words, last, period, comma=not around.rest.strip()) - len(head)
     return None
 
 
-def _is_list_of_numbers(whole: str, words: Sequence[re.Match[str]]) -> bool:
-    """True for numbers on one line, which a person may count further than a model does."""
-    return "\n" not in whole[words[0].start() : words[-1].end()] and all(word[0].isdecimal() for word in words)
-
-
-def _item_end(whole: str, words: Sequence[re.Match[str]], last: int, period: int) -> int:
-    """The end of the item that the word with the index `last` belongs to, with its closing marks."""
+def _item_end(whole: str, words: Sequence[re.Match[str]], last: int, period: int, *, comma: bool) -> int:
+    """The end of the item that the word with the index `last` belongs to, with its closing marks and its `comma`."""
     ends = (re.search(r"[,;\n]", _between(whole, words, at + 1)) for at in range(last, len(words) - 1))
     last += next((shift for shift, end in enumerate(islice(ends, period)) if end), 0)
-    closer = re.match(r"[\"')\]};]*", whole[words[last].end() :])
+    closer = re.match(r"[\"')\]};]*" + ",?" * comma, whole[words[last].end() :])
     return words[last].end() + (closer.end() if closer else 0)
 
 
 def _goes_on(whole: str, words: Sequence[re.Match[str]], index: int, period: int) -> bool:
-    """True if a word is that of a period before, or the next letter or number, with the same marks before it."""
+    """True if a word is that of a period before or the next one, behind the same marks; at the end, it may grow."""
     word, other = words[index][0], words[index - period][0]
     if index > period and _between(whole, words, index).split() != _between(whole, words, index - period).split():
         return False
-    return word == other or _follows(word, other)
+    may_grow = words[index].end() == len(whole)
+    return any(next_word == word or (may_grow and next_word.startswith(word)) for next_word in (other, _after(other)))
 
 
 def _between(whole: str, words: Sequence[re.Match[str]], index: int) -> str:
     """The text before a word, from the end of the one before."""
-    between = whole[words[index - 1].end() : words[index].start()]
-    return between if "\n" not in between else between.replace("\n", " \n ")
+    return whole[words[index - 1].end() : words[index].start()]
 
 
-def _follows(word: str, other: str) -> bool:
-    """True for the letter after another one, and the number after another one behind the same name."""
-    if len(word) == len(other) == 1 and word.isalpha() and other.isalpha():
-        return ord(word) == ord(other) + 1
-    new, old = _COUNTER.match(word), _COUNTER.match(other)
-    if new is None or old is None:
-        return False
-    return new.group(1, 3) == old.group(1, 3) and int(new[2]) == int(old[2]) + 1
+def _after(word: str) -> str:
+    """The letter after a letter, a name with the number after its own; "" for any other word."""
+    if len(word) == 1 and word.isalpha():
+        return chr(ord(word) + 1)
+    counter = _COUNTER.match(word)
+    return f"{counter[1]}{int(counter[2]) + 1:0{len(counter[2])}}{counter[3]}" if counter else ""
 
 
 def _is_known(items: Sequence[str], head: str, around: Surroundings) -> bool:
     """True if the document has three names of the items, or three items in a row that count up."""
     words = _WORD.findall("\n".join((*around.above, head, *around.below)))
     triples = zip(words, words[1:], words[2:], strict=False)
-    counts = any(_follows(second, first) and _follows(third, second) for first, second, third in triples)
+    counts = any(_after(first) == second and _after(second) == third for first, second, third in triples)
     return counts or len({item for item in items if not item.isdecimal()}.intersection(words)) >= _FEW_STEPS
 
 
