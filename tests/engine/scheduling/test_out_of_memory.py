@@ -307,7 +307,7 @@ def test_out_of_memory_anywhere_fails_only_its_request_and_leaves_no_state(
 
 def test_an_ordinary_failure_does_not_clear_the_caches(scheduler: Scheduler):
     assert isinstance(end(scheduler, ASKED), DoneEvent)
-    failed = end(scheduler, replace(ASKED, max_tokens=10_000))
+    failed = end(scheduler, replace(ASKED, begin=(-1,)))
     assert isinstance(failed, ErrorEvent) and isinstance(failed.error, InputError)
     assert any(scheduler.residency.completer.target_decoder.slot_ids)
     assert scheduler.metrics.total("oom_total") == 0
