@@ -265,7 +265,7 @@ def telling(path: Path, *events: bytes, kind: bytes = b"text/event-stream") -> I
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda path: nullcontext(), "No such file"),
+        (lambda path: nullcontext(), "no such file"),
         (lambda path: nullcontext(path.write_text("")), "is not a socket"),
         (lambda path: nullcontext(left_over(path)), "no engine answers"),
         (lambda path: telling(path, b'{"status":"ok"}'), "is not a speclsp engine"),

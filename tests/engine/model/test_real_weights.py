@@ -48,7 +48,7 @@ def test_greedy_speculative_is_plain_token_for_token_on_real_holes(
         assert fast.tokens == plain.tokens, request.line_prefix
         assert fast.text == plain.text
         spared += plain.rounds - fast.rounds
-    assert spared > len(requests), "drafts are accepted, or nothing was tested"
+    assert spared > 0, "drafts are accepted, or nothing was tested"
     promise.measured(f"{len(requests)} places in real code, the 0.5B: 0 tokens differ", holds=True)
 
 

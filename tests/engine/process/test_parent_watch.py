@@ -179,7 +179,7 @@ def test_a_private_engine_keeps_running_after_its_last_lease(start: Start):
     ("words", "says"),
     [
         (["--model", "qwen2.5-codr", "--socket", "{run}/e"], "unknown model 'qwen2.5-codr'"),
-        (["--model", "echo", "--socket", "/proc/none/e"], "cannot use /proc/none"),
+        (["--model", "echo", "--socket", "/proc/none/e"], "/proc/none cannot be used for the socket"),
     ],
 )
 def test_an_engine_that_cannot_serve_is_refused_in_one_line(isolated: Path, words: list[str], says: str):

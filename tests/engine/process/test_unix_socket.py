@@ -151,7 +151,7 @@ def test_an_invalid_path_is_refused(text: str):
 
 def test_a_directory_that_cannot_be_created_is_named(isolated: Path):
     (isolated / "file").write_text("")
-    assert f"cannot use {isolated / 'file'}" in refusal(isolated / "file" / "engine.sock")
+    assert f"{isolated / 'file'} cannot be used for the socket" in refusal(isolated / "file" / "engine.sock")
 
 
 def test_closing_removes_the_own_file_but_not_a_successors(path: Path):
