@@ -140,10 +140,10 @@ def counting_end(text: str, around: Surroundings) -> int | None:
 
 
 def _item_end(whole: str, words: Sequence[re.Match[str]], last: int, period: int, *, comma: bool) -> int:
-    """The end of the item that the word with the index `last` belongs to, with its closing marks and its `comma`."""
+    """The end of the item that the word with the index `last` belongs to, with call, closing marks and `comma`."""
     ends = (re.search(r"[,;\n]", _between(whole, words, at + 1)) for at in range(last, len(words) - 1))
     last += next((shift for shift, end in enumerate(islice(ends, period)) if end), 0)
-    closer = re.match(r"[\"')\]};]*" + ",?" * comma, whole[words[last].end() :])
+    closer = re.match(r"(?:\([^()\n]*\))?[\"')\]};]*" + ",?" * comma, whole[words[last].end() :])
     return words[last].end() + (closer.end() if closer else 0)
 
 
