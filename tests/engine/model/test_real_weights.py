@@ -47,8 +47,10 @@ def test_greedy_speculative_is_plain_token_for_token_on_real_holes(
         fast = complete_once(engine, request)
         assert fast.tokens == plain.tokens, request.line_prefix
         assert fast.text == plain.text
-        spared += plain.rounds - fast.rounds
-    assert spared > 0, "drafts are accepted, or nothing was tested"
+        drafted = complete_once(engine, replace(request, gamma=8))  # whatever passes cost on this machine
+        assert drafted.tokens == plain.tokens, request.line_prefix
+        spared += plain.rounds - drafted.rounds
+    assert spared > len(requests), "drafts are accepted, or nothing was tested"
     promise.measured(f"{len(requests)} places in real code, the 0.5B: 0 tokens differ", holds=True)
 
 
