@@ -160,7 +160,7 @@ def download_directory(weights: Weights) -> Iterator[Path]:
 def remove_downloads(weights: Weights) -> None:
     """Remove unfinished downloads, but none of a process that may still write."""
     for directory in _unfinished(base := downloads(weights)):
-        if _has_ended(directory):
+        if _has_ended(directory) or _is_old(directory):
             shutil.rmtree(directory, ignore_errors=True)
     with suppress(OSError):  # fails while another process downloads
         base.rmdir()
@@ -180,14 +180,19 @@ def _unfinished(base: Path) -> list[Path]:
 
 
 def _has_ended(directory: Path) -> bool:
-    """True when no process writes to the directory any more.
+    """True when no process can write to the directory any more.
 
-    Its download failed, its process ended on this machine, or it is unchanged for long: after a restart of the machine
-    its process is not known to have ended.
+    Its download failed, its process ended on this machine, or that of another machine has not written for long: so the
+    download of before a restart is resumed.
     """
     machine, _, process = directory.name.partition("-")
-    if machine == "free" or (machine == _machine() and is_gone(int(process.partition("-")[0]))):
-        return True
+    if machine == _machine():
+        return is_gone(int(process.partition("-")[0]))
+    return machine == "free" or _is_old(directory)
+
+
+def _is_old(directory: Path) -> bool:
+    """True when no file of the directory was changed for LEFT_BEHIND_S."""
     try:
         changed_s = max(path.stat().st_mtime for path in (directory, *directory.rglob("*")))
     except OSError:  # another process has renamed it
