@@ -28,7 +28,7 @@ from speclsp.weights import cards, store
 
 ROUNDS = (1, 2, 4, 8, 12, 16, 24)
 PREFILL_TOKENS, ERROR_TOKENS = 512, 256
-FORMATS = ("int8", "int5", "int4")
+FORMATS = ("int8", "int4")
 
 
 def logits_error(array: Floats, exact_array: Floats) -> dict[str, float]:
@@ -118,4 +118,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 1 when there is nothing to compare."""
-    return 0 if bench(options.model, options.turns, options.path) else 1
+    return 0 if bench(options.model_name, options.turns, options.path) else 1

@@ -84,7 +84,6 @@ class EngineConfig:
         choices={
             "auto": "Pick a format that suits the device.",
             "int8": "Integers of 8 bits.",
-            "int5": "Integers of 5 bits, and of 6 where more are needed.",
             "int4": "Integers of 4 bits, and of 6 where more are needed.",
             "bf16": "Brain floating point of 16 bits.",
             "fp32": "Floating point of 32 bits.",

@@ -32,7 +32,7 @@ from pathlib import Path
 from speclsp import config as settings
 from speclsp import private_files, process_resources
 from speclsp.weights import hub, store
-from speclsp.weights.cards import FEW_BITS, MARGIN_MIB, WITHOUT_GPU, Card, Weights, load, names
+from speclsp.weights.cards import MARGIN_MIB, WITHOUT_GPU, Card, Weights, load, names
 
 FILE = "cpu-speed.json"
 MAX_BYTES = 4096
@@ -54,11 +54,11 @@ class CpuSpeed:
     machine: str
     read_gb_s: float
     int8_g_s: float  # 10^9 multiply-adds a second
-    few_bits_bytes: float = 1.0  # that a step reads for a parameter of a model that runs in fewer than 8 bits
+    int4_bytes: float = 1.0  # that a step reads for a parameter of a model in int4
 
     def suggestion_ms(self, card: Card, new_tokens: int) -> float:
         """Predicted time of a suggestion after `new_tokens` tokens that are not in the KV cache."""
-        parameters, read_bytes = card.target.parameters, self.few_bits_bytes if few_bits(card) else 1.0
+        parameters, read_bytes = card.target.parameters, self.int4_bytes if prefers_int4(card) else 1.0
         prefill_ms = new_tokens * parameters / self.int8_g_s / 1e6
         return prefill_ms + ANSWER_TOKENS / TOKENS_A_STEP * parameters * read_bytes / self.read_gb_s / 1e6
 
@@ -71,9 +71,9 @@ class CpuSpeed:
         return self.usual_ms(card) <= MAX_USUAL_MS and self.suggestion_ms(card, FIRST_TOKENS) <= MAX_FIRST_MS
 
 
-def few_bits(card: Card) -> str:
-    """The number format of fewer than 8 bits that its card has a memory figure for; "": none."""
-    return next((name for name in FEW_BITS if name in card.memory_mib), "")
+def prefers_int4(card: Card) -> bool:
+    """True if "auto" is int4 where its steps are faster: the card has a memory figure for it."""
+    return "int4" in card.memory_mib
 
 
 def machine_name(threads: int = 0) -> str:

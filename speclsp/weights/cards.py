@@ -24,11 +24,11 @@ from speclsp.weights.untrusted.card_table import CardError, CardTable
 WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # the choice when no base weights and no larger model can be had
 FORMATS = ("safetensors", "gguf", "bundled", "none")
 QUANTIZATIONS = ("bf16", "int8", "nf4")
+MEMORY_FORMATS = (*QUANTIZATIONS, "int4")  # with a figure for int4, "auto" may choose it on a CPU
 DIRECTORY_PARTS = {"bf16": 2**20, "int8": 2**21, "nf4": 2**21}  # bytes of bf16 files in a MiB of memory
 EDIT_FORMATS = ("", "window", "sweep")  # speclsp/lsp/backend/edit_prompt.py
 EDIT_SEPARATOR = "<|file_sep|>"  # a token that both formats need
 TORCH_FORMATS = ("fp32", "bf16", "nf4")  # that torch computes with on a CPU
-FEW_BITS = ("int5", "int4")  # on a CPU; a card has one of them where "auto" may choose it
 DIRECTORY = (
     "A model's directory contains config.json, tokenizer.json and *.safetensors: restore them, or choose "
     "another model (`speclsp models list`)."
@@ -139,7 +139,7 @@ class Card:
         if quantization == "auto":
             sizes = [self.memory_mib[name] + extra_mib for name in formats if name in self.memory_mib]
             return next((size for size in sizes if size <= free_mib), min(sizes, default=0))
-        if quantization in FEW_BITS and quantization not in self.memory_mib:
+        if quantization == "int4" and quantization not in self.memory_mib:
             quantization = "int8"  # an upper bound
         is_double = quantization == "fp32"
         model_mib = (1 + is_double) * self.memory_mib.get("bf16" if is_double else quantization, 0)
@@ -297,8 +297,8 @@ def _fim(table: CardTable) -> Fim:
 
 
 def _memory(table: CardTable) -> Mapping[str, int]:
-    sizes = {name: table.number(name) for name in (*QUANTIZATIONS, *FEW_BITS) if name in table.values}
-    table.done((*QUANTIZATIONS, *FEW_BITS))
+    sizes = {name: table.number(name) for name in MEMORY_FORMATS if name in table.values}
+    table.done(MEMORY_FORMATS)
     return MappingProxyType(sizes)
 
 

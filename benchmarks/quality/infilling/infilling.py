@@ -34,7 +34,7 @@ from speclsp.cli import terminal
 from speclsp.config import Config
 
 BENCH = "humaneval-infilling"
-WEIGHTS = ("int8", "int5", "int4", "bf16")
+WEIGHTS = ("int8", "int4", "bf16")
 Samples = Mapping[str, Sequence[Task]]  # by kind
 Progress = Callable[[int], None]
 

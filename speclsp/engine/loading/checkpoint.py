@@ -85,7 +85,7 @@ def check_same_tokenizer(target: Tokenizer, draft: Tokenizer, card: Card) -> Non
 
 # ── the weights ──────────────────────────────────────────────────────────────────────────────────────────────
 
-INTEGERS = ("int8", "int5", "int4")
+INTEGERS = ("int8", "int4")
 
 
 def read_decoder(
@@ -104,8 +104,8 @@ def read_decoder(
     """A decoder from a directory with config.json and *.safetensors.
 
     Args:
-        number_format: "fp32" | "bf16" | "int8" | "int5" | "int4" | "nf4" for the linears; norms stay as they are.
-            "int5" and "int4" are int8 where forward.c does not run, and on paths without coded weights.
+        number_format: "fp32" | "bf16" | "int8" | "int4" | "nf4" for the linears; norms stay as they are.
+            "int4" is int8 where forward.c does not run, and on paths without coded weights.
         vocab: entries of the tokenizer; rows of the head beyond it are padding.
         rows: ROWS for a target, 1 for a draft.
         dtype: of activations and KV; None: float32 on a CPU, bfloat16 elsewhere.

@@ -8,7 +8,7 @@ from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.peaks import measure_peaks
 from speclsp.weights import auto_choice
 
-FEW_BITS_BYTES = 0.67  # that a step reads for a parameter in int4, beside int8 (benchmarks/speed/int4.py)
+INT4_BYTES = 0.67  # that a step reads for a parameter in int4, beside int8 (benchmarks/speed/int4.py)
 
 
 def measure_if_needed(config: Config) -> None:
@@ -26,5 +26,5 @@ def measure_if_needed(config: Config) -> None:
     except MemoryError:
         return  # too little memory for a larger model as well
     machine = auto_choice.machine_name(config.engine.threads)
-    few_bits_bytes = FEW_BITS_BYTES if path in native.FASTER_IN_FEW_BITS else 1.0
-    auto_choice.record(auto_choice.CpuSpeed(machine, peaks.read_gb_s, peaks.int8_g_s, few_bits_bytes))
+    int4_bytes = INT4_BYTES if path in native.FASTER_IN_INT4 else 1.0
+    auto_choice.record(auto_choice.CpuSpeed(machine, peaks.read_gb_s, peaks.int8_g_s, int4_bytes))

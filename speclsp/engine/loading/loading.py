@@ -315,13 +315,11 @@ def pick_device(wanted: str) -> str:
     return device
 
 
-def pick_format(wanted: str, device: str, parameters: int, judged: str = "") -> str:
-    """The number format of the target's linears: "fp32" | "bf16" | "int8" | "int5" | "int4" | "nf4".
-
-    "auto" is `judged` on paths where its rounds are faster than those of int8 (docs/engine.md).
+def pick_format(wanted: str, device: str, parameters: int, prefers_int4: bool = False) -> str:
+    """The number format of the target's linears: "fp32" | "bf16" | "int8" | "int4" | "nf4".
 
     Args:
-        judged: "int5" or "int4", the format that the model's card has a memory figure for; "": none.
+        prefers_int4: "auto" is int4 on paths where its rounds are faster than those of int8 (docs/engine.md).
 
     Raises:
         WeightsError: that format does not run on that device.
@@ -337,8 +335,8 @@ def pick_format(wanted: str, device: str, parameters: int, judged: str = "") -> 
         return "bf16"
     if 0 < parameters < SMALL_PARAMETERS:
         return "fp32"
-    if judged and path in native.FASTER_IN_FEW_BITS:
-        return judged
+    if prefers_int4 and path in native.FASTER_IN_INT4:
+        return "int4"
     if path:
         return "int8"
     from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
@@ -372,7 +370,7 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
         OutOfMemory: it does not fit.
     """
     wanted, context_tokens = config.engine.quantization, config.engine.context_tokens
-    number_format = pick_format(wanted, device, card.target.parameters, auto_choice.few_bits(card))
+    number_format = pick_format(wanted, device, card.target.parameters, auto_choice.prefers_int4(card))
     if device == "cpu":
         files = [file for directory in (target_dir, draft_dir) if directory for file in directory.glob("*.safetensors")]
         mapped_mib = sum(file.stat().st_size for file in files) >> 20

@@ -102,7 +102,7 @@ class WeightMatrix(NamedTuple):
 Q4K = BlockKind("Q4_K", ".q4k", 144, 1, q4k_weights)
 Q6K = BlockKind("Q6_K", ".q6k", 210, 2, q6k_weights)
 KINDS = (Q4K, Q6K)
-CODED_SOURCES = {4: 3, 5: 4, 6: 5}  # numbers in forward.c, by bits
+CODED_SOURCES = {4: 3, 6: 4}  # numbers in forward.c, by bits
 
 
 def weight_name(name: str) -> str:

@@ -244,16 +244,16 @@ def test_a_cpu_without_exact_int8_uses_its_faster_float_format(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("path", [*native.PATHS, ""])
-def test_few_bits_are_chosen_for_judged_models_where_they_are_faster(path: str, monkeypatch: pytest.MonkeyPatch):
+def test_int4_is_chosen_for_models_that_prefer_it_where_it_is_faster(path: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(native, "best_path", lambda: path)
     monkeypatch.setattr(cpu_linears, "int8_is_exact", lambda: True)
     has_4_bits, is_faster = path not in ("AMX", ""), path.startswith("AVX")
-    assert loading.pick_format("auto", "cpu", 10**9, judged="int5") == ("int5" if is_faster else "int8")
-    for judged in ("int4", "int5", ""):
-        assert loading.pick_format("int4", "cpu", 10**9, judged) == ("int4" if has_4_bits else "int8")
-        assert loading.pick_format("int8", "cpu", 10**9, judged) == "int8"
-    assert loading.pick_format("auto", "cpu", 10**9, judged="") == "int8"
-    assert loading.pick_format("auto", "cuda", 10**9, judged="int5") == "bf16"
+    assert loading.pick_format("auto", "cpu", 10**9, prefers_int4=True) == ("int4" if is_faster else "int8")
+    for prefers_int4 in (True, False):
+        assert loading.pick_format("int4", "cpu", 10**9, prefers_int4) == ("int4" if has_4_bits else "int8")
+        assert loading.pick_format("int8", "cpu", 10**9, prefers_int4) == "int8"
+    assert loading.pick_format("auto", "cpu", 10**9) == "int8"
+    assert loading.pick_format("auto", "cuda", 10**9, prefers_int4=True) == "bf16"
 
 
 def test_a_number_format_that_a_device_cannot_run_is_named():

@@ -21,7 +21,7 @@ from speclsp.engine.model.int8 import native
 pytestmark = pytest.mark.skipif("AVX2" not in NATIVE, reason="the reference is the AVX2 path of x86-64")
 
 
-BITS = {"int8": 8, "blocks": 4, "coded": 5}
+BITS = {"int8": 8, "blocks": 4, "coded": 4}
 SMALL_BLOCKS = {
     "layers": 2, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 1, "intermediate_size": 512,
     "vocab_size": 97,

@@ -21,7 +21,7 @@ from speclsp.engine.model.int8 import native
 
 TOKENS = 170
 SPLITS = (1, 3, 16, 24, 100, TOKENS)
-FORMATS = {"seven-heads": (8, 5, 4), "superblocks": (4,)}  # other models have 8 and 4
+FORMATS = {"superblocks": (4,)}  # other models have 8 and 4
 
 
 def digests(models: Path, paths: list[str]) -> dict[str, str]:

@@ -39,8 +39,8 @@ class WeightReader:
 
     Args:
         read: a tensor by name; with `optional=True`, None when there is none.
-        mlp_bits: 8: int8. 4 or 5: superblocks, NAME.q4k and NAME.q6k, are kept, and the other weights rounded to so
-            many bits in the MLP, and to OTHER_BITS elsewhere.
+        mlp_bits: 8: int8. 4: superblocks, NAME.q4k and NAME.q6k, are kept, and the other weights rounded to 4 bits in
+            the MLP, and to OTHER_BITS elsewhere.
         mlp: names of the linears into the MLP, gate first, and of the one out of it, in a layer.
     """
 

@@ -51,9 +51,9 @@ INT8_BITS = {path: 8.0 if path == "AMX" else 8.125 for path in PATHS}
 # bits of a weight in forward.c's blocks; AMX's tiles multiply int8, and elsewhere Q6_K takes as long as int8, or longer
 BLOCK_BITS = {path: {Q4K: 4.875} for path in PATHS if path != "AMX"} | {"AVX2": {Q4K: 4.75, Q6K: 6.625}}
 CODED_PATHS = tuple(path for path in PATHS if path != "AMX")  # paths that compute with coded weights
-# steps of 1 to 4 rows are faster with fewer bits (docs/engine.md); on ARM64 that was not measured
-FASTER_IN_FEW_BITS = tuple(path for path in CODED_PATHS if not path.startswith("NEON"))
-CODED_BITS = {4: 4.625, 5: 5.625, 6: 6.625}  # of a weight, with its group's step and base
+# steps of 1 to 4 rows are faster in int4 (docs/engine.md); on ARM64 that was not measured
+FASTER_IN_INT4 = tuple(path for path in CODED_PATHS if not path.startswith("NEON"))
+CODED_BITS = {4: 4.625, 6: 6.625}  # of a weight, with its group's step and base
 QKV, OUT, UP, DOWN = range(4)
 NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K = range(4)
 PARTS = ("qkv", "out", "up", "down", "head", "attention", "rows")  # of a pass, timed separately
@@ -123,7 +123,7 @@ class NativeDecoder(CachedModel):
     tail_tokens = PREFILL_TOKENS
     prefill_is_exact = True
     contended_step_tokens = PREFILL_TOKENS // 2  # 125 ms of the 0.5B on two cores; same cost per token as longer steps
-    number_format = "int8"  # "int4", "int5": the MLP has that many bits
+    number_format = "int8"  # "int4": the MLP has 4 bits
 
     def __init__(
         self,

@@ -1,17 +1,16 @@
-/* Coded weights: int8 weights w = step * q - base, with q of 4, 5 or 6 bits, and a step and a base for each 32 inputs of an
+/* Coded weights: int8 weights w = step * q - base, with q of 4 or 6 bits, and a step and a base for each 32 inputs of an
  * output. An output has one scale, as in int8. So a product equals that of the int8 weights, bit for bit, on every path.
  *
  * Layout of 32 outputs: [in/256][2 halves of 16 outputs], and of such a half, with up to 8 groups of 32 inputs:
  *     step[groups][16], base[groups][16],
  *     low[groups][4][16 outputs][4 bytes], the low four bits: byte i holds inputs i (low end) and i + 4 of 8,
- *     high[groups][2][16 outputs][4 bytes], the upper two of 6 bits: byte i holds inputs i, i + 4, i + 8 and i + 12 of 16,
- *     or high[groups][16 outputs][4 bytes], the upper one of 5 bits: byte i holds inputs i, i + 4, ..., i + 28. */
+ *     high[groups][2][16 outputs][4 bytes], the upper two of 6 bits: byte i holds inputs i, i + 4, i + 8 and i + 12 of 16. */
 #pragma once
 
 typedef struct { int32_t step, base, sum; uint8_t q[32]; } CodedGroup; /* sum: of the 32 weights */
 
 static int is_coded(int32_t source) { return source >= CODED4_WEIGHTS; }
-static int32_t bits_of(const Linear *l) { return l->source - CODED4_WEIGHTS + 4; }
+static int32_t bits_of(const Linear *l) { return l->source == CODED4_WEIGHTS ? 4 : 6; }
 
 /* Bytes of a group of 16 outputs and 32 inputs, and of 32 outputs. */
 static int32_t group_bytes(int32_t bits) { return 32 + 64 * bits; }
@@ -37,10 +36,9 @@ static void set_coded(void *blocks, int32_t in, int32_t o, int32_t i, const Code
         const uint32_t both_fours = (fours[2 * j] & 0x0f0f0f0f) | (fours[2 * j + 1] & 0x0f0f0f0f) << 4;
         memcpy(low + j * 64, &both_fours, 4);
     }
-    const int32_t width = bits - 4, fours_each = bits == 5 ? 8 : 4; /* of the upper bits */
-    for (int32_t j = 0; j < width; j++) {
+    for (int32_t j = 0; j < bits - 4; j++) {
         uint32_t upper = 0;
-        for (int32_t u = 0; u < fours_each; u++) upper |= (fours[4 * j + u] >> 4 & 0x03030303) << width * u;
+        for (int32_t u = 0; u < 4; u++) upper |= (fours[4 * j + u] >> 4 & 0x03030303) << 2 * u;
         memcpy(high + j * 64, &upper, 4);
     }
 }
@@ -52,7 +50,6 @@ static int8_t coded_weight(const Linear *l, int32_t o, int32_t i) {
     const uint8_t *half = coded_half((uint8_t *)l->blocks + (size_t)(o / 32) * coded_bytes(l->in, bits), l->in, o % 32, i, bits, &groups);
     int32_t q = half[groups * 32 + g * 256 + u / 8 * 64 + o % 16 * 4 + u % 4] >> u % 8 / 4 * 4 & 15;
     const uint8_t *high = half + groups * 288 + g * 64 * (bits - 4) + o % 16 * 4 + u % 4;
-    if (bits == 5) q |= (*high >> u / 4 & 1) << 4;
     if (bits == 6) q |= (high[u / 16 * 64] >> u % 16 / 4 * 2 & 3) << 4;
     return (int8_t)(half[g * 16 + o % 16] * q - half[(groups + g) * 16 + o % 16]);
 }

@@ -35,7 +35,7 @@ enum { HEAD_MS = LINEARS, ATTENTION_MS, ROWS_MS, PARTS }; /* indices of a pass's
 #define Q4K_BYTES 144    /* of a superblock in the file */
 #define Q6K_BYTES 210
 /* The weights of a linear or of the embedding as they arrive: coded ones as bfloat16, which coded.h rounds. */
-enum { BF16_WEIGHTS, Q4K_WEIGHTS, Q6K_WEIGHTS, CODED4_WEIGHTS, CODED5_WEIGHTS, CODED6_WEIGHTS, SOURCES };
+enum { BF16_WEIGHTS, Q4K_WEIGHTS, Q6K_WEIGHTS, CODED4_WEIGHTS, CODED6_WEIGHTS, SOURCES };
 
 /* 4-bit weights of 32 outputs and 32 inputs. `nibbles`: [2][4][16 outputs][2] of 16 bits; such 16 bits hold, from the low
  * end, inputs c, c+1, c+4, c+5 of 8 inputs, c being 0 for the first 16 bits of an output and 2 for the second. */

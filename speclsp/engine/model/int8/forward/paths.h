@@ -61,37 +61,33 @@ static void choose_path(Model *m, int32_t path) {
     BlockFormat *q4k = &m->format[Q4K_WEIGHTS];
     *q4k = (BlockFormat){.set_output = set_q4k, .bytes = sizeof(Block)};
     m->attend = attend_vectors;
-    BlockFormat *coded = &m->format[CODED4_WEIGHTS]; /* and of 5 and 6 bits */
-    for (int32_t bits = 4; bits <= 6; bits++) coded[bits - 4].bytes = coded_bytes(BLOCK_INPUTS, bits);
+    BlockFormat *coded4 = &m->format[CODED4_WEIGHTS], *coded6 = &m->format[CODED6_WEIGHTS];
+    coded4->bytes = coded_bytes(BLOCK_INPUTS, 4), coded6->bytes = coded_bytes(BLOCK_INPUTS, 6);
 #if defined(ARM64)
     m->multiply = path == USE_DOTPROD ? multiply_dotprod : multiply_neon;
     q4k->multiply = path == USE_DOTPROD ? multiply_dotprod_blocks : multiply_neon_blocks;
-    coded[0].multiply = path == USE_DOTPROD ? multiply_dotprod_coded4 : multiply_neon_coded4;
-    coded[1].multiply = path == USE_DOTPROD ? multiply_dotprod_coded5 : multiply_neon_coded5;
-    coded[2].multiply = path == USE_DOTPROD ? multiply_dotprod_coded6 : multiply_neon_coded6;
+    coded4->multiply = path == USE_DOTPROD ? multiply_dotprod_coded4 : multiply_neon_coded4;
+    coded6->multiply = path == USE_DOTPROD ? multiply_dotprod_coded6 : multiply_neon_coded6;
 #elif defined(NARROW)
     const Features f = features();
     m->multiply = path == USE_AVX2 ? multiply_wide : f.a1 >> 4 & 1 ? multiply_vnni : multiply_vnni_evex;
     q4k->multiply = f.a1 >> 4 & 1 ? multiply_vnni_blocks : multiply_vnni_evex_blocks;
-    coded[0].multiply = f.a1 >> 4 & 1 ? multiply_vnni_coded4 : multiply_vnni_evex_coded4;
-    coded[1].multiply = f.a1 >> 4 & 1 ? multiply_vnni_coded5 : multiply_vnni_evex_coded5;
-    coded[2].multiply = f.a1 >> 4 & 1 ? multiply_vnni_coded6 : multiply_vnni_evex_coded6;
+    coded4->multiply = f.a1 >> 4 & 1 ? multiply_vnni_coded4 : multiply_vnni_evex_coded4;
+    coded6->multiply = f.a1 >> 4 & 1 ? multiply_vnni_coded6 : multiply_vnni_evex_coded6;
     if (path == USE_AVX2) {
         m->widen_row = widen_row;
         /* Its blocks hold the numbers of the file, and their products take signed activations. */
         *q4k = (BlockFormat){multiply_q4k, set_file_q4k, sizeof(FileQ4k), sum_by_32};
         m->format[Q6K_WEIGHTS] = (BlockFormat){multiply_q6k, set_file_q6k, sizeof(FileQ6k), sum_by_16};
-        coded[0] = (BlockFormat){multiply_coded4, NULL, coded_bytes(BLOCK_INPUTS, 4), sum_by_32};
-        coded[1] = (BlockFormat){multiply_coded5, NULL, coded_bytes(BLOCK_INPUTS, 5), sum_by_32};
-        coded[2] = (BlockFormat){multiply_coded6, NULL, coded_bytes(BLOCK_INPUTS, 6), sum_by_32};
+        *coded4 = (BlockFormat){multiply_coded4, NULL, coded_bytes(BLOCK_INPUTS, 4), sum_by_32};
+        *coded6 = (BlockFormat){multiply_coded6, NULL, coded_bytes(BLOCK_INPUTS, 6), sum_by_32};
         m->block_flip = 0;
     }
 #else
     m->multiply = path == USE_AMX ? multiply_amx : multiply_vectors;
     if (path != USE_AMX) { /* AMX's activations are signed */
         q4k->multiply = multiply_vectors_blocks;
-        coded[0].multiply = multiply_vectors_coded4, coded[1].multiply = multiply_vectors_coded5;
- coded[2].multiply = multiply_vectors_coded6;
+        coded4->multiply = multiply_vectors_coded4, coded6->multiply = multiply_vectors_coded6;
     }
     if (path == USE_AMX) m->attend = attend_amx;
     else if (path == USE_AVX512_BF16) m->attend = attend_bf16;

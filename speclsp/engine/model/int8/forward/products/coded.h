@@ -4,18 +4,13 @@
 /* The int8 weights of 16 outputs and the 32 inputs of group g, four inputs in each w. `half`: see forward/coded.h. */
 TARGET static inline __attribute__((always_inline)) void DECODE(
     ints w[8], const uint8_t *half, int32_t groups, int32_t g, const int32_t bits) {
-    const ints four_bits = all_int(0x0f0f0f0f), two_bits = all_int(0x30303030), one_bit = all_int(0x10101010);
+    const ints four_bits = all_int(0x0f0f0f0f), two_bits = all_int(0x30303030);
     const ints step = both(repeat_bytes(half + g * 16), all_int(0x00ff00ff)), base = repeat_bytes(half + (groups + g) * 16);
     const uint8_t *low = half + groups * 32 + g * 256, *high = half + groups * 288 + g * 64 * (bits - 4);
 #pragma GCC unroll 4
     for (int32_t j = 0; j < 4; j++) {
         const ints lows = load_ints(low + j * 64);
         ints q0 = both(lows, four_bits), q1 = both(shift_right(lows, 4), four_bits);
-        if (bits == 5) {
-            const ints highs = load_ints(high);
-            q0 = either(q0, both(j < 2 ? shift_left(highs, 4 - 2 * j) : shift_right(highs, 2 * j - 4), one_bit));
-            q1 = either(q1, both(j < 2 ? shift_left(highs, 3 - 2 * j) : shift_right(highs, 2 * j - 3), one_bit));
-        }
         if (bits == 6) {
             const ints highs = load_ints(high + j / 2 * 64);
             q0 = either(q0, both(j % 2 ? highs : shift_left(highs, 4), two_bits));
@@ -54,7 +49,6 @@ TARGET static const int8_t *DECODE_STEP(int8_t *to, const uint8_t *half, int32_t
         for (int32_t g = 0; g < groups; g++) {
             ints w[8];
             if (bits == 4) DECODE(w, half, groups, g, 4);
-            else if (bits == 5) DECODE(w, half, groups, g, 5);
             else DECODE(w, half, groups, g, 6);
             for (int32_t u = 0; u < 8; u++) store_ints(to + g / 2 * 2048 + b * 1024 + g % 2 * 512 + u * 64, w[u]);
         }

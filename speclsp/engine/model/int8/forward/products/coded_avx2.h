@@ -5,15 +5,10 @@
 
 /* Numbers of 8 outputs (`lane` 0 or 1 of a half) and inputs 8j to 8j + 3, and of 8j + 4 to 8j + 7, of group g. */
 VEC INLINE void unpack_coded(__m256i q[2], const uint8_t *half, int32_t groups, int32_t g, int32_t lane, const int32_t j, const int32_t bits) {
-    const __m256i four_bits = _mm256_set1_epi8(15), two_bits = _mm256_set1_epi8(48), one_bit = _mm256_set1_epi8(16);
+    const __m256i four_bits = _mm256_set1_epi8(15), two_bits = _mm256_set1_epi8(48);
     const __m256i low = _mm256_loadu_si256((const __m256i *)(half + groups * 32 + g * 256 + j * 64 + lane * 32));
     q[0] = _mm256_and_si256(low, four_bits);
     q[1] = _mm256_and_si256(_mm256_srli_epi16(low, 4), four_bits);
-    if (bits == 5) {
-        const __m256i high = _mm256_loadu_si256((const __m256i *)(half + groups * 288 + g * 64 + lane * 32));
-        q[0] = _mm256_or_si256(q[0], _mm256_and_si256(j < 2 ? _mm256_slli_epi16(high, 4 - 2 * j) : _mm256_srli_epi16(high, 2 * j - 4), one_bit));
-        q[1] = _mm256_or_si256(q[1], _mm256_and_si256(j < 2 ? _mm256_slli_epi16(high, 3 - 2 * j) : _mm256_srli_epi16(high, 2 * j - 3), one_bit));
-    }
     if (bits == 6) {
         const __m256i high = _mm256_loadu_si256((const __m256i *)(half + groups * 288 + g * 128 + j / 2 * 64 + lane * 32));
         q[0] = _mm256_or_si256(q[0], _mm256_and_si256(j % 2 ? high : _mm256_slli_epi16(high, 4), two_bits));
@@ -108,5 +103,4 @@ VEC INLINE void multiply_coded(Model *m, int32_t chunk, const int32_t bits) {
 }
 
 VEC static void multiply_coded4(Model *m, int32_t chunk) { multiply_coded(m, chunk, 4); }
-VEC static void multiply_coded5(Model *m, int32_t chunk) { multiply_coded(m, chunk, 5); }
 VEC static void multiply_coded6(Model *m, int32_t chunk) { multiply_coded(m, chunk, 6); }

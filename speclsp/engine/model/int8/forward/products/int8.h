@@ -325,7 +325,6 @@ TARGET static void BLOCKWISE(Model *m, int32_t chunk) {
 }
 
 TARGET static void JOIN(MULTIPLY, _coded4)(Model *m, int32_t chunk) { LINEAR(m, chunk, 4); }
-TARGET static void JOIN(MULTIPLY, _coded5)(Model *m, int32_t chunk) { LINEAR(m, chunk, 5); }
 TARGET static void JOIN(MULTIPLY, _coded6)(Model *m, int32_t chunk) { LINEAR(m, chunk, 6); }
 #endif
 
