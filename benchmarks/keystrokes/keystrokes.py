@@ -1,6 +1,6 @@
 """Typing traces replayed against the real language server: latency at the keys, and the work it costs.
 
-    python -m benchmarks keystrokes --model NAME [--quick | --minutes N | --all] [--workspace DIR]
+    python -m benchmarks keystrokes --model NAME [--quick | --minutes N | --all]
 
     key to suggestion   from just before didChange is written to the answer with a suggestion, where no key came between
     in a pause          the same for any answer, over pauses of 1 s and more; none by then counts as endless
@@ -12,9 +12,8 @@
                         per key over everything (jumps, other files and requests overtaken while they read included)
 
 The first six are timed in the replaying editor; the others come from the engine's /metrics and the server's trace.
-benchmarks/keystrokes/README.md describes the traces. Writes benchmarks/results/keystrokes-<model>.json. --workspace
-types only the files in that folder, after indexing it, and writes keystrokes-workspace-<model>.json. --next-edits also
-requests the next edit in each pause of 300 ms, and writes keystrokes-next-edits-<model>.json. With
+benchmarks/keystrokes/README.md describes the traces. Writes benchmarks/results/keystrokes-<model>.json. --next-edits
+also requests the next edit in each pause of 300 ms, and writes keystrokes-next-edits-<model>.json. With
 --set completion.eagerness=high it writes keystrokes-high-<model>.json, with the confidence of every suggestion and the
 keys that typed through it.
 """
@@ -26,9 +25,7 @@ import gc
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from benchmarks import model_options, results_file
@@ -38,15 +35,13 @@ from benchmarks.keystrokes.recording import Recording
 from benchmarks.keystrokes.replay_editor import EditRequests, replay
 from speclsp.cli import complete, terminal
 from speclsp.config import Config, changes
-from speclsp.errors import EngineError, InputError
+from speclsp.errors import InputError
 from speclsp.lsp.completion.confidence import CURVES
-from speclsp.lsp.index.reader import IndexReader
 from speclsp.weights import auto_choice
 
 RECORDINGS = Path(__file__).parent / "recordings"
 ROOT = "file:///replay"
 USUAL_MINUTES, QUICK_MINUTES = 6.0, 1.0
-INDEXED_S, LOOK_AGAIN_S = 120.0, 0.1  # for a workspace
 
 
 def recordings(directory: Path | None = None) -> dict[str, list[Recording]]:
@@ -74,72 +69,43 @@ def chosen(everything: Mapping[str, Sequence[Recording]], minutes: float) -> lis
     return parts
 
 
-def lying_in(workspace: Path, everything: Mapping[str, Sequence[Recording]]) -> dict[str, list[Recording]]:
-    """Those whose file is in a folder. Raises InputError when none is."""
-    by_language = {
-        name: [recording for recording in of_one if (workspace / recording.path).is_file()]
-        for name, of_one in everything.items()
-    }
-    by_language = {name: of_one for name, of_one in by_language.items() if of_one}
-    if not by_language:
-        paths = ", ".join(recording.path for of_one in everything.values() for recording in of_one)
-        raise InputError(f"--workspace {workspace}: none of the recordings' files is in it: {paths}.")
-    return by_language
-
-
-def uri_of(recording: Recording, workspace: Path | None = None) -> str:
-    if workspace is not None:
-        return (workspace / recording.path).as_uri()
+def uri_of(recording: Recording) -> str:
     return f"{ROOT}/{recording.language}/{recording.path}"
-
-
-def wait_for_index(server: Server, workspace: Path) -> None:
-    """Until the server's indexer has looked at all of the folder. Raises EngineError."""
-    until_s = perf_counter() + INDEXED_S
-    with closing(IndexReader(str(workspace))) as index:
-        while not index.metadata("built"):
-            if perf_counter() > until_s:
-                raise EngineError(f"{workspace} was not indexed within {INDEXED_S:g} s.")
-            server.wait(lambda: False, LOOK_AGAIN_S)
 
 
 def type_all(
     server: Server,
     plan: Sequence[tuple[Recording, float]],
     bar: terminal.ProgressLine,
-    workspace: Path | None,
     next_edits: bool = False,
     patient: bool = False,
 ) -> list[Typed]:
     """Replay one after the other, the other files of the same language open beside it. `patient`: see `replay`."""
     results, whole_ms, done_ms = [], sum(limit_ms for _, limit_ms in plan), 0.0
-    warm_up(server, plan[0][0], f"{ROOT if workspace is None else workspace.as_uri()}/warm-up")
-    if workspace is not None:
-        bar.step(0.0, f"indexing {workspace.name}")
-        wait_for_index(server, workspace)
+    warm_up(server, plan[0][0].language, plan[0][0].start)
     for recording, limit_ms in plan:
         beside = [other for other, _ in plan if other.language == recording.language and other is not recording]
         for other in beside:
-            server.open(uri_of(other, workspace), other.language, other.start)
+            server.open(uri_of(other), other.language, other.start)
         before = server.metrics()
         bar.step(done_ms / whole_ms, f"{recording.language}: {recording.path}")
         edit_requests: EditRequests = []
         requests = edit_requests if next_edits else None
-        presses = replay(server, recording, uri_of(recording, workspace), limit_ms, requests, patient)
+        presses = replay(server, recording, uri_of(recording), limit_ms, requests, patient)
         after = server.metrics()
         grown = {name: value - before.get(name, 0.0) for name, value in after.items() if "quantile=" not in name}
         results.append(Typed(recording.language, presses, grown, edit_requests))
         for other in beside:
-            server.close(uri_of(other, workspace))
+            server.close(uri_of(other))
         done_ms += limit_ms
     bar.step(1.0, "done")
     return results
 
 
-def warm_up(server: Server, recording: Recording, uri: str = f"{ROOT}/warm-up") -> None:
+def warm_up(server: Server, language: str, text: str) -> None:
     """One completion that does not count, in a file of its own: the first one ever takes longer."""
-    server.open(uri, recording.language, recording.start)
-    number = server.number()
+    uri, number = f"{ROOT}/warm-up", server.number()
+    server.open(uri, language, text)
     params = {"textDocument": {"uri": uri}, "position": {"line": 0, "character": 0}, "context": {"triggerKind": 1}}
     server.send({"id": number, "method": "textDocument/inlineCompletion", "params": params})
     server.answered(number, 30)
@@ -164,17 +130,16 @@ def fetched(settings: Config, bar: terminal.ProgressLine) -> str:
     return card.name
 
 
-def bench(settings: Config, minutes: float, workspace: Path | None = None, next_edits: bool = False) -> bool:
+def bench(settings: Config, minutes: float, next_edits: bool = False) -> bool:
     """Replay against one model, print the table, write the JSON. True if all answers were correct."""
-    everything = recordings()
-    plan = chosen(everything if workspace is None else lying_in(workspace, everything), minutes)
+    plan = chosen(recordings(), minutes)
     with terminal.progress() as bar:
         model = fetched(settings, bar)
         bar.step(0.0, f"loading {model}")
         with serving(settings) as server:
-            server.begin(ROOT if workspace is None else workspace.as_uri())
+            server.begin(ROOT)
             gc.freeze()  # a collection of the imports' objects would delay keys
-            typed = type_all(server, plan, bar, workspace, next_edits)
+            typed = type_all(server, plan, bar, next_edits)
             server.end()
             traces = server.traces()
     together = side_by_side(typed, traces)
@@ -185,7 +150,6 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None, next_
     figures = {
         "pair": model,
         "settings": changes(settings),
-        "workspace": workspace.name if workspace is not None else None,
         "recordings": [
             {"path": recording.path, "origin": recording.origin, "seed": recording.seed} for recording, _ in plan
         ],
@@ -200,7 +164,7 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None, next_
     }
     print_table(model, figures)
     is_usual = eagerness == Config().completion.eagerness
-    kinds = ["workspace"] * (workspace is not None) + ["next-edits"] * next_edits + [eagerness] * (not is_usual)
+    kinds = ["next-edits"] * next_edits + [eagerness] * (not is_usual)
     name = "-".join(["keystrokes", *kinds, model])
     print(f"wrote {results_file.write('keystrokes', figures, name=name)}", flush=True)
     problems = faults(figures)
@@ -221,7 +185,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"of typing, spread over all languages (default: {USUAL_MINUTES:g})",
     )
     length.add_argument("--quick", action="store_const", const=QUICK_MINUTES, dest="minutes", help="one minute")
-    parser.add_argument("--workspace", metavar="DIR", type=Path, help="type the files that lie there, and index it")
     parser.add_argument("--next-edits", action="store_true", help="request next edits too")
     length.add_argument("--all", action="store_const", const=math.inf, dest="minutes", help="every key of every file")
 
@@ -230,8 +193,5 @@ def main(options: argparse.Namespace) -> int:
     """Exit code 1 when an answer was missing, wrong or an error."""
     if not options.minutes > 0:
         raise InputError(f"--minutes {options.minutes:g}: expected a number above 0.")
-    workspace = options.workspace.resolve() if options.workspace is not None else None
-    runs = [
-        bench(setting, options.minutes, workspace, options.next_edits) for setting in model_options.settings(options)
-    ]
+    runs = [bench(setting, options.minutes, options.next_edits) for setting in model_options.settings(options)]
     return 0 if all(runs) else 1

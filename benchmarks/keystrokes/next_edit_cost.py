@@ -39,7 +39,7 @@ def typed(settings: Config, plan: Sequence[tuple[Recording, float]], next_edits:
     with terminal.progress() as bar, serving(settings) as server:
         server.begin(ROOT)
         gc.freeze()  # a collection of the imports' objects would delay keys
-        runs = type_all(server, plan, bar, None, next_edits)
+        runs = type_all(server, plan, bar, next_edits)
         server.end()
     return {(press.uri, press.version, press.kind): press for run in runs for press in run.presses}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +13,17 @@ from support.lsp.lsp_client import ROOT as CHECKOUT
 
 from benchmarks import results_file
 from benchmarks.keystrokes import keystrokes
+from benchmarks.keystrokes.economy.bodies import Body
 from benchmarks.keystrokes.figures import BROKEN, ROWS, Typed, by_request, side_by_side
 from benchmarks.keystrokes.keystrokes import ROOT, uri_of
 from benchmarks.keystrokes.language_server import serving
+from benchmarks.keystrokes.lines import lines
+from benchmarks.keystrokes.lines.schedule import AFTER_REST, LINE_START, MID_LINE, NEW_PLACE, keys_of
 from benchmarks.keystrokes.recording import Recording
 from benchmarks.keystrokes.replay_editor import replay
 from benchmarks.keystrokes.typist import record
 from speclsp import config
-from speclsp.errors import InputError
-from speclsp.lsp.index.reader import IndexReader
+from speclsp.cli import terminal
 
 SOURCE = 'def add(a, b):\n    """The sum."""\n\n    return a + b\n\n\ndef sub(a, b):\n    c = "π"\n    return a - b\n'
 
@@ -108,25 +109,25 @@ def test_the_command_prints_a_table_and_writes_its_figures(
 
 
 @pytest.mark.soak
-def test_in_a_workspace_only_its_own_files_are_typed_and_it_is_indexed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    folder, recordings = tmp_path / "work", tmp_path / "recordings"
-    folder.mkdir()
-    recordings.mkdir()
-    for name in ("sums.py", "gone.py"):
-        hurried(record(SOURCE, language="python", seed=3, minutes=1, path=name), keys=20).write(
-            recordings / f"{name}.jsonl"
-        )
-    (folder / "sums.py").write_text(SOURCE)
-    monkeypatch.setattr(keystrokes, "RECORDINGS", recordings)
-    monkeypatch.setattr(results_file, "RESULTS", tmp_path)
-    parser = ArgumentParser()
-    keystrokes.add_arguments(parser)
-    assert keystrokes.main(parser.parse_args(["--model", "echo", "--workspace", str(folder)])) == 0
-    report = json.loads((tmp_path / "keystrokes-workspace-echo.json").read_text())
-    assert (report["workspace"], [row["path"] for row in report["recordings"]]) == ("work", ["sums.py"])
-    with closing(IndexReader(str(folder))) as index:
-        assert index.files_like("other.py") == ["sums.py"]
-    with pytest.raises(InputError, match="none of the recordings' files is in it"):
-        keystrokes.main(parser.parse_args(["--model", "echo", "--workspace", str(recordings)]))
+def test_a_typed_line_has_its_trace_and_the_cause_of_its_prompt(tmp_path: Path):
+    (tmp_path / "sums.py").write_text(SOURCE)
+    header, rest = SOURCE[: SOURCE.index("\n")], "\n    c = a\n    return c"
+    body = Body(
+        id="sums",
+        package="sums",
+        root=str(tmp_path),
+        path="new.py",
+        language="python",
+        group="python",
+        above=header,
+        text=rest,
+        below="\n",
+        open_paths=("sums.py",),
+    )
+    with terminal.progress() as bar:
+        figures, rows = lines.measure(config.load({"model": "tiny"}), [body], bar)
+    assert len(rows) == len(keys_of(body)) - 1 == figures["keys"]
+    assert rows[0].kind == NEW_PLACE and {row.kind for row in rows[1:]} <= {MID_LINE, LINE_START, AFTER_REST}
+    assert all(row.outcome for row in rows)
+    assert all(row.cause for row in rows if row.prompt_tokens and not row.adopted)
+    assert figures["processor_s_per_minute"] > 0

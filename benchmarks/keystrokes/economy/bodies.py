@@ -21,11 +21,15 @@ from benchmarks.quality.tasks.cross_file_names import Names, SourceFile
 from benchmarks.quality.tasks.cut_points import draw
 
 SEED = 38
-GROUPS = {"python": "python", "typescript": "typescript", "typescriptreact": "typescript", "rust": "rust", "go": "go"}
+GROUPS = {
+    "python": "python", "typescript": "typescript", "typescriptreact": "typescript", "rust": "rust", "go": "go",
+    "java": "java",
+}  # fmt: skip
+ECONOMY_GROUPS = ("python", "typescript", "rust", "go")
 BODY_KEYS = (90, 480)  # fewest and most keys of a body
 BODY_LINES = (4, 24)
 FILE_LINES = (40, 1500)
-MAX_OF_PACKAGE = {"python": 2, "typescript": 2, "rust": 3, "go": 12}  # one package of the list is written in Go
+MAX_OF_PACKAGE = {"python": 2, "typescript": 2, "rust": 3, "go": 12, "java": 3}  # one package is written in Go
 MAX_FILES = 40  # of a package, searched for bodies
 OPEN_FILES = 3  # other files of the package that are open beside
 KEY = re.compile(r"\n[ \t]*|[^\n]")  # Enter also types the indentation of the next line, as editors do
@@ -38,6 +42,10 @@ _HEADERS = {
     ),
     "rust": re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:async\s+|const\s+|unsafe\s+)*fn\s+\w+.*\{\s*$"),
     "go": re.compile(r"^func\s+.*\{\s*$"),
+    "java": re.compile(
+        r"^\s*(?:(?:public|protected|private|static|final|abstract|synchronized)\s+)+"
+        r"(?:<[^>]*>\s*)?(?:[\w.<>\[\], ?]+\s+)?\w+\s*\([^;{}]*\)\s*(?:throws\s+[\w., ]+)?\{\s*$"
+    ),
 }
 
 
@@ -50,7 +58,7 @@ class Body:
     root: str  # of the unpacked package
     path: str  # of the file, inside root
     language: str  # LSP language id
-    group: str  # "python" | "typescript" | "rust" | "go"
+    group: str  # "python" | "typescript" | "rust" | "go" | "java"
     above: str  # the file up to the end of the header's line
     text: str  # the body, from the newline behind the header to the end of its last line
     below: str  # the rest of the file
@@ -62,11 +70,12 @@ class Body:
         return KEY.findall(self.text)
 
 
-def bodies(packages: Sequence[corpus.Package], most: int) -> list[Body]:
+def bodies(packages: Sequence[corpus.Package], most: int, groups: Sequence[str] = ECONOMY_GROUPS) -> list[Body]:
     """Up to `most` bodies, the languages in turn, so that fewer are a part of more."""
-    by_group: dict[str, list[Body]] = {group: [] for group in ("python", "typescript", "rust", "go")}
+    by_group: dict[str, list[Body]] = {group: [] for group in groups}
     for body in all_bodies(packages):
-        by_group[body.group].append(body)
+        if body.group in by_group:
+            by_group[body.group].append(body)
     for members in by_group.values():
         members.sort(key=lambda body: draw(SEED, body.id))
         ranks = {body.id: sum(b.package == body.package for b in members[:at]) for at, body in enumerate(members)}

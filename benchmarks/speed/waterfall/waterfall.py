@@ -144,7 +144,7 @@ def bench(settings: Config, minutes: float, hurried: bool) -> None:
         os.environ[timed_process.FOLDER] = folder
         with serving(settings, (timed_process.MODULE,)) as server:
             server.begin(ROOT)
-            typed = type_all(server, plan, bar, None, patient=not hurried)
+            typed = type_all(server, plan, bar, patient=not hurried)
             server.end()
             traces = server.traces()
         stamps, bodies = read_stamps(Path(folder))

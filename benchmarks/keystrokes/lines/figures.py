@@ -1,0 +1,174 @@
+"""Figures of typed lines: prompt tokens from the cache, times and causes, for each kind of key.
+
+    to the answer   from just before didChange is written to any answer; none before the next key counts as endless
+    to a suggestion the same, over answers with a suggestion
+    cached share    mean over the requests with a known prompt; an answer from the answer cache or an adopted stream: 1
+    mostly new      requests that computed over half of their prompt; their cause is that of prompt_parts.py
+    changed         the same part of every new prompt, cached or not, whatever the load; "eviction": no part changed
+
+The engine reports a prompt with its first round. If a later key has adopted the stream by then, the report counts for
+the key that began the stream. If a key has ended it before, the prompt is unknown: it is in no share, but in
+`unknown_prompts`. Its request computed until then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from statistics import fmean
+from typing import Any
+
+from benchmarks.keystrokes.figures import part, quantile
+from benchmarks.keystrokes.lines.prompt_parts import CAUSES
+from benchmarks.keystrokes.lines.schedule import KINDS, LINE_START
+from benchmarks.keystrokes.replay_editor import Press
+
+PERCENTILES = (50, 90, 95)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRow:
+    """One key and the request after it."""
+
+    body: str
+    language: str
+    kind: str
+    line: int
+    column: int
+    next_ms: float  # until the next key
+    answer_ms: float | None  # None: no answer before the next key
+    late_ms: float  # of the key, behind its schedule
+    shown: bool
+    outcome: str
+    total_ms: float  # in the server
+    prompt_tokens: int
+    cached_tokens: int
+    reused: bool
+    adopted: bool
+    prepared: bool
+    cause: str  # of the change of the prompt, whether cached or not; "" without a prompt
+
+    @classmethod
+    def of(cls, press: Press, body: str, trace: Mapping[str, Any], cause: str) -> KeyRow:
+        """`trace`: the server's of this request; {} if it has none."""
+        return cls(
+            body=body,
+            language=press.language,
+            kind=press.kind,
+            line=trace.get("line", -1),
+            column=trace.get("column", -1),
+            next_ms=round(press.next_ms, 1),
+            answer_ms=round(press.answer_ms, 1) if press.fresh else None,
+            late_ms=round(press.late_ms, 1),
+            shown=press.on_screen,
+            outcome=trace.get("outcome", ""),
+            total_ms=trace.get("total_ms", 0.0),
+            prompt_tokens=trace.get("prompt_tokens", 0),
+            cached_tokens=trace.get("cached_tokens", 0),
+            reused=trace.get("reused", False),
+            adopted=trace.get("adopted", False),
+            prepared=trace.get("prepared", False),
+            cause=cause,
+        )
+
+    @property
+    def cached(self) -> float | None:
+        """Share of the prompt that was not computed for this request; None if the engine has not reported it."""
+        if self.reused:
+            return 1.0
+        if not self.prompt_tokens:
+            return None
+        return 1.0 if self.adopted else self.cached_tokens / self.prompt_tokens
+
+
+def with_adopted_prompts(rows: Sequence[KeyRow]) -> list[KeyRow]:
+    """The rows, with the prompts that the engine reported after a later key had adopted the stream."""
+    result = []
+    for at, row in enumerate(rows):
+        if not (row.reused or row.adopted or row.prompt_tokens):
+            adopters = takewhile(lambda later: later.adopted, rows[at + 1 :])
+            reported = next((later for later in adopters if later.prompt_tokens), None)
+            if reported is not None:
+                row = replace(row, prompt_tokens=reported.prompt_tokens, cached_tokens=reported.cached_tokens)
+        result.append(row)
+    return result
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float | None]:
+    """p50, p90 and p95; None where that value is endless."""
+    return {f"p{share}_ms": quantile(values, share / 100) for share in PERCENTILES}
+
+
+def of_kind(rows: Sequence[KeyRow]) -> dict[str, Any]:
+    """The figures of some keys."""
+    shares = [row.cached for row in rows if row.cached is not None]
+    mostly_new = [row for row in rows if row.cached is not None and row.cached < 0.5]
+    in_time = [row.answer_ms for row in rows if row.answer_ms is not None]
+    counts, changed = Counter(row.cause for row in mostly_new), Counter(row.cause for row in rows)
+    return {
+        "count": len(rows),
+        "in_time": part(len(in_time), len(rows)),
+        "with_suggestion": part(sum(row.shown for row in rows), len(rows)),
+        "from_answer_cache_or_adopted": part(sum(row.reused or row.adopted for row in rows), len(rows)),
+        "prepared": part(sum(row.prepared for row in rows), len(rows)),
+        "unknown_prompts": len(rows) - len(shares),
+        "cached_share": round(fmean(shares), 4) if shares else None,
+        "mostly_new": part(len(mostly_new), len(shares)),
+        "causes": {name: counts[name] for name in CAUSES if counts[name]},
+        "changed": {name: changed[name] for name in CAUSES if changed[name]},
+        "to_answer": percentiles([math.inf if row.answer_ms is None else row.answer_ms for row in rows]),
+        "to_answer_in_time": percentiles(in_time),
+        "to_suggestion": percentiles([row.answer_ms for row in rows if row.shown and row.answer_ms is not None]),
+    }
+
+
+def of_condition(rows: Sequence[KeyRow], typing_s: float, processor_s: float) -> dict[str, Any]:
+    """The figures of one condition. `processor_s`: of the server and its engine while the bodies were typed."""
+    languages = list(dict.fromkeys(row.language for row in rows))
+    starts = [row for row in rows if row.kind == LINE_START]
+    return {
+        "keys": len(rows),
+        "typing_s": round(typing_s, 1),
+        "processor_s_per_minute": round(processor_s / typing_s * 60, 2) if typing_s else None,
+        "late_keys_p99_ms": quantile([row.late_ms for row in rows], 0.99),
+        "kinds": {kind: of_kind([row for row in rows if row.kind == kind]) for kind in KINDS},
+        "line_starts_by_language": {
+            name: of_kind([row for row in starts if row.language == name]) for name in languages
+        },
+    }
+
+
+def table(condition: Mapping[str, Any]) -> str:
+    """One line for each kind."""
+    lines = [
+        f"{'':11} {'keys':>5} {'in time':>7} {'shown':>6} {'reused':>6} {'cached':>6} {'> half new':>10}"
+        f" {'answer p50':>10} {'p90':>6} {'p95':>6} {'suggestion p50':>14} {'p90':>6} {'p95':>6}  causes"
+    ]
+    for kind, row in condition["kinds"].items():
+        shares = ("in_time", "with_suggestion", "from_answer_cache_or_adopted", "cached_share", "mostly_new")
+        widths = (7, 6, 6, 6, 10)
+        cells = [shown(row[name], width, 100, "%") for name, width in zip(shares, widths, strict=True)]
+        times = [(row["to_answer"], (10, 6, 6)), (row["to_suggestion"], (14, 6, 6))]
+        cells += [
+            shown(values[f"p{share}_ms"], width)
+            for values, widths_of in times
+            for share, width in zip(PERCENTILES, widths_of, strict=True)
+        ]
+        causes, changed = (
+            ", ".join(f"{name} {count}" for name, count in row[counts].items()) for counts in ("causes", "changed")
+        )
+        lines.append(f"{kind:11} {row['count']:5} {' '.join(cells)}  {causes or '-'}  (changed: {changed or '-'})")
+    lines.append(
+        f"processor: {condition['processor_s_per_minute']} s per minute of typing;"
+        f" {condition['typing_s']} s typed; keys late p99: {condition['late_keys_p99_ms']} ms;"
+        f" load before: {condition['load_before']}"
+    )
+    return "\n".join(lines)
+
+
+def shown(value: float | None, width: int, times: int = 1, unit: str = "") -> str:
+    """A number without decimals; "-" for None."""
+    return f"{value * times:.0f}{unit}".rjust(width) if value is not None else "-".rjust(width)

@@ -1,0 +1,222 @@
+"""Latency of suggestions at the start of a line: functions of 2026 typed at human speed, each in its own workspace.
+
+    python -m benchmarks lines [--model NAME] [--quick | --bodies N] [--busy]
+
+    bodies.py of economy   the functions: Python, TypeScript, Rust, Go and Java in turn
+    schedule.py            their keys and times; the same in every run
+    parts_server.py        the product's server, which also writes digests of each prompt's parts
+    prompt_parts.py        the part that broke the KV cache
+    figures.py             the figures for each kind of key
+
+A body is typed with the settings' defaults, after its workspace is indexed. Other files of the package are open. Each
+key sends didChange, `$/cancelRequest` of the unanswered request and inlineCompletion; nothing is accepted. The editor
+reports its cursor by `speclsp/didFocus` when the document gets the focus, and after REPORTED_S of rest at a line's end.
+
+    line start   Enter            mid-line     any other key      blank line   Enter, with a blank line behind it
+    after rest   Enter, 3 s after the line's last key: 1 in 5, and no line start
+    new place    the first Enter in a document, 3 s after it got the focus
+
+--busy measures a second time beside a process that keeps one core busy. Writes benchmarks/results/lines-<model>.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import psutil
+
+from benchmarks import model_options, results_file
+from benchmarks.keystrokes.economy.bodies import GROUPS, Body, bodies
+from benchmarks.keystrokes.economy.typing import TypingEditor
+from benchmarks.keystrokes.figures import by_request
+from benchmarks.keystrokes.keystrokes import ROOT, fetched, warm_up
+from benchmarks.keystrokes.language_server import ANSWER_S, Server, serving
+from benchmarks.keystrokes.lines.figures import KeyRow, of_condition, table, with_adopted_prompts
+from benchmarks.keystrokes.lines.prompt_parts import PromptParts, causes
+from benchmarks.keystrokes.lines.schedule import AFTER_REST, SEED, keys_of
+from benchmarks.keystrokes.recording import Key
+from benchmarks.keystrokes.replay_editor import Editor, Press, position
+from benchmarks.quality.tasks import packages as corpus
+from speclsp.cli import terminal
+from speclsp.config import Config, changes
+from speclsp.errors import EngineError
+from speclsp.lsp.index.reader import IndexReader
+
+MODULE = "benchmarks.keystrokes.lines.parts_server"
+USUAL_BODIES, QUICK_BODIES = 15, 3
+REPORTED_S = 0.3  # of rest, until the editor reports the cursor
+INDEXED_S, QUIET_S, LOOK_AGAIN_S = 120.0, 20.0, 0.5
+QUIET_SHARE = 0.05  # of a core
+IDLE, LOADED = "idle", "loaded"  # conditions
+
+
+@dataclass(frozen=True, slots=True)
+class TypedBody:
+    """One body as it went."""
+
+    body: Body
+    presses: list[Press]
+    typing_s: float
+    processor_s: float
+
+
+def wait_for_index(server: Server, workspace: Path) -> None:
+    """Until the server's indexer has looked at all of the folder. Raises EngineError."""
+    until_s = perf_counter() + INDEXED_S
+    with closing(IndexReader(str(workspace))) as index:
+        while not index.metadata("built"):
+            if perf_counter() > until_s:
+                raise EngineError(f"{workspace} was not indexed within {INDEXED_S:g} s.")
+            server.wait(lambda: False, LOOK_AGAIN_S)
+
+
+def wait_until_quiet(server: Server) -> None:
+    """Until the server and its processes are at rest, QUIET_S at most."""
+    until_s, before_s = perf_counter() + QUIET_S, processor_s(server)
+    while perf_counter() < until_s:
+        server.wait(lambda: False, LOOK_AGAIN_S)
+        now_s = processor_s(server)
+        if now_s - before_s < QUIET_SHARE * LOOK_AGAIN_S:
+            return
+        before_s = now_s
+
+
+def processor_s(server: Server) -> float:
+    """Processor time of the server and its processes so far, those that have ended included."""
+    parent = psutil.Process(server.process.pid)
+    times = [process.cpu_times() for process in (parent, *parent.children(recursive=True))]
+    return math.fsum(spent.user + spent.system + spent.children_user + spent.children_system for spent in times)
+
+
+def focus(editor: Editor) -> None:
+    """Report the cursor, as the editors' extensions do."""
+    params = {"textDocument": {"uri": editor.uri}, "position": position(editor.text, editor.cursor)}
+    editor.server.send({"method": "speclsp/didFocus", "params": params})
+
+
+def type_keys(editor: Editor, keys: Sequence[Key]) -> list[Press]:
+    """Press the keys at their times. The last press is left out, because nothing follows it."""
+    focus(editor)
+    due_s = perf_counter()
+    for key in keys:
+        if key.kind == AFTER_REST:
+            editor.rest(due_s + REPORTED_S)
+            focus(editor)
+        due_s += key.wait_ms / 1000
+        editor.rest(due_s)
+        if editor.newest is not None:
+            editor.note(editor.newest)
+        editor.press(key, due_s)
+    for press in editor.presses:
+        editor.server.answered(press.number, ANSWER_S)
+        editor.note(press)
+    return editor.presses[:-1]
+
+
+def type_body(server: Server, body: Body) -> TypedBody:
+    """Type a body's first lines in its workspace."""
+    typing = TypingEditor(server, body)
+    wait_for_index(server, Path(body.root))
+    wait_until_quiet(server)
+    began_s, before_s = perf_counter(), processor_s(server)
+    presses = type_keys(typing.editor, keys_of(body))
+    typed = TypedBody(body, presses, perf_counter() - began_s, processor_s(server) - before_s)
+    typing.close()
+    return typed
+
+
+def measure(config: Config, plan: Sequence[Body], bar: terminal.ProgressLine) -> tuple[dict[str, Any], list[KeyRow]]:
+    """The figures of one condition, and a row for each key. Raises EngineError."""
+    load_before = [round(load, 2) for load in os.getloadavg()]
+    typed: list[TypedBody] = []
+    with tempfile.TemporaryDirectory(prefix="lines-") as place:
+        parts_file = Path(place) / "parts.jsonl"
+        with serving(config, (MODULE, str(parts_file))) as server:
+            server.begin(ROOT)
+            gc.freeze()  # a collection of the imports' objects would delay keys
+            warm_up(server, plan[0].language, plan[0].above)
+            for at, body in enumerate(plan):
+                bar.step(at / len(plan), f"{body.language}: {body.package}")
+                typed.append(type_body(server, body))
+            server.end()
+            traces = server.traces()
+        parts = [PromptParts(**json.loads(line)) for line in parts_file.read_text(encoding="utf-8").splitlines()]
+    traced = by_request([press for run in typed for press in run.presses], traces)
+    cause_of = causes(parts, {number for number, trace in traced.items() if trace["prompt_tokens"]})
+    rows = with_adopted_prompts(
+        [
+            KeyRow.of(press, run.body.id, traced.get(press.number, {}), cause_of.get(press.number, ""))
+            for run in typed
+            for press in run.presses
+        ]
+    )
+    figures = of_condition(rows, sum(run.typing_s for run in typed), sum(run.processor_s for run in typed))
+    return {"load_before": load_before, **figures}, rows
+
+
+@contextmanager
+def one_busy_core() -> Iterator[None]:
+    """A process beside that never waits."""
+    spinner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        spinner.kill()
+        spinner.wait()
+
+
+def bench(config: Config, options: argparse.Namespace) -> None:
+    """Type all bodies in each condition, print the tables, write the JSON."""
+    with terminal.progress() as bar:
+        packages = corpus.fetch(lambda done, total: bar.bytes(done, total, "fetching packages"))
+        plan = bodies(packages, options.bodies, tuple(dict.fromkeys(GROUPS.values())))
+        model = fetched(config, bar)
+        measured = {IDLE: measure(config, plan, bar)}
+        if options.busy:
+            with one_busy_core():
+                measured[LOADED] = measure(config, plan, bar)
+    name = "-".join(["lines", *([str(options.bodies)] * (options.bodies != USUAL_BODIES)), model])
+    for condition, (figures, rows) in measured.items():
+        print(f"{model}, {condition}\n{table(figures)}")
+        results_file.write_raw(f"{name}-{condition}", [asdict(row) for row in rows])
+    about = {
+        "pair": model,
+        "settings": changes(config),
+        "cpu_kind": results_file.cpu_kind(),
+        "seed": SEED,
+        "packages": len({body.package for body in plan}),
+        "bodies": [{"id": body.id, "package": body.package, "language": body.language} for body in plan],
+    }
+    conditions = {condition: figures for condition, (figures, _) in measured.items()}
+    print(f"wrote {results_file.write('lines', {**about, **conditions}, name)}", flush=True)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks lines`."""
+    model_options.add_arguments(parser)
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--bodies", metavar="N", type=int, default=USUAL_BODIES, help=f"default: {USUAL_BODIES}")
+    length.add_argument(
+        "--quick", action="store_const", const=QUICK_BODIES, dest="bodies", help=f"{QUICK_BODIES} bodies: 3 minutes"
+    )
+    parser.add_argument("--busy", action="store_true", help="measure a second time beside a busy core")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0."""
+    for config in model_options.settings(options):
+        bench(config, options)
+    return 0
