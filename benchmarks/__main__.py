@@ -45,7 +45,6 @@ BENCHMARKS = {
         "editor.edit_replay.gate.next_edit_gate", "weights of the gate of next edits, fitted, and the gate's rates"
     ),
     "renames": Benchmark("editor.edit_replay.renames", "next edits after a definition was renamed by program"),
-    "edit-times": Benchmark("editor.edit_times", "times of a model's next edits, with the right answers given"),
     "economy": Benchmark(
         "keystrokes.economy.economy",
         "keys saved and wrong suggestions while functions of 2026 are typed again",

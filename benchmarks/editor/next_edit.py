@@ -1,8 +1,6 @@
 """Next edits against the edits that were really made, between two successive releases of a package.
 
     python -m benchmarks next-edit [--part held-out|tuning|all|blind] [--examples]
-    python -m benchmarks next-edit --producer model    the same states and a model: next_edit_model.py
-    python -m benchmarks next-edit --cursortab DIR     the public scenarios of cursortab.nvim, in DIR
 
     older release ─► its differences to the newer one, one after another, top to bottom, through the text store
                  └─► after each: the producer's edit ─► right: every line it writes stands at that place in the newer
@@ -12,18 +10,16 @@
 
 edit_replay/release_edits.py has the packages and their parts. Top to bottom is not the order in which people work, so
 the rates hold for this test only. A change that was offered and not taken is not offered again before there is more
-evidence. Times are of the processor. Writes benchmarks/results/next-edit.json, of another producer than `rules`
-next-edit-PRODUCER.json, of the blind part next-edit-blind.json.
+evidence. Times are of the processor. Writes benchmarks/results/next-edit.json, of the blind part next-edit-blind.json.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
-from benchmarks import model_options, results_file
-from benchmarks.editor.edit_replay import cursortab, edit_scores
+from benchmarks import results_file
+from benchmarks.editor.edit_replay import edit_scores
 from benchmarks.editor.edit_replay.edit_counts import Count
 from benchmarks.editor.edit_replay.release_edits import (
     BLIND,
@@ -41,9 +37,6 @@ from benchmarks.editor.edit_replay.replayed_file import EditProducer, rules, shi
 from benchmarks.quality import edits
 from speclsp.cli import terminal
 from speclsp.lsp.next_edit.producer import PRODUCER, Proposal
-
-PRODUCERS: Mapping[str, Callable[[], EditProducer]] = {PRODUCER: rules}
-MODEL = "model"  # see next_edit_model.py
 
 
 def replay(
@@ -117,7 +110,7 @@ def measured(options: argparse.Namespace) -> dict[str, dict[str, Count]]:
             if part not in counts:
                 continue
             bar.show("replaying", number / len(packages), package.name)
-            producer, states = PRODUCERS[options.producer](), 0
+            producer, states = rules(), 0
             for path, before, after in replayed(package):
                 count = counts[part].setdefault(language_of(path, package), Count())
                 count.packages.add(package.name)
@@ -134,27 +127,11 @@ def measured(options: argparse.Namespace) -> dict[str, dict[str, Count]]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks next-edit`."""
     parser.add_argument("--part", choices=(*PARTS, BLIND), default="all", help="packages to replay (default: all)")
-    parser.add_argument("--producer", choices=(*PRODUCERS, MODEL), default=PRODUCER, help="(default: rules)")
-    parser.add_argument("--states", type=int, default=400, help="model: states of each part (default: 400)")
-    parser.add_argument("--quiet", type=int, default=200, help="model: quiet states of each part (default: 200)")
-    parser.add_argument("--pointed", action="store_true", help="model: all states where the rules offer an edit")
-    parser.add_argument("--rows", type=Path, help="model: its rows, continued (build/benchmarks/next-edit-model.jsonl)")
-    model_options.add_arguments(parser)
     parser.add_argument("--examples", action="store_true", help="print the edits that were shown for tuning packages")
-    parser.add_argument(
-        "--cursortab", metavar="DIR", type=Path, help="a checkout of cursortab.nvim: its scenarios only"
-    )
 
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
-    if options.cursortab is not None:
-        return cursortab.run(options.cursortab, options.producer, PRODUCERS[options.producer])
-    if options.producer == MODEL:
-        from benchmarks.editor import next_edit_model
-
-        with terminal.progress() as bar:
-            return next_edit_model.main(options, [package for package, _ in listed_packages(bar)], bar)
     counts = measured(options)
     parts = {
         part: Count.sum(by_language.values()).figures()
@@ -165,8 +142,6 @@ def main(options: argparse.Namespace) -> int:
     for part, by_language in counts.items():
         print(f"\n{part}\n" + table({language: count.figures() for language, count in sorted(by_language.items())}))
     directory = results_file.RESULTS if options.part in ("all", BLIND) else results_file.RAW
-    name = "next-edit" if options.producer == PRODUCER else f"next-edit-{options.producer}"
-    if options.part == BLIND:
-        name = f"{name}-{BLIND}"
-    print(f"wrote {results_file.write('next-edit', {'producer': options.producer, 'parts': parts}, name, directory)}")
+    name = f"next-edit-{BLIND}" if options.part == BLIND else "next-edit"
+    print(f"wrote {results_file.write('next-edit', {'producer': PRODUCER, 'parts': parts}, name, directory)}")
     return 0

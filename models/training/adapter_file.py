@@ -19,6 +19,7 @@ from speclsp.errors import WeightsError
 from speclsp.private_files import os_errors
 
 FORMAT = "speclsp-lora-1"
+JOB = "fill"
 MAX_BYTES = 8_000_000
 
 
@@ -30,8 +31,6 @@ class AdapterFacts:
     rank: int
     scale: float
     weights_sha256: str
-    jobs: str = "fill,next-edit"
-    edit_format: str = "window"
 
     def metadata(self) -> dict[str, str]:
         """The facts as safetensors keeps them."""
@@ -41,8 +40,7 @@ class AdapterFacts:
             "rank": str(self.rank),
             "scale": repr(self.scale),
             "weights_sha256": self.weights_sha256,
-            "jobs": self.jobs,
-            "edit_format": self.edit_format,
+            "jobs": JOB,
         }
 
 

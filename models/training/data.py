@@ -1,15 +1,14 @@
-"""Makes the examples that an adapter learns from: fill-in and next edits, as tokens, with a weight for each.
+"""Makes the fill-in examples that an adapter learns from, as tokens, with a weight for each.
 
     python -m models.training.data            fetches packages.toml, writes build/training/examples.jsonl
 
     releases ─┬─► fill_examples.py ─► the product's request ─► prompt; answer from the respelled word on
               ├─► auto_closed_examples.py ─► the same, at places with automatic closers
-              ├─► function_examples.py ─► the same, for a file of one function
-              └─► edit_examples.py ─► format "window" ─► prompt; the window's lines up to one behind the first change
+              └─► function_examples.py ─► the same, for a file of one function
 
 Deterministic: every choice follows from the seed, a package's name and a path. Packages are mixed in a fixed order. A
-line of the file is {"split", "kind", "package", "prompt", "answer", "weights"}, the last three in tokens. A fill-in
-example has "other_files" too: true if its answer has a name that the prompt shows in other files only.
+line of the file is {"split", "kind", "package", "prompt", "answer", "weights"}, the last three in tokens, and
+"other_files": true if its answer has a name that the prompt shows in other files only.
 
 Each package has a part of its own in examples.parts/ until the file is written. A run that was stopped goes on with the
 packages that have none. After a change of this code, remove the folder.
@@ -20,7 +19,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import math
 import multiprocessing
 import random
 import shutil
@@ -34,8 +32,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from benchmarks.quality.tasks import tasks as cursors
-from models.training import auto_closed_examples, edit_examples, fill_examples, function_examples, releases
-from models.training.edit_examples import EditCase
+from models.training import auto_closed_examples, fill_examples, function_examples, releases
 from speclsp import private_files, process_resources
 from speclsp.cli import terminal
 from speclsp.config import EngineConfig
@@ -43,26 +40,16 @@ from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
 from speclsp.engine.loading.checkpoint import read_tokenizer
 from speclsp.errors import InputError, SpeclspError
-from speclsp.lsp.backend.edit_prompt import expected_answer, format_window
-from speclsp.lsp.postprocess.edit_answer import AnswerHunk
 from speclsp.weights import cards, store
-from speclsp.weights.adapters import FILL, NEXT_EDIT
 
 OUT = Path(__file__).resolve().parents[2] / "build" / "training" / "examples.jsonl"  # git ignores build/
 MODEL = "qwen2.5-coder-0.5b-instruct"
 SEED = 7
 MAX_TOKENS = 900  # of a prompt and its answer
-FILL_PER_PACKAGE, DERIVABLE_PER_PACKAGE, FUNCTIONS_PER_PACKAGE, AUTO_CLOSED_PER_PACKAGE = 45, 60, 0, 0
+FILL_PER_PACKAGE, FUNCTIONS_PER_PACKAGE, AUTO_CLOSED_PER_PACKAGE = 45, 0, 0
 AUTO_CLOSED_TIMES = 3  # so many more of a package in another language than Python: there are fewer of these packages
-OTHER_SHARE = 0.4  # of the derivable cases
-UNCHANGED_SHARE = 1.2  # of all other cases: in most states of the replay nothing changes
-CHANGED_WEIGHT = 4.0  # of the tokens whose joint probability is the product's gate
 END = "<|endoftext|>"
 OTHER_FILES = "other_files"
-KINDS = {
-    FILL: ("line", "end", "block", "function", auto_closed_examples.KIND),
-    NEXT_EDIT: edit_examples.KINDS,
-}  # by job
 
 Row = dict[str, Any]
 Cuts = Callable[[str, str, random.Random, int], Iterator[fill_examples.Cut]]  # (text, language, draw, most)
@@ -91,24 +78,6 @@ class Encoder:
         if cut.is_whole:
             ids, weights = [*ids, self.end], [*weights, 1.0]
         return {"prompt": prompt.ids, "answer": ids, "weights": weights}
-
-    def edit(self, case: EditCase) -> Row:
-        """An example of a next edit. Tokens of the change weigh CHANGED_WEIGHT."""
-        prompt, heal = self.prompter.encode_raw(format_window(case.edit), heal=False)
-        assert not heal
-        encoding = self.tokenizer.encode(expected_answer(case.answer), add_special_tokens=False)
-        ids, spans = list(encoding.ids), list(encoding.offsets)
-        if case.has_end:
-            ids, spans = [*ids, self.end], [*spans, (spans[-1][1], spans[-1][1] + 1) if spans else (0, 1)]
-        return {"prompt": prompt, "answer": ids, "weights": [weight_of(span, case.change) for span in spans]}
-
-
-def weight_of(span: tuple[int, int], change: AnswerHunk | None) -> float:
-    """The weight of a token that has the characters `span` of the answer."""
-    if change is None:
-        return 1.0
-    is_changed = span[0] < max(change.answer_end, change.answer_start + 1) and span[1] > change.answer_start
-    return CHANGED_WEIGHT if is_changed else 1.0
 
 
 def fill_rows(
@@ -159,41 +128,6 @@ def function_rows(package: releases.Learned, encoder: Encoder) -> Iterator[Row]:
                 yield row | {OTHER_FILES: False}
 
 
-def edit_rows(package: releases.Learned, encoder: Encoder, wanted: int = DERIVABLE_PER_PACKAGE) -> Iterator[Row]:
-    """Examples of next edits between the releases of a package: `wanted` that follow, and others by their share.
-
-    The newer release changes nothing in the windows of at least half of them.
-    """
-    pools: dict[str, list[EditCase]] = {kind: [] for kind in edit_examples.KINDS}
-    known = set()
-    for path, before, after, seed in changed_files(package):
-        if len(pools[edit_examples.DERIVABLE]) >= wanted:
-            break
-        for case in edit_examples.cases(path, before, after, random.Random(seed)):
-            if (key := (case.edit.window, case.answer)) not in known:
-                known.add(key)
-                kind = edit_examples.DERIVABLE if case.kind == edit_examples.HALF_TYPED else case.kind
-                pools[kind].append(case)
-    derivable = pools[edit_examples.DERIVABLE][:wanted]
-    other = pools[edit_examples.OTHER][: round(len(derivable) * OTHER_SHARE)]
-    changing = [*derivable, *other]
-    unchanged = pools[edit_examples.UNCHANGED][: math.ceil(len(changing) * UNCHANGED_SHARE)]
-    for case in (*changing[: len(unchanged)], *unchanged):
-        yield {"kind": case.kind, "package": package.name, **encoder.edit(case)}
-
-
-def changed_files(package: releases.Learned) -> list[tuple[str, str, str, str]]:
-    """(path, older text, newer text, seed) of the files that a release changed, mixed."""
-    texts = [package.files(root) for root in package.roots]
-    files = [
-        (path, older[path], newer[path], f"{SEED} edit {package.name} {archive.version} {path}")
-        for older, newer, archive in zip(texts, texts[1:], package.archives[1:], strict=False)
-        for path in older
-        if newer.get(path, older[path]) != older[path]
-    ]
-    return sorted(files, key=lambda file: digest(file[3]))
-
-
 @cache
 def encoder_of(model: str) -> Encoder:
     """A model's encoder, read once in each process. Raises SpeclspError."""
@@ -205,7 +139,6 @@ class Counts:
     """Examples of a package, by sort; `per_file`: the most fill-ins of one file."""
 
     fill: int = FILL_PER_PACKAGE
-    edits: int = DERIVABLE_PER_PACKAGE
     per_file: int = fill_examples.PER_FILE
     functions: int = FUNCTIONS_PER_PACKAGE
     auto_closed: int = AUTO_CLOSED_PER_PACKAGE
@@ -233,7 +166,6 @@ def rows_of(package: releases.Learned, counts: Counts) -> list[Row]:
         *fill_rows(package, encoder, counts.fill, counts.per_file),
         *auto_closed_rows(package, encoder, counts.auto_closed, counts.per_file),
         *islice(function_rows(package, encoder), counts.functions),
-        *(edit_rows(package, encoder, counts.edits) if counts.edits else ()),
     ]
     return [{"split": split, **row} for row in examples if tokens_of(row) <= MAX_TOKENS]
 
@@ -253,16 +185,8 @@ def tokens_of(row: Row) -> int:
 
 
 def mixed(rows: Iterable[Row]) -> list[Row]:
-    """Packages mixed, and the edits spread evenly among the fill-in examples."""
-    ordered = sorted(rows, key=lambda row: digest(row["package"], row["prompt"], row["answer"]))
-    edits = [row for row in ordered if row["kind"] in KINDS[NEXT_EDIT]]
-    fills = [row for row in ordered if row["kind"] in KINDS[FILL]]
-    placed = [
-        ((number + 0.5) / len(of_job), at, row)
-        for at, of_job in enumerate((fills, edits))
-        for number, row in enumerate(of_job)
-    ]
-    return [row for *_, row in sorted(placed, key=lambda place: place[:2])]
+    """Packages mixed."""
+    return sorted(rows, key=lambda row: digest(row["package"], row["prompt"], row["answer"]))
 
 
 def digest(*parts: object) -> str:
@@ -282,12 +206,6 @@ def main(arguments: Sequence[str]) -> int:
         type=int,
         default=FILL_PER_PACKAGE,
         help=f"fill-in examples (default: {FILL_PER_PACKAGE}; a longer training needs more)",
-    )
-    parser.add_argument(
-        "--edits-per-package",
-        type=int,
-        default=DERIVABLE_PER_PACKAGE,
-        help=f"edits that follow from others (default: {DERIVABLE_PER_PACKAGE})",
     )
     parser.add_argument(
         "--fill-per-file",
@@ -312,14 +230,12 @@ def main(arguments: Sequence[str]) -> int:
     try:
         counts = Counts(
             options.fill_per_package,
-            options.edits_per_package,
             options.fill_per_file,
             options.functions_per_package,
             options.auto_closed_per_package,
         )
         flags = (
             "--fill-per-package",
-            "--edits-per-package",
             "--fill-per-file",
             "--functions-per-package",
             "--auto-closed-per-package",
@@ -331,7 +247,6 @@ def main(arguments: Sequence[str]) -> int:
             packages = releases.fetched(
                 lambda done, total: bar.show("fetching", done / max(total, 1), ""),
                 options.list,
-                newest_only=not counts.edits,
             )
             encoder_of(MODEL)  # says here if the weights are missing
             processes = min(len(packages) or 1, process_resources.cpus().whole)

@@ -21,11 +21,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from models.training import adapter_file, releases
-from models.training.adapter_file import AdapterFacts
+from models.training.adapter_file import JOB, AdapterFacts
 from models.training.train import WORK
 from speclsp import private_files
 from speclsp.errors import InputError, SpeclspError
-from speclsp.lsp.backend.edit_prompt import WINDOW
 from speclsp.weights import adapters, cards, store
 
 OUT = Path(__file__).resolve().parents[1] / "adapters"
@@ -48,9 +47,7 @@ def write_card(path: Path, weights: str, file: Path, facts: AdapterFacts) -> Non
     card["file"] = file.name
     card["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
     card["weights_sha256"] = facts.weights_sha256
-    card["jobs"] = facts.jobs.split(",")
-    if facts.edit_format:
-        card["edit_format"] = facts.edit_format
+    card["jobs"] = [JOB]
     card["licence"] = LICENCE
     card["data"] = data_line()
     private_files.replace(path, tomlkit.dumps(card).encode(), mode=0o644)
@@ -85,15 +82,7 @@ def export(name: str, work: Path, out: Path, weights: str = "", directory: Path 
     if directory is None:
         raise InputError(f"the weights of {weights} are not here: `speclsp models pull {weights}` fetches them.")
     base_sha256 = adapters.sum_of_weights(directory)
-    jobs = plan["jobs"]
-    facts = AdapterFacts(
-        name=name,
-        rank=plan["rank"],
-        scale=plan["scale"],
-        weights_sha256=base_sha256,
-        jobs=jobs,
-        edit_format=WINDOW if adapters.NEXT_EDIT in jobs.split(",") else "",
-    )
+    facts = AdapterFacts(name=name, rank=plan["rank"], scale=plan["scale"], weights_sha256=base_sha256)
     return save(tensors, facts, weights, out)
 
 

@@ -5,7 +5,7 @@
     A, B of each file ─► mean of scale * B @ A, for each linear ─► its nearest matrix of that rank ─► NAME.safetensors
 
 Trainings of the same model with other data make different mistakes, and the mean of their changes makes fewer. A file
-that leaves a linear alone counts as no change of it. The jobs are those of the first file.
+that leaves a linear alone counts as no change of it.
 """
 
 from __future__ import annotations
@@ -78,8 +78,6 @@ def main(arguments: Sequence[str]) -> int:
             rank=options.rank,
             scale=SCALE,
             weights_sha256=files[0].weights_sha256,
-            jobs=",".join(files[0].jobs),
-            edit_format=files[0].edit_format,
         )
         file = save(mean(files, options.rank), facts, options.model, options.out)
     except (SpeclspError, OSError) as error:

@@ -33,7 +33,7 @@ import torch
 import speclsp.engine  # noqa: F401 - before torch is imported: it sets the OpenMP wait policy
 from models.training import lora, training_state
 from models.training.auto_closed_examples import KIND as AUTO_CLOSED
-from models.training.data import KINDS, MODEL, OTHER_FILES, OUT, tokens_of
+from models.training.data import MODEL, OTHER_FILES, OUT, tokens_of
 from models.training.learning import Example, Learner, in_batches
 from models.training.lora import LoraShape
 from speclsp import private_files
@@ -66,7 +66,6 @@ class Plan:
     budget_s: float
     seed: int
     most_tokens: int = MAX_TOKENS
-    jobs: str = ",".join(KINDS)
     other_files_share: float = 0.0  # of the examples whose answer needs a name from another file; 0: as in the data
     auto_closed_share: float = 0.0  # of the examples at automatic closers; 0: as in the data
     start_from: str = ""  # sha256 of the adapter that is trained further
@@ -89,7 +88,6 @@ class Training:
         for flag, count in (("--skip", plan.skipped), ("--held-out", held_out)):
             if count < 0:
                 raise InputError(f"{flag} {count}: expected 0 or more.")
-        rows = [row for row in rows if any(row["kind"] in KINDS[job] for job in plan.jobs.split(","))]
         learned = with_auto_closed([row for row in rows if row["split"] == "train"], plan.auto_closed_share)
         learned = with_share(learned, plan.other_files_share)
         self.learned = examples(of_split(learned, "train", plan.most_tokens))[plan.skipped :]
@@ -288,7 +286,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scale", type=float, default=2.0)
     parser.add_argument("--first-layer", type=int, default=8, help="layers below it are left alone (8)")
     parser.add_argument("--most-tokens", type=int, default=MAX_TOKENS, help="longer examples are left out (900)")
-    parser.add_argument("--jobs", nargs="+", choices=KINDS, default=list(KINDS), help="whose examples (default: both)")
     parser.add_argument(
         "--other-files-share", type=float, default=0.0,
         help="of the examples that need a name from another file (as in the data)",
@@ -342,7 +339,6 @@ def main(arguments: Sequence[str]) -> int:
             budget_s=options.budget_minutes * 60,
             seed=options.seed,
             most_tokens=options.most_tokens,
-            jobs=",".join(job for job in KINDS if job in options.jobs),
             other_files_share=options.other_files_share,
             auto_closed_share=options.auto_closed_share,
             start_from=start_from,

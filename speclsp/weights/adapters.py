@@ -17,7 +17,7 @@ from pathlib import Path
 from speclsp import config
 from speclsp.errors import SpeclspError, WeightsError, nearest
 from speclsp.weights import cards, model_directory
-from speclsp.weights.cards import EDIT_FORMATS, EDIT_SEPARATOR, Card, Weights
+from speclsp.weights.cards import Weights
 from speclsp.weights.untrusted import tensor_file, untrusted_files
 from speclsp.weights.untrusted.card_table import CardError, CardTable
 from speclsp.weights.untrusted.safetensors_header import StoredTensor
@@ -28,7 +28,7 @@ FORMAT = "speclsp-lora-1"
 MAX_BYTES = 8 << 20
 MAX_RANK = 1024
 MAX_CARD_BYTES = 1 << 16
-FILL, NEXT_EDIT = JOBS = ("fill", "next-edit")
+JOBS = ("fill",)
 FLOATS = ("BF16", "F16", "F32")
 LINEAR = r"model\.layers\.\d{1,4}\.(?:self_attn\.[qkvo]_proj|mlp\.(?:gate|up|down)_proj)"
 TENSOR = re.compile(rf"base_model\.model\.({LINEAR})\.lora_([AB])\.weight(\.scale)?")
@@ -49,8 +49,6 @@ class AdapterCard:
     sha256: str  # of the file
     weights_sha256: str
     jobs: tuple[str, ...]  # of JOBS
-    edit_format: str
-    edit_threshold: float  # least probability of a next edit that is shown; 0: not calibrated
     licence: str
     data: str  # the training data, in a line
 
@@ -72,9 +70,7 @@ class AdapterFile(TensorFile):
     weights_sha256: str
     rank: int
     scale: float
-    jobs: tuple[str, ...] = ()  # this and the next two: as its card has them, or its metadata if it has no card
-    edit_format: str = ""
-    edit_threshold: float = 0.0
+    jobs: tuple[str, ...] = ()  # as its card has them, or its metadata if it has no card
 
     @property
     def label(self) -> str:
@@ -86,11 +82,9 @@ class AdapterFile(TensorFile):
         """The adapted linears: "model.layers.0.self_attn.q_proj"."""
         return sorted({match[1] for name in self.tensors if (match := TENSOR.fullmatch(name))})
 
-    def use(self, card: Card) -> dict[str, object]:
-        """The adapter in the engine's state. It has an edit format if that is its job and `card` has the token."""
-        edits = NEXT_EDIT in self.jobs and card.fim.file_sep == EDIT_SEPARATOR
-        facts = {"edit_format": self.edit_format, "edit_threshold": self.edit_threshold} if edits else {}
-        return {"name": self.name, "sha256": self.sha256, "jobs": list(self.jobs), **facts}
+    def use(self) -> dict[str, object]:
+        """The adapter in the engine's state."""
+        return {"name": self.name, "sha256": self.sha256, "jobs": list(self.jobs)}
 
     def error(self, problem: str) -> AdapterError:
         """`problem` continues a sentence that begins with the file."""
@@ -132,8 +126,6 @@ def read_card(path: Path) -> AdapterCard:
         sha256=table.text("sha256"),
         weights_sha256=table.text("weights_sha256"),
         jobs=table.texts("jobs", ()),
-        edit_format=table.text("edit_format", ""),
-        edit_threshold=table.share("edit_threshold"),
         licence=table.text("licence"),
         data=table.text("data"),
     )
@@ -147,9 +139,7 @@ def read_card(path: Path) -> AdapterCard:
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
             raise table.error(key, f"is {digest!r}: expected 64 hexadecimal digits")
     if not card.jobs or not set(card.jobs) <= set(JOBS):
-        raise table.error("jobs", f"is {list(card.jobs)}: expected a list of {', '.join(JOBS)}")
-    if card.edit_format not in EDIT_FORMATS:
-        raise table.error("edit_format", f'is {card.edit_format!r}: expected "window" or "sweep"')
+        raise table.error("jobs", f"is {list(card.jobs)}: expected {list(JOBS)}")
     return card
 
 
@@ -210,7 +200,7 @@ def read(card: AdapterCard) -> AdapterFile:
         raise file.error(
             f"belongs to weights with the sha256 {file.weights_sha256}, and its card names {card.weights_sha256}"
         )
-    return replace(file, jobs=card.jobs, edit_format=card.edit_format, edit_threshold=card.edit_threshold)
+    return replace(file, jobs=card.jobs)
 
 
 def read_file(path: Path, sha256: str = "") -> AdapterFile:
@@ -227,7 +217,6 @@ def read_file(path: Path, sha256: str = "") -> AdapterFile:
             rank=int(stored.checked("rank", r"[1-9]\d{0,3}", f"a number from 1 to {MAX_RANK}")),
             scale=float(stored.checked("scale", r"-?\d+(\.\d+)?([eE][+-]?\d+)?", "a number")),
             jobs=tuple(job for job in JOBS if job in metadata.get("jobs", "").split(",")),
-            edit_format=edits if (edits := metadata.get("edit_format", "")) in EDIT_FORMATS else "",
         )  # fmt: skip
         stored.checked("format", re.escape(FORMAT), repr(FORMAT))
     except Unreadable as error:

@@ -26,8 +26,8 @@ FORMATS = ("safetensors", "gguf", "bundled", "none")
 QUANTIZATIONS = ("bf16", "int8", "nf4")
 MEMORY_FORMATS = (*QUANTIZATIONS, "int4")  # with a figure for int4, "auto" may choose it on a CPU
 DIRECTORY_PARTS = {"bf16": 2**20, "int8": 2**21, "nf4": 2**21}  # bytes of bf16 files in a MiB of memory
-EDIT_FORMATS = ("", "window", "sweep")  # speclsp/lsp/backend/edit_prompt.py
-EDIT_SEPARATOR = "<|file_sep|>"  # a token that both formats need
+EDIT_FORMATS = ("", "sweep")  # speclsp/lsp/backend/edit_prompt.py
+EDIT_SEPARATOR = "<|file_sep|>"  # a token that the format needs
 TORCH_FORMATS = ("fp32", "bf16", "nf4")  # that torch computes with on a CPU
 DIRECTORY = (
     "A model's directory contains config.json, tokenizer.json and *.safetensors: restore them, or choose "
@@ -215,7 +215,7 @@ def _read(path: Path) -> Card:
     )
     card.done()
     if built.edit_format not in EDIT_FORMATS or (built.edit_format and built.fim.file_sep != EDIT_SEPARATOR):
-        raise card.error("edit_format", f'is {built.edit_format!r}: expected "window" or "sweep", and {EDIT_SEPARATOR}')
+        raise card.error("edit_format", f'is {built.edit_format!r}: expected "sweep", and {EDIT_SEPARATOR}')
     if (draft is None) != (not quantization):
         raise CardError(f"{file}: draft and draft_quantization need each other.")
     if quantization and quantization not in QUANTIZATIONS:

@@ -15,12 +15,6 @@ PAUSES = ((re.compile(r"[,;:(\[{]"), 10), (re.compile(r"[)\]}]"), 8), (re.compil
 AFTER_WORD, INSIDE_WORD = 8, 1
 
 
-def half_typed(old: Sequence[str], hunk: Hunk, draw: random.Random) -> str | None:
-    """The first new line of a hunk as it stands while it is typed; None where there is nothing to type in it."""
-    cut = cut_line(old, hunk, draw)
-    return None if cut is None else cut[0]
-
-
 def cut_line(old: Sequence[str], hunk: Hunk, draw: random.Random) -> tuple[str, int] | None:
     """The first new line of a hunk while it is typed, and the column of the cursor in it."""
     if not hunk.lines or not hunk.lines[0].strip():

@@ -138,14 +138,3 @@ def writes(hunk: edits.Hunk, lines: tuple[str, ...]) -> bool:
     """True if a difference brings these lines, one after another."""
     size = len(lines)
     return any(hunk.lines[at : at + size] == lines for at in range(len(hunk.lines) - size + 1))
-
-
-def window_after(lines: Sequence[str], first: int, left: Sequence[edits.Hunk], done: Sequence[edits.Hunk]) -> list[str]:
-    """The lines of a window from line `first` on, with those differences made that lie within it."""
-    made = list(lines)
-    for hunk in sorted(left, key=lambda hunk: hunk.start, reverse=True):
-        at = hunk.start + shift(done, hunk) - first
-        size = hunk.end - hunk.start
-        if 0 <= at < len(lines) and at + size <= len(lines):
-            made[at : at + size] = hunk.lines
-    return made

@@ -102,7 +102,6 @@ def adapter_row(card: AdapterCard, state: str, used: bool) -> dict[str, object]:
         "name": card.name,
         "weights": card.weights,
         "jobs": list(card.jobs),
-        "edit_format": card.edit_format,
         "bytes": card.file.stat().st_size if card.file.exists() else 0,
         "licence": card.licence,
         "data": card.data,

@@ -186,7 +186,7 @@ class LoadedParts:
             steps=tuple(steps),
             clear_caches=engine.empty,
             note=self.note,
-            adapter=self.loras[0].file.use(self.card) if self.loras[0] else {},
+            adapter=self.loras[0].file.use() if self.loras[0] else {},
         )
 
 

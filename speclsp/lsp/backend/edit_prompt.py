@@ -1,7 +1,6 @@
 """Prompts for models that write a window of a file again with the next edit in it. Imports neither engine nor torch.
 
-    window   the file's path and the lines above, the recent hunks, the window as it is
-    sweep    the format of Sweep's next-edit models (Apache-2.0)
+The format is that of Sweep's next-edit models (Apache-2.0).
 
     prompt ─► model ─► the window's new lines, each with its newline, then the end of text
 
@@ -12,17 +11,16 @@ because its answer would hold the changed text: see `holds_marker`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-WINDOW, SWEEP = "window", "sweep"  # names of formats, which a model's card declares
-SEPARATOR = "<|file_sep|>"  # one token of the vocabularies that these formats are for
-CURSOR = "<|cursor|>"  # sweep: text of several tokens
+SWEEP = "sweep"  # the format's name, which a model's card declares
+SEPARATOR = "<|file_sep|>"  # one token of the vocabularies that the format is for
+CURSOR = "<|cursor|>"  # text of several tokens
 
 LINES_ABOVE, LINES_BELOW = 2, 7  # of the line that a window is chosen around
-BEFORE_LINES, BEFORE_CHARACTERS = 10, 600  # window: text above the window
-FILE_LINES = 40  # sweep: lines of the file on either side of the window; sweep's training had about 150
-MAX_HUNKS, MAX_HUNK_CHARACTERS = 6, 1500  # of all formats: the newest that fit
+FILE_LINES = 40  # of the file on either side of the window; sweep's training had about 150
+MAX_HUNKS, MAX_HUNK_CHARACTERS = 6, 1500  # the newest that fit
 
 _MARKER = re.compile(r"<(?=[|｜][^|｜\n]{1,40}[|｜]>)")
 
@@ -33,8 +31,8 @@ class Hunk:
 
     old: tuple[str, ...]
     new: tuple[str, ...]
-    path: str = ""  # sweep; "" is the prompt's own path
-    first: int = 1  # sweep: number of the first line, from 1
+    path: str = ""  # "" is the prompt's own path
+    first: int = 1  # number of the first line, from 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,18 +43,10 @@ class EditInput:
     before: tuple[str, ...]  # all lines above the window, or the last of them
     window: tuple[str, ...]
     hunks: tuple[Hunk, ...]  # the newest last
-    after: tuple[str, ...] = ()  # sweep: lines below the window
-    first: int = 1  # sweep: number of the window's first line, from 1
-    earlier: tuple[str, ...] | None = None  # sweep: the window before the last edit; None: as it is
-    cursor: tuple[int, int] | None = None  # sweep: line of the window and character in it, from 0
-
-
-def format_window(edit: EditInput) -> str:
-    """The prompt of format "window"."""
-    before = plain("\n".join(edit.before[-BEFORE_LINES:])[-BEFORE_CHARACTERS:])
-    hunks = "".join(f"{SEPARATOR}edit\n{_blocks(hunk)}" for hunk in newest_hunks(edit.hunks))
-    window = plain("\n".join(edit.window))
-    return f"{_head(edit.path)}\n{before}\n{hunks}{SEPARATOR}current\n{window}\n{SEPARATOR}updated\n"
+    after: tuple[str, ...] = ()  # lines below the window
+    first: int = 1  # number of the window's first line, from 1
+    earlier: tuple[str, ...] | None = None  # the window before the last edit; None: as it is
+    cursor: tuple[int, int] | None = None  # line of the window and character in it, from 0
 
 
 def format_sweep(edit: EditInput) -> str:
@@ -74,9 +64,6 @@ def format_sweep(edit: EditInput) -> str:
         f"{SEPARATOR}current/{path}:{rows}\n{_with_cursor(edit)}\n"
         f"{SEPARATOR}updated/{path}:{rows}\n"
     )
-
-
-FORMATS: Mapping[str, Callable[[EditInput], str]] = {WINDOW: format_window, SWEEP: format_sweep}
 
 
 def holds_marker(lines: Sequence[str]) -> bool:

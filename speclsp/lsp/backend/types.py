@@ -105,21 +105,11 @@ class AdapterUse:
     """The adapter that the engine has merged into its target."""
 
     name: str
-    edit_format: str = ""  # "" if next edits are not its job
-    edit_threshold: float = 0.0  # least probability of a next edit that is shown; 0: not calibrated
 
     @classmethod
     def of(cls, reported: Any) -> AdapterUse | None:
         """The adapter in an engine's state; None without one."""
-        if not isinstance(reported, Mapping):
-            return None
-        name, edit_format = (str(reported.get(key) or "") for key in ("name", "edit_format"))
-        threshold = reported.get("edit_threshold")
-        return cls(
-            name=name,
-            edit_format=edit_format,
-            edit_threshold=float(threshold) if isinstance(threshold, int | float) else 0.0,
-        )
+        return cls(name=str(reported.get("name") or "")) if isinstance(reported, Mapping) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

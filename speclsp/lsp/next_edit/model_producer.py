@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from speclsp.errors import EngineError
 from speclsp.lsp.backend import edit_prompt
-from speclsp.lsp.backend.edit_prompt import FORMATS, EditInput, Hunk
+from speclsp.lsp.backend.edit_prompt import EditInput, Hunk
 from speclsp.lsp.backend.engine_http import ResponseTimeout
 from speclsp.lsp.backend.types import FimRequest, StreamPiece
 from speclsp.lsp.documents.document import Document
@@ -35,7 +35,7 @@ from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.visibility.secret_text import FORBIDDEN
 
 MODEL = "model"  # the kind of its edits
-# Of the changed tokens together, for a model that was not calibrated. With the adapter of an experiment, 23 of the 45
+# Of the changed tokens together, for a model that was not calibrated. With an adapter of an experiment, 23 of the 45
 # hunks above it were right, of all 126 hunks 40.
 MIN_PROBABILITY = 0.61
 DEADLINE_MS = 2000
@@ -46,22 +46,14 @@ SPARE_TOKENS = 64  # of an answer, beyond the window's own
 
 
 @dataclass(frozen=True, slots=True)
-class EditModel:
-    """The edit format of the loaded model (edit_prompt.FORMATS), and the least probability of an edit that is shown."""
-
-    edit_format: str
-    least_probability: float = MIN_PROBABILITY
-
-
-@dataclass(frozen=True, slots=True)
 class EditEngine:
     """The engine, as this producer uses it.
 
-    `model()` is None without an edit format, and while the engine cannot be used; `session(uri)` is the document's name
-    at the engine; `path(uri)` its name in the prompt.
+    `predicts_edits()`: the loaded model has an edit format, and the engine can be used. `session(uri)`: the document's
+    name at the engine. `path(uri)`: its name in the prompt.
     """
 
-    model: Callable[[], Awaitable[EditModel | None]]
+    predicts_edits: Callable[[], Awaitable[bool]]
     stream: Callable[[FimRequest], AsyncGenerator[StreamPiece, None]]
     session: Callable[[str], str]
     path: Callable[[str], str]
@@ -85,7 +77,7 @@ class ModelProducer:
 
     async def is_available(self) -> bool:
         """True if the loaded model has an edit format."""
-        return await self._engine.model() is not None
+        return await self._engine.predicts_edits()
 
     async def propose(
         self, document: Document, cursor: int, edits: Sequence[Edit], declined: Declined
@@ -96,15 +88,15 @@ class ModelProducer:
         within its round.
         """
         recent = [edit for edit in edits if same_grammar(edit.language, document.language)]
-        model = await self._engine.model()
-        if not recent or model is None:
-            return Reason.NO_RECENT_EDIT if model else Reason.ENGINE_LOST
+        is_available = await self.is_available()
+        if not recent or not is_available:
+            return Reason.NO_RECENT_EDIT if is_available else Reason.ENGINE_LOST
         reason: str = Reason.UNCHANGED
         at = document.position(cursor, "utf-32")
         for first, end in windows(document, at["line"], recent):
             edit = edit_input(document, first, end, recent, self._engine.path, (at["line"] - first, at["character"]))
             if not edit_prompt.holds_marker(edit.window) and 0 < sum(map(len, edit.window)) <= MAX_WINDOW_CHARACTERS:
-                hunk, outcome = await self._ask(document.uri, edit, FORMATS[model.edit_format](edit))
+                hunk, outcome = await self._ask(document.uri, edit)
                 if hunk is None:
                     reason = str(outcome)
                     if reason != Reason.UNCHANGED:
@@ -113,15 +105,15 @@ class ModelProducer:
                 place = place_of(document, first, hunk)
                 reason = self._problem(document, place, recent, declined)
                 if not reason:
-                    is_sure = float(outcome) >= model.least_probability
+                    is_sure = float(outcome) >= MIN_PROBABILITY
                     return model_edit(document, place, float(outcome)) if is_sure else Reason.MODEL_UNSURE
         return reason
 
-    async def _ask(self, uri: str, edit: EditInput, prompt: str) -> tuple[AnswerHunk | None, float | str]:
-        """(the hunk of the answer to a prompt, its probability), or (None, the reason for none)."""
+    async def _ask(self, uri: str, edit: EditInput) -> tuple[AnswerHunk | None, float | str]:
+        """(the hunk of the model's answer, its probability), or (None, the reason for none)."""
         window = edit_prompt.expected_answer(edit.window)
         request = FimRequest(
-            raw_prompt=prompt,
+            raw_prompt=edit_prompt.format_sweep(edit),
             draft_window=window,
             max_tokens=len(window) // 2 + SPARE_TOKENS,
             deadline_ms=DEADLINE_MS,

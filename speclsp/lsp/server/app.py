@@ -180,7 +180,7 @@ def next_edits_of(app: App) -> NextEdits:
     from speclsp.lsp.next_edit.model_producer import EditEngine, ModelProducer
     from speclsp.lsp.next_edit.next_edits import NextEdits
     from speclsp.lsp.next_edit.offers import Offers
-    from speclsp.lsp.server.model_list import edit_model
+    from speclsp.lsp.server.model_list import predicts_edits
 
     server, documents = app.server, app.documents
 
@@ -190,7 +190,7 @@ def next_edits_of(app: App) -> NextEdits:
         return server.backend.stream(request)
 
     engine = EditEngine(
-        model=lambda: edit_model(server.backend_status),
+        predicts_edits=lambda: predicts_edits(server.backend_status),
         stream=stream,
         session=lambda uri: server.session.pipeline.engine_session(uri) if server.session is not None else uri,
         path=lambda uri: path_in(server.notebooks.of(uri) or uri, documents.root(uri)),

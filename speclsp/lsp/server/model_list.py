@@ -13,9 +13,8 @@ from functools import lru_cache
 
 from speclsp import process_resources
 from speclsp.config import Config
-from speclsp.lsp.backend.edit_prompt import FORMATS
+from speclsp.lsp.backend.edit_prompt import SWEEP
 from speclsp.lsp.backend.types import Status
-from speclsp.lsp.next_edit.model_producer import MIN_PROBABILITY, EditModel
 from speclsp.process_resources.programs import find_program
 from speclsp.weights import cards, store
 from speclsp.weights.cards import Card
@@ -73,20 +72,13 @@ def needed_mib(card: Card, facts: MachineFacts, config: Config) -> int:
     return card.needed_mib(facts.device, facts.free_mib, config.engine.quantization)
 
 
-async def edit_model(status: Status | None) -> EditModel | None:
-    """The edit format of the loaded model; None without one, and while it is not loaded.
-
-    The engine reports the format of an adapter that it has merged. Otherwise the model's card counts. A remote
-    backend reports the format of the server's model.
-    """
+async def predicts_edits(status: Status | None) -> bool:
+    """True if a model is loaded that declares an edit format: by its card, or as a remote backend reports it."""
     if status is None or status.state != "ready":
-        return None
+        return False
     if status.remote:
-        return EditModel(status.edit_format) if status.edit_format in FORMATS else None
-    if status.adapter is not None and status.adapter.edit_format in FORMATS:
-        return EditModel(status.adapter.edit_format, status.adapter.edit_threshold or MIN_PROBABILITY)
-    declared = await asyncio.to_thread(declared_edit_format, status.model)
-    return EditModel(declared) if declared in FORMATS else None
+        return status.edit_format == SWEEP
+    return await asyncio.to_thread(declared_edit_format, status.model) == SWEEP
 
 
 @lru_cache(maxsize=8)  # a directory's card is made from its files each time

@@ -40,13 +40,6 @@ class CardTable:
     def number(self, key: str, default: int | None = None) -> int:
         return int(self.take(key, int, default, "a whole number"))
 
-    def share(self, key: str) -> float:
-        """A number from 0 to 1; 0 if it is missing."""
-        value = float(self.take(key, int | float, 0, "a number from 0 to 1"))
-        if not 0 <= value <= 1:
-            raise self.error(key, f"is {value}: expected a number from 0 to 1")
-        return value
-
     def flag(self, key: str) -> bool:
         self.known_keys.add(key)
         if not isinstance(value := self.values.get(key, False), bool):

@@ -1,19 +1,11 @@
-"""The draft of edit models' answers: the window itself. Exact for any window, and few rounds for the usual edits.
-
-SPECLSP_EDIT_RECORDINGS names the scenarios of cursortab.nvim (server/eval/scenarios), if they are there. The replay
-then runs on these answers too and prints tokens per round.
-"""
+"""The draft of edit models' answers: the window itself. Exact for any window, and few rounds for the usual edits."""
 
 from __future__ import annotations
 
-import base64
-import json
-import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -101,37 +93,6 @@ def test_a_changed_window_takes_few_rounds(edit: tuple[str, str, str]):
 
 def test_an_unchanged_window_takes_one_round():
     assert rounds_of(*UNCHANGED)[1] == 1
-
-
-def recordings(directory: Path) -> Iterator[tuple[str, str, str, str]]:
-    """(model, prompt, window, answer) of each recorded answer that Sweep's models gave."""
-    for path in sorted(directory.glob("*/sweep-next-edit-*.ndjson")):
-        prompt = ""
-        for line in path.read_text().splitlines():
-            entry = json.loads(line)
-            body = base64.b64decode(entry.get("body_b64", ""))
-            if entry["kind"] == "request":
-                prompt = json.loads(body)["prompt"]
-            elif entry["kind"] == "response" and body.startswith(b"{"):
-                current, updated = prompt.rindex("<|file_sep|>current/"), prompt.rindex("<|file_sep|>updated/")
-                window = prompt[current:updated].partition("\n")[2].replace("<|cursor|>", "")
-                text = json.loads(body).get("choices", [{}])[0].get("text", "")
-                if text.strip():
-                    answer = prompt[updated:].partition("\n")[2] + text
-                    yield path.stem, prompt[:current], window, answer
-
-
-@pytest.mark.skipif("SPECLSP_EDIT_RECORDINGS" not in os.environ, reason="needs recorded answers")
-def test_recorded_answers_take_few_rounds(capsys: pytest.CaptureFixture[str]):
-    totals: dict[str, list[tuple[int, int]]] = {}
-    for model, prompt, window, answer in recordings(Path(os.environ["SPECLSP_EDIT_RECORDINGS"])):
-        totals.setdefault(model, []).append(rounds_of(prompt, window, answer))
-    assert totals
-    for model, counts in totals.items():
-        tokens, rounds = (sum(column) for column in zip(*counts, strict=True))
-        with capsys.disabled():
-            print(f"\n{model}: {len(counts)} answers, {tokens / rounds:.1f} tokens a round")
-        assert tokens / rounds >= 7
 
 
 # ── exactness ─────────────────────────────────────────────────────────────────────────────────────────────────────────

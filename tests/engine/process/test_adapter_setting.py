@@ -43,13 +43,7 @@ def test_the_adapter_of_the_weights_is_on_unless_it_is_damaged(isolated: Path):
         state = adapted.http.get("/health").json()
         assert "adapter mine " in state["target"] and "message" not in state
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        assert state["adapter"] == {
-            "name": "mine",
-            "sha256": digest,
-            "jobs": ["fill", "next-edit"],
-            "edit_format": "window",
-            "edit_threshold": 0.0,
-        }
+        assert state["adapter"] == {"name": "mine", "sha256": digest, "jobs": ["fill"]}
         text = adapted.infill(**HOLE, n_predict=24)["content"]
     file.write_bytes(file.read_bytes()[:-1])
     with engine(isolated) as damaged:

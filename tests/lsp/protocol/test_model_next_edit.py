@@ -1,4 +1,4 @@
-"""Next edits by a model in a real server: the tiny target. Its card or an adapter declares an edit format.
+"""Next edits by a model in a real server: the tiny target, which declares an edit format.
 
 Its answers are nonsense, so these tests are about the way of a request, not about its edit.
 """
@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from support.lsp.editor_client import Editor, Page
 from support.waiting import wait_until
-from support.weights import small_adapters
 
 from speclsp.lsp.next_edit import wire
 from speclsp.lsp.next_edit.model_producer import MIN_PROBABILITY
@@ -33,7 +32,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "edits"
     shutil.copytree(cards.models_root() / "tiny" / "target", path)
     config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(config | {"edit_format": "window"}))
+    (path / "config.json").write_text(json.dumps(config | {"edit_format": "sweep"}))
     return path
 
 
@@ -95,26 +94,6 @@ def test_ghost_text_is_answered_while_a_next_edit_is_made(editor: Editor):
     assert len(editor.items(page.ask(page.text.index("pass")))) <= 1
     assert isinstance(editor.reply(request)["result"]["edits"], list)
     assert outcome(editor, page)["outcome"] in BY_MODEL | {"engine_busy"}
-
-
-def test_the_edit_format_of_an_adapter_counts_where_next_edits_are_its_job(isolated: Path):
-    file = small_adapters.write(isolated)
-    with Editor("--set", f"models_dir={isolated}", model="tiny") as editor:
-        editor.begin(**ROOT)
-        page, params = edited(editor, "adapted")
-        editor.call(wire.COPILOT_INLINE_EDIT, params)
-        assert outcome(editor, page)["producer"] == "model"
-        adapter = {"name": "mine", "edit_format": "window", "edit_threshold": 0.0}
-        assert editor.statuses()[-1]["adapter"] == adapter
-    weights = small_adapters.metadata(small_adapters.TINY / "target")["weights_sha256"]
-    small_adapters.write_card(file, "tiny", weights, jobs=["fill"])
-    with Editor("--set", f"models_dir={isolated}", model="tiny") as editor:
-        editor.begin(**ROOT)
-        page, params = edited(editor, "filled")
-        assert editor.call(wire.COPILOT_INLINE_EDIT, params) == {"edits": []}
-        assert outcome(editor, page)["producer"] == "rules"
-        adapter = {"name": "mine", "edit_format": "", "edit_threshold": 0.0}
-        assert editor.statuses()[-1]["adapter"] == adapter
 
 
 def test_a_model_without_the_declaration_is_not_asked():

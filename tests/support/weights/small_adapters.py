@@ -85,8 +85,8 @@ def write_card(file: Path, weights: str, weights_sha256: str, **changes: object)
         "file": file.name,
         "weights_sha256": weights_sha256,
     }
-    values |= {"sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "edit_format": "window"}
-    values |= {"licence": "Apache-2.0", "data": "Random numbers.", "jobs": ["fill", "next-edit"]} | changes
+    values |= {"sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    values |= {"licence": "Apache-2.0", "data": "Random numbers.", "jobs": ["fill"]} | changes
     file.with_suffix(".toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
 
 

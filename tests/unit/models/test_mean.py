@@ -26,8 +26,8 @@ def adapter(path: Path, seed: int, linears: tuple[str, ...], rank: int = 3, **fa
     for linear in linears:
         tensors |= {f"{linear}{A}": torch.randn(rank, IN, generator=dice)}
         tensors |= {f"{linear}{B}": torch.randn(OUT, rank, generator=dice)}
-    known = {"name": path.stem, "rank": rank, "scale": 2.0, "weights_sha256": "0" * 64, "jobs": "fill"}
-    adapter_file.write(tensors, AdapterFacts(**(known | {"edit_format": ""} | facts)), path)
+    known = {"name": path.stem, "rank": rank, "scale": 2.0, "weights_sha256": "0" * 64}
+    adapter_file.write(tensors, AdapterFacts(**(known | facts)), path)
     return adapters.read_file(path)
 
 

@@ -1,4 +1,4 @@
-"""Releases of a list: downloaded archives are unpacked beside each other; all of a package, or its last one."""
+"""Releases of a list: the last one of each package is downloaded and unpacked."""
 
 from __future__ import annotations
 
@@ -52,36 +52,13 @@ def unpacked(into: Path) -> set[str]:
     return {path.name for path in (into / "pypi-wheel").iterdir() if path.is_dir()}
 
 
-@pytest.mark.parametrize("newest_only", [False, True])
-def test_fetched_unpacks_each_release_or_only_the_last_of_each_package(index: Path, tmp_path: Path, newest_only: bool):
+def test_fetched_unpacks_the_last_release_of_each_package(index: Path, tmp_path: Path):
     done: list[tuple[int, int]] = []
     into = tmp_path / "corpus"
-    learned = releases.fetched(lambda *bytes_of: done.append(bytes_of), index, into, newest_only=newest_only)
-
-    first = -1 if newest_only else 0
-    wanted = {f"{name}-{version}" for name, versions in VERSIONS.items() for version in versions[first:]}
-    assert unpacked(into) == wanted
+    learned = releases.fetched(lambda *bytes_of: done.append(bytes_of), index, into)
+    assert unpacked(into) == {f"{name}-{versions[-1]}" for name, versions in VERSIONS.items()}
     assert [len(package.roots) for package in learned] == [len(versions) for versions in VERSIONS.values()]
+    assert done[-1][0] == done[-1][1] == sum(package.archives[-1].bytes for package in learned)
     for package in learned:
         newest = VERSIONS[package.name][-1]
         assert package.files(package.roots[-1]) == {f"{package.name}/__init__.py": f'VERSION = "{newest}"\n'}
-        assert (
-            done[-1][0] == done[-1][1] == sum(archive.bytes for other in learned for archive in other.archives[first:])
-        )
-
-
-def test_the_other_releases_join_the_newest_ones_without_a_second_download(
-    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    into, brought = tmp_path / "corpus", list[str]()
-    bring = corpus.bring
-
-    def count(archive: Archive, file: Path) -> None:
-        brought.append(archive.file)
-        bring(archive, file)
-
-    monkeypatch.setattr(corpus, "bring", count)
-    releases.fetched(lambda *_: None, index, into, newest_only=True)
-    assert len(brought) == len(VERSIONS)
-    releases.fetched(lambda *_: None, index, into)
-    assert len(brought) == len(set(brought)) == sum(map(len, VERSIONS.values()))

@@ -45,7 +45,7 @@ def examples() -> list[dict[str, object]]:
     for number in range(40):
         prompt, answer = (draw.sample(range(2000), count) for count in (12, 5))
         split = "held-out" if number % 8 == 0 else "train"
-        kind = "line" if number % 2 else "derivable"
+        kind = "line" if number % 2 else "function"
         rows.append({"split": split, "kind": kind, "prompt": prompt, "answer": answer, "weights": [1.0] * 5})
     return rows
 
@@ -54,7 +54,6 @@ def training(
     work: Path,
     steps: int = 6,
     seed: int = 0,
-    jobs: str = "fill,next-edit",
     skipped: int = 0,
     held_out: int = 32,
     step_examples: int = train.STEP_EXAMPLES,
@@ -62,7 +61,7 @@ def training(
     model = train.read_model(TINY, "cpu")
     plan = train.Plan(
         data_sha256="0" * 64, weights="tiny", rank=4, scale=2.0, first_layer=2, peak_rate=1e-2, steps=steps,
-        budget_s=0.0, seed=seed, jobs=jobs, skipped=skipped, step_examples=step_examples,
+        budget_s=0.0, seed=seed, skipped=skipped, step_examples=step_examples,
     )  # fmt: skip
     work.mkdir(exist_ok=True)
     return train.Training(Learner(model, lora.attach(model, SHAPE), 1e-2), examples(), plan, work, held_out)
@@ -104,7 +103,7 @@ def test_the_log_has_the_held_out_loss_and_that_of_each_kind(tmp_path: Path):
     assert training(tmp_path, steps=2).run(1e9)
     last = json.loads((tmp_path / "log.jsonl").read_text("utf-8").splitlines()[-1])
     kept_back = [row for row in examples() if row["split"] == "held-out"]
-    counts = {kind: sum(row["kind"] == kind for row in kept_back) for kind in ("line", "derivable")}
+    counts = {kind: sum(row["kind"] == kind for row in kept_back) for kind in ("line", "function")}
     by_kind = last["held_out_by_kind"]
     assert by_kind.keys() == {kind for kind, count in counts.items() if count}
     mean = sum(loss * counts[kind] for kind, loss in by_kind.items()) / len(kept_back)
@@ -178,17 +177,9 @@ def test_an_adapter_is_exported_with_a_card_that_names_its_weights(tmp_path: Pat
     assert card.pop("data")
     assert card == {
         "name": "tiny-test", "weights": "tiny", "file": "tiny-test.safetensors", "weights_sha256": weights,
-        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "jobs": ["fill", "next-edit"],
-        "edit_format": "window", "licence": "Apache-2.0",
+        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "jobs": ["fill"],
+        "licence": "Apache-2.0",
     }  # fmt: skip
-    only = training(tmp_path / "fill", steps=1, jobs="fill")
-    assert [example.prompt for example in only.learned] == [
-        row["prompt"] for row in examples() if row["split"] == "train" and row["kind"] == "line"
-    ]
-    only.run(1e9)
-    export.export("tiny-fill", tmp_path / "fill", tmp_path / "adapters", directory=TINY)
-    card = tomllib.loads((tmp_path / "adapters" / "tiny-fill.toml").read_text("utf-8"))
-    assert card["jobs"] == ["fill"] and "edit_format" not in card
     with pytest.raises(InputError, match="no name of an adapter"):
         export.export("../x", tmp_path / "work", tmp_path, directory=TINY)
     with pytest.raises(InputError, match="no training state"):

@@ -284,7 +284,6 @@ def test_a_cycle_between_benchmarks_is_reported():
         "editor.edit_replay.release_edits",
         "editor.edit_replay.replay_states",
         "editor.next_edit",
-        "editor.next_edit_model",
     ]
     assert cycles(graph) == [between]
 

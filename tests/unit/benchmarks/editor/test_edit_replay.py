@@ -1,24 +1,21 @@
-"""Replay of edits: deltaChrF, undone edits, half-typed lines, and the scenarios of cursortab.nvim."""
+"""Replay of edits: deltaChrF, undone edits and half-typed lines."""
 
 from __future__ import annotations
 
-import base64
-import json
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.editor.edit_replay import cursortab, edit_scores
+from benchmarks.editor.edit_replay import edit_scores
 from benchmarks.editor.edit_replay.edit_counts import Count
 from benchmarks.editor.edit_replay.half_typed import cut_line
 from benchmarks.editor.edit_replay.replayed_file import Rules
 from benchmarks.editor.next_edit import replay
 from benchmarks.quality.edits import Hunk
-from speclsp.errors import InputError
 
+PARTS = st.text("ab_(), ./", max_size=12)
 LINES = st.lists(st.text("ab (\n".replace("\n", ""), max_size=6), max_size=5)
 
 
@@ -56,6 +53,20 @@ def test_a_half_typed_line_ends_behind_its_cursor_as_the_old_line_does():
     assert typed.startswith("call(a,"[:column]) and typed.endswith(")") and 6 < column < len("call(a, b=1)")
 
 
+@given(PARTS, PARTS, PARTS, PARTS, st.integers(0, 99))
+def test_a_half_typed_line_is_a_beginning_of_the_new_line_and_an_end_of_the_old_one(
+    head: str, went: str, came: str, tail: str, seed: int
+):
+    old, new = head + went + tail, head + came + tail
+    cut = cut_line([old], Hunk(0, 1, (new,)), random.Random(seed))
+    if cut is not None:
+        typed = cut[0]
+        assert typed not in (old, new)
+        assert typed.startswith(head)
+        ends = range(len(head) + 1, len(typed) + 1)
+        assert any(new.startswith(typed[:end]) and old.endswith(typed[end:]) for end in ends)
+
+
 def patient() -> Rules:
     """The rules with time enough on any machine."""
     return Rules(budget_ms=10_000)
@@ -72,92 +83,3 @@ def test_counts_of_languages_add_up():
     assert total.right == total.shown and total.undoing == 0
     assert len(total.ms) == len(counts["python"].ms) * 2
     assert total.figures()["precision"] == 1.0
-
-
-# ── cursortab.nvim ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-BUFFER = ["one = lib.read(shared.file, 1)", "two = lib.read(shared.file, 2)", "three = lib.read(open_file, 3)"]
-EXPECTED = [*BUFFER[:2], "three = lib.read(shared.file, 3)"]
-HEAD = "A text.\nid: {name}\nlanguage: python\nfile: app.py\nrow: 2\ncol: 0\n"
-HISTORY = "".join(
-    f"<|file|> app.py\n<|old|>\n{line.replace('shared.file', 'open_file')}\n<|new|>\n{line}\n" for line in BUFFER[:2]
-)
-
-
-def text_of(*lines: str) -> str:
-    return "".join(line + "\n" for line in lines)
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """Two scenarios: one to answer, and one with two cursors where nothing is right."""
-    folder = tmp_path / "server/eval/scenarios"
-    folder.mkdir(parents=True)
-    (folder / "1-use.txtar").write_text(
-        HEAD.format(name="use")
-        + f"-- buffer.txt --\n{text_of(*BUFFER)}-- history --\n{HISTORY}-- steps --\nrequest-completion\n"
-        + f"-- expected --\n{text_of(*EXPECTED)}"
-    )
-    quiet = HEAD.format(name="quiet") + "cursor-positions: 1:2\n"
-    (folder / "2-quiet.txtar").write_text(
-        f"{quiet}-- buffer.txt --\n{text_of(*BUFFER)}-- steps --\nrequest-completion\n  expect !shown\n"
-    )
-    published = {"score": 0.5, "deltaChrF": 50.0, "showRate": 1.0, "quietRate": 0.5}
-    (tmp_path / "server/eval/baseline.json").write_text(json.dumps({"copilot": published, "zeta": published}))
-    record(folder / "1-use", "copilot", {}, [{"range": span(2, 0, 2, len(BUFFER[2])), "text": EXPECTED[2]}])
-    sweep = {"prompt": f"<|file_sep|>updated/app.py:2:3\n{BUFFER[1]}\n"}
-    record(folder / "1-use", "sweep-next-edit-7B", sweep, {"choices": [{"text": EXPECTED[2] + "\n"}]})
-    window = "\n".join([BUFFER[1], BUFFER[2].replace("lib", "<|user_cursor|>lib")])
-    zeta = {"prompt": f"<<<<<<< CURRENT\n{window}\n=======\n"}
-    record(folder / "1-use", "zeta-2", zeta, {"choices": [{"text": text_of(*EXPECTED[1:])}]})
-    return tmp_path
-
-
-def span(*places: int) -> dict[str, dict[str, int]]:
-    first, start, last, end = places
-    return {"start": {"line": first, "character": start}, "end": {"line": last, "character": end}}
-
-
-def record(folder: Path, provider: str, request: object, response: object) -> None:
-    folder.mkdir(exist_ok=True)
-    bodies = {"request": request, "response": response}
-    lines = [
-        json.dumps({"kind": kind, "body_b64": base64.b64encode(json.dumps(body).encode()).decode()})
-        for kind, body in bodies.items()
-    ]
-    (folder / f"{provider}.ndjson").write_text("\n".join(lines))
-
-
-def test_the_history_of_a_scenario_is_made_before_the_edit_is_requested(checkout: Path):
-    use, quiet = cursortab.scenarios(checkout)
-    assert (use.lines, use.expected, quiet.expected) == (tuple(BUFFER), tuple(EXPECTED), ())
-    assert len(use.history) == 2 and quiet.cursors == ((2, 0), (1, 2))
-    assert cursortab.answer(use, use.cursors[0], patient())[0] == EXPECTED
-    assert cursortab.answer(quiet, quiet.cursors[0], patient())[0] == BUFFER
-
-
-def test_our_figures_are_scored_as_cursortab_scores_its_providers(checkout: Path):
-    figures = cursortab.ours(cursortab.scenarios(checkout), patient)
-    assert {key: figures[key] for key in ("score", "delta_chrf", "show_rate", "quiet_rate", "first_answer")} == {
-        "score": 1.0,
-        "delta_chrf": 100.0,
-        "show_rate": 1.0,
-        "quiet_rate": 1.0,
-        "first_answer": [100.0, 1],
-    }
-
-
-@pytest.mark.parametrize("provider", ["copilot", "sweep-next-edit-7B", "zeta-2"])
-def test_the_recorded_first_answer_of_each_known_format_is_read(checkout: Path, provider: str):
-    assert cursortab.recorded(cursortab.scenarios(checkout)[0], provider) == EXPECTED
-
-
-def test_a_provider_in_an_unknown_format_has_its_published_figures_alone(checkout: Path):
-    rows = dict(cursortab.theirs(checkout, cursortab.scenarios(checkout)))
-    assert rows["copilot"]["first_answer"] == [100.0, 1] and rows["zeta"]["first_answer"] is None
-    assert "| copilot | 0.50 | 50.0 | 100 % | 50 % | 100.0, 1 |" in cursortab.table(rows)
-
-
-def test_a_directory_without_scenarios_is_named(tmp_path: Path):
-    with pytest.raises(InputError, match=r"has no server/eval/scenarios: name a checkout of cursortab\.nvim\."):
-        cursortab.scenarios(tmp_path)

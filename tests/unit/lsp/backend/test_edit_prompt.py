@@ -1,4 +1,4 @@
-"""Prompts of model-made next edits: the literal text of each format, limits, and markers in the user's text."""
+"""Prompts of model-made next edits: the literal text, limits, and markers in the user's text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.lsp.backend import edit_prompt
-from speclsp.lsp.backend.edit_prompt import FORMATS, EditInput, Hunk
+from speclsp.lsp.backend.edit_prompt import EditInput, Hunk
 
 EDIT = EditInput(
     path="pkg/user.py",
@@ -21,16 +21,6 @@ EDIT = EditInput(
         Hunk(old=("", "def load(key):"), new=("", "def load(user):"), first=2),
     ),
 )
-
-
-def test_the_prompt_of_format_window():
-    assert edit_prompt.format_window(EDIT) == (
-        "<|file_sep|>pkg/user.py\nimport db\n\n"
-        "<|file_sep|>edit\noriginal:\n\nx = 1\nupdated:\n\nx = 2\n"
-        "<|file_sep|>edit\noriginal:\n\ndef load(key):\nupdated:\n\ndef load(user):\n"
-        "<|file_sep|>current\ndef load(user):\n    return db.get(key)\n"
-        "<|file_sep|>updated\n"
-    )
 
 
 def test_the_prompt_of_format_sweep():
@@ -62,14 +52,12 @@ EDITS = st.builds(EditInput, path=LINE, before=LINES, window=LINES, hunks=HUNKS,
 
 @given(EDITS)
 def test_no_text_of_the_user_becomes_a_marker(edit: EditInput):
-    hunks = len(edit_prompt.newest_hunks(edit.hunks))
-    for name, own_markers in (("window", 3), ("sweep", 4)):
-        prompt = FORMATS[name](edit)
-        assert prompt.count("<|file_sep|>") == own_markers + hunks
-        assert prompt.count("<|endoftext|>") == 0
-        assert edit_prompt.holds_marker(edit.window) == (
-            edit_prompt.plain("\n".join(edit.window)) != "\n".join(edit.window)
-        )
+    prompt = edit_prompt.format_sweep(edit)
+    assert prompt.count("<|file_sep|>") == 4 + len(edit_prompt.newest_hunks(edit.hunks))
+    assert prompt.count("<|endoftext|>") == 0
+    assert edit_prompt.holds_marker(edit.window) == (
+        edit_prompt.plain("\n".join(edit.window)) != "\n".join(edit.window)
+    )
 
 
 @given(st.integers(0, 60), st.integers(1, 60))

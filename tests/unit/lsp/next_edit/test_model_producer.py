@@ -13,11 +13,11 @@ from support.lsp.edited_document import EditDesk
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.edit_prompt import expected_answer
 from speclsp.lsp.backend.engine_http import ResponseTimeout
-from speclsp.lsp.backend.types import AdapterUse, CompletionCost, FimRequest, Status, StreamPiece
-from speclsp.lsp.next_edit.model_producer import MIN_PROBABILITY, EditEngine, EditModel, ModelProducer
+from speclsp.lsp.backend.types import CompletionCost, FimRequest, Status, StreamPiece
+from speclsp.lsp.next_edit.model_producer import MIN_PROBABILITY, EditEngine, ModelProducer
 from speclsp.lsp.next_edit.next_edits import NextEditOutcome
 from speclsp.lsp.next_edit.offers import Offer
-from speclsp.lsp.server.model_list import edit_model
+from speclsp.lsp.server.model_list import predicts_edits
 
 URI = "file:///work/app.py"
 TEXT = (
@@ -32,9 +32,8 @@ BUSY, LOST, LATE = "(busy)", "(lost)", "(late)"
 class ScriptedEngine:
     """Answers with the window, `new` in place of `old`. A line is a round, and one token of probability `logprob`."""
 
-    def __init__(self, old: str = "", new: str = "", logprob: float = -0.1, edit_format: str = "window") -> None:
-        self.old, self.new, self.logprob, self.edit_format = old, new, logprob, edit_format
-        self.least_probability = MIN_PROBABILITY
+    def __init__(self, old: str = "", new: str = "", logprob: float = -0.1, predicts_edits: bool = True) -> None:
+        self.old, self.new, self.logprob, self.predicts_edits = old, new, logprob, predicts_edits
         self.requests: list[FimRequest] = []
         self.rounds = 0
         self.closed = 0
@@ -65,10 +64,10 @@ class Desk(EditDesk):
         self.engine, self.outcomes, self.counted = engine, list[NextEditOutcome](), list[str]()
         self.edit("    name = ''\n", "    name = ''\n    size = 0\n")
 
-        async def model() -> EditModel | None:
-            return EditModel(engine.edit_format, engine.least_probability) if engine.edit_format else None
+        async def predicts_edits() -> bool:
+            return engine.predicts_edits
 
-        self.model = ModelProducer(EditEngine(model, engine.stream, lambda uri: "s", lambda uri: "app.py"))
+        self.model = ModelProducer(EditEngine(predicts_edits, engine.stream, lambda uri: "s", lambda uri: "app.py"))
         self.edits = self.next_edits(
             self.model, counted=lambda language, counts: self.counted.extend(counts), ended=self.outcomes.append
         )
@@ -88,7 +87,7 @@ async def test_the_first_hunk_is_offered_and_the_rest_is_not_waited_for():
     assert offer.kind == "model" and offer.confidence == pytest.approx(math.exp(-0.1))
     (request,) = desk.engine.requests
     assert request.idle and request.draft_window == expected_answer(desk.document.text.splitlines())
-    edit = "<|file_sep|>edit\noriginal:\n    name = ''\n\nupdated:\n    name = ''\n    size = 0\n\n"
+    edit = "<|file_sep|>app.py:2:4\noriginal:\n    name = ''\n\nupdated:\n    name = ''\n    size = 0\n\n"
     assert request.raw_prompt is not None and edit in request.raw_prompt
     assert desk.engine.closed == 1 and desk.engine.rounds == 8, "the window is repeated from the 8th line on"
     assert desk.outcomes[-1].outcome == "shown" and desk.outcomes[-1].producer == "model"
@@ -120,34 +119,19 @@ async def test_copied_tokens_are_no_evidence():
     assert await desk.answer() is not None
 
 
-async def test_the_threshold_is_the_models_own():
-    for least, is_offered in ((0.5, True), (0.95, False)):
-        desk = Desk(ScriptedEngine(LOAD, EDITED))
-        desk.engine.least_probability = least
-        assert (await desk.answer() is not None) is is_offered
-        assert desk.outcomes[-1].outcome == ("shown" if is_offered else "model_unsure")
-
-
-async def test_the_loaded_adapter_decides_before_the_models_definition():
+async def test_the_card_of_the_loaded_model_decides_and_for_a_server_its_own_format():
     ready = Status(state="ready", model="sweep-next-edit-0.5b")
-    assert await edit_model(ready) == EditModel("sweep", MIN_PROBABILITY)
-    window = AdapterUse(name="a", edit_format="window", edit_threshold=0.8)
-    assert await edit_model(replace(ready, adapter=window)) == EditModel("window", 0.8)
-    assert await edit_model(replace(ready, adapter=AdapterUse(name="fill only"))) == EditModel("sweep")
-    assert await edit_model(Status(state="ready", model="tiny", adapter=window)) == EditModel("window", 0.8)
-    assert await edit_model(replace(ready, remote="server", edit_format="sweep")) == EditModel("sweep")
+    assert await predicts_edits(ready)
+    assert await predicts_edits(replace(ready, model="tiny", remote="server", edit_format="sweep"))
     unusable = (
-        None,
-        replace(ready, state="asleep"),
-        replace(ready, remote="server", adapter=window),
-        Status(state="ready", model="tiny"),
-        Status(state="ready", model="tiny", adapter=AdapterUse.of({"name": "a", "edit_format": "of a later version"})),
+        *(None, replace(ready, state="asleep"), replace(ready, model="tiny")),
+        *(replace(ready, remote="server"), replace(ready, remote="server", edit_format="of a later version")),
     )
-    assert [await edit_model(status) for status in unusable] == [None] * len(unusable)
+    assert not any([await predicts_edits(status) for status in unusable])
 
 
 async def test_a_model_without_an_edit_format_is_not_asked():
-    desk = Desk(ScriptedEngine(LOAD, EDITED, edit_format=""))
+    desk = Desk(ScriptedEngine(LOAD, EDITED, predicts_edits=False))
     assert await desk.answer() is None
     assert desk.engine.requests == [] and desk.outcomes[-1].producer == "rules"
 
