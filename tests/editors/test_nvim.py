@@ -6,6 +6,7 @@ One Neovim of each version runs all of these tests; `NvimSession.check` inspects
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ LINES = (
     "Gofor name in names:<CR>",
     "Goif amount > 0:<CR>",
 )
+REST_S = 0.3
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -195,6 +197,20 @@ def test_toggle_switches_suggestions_off_and_on(seat):
     seat.keys("<BS><Esc>:Speclsp toggle<CR>")
     seat.keys("o        return self.")
     seat.suggestion()
+
+
+def test_a_resting_cursor_is_reported_to_the_server_once_for_each_place(seat):
+    uri = seat.lua("return vim.uri_from_bufnr(0)")
+    seat.keys("G0")
+    last = {"line": BANK.count("\n") - 1, "character": 0}
+    seat.wire.wait(lambda wire: wire.sent("speclsp/didFocus")[-1]["position"] == last, "the report of the last line")
+    for keys, line, character in (("4gg0", 3, 0), ("j", 4, 0), ("2l", 4, 2), ("A", 4, 26), ("<Up>", 3, 26)):
+        count = len(seat.wire.sent("speclsp/didFocus"))
+        seat.keys(keys)
+        seat.wire.wait(lambda wire, old=count: len(wire.sent("speclsp/didFocus")) > old, "the report")
+        time.sleep(2 * REST_S)
+        report = {"textDocument": {"uri": uri}, "position": {"line": line, "character": character}}
+        assert seat.wire.sent("speclsp/didFocus")[count:] == [report]
 
 
 @pytest.mark.parametrize("text", ["é", "漢字", "😀👍🏽", "a\u0301b", "\u200d"])

@@ -35,7 +35,7 @@ import { NextEditView, rangeOf } from "./nextEditView";
 import type { NextEdit, NextEditAnswer, NextEditReason } from "./protocol";
 import { openRestoredTabs } from "./restoredTabs";
 import type { Server } from "./server";
-import { exclusionReason, hasItems, Items } from "./suggestions";
+import { currentPlace, exclusionReason, hasItems, Items, placeKey } from "./suggestions";
 import { setContextKey } from "./walkthrough";
 
 const SETTLE_MS = 300; // pause after the last change, before a request
@@ -452,13 +452,3 @@ function isUnchanged(text: { editor: TextEditor; version: number } | undefined):
   if (!text || text.editor !== editor || editor.selections.length !== 1) return false;
   return editor.selection.isEmpty && editor.document.version === text.version;
 }
-
-/** The key of the only cursor's place in the active editor; undefined with several or with a selection. */
-function currentPlace(): string | undefined {
-  const { activeTextEditor: editor } = window;
-  if (editor?.selections.length !== 1 || !editor.selection.isEmpty) return undefined;
-  return placeKey(editor.document, editor.selection.active);
-}
-
-const placeKey = (document: TextDocument, { line, character }: Position): string =>
-  [document.uri.toString(), document.version, line, character].join(" ");

@@ -61,6 +61,17 @@ export interface Place {
   position: Position;
 }
 
+/** The key of the only cursor's place in the active editor; undefined with several or with a selection. */
+export function currentPlace(): string | undefined {
+  const { activeTextEditor: editor } = window;
+  if (editor?.selections.length !== 1 || !editor.selection.isEmpty) return undefined;
+  return placeKey(editor.document, editor.selection.active);
+}
+
+/** A cursor in a version of a document, as text. */
+export const placeKey = (document: TextDocument, { line, character }: Position): string =>
+  [document.uri.toString(), document.version, line, character].join(" ");
+
 /** Repeats requests as automatic ones. VS Code calls a repeated one explicit, but no user has asked for alternatives. */
 export class Repeats {
   private repeating = false;

@@ -138,25 +138,95 @@ specs["a name in insert mode keeps what is typed, and a second buffer without a 
   equal(n:lua("return documents()"), { ["b.py"] = "python: one two", [""] = "python: ", ["c.py"] = "python: x" })
 end
 
+--- `focused()`: the file name, line and column of each report in turn.
+local FOCUSED = [[
+  focused = function()
+    return vim.tbl_map(function(params)
+      return { vim.fs.basename(params.textDocument.uri), params.position.line, params.position.character }
+    end, fake.asked("speclsp/didFocus"))
+  end
+]]
+
 specs["the buffer that gets the focus is reported with its cursor, and again when the model is ready"] = function(n)
   n:open({ "one", "two" })
-  n:lua([[
-    focused = function()
-      return vim.tbl_map(function(message)
-        return { vim.fs.basename(message.params.textDocument.uri), message.params.position.line }
-      end, vim.tbl_filter(function(message) return message.method == "speclsp/didFocus" end, fake.messages))
-    end
+  n:lua(FOCUSED .. [[
     status = function(state) fake.dispatchers.notification("speclsp/status", { state = state, problems = {} }) end
     first = vim.fs.basename(vim.api.nvim_buf_get_name(0))
   ]])
   local count = #n:lua("return focused()")
   n:lua("vim.api.nvim_win_set_cursor(0, { 2, 0 }) status('loading') status('ready') status('thinking') status('ready')")
   n:wait(("#focused() == %d"):format(count + 1), "the model is ready")
-  equal(n:lua("return focused()[#focused()]"), { n:lua("return first"), 1 })
+  equal(n:lua("return focused()[#focused()]"), { n:lua("return first"), 1, 0 })
   n:lua("vim.cmd.enew() vim.cmd('buffer #')")
   n:wait(("#focused() == %d"):format(count + 2), "the focus is back")
   n:lua("require('speclsp.enabled').snooze(5) vim.cmd.enew() vim.cmd('buffer #')")
   equal(#n:lua("return focused()"), count + 2)
+end
+
+specs["a cursor that rests is reported once for each place and text, in normal and in insert mode"] = function(n)
+  n:open({ "one", "two", "three" })
+  n:lua(FOCUSED)
+  local count = #n:lua("return focused()")
+  for _, case in ipairs({
+    { "j", 1, 0 },
+    { "x", 1, 0 },
+    { "jll", 2, 2 },
+    { "hl", nil },
+    { "i", nil },
+    { "<Up>", 1, 2 },
+    { "ab", 1, 4 },
+    { "<Esc>", 1, 3 },
+    { "v0", nil },
+    { ":", nil },
+    { "<Esc>", 1, 0 },
+  }) do
+    n:type(case[1])
+    if case[2] then
+      count = count + 1
+      n:wait(("#focused() == %d"):format(count), "the report after " .. case[1])
+      equal(n:lua("return focused()[#focused()]"), { "a.py", case[2], case[3] })
+    end
+    n:lua("vim.wait(400)")
+    equal(#n:lua("return focused()"), count)
+  end
+end
+
+specs["no cursor is reported within 300 ms of a move, however the moves follow each other"] = function(n)
+  n:open({ ("x"):rep(90) })
+  n:lua(FOCUSED .. [[
+    local moved_ms = 0
+    pauses_ms = {} -- from the last move to a report
+    vim.api.nvim_create_autocmd("CursorMoved", { callback = function() moved_ms = vim.uv.now() end })
+    local rpc = vim.lsp.get_clients()[1].rpc
+    local notify = rpc.notify
+    rpc.notify = function(method, params)
+      if method == "speclsp/didFocus" then table.insert(pauses_ms, vim.uv.now() - moved_ms) end
+      return notify(method, params)
+    end
+  ]])
+  math.randomseed(1)
+  for _ = 1, 30 do
+    n:type("l")
+    vim.wait(math.random(0, 150) * math.random(1, 3))
+  end
+  n:wait("focused()[#focused()][3] == 30", "the report of the last place")
+  local pauses_ms = n:lua("return pauses_ms")
+  assert(#pauses_ms > 0)
+  for _, pause_ms in ipairs(pauses_ms) do
+    assert(pause_ms >= 300, ("a report %d ms after a move"):format(pause_ms))
+  end
+end
+
+specs["a cursor is not reported where suggestions are off"] = function(n)
+  n:open({ "one", "two", "three" })
+  n:lua(FOCUSED .. "vim.b.speclsp = false")
+  local count = #n:lua("return focused()")
+  n:type("j")
+  n:lua("vim.wait(400)")
+  equal(#n:lua("return focused()"), count)
+  n:lua("vim.b.speclsp = nil")
+  n:type("j")
+  n:wait(("#focused() == %d"):format(count + 1), "the report")
 end
 
 specs["a toggle ends suggestions here, for a file type or everywhere, and begins them again"] = function(n)

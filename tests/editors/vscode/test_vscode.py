@@ -13,6 +13,7 @@ from support.waiting import wait_until
 
 FUNCTION = "def area(width, height):\n    return width * height\n\n\n"
 BEGINNINGS = ("def total(items):\n", "result = ", "0\nfor item in items:\n", "print(", "\nreturn ")
+REST_S = 0.3
 NOTHING_S = 1.5  # long enough for a request and its answer, where none may come
 
 
@@ -246,6 +247,24 @@ def test_the_suggest_widget_has_precedence(window: Window) -> None:
     wanted = lines(question.accepted() if question.items else question.text)
     window.sees(lambda screen: same(screen.whole, wanted), "the screen shows just that")
     window.press("Escape")
+
+
+def test_a_resting_cursor_is_reported_to_the_server_once_for_each_place(window: Window) -> None:
+    window.show("rest.py", FUNCTION)
+    reports = lambda: window.sent("speclsp/didFocus")  # noqa: E731
+    until(lambda: reports()[-1]["position"] == {"line": 4, "character": 0}, "the report of the text's end")
+    for key, line, character in (("ArrowUp", 3, 0), ("Control+Home", 0, 0), ("x", 0, 1), ("End", 0, 25)):
+        count = len(reports())
+        window.press(key)
+        until(lambda old=count: len(reports()) > old, f"the report after {key}")
+        time.sleep(2 * REST_S)
+        [report] = reports()[count:]
+        assert report["textDocument"]["uri"].endswith("/rest.py")
+        assert report["position"] == {"line": line, "character": character}
+    count = len(reports())
+    window.press("Shift+ArrowLeft")
+    time.sleep(2 * REST_S)
+    assert len(reports()) == count, "a selection is no resting cursor"
 
 
 def test_several_cursors_get_no_suggestion(window: Window) -> None:

@@ -112,6 +112,12 @@ function M.on(client, buf)
     desc = "speclsp: read the prompt ahead",
     callback = vim.schedule_wrap(require("speclsp.focus").report),
   })
+  api.nvim_create_autocmd({ "CursorMoved", "CursorMovedI", "TextChanged", "TextChangedI", "ModeChanged" }, {
+    group = group,
+    buffer = buf,
+    desc = "speclsp: read the prompts ahead where the cursor rests",
+    callback = require("speclsp.focus").restart_pause,
+  })
   api.nvim_create_autocmd("LspDetach", {
     group = group,
     buffer = buf,
