@@ -116,43 +116,35 @@ dist: .test-editors $(VSCODE)/node_modules/.installed  ## what a release uploads
 	@SPECLSP_WINDOWS_PYTHON="$$(PYTHONPATH=tests $(BIN)/python -m windows.harness.install)" \
 	$(BIN)/python -m pytest -q release
 
-# A benchmark that fails (a text that differs, a peer that does not run) ends with 1. The others still run, the page is
-# still made in build/report, and make names what failed. Downloads happen before the clock starts. The quick run keeps
-# its figures in build/bench-quick: those in benchmarks/results are from whole runs.
-bench: .venv/.installed-bench  ## measure everything beside other engines (under 30 min on 2 cores, after their installation)
+# A benchmark that fails (a text that differs, a peer that does not run) ends with 1. The others still run, and make names
+# what failed. The quick run keeps its figures in build/bench-quick: those in benchmarks/results are from whole runs.
+bench: .venv/.installed  ## measure everything beside other engines (under 30 min on 2 cores, after their installation)
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
 	@$(BIN)/speclsp models pull $(LARGE_PAIR)
 	@$(BENCH) install-peers || true
-	@SECONDS=0; failed=; trap 'exit 130' INT; \
+	@failed=; trap 'exit 130' INT; \
 	$(BENCH) completions --model $(TEST_PAIR) --holes 12 || failed="$$failed completions-0.5b"; \
 	$(BENCH) completions --model $(LARGE_PAIR) --holes 4 || failed="$$failed completions-1.5b"; \
 	$(BENCH) keystrokes --model $(TEST_PAIR) --minutes 4 || failed="$$failed keystrokes"; \
-	$(BENCH) scale --model $(TEST_PAIR) || failed="$$failed scale"; \
 	$(BENCH) floor $(TEST_PAIR) $(LARGE_PAIR) || failed="$$failed floor"; \
 	$(BENCH) peers --model $(TEST_PAIR) || failed="$$failed peers-0.5b"; \
 	$(BENCH) peers --model $(LARGE_PAIR) --holes 4 || failed="$$failed peers-1.5b"; \
-	$(BENCH) report --took bench=$$SECONDS || failed="$$failed report"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
-bench-quick: .venv/.installed-bench  ## the same for the 0.5B model in little, and with no peers (under 5 min on 2 cores)
+bench-quick: .venv/.installed  ## the same for the 0.5B model in little, and with no peers (under 5 min on 2 cores)
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
-	@SECONDS=0; failed=; trap 'exit 130' INT; \
+	@failed=; trap 'exit 130' INT; \
 	$(BENCH) completions --results $(QUICK) --model $(TEST_PAIR) --holes 6 || failed="$$failed completions"; \
 	$(BENCH) keystrokes --results $(QUICK) --model $(TEST_PAIR) --quick || failed="$$failed keystrokes"; \
-	$(BENCH) scale --results $(QUICK) --model $(TEST_PAIR) --quick || failed="$$failed scale"; \
-	$(BENCH) report --results $(QUICK) --out $(QUICK) --took bench-quick=$$SECONDS || failed="$$failed report"; \
-	cp $(QUICK)/run-bench-quick.json benchmarks/results/; \
-	echo "the page: $(QUICK)/report.html, after $$SECONDS s"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 # Packages and generated texts stay in the user's cache: a second run only scores the texts again.
-bench-quality: .venv/.installed-bench  ## suggestions beside what people wrote, 60 tasks, six ways to write the prompt (under 15 min on 2 cores)
+bench-quality: .venv/.installed  ## suggestions beside what people wrote, 60 tasks, six ways to write the prompt (under 15 min on 2 cores)
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
 	@$(BIN)/python tests/support/editors/install.py node >/dev/null
-	@SECONDS=0; $(BENCH) quality --model $(TEST_PAIR) --set quick --variants $(QUALITY) \
-	&& $(BENCH) report --took bench-quality=$$SECONDS
+	@$(BENCH) quality --model $(TEST_PAIR) --set quick --variants $(QUALITY)
 
-gpu: .venv/.installed-dev .venv/.installed-bench .test-model  ## on a machine with a GPU: shares of its limit, rounds, tests, equal texts (at most 9 min)
+gpu: .venv/.installed-dev .test-model  ## on a machine with a GPU: shares of its limit, rounds, tests, equal texts (at most 9 min)
 	@$(BENCH) gpu
 
 clean:  ## remove what was made here; weights in the user's cache stay
@@ -176,7 +168,3 @@ clean:  ## remove what was made here; weights in the user's cache stay
 	@echo "installing speclsp and the development tools into .venv (once, a few minutes)"
 	@$(PIP) --no-compile -e '.[dev]'
 	@touch .venv/.installed $@
-
-.venv/.installed-bench: .venv/.installed
-	@$(PIP) -e '.[bench]'
-	@touch $@

@@ -38,7 +38,6 @@ BENCHMARKS = {
     "waterfall": Benchmark("speed.waterfall.waterfall", "stages of one computed suggestion, from the key to the reply"),
     "next-edit-cost": Benchmark("keystrokes.next_edit_cost", "answers at the keys without and with next edits"),
     "peers": Benchmark("peers.compare", "other engines with the same weights, prompts and lengths, in one run"),
-    "scale": Benchmark("speed.scale", "milliseconds and memory against the length of prompt, document and output"),
     "quality": Benchmark("quality.quality", "suggestions against the original code, in code newer than the models"),
     "next-edit": Benchmark("editor.next_edit", "next edits against the edits made between consecutive releases"),
     "next-edit-gate": Benchmark(
@@ -59,21 +58,17 @@ BENCHMARKS = {
         "quality.auto_closed.auto_closed", "suggestions where the editor has closed brackets, quotes and tags itself"
     ),
     "formats": Benchmark("speed.number_formats", "quality of the int8 target against its bf16 weights"),
-    "draft-length": Benchmark("speed.draft_length", "recorded answers replayed against policies of the draft length"),
     "floor": Benchmark("speed.floor", "rounds of the CPU engine against the time its weight reads alone take"),
     "memory": Benchmark("speed.resident_memory", "resident memory of the engine's process, as the docs state it"),
     "int4": Benchmark("speed.int4", "fewer bits beside int8: times, memory and error of the logits"),
     "gpu": Benchmark("speed.gpu.gpu", "a GPU's limit, rounds, equal tokens and tests, and transformers beside them"),
     "gpu-trace": Benchmark("speed.gpu.trace", "recording of the draft's acceptance, which `gpu` replays"),
     "editor-latency": Benchmark("editor.latency", "time from a key to ghost text in Neovim and VS Code"),
-    "windows": Benchmark("editor.windows", "one engine shared by several editors that are closed and killed"),
     "record": Benchmark("editor.record", "animated and still pictures of suggestions in VS Code and Neovim"),
-    "initialize": Benchmark("editor.initialize", "time the language server takes to answer `initialize`"),
     "first-suggestion": Benchmark(
         "editor.first_suggestion", "first suggestion in a file: new, looked at before, returned to, beside another"
     ),
     "context": Benchmark("editor.context", "time to select context in a workspace of 5,000 files"),
-    "index": Benchmark("editor.index", "time to index a workspace of 5,000 files, and to query the index"),
     "backends": Benchmark("peers.backends", "the language server against real llama.cpp and vLLM servers"),
     "cancelling": Benchmark("peers.measure_cancelling", "time from a key until a remote server's connection is closed"),
     "laws": Benchmark(
@@ -87,10 +82,7 @@ BENCHMARKS = {
     "install-peers": Benchmark(
         "peers.install", "installation of the engines that `peers` compares, in the user's cache"
     ),
-    "charts": Benchmark(
-        "report.charts", "charts and tables of docs/benchmarks*.md, gpu.md and next-edit-renames.md, from the results"
-    ),
-    "report": Benchmark("report.report", "one page of plots and targets from all results, in build/report"),
+    "charts": Benchmark("report.charts", "charts and tables of docs/benchmarks*.md and gpu.md, from the results"),
 }
 
 

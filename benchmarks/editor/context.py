@@ -2,7 +2,7 @@
 
     python -m benchmarks context [--files 5000] [--places 200]
 
-The workspace is that of index.py: packages that are installed beside this one. At each place, in a file of its own, a
+The workspace has packages that are installed beside this one. At each place, in a file of its own, a
 document is looked at for the first time, then 20 lines are written in it one after the other, with some keys on a line;
 as the server does it, with its defaults. What was read for one document is there for the next, as in an editor. The
 document is parsed beforehand: that is not the context's time.
@@ -15,6 +15,10 @@ import gc
 import json
 import os
 import random
+import shutil
+import subprocess
+import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,7 +29,6 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from benchmarks import results_file
-from benchmarks.editor.index import apart, lay
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import build, similar_code
 from speclsp.lsp.context.chunk import Chunk
@@ -34,6 +37,7 @@ from speclsp.lsp.context.selection import Selections
 from speclsp.lsp.context.warm_up import IndexWarmUp
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.syntax.grammars import SUFFIXES
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.tree import SyntaxTree
 
@@ -70,6 +74,37 @@ class Times:
 
     def _kinds(self) -> Iterator[tuple[str, list[float]]]:
         yield from (("", self.clock), ("_processor", self.processor))
+
+
+def lay(folder: Path, files: int) -> int:
+    """Copy packages, whole, until there are so many source files; how many there are."""
+    source, count = Path(sysconfig.get_path("purelib")), 0
+    packages = [path for path in sorted(source.iterdir()) if path.is_dir() and not path.name.startswith(("_", "."))]
+    random.Random(SEED).shuffle(packages)
+    for package in packages:
+        for file in sorted(package.rglob("*")):
+            if file.suffix in SUFFIXES and file.is_file() and "__pycache__" not in file.parts:
+                target = folder / file.relative_to(source)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target)
+                count += 1
+                if count == files:
+                    return count
+    return count
+
+
+def apart(folder: Path, database: Path) -> dict[str, float]:
+    """Build the index in a process of its own, as the server's child does."""
+    program = (
+        "import sys, time, resource; from pathlib import Path; from speclsp.lsp.index.reader import IndexReader\n"
+        "began = time.perf_counter(); IndexReader.build(sys.argv[1], Path(sys.argv[2])); used = time.process_time()\n"
+        "rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
+        "print(time.perf_counter() - began, used, rss)"
+    )
+    command = [sys.executable, "-c", program, str(folder), str(database)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    seconds, processor_s, peak_mib = map(float, output)
+    return {"seconds": round(seconds, 2), "processor_s": round(processor_s, 2), "peak_mib": round(peak_mib, 1)}
 
 
 class Editor:

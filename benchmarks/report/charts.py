@@ -18,14 +18,13 @@ from xml.sax.saxutils import escape
 from benchmarks import results_file
 from benchmarks.quality.infilling import published
 from benchmarks.report import gpu_tables, infilling_table
-from benchmarks.report.aims import CPU_KINDS, SMALL, Results, newest_gpu
 from benchmarks.report.bars import THEMES, Bar, Chart, svg
 from benchmarks.report.markdown_tables import FORMATS, NAMES, tables
+from benchmarks.report.result_files import CPU_KINDS, SMALL, Results, newest_gpu, read
 from speclsp.errors import SpeclspError
 
 DOCS = results_file.CHECKOUT / "docs"
 PAGES = ("benchmarks.md", "benchmarks-engines.md", "gpu.md", "benchmarks-next-edit.md")
-ADAPTER = "adapter-qwen2.5-coder-0.5b-fill-9"  # the included one
 TABLE = re.compile(r"(<!-- table ([a-z0-9.-]+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
 
@@ -63,41 +62,34 @@ def engines(results: Results) -> Chart:
 
 
 def quality(results: Results) -> Chart:
-    """Exact matches by the context in the prompt, with 95 % intervals; then with the included adapter."""
-    data = results[f"quality-full-{SMALL}"]
-    adapted = results[ADAPTER]["judges_with_a_scale_for_256_activations"]["quality_full"]
+    """Exact matches by the context in the prompt, without and with the included adapter, with 95 % intervals."""
+    plain, adapted = results[f"quality-full-{SMALL}"], results[f"quality-default-{SMALL}"]
     rows = (
-        ("base", "current file only", "no cross-file context"),
-        ("only-class", "+ class definitions", "source: class, since removed"),
-        ("only-similar", "+ similar snippets", "source: similar, the default"),
-        ("full", "+ both", "without the adapter"),
+        (plain, "base", "current file only", "without the adapter"),
+        (plain, "only-similar", "+ similar code", "without the adapter"),
+        (adapted, "base", "current file only", "with the adapter"),
+        (adapted, "full", "+ similar code", "default"),
     )
-    exact = {name: data["variants"][name]["of"]["all"]["exact"] for name, _, _ in rows}
+    shares = [data["variants"][name]["of"]["all"]["exact"] for data, name, _, _ in rows]
     bars = [
         Bar(
             label=label,
             detail=detail,
-            value=exact[name]["value"] * 100,
-            text=f"{exact[name]['value']:.1%}".replace("%", " %"),
-            low=exact[name]["low"] * 100,
-            high=exact[name]["high"] * 100,
+            value=exact["value"] * 100,
+            text=f"{exact['value'] + 1e-9:.1%}".replace("%", " %"),
+            low=exact["low"] * 100,
+            high=exact["high"] * 100,
+            ours=detail == "default",
         )
-        for name, label, detail in rows
+        for exact, (_, _, label, detail) in zip(shares, rows, strict=True)
     ]
-    for name, label, detail in (
-        ("base", "current file only", "with the adapter"),
-        ("full", "+ both", "default when measured"),
-    ):
-        value = adapted[name]["all"]["with"]
-        text = f"{value * 100:.1f} %"
-        bars.append(Bar(label=label, detail=detail, value=value * 100, text=text, ours=name == "full"))
-    before, after = (adapted[name]["all"]["with"] for name in ("base", "full"))
+    before, after = (exact["value"] * 100 for exact in shares[2:])
     return Chart(
-        title=f"Code from other files raises exact matches from {before * 100:.0f} to {after * 100:.0f} %",
+        title=f"Code from other files raises exact matches from {before:.0f} to {after:.0f} %",
         subtitle="Suggestions whose line equals the original line exactly, in %. Higher is better.",
         bars=bars,
         notes=[
-            f"{data['of_tasks']} tasks in {data['packages']} packages that are newer than the model. "
+            f"{plain['of_tasks']} tasks in {plain['packages']} packages that are newer than the model. "
             "All bars use the same tasks.",
             "Qwen2.5-Coder 0.5B, int8, Xeon with AMX; with the included adapter fill-9: EPYC. Lines: 95 % intervals.",
         ],
@@ -249,8 +241,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Write the images, and update the tables."""
-    from benchmarks.report.report import read
-
     results = read(results_file.RESULTS)
     directory: Path = options.docs / "images"
     directory.mkdir(parents=True, exist_ok=True)

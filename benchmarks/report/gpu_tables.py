@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.report.aims import Figures, Results, newest_gpu
+from benchmarks.report.result_files import Figures, Results, newest_gpu
 
 NOT_MEASURED = "not measured"
 MODELS = {"0.5b": "0.5B", "1.5b": "1.5B", "7b": "7B"}

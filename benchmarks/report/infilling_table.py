@@ -1,14 +1,12 @@
-"""HumanEval-Infilling in the report and in docs/benchmarks.md: our columns, then the published figures."""
+"""HumanEval-Infilling in docs/benchmarks.md: our columns, then the published figures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from benchmarks.quality.infilling import published
-from benchmarks.report.aims import NAMES, Figures, Results
 from benchmarks.report.markdown_tables import interval, table
-from benchmarks.report.page import Section
+from benchmarks.report.result_files import NAMES, Figures, Results
 
 HEAD = ("model", "through", "single line: exact", "pass@1", "n", "several lines: exact", "pass@1", "n")
 ORDER = ("engine bf16", "engine int8", "product bf16", "product int8", "joined bf16", "joined int8")
@@ -54,35 +52,3 @@ def shares(column: Figures | None) -> tuple[str, str, str]:
         return "–", "–", "–"
     passed = interval(column["pass_1"]) if "pass_1" in column else "–"
     return interval(column["exact"]), passed, str(column["tasks"])
-
-
-def differences(results: Results) -> Iterator[Sequence[str]]:
-    """Columns compared on their common tasks."""
-    for model in NAMES:
-        for kind, figures in results.get(f"humaneval-infilling-{model}", {}).get("sets", {}).items():
-            for name, change in figures["compared"].items():
-                cells = [points(change.get(metric)) for metric in ("exact", "pass_1")]
-                yield f"{NAMES[model]}, {kind}: {name}", *cells, str(change["tasks"])
-
-
-def points(change: Mapping[str, Any] | None) -> str:
-    """A difference in percentage points, its interval, and the tasks gained and lost."""
-    if change is None:
-        return "–"
-    value, low, high = (change[name] * 100 for name in ("value", "low", "high"))
-    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}], {change['gained']} gained, {change['lost']} lost"
-
-
-def section(results: Results) -> Section:
-    """The report's section."""
-    tables = []
-    if list(columns(results)):
-        tables = [
-            [HEAD, *rows(results)],
-            published_rows(),
-            [("columns compared", "exact, points", "pass@1, points", "n"), *differences(results)],
-        ]
-    about = (
-        f"Greedy, on fixed samples of the tasks. Published: {published.SOURCE}. {' '.join(published.NOT_COMPARABLE)}"
-    )
-    return Section(title="HumanEval-Infilling", about=about, tables=tables)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.report.aims import CPU_KINDS, LARGE, SMALL, Results
+from benchmarks.report.result_files import CPU_KINDS, LARGE, SMALL, Results
 
 NAMES = {
     "speclsp": "speclsp",
@@ -235,9 +235,7 @@ def sources(data: Mapping[str, Any]) -> str:
     """Exact matches by the sources of context."""
     names = {
         "base": "current file only",
-        "only-class": "+ `class`",
-        "only-similar": "**+ `similar` (default)**",
-        "full": "+ `class`, `similar` (default when measured)",
+        "only-similar": "**+ similar code (default)**",
     }
     head = ("prompt", "all", "needs another file", "other tasks", "characters saved", "prompt tokens, median")
 
@@ -319,7 +317,6 @@ def renames(data: Mapping[str, Any]) -> str:
     def rows() -> Iterator[Sequence[str]]:
         yield row("**all**", data["all"])
         yield row("all, without the limit of time", data["without_budget"])
-        yield row("all, before renames by scope", data["before"]["all"])
         for name, figures in data["languages"].items():
             yield row(RENAMED_LANGUAGES[name], figures)
         for name, figures in data["kinds"].items():

@@ -40,7 +40,7 @@ def page(editor: Editor, request: pytest.FixtureRequest) -> Page:
 
 
 def test_initialize_is_answered_before_anything_heavy_and_torch_is_never_loaded():
-    """The time itself is a benchmark (benchmarks/editor/initialize.py: 0.4 s). This test checks that nothing blocks."""
+    """It takes 0.4 s. This test checks that nothing blocks."""
     with Editor(warm=False) as editor:
         assert editor.initialize()["serverInfo"]["name"] == "speclsp"
         assert time.perf_counter() - editor.started < 10

@@ -1,6 +1,6 @@
 """Renames made by program: are the other uses of a renamed definition offered, and nothing else?
 
-    python -m benchmarks renames [--part tuning|held-out] [--renames 300] [--examples] [--before]
+    python -m benchmarks renames [--part tuning|held-out] [--renames 300] [--examples]
 
     definition and all of its uses (rename_truth/) ─► a new name ─► states (rename_states.py), through the text store
                                                                  └─► the producer's edit ─► right: only places of this
@@ -13,8 +13,7 @@ rename_cases.py has the packages.
 
 Each state is asked within the product's budget, and once more without one (`without_budget`), because the budget ends
 sooner on a busy machine. `--examples` prints what is wrong or missing without one. Writes
-benchmarks/results/renames.json, of tuning packages renames-tuning.json, and keeps the figures of `--before` there:
-those of the same renames with an earlier producer.
+benchmarks/results/renames.json, of tuning packages renames-tuning.json.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", choices=(HELD_OUT, TUNING), default=HELD_OUT, help="(default: held-out)")
     parser.add_argument("--renames", type=int, default=RENAMES, help=f"(default: {RENAMES})")
     parser.add_argument("--examples", action="store_true", help="print what was wrong or missing in tuning packages")
-    parser.add_argument("--before", action="store_true", help="keep the figures as those of an earlier producer")
 
 
 def measured(
@@ -106,11 +104,6 @@ def main(options: argparse.Namespace) -> int:
         "ground_truth": {language: TRUTHS[language] for language in sorted(languages)},
     }
     summary |= result
-    path = results_file.RESULTS / f"{name}.json"
-    kept = json.loads(path.read_text("utf-8")).get("before") if path.exists() else None
-    before = result | {"renames_sha256": summary["renames_sha256"]} if options.before else kept
-    if before is not None:
-        summary["before"] = before
     print(json.dumps({key: result[key] for key in ("all", "without_budget")}, indent=1))
     print(f"wrote {results_file.write('renames', summary, name)}")
     return 0

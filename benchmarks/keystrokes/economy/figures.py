@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.keystrokes.economy.bodies import Body
 from benchmarks.keystrokes.economy.replay import Counts
 from benchmarks.quality.scoring import bootstrap
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FIGURES: Mapping[str, tuple[str, str]] = {  # (sum of counts, over the sum of others)
     "keys_saved": ("saved", "keys"),
@@ -96,25 +93,3 @@ def percent(figure: Mapping[str, float] | None, *, spanned: bool = False) -> str
         return "-"
     value, low, high = (100 * figure[name] for name in ("value", "low", "high"))
     return f"{value:.1f} [{low:.1f},{high:.1f}]" if spanned else f"{value:.1f}"
-
-
-def draw(figure: Figure, data: Mapping[str, Any]) -> None:
-    """Plot the keys saved by the wrong suggestions, one line for each kind of policy."""
-    axes = figure.subplots()
-    kinds = (
-        ("before, share ", "before: threshold"),
-        ("cost ", "value, by cost"),
-        ("min_confidence ", "min_confidence"),
-    )
-    for start, label in kinds:
-        rows = [row for name, row in data["policies"].items() if name.startswith(start)]
-        wrong = [100 * row["wrong_per_key"]["value"] for row in rows]
-        axes.plot(wrong, [100 * row["keys_saved"]["value"] for row in rows], marker="o", label=label)
-    for name in data["costs"]:
-        row = data["policies"][name]
-        at = 100 * row["wrong_per_key"]["value"], 100 * row["keys_saved"]["value"]
-        axes.annotate(name, at, xytext=(4, -12), textcoords="offset points", fontsize=8)
-    axes.set_xlabel("wrong suggestions per 100 keys")
-    axes.set_ylabel("keys saved of 100")
-    axes.set_title("Keys saved, and wrong suggestions")
-    axes.legend(fontsize=8)

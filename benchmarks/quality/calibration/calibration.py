@@ -13,7 +13,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks import model_options, results_file
 from benchmarks.keystrokes.economy.bodies import bodies
@@ -28,9 +28,6 @@ from speclsp.cli import terminal
 from speclsp.errors import InputError
 from speclsp.lsp.completion.confidence import COSTS, DEFAULT, Curve, best_lines
 from speclsp.weights import auto_choice
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LEAST = 10  # right lines, and wrong ones, that a fit needs
 
@@ -115,16 +112,6 @@ def in_words(summary: Mapping[str, Any]) -> str:
     tried = [f"{name:16} " + "  ".join(f"{k} {v}" for k, v in row.items()) for name, row in summary["features"].items()]
     bins = [f"  said {row['said']:.2f} true {row['true']:.2f} ({row['examples']})" for row in summary["reliability"]]
     return "\n".join([*tried, "", *bins, "", f"later lines: {summary['later_lines']}"])
-
-
-def draw(figure: Figure, data: Mapping[str, Any]) -> None:
-    """Plot reliability: the share right by confidence."""
-    axes = figure.subplots()
-    axes.plot([0, 1], [0, 1], color=axes.xaxis.label.get_color(), linewidth=1)
-    axes.plot([row["said"] for row in data["reliability"]], [row["true"] for row in data["reliability"]], marker="o")
-    axes.set_xlabel("confidence")
-    axes.set_ylabel("right, of a tenth of the candidates")
-    axes.set_title("Confidence and observed share")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -57,7 +57,7 @@ def test_every_module_with_a_main_function_is_a_benchmark():
     assert modules == {benchmark.module for benchmark in BENCHMARKS.values()}
 
 
-@pytest.mark.parametrize("name", ["report", "scale", "keystrokes"])
+@pytest.mark.parametrize("name", ["context", "peers", "keystrokes"])
 def test_a_benchmark_describes_itself_and_refuses_unknown_flags_in_one_line(
     name: str, capsys: pytest.CaptureFixture[str]
 ):
@@ -75,7 +75,7 @@ def test_the_command_outside_a_checkout_reports_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(results_file, "CHECKOUT", tmp_path)
-    assert main(["report"]) == 2
+    assert main(["charts"]) == 2
     assert capsys.readouterr().err == f"benchmarks: {OUTSIDE_A_CHECKOUT}\n"
 
 

@@ -19,7 +19,6 @@ from benchmarks.quality.infilling import prompt_orders
 from benchmarks.quality.run_task import TaskRunner
 from benchmarks.quality.tasks.tasks import Task
 from benchmarks.quality.variants import BASE, FULL
-from benchmarks.report import html_page, quality_section
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Extra, Request
 from speclsp.engine.decoding.completion import CompletionEngine
@@ -285,17 +284,6 @@ def test_the_command_writes_its_figures_and_a_second_run_generates_nothing(
         name: one["of"] for name, one in first["variants"].items()
     }
     assert "llama.vscode" in capsys.readouterr().out
-    section = quality_section.section({"quality-quick-tiny": again}, ["tiny"])
-    (plot,) = section.plots
-    assert html_page.draw(plot.make, plot.size, "light").startswith(b"\x89PNG")
-    metrics, kinds = section.tables
-    assert [row[0] for row in metrics[1:]] == list(again["variants"])
-    assert {len(row) for row in metrics} == {len(metrics[0])}
-    assert [row[:2] for row in kinds[1:]] == [["all", "2"], ["cross", "1"], ["single", "1"]]
-    results = {f"quality-{name}-tiny": again for name in ("quick", "full", "peer")}
-    both = quality_section.section(results, ["tiny"])
-    assert [plot.name for plot in both.plots] == ["quality-full-tiny", "quality-peer-tiny"], "and not the smaller set"
-    assert len(both.tables) == 4
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import results_file
 from benchmarks.report import bars, charts
-from benchmarks.report.report import read
+from benchmarks.report.result_files import read
 from speclsp.errors import SpeclspError
 
 RESULTS = read(results_file.CHECKOUT / "benchmarks" / "results")

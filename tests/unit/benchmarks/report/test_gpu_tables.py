@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import results_file
 from benchmarks.report import gpu_tables
-from benchmarks.report.report import read
+from benchmarks.report.result_files import read
 
 DIFFERENCE: dict[str, Any] = {
     "position": 131, "prompt_tokens": 100, "draft_top_two": [[5, 3.25], [9, 3.125]],

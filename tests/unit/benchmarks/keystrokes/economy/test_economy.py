@@ -16,7 +16,6 @@ from benchmarks.keystrokes.economy.policies import by_confidence, by_share, by_v
 from benchmarks.keystrokes.economy.recording import Recording
 from benchmarks.keystrokes.economy.replay import AFTER_ACCEPTING, EVERYWHERE, PAUSES, replay, replay_joined
 from benchmarks.quality.calibration.examples import examples
-from benchmarks.report import html_page
 from speclsp.lsp.completion.confidence import COSTS, NO_COST, Cost, Curve, lines, token_spans
 
 CURVE = Curve(first={"intercept": 2.0, "total": 2.0}, later={"intercept": 2.0, "total": 2.0}, expected=0.5)
@@ -122,8 +121,6 @@ def test_counts_become_figures_with_intervals_and_a_table():
     assert high["keys_saved_change"]["value"] >= 0
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert "medium" in figures.table(result["policies"])
-    drawn = result | {"costs": {name: cost._asdict() for name, cost in COSTS.items()}}
-    assert html_page.draw(lambda figure: figures.draw(figure, drawn), (6, 4), "light").startswith(b"\x89PNG")
     assert result["languages"]["medium"]["python"]["bodies"] == 4
 
 

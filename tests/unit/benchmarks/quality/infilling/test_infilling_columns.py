@@ -17,8 +17,7 @@ from benchmarks.quality.infilling.columns import ENGINE, PRODUCT, Column
 from benchmarks.quality.infilling.sandbox import PASSED, Sandbox
 from benchmarks.quality.infilling.tasks import SINGLE
 from benchmarks.report import infilling_table
-from benchmarks.report.aims import SMALL
-from benchmarks.report.page import page
+from benchmarks.report.result_files import SMALL
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.completion import CompletionEngine
@@ -175,19 +174,17 @@ def test_a_changed_answer_is_printed_against_the_file(command: Any, monkeypatch:
 
 
 @pytest.mark.slow
-def test_the_report_shows_our_columns_and_the_published_ones(command: Any, monkeypatch: pytest.MonkeyPatch):
+def test_the_tables_show_our_columns_and_the_published_ones(command: Any, monkeypatch: pytest.MonkeyPatch):
     answering(monkeypatch, truths(2))
     results = {f"humaneval-infilling-{SMALL}": command()}
-    html = page(results, {}, [infilling_table.section(results)])
-    assert "75.0 %" in html
-    assert "70.3 %" in html
-    assert "Qwen2.5-Coder 0.5B" in html
+    tables = infilling_table.markdown(results)
+    assert "75.0 %" in tables["infilling"] and "70.3 %" in tables["infilling-published"]
     rows = list(infilling_table.rows(results))
     assert [row[:2] for row in rows[:2]] == [
         ("0.5B int8", "raw engine, standard prompt"), ("0.5B int8", "product"),
     ]  # fmt: skip
     assert {len(row) for row in rows} == {len(infilling_table.HEAD)}
-    assert infilling_table.section({}).tables == []
+    assert list(infilling_table.rows({})) == []
 
 
 @pytest.mark.slow
