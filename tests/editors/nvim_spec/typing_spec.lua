@@ -212,6 +212,42 @@ specs["a debounce waits for the next key"] = function(n)
   equal(column(n), 3)
 end
 
+specs["an empty answer from before the model was ready is requested again once, whichever of the two comes first"] = function(
+  n
+)
+  n:open({ "" })
+  n:type("i")
+  local function is(state)
+    n:lua("fake.status({ state = ... })", state)
+    n:wait(("require('speclsp.status').of(vim.lsp.get_clients()[1].id).state == %q"):format(state), "the status")
+  end
+  local function empty()
+    n:lua("fake.hold, fake.items = false, {}; fake.answer()")
+    n:settle()
+  end
+  for _, state in ipairs({ "ready" }) do
+    for _, order in ipairs({ { empty, is }, { is, empty } }) do
+      is("loading")
+      n:lua("fake.hold = true")
+      n:type("a")
+      local requests = n:lua("return #fake.requests")
+      order[1](state)
+      order[2](state)
+      n:settle()
+      equal(n:lua("return #fake.requests"), requests + 1)
+      equal(n:lua("return vim.deep_equal(fake.requests[#fake.requests], fake.requests[#fake.requests - 1])"), true)
+      is("loading")
+      n:lua("fake.items = { 'ghost' }")
+      is(state)
+      n:sees("ghost")
+      is("thinking")
+      is("ready")
+      n:settle()
+      equal(n:lua("return #fake.requests"), requests + 2)
+    end
+  end
+end
+
 --- Shows "one" at the end of "a", and makes the server know a second line of it.
 local function shown_one(n)
   n:open()

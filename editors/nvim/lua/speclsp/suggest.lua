@@ -4,6 +4,7 @@
 ---     a request   cancels the previous one, and is sent once for each text and cursor position
 ---     an answer   counts only while text, cursor and mode are those of its request
 ---     growth      repeats the request of the suggestion on the screen, which stays there until the answer
+---     readiness   repeats the newest request if its answer is empty, whether that came before or is still to come
 ---
 --- There is one cursor, so there is one suggestion and one request.
 local api = vim.api
@@ -24,6 +25,7 @@ local INVOKED, AUTOMATIC = 1, 2 -- lsp.InlineCompletionTriggerKind
 ---@class speclsp.Request: speclsp.Place
 ---@field client vim.lsp.Client
 ---@field id? integer
+---@field is_early? boolean sent before the model was ready: its answer may have been decided by then
 
 ---@class speclsp.Shown
 ---@field buf integer
@@ -162,7 +164,10 @@ local function ask(client, kind, step, on_empty)
     if #suggestions == 0 then
       current, empty_place = nil, request
       ghost.hide()
-      return on_empty and on_empty()
+      if on_empty then
+        on_empty()
+      end
+      return request.is_early and M.request_again()
     end
     local index = first and step % #suggestions + 1 or 1
     current = { buf = request.buf, client = client, suggestions = suggestions, index = index, manual = kind == INVOKED }
@@ -222,10 +227,15 @@ function M.refresh()
   )
 end
 
---- Request again where the last answer was empty, if the cursor is still there: the model has become ready.
+--- The model has become ready: request again where the last answer was empty, if the cursor is still there. The answer
+--- to a request under way may have been decided before, and arrives after the status.
 function M.request_again()
+  if pending then
+    pending.is_early = true
+    return
+  end
   local is_open = enabled.state(api.nvim_get_current_buf()) == "open"
-  if is_open and not pending and not ghost.is_shown() and same(empty_place, cursor_place()) then
+  if is_open and not ghost.is_shown() and same(empty_place, cursor_place()) then
     last_place = nil
     M.refresh()
   end
