@@ -225,7 +225,7 @@ specs["an empty answer from before the model was ready is requested again once, 
     n:lua("fake.hold, fake.items = false, {}; fake.answer()")
     n:settle()
   end
-  for _, state in ipairs({ "ready" }) do
+  for _, state in ipairs({ "ready", "thinking", "asleep" }) do
     for _, order in ipairs({ { empty, is }, { is, empty } }) do
       is("loading")
       n:lua("fake.hold = true")

@@ -30,6 +30,7 @@ local notify = require("speclsp.notify")
 local M = {}
 local statuses = {} ---@type table<integer, speclsp.Status> by client
 local loading = {} ---@type table<integer, { since_ms: integer, quarter: integer }> by client
+local IS_READY = { ready = true, thinking = true, asleep = true } -- an engine that is asleep wakes for a request
 local LONG_MS = 3000 -- longer loading is reported, at each quarter
 local in_statusline = false
 local last_line = ""
@@ -99,7 +100,7 @@ function M.receive(client_id, status)
     notify.say(status.message, status.state == "waiting" and vim.log.levels.WARN or nil)
   end
   report_loading(client_id, status)
-  if status.state == "ready" and (not old or old.state == "starting" or old.state == "loading") then
+  if IS_READY[status.state] and not (old and IS_READY[old.state]) then
     require("speclsp.focus").report()
     require("speclsp.suggest").request_again()
   end
