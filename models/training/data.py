@@ -247,6 +247,7 @@ def main(arguments: Sequence[str]) -> int:
             packages = releases.fetched(
                 lambda done, total: bar.show("fetching", done / max(total, 1), ""),
                 options.list,
+                newest_only=True,
             )
             encoder_of(MODEL)  # says here if the weights are missing
             processes = min(len(packages) or 1, process_resources.cpus().whole)

@@ -70,9 +70,11 @@ def fetched(
     progress: Callable[[int, int], None],
     file: Path = LIST,
     into: Path | None = None,
+    *,
+    newest_only: bool = False,
 ) -> list[Learned]:
-    """The packages of a list, the newest release of each downloaded and unpacked. Raises CorpusError."""
+    """The packages of a list, downloaded and unpacked; `newest_only`: of each its last release. Raises CorpusError."""
     learned = listed(file, into)
-    archives = [package.archives[-1] for package in learned]
+    archives = [archive for package in learned for archive in package.archives[-1 if newest_only else 0 :]]
     corpus.fetch_archives([(archive, ()) for archive in archives], progress, into)
     return learned

@@ -1,4 +1,4 @@
-"""Releases of a list: the last one of each package is downloaded and unpacked."""
+"""Releases of a list: downloaded archives are unpacked beside each other; all of a package, or its last one."""
 
 from __future__ import annotations
 
@@ -52,13 +52,15 @@ def unpacked(into: Path) -> set[str]:
     return {path.name for path in (into / "pypi-wheel").iterdir() if path.is_dir()}
 
 
-def test_fetched_unpacks_the_last_release_of_each_package(index: Path, tmp_path: Path):
+@pytest.mark.parametrize("newest_only", [False, True])
+def test_fetched_unpacks_each_release_or_only_the_last_of_each_package(index: Path, tmp_path: Path, newest_only: bool):
     done: list[tuple[int, int]] = []
-    into = tmp_path / "corpus"
-    learned = releases.fetched(lambda *bytes_of: done.append(bytes_of), index, into)
-    assert unpacked(into) == {f"{name}-{versions[-1]}" for name, versions in VERSIONS.items()}
+    into, first = tmp_path / "corpus", -1 if newest_only else 0
+    learned = releases.fetched(lambda *bytes_of: done.append(bytes_of), index, into, newest_only=newest_only)
+    wanted = {f"{name}-{version}" for name, versions in VERSIONS.items() for version in versions[first:]}
+    assert unpacked(into) == wanted
     assert [len(package.roots) for package in learned] == [len(versions) for versions in VERSIONS.values()]
-    assert done[-1][0] == done[-1][1] == sum(package.archives[-1].bytes for package in learned)
+    assert done[-1][0] == done[-1][1] == sum(archive.bytes for other in learned for archive in other.archives[first:])
     for package in learned:
         newest = VERSIONS[package.name][-1]
         assert package.files(package.roots[-1]) == {f"{package.name}/__init__.py": f'VERSION = "{newest}"\n'}
