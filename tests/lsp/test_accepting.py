@@ -101,25 +101,10 @@ def accept_all(screen: Screen) -> None:
     screen.accept()
 
 
-def accept_what_is_left_after_two_keys(screen: Screen) -> None:
-    for _ in range(2):
-        screen.take(1)
-        screen.show()
-    assert len(screen.ghost) == ECHO_CHARACTERS, "the range reaches back to where it began"
-    screen.accept()
-
-
 def take_a_word_and_go_on_otherwise(screen: Screen) -> None:
     screen.take(10)
     screen.show()
     screen.put("#")
-
-
-def take_word_by_word(screen: Screen) -> None:
-    for characters in (2, 9, 8):
-        screen.take(characters)
-        if characters != 8:
-            screen.show()
 
 
 def type_along_to_the_end(screen: Screen) -> None:
@@ -137,21 +122,12 @@ def accept_and_undo(screen: Screen) -> None:
     screen.remove(len(screen.accept()))
 
 
-def accept_and_undo_when_the_next_is_shown(screen: Screen) -> None:
-    accepted = screen.accept()
-    screen.editor.items(screen.ask(screen.cursor))  # shown too briefly to count, or ignored
-    screen.remove(len(accepted))
-
-
 CASES: list[tuple[Callable[[Screen], None], str, int, int]] = [
     (accept_all, "accepted", 19, 0),
-    (accept_what_is_left_after_two_keys, "accepted", 17, 2),
     (take_a_word_and_go_on_otherwise, "partly", 10, 0),
-    (take_word_by_word, "accepted", 19, 0),
     (type_along_to_the_end, "typed", 0, 19),
     (type_against_it, "ignored", 0, 0),
     (accept_and_undo, "undone", 0, 0),
-    (accept_and_undo_when_the_next_is_shown, "undone", 0, 0),
 ]
 
 

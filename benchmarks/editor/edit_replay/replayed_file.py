@@ -79,12 +79,6 @@ class ReplayedFile:
         self.done.append(hunk)
         return self.offset(first + len(hunk.lines), 0)
 
-    def edit_elsewhere(self, old: Sequence[str], new: Sequence[str]) -> None:
-        """Make an edit in another document of the same language."""
-        uri = f"{self.uri}-{len(self.activity.recent())}"
-        other = self.documents.open(uri, self.document.language, 1, "".join(line + "\n" for line in old))
-        replace(other, 0, len(old), new)
-
     def offset(self, line: int, character: int) -> int:
         """The offset of a position."""
         return self.document.offset({"line": line, "character": character}, "utf-32")

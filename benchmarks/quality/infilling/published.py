@@ -15,9 +15,3 @@ EXACT_PERCENT = {  # base models, in bf16
     "DeepSeek-Coder 1.3B": 72.8,
     "StarCoder2 3B": 70.9,
 }
-NOT_COMPARABLE = (
-    "Published figures are of base models. Ours are instruct models, trained further for chat.",
-    "Published figures are of the original bf16 weights. Ours come from the Q4_K_M file, so our bf16 is not theirs.",
-    "Published tasks remove lines from other solutions of the same problems; their prompts end before a newline.",
-    "HumanEval is in the training data of these models. The figures compare engines, not models on unseen code.",
-)

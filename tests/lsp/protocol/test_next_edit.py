@@ -18,7 +18,6 @@ from windows.harness.program import program
 from speclsp.lsp.next_edit import wire
 
 ROOT = {"workspaceFolders": [{"uri": "file:///project", "name": "project"}]}
-FIVE = "def load(path):\n    return fetch(path)\n\n\n"
 CALLS = [f"value_{n} = old_reader({n})\n" for n in range(6)]
 TEXT = "from lib import old_reader, new_reader\n\n\n" + "".join(CALLS)
 PHRASES = "import lib\n\n\n" + "".join(f"result_{n} = lib.read(open_file, {n})\n" for n in range(6))

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 from support.lsp.editor_client import Editor, Page, echoed
 
-KEYS, KEYS_PER_S = 500, 50
 ROUND_MS = 100
 WHOLE_S = 19 * ROUND_MS / 1000  # duration of a request that is not cancelled
 SOURCE = "def f():\n    return \n"

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from models.training import adapter_file, learning, lora, packed_row, training_state
+from models.training import adapter_file, learning, lora, training_state
 from models.training.adapter_file import AdapterFacts
 from models.training.learning import Diverged, Example, Learner
 from models.training.lora import LoraShape
@@ -100,17 +100,6 @@ def named_adapter(one: Learner):
             yield f"base_model.model.{name}", module
 
 
-def test_a_training_that_stopped_goes_on_as_if_it_had_not(tmp_path: Path):
-    whole, first, second = learner(), learner(), learner()
-    losses = train(whole, 0, 6)
-    train(first, 0, 3)
-    training_state.save(first, tmp_path / "state", {"place": [1, "a"]}, 2.5)
-    assert training_state.restore(second, tmp_path / "state", {"place": [1, "a"]}) == 2.5
-    assert second.step_count == 3
-    assert train(second, 3, 6) == losses[3:]
-    assert all(torch.equal(tensor, tensors(whole)[name]) for name, tensor in tensors(second).items())
-
-
 def test_the_number_of_workers_changes_no_bit():
     alone, together = learner(), learner(workers=3)
     examples = [example(number) for number in range(5)]
@@ -162,33 +151,12 @@ def test_an_example_of_a_packed_row_sees_no_token_of_another():
         assert learning.losses_of(model, changed)[1].equal(losses[1]), "bit for bit"
 
 
-def test_the_positions_of_a_packed_row_begin_anew_with_each_example():
-    packing = packed_row.Packing.of([3, 1, 2], torch.device("cpu"))
-    assert packing.positions.tolist() == [[0, 1, 2, 0, 0, 1]]
-    values = torch.arange(6.0).view(1, 1, 6, 1)
-    apart = packing.apart(values)
-    assert apart[:, 0, :, 0].tolist() == [[0, 1, 2], [3, 0, 0], [4, 5, 0]]  # padding repeats the first token
-    assert packing.together(apart.transpose(1, 2)).flatten().equal(values.flatten())
-
-
 @given(st.lists(st.integers(1, 900), max_size=40), st.integers(0, 2000))
 def test_a_row_is_as_full_as_its_tokens_allow(lengths: list[int], row_tokens: int):
     rows = [lengths[row] for row in learning.in_rows(lengths, row_tokens)]
     assert sum(rows, []) == lengths and all(rows)
     assert all(len(row) == 1 or sum(row) <= row_tokens for row in rows)
     assert all(sum(row) + following[0] > row_tokens for row, following in pairwise(rows))
-
-
-@pytest.mark.parametrize("row_tokens", [60, 10_000])
-def test_steps_in_packed_rows_learn_what_steps_of_single_examples_learn(row_tokens: int):
-    alone, together = learner(), learner(row_tokens=row_tokens)
-    examples = [example(number) for number in range(5)]
-    for step in range(3):
-        expected = alone.step(examples, step / 3)
-        assert together.step(examples, step / 3) == pytest.approx(expected, rel=1e-4)
-    assert together.losses(examples) == pytest.approx(alone.losses(examples), rel=1e-4)
-    learned = tensors(alone)
-    assert all(torch.allclose(value, learned[name], atol=1e-3) for name, value in tensors(together).items())
 
 
 def test_packed_rows_learn_in_bf16_as_on_a_gpu():

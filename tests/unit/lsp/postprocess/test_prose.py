@@ -28,37 +28,18 @@ def complete(marked: str, output: str, language: str) -> str | Reason:
     return outcome(marked, suggestion)
 
 
-# ── comments and docstrings ──────────────────────────────────────────────────────────────────────────────────────────
+# ── comments, docstrings, a language inside a string, tags, templates ────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
     ("language", "marked", "output", "result"),
-    ROWS["a_comment_ends_with_its_line_and_is_closed_once"],
+    [
+        *ROWS["a_comment_ends_with_its_line_and_is_closed_once"],
+        *ROWS["a_string_a_template_and_a_tag_are_closed_once_and_not_too_early"],
+        *ROWS["a_string_that_is_closed_right_of_the_cursor_is_not_ended_before"],
+    ],
 )
-def test_a_comment_ends_with_its_line_and_is_closed_once(language: str, marked: str, output: str, result: str | Reason):
-    assert complete(marked, output, language) == result
-
-
-# ── a language inside a string, tags, templates ──────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("language", "marked", "output", "result"),
-    ROWS["a_string_a_template_and_a_tag_are_closed_once_and_not_too_early"],
-)
-def test_a_string_a_template_and_a_tag_are_closed_once_and_not_too_early(
-    language: str, marked: str, output: str, result: str
-):
-    assert complete(marked, output, language) == result
-
-
-@pytest.mark.parametrize(
-    ("language", "marked", "output", "result"),
-    ROWS["a_string_that_is_closed_right_of_the_cursor_is_not_ended_before"],
-)
-def test_a_string_that_is_closed_right_of_the_cursor_is_not_ended_before(
-    language: str, marked: str, output: str, result: str
-):
+def test_a_text_is_closed_once_and_not_too_early(language: str, marked: str, output: str, result: str | Reason):
     assert complete(marked, output, language) == result
 
 

@@ -71,13 +71,6 @@ def test_a_part_without_time_is_recorded_as_not_run(tmp_path: Path):
     assert "budget" in entries(file)["first"]["why"]
 
 
-def test_a_row_without_time_is_listed(tmp_path: Path):
-    file = tmp_path / "gpu.json"
-    record = Record(file, part("first", 9), until_s=time.monotonic() - 1)
-    assert not record.has_time("7b bf16, 16 rows")
-    assert entries(file)["first"]["skipped"] == ["7b bf16, 16 rows: it needs about 1 s, and its part had 0 s left"]
-
-
 # ── the supervisor, with real processes ──────────────────────────────────────────────────────────────────────
 
 WORKER = """
