@@ -59,7 +59,8 @@ def work(record: Record) -> Iterator[tuple[str, str]]:
     prompt, generation = record["prompt"], record["generation"]
     if prompt["tokens"]:
         cut = f"; {prompt['left_out_tokens']} did not fit" if prompt["left_out_tokens"] else ""
-        yield "prompt", f"{prompt['tokens']} tokens, {prompt['cached_tokens']} of them cached{cut}"
+        at_rest = ", computed while the cursor rested" if record.get("at_rest") else ""
+        yield "prompt", f"{prompt['tokens']} tokens, {prompt['cached_tokens']} of them cached{at_rest}{cut}"
     if generation["rounds"]:
         rate = f"{generation['tokens_per_round']:.1f} a round"
         rounds = f"{generation['rounds']} round{'s' if generation['rounds'] > 1 else ''}"

@@ -66,6 +66,14 @@ class NextSuggestion:
     def get(self, uri: str) -> Preparation | None:
         return self._preparations.get(uri)
 
+    def is_working(self, uri: str) -> bool:
+        """True while a preparation of the document waits for its pause, or is computed."""
+        preparation = self._preparations.get(uri)
+        if preparation is None:
+            return False
+        task = preparation.job.task if preparation.job is not None else None
+        return preparation.job is None or (task is not None and not task.done())
+
     def schedule(
         self, request: CompletionRequest, suggestion: Suggestion, first_line: FirstLine | None = None
     ) -> CompletionJob | None:

@@ -57,6 +57,7 @@ class Pipeline:
     client_outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
     windows: build.Windows = field(default_factory=dict)
     selections: Selections = field(default_factory=dict)
+    prefilled_at_rest: FimRequest | None = None  # the last one
 
     def document_closed(self, uri: str) -> None:
         """The document was closed: forget its context, and end its stream unless it has a reader."""
@@ -80,15 +81,19 @@ class Pipeline:
             return Reason.LOADING
         return reason_without_backend(backend.status.state, bool(backend.status.remote))
 
-    def may_prepare(self, after_accept: CompletionInput) -> bool:
-        """True if the suggestion at a document that nobody has requested yet should be computed."""
+    def may_work_ahead(self) -> bool:
+        """True if the engine may compute a prompt or a suggestion that nobody has requested yet."""
         completion, backend = self._config().completion, self._backend()
         if not completion.prefetch_next or completion.eagerness == "low":
             return False
         if backend is None or backend.status.state != "ready" or backend.status.remote:
             return False  # it neither wakes an unloaded engine nor uses a server that may cost money
-        if backend.status.memory != "full":
-            return False  # memory is short: another program needs it
+        return backend.status.memory == "full"  # otherwise memory is short: another program needs it
+
+    def may_prepare(self, after_accept: CompletionInput) -> bool:
+        """True if the suggestion at a document that nobody has requested yet should be computed."""
+        if not self.may_work_ahead():
+            return False
         return not self.refusal_reason(after_accept) and self._cache.lookup(after_accept.snapshot, 1) is None
 
     def fork_context(self, uri: str) -> ContextState:
@@ -101,7 +106,11 @@ class Pipeline:
         windows, selections = state
         if uri in windows:
             self.windows[uri] = windows[uri]
-        self.selections |= selections
+        for name, selection in selections.items():
+            present = self.selections.get(name, selection)
+            if present.chosen != selection.chosen:  # a better one was found since: its prompt is not cached here
+                selection.better = present.chosen
+            self.selections[name] = selection
 
     async def answer(self, job: CompletionJob) -> Outcome:
         """The outcome of a request. Raises EngineError."""
@@ -131,16 +140,26 @@ class Pipeline:
             await alternatives.generate(job, first, stream, next_request, complete)
         return Outcome(tuple(job.suggestions)) if job.suggestions else outcome_of(first)
 
-    def prefill_request(self, current: CompletionInput) -> FimRequest | None:
-        """The prompt of a request at the cursor, without text to generate; None where a request would ask nothing."""
-        if self.refusal_reason(current) or self._cache.lookup(current.snapshot, 1) is not None:
+    def prefill_request(
+        self, current: CompletionInput, *, at_rest: bool = False, better: bool = False
+    ) -> FimRequest | None:
+        """The prompt of a request at the cursor, without text to generate; None where a request would ask nothing.
+
+        Args:
+            at_rest: computed only while the engine has nothing else to do.
+            better: with a better selection of chunks; None if there is none.
+        """
+        if self.refusal_reason(current) or (not better and self._cache.lookup(current.snapshot, 1) is not None):
             return None
         plan, tree = self._plan(current, self._config().completion)
         if isinstance(plan, NoSuggestion):
             return None
-        context, deadline_ms = self._build_context(current, tree), self._config().completion.timeout_ms
+        state = (dict(self.windows), self.selections) if at_rest else None  # the window is that of the cursor's line
+        context, deadline_ms = self._build_context(current, tree, state, better), self._config().completion.timeout_ms
+        if better and not self.selections[current.snapshot.uri].better:
+            return None
         request = to_request(context, max_tokens=0, deadline_ms=deadline_ms)
-        return replace(request, session=self.engine_session(current.snapshot.uri))
+        return replace(request, session=self.engine_session(current.snapshot.uri), idle=at_rest)
 
     def engine_session(self, uri: str) -> str:
         """The name under which the engine keeps the KV cache of a document."""
@@ -161,7 +180,11 @@ class Pipeline:
         return postprocess.plan(snapshot, tree, completion, others, verbatim=verbatim, outdents=outdents), tree
 
     def _build_context(
-        self, current: CompletionInput, tree: syntax.SyntaxTree | None, state: ContextState | None = None
+        self,
+        current: CompletionInput,
+        tree: syntax.SyntaxTree | None,
+        state: ContextState | None = None,
+        better: bool = False,
     ) -> build.Context:
         """The text that the model is shown. It updates `state`, or without one the document's own context."""
         settings, (windows, selections) = self._config().context, state or (self.windows, self.selections)
@@ -175,15 +198,18 @@ class Pipeline:
             windows,
             selections=selections,
             sources=sources,
+            better=better,
         )
 
     def _request(self, job: CompletionJob, plan: SuggestionPlan, context: build.Context) -> FimRequest:
         """The request to the engine, with the time that is left until the deadline."""
         deadline_ms = max(1, round(job.completion.timeout_ms - job.elapsed_ms()))
+        request = to_request(context, plan.max_tokens, deadline_ms)
+        request = replace(request, session=self.engine_session(job.snapshot.uri))
+        job.trace.at_rest = self.prefilled_at_rest is not None and begins_with(request, self.prefilled_at_rest)
         return replace(
-            to_request(context, plan.max_tokens, deadline_ms),
+            request,
             temperature=job.completion.temperature,
-            session=self.engine_session(job.snapshot.uri),
             previous=self._cache.draft_hint(job.snapshot),
             branches=alternatives.BRANCHES if job.request.wanted > 1 else 0,
             idle=job.prepares_next,
@@ -308,6 +334,13 @@ def to_request(context: build.Context, max_tokens: int, deadline_ms: int) -> Fim
         max_tokens=max_tokens,
         deadline_ms=deadline_ms,
     )
+
+
+def begins_with(request: FimRequest, prefill: FimRequest) -> bool:
+    """True if the prompt of `request` continues the one of `prefill`."""
+    names = ("session", "path", "extra", "prefix", "suffix")
+    is_same = all(getattr(request, name) == getattr(prefill, name) for name in names)
+    return is_same and request.line_prefix.startswith(prefill.line_prefix)
 
 
 def outcome_of(result: Suggestion | NoSuggestion) -> Outcome:

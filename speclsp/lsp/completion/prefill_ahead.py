@@ -1,11 +1,15 @@
-"""Prefill ahead of a request: after an edit or a change of focus, the engine prefills the likely prompt.
+"""Prefill ahead of a request: after an edit, a change of focus or a rest, the engine prefills the likely prompt.
 
     didChange ─► a request within PAUSE_S? then no prefill
               └► else the prompt is prefilled, and the request that follows continues from its KV cache
     didFocus  ─► the prompt is prefilled after FOCUS_PAUSE_S; a request in any document cancels it
+    rest      ─► REST_S after an edit, or after the prefill of a focus: work that only saves time later
 
 Editors that wait before they send a request (Neovim 200 ms, VS Code up to 50 ms) leave that time unused. If another
 key comes first, its own prompt replaces this one within a prefill step, and their common prefix stays cached.
+
+At rest the engine prefills one prompt ahead: that of a new line below the cursor, or the same with a better selection
+of chunks from other files. Any key ends it, except the Enter that it was computed for.
 """
 
 from __future__ import annotations
@@ -13,13 +17,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from speclsp.errors import EngineError
 from speclsp.lsp.completion.job import CompletionInput
+from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.syntax.text_windows import line_end, line_start
 
 PAUSE_S = 0.005  # clients that send a request with each key do so within a millisecond: then nothing is prefilled
 FOCUS_PAUSE_S = 0.1  # a user who looks for a file passes others by
+REST_S = 0.4  # longer than next_suggestion.PAUSE_S: the next suggestion comes first
 MAX_UNREQUESTED = 32  # prefills in a row without a request: the user does not seem to want completions here
+PAIRS = ("()", "[]", "{}")
 
 log = logging.getLogger("speclsp.session")
 
@@ -27,14 +36,20 @@ log = logging.getLogger("speclsp.session")
 class PrefillAhead:
     """Schedules prefills, for each document that has had a request and for the one that has the focus."""
 
-    def __init__(self, prefill: Callable[[CompletionInput], Awaitable[None]]) -> None:
-        """`prefill` may find that there is nothing to prefill; it may raise EngineError."""
-        self._prefill = prefill
+    def __init__(
+        self,
+        prefill: Callable[[CompletionInput], Awaitable[None]],
+        work_at_rest: Callable[[CompletionInput], Awaitable[None]],
+    ) -> None:
+        """`prefill` may find that there is nothing to prefill. Both may raise EngineError."""
+        self._prefill, self._work_at_rest = prefill, work_at_rest
         self._focused = ""  # URI of the document whose prefill waits for FOCUS_PAUSE_S
         self._focused_unrequested = 0  # since the last request, in any document
         self._unrequested: dict[str, int] = {}  # by URI: prefills since the last request
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._rest_timer: asyncio.TimerHandle | None = None  # one cursor, one rest
+        self._rest: tuple[asyncio.Task[None], Snapshot] | None = None  # its work, and where the cursor rests
 
     def request_arrived(self, uri: str) -> None:
         """A request has arrived: it prefills its prompt itself, or continues a prefill under way."""
@@ -42,31 +57,35 @@ class PrefillAhead:
         self._cancel_timer(uri)
 
     def document_focused(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
-        """The document got the user's focus; `capture` is called after the pause. Only the newest focus counts."""
+        """The cursor rests in the document; `capture` is called after the pause. Only the newest focus counts."""
         self._cancel_timer(self._focused)
         self._focused = uri
         if self._focused_unrequested < MAX_UNREQUESTED:
             self._focused_unrequested += 1
             self._cancel_timer(uri)
             loop = asyncio.get_running_loop()
-            self._timers[uri] = loop.call_later(FOCUS_PAUSE_S, self._pause_over, uri, capture, True)
+            self._timers[uri] = loop.call_later(FOCUS_PAUSE_S, self._focus_settled, uri, capture)
 
     def document_changed(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
         """The document was edited; `capture` is called after the pause."""
         self._cancel_timer(uri)
+        self._end_rest(uri, capture)
         if self._unrequested.get(uri, MAX_UNREQUESTED) < MAX_UNREQUESTED:
             loop = asyncio.get_running_loop()
-            self._timers[uri] = loop.call_later(PAUSE_S, self._pause_over, uri, capture, False)
+            self._timers[uri] = loop.call_later(PAUSE_S, self._pause_over, uri, capture)
+            self._rest_timer = loop.call_later(REST_S, self._rest_began, capture)
 
     def document_closed(self, uri: str) -> None:
         """The document was closed: forget it."""
         self._cancel_timer(uri)
+        self._end_rest(uri)
         self._unrequested.pop(uri, None)
 
     def close(self) -> None:
         """Cancel all timers and prefills."""
         for uri in list(self._timers):
             self._cancel_timer(uri)
+        self._end_rest()
         for task in self._tasks:
             task.cancel()
 
@@ -75,21 +94,84 @@ class PrefillAhead:
         if timer is not None:
             timer.cancel()
 
-    def _pause_over(self, uri: str, capture: Callable[[], CompletionInput | None], focused: bool) -> None:
+    def _focus_settled(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
+        self._timers.pop(uri, None)
+        self._begin_rest(capture(), prefills=True)
+
+    def _rest_began(self, capture: Callable[[], CompletionInput | None]) -> None:
+        self._rest_timer = None
+        self._begin_rest(capture(), prefills=False)
+
+    def _begin_rest(self, current: CompletionInput | None, prefills: bool) -> None:
+        """Start the work at a resting cursor; `prefills`: its own prompt first."""
+        self._end_rest()
+        if current is not None:
+            work = (self._prefill, self._work_at_rest) if prefills else (self._work_at_rest,)
+            self._rest = self._start(current, *work), current.snapshot
+
+    def _end_rest(self, uri: str = "", capture: Callable[[], CompletionInput | None] = lambda: None) -> None:
+        """End the work at rest, unless the edit that `capture` shows is the one that it was done for."""
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
+        if self._rest is None:
+            return
+        task, rested = self._rest
+        current = capture() if not task.done() and uri == rested.uri else None
+        if current is None or not is_new_line(current.snapshot, rested):
+            task.cancel()
+        self._rest = None
+
+    def _pause_over(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
         self._timers.pop(uri, None)
         current = capture()
         if current is not None:
-            if not focused:
-                self._unrequested[uri] = self._unrequested.get(uri, 0) + 1
-            task = asyncio.create_task(self._prefill_quietly(current))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._unrequested[uri] = self._unrequested.get(uri, 0) + 1
+            self._start(current, self._prefill)
 
-    async def _prefill_quietly(self, current: CompletionInput) -> None:
+    def _start(
+        self, current: CompletionInput, *work: Callable[[CompletionInput], Awaitable[None]]
+    ) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._run_quietly(current, *work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _run_quietly(self, current: CompletionInput, *work: Callable[[CompletionInput], Awaitable[None]]) -> None:
         """Log errors only: no caller waits, and the request that follows reports its own."""
         try:
-            await self._prefill(current)
+            for step in work:
+                await step(current)
         except EngineError as error:
             log.debug("not prefilled ahead: %s", error)
         except Exception as error:  # its message may quote the document
             log.error("a prefill failed: %s", type(error).__name__)
+
+
+def new_line_below(snapshot: Snapshot) -> Snapshot | None:
+    """The document after Enter, without the indentation; None on a blank line.
+
+    Enter between two brackets puts the closing one on a line of its own. In the middle of a line, the new line is the
+    one that an editor opens below.
+    """
+    text, cursor = snapshot.text, snapshot.cursor
+    start, end = line_start(text, cursor), line_end(text, cursor)
+    line = text[start:end]
+    if not line.strip():
+        return None
+    newline = "\r\n" if "\r\n" in text else "\n"
+    if text[cursor - 1 : cursor + 1] in PAIRS and cursor > start:
+        indent = line[: len(line) - len(line.lstrip())]
+        return replace(
+            snapshot, text=text[:cursor] + 2 * newline + indent + text[cursor:], cursor=cursor + len(newline)
+        )
+    return replace(snapshot, text=text[:end] + newline + text[end:], cursor=end + len(newline))
+
+
+def is_new_line(now: Snapshot, before: Snapshot) -> bool:
+    """True if `now` is `before` after Enter, with any indentation."""
+    after = new_line_below(before)
+    if after is None:
+        return False
+    above = now.text[: now.cursor].rstrip(" \t")
+    return above == after.text[: after.cursor] and now.text[now.cursor :] == after.text[after.cursor :]

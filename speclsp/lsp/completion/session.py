@@ -21,14 +21,14 @@ from dataclasses import replace
 
 from speclsp.config import Config
 from speclsp.errors import EngineError, error_site
-from speclsp.lsp.backend.types import Backend
+from speclsp.lsp.backend.types import Backend, FimRequest
 from speclsp.lsp.completion.answer_cache import AnswerCache
 from speclsp.lsp.completion.confidence import AcceptanceHistory
 from speclsp.lsp.completion.gate import ConfidenceGate
 from speclsp.lsp.completion.job import CompletionInput, CompletionJob, CompletionRequest, Outcome
 from speclsp.lsp.completion.next_suggestion import NextSuggestion, Preparation, with_several_lines
 from speclsp.lsp.completion.pipeline import BACKEND_AWAY, Pipeline
-from speclsp.lsp.completion.prefill_ahead import PrefillAhead
+from speclsp.lsp.completion.prefill_ahead import PrefillAhead, new_line_below
 from speclsp.lsp.completion.stream import Streams
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.documents.document import Snapshot
@@ -40,6 +40,7 @@ from speclsp.observability.metrics import Metrics
 LOW_PAUSE_MS = 350  # debounce of completion.eagerness = "low": requests only when the user has stopped typing
 MESSAGES_PER_KEY = 3  # the cancellation of the older request, the edit, the newer request
 DRAIN_S = 0.02  # limit of draining queued messages before expensive work begins
+REST_POLL_S = 0.05  # while the engine works for the cursor where it rests
 
 log = logging.getLogger("speclsp.session")
 
@@ -65,7 +66,7 @@ class Session:
         self._streams = Streams(self.cache, metrics, self._gate.to_suggestion)
         files = ignored or IgnoreFiles()
         self.pipeline = Pipeline(lambda: self.config, backend, self.cache, self._streams, self._gate, files)
-        self._prefill_ahead = PrefillAhead(self._prefill)
+        self._prefill_ahead = PrefillAhead(self._prefill, self._work_at_rest)
         self.next_suggestion = NextSuggestion(self._prepare_next)
         self._jobs: dict[str, CompletionJob] = {}  # by URI: one at a time
         self._arrivals = 0  # requests so far
@@ -127,7 +128,7 @@ class Session:
             self._prefill_ahead.document_changed(uri, capture)
 
     def document_focused(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
-        """The user looks at the document; `capture` returns its state. Any request cancels this prefill."""
+        """The user looks at the document, with a resting cursor; `capture` returns its state. Any key ends the work."""
         if self.config.completion.trigger == "automatic":
             self._prefill_ahead.document_focused(uri, capture)
 
@@ -286,12 +287,49 @@ class Session:
             return  # only a request wakes an unloaded engine
         if uri in self._jobs or uri in self._streams or self.next_suggestion.is_streaming_at(snapshot):
             return
-        if (request := self.pipeline.prefill_request(current)) is None:
-            return
+        if (request := self.pipeline.prefill_request(current)) is not None:
+            await self._compute(backend, request)
+
+    async def _work_at_rest(self, current: CompletionInput) -> None:
+        """Prefill the prompt of a new line, then the same with a better selection of chunks, if there is one.
+
+        On a blank line the prompt is that of the cursor: the user will type there. Without work ahead, the better
+        selection is used at once: in a pause, and not while the user types.
+        """
+        uri = current.snapshot.uri
+        while uri in self._jobs or self.next_suggestion.is_working(uri):
+            await asyncio.sleep(REST_POLL_S)
+        await self._wait_for_turn()
+        backend, ahead = self._backend(), new_line_below(current.snapshot)
+        works_ahead = backend is not None and backend.reads_ahead and self.pipeline.may_work_ahead()
+        if ahead is not None:
+            current = replace(current, snapshot=ahead)
+            if works_ahead:
+                await self._compute_at_rest(self.pipeline.prefill_request(current, at_rest=True))
+                await self._wait_for_turn()
+        request = self.pipeline.prefill_request(current, at_rest=True, better=True)
+        if request is not None:
+            selection = self.pipeline.selections[uri]
+            better = selection.better
+            if not works_ahead or await self._compute_at_rest(request):
+                selection.use_better(better)
+
+    async def _compute_at_rest(self, request: FimRequest | None) -> bool:
+        """Prefill a prompt at rest; True if all of it is cached now."""
+        backend = self._backend()
+        if request is None or backend is None or not await self._compute(backend, request):
+            return False
+        self.pipeline.prefilled_at_rest = request
+        return True
+
+    async def _compute(self, backend: Backend, request: FimRequest) -> bool:
+        """Let the engine compute a prompt; True if it computed all of it."""
         self.metrics.count("prefill_ahead_total")
+        stop = "cancelled"
         async with aclosing(backend.stream(request)) as pieces:
-            async for _piece in pieces:
-                pass
+            async for piece in pieces:
+                stop = piece.cost.stop_type if piece.cost is not None else stop
+        return stop != "cancelled"
 
     def _prepare_next(self, preparation: Preparation) -> CompletionJob | None:
         """Start a job that completes the accepted document into the cache; None where that is not wanted.

@@ -4,8 +4,9 @@
     cross_file.py     └──── only where the document is too long ────┘            └─ starts on a block boundary
 
 A typed key must only append to the prompt, or the engine's KV cache is lost. So everything but `line_prefix` follows
-from the text *without* the current line: the window begins at multiples of a block, and the syntax tree and the chunks
-of other files are those of the other lines. Sizes are estimates; the engine counts the tokens and trims.
+from the text *without* the current line: the window begins at multiples of a block, and the syntax tree is that of the
+other lines. The chunks of other files stay from line to line: cross_file.py. Sizes are estimates; the engine counts the
+tokens and trims.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _BLOCK_TOKENS = 256  # the window's start moves in steps of this
 _PREAMBLE_SHARE = 4  # a quarter of the prefix budget may go to code above the window
 _LINES_BELOW_SCOPE = 3
 _MAX_ITEM = 240  # characters of one import statement or signature
+REGION_LINES = 12  # the cursor is in another region if it moved by more lines since the last prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ def build(
     *,
     selections: Selections | None = None,
     sources: cross_file.CrossFileSources = cross_file.NO_SOURCES,
+    better: bool = False,
 ) -> Context:
     """Choose the parts of a document, of `others` and of the workspace to show the model.
 
@@ -76,7 +79,7 @@ def build(
 
     `windows` remembers the window: a busy machine has time to parse at one key and none at the next, and that must not
     move the window while the user types on a line. `selections` does the same for the chunks of other files, and keeps
-    them for longer.
+    them for longer. With `better` they are searched for a better selection, and that one is shown if there is one.
     """
     document = _SplitDocument.of(snapshot)
     syntax = _StableSyntax(snapshot.text, tree, document.raw_start, config)
@@ -92,15 +95,25 @@ def build(
             windows[snapshot.uri] = Window(key, prefix, suffix[len(document.line_suffix) :])
     selection = selections.setdefault(snapshot.uri, Selection()) if selections is not None else Selection()
     path = path_in(snapshot.uri, root)
-    place_key = key, frozenset(other.uri for other in others)
-    if selection.place != place_key or any(map(sources.hides, selection.chosen)):
+    basis = config, frozenset(other.uri for other in others)
+    open_texts = {path_in(other.uri, root): other.text for other in others if other.uri != snapshot.uri}
+    allowed = [chunk for chunk in selection.chosen if chunk.path == path or not sources.forbids(chunk, open_texts)]
+    line = document.above.count("\n")
+    is_elsewhere = abs(line - selection.line) > REGION_LINES
+    is_valid = selection.basis == basis and len(allowed) == len(selection.chosen) and not is_elsewhere
+    if not is_valid or better:
         below = suffix[len(document.line_suffix) :]
         place = _place(snapshot, root, path, document, (prefix, below), syntax)
-        cross_file.update_selection(selection, place, config, others, sources)
-        selection.place = place_key
+        if not is_valid:
+            kept = () if is_elsewhere else allowed
+            cross_file.select_anew(selection, place, config, others, sources, kept=kept, allowed=allowed)
+        else:
+            cross_file.look_for_better(selection, place, config, others, sources)
+    selection.basis, selection.line = basis, line
+    chunks = selection.better if better and selection.better else selection.chosen
     line_prefix = _line_tail(document.line_prefix, token_count.units(config.prefix_tokens + config.suffix_tokens))
     sides = document.cursor, len(document.text) - document.cursor
-    return Context(prefix, line_prefix, suffix, selection.chosen, path, sides, selection.left_out)
+    return Context(prefix, line_prefix, suffix, chunks, path, sides, selection.left_out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,14 @@
     place (the document without the line being typed) ─► similar code of open and near files   similar_code.py
                                                       ─► selection.py ─► Chunks, the best one last
 
-build.py asks when more than the line being typed has changed.
+build.py selects at the first prompt of a document, at a jump to another region, and when the open documents change.
+Elsewhere a better selection is looked for only while the cursor rests: completion/prefill_ahead.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
@@ -22,13 +24,15 @@ from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.index import file_imports
 from speclsp.lsp.index.query_cache import Deadline
 from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.languages.import_rules import Import
+from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.visibility import secret_text
 
 OTHER_LANGUAGE = "another language"  # why another open document is not shown
 _STEP_CHARACTERS = 8192
-LINES_A_CHOICE = 4  # lines of one scope share a selection, as they share the engine's cache (prompt.ANCHOR_LINES)
+LINES_A_CHOICE = 4  # of one scope: a better selection is looked for once in so many lines
 _MODULES = 8  # whose importers are searched
 _IMPORTERS = 8  # of each
 LINES_A_STEP = 100  # of a document, in one step of the warm-up
@@ -43,47 +47,90 @@ class CrossFileSources:
     patience_ms: float = 6.0  # after it, the search returns what it has
     clock: Callable[[], float] = perf_counter
 
-    def hides(self, chunk: Chunk) -> bool:
-        """True if no model may see the chunk's file any more: settings and ignore files change."""
-        return self.index is not None and self.index.is_hidden(chunk.path)
+    def forbids(self, chunk: Chunk, open_texts: Mapping[str, str]) -> bool:
+        """True if no prompt may show a chunk any more: its file is hidden, gone, or without this text.
+
+        `open_texts`: the texts of the open documents, by path.
+        """
+        if self.index is not None and self.index.is_hidden(chunk.path):
+            return True
+        text, lines = open_texts.get(chunk.path), chunk.text.strip("\n")
+        if text is not None:
+            return lines not in text and lines not in _plain(text)
+        return self.index is None or not self.index.holds(chunk.path, lines)
+
+
+@functools.lru_cache(maxsize=16)
+def _plain(text: str) -> str:
+    """A document's text as chunks quote it."""
+    return hidden_characters.visible(normal_newlines(text))
 
 
 NO_SOURCES = CrossFileSources()
 
 
-def update_selection(
+def select_anew(
+    current: Selection,
+    place: ChunkPlace,
+    config: ContextConfig,
+    others: Sequence[Snapshot],
+    sources: CrossFileSources,
+    *,
+    kept: Sequence[Chunk],
+    allowed: Sequence[Chunk],
+) -> None:
+    """Select the chunks for a place: those of `kept` that are still good, and new ones.
+
+    In lack of time, the chunks of the last selection stay as far as they are `allowed`.
+    """
+    chosen, current.left_out, late = _select(place, config, others, sources, kept)
+    current.chosen = tuple(allowed) if late and allowed else chosen
+    current.better, current.place = (), None if late else _place_key(place)
+
+
+def look_for_better(
     current: Selection,
     place: ChunkPlace,
     config: ContextConfig,
     others: Sequence[Snapshot],
     sources: CrossFileSources,
 ) -> None:
-    """Select anew the chunks for a place, in `current`; earlier chunks stay while they are still good."""
-    step = place.above.count("\n") // LINES_A_CHOICE, config, frozenset(other.uri for other in others)
-    has_hidden = any(map(sources.hides, current.chosen))
-    if current.chosen and not has_hidden and (current.scopes, current.step) == (place.scopes, step):
+    """Select a better selection than the present one, if there is one and this was not asked here already."""
+    if current.better or current.place == _place_key(place):
         return
+    chosen, current.left_out, late = _select(place, config, others, sources, current.chosen)
+    current.place = None if late else _place_key(place)
+    if chosen != current.chosen:
+        current.better = chosen
+
+
+def _place_key(place: ChunkPlace) -> object:
+    """Equal for a few consecutive lines of one scope."""
+    return place.scopes, place.above.count("\n") // LINES_A_CHOICE
+
+
+def _select(
+    place: ChunkPlace,
+    config: ContextConfig,
+    others: Sequence[Snapshot],
+    sources: CrossFileSources,
+    kept: Sequence[Chunk],
+) -> tuple[tuple[Chunk, ...], tuple[str, ...], bool]:
+    """(chunks for a place, reasons for the others, True if the search lacked time). `kept`: the selection so far."""
     if config.cross_file_tokens <= 0:
-        current.chosen = current.left_out = ()
-        return
+        return (), (), False
     left_out: list[str] = []
     files = list(open_files(place, others, left_out))
     offered, late = _candidates(place, files, left_out, sources)
-    offered = [chunk for chunk in offered if not sources.hides(chunk)]
-    known_paths = {place.path, *(file.path for file in files), *(chunk.path for chunk in offered)}
-    may_keep = not has_hidden and (
-        sources.index is not None or all(chunk.path in known_paths for chunk in current.chosen)
-    )
-    kept = current.chosen if may_keep and current.scopes == place.scopes else ()
-    if late:  # chunks found earlier are not lost for want of time
+    if sources.index is not None:
+        offered = [chunk for chunk in offered if not sources.index.is_hidden(chunk.path)]
+    if late:  # chunks of the selection so far are not lost for want of time
         texts = {(chunk.path, chunk.text) for chunk in offered}
         offered += [chunk for chunk in kept if (chunk.path, chunk.text) not in texts]
     chosen, reasons = selection.select(offered, config.cross_file_tokens, place.window, kept)
     # The user has not opened these files, so a key in them is not shown either.
     chosen = tuple(chunk for chunk in chosen if not secret_text.holds_secret(chunk.text))
-    retry = late and not current.retry  # at the next line, when more is cached; but not at every line
-    current.scopes, current.step, current.retry = place.scopes, None if retry else step, retry
-    current.chosen, current.left_out = chosen, (*left_out, *reasons)
+    return chosen, (*left_out, *reasons), late
 
 
 def _candidates(

@@ -2,9 +2,10 @@
 
     candidates ─► drop text that is shown already ─► fill the budget ─► order
 
-Each change of the selection costs the engine a prefill of all text after it. So a selection stays while it is still
-good: `Selection` remembers it for one document, and a new one must be clearly better to replace it. The chunk with
-the lowest score stands first, the best one nearest to the document: a prompt that is too long is cut at its start.
+Each change of the selection costs the engine a prefill of the whole prompt. So a request uses the selection that its
+document has (`Selection.chosen`). A clearly better one waits in `Selection.better` until its prompt is cached. In a new
+selection the chunk with the lowest score stands first, and the best one nearest to the document: a prompt that is too
+long is cut at its start. In a better one, the chunks that stay keep their order, and new ones follow them.
 """
 
 from __future__ import annotations
@@ -27,14 +28,19 @@ NO_ROOM = "no room"
 
 @dataclass(slots=True)
 class Selection:
-    """The last selection for one document, and the place in the document that it was made for."""
+    """The chunks in the prompts of one document, and the place in the document that they were selected for."""
 
-    place: object = None  # equal while nothing but the line being typed has changed
-    scopes: tuple[str, ...] = ()
-    step: object = None  # equal for a few consecutive lines
-    retry: bool = False  # a source lacked time: select again at the next line
+    basis: object = None  # the settings and the open documents; under another basis the chunks are selected anew
+    line: int = 0  # of the last prompt
+    place: object = None  # where a better selection was looked for; None: not yet, or without enough time
     chosen: tuple[Chunk, ...] = ()
+    better: tuple[Chunk, ...] = ()  # replaces `chosen` once its prompt is cached; () for none
     left_out: tuple[str, ...] = ()  # a reason for each chunk or document that is not shown
+
+    def use_better(self, better: tuple[Chunk, ...]) -> None:
+        """Use `better` from the next request on, unless the selection has changed since."""
+        if better and better == self.better:
+            self.chosen, self.better = better, ()
 
 
 Selections = dict[str, Selection]  # by URI
@@ -68,22 +74,24 @@ def size_tokens(chunk: Chunk) -> float:
 def select(
     candidates: Iterable[Chunk], room_tokens: int, window: str, kept: Sequence[Chunk] = ()
 ) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
-    """The chunks to show, the best one last, and a reason for each of the others.
+    """The chunks to show, and a reason for each of the others.
 
-    `window` is the part of the document in the prompt; `kept` is the last selection for a place like this.
+    `window` is the part of the document in the prompt; `kept` is the selection so far.
     """
     offered = list(dict.fromkeys(candidates))
     best, left_out = _best(offered, room_tokens, window)
-    if kept:
-        scores = {(chunk.path, chunk.text): chunk.score for chunk in offered}
-        shown = _ShownLines()
-        shown.add(window)
-        new_chunks = [chunk for chunk in kept if not shown.contain(chunk.text)]
-        kept_score = sum(scores.get((chunk.path, chunk.text), 0.0) for chunk in new_chunks)
-        fits = sum(map(size_tokens, kept)) <= room_tokens and len(new_chunks) == len(kept)
-        if fits and kept_score > 0 and kept_score >= STAYS * sum(chunk.score for chunk in best):
-            return tuple(kept), left_out
-    return best, left_out
+    if not kept:
+        return best, left_out
+    scores = {(chunk.path, chunk.text): chunk.score for chunk in offered}
+    shown = _ShownLines()
+    shown.add(window)
+    kept_score = sum(scores.get((chunk.path, chunk.text), 0.0) for chunk in kept if not shown.contain(chunk.text))
+    fits = sum(map(size_tokens, kept)) <= room_tokens
+    if fits and kept_score >= STAYS * sum(chunk.score for chunk in best):
+        return tuple(kept), left_out
+    best_texts, kept_texts = ({(chunk.path, chunk.text) for chunk in chunks} for chunks in (best, kept))
+    staying = [chunk for chunk in kept if (chunk.path, chunk.text) in best_texts]
+    return (*staying, *(chunk for chunk in best if (chunk.path, chunk.text) not in kept_texts)), left_out
 
 
 def _best(offered: Sequence[Chunk], room_tokens: int, window: str) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:

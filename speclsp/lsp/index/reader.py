@@ -22,6 +22,7 @@ from speclsp.lsp.index import file_imports, index_schema
 from speclsp.lsp.index.file_cache import FileCache
 from speclsp.lsp.index.file_imports import leaves_of, stem_of, twins
 from speclsp.lsp.index.query_cache import Deadline, QueryCache
+from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.grammars import family, grammar_of
 from speclsp.lsp.syntax.languages import BY_NAME
 from speclsp.lsp.syntax.languages.import_rules import Import, distance
@@ -31,6 +32,7 @@ _PROGRESS_STEPS = 1000  # of sqlite's virtual machine, between two checks of the
 _MAX_PATHS = 400
 _MAX_COUNTERPARTS, _MAX_FILES_LIKE = 4, 20
 _MAX_KNOWN_PATHS = 20_000
+HOLDS_S = 0.003  # of waiting for the disk, where a prompt that shows a file waits
 
 
 class IndexReader:
@@ -150,15 +152,29 @@ class IndexReader:
 
     def text(self, path: str) -> str:
         """Text of a file on the disk; "" if the file has changed since it was indexed."""
-        sql = "SELECT mtime_ns, size, state FROM files WHERE path = ?"
-        row = self.cache.get_or(("state", path), lambda: next(iter(self._select(sql, (path,))), None), None)
-        if row is None or row[2] != index_schema.OK or self.is_hidden(path):
+        rows = self._states(path)
+        if not rows or rows[0][2] != index_schema.OK or self.is_hidden(path):
             return ""
-        state = int(row[0]), int(row[1])
-        text = self._texts.text(path, state, self.cache.left_s(), at_once=self.cache.is_shared)
+        return self._text_in_state(path, rows[0], self.cache.left_s()) or ""
+
+    def holds(self, path: str, lines: str) -> bool:
+        """False if a file is known to be gone, changed or without `lines`; True as well if the disk is too slow."""
+        rows = self._states(path)
+        if rows is None:
+            return True  # there is no index at the moment
+        text = self._text_in_state(path, rows[0], HOLDS_S) if rows and rows[0][2] == index_schema.OK else None
+        return text is not None and (not text or lines in text or lines in hidden_characters.visible(text))
+
+    def _states(self, path: str) -> list[tuple[Any, ...]] | None:
+        """The row of a file: mtime_ns, size, state. [] for a file that is not in the index; None without an answer."""
+        sql = "SELECT mtime_ns, size, state FROM files WHERE path = ?"
+        return self.cache.get_or(("state", path), lambda: self._select(sql, (path,)), None)
+
+    def _text_in_state(self, path: str, row: tuple[Any, ...], wait_s: float) -> str | None:
+        """Text of a file that was indexed in this state; None if it is in another, "" if the disk is too slow."""
+        text = self._texts.text(path, (int(row[0]), int(row[1])), wait_s, at_once=self.cache.is_shared)
         if text is None:
             self.on_stale(path)
-            return ""
         return text
 
     def metadata(self, key: str) -> str:

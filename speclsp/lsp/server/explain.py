@@ -144,6 +144,7 @@ def explanation(
         "reused": trace.reused,
         "adopted": trace.adopted,
         "prepared": trace.prepared,
+        "at_rest": trace.at_rest,
         "draft_only": trace.draft_only,
         **_timings_and_tokens(trace),
         "confidence": {

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import build, selection
 from speclsp.lsp.context.chunk import Chunk
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.index import file_cache, reader
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax.parser import SyntaxParser
 
@@ -109,16 +114,137 @@ def test_a_file_that_the_index_hides_is_never_shown(shop: tuple[Path, IndexReade
     assert shown(root, index, LOOP) == ()
 
 
-def test_a_file_that_becomes_hidden_leaves_the_selection_while_typing(shop: tuple[Path, IndexReader]):
-    root, index = shop
-    text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    "
-    selections, extras = selection.Selections(), []
-    for typed in ("", "c", "cl"):
-        document = Snapshot((root / "main.py").as_uri(), "python", 1, text + typed, len(text + typed))
-        tree = SyntaxParser().parse("python", document.text, 2000, near=document.cursor)
-        config, sources = ContextConfig(parse_budget_ms=2000), CrossFileSources(index=index, patience_ms=60_000)
-        extras.append(build.build(document, tree, config, root.as_uri(), selections=selections, sources=sources).extra)
-        if typed == "c":
-            index.hidden_rule = lambda path: path == "invoices.py"
-    assert extras[0] == extras[1] and "invoices.py" in {chunk.path for chunk in extras[1]}
-    assert "invoices.py" not in {chunk.path for chunk in extras[2]}
+class TypedFile:
+    """A document main.py that is typed into, with one selection for all its prompts."""
+
+    def __init__(self, root: Path, index: IndexReader | None) -> None:
+        self.root, self.selections = root, selection.Selections()
+        self.sources = CrossFileSources(index=index, patience_ms=60_000)
+        self.config = ContextConfig(parse_budget_ms=2000)
+
+    def context(self, text: str, *others: Snapshot, cursor: int | None = None, better: bool = False) -> build.Context:
+        uri, place = (self.root / "main.py").as_uri(), len(text) if cursor is None else cursor
+        document = Snapshot(uri, "python", 1, text, place)
+        tree = SyntaxParser().parse("python", text, 2000, near=place)
+        return build.build(
+            document,
+            tree,
+            self.config,
+            self.root.as_uri(),
+            (document, *others),
+            selections=self.selections,
+            sources=self.sources,
+            better=better,
+        )
+
+    @property
+    def selection(self) -> selection.Selection:
+        return self.selections[(self.root / "main.py").as_uri()]
+
+
+TYPED = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    "
+
+
+def hide(root: Path, index: IndexReader) -> None:
+    index.hidden_rule = lambda path: path == "invoices.py"
+
+
+def delete(root: Path, index: IndexReader) -> None:
+    (root / "invoices.py").unlink()
+    IndexReader.build(root, index.database)
+
+
+def change_unseen_by_the_index(root: Path, index: IndexReader) -> None:
+    (root / "invoices.py").write_text("\n" + OTHER_USE.replace("print_invoice_line", "print_another_line"))
+
+
+def give_a_key(root: Path, index: IndexReader) -> None:
+    (root / "invoices.py").write_text(
+        OTHER_USE.replace("print_invoice_line(order)", f'api_key = "AKIA{"Q7ZB3XK5M2VN8LPT"}"')
+    )
+    IndexReader.build(root, index.database)
+
+
+@pytest.mark.parametrize("change", [hide, delete, change_unseen_by_the_index, give_a_key])
+def test_code_that_may_not_be_shown_any_more_is_in_no_later_prompt(
+    shop: tuple[Path, IndexReader], change: Callable[[Path, IndexReader], None], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(file_cache, "RECHECK_S", 0.0)  # the disk is checked at every prompt
+    monkeypatch.setattr(reader, "HOLDS_S", 60.0)  # a busy machine answers in time
+    typed = TypedFile(*shop)
+    before, same = typed.context(TYPED), typed.context(TYPED + "c")
+    change(*shop)
+    after, better = typed.context(TYPED + "cl"), typed.context(TYPED + "cl", better=True)
+    assert before.extra == same.extra and "print_invoice_line" in text_of(before.extra)
+    for context in (after, better):
+        assert "print_invoice_line" not in text_of(context.extra) and "AKIA" not in text_of(context.extra)
+
+
+def test_code_of_an_open_document_leaves_the_selection_when_it_is_edited_or_closed(shop: tuple[Path, IndexReader]):
+    root, typed = shop[0], TypedFile(shop[0], None)
+    other = Snapshot((root / "invoices.py").as_uri(), "python", 1, OTHER_USE, 0)
+    assert "print_invoice_line" in text_of(typed.context(TYPED, other).extra)
+    edited = replace(other, version=2, text=OTHER_USE.replace("print_invoice_line", "print_another_line"))
+    assert "print_invoice_line" not in text_of(typed.context(TYPED + "c", edited).extra)
+    assert "print_invoices" in text_of(typed.context(TYPED + "c", edited).extra)
+    assert typed.context(TYPED + "cl").extra == ()
+
+
+BODY = """    total = 0
+    for order in client.fetch_orders("2026"):
+        print_invoice_line(order)
+        total += 1
+    wire = Wire()
+    wire.ask("orders", address)
+    if total > LIMIT:
+        client.close_quietly("done")
+    return total
+"""
+
+
+@given(st.data())
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_two_prompts_of_a_region_differ_only_behind_the_snippets(shop: tuple[Path, IndexReader], data: st.DataObject):
+    """Keys, Enters and deleted text, with searches for a better selection between them that nobody has computed."""
+    typed, steps = TypedFile(*shop), data.draw(st.lists(st.integers(0, len(BODY)), min_size=2, max_size=6))
+    searches = data.draw(st.lists(st.booleans(), min_size=len(steps), max_size=len(steps)))
+    shown_chunks = set()
+    for length, searches_here in zip(steps, searches, strict=True):
+        text = TYPED.removesuffix("    ") + BODY[:length]
+        if searches_here:
+            typed.context(text, better=True)
+        shown_chunks.add(typed.context(text).extra)
+    assert len(shown_chunks) == 1
+
+
+def test_a_better_selection_keeps_the_order_of_what_stays_and_is_used_once_it_is_computed(
+    shop: tuple[Path, IndexReader],
+):
+    typed = TypedFile(*shop)
+    first = typed.context("def main():\n    pass\n").extra
+    assert first == (), "nothing here is like another file"
+    typed.context(TYPED + BODY[:150], better=True)
+    better = typed.selection.better
+    assert better and typed.context(TYPED + BODY[:150]).extra == first
+    typed.selection.use_better(better)
+    assert typed.context(TYPED + BODY[:151]).extra == better
+    kept, new = Chunk("a.py", "alpha = beta(1)\n", 0.2), Chunk("b.py", "gamma = delta(2)\n", 0.9)
+    chosen, _ = selection.select([new, kept], 100, "", kept=[kept])
+    assert chosen == (kept, new), "the kept one stays first, so its tokens stay cached"
+
+
+def test_a_jump_to_another_region_selects_at_once(shop: tuple[Path, IndexReader]):
+    typed = TypedFile(*shop)
+    text = "x = 1\n" * (build.REGION_LINES + 1) + TYPED
+    assert typed.context(text, cursor=6).extra == ()
+    assert "print_invoice_line" in text_of(typed.context(text).extra)
+
+
+def test_a_search_that_lacks_time_changes_nothing_that_is_cached(shop: tuple[Path, IndexReader]):
+    typed = TypedFile(*shop)
+    chosen = typed.context(TYPED).extra
+    typed.sources = replace(typed.sources, patience_ms=-1.0)
+    far = TYPED + "\n" * (build.REGION_LINES + 1) + "    wire = Wire()\n    "
+    assert typed.context(far).extra == chosen != ()
+    typed.context(far, better=True)
+    assert typed.selection.place is None, "it is searched again at the next rest"
