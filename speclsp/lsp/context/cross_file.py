@@ -95,8 +95,8 @@ def look_for_better(
     others: Sequence[Snapshot],
     sources: CrossFileSources,
 ) -> None:
-    """Select a better selection than the present one, if there is one and this was not asked here already."""
-    if current.better or current.place == _place_key(place):
+    """Store a better selection than the present one, if there is one; searched for once in LINES_A_CHOICE lines."""
+    if current.better or (current.chosen and current.place == _place_key(place)):
         return
     chosen, current.left_out, late = _select(place, config, others, sources, current.chosen)
     current.place = None if late else _place_key(place)

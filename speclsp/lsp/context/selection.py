@@ -85,9 +85,13 @@ def select(
     scores = {(chunk.path, chunk.text): chunk.score for chunk in offered}
     shown = _ShownLines()
     shown.add(window)
-    kept_score = sum(scores.get((chunk.path, chunk.text), 0.0) for chunk in kept if not shown.contain(chunk.text))
-    fits = sum(map(size_tokens, kept)) <= room_tokens
-    if fits and kept_score >= STAYS * sum(chunk.score for chunk in best):
+    is_new = not any(shown.contain(chunk.text) for chunk in kept)
+    kept_score = sum(scores.get((chunk.path, chunk.text), 0.0) for chunk in kept)
+    if (
+        is_new
+        and sum(map(size_tokens, kept)) <= room_tokens
+        and kept_score >= STAYS * sum(chunk.score for chunk in best)
+    ):
         return tuple(kept), left_out
     best_texts, kept_texts = ({(chunk.path, chunk.text) for chunk in chunks} for chunks in (best, kept))
     staying = [chunk for chunk in kept if (chunk.path, chunk.text) in best_texts]

@@ -1,18 +1,24 @@
-"""Prefill ahead of a request: after a pause in typing, and only where a request would follow."""
+"""Prefill ahead of a request: after a pause in typing, and only where a request would follow; and work at rest."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, at, captured, until
 
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.types import Status
-from speclsp.lsp.completion import prefill_ahead
-from speclsp.lsp.completion.job import CompletionInput
-from speclsp.lsp.completion.prefill_ahead import FOCUS_PAUSE_S, MAX_UNREQUESTED
+from speclsp.lsp.backend.types import FimRequest, Status, StreamPiece
+from speclsp.lsp.completion import next_suggestion, prefill_ahead
+from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
+from speclsp.lsp.completion.prefill_ahead import FOCUS_PAUSE_S, MAX_UNREQUESTED, is_new_line, new_line_below
+from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.syntax.text_windows import line_end
 
 
 async def test_the_prefilled_prompt_is_the_prompt_of_the_request_that_follows():
@@ -96,7 +102,7 @@ async def test_the_document_with_the_focus_is_prefilled_before_its_first_request
     scripted.session.document_focused(URI, lambda: CompletionInput(at(TEXT)))
     await until(lambda: scripted.backend.requests)
     await scripted.texts(at(TEXT))
-    prefill, request = scripted.backend.requests
+    prefill, request = scripted.backend.requests[0], scripted.backend.requests[-1]
     assert prefill.max_tokens == 0 and request.max_tokens > 0
     assert (prefill.session, prefill.prefix, prefill.suffix) == (request.session, request.prefix, request.suffix)
 
@@ -128,3 +134,139 @@ async def test_nothing_is_prefilled_for_the_focus_in_manual_mode():
     scripted.session.document_focused(URI, lambda: CompletionInput(at(TEXT)))
     await asyncio.sleep(FOCUS_PAUSE_S + 0.05)
     assert scripted.backend.requests == []
+
+
+# ── a resting cursor ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+LOOP = "for item in items:\n    count += 1"
+SIMILAR = (
+    "def count_items(items, store):\n    for item in items:\n        store.append(item)\n        count += item.weight\n"
+)
+OTHER = at(SIMILAR, uri="file:///b.py")
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rest begins at once."""
+    for name in ("PAUSE_S", "FOCUS_PAUSE_S", "REST_S"):
+        monkeypatch.setattr(prefill_ahead, name, 0.001)
+    monkeypatch.setattr(next_suggestion, "PAUSE_S", 0.001)
+
+
+def prompt(request: FimRequest) -> tuple[str, str]:
+    """(text above the cursor, text below it)."""
+    return request.prefix + request.line_prefix, request.suffix
+
+
+def focus(scripted: ScriptedSession, snapshot: Snapshot, *others: Snapshot) -> None:
+    scripted.session.document_focused(URI, lambda: CompletionInput(snapshot, lambda: others))
+
+
+def computed_at_rest(scripted: ScriptedSession) -> list[FimRequest]:
+    assert scripted.backend is not None
+    return [request for request in scripted.backend.requests if request.idle and not request.max_tokens]
+
+
+async def test_where_the_cursor_rests_its_prompt_is_computed_and_then_that_of_a_new_line(soon: None):
+    scripted = ScriptedSession(ScriptedBackend("total = 0"))
+    focus(scripted, at(LOOP + "\nprint(count)\n", len(LOOP)))
+    await until(lambda: computed_at_rest(scripted) and scripted.session.pipeline.prefilled_at_rest)
+    here, below = scripted.backend.requests
+    assert prompt(here) == (LOOP, "\nprint(count)\n") and not here.idle
+    assert prompt(below) == (LOOP + "\n", "\nprint(count)\n") and below.idle
+    scripted.session.document_changed(URI, captured(LOOP + "\n    "))
+    entered = at(LOOP + "\n    \nprint(count)\n", len(LOOP) + 5, version=2)
+    await scripted.texts(entered)
+    assert scripted.traces[-1].at_rest, "explain says so"
+    await scripted.texts(at(LOOP + "\nprint(count)\n", 4, version=3))
+    assert not scripted.traces[-1].at_rest
+
+
+async def test_the_server_notices_a_rest_after_an_edit_by_itself(soon: None):
+    scripted = ScriptedSession(ScriptedBackend(""))
+    await scripted.texts(at(TEXT))
+    scripted.session.document_changed(URI, captured(LOOP, version=2))
+    await until(lambda: computed_at_rest(scripted))
+    assert prompt(computed_at_rest(scripted)[0])[0] == LOOP + "\n"
+
+
+async def test_on_a_blank_line_no_new_line_is_computed(soon: None):
+    scripted = ScriptedSession(ScriptedBackend(""))
+    focus(scripted, at(LOOP + "\n    "))
+    await until(lambda: scripted.backend.requests)
+    await asyncio.sleep(0.05)
+    assert computed_at_rest(scripted) == []
+
+
+@pytest.mark.parametrize(("typed", "goes_on"), [("\n    ", True), ("\n", True), ("x", False), ("\n    x", False)])
+async def test_only_the_enter_that_it_was_computed_for_leaves_the_work_at_rest_alone(
+    soon: None, typed: str, goes_on: bool
+):
+    scripted = ScriptedSession(ScriptedBackend("", "slow" * 20, round_s=0.01))
+    focus(scripted, at(LOOP))
+    await until(lambda: len(scripted.backend.streamed) == 2 and scripted.backend.streamed[1])
+    scripted.session.document_changed(URI, captured(LOOP + typed, version=2))
+    await asyncio.sleep(0.05)
+    characters = len(scripted.backend.streamed[1])
+    await asyncio.sleep(0.05)
+    assert (len(scripted.backend.streamed[1]) > characters) == goes_on
+    scripted.session.close()
+
+
+async def test_a_better_selection_is_used_once_its_prompt_is_computed_and_not_before(soon: None):
+    class Cancelling(ScriptedBackend):
+        is_cancelling = True
+
+        async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
+            async for piece in super().stream(request):
+                is_ended = self.is_cancelling and request.idle and piece.cost is not None
+                yield replace(piece, cost=replace(piece.cost, stop_type="cancelled")) if is_ended else piece
+
+    scripted = ScriptedSession(Cancelling(""))
+
+    async def shown(text: str, version: int) -> list[str]:
+        document = CompletionInput(at(text, version=version), lambda: (OTHER,))
+        await scripted.session.complete(CompletionRequest(document))
+        return [path for path, _ in scripted.backend.requests[-1].extra]
+
+    async def rest(text: str) -> None:
+        computed = len(computed_at_rest(scripted))
+        focus(scripted, at(text, version=9), OTHER)
+        await until(lambda: len(computed_at_rest(scripted)) > computed)
+        await asyncio.sleep(0.05)
+
+    assert await shown("\n", 1) == [], "nothing to compare"
+    assert await shown(LOOP + "\n    ", 2) == []
+    await rest(LOOP + "\n    ")
+    assert [path for path, _ in computed_at_rest(scripted)[-1].extra] == ["b.py"]
+    assert await shown(LOOP + "\n    x", 3) == [], "its prompt is not cached"
+    scripted.backend.is_cancelling = False
+    await rest(LOOP + "\n    ")
+    assert await shown(LOOP + "\n    xy", 4) == ["b.py"]
+
+
+async def test_without_work_ahead_a_better_selection_is_used_after_a_pause(soon: None):
+    scripted = ScriptedSession(ScriptedBackend(""), **{"completion.prefetch_next": False})
+    focus(scripted, at("\n"), OTHER)
+    await until(lambda: scripted.backend.requests)
+    focus(scripted, at(LOOP + "\n    ", version=2), OTHER)
+    selection = scripted.session.pipeline.selections
+    await until(lambda: selection[URI].chosen)
+    assert computed_at_rest(scripted) == []
+
+
+@given(st.text(alphabet="ab(){}[] \n\r", max_size=30).map(lambda text: text.replace("\r", "\r\n")), st.data())
+def test_enter_makes_the_new_line_that_was_expected_whatever_its_indentation(text: str, data: st.DataObject):
+    cursor = data.draw(st.integers(0, len(text)))
+    assume(text[cursor - 1 : cursor + 1] != "\r\n")  # no editor puts the cursor inside a line end
+    before = at(text, cursor)
+    expected = new_line_below(before)
+    line = text[: line_end(text, cursor)].rpartition("\n")[2]
+    assert (expected is None) == (not line.strip())
+    if expected is not None:
+        indent = data.draw(st.text(alphabet=" \t", max_size=8))
+        now = at(
+            expected.text[: expected.cursor] + indent + expected.text[expected.cursor :], expected.cursor + len(indent)
+        )
+        assert is_new_line(now, before)
+        assert not is_new_line(at(now.text[: now.cursor] + "x" + now.text[now.cursor :], now.cursor + 1), before)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import build, cross_file, selection, similar_code, warm_up
-from speclsp.lsp.context.chunk import Chunk, ChunkPlace
+from speclsp.lsp.context.chunk import ChunkPlace
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.context.warm_up import IndexWarmUp
 from speclsp.lsp.documents.document import Snapshot
@@ -171,7 +171,12 @@ def index(root: Path, tmp_path: Path) -> IndexReader:
 
 
 def shown(
-    root: Path, index: IndexReader, current: selection.Selection | None = None, *, in_time: bool = False
+    root: Path,
+    index: IndexReader,
+    current: selection.Selection | None = None,
+    *,
+    in_time: bool = False,
+    better: bool = False,
 ) -> set[str]:
     """Files with a chunk in the context at the end of main.py; without `in_time`, the deadline has passed."""
     uri = (root / "main.py").as_uri()
@@ -180,7 +185,13 @@ def shown(
     selections = {uri: current} if current is not None else {}
     sources = CrossFileSources(index=index, patience_ms=60_000 if in_time else -1.0, clock=lambda: 0.0)
     context = build.build(
-        snapshot, tree, ContextConfig(parse_budget_ms=2000), root.as_uri(), selections=selections, sources=sources
+        snapshot,
+        tree,
+        ContextConfig(parse_budget_ms=2000),
+        root.as_uri(),
+        selections=selections,
+        sources=sources,
+        better=better,
     )
     return {chunk.path for chunk in context.extra}
 
@@ -202,17 +213,18 @@ def test_answers_of_the_warm_up_are_used_when_there_is_no_time(root: Path, index
     assert shown(root, index) == set()
 
 
-def test_a_late_context_requests_a_warm_up_and_is_repeated_at_the_next_line(root: Path, index: IndexReader):
+def test_a_late_context_requests_a_warm_up_and_is_repeated_at_the_next_rest(root: Path, index: IndexReader):
     late: list[str] = []
     index.on_late = late.append
-    current = selection.Selection(chosen=(Chunk("near.py", "old()\n", 1.0),))
+    current = selection.Selection()
     shown(root, index, current)
-    assert late == ["main.py"] and current.step is None
-    current.place = None
+    assert late == ["main.py"] and current.place is None
     shown(root, index, current)
-    assert current.step is not None, "but not at every line"
-    shown(root, index, current := selection.Selection(), in_time=True)
-    assert late == ["main.py"] * 2 and current.step is not None
+    assert late == ["main.py"], "a request does not search again"
+    shown(root, index, current, better=True)
+    assert late == ["main.py"] * 2 and current.place is None
+    shown(root, index, current, in_time=True, better=True)
+    assert late == ["main.py"] * 2 and current.place is not None
 
 
 def test_chunks_found_earlier_stay_when_there_is_no_time(root: Path, index: IndexReader):
@@ -220,7 +232,7 @@ def test_chunks_found_earlier_stay_when_there_is_no_time(root: Path, index: Inde
     files = shown(root, index, current, in_time=True)
     similar_code.FILE_WORDS.clear()
     index.clear_cache()
-    current.place = current.step = None
+    current.basis = None  # another document was opened
     assert "near.py" in files and shown(root, index, current) == files
 
 
