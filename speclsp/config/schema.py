@@ -176,7 +176,9 @@ class CompletionConfig:
         0, "Delay (ms) after the last key press before a suggestion is requested.", low=0, high=10_000
     )
     prefetch_next: bool = setting(
-        True, "Compute in advance what follows the shown suggestion: further lines, and the next one.", advanced=True
+        True,
+        "Compute in advance what follows the shown suggestion, and the prompt of the next line where the cursor rests.",
+        advanced=True,
     )
     show_in_menu: bool = setting(
         False, "List the suggestion in the completion menu too, for editors without inline completion."
