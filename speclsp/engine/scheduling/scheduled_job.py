@@ -150,7 +150,12 @@ class RequestAccounting:
         self._prefill: Request | None = None  # the last prefill whose outcome is not known yet
 
     def count_prefill(self, request: Request) -> None:
-        """Count the last prefill as used or wasted, now that its session's next request is here."""
+        """Count the last prefill as used or wasted, now that its session's next request is here.
+
+        One that nobody waits for, an idle one, counts as neither: several requests may use it.
+        """
+        if request.idle:
+            return
         prefill, is_another = self._prefill, is_prefill_only(request)
         if prefill is not None and (is_another or request.session == prefill.session):
             used = is_expected(prefill, request)

@@ -9,7 +9,10 @@ Editors that wait before they send a request (Neovim 200 ms, VS Code up to 50 ms
 key comes first, its own prompt replaces this one within a prefill step, and their common prefix stays cached.
 
 At rest the engine prefills one prompt ahead: that of a new line below the cursor, or the same with a better selection
-of chunks from other files. Any key ends it, except the Enter that it was computed for.
+of chunks from other files. Any key ends it, except the Enter that it was computed for. A prefill generates no text, and
+one at rest runs only while the engine is idle.
+
+PrefillAhead decides when to prefill, and Prefill what.
 """
 
 from __future__ import annotations
@@ -17,16 +20,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 
 from speclsp.errors import EngineError
+from speclsp.lsp.backend.types import Backend, FimRequest
 from speclsp.lsp.completion.job import CompletionInput
+from speclsp.lsp.completion.pipeline import Pipeline
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax.text_windows import line_end, line_start
+from speclsp.observability.metrics import Metrics
 
 PAUSE_S = 0.005  # clients that send a request with each key do so within a millisecond: then nothing is prefilled
 FOCUS_PAUSE_S = 0.1  # a user who looks for a file passes others by
 REST_S = 0.4  # longer than next_suggestion.PAUSE_S: the next suggestion comes first
+POLL_S = 0.05  # at rest, while the engine works for the cursor
 MAX_UNREQUESTED = 32  # prefills in a row without a request: the user does not seem to want completions here
 PAIRS = ("()", "[]", "{}")
 
@@ -146,6 +154,74 @@ class PrefillAhead:
             log.debug("not prefilled ahead: %s", error)
         except Exception as error:  # its message may quote the document
             log.error("a prefill failed: %s", type(error).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """Prefills for one editor. Both ways may raise EngineError.
+
+    Args:
+        is_computing: True if the engine computes the prompt at a cursor, or an answer in its document.
+        has_work: True while a request or a preparation of a document waits or is computed.
+    """
+
+    _pipeline: Pipeline
+    _backend: Callable[[], Backend | None]
+    _metrics: Metrics
+    _wait_for_turn: Callable[[], Awaitable[None]]
+    _is_computing: Callable[[Snapshot], bool]
+    _has_work: Callable[[str], bool]
+
+    async def at_cursor(self, current: CompletionInput) -> None:
+        """Let the engine compute the prompt of a request at the cursor."""
+        await self._wait_for_turn()
+        backend = self._backend()
+        if backend is None or not backend.reads_ahead or backend.status.state != "ready":
+            return  # only a request wakes an unloaded engine
+        if not self._is_computing(current.snapshot):
+            await self._compute(self._pipeline.prefill_request(current))
+
+    async def at_rest(self, current: CompletionInput) -> None:
+        """Compute the prompt of a new line, then the same with a better selection of chunks, if there is one.
+
+        On a blank line the prompt is that of the cursor: the user will type there. Without work ahead, the better
+        selection is used at once: in a pause, and not while the user types.
+        """
+        uri = current.snapshot.uri
+        while self._has_work(uri):
+            await asyncio.sleep(POLL_S)
+        await self._wait_for_turn()
+        backend, new_line = self._backend(), new_line_below(current.snapshot)
+        works_ahead = backend is not None and backend.reads_ahead and self._pipeline.may_work_ahead()
+        if new_line is not None:
+            current = replace(current, snapshot=new_line)
+            if works_ahead:
+                await self._compute_at_rest(self._pipeline.prefill_request(current, at_rest=True))
+                await self._wait_for_turn()
+        request = self._pipeline.prefill_request(current, at_rest=True, better=True)
+        if request is not None:
+            selection = self._pipeline.selections[uri]
+            better = selection.better
+            if not works_ahead or await self._compute_at_rest(request):
+                selection.use_better(better)
+
+    async def _compute_at_rest(self, request: FimRequest | None) -> bool:
+        is_computed = await self._compute(request)
+        if is_computed:
+            self._pipeline.prefilled_at_rest = request
+        return is_computed
+
+    async def _compute(self, request: FimRequest | None) -> bool:
+        """Let the engine compute a prompt; True if it computed all of it."""
+        backend = self._backend()
+        if request is None or backend is None:
+            return False
+        self._metrics.count("prefill_ahead_total")
+        stop = "cancelled"
+        async with aclosing(backend.stream(request)) as pieces:
+            async for piece in pieces:
+                stop = piece.cost.stop_type if piece.cost is not None else stop
+        return stop != "cancelled"
 
 
 def new_line_below(snapshot: Snapshot) -> Snapshot | None:

@@ -16,19 +16,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from contextlib import aclosing
 from dataclasses import replace
 
 from speclsp.config import Config
 from speclsp.errors import EngineError, error_site
-from speclsp.lsp.backend.types import Backend, FimRequest
+from speclsp.lsp.backend.types import Backend
 from speclsp.lsp.completion.answer_cache import AnswerCache
 from speclsp.lsp.completion.confidence import AcceptanceHistory
 from speclsp.lsp.completion.gate import ConfidenceGate
 from speclsp.lsp.completion.job import CompletionInput, CompletionJob, CompletionRequest, Outcome
 from speclsp.lsp.completion.next_suggestion import NextSuggestion, Preparation, with_several_lines
 from speclsp.lsp.completion.pipeline import BACKEND_AWAY, Pipeline
-from speclsp.lsp.completion.prefill_ahead import PrefillAhead, new_line_below
+from speclsp.lsp.completion.prefill_ahead import Prefill, PrefillAhead
 from speclsp.lsp.completion.stream import Streams
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.documents.document import Snapshot
@@ -40,7 +39,6 @@ from speclsp.observability.metrics import Metrics
 LOW_PAUSE_MS = 350  # debounce of completion.eagerness = "low": requests only when the user has stopped typing
 MESSAGES_PER_KEY = 3  # the cancellation of the older request, the edit, the newer request
 DRAIN_S = 0.02  # limit of draining queued messages before expensive work begins
-REST_POLL_S = 0.05  # while the engine works for the cursor where it rests
 
 log = logging.getLogger("speclsp.session")
 
@@ -66,7 +64,8 @@ class Session:
         self._streams = Streams(self.cache, metrics, self._gate.to_suggestion)
         files = ignored or IgnoreFiles()
         self.pipeline = Pipeline(lambda: self.config, backend, self.cache, self._streams, self._gate, files)
-        self._prefill_ahead = PrefillAhead(self._prefill, self._work_at_rest)
+        prefill = Prefill(self.pipeline, backend, metrics, self._wait_for_turn, self._is_computing, self._has_work)
+        self._prefill_ahead = PrefillAhead(prefill.at_cursor, prefill.at_rest)
         self.next_suggestion = NextSuggestion(self._prepare_next)
         self._jobs: dict[str, CompletionJob] = {}  # by URI: one at a time
         self._arrivals = 0  # requests so far
@@ -279,57 +278,13 @@ class Session:
 
     # ── work ahead of requests, started by the timers of PrefillAhead and NextSuggestion ──────────────────────────────
 
-    async def _prefill(self, current: CompletionInput) -> None:
-        """Let the engine prefill the prompt of a request at the cursor, without generating text."""
-        await self._wait_for_turn()
-        snapshot, uri, backend = current.snapshot, current.snapshot.uri, self._backend()
-        if backend is None or not backend.reads_ahead or backend.status.state != "ready":
-            return  # only a request wakes an unloaded engine
-        if uri in self._jobs or uri in self._streams or self.next_suggestion.is_streaming_at(snapshot):
-            return
-        if (request := self.pipeline.prefill_request(current)) is not None:
-            await self._compute(backend, request)
+    def _is_computing(self, now: Snapshot) -> bool:
+        """True if the engine computes the prompt at the cursor, or an answer in its document."""
+        return now.uri in self._jobs or now.uri in self._streams or self.next_suggestion.is_streaming_at(now)
 
-    async def _work_at_rest(self, current: CompletionInput) -> None:
-        """Prefill the prompt of a new line, then the same with a better selection of chunks, if there is one.
-
-        On a blank line the prompt is that of the cursor: the user will type there. Without work ahead, the better
-        selection is used at once: in a pause, and not while the user types.
-        """
-        uri = current.snapshot.uri
-        while uri in self._jobs or self.next_suggestion.is_working(uri):
-            await asyncio.sleep(REST_POLL_S)
-        await self._wait_for_turn()
-        backend, ahead = self._backend(), new_line_below(current.snapshot)
-        works_ahead = backend is not None and backend.reads_ahead and self.pipeline.may_work_ahead()
-        if ahead is not None:
-            current = replace(current, snapshot=ahead)
-            if works_ahead:
-                await self._compute_at_rest(self.pipeline.prefill_request(current, at_rest=True))
-                await self._wait_for_turn()
-        request = self.pipeline.prefill_request(current, at_rest=True, better=True)
-        if request is not None:
-            selection = self.pipeline.selections[uri]
-            better = selection.better
-            if not works_ahead or await self._compute_at_rest(request):
-                selection.use_better(better)
-
-    async def _compute_at_rest(self, request: FimRequest | None) -> bool:
-        """Prefill a prompt at rest; True if all of it is cached now."""
-        backend = self._backend()
-        if request is None or backend is None or not await self._compute(backend, request):
-            return False
-        self.pipeline.prefilled_at_rest = request
-        return True
-
-    async def _compute(self, backend: Backend, request: FimRequest) -> bool:
-        """Let the engine compute a prompt; True if it computed all of it."""
-        self.metrics.count("prefill_ahead_total")
-        stop = "cancelled"
-        async with aclosing(backend.stream(request)) as pieces:
-            async for piece in pieces:
-                stop = piece.cost.stop_type if piece.cost is not None else stop
-        return stop != "cancelled"
+    def _has_work(self, uri: str) -> bool:
+        """True while a request or a preparation of a document waits or is computed."""
+        return uri in self._jobs or self.next_suggestion.is_working(uri)
 
     def _prepare_next(self, preparation: Preparation) -> CompletionJob | None:
         """Start a job that completes the accepted document into the cache; None where that is not wanted.

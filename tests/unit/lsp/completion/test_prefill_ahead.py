@@ -105,6 +105,7 @@ async def test_the_document_with_the_focus_is_prefilled_before_its_first_request
     prefill, request = scripted.backend.requests[0], scripted.backend.requests[-1]
     assert prefill.max_tokens == 0 and request.max_tokens > 0
     assert (prefill.session, prefill.prefix, prefill.suffix) == (request.session, request.prefix, request.suffix)
+    scripted.session.close()
 
 
 async def test_of_documents_that_had_the_focus_briefly_only_the_last_is_prefilled():
