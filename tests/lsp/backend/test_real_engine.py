@@ -34,7 +34,7 @@ PLACES = [  # language, code with the cursor at ¦, and a pattern of every sugge
     ("rust", "fn f(c: char) -> bool {\n    c == '¦'\n}\n", r"[^']+"),
     ("markdown", "| a | b |\n|---|---|\n| 1 | ¦ |\n", r"[^|]+"),
     ("go", "package main\n\nvar a, ¦ int\n", r"\w+"),
-    ("vue", "<template>\n  <div>\n    ¦\n  </div>\n</template>\n", r"(?s)<(\w+).*(</\1>|/>)|[^<]*"),
+    ("vue", "<template>\n  <div>\n    ¦\n  </div>\n</template>\n", r"(?s)<([\w-]+).*(</\1>|/>)|[^<]*"),
     ("css", "@media print {\n  .a {\n    color: red;\n  ¦\n", r"\}\n\}"),
 ]
 
