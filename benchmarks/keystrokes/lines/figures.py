@@ -4,11 +4,13 @@
     to a suggestion the same, over answers with a suggestion
     cached share    mean over the requests with a known prompt; an answer from the answer cache or an adopted stream: 1
     mostly new      requests that computed over half of their prompt; their cause is that of prompt_parts.py
-    changed         the same part of every new prompt, cached or not, whatever the load; "eviction": no part changed
+    unchanged share mean of the share of a prompt before its first change from the document's previous prompt; an answer
+                    from the answer cache or an adopted stream: 1. It does not depend on the machine's load
+    mostly changed  requests where that share is below half
 
 The engine reports a prompt with its first round. If a later key has adopted the stream by then, the report counts for
-the key that began the stream. If a key has ended it before, the prompt is unknown: it is in no share, but in
-`unknown_prompts`. Its request computed until then.
+the key that began the stream. If a key has ended it before, the prompt is unknown, and in no share of those above. The
+long prompts are the unknown ones: read the cached share together with `known_prompts`.
 """
 
 from __future__ import annotations
@@ -49,10 +51,11 @@ class KeyRow:
     reused: bool
     adopted: bool
     prepared: bool
+    unchanged: float  # share of the prompt before its first change from the document's previous prompt
     cause: str  # of the change of the prompt, whether cached or not; "" without a prompt
 
     @classmethod
-    def of(cls, press: Press, body: str, trace: Mapping[str, Any], cause: str) -> KeyRow:
+    def of(cls, press: Press, body: str, trace: Mapping[str, Any], cause: str, unchanged: float) -> KeyRow:
         """`trace`: the server's of this request; {} if it has none."""
         return cls(
             body=body,
@@ -71,6 +74,7 @@ class KeyRow:
             reused=trace.get("reused", False),
             adopted=trace.get("adopted", False),
             prepared=trace.get("prepared", False),
+            unchanged=unchanged,
             cause=cause,
         )
 
@@ -107,18 +111,21 @@ def of_kind(rows: Sequence[KeyRow]) -> dict[str, Any]:
     shares = [row.cached for row in rows if row.cached is not None]
     mostly_new = [row for row in rows if row.cached is not None and row.cached < 0.5]
     in_time = [row.answer_ms for row in rows if row.answer_ms is not None]
-    counts, changed = Counter(row.cause for row in mostly_new), Counter(row.cause for row in rows)
+    mostly_changed = [row for row in rows if row.unchanged < 0.5]
+    counts, changed = (Counter(row.cause for row in counted) for counted in (mostly_new, mostly_changed))
     return {
         "count": len(rows),
         "in_time": part(len(in_time), len(rows)),
         "with_suggestion": part(sum(row.shown for row in rows), len(rows)),
         "from_answer_cache_or_adopted": part(sum(row.reused or row.adopted for row in rows), len(rows)),
         "prepared": part(sum(row.prepared for row in rows), len(rows)),
-        "unknown_prompts": len(rows) - len(shares),
+        "known_prompts": part(len(shares), len(rows)),
         "cached_share": round(fmean(shares), 4) if shares else None,
         "mostly_new": part(len(mostly_new), len(shares)),
         "causes": {name: counts[name] for name in CAUSES if counts[name]},
-        "changed": {name: changed[name] for name in CAUSES if changed[name]},
+        "unchanged_share": round(fmean(row.unchanged for row in rows), 4) if rows else None,
+        "mostly_changed": part(len(mostly_changed), len(rows)),
+        "causes_of_change": {name: changed[name] for name in CAUSES if changed[name]},
         "to_answer": percentiles([math.inf if row.answer_ms is None else row.answer_ms for row in rows]),
         "to_answer_in_time": percentiles(in_time),
         "to_suggestion": percentiles([row.answer_ms for row in rows if row.shown and row.answer_ms is not None]),
@@ -142,25 +149,30 @@ def of_condition(rows: Sequence[KeyRow], typing_s: float, processor_s: float) ->
 
 
 def table(condition: Mapping[str, Any]) -> str:
-    """One line for each kind."""
-    lines = [
-        f"{'':11} {'keys':>5} {'in time':>7} {'shown':>6} {'reused':>6} {'cached':>6} {'> half new':>10}"
-        f" {'answer p50':>10} {'p90':>6} {'p95':>6} {'suggestion p50':>14} {'p90':>6} {'p95':>6}  causes"
-    ]
+    """Two tables with one line for each kind: the prompts, and the times."""
+    shares = {
+        "known": "known_prompts",
+        "cached": "cached_share",
+        "mostly new": "mostly_new",
+        "unchanged": "unchanged_share",
+        "mostly changed": "mostly_changed",
+        "reused": "from_answer_cache_or_adopted",
+        "in time": "in_time",
+        "shown": "with_suggestion",
+    }
+    lines = [" ".join([f"{'':11} {'keys':>5}", *shares])]
     for kind, row in condition["kinds"].items():
-        shares = ("in_time", "with_suggestion", "from_answer_cache_or_adopted", "cached_share", "mostly_new")
-        widths = (7, 6, 6, 6, 10)
-        cells = [shown(row[name], width, 100, "%") for name, width in zip(shares, widths, strict=True)]
-        times = [(row["to_answer"], (10, 6, 6)), (row["to_suggestion"], (14, 6, 6))]
-        cells += [
-            shown(values[f"p{share}_ms"], width)
-            for values, widths_of in times
-            for share, width in zip(PERCENTILES, widths_of, strict=True)
-        ]
-        causes, changed = (
-            ", ".join(f"{name} {count}" for name, count in row[counts].items()) for counts in ("causes", "changed")
+        cells = [shown(row[name], len(title), 100, "%") for title, name in shares.items()]
+        causes, changes = (
+            ", ".join(f"{name} {count}" for name, count in row[counts].items()) or "-"
+            for counts in ("causes", "causes_of_change")
         )
-        lines.append(f"{kind:11} {row['count']:5} {' '.join(cells)}  {causes or '-'}  (changed: {changed or '-'})")
+        lines.append(f"{kind:11} {row['count']:5} {' '.join(cells)}  new: {causes}; changed: {changes}")
+    for title in ("to_answer", "to_answer_in_time", "to_suggestion"):
+        lines.append(f"{title:18} {'p50':>6} {'p90':>6} {'p95':>6}")
+        for kind, row in condition["kinds"].items():
+            times = " ".join(shown(row[title][f"p{share}_ms"], 6) for share in PERCENTILES)
+            lines.append(f"{kind:18} {times}")
     lines.append(
         f"processor: {condition['processor_s_per_minute']} s per minute of typing;"
         f" {condition['typing_s']} s typed; keys late p99: {condition['late_keys_p99_ms']} ms;"

@@ -156,21 +156,28 @@ def measure(config: Config, plan: Sequence[Body], bar: terminal.ProgressLine) ->
         parts = [PromptParts(**json.loads(line)) for line in parts_file.read_text(encoding="utf-8").splitlines()]
     traced = by_request([press for run in typed for press in run.presses], traces)
     cause_of = causes(parts, {number for number, trace in traced.items() if trace["prompt_tokens"]})
-    rows = with_adopted_prompts(
-        [
-            KeyRow.of(press, run.body.id, traced.get(press.number, {}), cause_of.get(press.number, ""))
-            for run in typed
-            for press in run.presses
-        ]
-    )
+    unchanged = {row.request: row.unchanged for row in parts}
+    rows = [
+        KeyRow.of(
+            press,
+            run.body.id,
+            traced.get(press.number, {}),
+            cause_of.get(press.number, ""),
+            unchanged.get(press.number, 1.0),
+        )
+        for run in typed
+        for press in run.presses
+    ]
+    rows = with_adopted_prompts(rows)
     figures = of_condition(rows, sum(run.typing_s for run in typed), sum(run.processor_s for run in typed))
     return {"load_before": load_before, **figures}, rows
 
 
 @contextmanager
 def one_busy_core() -> Iterator[None]:
-    """A process beside that never waits."""
-    spinner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    """A process beside that never waits. It ends with this one, even if this one is killed."""
+    spin = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
+    spinner = subprocess.Popen([sys.executable, "-c", spin])
     try:
         yield
     finally:

@@ -14,9 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.keystrokes.lines.prompt_parts import PromptParts
+from benchmarks.keystrokes.lines.prompt_parts import NO_PROMPT, PromptParts, PromptText
 from speclsp.cli import entry
-from speclsp.engine.decoding.prompt import split_recent_lines
 from speclsp.lsp.backend.types import FimRequest
 from speclsp.lsp.completion import pipeline, session
 from speclsp.lsp.completion.job import CompletionJob, Outcome
@@ -38,15 +37,15 @@ class PartsRecorder:
 
     def __init__(self, file: Path) -> None:
         self._file, self._to_request = file, pipeline.to_request
-        self._above: dict[str, str] = {}  # by path: of the document's previous prompt
+        self._previous: dict[str, PromptText] = {}  # by path
 
     def to_request(self, *args: Any, **keywords: Any) -> FimRequest:
         """As the product's, with a row."""
         fim, job = self._to_request(*args, **keywords), _job.get()
         if job is None or not job.prepares_next:
             request = int(job.trace.request) if job is not None else None
-            parts = PromptParts.of(fim, request, self._above.get(fim.path, ""))
-            self._above[fim.path] = split_recent_lines(fim.prefix)[0]
+            parts = PromptParts.of(fim, request, self._previous.get(fim.path, NO_PROMPT))
+            self._previous[fim.path] = PromptText.of(fim)
             with self._file.open("a", encoding="utf-8") as rows:
                 rows.write(json.dumps(asdict(parts)) + "\n")
         return fim

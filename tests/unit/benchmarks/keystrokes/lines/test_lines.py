@@ -18,6 +18,7 @@ from benchmarks.keystrokes.lines.prompt_parts import (
     SUFFIX,
     WINDOW,
     PromptParts,
+    PromptText,
     causes,
 )
 from benchmarks.keystrokes.lines.schedule import (
@@ -62,6 +63,7 @@ ROW = KeyRow(
     reused=False,
     adopted=False,
     prepared=False,
+    unchanged=0.9,
     cause=SUFFIX,
 )
 LINES = st.lists(st.text("ab =", max_size=20).map(str.rstrip), min_size=1, max_size=30)
@@ -99,10 +101,8 @@ FIM = FimRequest(prefix="\n".join("abcdefghij") + "\n", suffix="\n}", path="a.py
 
 
 def cause_after(changed: FimRequest, previous: FimRequest = FIM) -> str:
-    rows, above = [], ""
-    for number, fim in enumerate((previous, changed), 1):
-        rows.append(PromptParts.of(fim, number, above))
-        above = fim.prefix[: fim.prefix.index("i")]  # the anchor cut of ten lines is at the eighth
+    rows = [PromptParts.of(previous, 1), PromptParts.of(changed, 2, PromptText.of(previous))]
+    assert rows[0].unchanged == 0
     return causes(rows, {1, 2})[2]
 
 
@@ -123,7 +123,7 @@ def test_the_cause_is_the_first_part_in_prompt_order_that_changed(changed: FimRe
 
 def test_a_change_counts_until_the_engine_has_evaluated_a_prompt():
     other = replace(FIM, extra=())
-    rows = [PromptParts.of(fim, number, "") for number, fim in ((None, FIM), (1, FIM), (2, other), (3, other))]
+    rows = [PromptParts.of(fim, number) for number, fim in ((None, FIM), (1, FIM), (2, other), (3, other))]
     assert causes(rows[1:], set()) == {1: FIRST, 2: FIRST, 3: FIRST}
     assert causes(rows, set()) == {1: EVICTION, 2: SNIPPETS, 3: SNIPPETS}
     assert causes(rows, {1})[3] == SNIPPETS
@@ -132,7 +132,7 @@ def test_a_change_counts_until_the_engine_has_evaluated_a_prompt():
 
 def test_a_prompt_is_evaluated_when_a_later_key_has_adopted_its_stream():
     other = replace(FIM, extra=())
-    rows = [PromptParts.of(fim, number, "") for number, fim in ((1, FIM), (2, other), (5, other))]
+    rows = [PromptParts.of(fim, number) for number, fim in ((1, FIM), (2, other), (5, other))]
     assert causes(rows, {1, 4})[5] == EVICTION
 
 
@@ -140,14 +140,16 @@ def test_figures_of_a_kind():
     rows = [
         ROW,
         replace(ROW, reused=True, prompt_tokens=0, cached_tokens=0, answer_ms=2.0),
-        replace(ROW, cached_tokens=400, answer_ms=None, shown=False, cause=SNIPPETS),
+        replace(ROW, cached_tokens=400, answer_ms=None, shown=False, unchanged=0.3, cause=SNIPPETS),
         replace(ROW, prompt_tokens=0, answer_ms=None, shown=False),
     ]
     condition = of_condition([*rows, replace(ROW, kind=MID_LINE)], typing_s=30.0, processor_s=10.0)
     figures = condition["kinds"][LINE_START]
-    assert (figures["count"], figures["in_time"], figures["unknown_prompts"]) == (4, 0.5, 1)
+    assert (figures["count"], figures["in_time"], figures["known_prompts"]) == (4, 0.5, 0.75)
     assert figures["cached_share"] == pytest.approx((0.9 + 1 + 0.4) / 3, abs=1e-4)
     assert (figures["mostly_new"], figures["causes"]) == (0.3333, {SNIPPETS: 1})
+    assert (figures["mostly_changed"], figures["causes_of_change"]) == (0.25, {SNIPPETS: 1})
+    assert figures["unchanged_share"] == 0.75
     assert figures["to_answer"] == {"p50_ms": 100.0, "p90_ms": None, "p95_ms": None}
     assert figures["to_suggestion"] == {"p50_ms": 2.0, "p90_ms": 100.0, "p95_ms": 100.0}
     assert condition["processor_s_per_minute"] == 20.0
