@@ -11,11 +11,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 
 from speclsp import config as settings
@@ -24,6 +25,7 @@ from speclsp.errors import EngineError
 
 LOADING_S, ANSWER_S = 300, 10
 MODULE = ("speclsp",)
+NO_ABILITIES: Mapping[str, bool] = MappingProxyType({})
 ENDED = "the language server ended in the middle of the benchmark"
 
 
@@ -112,10 +114,11 @@ class Server:
         """Wait for a request's answer; True if it came in time."""
         return self.wait(lambda: number in self.answers, timeout_s)
 
-    def begin(self, root: str) -> None:
-        """Initialize, and wait until the model is loaded. Raises EngineError."""
+    def begin(self, root: str, abilities: Mapping[str, bool] = NO_ABILITIES) -> None:
+        """Initialize, and wait until the model is loaded. `abilities`: those beside LSP. Raises EngineError."""
         number = self.number()
-        capabilities = {"general": {"positionEncodings": ["utf-16"]}, "textDocument": {"inlineCompletion": {}}}
+        capabilities: dict[str, Any] = {"experimental": {"speclsp": dict(abilities)}}
+        capabilities |= {"general": {"positionEncodings": ["utf-16"]}, "textDocument": {"inlineCompletion": {}}}
         params = {"processId": os.getpid(), "rootUri": root, "capabilities": capabilities}
         self.send({"id": number, "method": "initialize", "params": params})
         self.answered(number, ANSWER_S)

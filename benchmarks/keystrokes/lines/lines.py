@@ -61,6 +61,7 @@ REPORTED_S = 0.3  # of rest, until the editor reports the cursor
 INDEXED_S, QUIET_S, LOOK_AGAIN_S = 600.0, 20.0, 0.5
 QUIET_SHARE = 0.05  # of a core
 IDLE, LOADED = "idle", "loaded"  # conditions
+ABILITIES = {"outdent": True, "suggestionGrew": True}  # those of both extensions
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def measure(config: Config, plan: Sequence[Body], bar: terminal.ProgressLine) ->
     with tempfile.TemporaryDirectory(prefix="lines-") as place:
         parts_file = Path(place) / "parts.jsonl"
         with serving(config, (MODULE, str(parts_file))) as server:
-            server.begin(ROOT)
+            server.begin(ROOT, ABILITIES)
             gc.freeze()  # a collection of the imports' objects would delay keys
             warm_up(server, plan[0].language, plan[0].above)
             for at, body in enumerate(plan):

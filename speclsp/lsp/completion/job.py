@@ -111,6 +111,11 @@ class CompletionJob:
         outdated = self.outdated or only_from_draft or preempted
         return outcome.reason not in NOT_CACHED and not outdated and not self.answer.done()
 
+    @property
+    def may_grow(self) -> bool:
+        """True if further lines may join its suggestion while that is shown."""
+        return self.request.automatic and not (self.request.menu or self.prepares_next or self.request.wanted > 1)
+
     def first_line_of(self, outcome: Outcome) -> FirstLine | None:
         """The suggestion that further lines can join; None for several suggestions, other models or other settings."""
         stream, is_current = self.read_stream, not (self.outdated or self.trace.draft_only)

@@ -9,8 +9,10 @@ of the context selection (`fork_context`), which is restored only when the sugge
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -38,6 +40,7 @@ from speclsp.plain_text import digest
 
 # refusals under which a cached answer is still good
 BACKEND_AWAY = (Reason.LOADING, Reason.ENGINE_AWAY, Reason.SERVER_AWAY)
+BLOCK_MS = 120  # after it, a block's first line is shown alone; the further lines join it as anywhere
 CUT_SHORT = ("limit", "deadline")  # stop types of a completion that was ended early
 
 
@@ -55,6 +58,7 @@ class Pipeline:
     _name: str = field(default_factory=lambda: f"{os.getpid()}-{os.urandom(4).hex()}")
     index_of: Callable[[str | None], IndexReader | None] = lambda _root: None  # by URI of a workspace folder
     client_outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
+    client_follows_growth: bool = False  # the client shows further lines that join a suggestion on the screen
     windows: build.Windows = field(default_factory=dict)
     selections: Selections = field(default_factory=dict)
     prefilled_at_rest: FimRequest | None = None  # the last one
@@ -228,6 +232,11 @@ class Pipeline:
         job.stream = stream
         if request.seed == 0 and not request.begin and not job.prepares_next:  # alternatives are never adopted
             self._streams.enlist(stream)
+        if plan.multiline and self.client_follows_growth and job.may_grow:
+            with suppress(TimeoutError, asyncio.TimeoutError):  # the second one: Python 3.10
+                await asyncio.wait_for(stream.ended.wait(), max(0.0, BLOCK_MS - job.elapsed_ms()) / 1000)
+            if not stream.stop and stream.retarget(job.snapshot, plan.first_line()):
+                plan = job.plan = plan.first_line()
         stream = await self._read_to_end(job, stream)
         return self._read(job, stream, plan), stream
 

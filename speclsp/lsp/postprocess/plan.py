@@ -82,6 +82,10 @@ class SuggestionPlan(CutRules):
     language: Language = UNKNOWN
     outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
 
+    def first_line(self) -> SuggestionPlan:
+        """The plan of the first line alone; the further lines may follow it."""
+        return replace(self, multiline=False, further_tokens=self.max_tokens)
+
     def with_further_lines(self) -> SuggestionPlan:
         """The plan of the same suggestion with the lines that follow its first one."""
         return replace(self, multiline=True, max_tokens=self.further_tokens, further_tokens=0)

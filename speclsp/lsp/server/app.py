@@ -149,7 +149,8 @@ async def start(app: App) -> None:
         server.request_ended,
         server.ignore_files,
     )
-    server.session.pipeline.client_outdents = server.client_outdents
+    pipeline = server.session.pipeline
+    pipeline.client_outdents, pipeline.client_follows_growth = server.client_outdents, server.client_follows_growth
     if server.client_follows_growth:
         server.session.on_grown = lambda request: server.protocol.notify(SUGGESTION_GREW, grown_params(request))
     server.publish_status()

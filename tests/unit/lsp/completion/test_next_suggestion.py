@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, TokenBackend, at, captured, until
 
 from speclsp.lsp.backend.types import Status
-from speclsp.lsp.completion import next_suggestion
+from speclsp.lsp.completion import next_suggestion, pipeline
 from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
 from speclsp.lsp.completion.session import Session
 from speclsp.lsp.documents.document import Snapshot
@@ -284,6 +284,34 @@ async def test_the_forced_tokens_keep_the_log_probabilities_that_they_had() -> N
     async with preparing(TokenBackend(DOCUMENT, logprobs), **{"completion.min_confidence": 0.62}) as scripted:
         await prepared(scripted)
         assert await scripted.texts(at(TEXT)) == [FIRST]
+
+
+HEADER, BODY = "def total_of(items):\n    ", "total = 0\n    count = 1\n    return total"
+
+
+@pytest.mark.parametrize(
+    ("block_ms", "follows_growth", "automatic", "shown"),
+    [
+        (1, True, True, "total = 0"),
+        (60_000, True, True, BODY),
+        (1, False, True, BODY),
+        (1, True, False, BODY),
+    ],
+)
+async def test_a_block_that_takes_long_shows_its_first_line_and_the_further_lines_join_it(
+    monkeypatch: pytest.MonkeyPatch, block_ms: int, follows_growth: bool, automatic: bool, shown: str
+) -> None:
+    """A block that is ready in time is shown whole; so is one for a client that does not show growth, and by hand."""
+    monkeypatch.setattr(pipeline, "BLOCK_MS", block_ms)
+    async with preparing(TokenBackend(f"{HEADER}{BODY}\n\n\nother = 1\n", round_s=0.002)) as scripted:
+        scripted.session.pipeline.client_follows_growth = follows_growth
+        reports = grown(scripted)
+        outcome = await scripted.complete(at(HEADER), automatic=automatic)
+        assert [suggestion.text for suggestion in outcome.suggestions] == [shown]
+        if shown != BODY:
+            await until(lambda: reports)
+            assert await scripted.texts(at(HEADER)) == [BODY]
+            assert continued(scripted) == ["total = 0\n"], "the engine goes on from the tokens that it has"
 
 
 @given(
