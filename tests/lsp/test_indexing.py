@@ -68,13 +68,13 @@ def indexers(editor: Editor) -> list[psutil.Process]:
     return running
 
 
-def thread_switches(task: Path) -> list[int]:
-    """Voluntary and other context switches of a thread; [] if it has ended."""
+def voluntary_switches(task: Path) -> int:
+    """Voluntary context switches of a thread; 0 if it has ended."""
     try:
         lines = (task / "status").read_text().splitlines()
     except OSError:
-        return []
-    return [int(line.split()[1]) for line in lines if "ctxt_switches" in line]
+        return 0
+    return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches:"))
 
 
 def importers(index: IndexReader, module: str) -> list[str]:
@@ -195,13 +195,15 @@ def test_an_idle_index_does_not_wake(root: Path):
         (process,) = indexers(editor)
         assert process.nice() == 19
 
-        def switches() -> int:
-            return sum(sum(thread_switches(task)) for task in Path(f"/proc/{process.pid}/task").iterdir())
+        def work_so_far() -> tuple[int, float]:
+            threads = Path(f"/proc/{process.pid}/task").iterdir()
+            times = process.cpu_times()
+            return sum(map(voluntary_switches, threads)), times.user + times.system
 
         def is_quiet() -> bool:
-            before = switches()
+            before = work_so_far()
             time.sleep(1)
-            return switches() == before
+            return work_so_far() == before
 
         assert becomes_true(is_quiet)
 
