@@ -139,7 +139,7 @@ bench-quick: .venv/.installed  ## the same for the 0.5B model in little, and wit
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 # Packages and generated texts stay in the user's cache: a second run only scores the texts again.
-bench-quality: .venv/.installed  ## suggestions beside what people wrote, 60 tasks, six ways to write the prompt (under 15 min on 2 cores)
+bench-quality: .venv/.installed  ## suggestions beside what people wrote, 60 tasks, five ways to write the prompt (under 15 min on 2 cores)
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
 	@$(BIN)/python tests/support/editors/install.py node >/dev/null
 	@$(BENCH) quality --model $(TEST_PAIR) --set quick --variants $(QUALITY)

@@ -1,4 +1,4 @@
-/** Tells the server where the user's cursor stays: it reads the prompts there before the first request. */
+/** Reports where the cursor rests, so that the server prefills the prompts there. */
 import { Disposable, window } from "vscode";
 import { isReady, Server } from "./server";
 import { currentPlace, exclusionReason, placeKey } from "./suggestions";

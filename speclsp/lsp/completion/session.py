@@ -127,7 +127,7 @@ class Session:
             self._prefill_ahead.document_changed(uri, capture)
 
     def document_focused(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
-        """The user looks at the document, with a resting cursor; `capture` returns its state. Any key ends the work."""
+        """The cursor rests in the document; `capture` returns its state."""
         if self.config.completion.trigger == "automatic":
             self._prefill_ahead.document_focused(uri, capture)
 

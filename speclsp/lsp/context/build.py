@@ -79,7 +79,7 @@ def build(
 
     `windows` remembers the window: a busy machine has time to parse at one key and none at the next, and that must not
     move the window while the user types on a line. `selections` does the same for the chunks of other files, and keeps
-    them for longer. With `better` they are searched for a better selection, and that one is shown if there is one.
+    them for longer. `better`: search for a better selection of chunks, and show it if there is one.
     """
     document = _SplitDocument.of(snapshot)
     syntax = _StableSyntax(snapshot.text, tree, document.raw_start, config)

@@ -32,7 +32,7 @@ _PROGRESS_STEPS = 1000  # of sqlite's virtual machine, between two checks of the
 _MAX_PATHS = 400
 _MAX_COUNTERPARTS, _MAX_FILES_LIKE = 4, 20
 _MAX_KNOWN_PATHS = 20_000
-HOLDS_S = 0.003  # of waiting for the disk, where a prompt that shows a file waits
+HOLDS_S = 0.003  # limit of `holds`, for which a prompt waits
 
 
 class IndexReader:
@@ -158,7 +158,7 @@ class IndexReader:
         return self._text_in_state(path, rows[0], self.cache.left_s()) or ""
 
     def holds(self, path: str, lines: str) -> bool:
-        """False if a file is known to be gone, changed or without `lines`; True as well if the disk is too slow."""
+        """False if a file is known to be gone, changed or without `lines`; True if that is unknown after HOLDS_S."""
         rows = self._states(path)
         if rows is None:
             return True  # there is no index at the moment

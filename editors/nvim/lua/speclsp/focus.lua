@@ -1,4 +1,4 @@
---- Tells the server where the user's cursor stays: it reads the prompts there before the first request.
+--- Reports where the cursor rests, so that the server prefills the prompts there.
 local api = vim.api
 local lsp_client = require("speclsp.client")
 
