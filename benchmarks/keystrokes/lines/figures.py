@@ -3,9 +3,9 @@
     to the answer   from just before didChange is written to any answer; none before the next key counts as endless
     to a suggestion the same, over answers with a suggestion
     cached share    mean over the requests with a known prompt; an answer from the answer cache or an adopted stream: 1
-    mostly new      requests that computed over half of their prompt; their cause is that of prompt_parts.py
-    unchanged share mean of the share of a prompt before its first change from the document's previous prompt; an answer
-                    from the answer cache or an adopted stream: 1. It does not depend on the machine's load
+    mostly new      requests that computed over half of their prompt; the cause is that of prompt_change.py
+    unchanged share mean of the share of a prompt before its first change from the document's previous prompt; a request
+                    without a prompt: 1. It needs no report of the engine, so it holds for all requests
     mostly changed  requests where that share is below half
 
 The engine reports a prompt with its first round. If a later key has adopted the stream by then, the report counts for
@@ -24,58 +24,48 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.keystrokes.figures import part, quantile
-from benchmarks.keystrokes.lines.prompt_parts import CAUSES
-from benchmarks.keystrokes.lines.schedule import KINDS, LINE_START
+from benchmarks.keystrokes.lines.prompt_change import CAUSES, PromptChange
+from benchmarks.keystrokes.lines.schedule import KINDS
 from benchmarks.keystrokes.replay_editor import Press
 
 PERCENTILES = (50, 90, 95)
+TRACED = ("line", "outcome", "total_ms", "prompt_tokens", "cached_tokens", "reused", "adopted", "prepared")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRow:
-    """One key and the request after it."""
+    """One key and the request after it. Without a trace of it, the fields from `line` on have their defaults."""
 
     body: str
     language: str
     kind: str
-    line: int
-    column: int
-    next_ms: float  # until the next key
     answer_ms: float | None  # None: no answer before the next key
     late_ms: float  # of the key, behind its schedule
     shown: bool
-    outcome: str
-    total_ms: float  # in the server
-    prompt_tokens: int
-    cached_tokens: int
-    reused: bool
-    adopted: bool
-    prepared: bool
-    unchanged: float  # share of the prompt before its first change from the document's previous prompt
     cause: str  # of the change of the prompt, whether cached or not; "" without a prompt
+    unchanged: float  # share of the prompt before its first change; 1 without a prompt
+    line: int = -1
+    outcome: str = ""
+    total_ms: float = 0.0  # in the server
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    reused: bool = False
+    adopted: bool = False
+    prepared: bool = False
 
     @classmethod
-    def of(cls, press: Press, body: str, trace: Mapping[str, Any], cause: str, unchanged: float) -> KeyRow:
-        """`trace`: the server's of this request; {} if it has none."""
+    def of(cls, press: Press, body: str, trace: Mapping[str, Any], change: PromptChange | None) -> KeyRow:
+        """`trace`: the server's of this request; {} if it has none. `change`: None without a prompt."""
         return cls(
             body=body,
             language=press.language,
             kind=press.kind,
-            line=trace.get("line", -1),
-            column=trace.get("column", -1),
-            next_ms=round(press.next_ms, 1),
             answer_ms=round(press.answer_ms, 1) if press.fresh else None,
             late_ms=round(press.late_ms, 1),
             shown=press.on_screen,
-            outcome=trace.get("outcome", ""),
-            total_ms=trace.get("total_ms", 0.0),
-            prompt_tokens=trace.get("prompt_tokens", 0),
-            cached_tokens=trace.get("cached_tokens", 0),
-            reused=trace.get("reused", False),
-            adopted=trace.get("adopted", False),
-            prepared=trace.get("prepared", False),
-            unchanged=unchanged,
-            cause=cause,
+            cause=change.cause if change is not None else "",
+            unchanged=change.unchanged if change is not None else 1.0,
+            **{name: trace[name] for name in TRACED if name in trace},
         )
 
     @property
@@ -110,12 +100,11 @@ def of_kind(rows: Sequence[KeyRow]) -> dict[str, Any]:
     """The figures of some keys."""
     shares = [row.cached for row in rows if row.cached is not None]
     mostly_new = [row for row in rows if row.cached is not None and row.cached < 0.5]
-    in_time = [row.answer_ms for row in rows if row.answer_ms is not None]
     mostly_changed = [row for row in rows if row.unchanged < 0.5]
     counts, changed = (Counter(row.cause for row in counted) for counted in (mostly_new, mostly_changed))
     return {
         "count": len(rows),
-        "in_time": part(len(in_time), len(rows)),
+        "in_time": part(sum(row.answer_ms is not None for row in rows), len(rows)),
         "with_suggestion": part(sum(row.shown for row in rows), len(rows)),
         "from_answer_cache_or_adopted": part(sum(row.reused or row.adopted for row in rows), len(rows)),
         "prepared": part(sum(row.prepared for row in rows), len(rows)),
@@ -127,24 +116,18 @@ def of_kind(rows: Sequence[KeyRow]) -> dict[str, Any]:
         "mostly_changed": part(len(mostly_changed), len(rows)),
         "causes_of_change": {name: changed[name] for name in CAUSES if changed[name]},
         "to_answer": percentiles([math.inf if row.answer_ms is None else row.answer_ms for row in rows]),
-        "to_answer_in_time": percentiles(in_time),
         "to_suggestion": percentiles([row.answer_ms for row in rows if row.shown and row.answer_ms is not None]),
     }
 
 
 def of_condition(rows: Sequence[KeyRow], typing_s: float, processor_s: float) -> dict[str, Any]:
     """The figures of one condition. `processor_s`: of the server and its engine while the bodies were typed."""
-    languages = list(dict.fromkeys(row.language for row in rows))
-    starts = [row for row in rows if row.kind == LINE_START]
     return {
         "keys": len(rows),
         "typing_s": round(typing_s, 1),
-        "processor_s_per_minute": round(processor_s / typing_s * 60, 2) if typing_s else None,
+        "processor_s_per_minute": round(processor_s / typing_s * 60, 2),
         "late_keys_p99_ms": quantile([row.late_ms for row in rows], 0.99),
         "kinds": {kind: of_kind([row for row in rows if row.kind == kind]) for kind in KINDS},
-        "line_starts_by_language": {
-            name: of_kind([row for row in starts if row.language == name]) for name in languages
-        },
     }
 
 
@@ -168,7 +151,7 @@ def table(condition: Mapping[str, Any]) -> str:
             for counts in ("causes", "causes_of_change")
         )
         lines.append(f"{kind:11} {row['count']:5} {' '.join(cells)}  new: {causes}; changed: {changes}")
-    for title in ("to_answer", "to_answer_in_time", "to_suggestion"):
+    for title in ("to_answer", "to_suggestion"):
         lines.append(f"{title:18} {'p50':>6} {'p90':>6} {'p95':>6}")
         for kind, row in condition["kinds"].items():
             times = " ".join(shown(row[title][f"p{share}_ms"], 6) for share in PERCENTILES)

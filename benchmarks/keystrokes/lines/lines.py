@@ -4,13 +4,14 @@
 
     bodies.py of economy   the functions: Python, TypeScript, Rust, Go and Java in turn
     schedule.py            their keys and times; the same in every run
-    parts_server.py        the product's server, which also writes digests of each prompt's parts
-    prompt_parts.py        the part that broke the KV cache
+    change_server.py       the product's server, which also writes how each prompt differs from the previous one
+    prompt_change.py       the first part that differs, and the share before it
     figures.py             the figures for each kind of key
 
 A body is typed with the settings' defaults, after its workspace is indexed. Other files of the package are open. Each
 key sends didChange, `$/cancelRequest` of the unanswered request and inlineCompletion; nothing is accepted. The editor
 reports its cursor by `speclsp/didFocus` when the document gets the focus, and after REPORTED_S of rest at a line's end.
+A suggestion that grows is not requested again: its first answer counts.
 
     line start   Enter            mid-line     any other key      blank line   Enter, with a blank line behind it
     after rest   Enter, 3 s after the line's last key: 1 in 5, and no line start
@@ -45,7 +46,7 @@ from benchmarks.keystrokes.figures import by_request
 from benchmarks.keystrokes.keystrokes import ROOT, fetched, warm_up
 from benchmarks.keystrokes.language_server import ANSWER_S, Server, serving
 from benchmarks.keystrokes.lines.figures import KeyRow, of_condition, table, with_adopted_prompts
-from benchmarks.keystrokes.lines.prompt_parts import PromptParts, causes
+from benchmarks.keystrokes.lines.prompt_change import PromptChange
 from benchmarks.keystrokes.lines.schedule import AFTER_REST, SEED, keys_of
 from benchmarks.keystrokes.recording import Key
 from benchmarks.keystrokes.replay_editor import Editor, Press, position
@@ -55,10 +56,10 @@ from speclsp.config import Config, changes
 from speclsp.errors import EngineError
 from speclsp.lsp.index.reader import IndexReader
 
-MODULE = "benchmarks.keystrokes.lines.parts_server"
+MODULE = "benchmarks.keystrokes.lines.change_server"
 USUAL_BODIES, QUICK_BODIES = 15, 3
 REPORTED_S = 0.3  # of rest, until the editor reports the cursor
-INDEXED_S, QUIET_S, LOOK_AGAIN_S = 600.0, 20.0, 0.5
+INDEXED_S, QUIET_S, POLL_S = 600.0, 20.0, 0.5
 QUIET_SHARE = 0.05  # of a core
 IDLE, LOADED = "idle", "loaded"  # conditions
 ABILITIES = {"outdent": True, "suggestionGrew": True}  # those of both extensions
@@ -75,22 +76,22 @@ class TypedBody:
 
 
 def wait_for_index(server: Server, workspace: Path) -> None:
-    """Until the server's indexer has looked at all of the folder. Raises EngineError."""
+    """Wait until the index of the folder is built. Raises EngineError."""
     until_s = perf_counter() + INDEXED_S
     with closing(IndexReader(str(workspace))) as index:
         while not index.metadata("built"):
             if perf_counter() > until_s:
                 raise EngineError(f"{workspace} was not indexed within {INDEXED_S:g} s.")
-            server.wait(lambda: False, LOOK_AGAIN_S)
+            server.wait(lambda: False, POLL_S)
 
 
 def wait_until_quiet(server: Server) -> None:
-    """Until the server and its processes are at rest, QUIET_S at most."""
+    """Wait until the server and its processes are idle, QUIET_S at most."""
     until_s, before_s = perf_counter() + QUIET_S, processor_s(server)
     while perf_counter() < until_s:
-        server.wait(lambda: False, LOOK_AGAIN_S)
+        server.wait(lambda: False, POLL_S)
         now_s = processor_s(server)
-        if now_s - before_s < QUIET_SHARE * LOOK_AGAIN_S:
+        if now_s - before_s < QUIET_SHARE * POLL_S:
             return
         before_s = now_s
 
@@ -144,8 +145,8 @@ def measure(config: Config, plan: Sequence[Body], bar: terminal.ProgressLine) ->
     load_before = [round(load, 2) for load in os.getloadavg()]
     typed: list[TypedBody] = []
     with tempfile.TemporaryDirectory(prefix="lines-") as place:
-        parts_file = Path(place) / "parts.jsonl"
-        with serving(config, (MODULE, str(parts_file))) as server:
+        changes_file = Path(place) / "changes.jsonl"
+        with serving(config, (MODULE, str(changes_file))) as server:
             server.begin(ROOT, ABILITIES)
             gc.freeze()  # a collection of the imports' objects would delay keys
             warm_up(server, plan[0].language, plan[0].above)
@@ -154,18 +155,11 @@ def measure(config: Config, plan: Sequence[Body], bar: terminal.ProgressLine) ->
                 typed.append(type_body(server, body))
             server.end()
             traces = server.traces()
-        parts = [PromptParts(**json.loads(line)) for line in parts_file.read_text(encoding="utf-8").splitlines()]
+        lines = changes_file.read_text(encoding="utf-8").splitlines()
     traced = by_request([press for run in typed for press in run.presses], traces)
-    cause_of = causes(parts, {number for number, trace in traced.items() if trace["prompt_tokens"]})
-    unchanged = {row.request: row.unchanged for row in parts}
+    change_of = {change.request: change for change in (PromptChange(**json.loads(line)) for line in lines)}
     rows = [
-        KeyRow.of(
-            press,
-            run.body.id,
-            traced.get(press.number, {}),
-            cause_of.get(press.number, ""),
-            unchanged.get(press.number, 1.0),
-        )
+        KeyRow.of(press, run.body.id, traced.get(press.number, {}), change_of.get(press.number))
         for run in typed
         for press in run.presses
     ]

@@ -1,4 +1,4 @@
-"""Typed lines: the same keys in every run, the part that broke the cache, and the figures of each kind of key."""
+"""Typed lines: the same keys in every run, the change of each prompt, and the figures of each kind of key."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from hypothesis import strategies as st
 
 from benchmarks.keystrokes.economy.bodies import Body
 from benchmarks.keystrokes.lines.figures import KeyRow, of_condition, table, with_adopted_prompts
-from benchmarks.keystrokes.lines.prompt_parts import (
+from benchmarks.keystrokes.lines.prompt_change import (
     ANCHOR,
-    EVICTION,
     FIRST,
+    RECENT,
     SNIPPETS,
     SUFFIX,
     WINDOW,
-    PromptParts,
+    PromptChange,
     PromptText,
-    causes,
 )
 from benchmarks.keystrokes.lines.schedule import (
     AFTER_REST,
@@ -32,7 +31,6 @@ from benchmarks.keystrokes.lines.schedule import (
     REST_MS,
     keys_of,
 )
-from speclsp.lsp.backend.types import FimRequest
 
 BODY = Body(
     id="0123",
@@ -50,21 +48,13 @@ ROW = KeyRow(
     body="0123",
     language="python",
     kind=LINE_START,
-    line=1,
-    column=4,
-    next_ms=700.0,
     answer_ms=100.0,
     late_ms=0.0,
     shown=True,
-    outcome="shown",
-    total_ms=99.0,
+    cause=SUFFIX,
+    unchanged=0.9,
     prompt_tokens=1000,
     cached_tokens=900,
-    reused=False,
-    adopted=False,
-    prepared=False,
-    unchanged=0.9,
-    cause=SUFFIX,
 )
 LINES = st.lists(st.text("ab =", max_size=20).map(str.rstrip), min_size=1, max_size=30)
 
@@ -97,43 +87,29 @@ def test_every_key_has_its_kind():
     assert {key.kind for key in keys if key.text[0] != "\n"} == {MID_LINE}
 
 
-FIM = FimRequest(prefix="\n".join("abcdefghij") + "\n", suffix="\n}", path="a.py", extra=(("b.py", "x = 1"),))
-
-
-def cause_after(changed: FimRequest, previous: FimRequest = FIM) -> str:
-    rows = [PromptParts.of(previous, 1), PromptParts.of(changed, 2, PromptText.of(previous))]
-    assert rows[0].unchanged == 0
-    return causes(rows, {1, 2})[2]
+PROMPT = PromptText(snippets="b.py\nx = 1", above="abcd\nefgh\n", suffix="\n}", recent="i\nj\nk")
 
 
 @pytest.mark.parametrize(
-    ("changed", "expected"),
+    ("prompt", "expected"),
     [
-        (replace(FIM, line_prefix="x"), EVICTION),
-        (replace(FIM, suffix="\n"), SUFFIX),
-        (replace(FIM, prefix=FIM.prefix + "k\n"), EVICTION),
-        (replace(FIM, prefix=FIM.prefix + "k\nl\nm\nn\n", suffix="\n"), ANCHOR),
-        (replace(FIM, prefix=FIM.prefix[2:], suffix="\n"), WINDOW),
-        (replace(FIM, extra=(("b.py", "x = 2"),), prefix=FIM.prefix[2:]), SNIPPETS),
+        (PROMPT._replace(recent="i\nj\nkl"), RECENT),
+        (PROMPT._replace(suffix="\n"), SUFFIX),
+        (PROMPT._replace(above="abcd\nefgh\ni\n", recent="j\nk", suffix="\n"), ANCHOR),
+        (PROMPT._replace(above="cd\nefgh\n", suffix="\n"), WINDOW),
+        (PROMPT._replace(snippets="b.py\nx = 2", above="cd\nefgh\n"), SNIPPETS),
     ],
 )
-def test_the_cause_is_the_first_part_in_prompt_order_that_changed(changed: FimRequest, expected: str):
-    assert cause_after(changed) == expected
+def test_the_cause_is_the_first_part_in_prompt_order_that_changed(prompt: PromptText, expected: str):
+    assert PromptChange.of(prompt, PROMPT, 2).cause == expected
 
 
-def test_a_change_counts_until_the_engine_has_evaluated_a_prompt():
-    other = replace(FIM, extra=())
-    rows = [PromptParts.of(fim, number) for number, fim in ((None, FIM), (1, FIM), (2, other), (3, other))]
-    assert causes(rows[1:], set()) == {1: FIRST, 2: FIRST, 3: FIRST}
-    assert causes(rows, set()) == {1: EVICTION, 2: SNIPPETS, 3: SNIPPETS}
-    assert causes(rows, {1})[3] == SNIPPETS
-    assert causes(rows, {1, 2})[3] == EVICTION
-
-
-def test_a_prompt_is_evaluated_when_a_later_key_has_adopted_its_stream():
-    other = replace(FIM, extra=())
-    rows = [PromptParts.of(fim, number) for number, fim in ((1, FIM), (2, other), (5, other))]
-    assert causes(rows, {1, 4})[5] == EVICTION
+@given(*[st.text("ab\n", max_size=9)] * 3)
+def test_the_unchanged_share_ends_where_the_prompt_differs_from_the_previous_one(same: str, rest: str, other: str):
+    previous, prompt = (PromptText("", "", same, "|" + sign + end) for sign, end in (("x", other), ("y", rest)))
+    share = len(same + "|") / len(same + "|y" + rest)
+    assert PromptChange.of(prompt, previous, 1) == PromptChange(1, RECENT, pytest.approx(share, abs=1e-4))
+    assert PromptChange.of(prompt, None, 1) == PromptChange(1, FIRST, 0.0)
 
 
 def test_figures_of_a_kind():
