@@ -232,7 +232,7 @@ class Pipeline:
         job.stream = stream
         if request.seed == 0 and not request.begin and not job.prepares_next:  # alternatives are never adopted
             self._streams.enlist(stream)
-        if plan.multiline and self.client_follows_growth and job.may_grow:
+        if plan.multiline and self.client_follows_growth and job.may_grow and self.may_work_ahead():
             with suppress(TimeoutError, asyncio.TimeoutError):  # the second one: Python 3.10
                 await asyncio.wait_for(stream.ended.wait(), max(0.0, BLOCK_MS - job.elapsed_ms()) / 1000)
             if not stream.stop and stream.retarget(job.snapshot, plan.first_line()):

@@ -290,20 +290,27 @@ HEADER, BODY = "def total_of(items):\n    ", "total = 0\n    count = 1\n    retu
 
 
 @pytest.mark.parametrize(
-    ("block_ms", "follows_growth", "automatic", "shown"),
+    ("block_ms", "follows_growth", "automatic", "prefetch_next", "shown"),
     [
-        (1, True, True, "total = 0"),
-        (60_000, True, True, BODY),
-        (1, False, True, BODY),
-        (1, True, False, BODY),
+        (1, True, True, True, "total = 0"),
+        (60_000, True, True, True, BODY),
+        (1, False, True, True, BODY),
+        (1, True, False, True, BODY),
+        (1, True, True, False, BODY),
     ],
 )
 async def test_a_block_that_takes_long_shows_its_first_line_and_the_further_lines_join_it(
-    monkeypatch: pytest.MonkeyPatch, block_ms: int, follows_growth: bool, automatic: bool, shown: str
+    monkeypatch: pytest.MonkeyPatch,
+    block_ms: int,
+    follows_growth: bool,
+    automatic: bool,
+    prefetch_next: bool,
+    shown: str,
 ) -> None:
-    """A block that is ready in time is shown whole; so is one for a client that does not show growth, and by hand."""
+    """A block that is ready in time is shown whole; so is one by hand, and one that no lines would join."""
     monkeypatch.setattr(pipeline, "BLOCK_MS", block_ms)
-    async with preparing(TokenBackend(f"{HEADER}{BODY}\n\n\nother = 1\n", round_s=0.002)) as scripted:
+    backend = TokenBackend(f"{HEADER}{BODY}\n\n\nother = 1\n", round_s=0.002)
+    async with preparing(backend, **{"completion.prefetch_next": prefetch_next}) as scripted:
         scripted.session.pipeline.client_follows_growth = follows_growth
         reports = grown(scripted)
         outcome = await scripted.complete(at(HEADER), automatic=automatic)
