@@ -68,7 +68,6 @@ BENCHMARKS = {
     "first-suggestion": Benchmark(
         "editor.first_suggestion", "first suggestion in a file: new, looked at before, returned to, beside another"
     ),
-    "context": Benchmark("editor.context", "time to select context in a workspace of 5,000 files"),
     "backends": Benchmark("peers.backends", "the language server against real llama.cpp and vLLM servers"),
     "cancelling": Benchmark("peers.measure_cancelling", "time from a key until a remote server's connection is closed"),
     "laws": Benchmark(
