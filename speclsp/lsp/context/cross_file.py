@@ -32,7 +32,7 @@ from speclsp.lsp.visibility import secret_text
 
 OTHER_LANGUAGE = "another language"  # why another open document is not shown
 _STEP_CHARACTERS = 8192
-LINES_A_CHOICE = 4  # of one scope: a better selection is looked for once in so many lines
+LINES_A_SELECTION = 4  # of one scope: a better selection is looked for once in so many lines
 _MODULES = 8  # whose importers are searched
 _IMPORTERS = 8  # of each
 LINES_A_STEP = 100  # of a document, in one step of the warm-up
@@ -95,7 +95,7 @@ def look_for_better(
     others: Sequence[Snapshot],
     sources: CrossFileSources,
 ) -> None:
-    """Store a better selection than the present one, if there is one; searched for once in LINES_A_CHOICE lines."""
+    """Store a better selection than the present one, if there is one; searched for once in LINES_A_SELECTION lines."""
     if current.better or (current.chosen and current.place == _place_key(place)):
         return
     chosen, current.left_out, late = _select(place, config, others, sources, current.chosen)
@@ -106,7 +106,7 @@ def look_for_better(
 
 def _place_key(place: ChunkPlace) -> object:
     """Equal for a few consecutive lines of one scope."""
-    return place.scopes, place.above.count("\n") // LINES_A_CHOICE
+    return place.scopes, place.above.count("\n") // LINES_A_SELECTION
 
 
 def _select(
