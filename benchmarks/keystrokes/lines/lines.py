@@ -25,13 +25,12 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import math
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -98,9 +97,12 @@ def wait_until_quiet(server: Server) -> None:
 
 def processor_s(server: Server) -> float:
     """Processor time of the server and its processes so far, those that have ended included."""
-    parent = psutil.Process(server.process.pid)
-    times = [process.cpu_times() for process in (parent, *parent.children(recursive=True))]
-    return math.fsum(spent.user + spent.system + spent.children_user + spent.children_system for spent in times)
+    parent, spent_s = psutil.Process(server.process.pid), 0.0
+    for process in (parent, *parent.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # it has just ended: its parent's time includes it
+            times = process.cpu_times()
+            spent_s += times.user + times.system + times.children_user + times.children_system
+    return spent_s
 
 
 def focus(editor: Editor) -> None:
