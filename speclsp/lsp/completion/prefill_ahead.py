@@ -128,7 +128,7 @@ class PrefillAhead:
         current = capture() if not task.done() and uri == rested.uri else None
         if current is None or not is_new_line(current.snapshot, rested):
             task.cancel()
-        self._rest = None
+            self._rest = None
 
     def _pause_over(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
         self._timers.pop(uri, None)

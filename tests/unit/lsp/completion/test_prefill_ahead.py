@@ -211,6 +211,11 @@ async def test_only_the_enter_that_it_was_computed_for_leaves_the_work_at_rest_a
     characters = len(scripted.backend.streamed[1])
     await asyncio.sleep(0.05)
     assert (len(scripted.backend.streamed[1]) > characters) == goes_on
+    scripted.session.document_changed(URI, captured(LOOP + typed + "x", version=3))
+    await asyncio.sleep(0.05)
+    characters = len(scripted.backend.streamed[1])
+    await asyncio.sleep(0.05)
+    assert len(scripted.backend.streamed[1]) == characters, "the next key ends it"
     scripted.session.close()
 
 
