@@ -96,8 +96,10 @@ def build(
     selection = selections.setdefault(snapshot.uri, Selection()) if selections is not None else Selection()
     path = path_in(snapshot.uri, root)
     basis = config, frozenset(other.uri for other in others)
-    open_texts = {path_in(other.uri, root): other.text for other in others if other.uri != snapshot.uri}
-    allowed = [chunk for chunk in selection.chosen if chunk.path == path or not sources.forbids(chunk, open_texts)]
+    texts = cross_file.open_texts(path, document.text, (other for other in others if other.uri != snapshot.uri), root)
+    allowed = [chunk for chunk in selection.chosen if sources.allow(chunk, texts)]
+    if not all(sources.allow(chunk, texts) for chunk in selection.better):
+        selection.better, selection.place = (), None
     line = document.above.count("\n")
     is_elsewhere = abs(line - selection.line) > REGION_LINES
     is_valid = selection.basis == basis and len(allowed) == len(selection.chosen) and not is_elsewhere

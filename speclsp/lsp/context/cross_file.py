@@ -9,7 +9,6 @@ Elsewhere a better selection is looked for only while the cursor rests: completi
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from speclsp.lsp.context import selection, similar_code
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace, path_in
 from speclsp.lsp.context.selection import Selection
 from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.documents.uri_paths import folded
 from speclsp.lsp.index import file_imports
 from speclsp.lsp.index.query_cache import Deadline
 from speclsp.lsp.index.reader import IndexReader
@@ -47,26 +47,28 @@ class CrossFileSources:
     patience_ms: float = 6.0  # after it, the search returns what it has
     clock: Callable[[], float] = perf_counter
 
-    def forbids(self, chunk: Chunk, open_texts: Mapping[str, str]) -> bool:
-        """True if no prompt may show a chunk any more: its file is hidden, gone, or without this text.
-
-        `open_texts`: the texts of the open documents, by path.
-        """
+    def allow(self, chunk: Chunk, open_texts: Mapping[str, Sequence[str]]) -> bool:
+        """False if no prompt may show a chunk any more: its file is hidden, gone, or without this text."""
         if self.index is not None and self.index.is_hidden(chunk.path):
-            return True
-        text, lines = open_texts.get(chunk.path), chunk.text.strip("\n")
-        if text is not None:
-            return lines not in text and lines not in _plain(text)
-        return self.index is None or not self.index.holds(chunk.path, lines)
-
-
-@functools.lru_cache(maxsize=16)
-def _plain(text: str) -> str:
-    """A document's text as chunks quote it."""
-    return hidden_characters.visible(normal_newlines(text))
+            return False
+        texts, lines = open_texts.get(folded(chunk.path)), chunk.text.strip("\n")
+        if texts is None:
+            return self.index is not None and self.index.holds(chunk.path, lines)
+        return any(hidden_characters.shows(normal_newlines(text), lines) for text in texts)
 
 
 NO_SOURCES = CrossFileSources()
+
+
+def open_texts(path: str, text: str, others: Iterable[Snapshot], root: str | None) -> dict[str, list[str]]:
+    """The searched texts of the open documents, by path: the document at `path`, which has `text`, and `others`.
+
+    Several documents may have one path, as the cells of a notebook.
+    """
+    texts = {folded(path): [text]}
+    for other in others:
+        texts.setdefault(folded(path_in(other.uri, root)), []).append(other.text[: similar_code.FILE_CHARACTERS])
+    return texts
 
 
 def select_anew(

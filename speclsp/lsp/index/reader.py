@@ -158,17 +158,15 @@ class IndexReader:
         return self._text_in_state(path, rows[0], self.cache.left_s()) or ""
 
     def holds(self, path: str, lines: str) -> bool:
-        """False if a file is known to be gone, changed or without `lines`; True if that is unknown after HOLDS_S."""
+        """True if an indexed file is unchanged and has `lines`; True as well if that is unknown after HOLDS_S."""
         rows = self._states(path)
-        if rows is None:
-            return True  # there is no index at the moment
         text = self._text_in_state(path, rows[0], HOLDS_S) if rows and rows[0][2] == index_schema.OK else None
-        return text is not None and (not text or lines in text or lines in hidden_characters.visible(text))
+        return text is not None and (not text or hidden_characters.shows(text, lines))
 
-    def _states(self, path: str) -> list[tuple[Any, ...]] | None:
-        """The row of a file: mtime_ns, size, state. [] for a file that is not in the index; None without an answer."""
+    def _states(self, path: str) -> list[tuple[Any, ...]]:
+        """The row of a file: mtime_ns, size, state. [] without an index, and for a file that is not in it."""
         sql = "SELECT mtime_ns, size, state FROM files WHERE path = ?"
-        return self.cache.get_or(("state", path), lambda: self._select(sql, (path,)), None)
+        return self.cache.get_list(("state", path), lambda: self._select(sql, (path,)))
 
     def _text_in_state(self, path: str, row: tuple[Any, ...], wait_s: float) -> str | None:
         """Text of a file that was indexed in this state; None if it is in another, "" if the disk is too slow."""

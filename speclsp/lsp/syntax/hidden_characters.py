@@ -34,3 +34,8 @@ def has_hidden(text: str, known: str) -> bool:
 def visible(text: str) -> str:
     """The text without hidden characters."""
     return HIDDEN.sub("", text)
+
+
+def shows(text: str, lines: str) -> bool:
+    """True if a text holds `lines`, with or without its hidden characters."""
+    return lines in text or lines in visible(text)

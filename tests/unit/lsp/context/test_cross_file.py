@@ -158,6 +158,10 @@ def change_unseen_by_the_index(root: Path, index: IndexReader) -> None:
     (root / "invoices.py").write_text("\n" + OTHER_USE.replace("print_invoice_line", "print_another_line"))
 
 
+def remove_the_index(root: Path, index: IndexReader) -> None:
+    index.database.unlink()
+
+
 def give_a_key(root: Path, index: IndexReader) -> None:
     (root / "invoices.py").write_text(
         OTHER_USE.replace("print_invoice_line(order)", f'api_key = "AKIA{"Q7ZB3XK5M2VN8LPT"}"')
@@ -165,7 +169,7 @@ def give_a_key(root: Path, index: IndexReader) -> None:
     IndexReader.build(root, index.database)
 
 
-@pytest.mark.parametrize("change", [hide, delete, change_unseen_by_the_index, give_a_key])
+@pytest.mark.parametrize("change", [hide, delete, change_unseen_by_the_index, give_a_key, remove_the_index])
 def test_code_that_may_not_be_shown_any_more_is_in_no_later_prompt(
     shop: tuple[Path, IndexReader], change: Callable[[Path, IndexReader], None], monkeypatch: pytest.MonkeyPatch
 ):
@@ -188,6 +192,40 @@ def test_code_of_an_open_document_leaves_the_selection_when_it_is_edited_or_clos
     assert "print_invoice_line" not in text_of(typed.context(TYPED + "c", edited).extra)
     assert "print_invoices" in text_of(typed.context(TYPED + "c", edited).extra)
     assert typed.context(TYPED + "cl").extra == ()
+
+
+def test_a_better_selection_that_waits_is_not_shown_once_its_file_is_hidden(shop: tuple[Path, IndexReader]):
+    typed = TypedFile(*shop)
+    typed.context("def main():\n    pass\n")
+    assert "print_invoice_line" in text_of(typed.context(TYPED, better=True).extra)
+    hide(*shop)
+    assert "print_invoice_line" not in text_of(typed.context(TYPED, better=True).extra)
+    assert "print_invoice_line" not in text_of(typed.selection.better)
+
+
+def test_open_documents_with_one_path_are_checked_each(shop: tuple[Path, IndexReader]):
+    """The cells of a notebook, and files outside the workspace folder: the path shown is their name."""
+    typed = TypedFile(shop[0], None)
+    first, second, own_name = (
+        Snapshot(uri, "python", 1, text, 0)
+        for uri, text in (("file:///x/use.py", OTHER_USE), ("file:///y/use.py", CLIENT), ("file:///main.py", OTHER_USE))
+    )
+    chosen = typed.context(TYPED, first, second).extra
+    typed.sources = replace(typed.sources, patience_ms=-1.0)
+    assert typed.context(TYPED + "c", first, second).extra == chosen != ()
+    typed = TypedFile(shop[0], None)
+    assert "print_invoice_line" in text_of(typed.context(TYPED, own_name).extra)
+    edited = replace(own_name, text=OTHER_USE.replace("print_invoice_line", "print_another_line"))
+    assert "print_invoice_line" not in text_of(typed.context(TYPED + "c", edited).extra)
+
+
+def test_text_that_was_deleted_from_the_document_itself_is_in_no_later_prompt(shop: tuple[Path, IndexReader]):
+    typed = TypedFile(shop[0], None)
+    typed.config = replace(typed.config, prefix_tokens=256, suffix_tokens=64)
+    above = OTHER_USE + "".join(f"value_{number} = {number}\n" for number in range(400))
+    assert "print_invoice_line" in text_of(typed.context(above + TYPED).extra)
+    above = above.replace("print_invoice_line", "print_another_line")
+    assert "print_invoice_line" not in text_of(typed.context(above + TYPED + "c").extra)
 
 
 BODY = """    total = 0
