@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -232,13 +231,8 @@ class Pipeline:
         job.stream = stream
         if request.seed == 0 and not request.begin and not job.prepares_next:  # alternatives are never adopted
             self._streams.enlist(stream)
-        if plan.multiline and self.client_follows_growth and job.may_grow and self.may_work_ahead():
-            with suppress(TimeoutError, asyncio.TimeoutError):  # the second one: Python 3.10
-                await asyncio.wait_for(stream.ended.wait(), max(0.0, BLOCK_MS - job.elapsed_ms()) / 1000)
-            if not stream.stop and stream.retarget(job.snapshot, plan.first_line()):
-                plan = job.plan = plan.first_line()
         stream = await self._read_to_end(job, stream)
-        return self._read(job, stream, plan), stream
+        return self._read(job, stream, job.plan or plan), stream
 
     def _continue(
         self, job: CompletionJob, earlier: Stream, plan: SuggestionPlan, backend: Backend, request: FimRequest
@@ -250,7 +244,13 @@ class Pipeline:
         return job.stream
 
     async def _read_to_end(self, job: CompletionJob, stream: Stream) -> Stream:
-        """Wait for the end of a stream. A list that its token limit cuts is continued; returns the last stream."""
+        """Wait for the end of a stream. A list that its token limit cuts is continued; returns the last stream.
+
+        A block that takes long ends with its first line, if further lines can join that.
+        """
+        if job.may_grow and self.client_follows_growth and self.may_work_ahead():
+            wait_s = max(0.0, BLOCK_MS - job.elapsed_ms()) / 1000
+            asyncio.get_running_loop().call_later(wait_s, self._end_with_first_line, job, stream)
         await job.wait_for(stream)
         while stream.stop == "limit" and stream.plan is not None and stream.ids:
             logprobs = [span.logprob for span in stream.token_spans]
@@ -266,6 +266,12 @@ class Pipeline:
             if len(stream.ids) <= known_tokens:  # the context is full
                 break
         return stream
+
+    def _end_with_first_line(self, job: CompletionJob, stream: Stream) -> None:
+        """End a block with its first line, unless it has ended or is another job's by now."""
+        plan = job.plan if stream.reader is job and not stream.stop else None
+        if plan is not None and plan.multiline and stream.retarget(job.snapshot, plan.first_line()):
+            job.plan = plan.first_line()
 
     def _read(self, job: CompletionJob, stream: Stream, plan: SuggestionPlan) -> Suggestion | NoSuggestion:
         """The suggestion from a stream that has ended. Raises the error that ended it."""
@@ -292,10 +298,10 @@ class Pipeline:
         if stream is None:
             return None
         if stream.retarget(job.snapshot, plan):
-            stream = await self._read_to_end(job, stream)
-            if stream.error is not None or not (stream.diverged or stream.nothing_left or stream.wants_more(plan)):
-                return self._read(job, stream, plan)
-        job.stream = None
+            stream, shown = await self._read_to_end(job, stream), job.plan or plan
+            if stream.error is not None or not (stream.diverged or stream.nothing_left or stream.wants_more(shown)):
+                return self._read(job, stream, shown)
+        job.stream, job.plan = None, plan
         self._streams.drop(stream)
         return None
 

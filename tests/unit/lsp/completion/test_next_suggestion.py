@@ -290,13 +290,14 @@ HEADER, BODY = "def total_of(items):\n    ", "total = 0\n    count = 1\n    retu
 
 
 @pytest.mark.parametrize(
-    ("block_ms", "follows_growth", "automatic", "prefetch_next", "shown"),
+    ("block_ms", "follows_growth", "automatic", "settings", "shown"),
     [
-        (1, True, True, True, "total = 0"),
-        (60_000, True, True, True, BODY),
-        (1, False, True, True, BODY),
-        (1, True, False, True, BODY),
-        (1, True, True, False, BODY),
+        (1, True, True, {}, "total = 0"),
+        (60_000, True, True, {}, BODY),
+        (1, False, True, {}, BODY),
+        (1, True, False, {}, BODY),
+        (1, True, True, {"completion.prefetch_next": False}, BODY),
+        (1, True, True, {"completion.eagerness": "low"}, BODY),
     ],
 )
 async def test_a_block_that_takes_long_shows_its_first_line_and_the_further_lines_join_it(
@@ -304,21 +305,36 @@ async def test_a_block_that_takes_long_shows_its_first_line_and_the_further_line
     block_ms: int,
     follows_growth: bool,
     automatic: bool,
-    prefetch_next: bool,
+    settings: dict[str, object],
     shown: str,
 ) -> None:
-    """A block that is ready in time is shown whole; so is one by hand, and one that no lines would join."""
+    """A block is shown whole if it is ready in time, by hand, and where no lines would join it."""
     monkeypatch.setattr(pipeline, "BLOCK_MS", block_ms)
-    backend = TokenBackend(f"{HEADER}{BODY}\n\n\nother = 1\n", round_s=0.002)
-    async with preparing(backend, **{"completion.prefetch_next": prefetch_next}) as scripted:
+    async with preparing(TokenBackend(f"{HEADER}{BODY}\n\n\nother = 1\n", round_s=0.002), **settings) as scripted:
         scripted.session.pipeline.client_follows_growth = follows_growth
         reports = grown(scripted)
         outcome = await scripted.complete(at(HEADER), automatic=automatic)
         assert [suggestion.text for suggestion in outcome.suggestions] == [shown]
+        assert scripted.traces[0].engine_ms > len(shown), "the time of its rounds is the engine's"
         if shown != BODY:
             await until(lambda: reports)
             assert await scripted.texts(at(HEADER)) == [BODY]
             assert continued(scripted) == ["total = 0\n"], "the engine goes on from the tokens that it has"
+
+
+async def test_a_block_that_a_second_request_adopts_shows_its_first_line_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipeline, "BLOCK_MS", 60_000)
+    async with preparing(TokenBackend(f"{HEADER}{BODY}\n\n\nother = 1\n", round_s=0.002)) as scripted:
+        scripted.session.pipeline.client_follows_growth = True
+        older = asyncio.create_task(scripted.complete(at(HEADER), automatic=True))
+        await until(lambda: scripted.backend.streamed and scripted.backend.streamed[0])
+        monkeypatch.setattr(pipeline, "BLOCK_MS", 1)
+        outcome = await scripted.complete(at(HEADER), automatic=True)
+        assert [suggestion.text for suggestion in outcome.suggestions] == ["total = 0"]
+        assert (await older).reason == "superseded"
+        assert len(scripted.backend.requests) == 1 and scripted.traces[-1].adopted
 
 
 @given(
