@@ -33,7 +33,7 @@ from speclsp.engine.api import Request
 from speclsp.errors import EngineError
 from speclsp.lsp.completion.confidence import COSTS, curve_of, token_spans
 from speclsp.lsp.completion.gate import apply_gate, evaluate
-from speclsp.lsp.completion.pipeline import joins
+from speclsp.lsp.completion.next_suggestion import joins
 from speclsp.lsp.context import build
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan as postprocess

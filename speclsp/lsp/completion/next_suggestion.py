@@ -154,6 +154,13 @@ def with_several_lines(completion: CompletionConfig) -> CompletionConfig:
     return replace(completion, multiline="always") if completion.multiline == "auto" else completion
 
 
+def joins(longer: Suggestion, shown: Suggestion) -> bool:
+    """True if `longer` is `shown` with further lines."""
+    further_lines = longer.text[len(shown.text) :]
+    is_same_place = (longer.start, longer.end) == (shown.start, shown.end)
+    return is_same_place and longer.text.startswith(shown.text) and further_lines.startswith(("\n", "\r"))
+
+
 def accepted(snapshot: Snapshot, suggestion: Suggestion) -> Snapshot:
     """The document with the suggestion in it, and the cursor at its end."""
     text = snapshot.text[: suggestion.start] + suggestion.text + snapshot.text[suggestion.end :]

@@ -23,6 +23,7 @@ from speclsp.lsp.completion import alternatives
 from speclsp.lsp.completion.answer_cache import AnswerCache
 from speclsp.lsp.completion.gate import ConfidenceGate
 from speclsp.lsp.completion.job import CompletionInput, CompletionJob, ContextState, FirstLine, Outcome
+from speclsp.lsp.completion.next_suggestion import joins
 from speclsp.lsp.completion.stream import LINGER_S, REMOTE_LINGER_S, Stream, Streams
 from speclsp.lsp.context import build
 from speclsp.lsp.context.cross_file import CrossFileSources
@@ -60,13 +61,14 @@ class Pipeline:
     client_follows_growth: bool = False  # the client shows further lines that join a suggestion on the screen
     windows: build.Windows = field(default_factory=dict)
     selections: Selections = field(default_factory=dict)
-    prefilled_at_rest: FimRequest | None = None  # the last one
+    prefilled_at_rest: dict[str, FimRequest] = field(default_factory=dict)  # by URI: the last one
 
     def document_closed(self, uri: str) -> None:
         """The document was closed: forget its context, and end its stream unless it has a reader."""
         self._streams.leave(uri)
         self.windows.pop(uri, None)
         self.selections.pop(uri, None)
+        self.prefilled_at_rest.pop(uri, None)
 
     def draft_only(self) -> bool:
         """True if the draft model answers alone while the target loads."""
@@ -87,7 +89,7 @@ class Pipeline:
     def may_work_ahead(self) -> bool:
         """True if the engine may compute a prompt or a suggestion that nobody has requested yet."""
         completion, backend = self._config().completion, self._backend()
-        if not completion.prefetch_next or completion.eagerness == "low":
+        if not completion.prefetch_next or completion.eagerness == "low" or completion.trigger == "manual":
             return False
         if backend is None or backend.status.state != "ready" or backend.status.remote:
             return False  # it neither wakes an unloaded engine nor uses a server that may cost money
@@ -152,16 +154,19 @@ class Pipeline:
             at_rest: computed only while the engine has nothing else to do.
             better: with a better selection of chunks; None if there is none.
         """
-        if self.refusal_reason(current) or (not better and self._cache.lookup(current.snapshot, 1) is not None):
+        completion = self._config().completion
+        if self.refusal_reason(current):
             return None
-        plan, tree = self._plan(current, self._config().completion)
+        if not better and (completion.trigger == "manual" or self._cache.lookup(current.snapshot, 1) is not None):
+            return None
+        plan, tree = self._plan(current, completion)
         if isinstance(plan, NoSuggestion):
             return None
         state = (dict(self.windows), self.selections) if at_rest else None  # the window is that of the cursor's line
-        context, deadline_ms = self._build_context(current, tree, state, better), self._config().completion.timeout_ms
+        context = self._build_context(current, tree, state, better)
         if better and not self.selections[current.snapshot.uri].better:
             return None
-        request = to_request(context, max_tokens=0, deadline_ms=deadline_ms)
+        request = to_request(context, max_tokens=0, deadline_ms=completion.timeout_ms)
         return replace(request, session=self.engine_session(current.snapshot.uri), idle=at_rest)
 
     def engine_session(self, uri: str) -> str:
@@ -209,7 +214,8 @@ class Pipeline:
         deadline_ms = max(1, round(job.completion.timeout_ms - job.elapsed_ms()))
         request = to_request(context, plan.max_tokens, deadline_ms)
         request = replace(request, session=self.engine_session(job.snapshot.uri))
-        job.trace.at_rest = self.prefilled_at_rest is not None and begins_with(request, self.prefilled_at_rest)
+        prefill = self.prefilled_at_rest.get(job.snapshot.uri)
+        job.trace.at_rest = prefill is not None and request.continues(prefill)
         return replace(
             request,
             temperature=job.completion.temperature,
@@ -331,13 +337,6 @@ class Pipeline:
         return Outcome(*rest) if rest is not None else Outcome(reason=Reason.ENGINE_LOST)
 
 
-def joins(longer: Suggestion, shown: Suggestion) -> bool:
-    """True if `longer` is `shown` with further lines."""
-    further_lines = longer.text[len(shown.text) :]
-    is_same_place = (longer.start, longer.end) == (shown.start, shown.end)
-    return is_same_place and longer.text.startswith(shown.text) and further_lines.startswith(("\n", "\r"))
-
-
 def to_request(context: build.Context, max_tokens: int, deadline_ms: int) -> FimRequest:
     """A request for the text of `context`."""
     return FimRequest(
@@ -349,13 +348,6 @@ def to_request(context: build.Context, max_tokens: int, deadline_ms: int) -> Fim
         max_tokens=max_tokens,
         deadline_ms=deadline_ms,
     )
-
-
-def begins_with(request: FimRequest, prefill: FimRequest) -> bool:
-    """True if the prompt of `request` continues the one of `prefill`."""
-    names = ("session", "path", "extra", "prefix", "suffix")
-    is_same = all(getattr(request, name) == getattr(prefill, name) for name in names)
-    return is_same and request.line_prefix.startswith(prefill.line_prefix)
 
 
 def outcome_of(result: Suggestion | NoSuggestion) -> Outcome:

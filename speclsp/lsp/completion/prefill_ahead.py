@@ -89,13 +89,17 @@ class PrefillAhead:
         self._end_rest(uri)
         self._unrequested.pop(uri, None)
 
+    def end_work(self) -> None:
+        """Cancel the prefills under way, and the work at rest."""
+        self._end_rest()
+        for task in self._tasks:
+            task.cancel()
+
     def close(self) -> None:
         """Cancel all timers and prefills."""
         for uri in list(self._timers):
             self._cancel_timer(uri)
-        self._end_rest()
-        for task in self._tasks:
-            task.cancel()
+        self.end_work()
 
     def _cancel_timer(self, uri: str) -> None:
         timer = self._timers.pop(uri, None)
@@ -108,7 +112,10 @@ class PrefillAhead:
 
     def _rest_began(self, capture: Callable[[], CompletionInput | None]) -> None:
         self._rest_timer = None
-        self._begin_rest(capture(), prefills=False)
+        if self._tasks:  # the prompt at the cursor comes first
+            self._rest_timer = asyncio.get_running_loop().call_later(POLL_S, self._rest_began, capture)
+        else:
+            self._begin_rest(capture(), prefills=False)
 
     def _begin_rest(self, current: CompletionInput | None, prefills: bool) -> None:
         """Start the work at a resting cursor; `prefills`: its own prompt first."""
@@ -188,27 +195,32 @@ class Prefill:
         selection is used at once: in a pause, and not while the user types.
         """
         uri = current.snapshot.uri
-        while self._has_work(uri):
-            await asyncio.sleep(POLL_S)
-        await self._wait_for_turn()
+        await self._wait_for_rest(uri)
         backend, new_line = self._backend(), new_line_below(current.snapshot)
         works_ahead = backend is not None and backend.reads_ahead and self._pipeline.may_work_ahead()
         if new_line is not None:
             current = replace(current, snapshot=new_line)
             if works_ahead:
-                await self._compute_at_rest(self._pipeline.prefill_request(current, at_rest=True))
-                await self._wait_for_turn()
+                await self._compute_at_rest(uri, self._pipeline.prefill_request(current, at_rest=True))
+                await self._wait_for_rest(uri)
         request = self._pipeline.prefill_request(current, at_rest=True, better=True)
         if request is not None:
             selection = self._pipeline.selections[uri]
             better = selection.better
-            if not works_ahead or await self._compute_at_rest(request):
+            if not works_ahead or await self._compute_at_rest(uri, request):
                 selection.use_better(better)
 
-    async def _compute_at_rest(self, request: FimRequest | None) -> bool:
+    async def _wait_for_rest(self, uri: str) -> None:
+        """Wait for the end of the work at the cursor: another prompt of its session would end a preparation."""
+        await self._wait_for_turn()
+        while self._has_work(uri):
+            await asyncio.sleep(POLL_S)
+            await self._wait_for_turn()
+
+    async def _compute_at_rest(self, uri: str, request: FimRequest | None) -> bool:
         is_computed = await self._compute(request)
-        if is_computed:
-            self._pipeline.prefilled_at_rest = request
+        if is_computed and request is not None:
+            self._pipeline.prefilled_at_rest[uri] = request
         return is_computed
 
     async def _compute(self, request: FimRequest | None) -> bool:

@@ -123,13 +123,11 @@ class Session:
             current = capture()
             self._streams.document_changed(uri, current.snapshot if current is not None else None)
         self._stop(self.next_suggestion.document_changed(uri, capture))
-        if self.config.completion.trigger == "automatic":
-            self._prefill_ahead.document_changed(uri, capture)
+        self._prefill_ahead.document_changed(uri, capture)
 
     def document_focused(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
         """The cursor rests in the document; `capture` returns its state."""
-        if self.config.completion.trigger == "automatic":
-            self._prefill_ahead.document_focused(uri, capture)
+        self._prefill_ahead.document_focused(uri, capture)
 
     def apply_config(self, config: Config) -> None:
         """Use other settings from the next request on. No answer made under the old ones is shown for it."""
@@ -140,6 +138,8 @@ class Session:
         """Drop all cached answers, and cache or adopt nothing that is under way: other settings or models apply now."""
         self.cache.clear()
         self.pipeline.selections.clear()
+        self.pipeline.prefilled_at_rest.clear()
+        self._prefill_ahead.end_work()
         for job in self._jobs.values():
             job.outdated = True
         for preparing in self.next_suggestion.drop_all():

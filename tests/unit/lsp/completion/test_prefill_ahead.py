@@ -251,14 +251,73 @@ async def test_a_better_selection_is_used_once_its_prompt_is_computed_and_not_be
     assert await shown(LOOP + "\n    xy", 4) == ["b.py"]
 
 
-async def test_without_work_ahead_a_better_selection_is_used_after_a_pause(soon: None):
-    scripted = ScriptedSession(ScriptedBackend(""), **{"completion.prefetch_next": False})
-    focus(scripted, at("\n"), OTHER)
-    await until(lambda: scripted.backend.requests)
-    focus(scripted, at(LOOP + "\n    ", version=2), OTHER)
+@pytest.mark.parametrize("settings", [{"completion.prefetch_next": False}, {"completion.trigger": "manual"}])
+async def test_without_work_ahead_a_better_selection_is_used_after_a_pause(soon: None, settings: dict[str, object]):
+    scripted = ScriptedSession(ScriptedBackend(""), **settings)
+    await scripted.texts(at("\n"))
+    scripted.session.document_changed(URI, lambda: CompletionInput(at(LOOP + "\n    ", version=2), lambda: (OTHER,)))
     selection = scripted.session.pipeline.selections
     await until(lambda: selection[URI].chosen)
     assert computed_at_rest(scripted) == []
+
+
+async def test_the_key_after_that_enter_ends_the_work_at_rest(soon: None):
+    scripted = ScriptedSession(ScriptedBackend("", "slow" * 20, round_s=0.01))
+    focus(scripted, at(LOOP))
+    await until(lambda: len(scripted.backend.streamed) == 2 and scripted.backend.streamed[1])
+    scripted.session.document_changed(URI, captured(LOOP + "\n    ", version=2))
+    scripted.session.document_changed(URI, captured(LOOP + "\n    x", version=3))
+    await asyncio.sleep(0.02)
+    characters = len(scripted.backend.streamed[1])
+    await asyncio.sleep(0.05)
+    assert len(scripted.backend.streamed[1]) == characters
+    scripted.session.close()
+
+
+async def test_each_step_at_rest_waits_for_the_work_at_the_cursor(soon: None):
+    """A request by hand begins while the first step is computed; then the next suggestion is prepared."""
+
+    class Watching(ScriptedBackend):
+        has_work = False
+
+        async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
+            is_working = scripted.session.busy or scripted.session.next_suggestion.is_working(URI)
+            self.has_work |= is_working and request.idle and not request.max_tokens
+            async for piece in super().stream(request):
+                yield piece
+
+    scripted = ScriptedSession(Watching("", "", "slow", "; count += 1", "pass", "", round_s=0.01))
+    first, here = (CompletionInput(at(text), lambda: (OTHER,)) for text in ("\n", LOOP))
+    await scripted.session.complete(CompletionRequest(first))
+    focus(scripted, at(LOOP), OTHER)
+    await until(lambda: len(scripted.backend.streamed) == 3 and scripted.backend.streamed[2])
+    await scripted.session.complete(CompletionRequest(here, by_hand=True))
+    await until(lambda: scripted.session.pipeline.selections[URI].chosen)
+    assert not scripted.backend.has_work
+    scripted.session.close()
+
+
+async def test_a_rest_waits_for_the_prefill_at_the_cursor(soon: None):
+    scripted = ScriptedSession(ScriptedBackend("", "slow" * 10, "", round_s=0.01))
+    await scripted.texts(at(TEXT))
+    scripted.session.document_changed(URI, captured(LOOP, version=2))
+    await until(lambda: computed_at_rest(scripted))
+    assert scripted.backend.streamed[1] == "slow" * 10
+    scripted.session.close()
+
+
+async def test_other_settings_end_the_work_at_rest_and_a_closed_document_is_forgotten(soon: None):
+    scripted = ScriptedSession(ScriptedBackend("", "", "", "slow" * 20, round_s=0.01))
+    focus(scripted, at(LOOP))
+    await until(lambda: scripted.session.pipeline.prefilled_at_rest)
+    scripted.session.document_closed(URI)
+    assert scripted.session.pipeline.prefilled_at_rest == {}
+    focus(scripted, at(LOOP))
+    await until(lambda: len(scripted.backend.streamed) == 4 and scripted.backend.streamed[3])
+    scripted.session.apply_config(replace(scripted.session.config))
+    await asyncio.sleep(0.05)
+    assert len(scripted.backend.streamed[3]) < len("slow" * 20)
+    assert scripted.session.pipeline.prefilled_at_rest == {}
 
 
 @given(st.text(alphabet="ab(){}[] \n\r", max_size=30).map(lambda text: text.replace("\r", "\r\n")), st.data())
