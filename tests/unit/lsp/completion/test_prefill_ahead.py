@@ -261,19 +261,6 @@ async def test_without_work_ahead_a_better_selection_is_used_after_a_pause(soon:
     assert computed_at_rest(scripted) == []
 
 
-async def test_the_key_after_that_enter_ends_the_work_at_rest(soon: None):
-    scripted = ScriptedSession(ScriptedBackend("", "slow" * 20, round_s=0.01))
-    focus(scripted, at(LOOP))
-    await until(lambda: len(scripted.backend.streamed) == 2 and scripted.backend.streamed[1])
-    scripted.session.document_changed(URI, captured(LOOP + "\n    ", version=2))
-    scripted.session.document_changed(URI, captured(LOOP + "\n    x", version=3))
-    await asyncio.sleep(0.02)
-    characters = len(scripted.backend.streamed[1])
-    await asyncio.sleep(0.05)
-    assert len(scripted.backend.streamed[1]) == characters
-    scripted.session.close()
-
-
 async def test_each_step_at_rest_waits_for_the_work_at_the_cursor(soon: None):
     """A request by hand begins while the first step is computed; then the next suggestion is prepared."""
 
