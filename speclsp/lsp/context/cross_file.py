@@ -98,12 +98,13 @@ def look_for_better(
     sources: CrossFileSources,
 ) -> None:
     """Store a better selection than the present one, if there is one; searched for once in LINES_A_SELECTION lines."""
-    if current.better or (current.chosen and current.place == _place_key(place)):
+    if (current.chosen or current.better) and current.place == _place_key(place):
         return
     chosen, current.left_out, late = _select(place, config, others, sources, current.chosen)
     current.place = None if late else _place_key(place)
-    if chosen != current.chosen:
-        current.better = chosen
+    better = chosen if chosen != current.chosen else ()
+    if better or not late:
+        current.better = better
 
 
 def _place_key(place: ChunkPlace) -> object:

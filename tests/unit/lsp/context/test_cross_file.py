@@ -271,6 +271,16 @@ def test_a_better_selection_keeps_the_order_of_what_stays_and_is_used_once_it_is
     assert chosen == (kept, new), "the kept one stays first, so its tokens stay cached"
 
 
+def test_a_better_selection_that_waits_is_replaced_at_another_place(shop: tuple[Path, IndexReader]):
+    typed = TypedFile(shop[0], None)
+    ledger = "def book(ledger, account):\n    ledger.append(account)\n    account.balance += ledger.rate\n"
+    others = [Snapshot(f"file:///{name}.py", "python", 1, text, 0) for name, text in (("a", OTHER_USE), ("b", ledger))]
+    typed.context("def main():\n    pass\n", *others)
+    assert [chunk.path for chunk in typed.context(TYPED, *others, better=True).extra] == ["a.py"]
+    text = TYPED + "return client\n\n\n" + "def rate(ledger, account):\n    balance = account.balance\n" * 3
+    assert [chunk.path for chunk in typed.context(text, *others, better=True).extra] == ["b.py"]
+
+
 def test_a_jump_to_another_region_selects_at_once(shop: tuple[Path, IndexReader]):
     typed = TypedFile(*shop)
     text = "x = 1\n" * (build.REGION_LINES + 1) + TYPED
