@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from benchmarks.report.result_files import CPU_KINDS, LARGE, SMALL, Results
@@ -49,6 +50,7 @@ RENAMED_LANGUAGES = {
     "c": "C", "cpp": "C++", "go": "Go", "java": "Java", "javascript": "JavaScript", "python": "Python", "rust": "Rust",
     "typescript": "TypeScript", "typescriptreact": "TSX",
 }  # fmt: skip
+KEY_KINDS = ("line start", "new place", "after rest", "mid-line")
 SHORT_STAGE_MS = 2.0  # of the waterfall
 EDITORS = {
     "nvim-0.12": "Neovim 0.12, our plugin",
@@ -83,7 +85,7 @@ def tables(results: Results) -> dict[str, str]:
             )
             if f"peers-{model}-{kind}" in results
         },
-        "typing": typing(results[f"keystrokes-{SMALL}"]),
+        "lines": lines(results[f"lines-{SMALL}"]),
         **({"waterfall": waterfall(results[name])} if (name := f"waterfall-{SMALL}") in results else {}),
         "editors": editors(results[f"editors-{SMALL}"]),
         "speculation": speculation(results),
@@ -125,31 +127,18 @@ def engines(data: Mapping[str, Any]) -> str:
     return table(head, rows())
 
 
-def typing(data: Mapping[str, Any]) -> str:
-    """Headline figures of the replayed typing."""
-    pauses, server = data["pauses"], data["server"]
+def lines(data: Mapping[str, Any]) -> str:
+    """Suggestions while functions are typed, by the kind of key and the load of the machine."""
 
     def rows() -> Iterator[Sequence[str]]:
-        for label, key in (
-            ("suggestion computed by the model", "suggestion_from_model"),
-            ("typing through a suggestion", "typing_through"),
-            ("all suggestions", "suggestion"),
-        ):
-            times = data[key]
-            yield f"{label}: median, p95", f"{times['p50_ms']:.1f}, {times['p95_ms']:.1f} ms", str(times["count"])
-        requests = str(server["requests"])
-        yield "requests answered without the model", percent(server["without_model"], 0), requests
-        count = str(pauses["count"])
-        yield (
-            "pauses of at least 250 ms that end with a visible suggestion",
-            percent(pauses["with_suggestion"], 0),
-            count,
-        )
-        yield "pauses of at least 250 ms that end with an answer", percent(pauses["answered"], 0), count
-        stale = data["engine"]["stale_rounds_per_key"]
-        yield "wasted work: decoding steps a key for outdated requests", f"{stale:.2f}", str(data["keys"])
+        for condition, kind in product((name for name in ("idle", "loaded") if name in data), KEY_KINDS):
+            row = data[condition]["kinds"][kind]
+            times = ", ".join("–" if ms is None else f"{ms + 1e-6:.0f}" for ms in row["to_suggestion"].values())
+            new = "–" if row["mostly_new"] is None else percent(row["mostly_new"], 0)
+            yield kind, condition, times, percent(row["in_time"], 0), new, str(row["count"])
 
-    return table(("measure", "result", "n"), rows())
+    head = ("key", "machine", "suggestion: p50, p90, p95, ms", "answered before the next key", "over half new", "n")
+    return table(head, rows())
 
 
 def waterfall(data: Mapping[str, Any]) -> str:
