@@ -64,6 +64,25 @@ def test_a_suggestion_is_explained_with_its_times_its_rounds_its_context_and_its
             assert word in record["text"]
 
 
+def test_the_prompt_of_a_new_line_is_computed_where_the_cursor_rests_and_explained_so():
+    below = "\n\n\ndef main():\n    pass\n"
+    header = STACK.rpartition("\n")[0]  # up to the header of pop
+    with Editor(model="tiny") as editor:
+        editor.begin(**ROOT)
+        for number in range(10):  # on a busy machine the request may come before the prefill has ended
+            page = Page(editor, header + below, uri=f"file:///project/rest{number}.py")
+            place = page.place(len(header))
+            editor.notify("speclsp/didFocus", {"textDocument": {"uri": page.uri}, "position": place})
+            time.sleep(0.5 + number)
+            editor.items(page.ask(page.type(len(header), "\n        ")), timeout_s=30)
+            record = explain(editor)
+            if record["at_rest"]:
+                break
+        assert record["at_rest"] and "computed while the cursor rested" in record["text"]
+        prompt = record["prompt"]
+        assert prompt["tokens"] - prompt["cached_tokens"] <= 8, "the new line's own tokens"
+
+
 def test_an_empty_answer_is_explained_with_its_reason_and_its_setting():
     with Editor() as editor:
         editor.begin(**ROOT)
