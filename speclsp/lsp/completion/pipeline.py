@@ -40,7 +40,7 @@ from speclsp.plain_text import digest
 
 # refusals under which a cached answer is still good
 BACKEND_AWAY = (Reason.LOADING, Reason.ENGINE_AWAY, Reason.SERVER_AWAY)
-BLOCK_MS = 120  # after it, a block's first line is shown alone; the further lines join it as anywhere
+BLOCK_SHARE = 1 / 25  # of the timeout, 120 ms: after it a block's first line is shown alone, and further lines join it
 CUT_SHORT = ("limit", "deadline")  # stop types of a completion that was ended early
 
 
@@ -255,7 +255,7 @@ class Pipeline:
         A block that takes long ends with its first line, if further lines can join that.
         """
         if job.may_grow and self.client_follows_growth and self.may_work_ahead():
-            wait_s = max(0.0, BLOCK_MS - job.elapsed_ms()) / 1000
+            wait_s = max(0.0, BLOCK_SHARE * job.completion.timeout_ms - job.elapsed_ms()) / 1000
             asyncio.get_running_loop().call_later(wait_s, self._end_with_first_line, job, stream)
         await job.wait_for(stream)
         while stream.stop == "limit" and stream.plan is not None and stream.ids:

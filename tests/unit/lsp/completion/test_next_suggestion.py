@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, TokenBackend, at, captured, until
 
+from speclsp.config import CompletionConfig
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.completion import next_suggestion, pipeline
 from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
@@ -309,7 +310,7 @@ async def test_a_block_that_takes_long_shows_its_first_line_and_the_further_line
     shown: str,
 ) -> None:
     """A block is shown whole if it is ready in time, by hand, and where no lines would join it."""
-    monkeypatch.setattr(pipeline, "BLOCK_MS", block_ms)
+    monkeypatch.setattr(pipeline, "BLOCK_SHARE", block_ms / CompletionConfig().timeout_ms)
     async with preparing(TokenBackend(f"{HEADER}{BODY}\n\n\nother = 1\n", round_s=0.002), **settings) as scripted:
         scripted.session.pipeline.client_follows_growth = follows_growth
         reports = grown(scripted)
@@ -325,12 +326,12 @@ async def test_a_block_that_takes_long_shows_its_first_line_and_the_further_line
 async def test_a_block_that_a_second_request_adopts_shows_its_first_line_as_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pipeline, "BLOCK_MS", 60_000)
+    monkeypatch.setattr(pipeline, "BLOCK_SHARE", 20.0)
     async with preparing(TokenBackend(f"{HEADER}{BODY}\n\n\nother = 1\n", round_s=0.002)) as scripted:
         scripted.session.pipeline.client_follows_growth = True
         older = asyncio.create_task(scripted.complete(at(HEADER), automatic=True))
         await until(lambda: scripted.backend.streamed and scripted.backend.streamed[0])
-        monkeypatch.setattr(pipeline, "BLOCK_MS", 1)
+        monkeypatch.setattr(pipeline, "BLOCK_SHARE", 0.0)
         outcome = await scripted.complete(at(HEADER), automatic=True)
         assert [suggestion.text for suggestion in outcome.suggestions] == ["total = 0"]
         assert (await older).reason == "superseded"
