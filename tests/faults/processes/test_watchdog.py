@@ -164,7 +164,7 @@ def test_time_in_which_the_process_was_stopped_does_not_count(start: Start, aski
 @pytest.mark.promise(19)
 def test_a_lost_device_ends_the_process(start: Start, asking: ThreadPoolExecutor, promise: Measured):
     engine = start(answers=False, floor_s=60.0)
-    slow = asking.submit(ask, engine, "sleep 0.3")
+    slow = asking.submit(ask, engine, "sleep 1.5")
     wait_until(lambda: engine.busy() == (1, 0))
     futures = [asking.submit(ask, engine, text) for text in ("raise", "raise 2", "raise 3")]
     results = [future.result() for future in futures]
