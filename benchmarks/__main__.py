@@ -35,7 +35,6 @@ BENCHMARKS = {
     "completions": Benchmark("speed.completions", "speculative against plain decoding: times, acceptance, same texts"),
     "keystrokes": Benchmark("keystrokes.keystrokes", "typing traces replayed against the language server"),
     "lines": Benchmark("keystrokes.lines.lines", "suggestions at new lines, in functions of 2026 and their workspaces"),
-    "waterfall": Benchmark("speed.waterfall.waterfall", "stages of one computed suggestion, from the key to the reply"),
     "next-edit-cost": Benchmark("keystrokes.next_edit_cost", "answers at the keys without and with next edits"),
     "peers": Benchmark("peers.compare", "other engines with the same weights, prompts and lengths, in one run"),
     "quality": Benchmark("quality.quality", "suggestions against the original code, in code newer than the models"),

@@ -74,13 +74,9 @@ def uri_of(recording: Recording) -> str:
 
 
 def type_all(
-    server: Server,
-    plan: Sequence[tuple[Recording, float]],
-    bar: terminal.ProgressLine,
-    next_edits: bool = False,
-    patient: bool = False,
+    server: Server, plan: Sequence[tuple[Recording, float]], bar: terminal.ProgressLine, next_edits: bool = False
 ) -> list[Typed]:
-    """Replay one after the other, the other files of the same language open beside it. `patient`: see `replay`."""
+    """Replay one after the other, the other files of the same language open beside it."""
     results, whole_ms, done_ms = [], sum(limit_ms for _, limit_ms in plan), 0.0
     warm_up(server, plan[0][0].language, plan[0][0].start)
     for recording, limit_ms in plan:
@@ -91,7 +87,7 @@ def type_all(
         bar.step(done_ms / whole_ms, f"{recording.language}: {recording.path}")
         edit_requests: EditRequests = []
         requests = edit_requests if next_edits else None
-        presses = replay(server, recording, uri_of(recording), limit_ms, requests, patient)
+        presses = replay(server, recording, uri_of(recording), limit_ms, requests)
         after = server.metrics()
         grown = {name: value - before.get(name, 0.0) for name, value in after.items() if "quantile=" not in name}
         results.append(Typed(recording.language, presses, grown, edit_requests))

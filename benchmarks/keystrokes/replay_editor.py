@@ -201,12 +201,10 @@ def replay(
     uri: str,
     limit_ms: float,
     edit_requests: EditRequests | None = None,
-    patient: bool = False,
 ) -> list[Press]:
     """Type a recording, or its first `limit_ms`, in real time. The last key is left out, because nothing follows it.
 
-    `edit_requests`: next edits are requested too, and the requests appended to it. `patient`: no key is pressed before
-    the answer to the one before, so no request is cancelled.
+    `edit_requests`: next edits are requested too, and the requests appended to it.
     """
     editor = Editor(server, uri, recording.language, recording.start, edit_requests)
     keys, at, due_s, spent_ms = recording.keys, 0, perf_counter(), 0
@@ -222,8 +220,6 @@ def replay(
             at += skipped
         else:
             key, due_s, at = keys[at], next_s, at + 1
-            if patient and editor.newest is not None:
-                editor.answered(editor.newest, perf_counter() + ANSWER_S)
             let_pass(editor, due_s)
         if editor.newest is not None:
             editor.note(editor.newest)

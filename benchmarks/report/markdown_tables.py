@@ -51,7 +51,6 @@ RENAMED_LANGUAGES = {
     "typescript": "TypeScript", "typescriptreact": "TSX",
 }  # fmt: skip
 KEY_KINDS = ("line start", "new place", "after rest", "mid-line")
-SHORT_STAGE_MS = 2.0  # of the waterfall
 EDITORS = {
     "nvim-0.12": "Neovim 0.12, our plugin",
     "nvim-0.11": "Neovim 0.11, our plugin",
@@ -86,7 +85,6 @@ def tables(results: Results) -> dict[str, str]:
             if f"peers-{model}-{kind}" in results
         },
         "lines": lines(results[f"lines-{SMALL}"]),
-        **({"waterfall": waterfall(results[name])} if (name := f"waterfall-{SMALL}") in results else {}),
         "editors": editors(results[f"editors-{SMALL}"]),
         "speculation": speculation(results),
         "quality": quality(results),
@@ -139,17 +137,6 @@ def lines(data: Mapping[str, Any]) -> str:
 
     head = ("key", "machine", "suggestion: p50, p90, p95, ms", "answered before the next key", "over half new", "n")
     return table(head, rows())
-
-
-def waterfall(data: Mapping[str, Any]) -> str:
-    """Stages of one computed suggestion, from the key to the reply; the short ones are left out."""
-
-    def rows() -> Iterator[Sequence[str]]:
-        for name, row in data["stages"].items():
-            if row["p50_ms"] >= SHORT_STAGE_MS:
-                yield name, f"{row['p50_ms']:.1f}", f"{row['p95_ms']:.1f}"
-
-    return table(("stage", "median, ms", "p95"), rows())
 
 
 def editors(data: Mapping[str, Any]) -> str:
