@@ -32,6 +32,7 @@ class Benchmark:
 
 
 BENCHMARKS = {
+    "judge": Benchmark("judge", "a model beside the one of `auto`: quality, fill-in, closers and economy in one page"),
     "completions": Benchmark("speed.completions", "speculative against plain decoding: times, acceptance, same texts"),
     "keystrokes": Benchmark("keystrokes.keystrokes", "typing traces replayed against the language server"),
     "lines": Benchmark("keystrokes.lines.lines", "suggestions at new lines, in functions of 2026 and their workspaces"),
