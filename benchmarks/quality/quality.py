@@ -115,9 +115,6 @@ def run(
             continue
         about = {"pair": engine.model, "target": engine.target} | about
         with terminal.progress() as bar, closing(TaskRunner(engine, config, cache)) as asking:
-            if why := asking.server.why_not:
-                about["not_measured"] |= {variant.name: why for variant in mine if variant.policy == variants.SERVER}
-            mine = [variant for variant in mine if variant.name not in about["not_measured"]]
             rows |= {variant.name: [] for variant in mine}
             for number, task in enumerate(tasks):
                 for place, entry in enumerate(mine):

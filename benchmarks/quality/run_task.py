@@ -31,7 +31,6 @@ from benchmarks.quality.cache.source_digest import digest, index_source
 from benchmarks.quality.infilling import prompt_orders
 from benchmarks.quality.llama_vscode import policy
 from benchmarks.quality.llama_vscode.policy import CONTEXT_TOKENS, InfillPrompter
-from benchmarks.quality.llama_vscode.server import LlamaServer
 from benchmarks.quality.scoring.scores import PARSE_MS, Judged, judge
 from benchmarks.quality.tasks.tasks import Task
 from benchmarks.quality.variants import Variant
@@ -98,15 +97,13 @@ class TaskRunner:
         self.engine, self.config, self.cache = engine, config, cache
         self.ours = ours = engine.prompter
         self.infill = InfillPrompter(ours.card, ours.tokenizer, ours.vocabulary, CONTEXT_TOKENS)
-        self.server = LlamaServer(engine.card, cache, config.engine.threads)
         self.arithmetic = arithmetic(engine)
         self.model = model_key(engine, self.arithmetic, config.models_dir)
         self.new_generations = 0
 
     def close(self) -> None:
-        """Restore the engine's own prompter and end the server process."""
+        """Restore the engine's own prompter."""
         self.engine.prompter = self.ours
-        self.server.close()
 
     def check(self) -> None:
         """Raises EngineError if the model's numbers differ from the first run, because its answers are then invalid."""
@@ -121,7 +118,7 @@ class TaskRunner:
         """The row of a task in a variant."""
         snapshot, tree = seen_at(task)
         ours = variant.policy == variants.OURS
-        answer = self.ask(task, variant, snapshot, tree) if ours else self.peer(task, variant)
+        answer = self.ask(task, variant, snapshot, tree) if ours else self.peer(task)
         if isinstance(answer, NoSuggestion):
             return Row(task=task.id, judged=Judged(), reason=answer.reason.value)
         result = read_text(answer.generation, answer.reader)
@@ -177,13 +174,10 @@ class TaskRunner:
         extra = tuple(("similar", chunk.path, len(chunk.text)) for chunk in context.extra)
         return Answer(reader=plan, generation=generation, is_new=is_new, extra=extra, context_ms=context_ms)
 
-    def peer(self, task: Task, variant: Variant) -> Answer:
-        """As llama.vscode would, on this engine or a llama.cpp server. Raises PeerError."""
+    def peer(self, task: Task) -> Answer:
+        """As llama.vscode would, on this engine."""
         question = policy.ask(task)
-        if variant.policy == variants.SERVER:
-            generation, is_new = self.server.say(question)
-        else:
-            generation, is_new = self.say(question.request(), question, self.infill)
+        generation, is_new = self.say(question.request(), question, self.infill)
         extra = tuple(("ring", chunk.filename, len(chunk.text)) for chunk in question.chunks)
         return Answer(reader=question, generation=generation, is_new=is_new, extra=extra)
 

@@ -21,8 +21,8 @@ BASE, FULL = "base", "full"
 # Tasks of the full set, the first ones in the order of their ids, which is no order, for what takes long.
 FEWER, FEW, FEWEST = 120, 60, 12
 NO_OTHER_FILES: Mapping[str, object] = MappingProxyType({"context.cross_file_tokens": 0})
-OURS, PEER, SERVER = "speclsp", "llama.vscode", "llama-server"
-BY_KIND = (BASE, FULL, PEER, SERVER)  # variants whose figures are shown by language and kind of cursor as well
+OURS, PEER = "speclsp", "llama.vscode"
+BY_KIND = (BASE, FULL, PEER)  # variants whose figures are shown by language and kind of cursor as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,6 @@ def variants() -> dict[str, Variant]:
         Variant(name="base-bf16", about="base, the target in bf16",
                 settings={**NO_OTHER_FILES, "engine.quantization": "bf16"}, most_tasks=FEW),
         Variant(name=PEER, about="llama.vscode's context policy and filters on this engine and model", policy=PEER),
-        Variant(name=SERVER, about="the same requests to a llama.cpp server, Q8_0", policy=SERVER, most_tasks=FEWEST),
     ]  # fmt: skip
     return {item.name: item for item in all_variants}
 

@@ -65,7 +65,6 @@ ABLATIONS = {  # variant -> what changes; measured on subsets of the tasks
     "spm": "suffix before prefix",
     "no-heal": "our order, no token healing",
     "bf16": "bf16 instead of int8",
-    "llama-server": "llama.cpp server (Q8_0), requests as llama.vscode sends them",
 }
 
 

@@ -136,24 +136,6 @@ class Ask:
             heal=False,
         )
 
-    def body(self, seed: int) -> dict[str, object]:
-        """For a llama.cpp server, as the extension writes it but for the seed, a cold cache and no hurry."""
-        return {
-            "id_slot": 0,
-            "input_prefix": self.prefix,
-            "input_suffix": self.suffix,
-            "input_extra": [{"text": chunk.text, "filename": chunk.filename} for chunk in self.chunks],
-            "prompt": self.prompt,
-            "n_predict": self.max_tokens,
-            "top_k": 40,
-            "top_p": 0.99,
-            "stream": False,
-            "samplers": ["top_k", "top_p", "infill"],
-            "cache_prompt": False,
-            **({"n_indent": self.indent} if self.indent else {}),
-            "seed": seed,
-        }
-
     # ── shown suggestion ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def finished(self, text: str) -> bool:

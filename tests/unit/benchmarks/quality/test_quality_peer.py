@@ -87,7 +87,7 @@ def test_open_files_come_oldest_first_and_the_current_file_last(tmp_path: Path):
     assert made.prefix.split("\n")[0] == "line 144", "256 lines above"
     assert made.suffix.split("\n")[64] == "below 63", "64 below, after the rest of the line"
     assert (made.prompt, made.indent) == ("    here", 4)
-    assert str(tmp_path) not in str(made.body(1)), "the same on every machine"
+    assert str(tmp_path) not in str(made.request()), "the same on every machine"
 
 
 def question_at(document: str) -> Ask:
