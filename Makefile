@@ -118,24 +118,24 @@ dist: .test-editors $(VSCODE)/node_modules/.installed  ## what a release uploads
 
 # A benchmark that fails (a text that differs, a peer that does not run) ends with 1. The others still run, and make names
 # what failed. The quick run keeps its figures in build/bench-quick: those in benchmarks/results are from whole runs.
-bench: .venv/.installed  ## measure everything beside other engines (under 30 min on 2 cores, after their installation)
+bench: .venv/.installed  ## measure everything beside other engines (under 40 min on 2 cores, after their installation)
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
 	@$(BIN)/speclsp models pull $(LARGE_PAIR)
 	@$(BENCH) install-peers || true
 	@failed=; trap 'exit 130' INT; \
 	$(BENCH) completions --model $(TEST_PAIR) --holes 12 || failed="$$failed completions-0.5b"; \
 	$(BENCH) completions --model $(LARGE_PAIR) --holes 4 || failed="$$failed completions-1.5b"; \
-	$(BENCH) keystrokes --model $(TEST_PAIR) --minutes 4 || failed="$$failed keystrokes"; \
+	$(BENCH) lines --model $(TEST_PAIR) || failed="$$failed lines"; \
 	$(BENCH) floor $(TEST_PAIR) $(LARGE_PAIR) || failed="$$failed floor"; \
 	$(BENCH) peers --model $(TEST_PAIR) || failed="$$failed peers-0.5b"; \
 	$(BENCH) peers --model $(LARGE_PAIR) --holes 4 || failed="$$failed peers-1.5b"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
-bench-quick: .venv/.installed  ## the same for the 0.5B model in little, and with no peers (under 5 min on 2 cores)
+bench-quick: .venv/.installed  ## the same for the 0.5B model in little, and with no peers (under 8 min on 2 cores)
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
 	@failed=; trap 'exit 130' INT; \
 	$(BENCH) completions --results $(QUICK) --model $(TEST_PAIR) --holes 6 || failed="$$failed completions"; \
-	$(BENCH) keystrokes --results $(QUICK) --model $(TEST_PAIR) --quick || failed="$$failed keystrokes"; \
+	$(BENCH) lines --results $(QUICK) --model $(TEST_PAIR) --quick || failed="$$failed lines"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 # Packages and generated texts stay in the user's cache: a second run only scores the texts again.

@@ -34,9 +34,7 @@ class Benchmark:
 BENCHMARKS = {
     "judge": Benchmark("judge", "a model beside the one of `auto`: quality, fill-in, closers and economy in one page"),
     "completions": Benchmark("speed.completions", "speculative against plain decoding: times, acceptance, same texts"),
-    "keystrokes": Benchmark("keystrokes.keystrokes", "typing traces replayed against the language server"),
     "lines": Benchmark("keystrokes.lines.lines", "suggestions at new lines, in functions of 2026 and their workspaces"),
-    "next-edit-cost": Benchmark("keystrokes.next_edit_cost", "answers at the keys without and with next edits"),
     "peers": Benchmark("peers.compare", "other engines with the same weights, prompts and lengths, in one run"),
     "quality": Benchmark("quality.quality", "suggestions against the original code, in code newer than the models"),
     "next-edit": Benchmark("editor.next_edit", "next edits against the edits made between consecutive releases"),
@@ -75,9 +73,6 @@ BENCHMARKS = {
     ),
     "tasks": Benchmark("quality.tasks.tasks", "counts and checksum of the quality tasks"),
     "pin": Benchmark("quality.tasks.pin", "pinned versions of the packages that tasks are made from"),
-    "make-recordings": Benchmark(
-        "keystrokes.recordings.make", "generation of the typing traces that `keystrokes` replays"
-    ),
     "install-peers": Benchmark(
         "peers.install", "installation of the engines that `peers` compares, in the user's cache"
     ),

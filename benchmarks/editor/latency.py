@@ -32,7 +32,7 @@ from support.editors import install
 from support.editors.nvim_session import SPECLSP, TAP, NvimSession
 
 from benchmarks import results_file
-from benchmarks.keystrokes.figures import quantile
+from benchmarks.keystrokes.lines.figures import quantile
 from benchmarks.results_file import CHECKOUT
 from speclsp.errors import InputError
 

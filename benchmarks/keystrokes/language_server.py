@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
 import itertools
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -43,7 +41,6 @@ class Server:
         for path in places.values():
             path.mkdir(mode=0o700)
         self.answers: dict[int, tuple[float, dict[str, Any]]] = {}  # by request: (time, answer)
-        self.stray = 0  # answers to nothing, or second ones
         self.messages: list[str] = []  # shown to the user
         self._status: dict[str, Any] = {}
         self._numbers = itertools.count(1)
@@ -81,8 +78,6 @@ class Server:
                 self._status = message["params"]
             elif method == "window/showMessage":
                 self.messages.append(message["params"]["message"])
-            elif method is None and number in self.answers:
-                self.stray += 1
             elif method is None and number is not None:
                 self.answers[number] = (now_s, message)
             self._heard.notify_all()
@@ -134,18 +129,6 @@ class Server:
 
     def close(self, uri: str) -> None:
         self.send({"method": "textDocument/didClose", "params": {"textDocument": {"uri": uri}}})
-
-    def metrics(self) -> dict[str, float]:
-        """The engine's own counts, by name and labels."""
-        (path,) = (self.runtime / "speclsp").glob(f"lsp-{self.process.pid}-*.sock")
-        connection = http.client.HTTPConnection("engine")
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(ANSWER_S)
-        connection.sock.connect(str(path))
-        connection.request("GET", "/metrics")
-        lines = connection.getresponse().read().decode().splitlines()
-        connection.close()
-        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
     def end(self) -> None:
         """Shut down as an editor does."""

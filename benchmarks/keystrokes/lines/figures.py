@@ -16,17 +16,17 @@ long prompts are the unknown ones: read the cached share together with `known_pr
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from statistics import fmean
 from typing import Any
 
-from benchmarks.keystrokes.figures import part, quantile
 from benchmarks.keystrokes.lines.prompt_change import CAUSES, PromptChange
 from benchmarks.keystrokes.lines.schedule import KINDS
 from benchmarks.keystrokes.replay_editor import Press
+from speclsp.plain_text import digest
 
 PERCENTILES = (50, 90, 95)
 TRACED = ("line", "outcome", "total_ms", "prompt_tokens", "cached_tokens", "reused", "adopted", "prepared")
@@ -89,6 +89,34 @@ def with_adopted_prompts(rows: Sequence[KeyRow]) -> list[KeyRow]:
                 row = replace(row, prompt_tokens=reported.prompt_tokens, cached_tokens=reported.cached_tokens)
         result.append(row)
     return result
+
+
+def by_request(presses: Iterable[Press], traces: Iterable[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """The server's trace of each request. Requests of one document version end in the order they were sent."""
+    waiting: dict[tuple[str, int], deque[int]] = defaultdict(deque)
+    for press in presses:
+        waiting[digest(press.uri), press.version].append(press.number)
+    trace_of = {}
+    for trace in traces:
+        numbers = waiting.get((trace["document"], trace["version"]))
+        if numbers:
+            trace_of[numbers.popleft()] = trace
+    return trace_of
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """The smallest value that at least `share` of them do not exceed; None when that one is endless, or none is.
+
+    To three decimals: a key typed along takes 2 ms, and a tenth of that is what a change may cost.
+    """
+    ordered = sorted(values)
+    value = ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.inf
+    return round(value, 3) if math.isfinite(value) else None
+
+
+def part(some: float, of: float) -> float | None:
+    """`some` / `of` to four digits; None when there is nothing to divide by."""
+    return round(some / of, 4) if of else None
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float | None]:

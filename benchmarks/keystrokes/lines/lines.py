@@ -41,21 +41,20 @@ import psutil
 from benchmarks import model_options, results_file
 from benchmarks.keystrokes.economy.bodies import GROUPS, Body, bodies
 from benchmarks.keystrokes.economy.typing import TypingEditor
-from benchmarks.keystrokes.figures import by_request
-from benchmarks.keystrokes.keystrokes import ROOT, fetched, warm_up
 from benchmarks.keystrokes.language_server import ANSWER_S, Server, serving
-from benchmarks.keystrokes.lines.figures import KeyRow, of_condition, table, with_adopted_prompts
+from benchmarks.keystrokes.lines.figures import KeyRow, by_request, of_condition, table, with_adopted_prompts
 from benchmarks.keystrokes.lines.prompt_change import PromptChange
 from benchmarks.keystrokes.lines.schedule import AFTER_REST, SEED, keys_of
-from benchmarks.keystrokes.recording import Key
-from benchmarks.keystrokes.replay_editor import Editor, Press, position
+from benchmarks.keystrokes.replay_editor import Editor, Key, Press, position
 from benchmarks.quality.tasks import packages as corpus
-from speclsp.cli import terminal
+from speclsp.cli import complete, terminal
 from speclsp.config import Config, changes
 from speclsp.errors import EngineError
 from speclsp.lsp.index.reader import IndexReader
+from speclsp.weights import auto_choice
 
 MODULE = "benchmarks.keystrokes.lines.change_server"
+ROOT = "file:///replay"
 USUAL_BODIES, QUICK_BODIES = 15, 3
 REPORTED_S = 0.3  # of rest, until the editor reports the cursor
 INDEXED_S, QUIET_S, POLL_S = 600.0, 20.0, 0.5
@@ -72,6 +71,23 @@ class TypedBody:
     presses: list[Press]
     typing_s: float
     processor_s: float
+
+
+def fetched(settings: Config, bar: terminal.ProgressLine) -> str:
+    """The name of the model of `settings`, downloaded if it must be. Raises SpeclspError."""
+    card, _ = auto_choice.auto(settings)
+    complete.fetch(settings, card, bar)
+    return card.name
+
+
+def warm_up(server: Server, language: str, text: str) -> None:
+    """One completion that does not count, in a file of its own: the first one ever takes longer."""
+    uri, number = f"{ROOT}/warm-up", server.number()
+    server.open(uri, language, text)
+    params = {"textDocument": {"uri": uri}, "position": {"line": 0, "character": 0}, "context": {"triggerKind": 1}}
+    server.send({"id": number, "method": "textDocument/inlineCompletion", "params": params})
+    server.answered(number, 30)
+    server.close(uri)
 
 
 def wait_for_index(server: Server, workspace: Path) -> None:

@@ -6,13 +6,15 @@ import math
 import random
 
 from benchmarks.keystrokes.economy.bodies import Body
-from benchmarks.keystrokes.recording import FASTEST_MS, MAX_PAUSE_MS, SLOWEST_MS, Key
+from benchmarks.keystrokes.replay_editor import Key
 
 SEED = 38
 LINE_START, AFTER_REST, NEW_PLACE = "line start", "after rest", "new place"  # kinds of Enter
 BLANK_LINE, MID_LINE = "blank line", "mid-line"  # Enter with a blank line behind it, and every other key
 KINDS = (LINE_START, AFTER_REST, NEW_PLACE, BLANK_LINE, MID_LINE)
 INTERVAL_MS, INTERVAL_SPREAD = 140, 0.35  # between keys: log-normal, by median and sigma
+FASTEST_MS, SLOWEST_MS = 67, 500  # between keys
+MAX_PAUSE_MS = 8000
 PAUSE_MS, PAUSE_SPREAD = 700, 0.5  # before the first key of a line
 REST_MS = 3000
 RESTS = 0.2  # share of the line starts with a rest before Enter

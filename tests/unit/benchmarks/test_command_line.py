@@ -57,7 +57,7 @@ def test_every_module_with_a_main_function_is_a_benchmark():
     assert modules == {benchmark.module for benchmark in BENCHMARKS.values()}
 
 
-@pytest.mark.parametrize("name", ["lines", "peers", "keystrokes"])
+@pytest.mark.parametrize("name", ["lines", "peers", "economy"])
 def test_a_benchmark_describes_itself_and_refuses_unknown_flags_in_one_line(
     name: str, capsys: pytest.CaptureFixture[str]
 ):

@@ -18,7 +18,6 @@ OUTSIDE_TESTS = ("speclsp", "benchmarks", "models")
 FOLDER_EXCEPTIONS = {  # folders of data files, one per language, package or client
     "speclsp/lsp/syntax/queries",
     "benchmarks/results",
-    "benchmarks/keystrokes/recordings",
 }
 LONG_FILES = {  # files above the limit of code, and the reason
     # tests whose content is data, or that share one costly arrangement

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.keystrokes.economy.bodies import Body
-from benchmarks.keystrokes.lines.figures import KeyRow, of_condition, table, with_adopted_prompts
+from benchmarks.keystrokes.lines.figures import (
+    KeyRow,
+    by_request,
+    of_condition,
+    quantile,
+    table,
+    with_adopted_prompts,
+)
 from benchmarks.keystrokes.lines.prompt_change import (
     ANCHOR,
     FIRST,
@@ -31,6 +39,8 @@ from benchmarks.keystrokes.lines.schedule import (
     REST_MS,
     keys_of,
 )
+from benchmarks.keystrokes.replay_editor import Press
+from speclsp.plain_text import digest
 
 BODY = Body(
     id="0123",
@@ -138,3 +148,22 @@ def test_the_prompt_of_a_stream_counts_for_the_key_that_began_it():
     first, waiting, last = with_adopted_prompts([began, *adopters])
     assert (first.cached, waiting.cached, last.cached) == (0.9, None, 1.0)
     assert with_adopted_prompts([began, ROW])[0].cached is None
+
+
+@given(st.lists(st.floats(0, 1e4), max_size=30), st.integers(0, 30))
+def test_a_missing_answer_counts_as_infinite_time(values: list[float], missing: int):
+    median = quantile([*values, *[math.inf] * missing], 0.5)
+    assert (median is None) == (len(values) < missing or not values)
+
+
+def test_traces_are_matched_to_requests_in_order_by_version():
+    presses = [
+        Press("python", "file:///a.py", MID_LINE, version, number, sent_s=0.0, late_ms=0.0)
+        for number, version in enumerate((1, 2, 2, 3), 1)
+    ]
+    traces = [
+        {"document": digest("file:///a.py"), "version": version, "outcome": outcome}
+        for version, outcome in ((1, "shown"), (2, "cancelled"), (2, "shown"), (3, "empty"), (9, "shown"))
+    ]
+    outcomes = {number: trace["outcome"] for number, trace in by_request(presses, traces).items()}
+    assert outcomes == {1: "shown", 2: "cancelled", 3: "shown", 4: "empty"}
