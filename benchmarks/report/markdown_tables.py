@@ -47,8 +47,7 @@ FORMATS = {  # (engine, mode) -> number format and kind of speculation
 }
 TIMES = (("cold", "total_ms"), ("cold", "first_ms"), ("warm", "total_ms"), ("warm", "first_ms"))
 RENAMED_LANGUAGES = {
-    "c": "C", "cpp": "C++", "go": "Go", "java": "Java", "javascript": "JavaScript", "python": "Python", "rust": "Rust",
-    "typescript": "TypeScript", "typescriptreact": "TSX",
+    "javascript": "JavaScript", "python": "Python", "typescript": "TypeScript", "typescriptreact": "TSX",
 }  # fmt: skip
 KEY_KINDS = ("line start", "new place", "after rest", "mid-line")
 EDITORS = {

@@ -3,8 +3,7 @@
     packages of a part ─► files, drawn ─► definitions with all of their uses ─► an equal number of each language, kind
 
 The packages are those of `python -m benchmarks next-edit` and of the quality tasks, newer releases only. Held out are
-those whose name has a sha256 that begins with 0, 1, 2 or 3, and all of next_edit.toml. The tuning part has no other
-language than Python and TypeScript in these lists: there, the packages that adapters learn from are added.
+those whose name has a sha256 that begins with 0, 1, 2 or 3, and all of next_edit.toml.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from itertools import zip_longest
 from pathlib import PurePosixPath
 
 from benchmarks.editor.edit_replay.release_edits import BLIND_LIST, MORE, PARTS, is_held_out
-from benchmarks.editor.edit_replay.rename_truth import python_truth, strict_rule, typescript_truth
+from benchmarks.editor.edit_replay.rename_truth import python_truth, typescript_truth
 from benchmarks.editor.edit_replay.rename_truth.definition import KINDS, Definition
 from benchmarks.editor.edit_replay.rename_truth.new_names import new_name
 from benchmarks.quality import edits
@@ -35,7 +34,6 @@ SCRIPT = ("typescript", "typescriptreact", "javascript")
 TRUTHS = {
     "python": "symtable and ast",
     **dict.fromkeys(SCRIPT, "rename locations of the TypeScript compiler, of the file alone"),
-    **dict.fromkeys(strict_rule.ROLES, "strict rule on tree-sitter's tokens: names whose every token must be a use"),
 }
 
 
@@ -95,7 +93,7 @@ def files(part: str, bar: terminal.ProgressLine) -> dict[str, list[File]]:
 
 
 def packages(part: str) -> list[corpus.Package]:
-    """The packages of a part, each once."""
+    """The packages of a part that have a language with ground truth, each once."""
     blind = {package.name for package in corpus.packages(BLIND_LIST)}
     more = {package.name for package in corpus.packages(MORE)}
     chosen = dict[str, corpus.Package]()
@@ -103,23 +101,7 @@ def packages(part: str) -> list[corpus.Package]:
         judges = is_held_out(package.name) or package.name in more
         if package.name not in blind and judges == (part == HELD_OUT):
             chosen.setdefault(package.name, package)
-    if part == TUNING:
-        for package in learned():
-            chosen.setdefault(package.name, package)
-    return list(chosen.values())
-
-
-def learned() -> Iterator[corpus.Package]:
-    """The newest releases that adapters learn from, in other languages than Python."""
-    from models.training import releases
-
-    for package in releases.listed():
-        if "python" not in package.languages:
-            yield corpus.Package(
-                archive=package.archives[-1], released="", first_release="", licence=package.licence, folders=(),
-                cursors=package.folders, skip=package.skip, languages=package.languages, before=None,
-                root=package.roots[-1], before_root=None,
-            )  # fmt: skip
+    return [package for package in chosen.values() if TRUTHS.keys() & package.languages]
 
 
 def package_files(package: corpus.Package) -> list[File]:
@@ -135,12 +117,10 @@ def package_files(package: corpus.Package) -> list[File]:
 
 
 def language_of(path: str, package: corpus.Package) -> str:
-    """The language of a file; "" for none of the package's own. TSX is a language of its own here."""
-    suffix = PurePosixPath(path).suffix
-    language = cursors.LANGUAGES[suffix].replace("javascriptreact", "javascript")
-    if suffix == ".h":
-        language = next((own for own in ("cpp", "c") if own in package.languages), "")
-    return language if language.replace("typescriptreact", "typescript") in package.languages else ""
+    """The language of a file; "" for none of the package's own, or without ground truth. TSX is one of its own."""
+    language = cursors.LANGUAGES[PurePosixPath(path).suffix].replace("javascriptreact", "javascript")
+    is_own = language.replace("typescriptreact", "typescript") in package.languages
+    return language if is_own and language in TRUTHS else ""
 
 
 def interleaved(by_package: Mapping[str, Sequence[File]]) -> Iterator[File]:
@@ -171,5 +151,3 @@ def truths(listed: Sequence[File]) -> Iterator[tuple[File, list[Definition]]]:
     for file in listed:
         if file.language == "python":
             yield file, python_truth.definitions(file.text)
-        elif file.language in strict_rule.ROLES:
-            yield file, strict_rule.definitions(file.text, file.language)

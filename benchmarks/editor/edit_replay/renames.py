@@ -7,8 +7,7 @@
                                                                                            definition, the new name
 
 The uses are not those of speclsp's own resolver. Python: the standard library's `symtable` and `ast`. TypeScript, TSX,
-JavaScript: rename locations of the TypeScript compiler. C, C++, Go, Java, Rust: a strict rule on tree-sitter's tokens,
-which takes only names whose every token must be a use. So the names of these five are easier than names in general.
+JavaScript: rename locations of the TypeScript compiler. Other languages have no such analysis here, and are left out.
 rename_cases.py has the packages.
 
 Each state is asked within the product's budget, and once more without one (`without_budget`), because the budget ends
