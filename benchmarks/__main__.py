@@ -59,8 +59,7 @@ BENCHMARKS = {
     "floor": Benchmark("speed.floor", "rounds of the CPU engine against the time its weight reads alone take"),
     "memory": Benchmark("speed.resident_memory", "resident memory of the engine's process, as the docs state it"),
     "int4": Benchmark("speed.int4", "fewer bits beside int8: times, memory and error of the logits"),
-    "gpu": Benchmark("speed.gpu.gpu", "a GPU's limit, rounds, equal tokens and tests, and transformers beside them"),
-    "gpu-trace": Benchmark("speed.gpu.trace", "recording of the draft's acceptance, which `gpu` replays"),
+    "gpu": Benchmark("speed.gpu.gpu", "a GPU's limit, passes, rounds, equal tokens and tests"),
     "editor-latency": Benchmark("editor.latency", "time from a key to ghost text in Neovim and VS Code"),
     "record": Benchmark("editor.record", "animated and still pictures of suggestions in VS Code and Neovim"),
     "first-suggestion": Benchmark(

@@ -16,28 +16,6 @@ PAIRS = {
     f"{model}, {draft} draft": f"0.5B {draft} → {name}" for model, name in TARGETS.items() for draft in ("nf4", "bf16")
 }
 GAMMAS = ("1", "2", "4", "8")
-PRODUCTS = {"qkv": "query, key, value", "out": "attention output", "up": "gate and up", "down": "down", "head": "head"}
-OPERATIONS = {
-    "add_norm": "sum and norm",
-    "rope_write": "RoPE and cache write",
-    "attend": "attention",
-    "silu_mul": "SiLU",
-}
-TAIL = {"torch": "torch", "ours": "ours"}
-OLD_TAIL = {"float": "logits to float32", "argmax": "argmax", "logsumexp": "logsumexp", "gather": "gather"}
-PARTS = {
-    "bandwidth": "bandwidth",
-    "passes": "passes",
-    "kernels": "kernels",
-    "rounds": "rounds",
-    "agreement": "equal tokens",
-    "tests": "tests of the decoder",
-    "cancel": "cancellation",
-    "memory": "memory",
-    "transformers": "transformers",
-    "real": "real 0.5B",
-    "compiled": "transformers, compiled",
-}
 WAYS = {
     "plain": "plain",
     "n-grams, 7": "n-grams, at most 7 tokens",
@@ -54,28 +32,18 @@ def markdown(results: Results) -> dict[str, str]:
     figures = {name: entry.get("figures", {}) for name, entry in data.get("parts", {}).items()}
     return {
         "gpu-machine": machine(data, figures.get("bandwidth", {})),
-        "gpu-parts": table(("part", "state", "seconds", "not measured"), parts(data.get("parts", {}))),
         "gpu-passes": table(
             ("model", *(f"{rows} token{'s' * (rows != '1')}" for rows in PASS_ROWS)), passes(figures.get("passes", {}))
-        ),
-        "gpu-kernels": table(
-            ("kernel", *(f"{name}, {by}" for name in MODELS.values() for by in ("library", "ours"))),
-            kernels(figures.get("kernels", {})),
         ),
         "gpu-rounds": table(
             ("draft and target", "verify", "draft step", "fixed", *(f"round of {gamma}" for gamma in GAMMAS)),
             rounds(figures.get("rounds", {})),
         ),
-        "gpu-completions": table(
-            ("draft and target", "plain", "speculative", "transformers", "static cache", "compiled", "assisted"),
-            completions(figures.get("rounds", {}), figures.get("transformers", {}), figures.get("compiled", {})),
-        ),
+        "gpu-completions": table(("draft and target", "plain", "speculative"), completions(figures.get("rounds", {}))),
         "gpu-prefill": table(
             ("model", *(f"{int(tokens):,} tokens" for tokens in PREFILLS)), prefill(figures.get("rounds", {}))
         ),
         "gpu-checks": table(("check", "result"), checks(figures)),
-        "gpu-memory": table(("in memory", "MiB"), memory(figures.get("memory", {}))),
-        "gpu-memory-models": table(("model", *FORMATS), memory_of_models(figures.get("memory", {}))),
         "gpu-real": table(
             ("decoding", "first token", "decode", "whole", "decode, against plain", "identical texts"),
             real(figures.get("real", {})),
@@ -116,19 +84,11 @@ def machine(data: Figures, bandwidth: Mapping[str, Any]) -> str:
     cells = (
         str(data.get("device_name", NOT_MEASURED)),
         str(data.get("made_utc", NOT_MEASURED))[:10],
-        *(f"{versions.get(name, NOT_MEASURED)}" for name in ("torch", "triton", "transformers", "bitsandbytes")),
+        *(f"{versions.get(name, NOT_MEASURED)}" for name in ("torch", "triton", "bitsandbytes")),
         *(number(bandwidth.get(f"{name}_gb_per_s"), 0) for name in ("copy", "read", "limit")),
     )
-    head = ("GPU", "date", "torch", "Triton", "transformers", "bitsandbytes", "copy, GB/s", "read, GB/s", "limit, GB/s")
+    head = ("GPU", "date", "torch", "Triton", "bitsandbytes", "copy, GB/s", "read, GB/s", "limit, GB/s")
     return table(head, iter([cells]))
-
-
-def parts(entries: Mapping[str, Any]) -> Iterator[Sequence[str]]:
-    """The state of each part of the run."""
-    for name, label in PARTS.items():
-        entry = entries.get(name, {"status": "not run", "why": "it was not requested"})
-        reasons = [entry["why"]] if "why" in entry else []
-        yield label, entry["status"], number(entry.get("wall_s"), 0), "; ".join([*reasons, *entry.get("skipped", [])])
 
 
 def passes(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
@@ -141,29 +101,6 @@ def passes(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
             yield f"{name} {number_format}", *(wide if one_pass else [*wide[:-1], "two passes"])
 
 
-def kernels(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
-    """Microseconds of each kernel by the library or by ours."""
-
-    def cells(name: str, library: str, ours: str, number_format: str = "bf16") -> Iterator[str]:
-        for model in MODELS:
-            rows = figures.get(f"{model} {number_format}", {})
-            for label in (library, ours):
-                yield share(rows.get(f"{name}, {label}"), 1e3, 1) if label else ""
-
-    for name, label in PRODUCTS.items():
-        ours = "ours" if any(f"{name}, ours" in rows for rows in figures.values()) else "skinny"  # of an older run
-        yield label, *cells(name, "library", ours)
-    for name, label in PRODUCTS.items():
-        if name != "head":
-            measured = any(f"{name}, ours" in figures.get(f"{model} nf4", {}) for model in MODELS)
-            yield f"{label}, nf4", *cells(name, "library", "ours" if measured else "", "nf4")
-    for name, label in OPERATIONS.items():
-        yield label, *cells(name, "torch", "ours")
-    old = any("tail, float" in rows for rows in figures.values())
-    for name, label in (OLD_TAIL if old else TAIL).items():
-        yield f"round's end: {label}", *cells("tail", name, "")
-
-
 def rounds(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     """Device milliseconds of whole rounds, and their parts."""
     for key, name in PAIRS.items():
@@ -174,21 +111,13 @@ def rounds(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
         yield name, share(model.get("verify")), share(model.get("draft_step")), fixed_text, *by_gamma
 
 
-def completions(
-    figures: Mapping[str, Any], peers: Mapping[str, Any], compiled: Mapping[str, Any]
-) -> Iterator[Sequence[str]]:
+def completions(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     """Milliseconds for 32 tokens after the prompt."""
     for key, name in PAIRS.items():
-        model = key.partition(",")[0]
-        ours, theirs = at(figures, key, "completion"), {**peers.get(model, {}), **compiled.get(model, {})}
-        gamma, ms = at(ours, "replayed", "gamma"), at(ours, "replayed", "ms")
-        yield (
-            name,
-            number(at(ours, "plain_ms"), 1),
-            NOT_MEASURED if ms is None else f"{ms:.1f} (rounds of {gamma})",
-            *(number(theirs.get(f"{way}_ms"), 1) for way in ("plain", "static", "compiled")),
-            number(at(theirs, "assisted_replayed", "ms"), 1),
-        )
+        completion = at(figures, key, "completion")
+        gamma, ms = at(completion, "replayed", "gamma"), at(completion, "replayed", "ms")
+        replayed = NOT_MEASURED if ms is None else f"{ms:.1f} (rounds of {gamma})"
+        yield name, number(at(completion, "plain_ms"), 1), replayed
 
 
 def prefill(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
@@ -198,7 +127,7 @@ def prefill(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
 
 
 def checks(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[str]]:
-    """Equal tokens, tests and cancellation."""
+    """Equal tokens and tests."""
     agreement, tests = figures.get("agreement", {}), figures.get("tests", {})
     greedy = agreement.get("greedy")
     yield (
@@ -214,57 +143,8 @@ def checks(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[str]]:
         of = at(agreement, "draft_is_target", name)
         accepted = NOT_MEASURED if of is None else f"{of['accepted']} of {of['drafted']}"
         yield f"draft that is the target, accepted: {label}", accepted
-    yield (
-        "its first rejected token, best two logits of both",
-        difference(at(agreement, "draft_is_target", "engine", "first_difference")),
-    )
     passed = f"{tests.get('passed')} of {tests.get('tests')}" if tests else NOT_MEASURED
     yield "tests of `tests/engine/model/cuda/test_cuda.py` that pass", passed
-    for model, name in TARGETS.items():
-        for work in ("prefill", "rounds"):
-            times = at(figures.get("cancel"), model, work)
-            late = NOT_MEASURED if times is None else f"{times['p50']:.1f} ms, {times['p99']:.1f} ms"
-            yield f"cancel to idle in {work}, {name}: p50, p99", late
-
-
-def difference(first: Mapping[str, Any] | None) -> str:
-    """The first rejected guess of a draft that is the target, in words."""
-    if first is None:
-        return NOT_MEASURED
-    caches = first["caches"]
-    where = (
-        "the caches are equal"
-        if caches is None
-        else f"the caches differ first at position {caches['position']} in layer {caches['layer']}, "
-        f"at most by {caches['largest']:.3g}"
-    )
-    draft, target = (
-        ", ".join(f"token {token:.0f}: {logit:.4f}" for token, logit in first[f"{model}_top_two"])
-        for model in ("draft", "target")
-    )
-    place = "depends" if first["row_depends_on_its_place"] else "does not depend"
-    return (
-        f"position {first['position']} after a prompt of {first['prompt_tokens']}; draft: {draft}; target: {target}; "
-        f"{where}; a row's result {place} on its place in the pass"
-    )
-
-
-def memory(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
-    """Reserved memory of one target, step by step."""
-    steps = {name: mib for name, mib in figures.items() if not is_model(name)}
-    for name, mib in steps.items() or [("the 1.5B and its cache", None)]:
-        yield name.replace("5b ", "5B "), number(mib, 0)
-
-
-def memory_of_models(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:
-    """Reserved memory of every model with one text's cache."""
-    for model, name in MODELS.items():
-        yield name, *(number(figures.get(f"{model} {number_format}, 1 text"), 0) for number_format in FORMATS)
-
-
-def is_model(row: str) -> bool:
-    """True for the memory of a model with one text's cache."""
-    return any(row == f"{model} {number_format}, 1 text" for model in MODELS for number_format in FORMATS)
 
 
 def real(figures: Mapping[str, Any]) -> Iterator[Sequence[str]]:

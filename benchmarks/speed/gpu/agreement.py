@@ -1,22 +1,16 @@
-"""Equal tokens: a draft that is the target, with its first difference explained; speculative against plain decoding.
+"""Equal tokens: a draft that is the target, and speculative against plain decoding.
 
 A draft with the target's weights and the target's width of pass accepts everything if both caches hold the same bits.
 Two ways to fill the caches separate the causes where it does not:
 
     engine     as in a completion: prefill leaves the prompt's last two tokens to the first round of both models
     narrow     the whole prompt by passes of a round: in full, if a row's bits depend on no other row
-
-The first rejected guess names its position, the two most probable tokens of both models with their logits, and the
-first entry in which the caches differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from benchmarks.speed.gpu import timing
 from benchmarks.speed.gpu.models import Padded, build, missing, pairs_of, prompt
@@ -74,9 +68,8 @@ FILLS: dict[str, Callable[[FusedRound, Sequence[int]], None]] = {
 def draft_is_target(
     twin: FusedRound, texts: Sequence[Sequence[int]], tokens: int, fill: Callable[[FusedRound, Sequence[int]], None]
 ) -> dict[str, Any]:
-    """Guesses and accepted ones over all texts, and the first difference."""
+    """Guesses and accepted ones over all texts."""
     drafted = accepted = 0
-    difference: dict[str, Any] | None = None
     for text in texts:
         twin.target.forget()
         twin.draft.forget()
@@ -84,74 +77,9 @@ def draft_is_target(
         ids = list(text)
         while len(ids) < len(text) + tokens:
             guesses, count, token = twin.round(ids, GAMMA, Sampling())
-            if count < len(guesses) and difference is None:
-                difference = first_difference(twin, ids, guesses, count, token) | {"prompt_tokens": len(text)}
             ids += [*guesses[:count], token]
             drafted, accepted = drafted + len(guesses), accepted + count
-    return {
-        "drafted": drafted,
-        "accepted": accepted,
-        "in_full": drafted == accepted,
-        "first_difference": difference,
-    }
-
-
-@torch.inference_mode()
-def first_difference(
-    pair: FusedRound, ids: Sequence[int], guesses: Sequence[int], accepted: int, token: int
-) -> dict[str, Any]:
-    """The rejected guess of a round after `ids`: both models' logits at its position, and their caches' difference."""
-    text = [*ids, *guesses[:accepted]]
-    target, draft, width = pair.target, pair.draft, pair.target.widths[-1]
-    caches = first_cache_difference(target, draft, len(text) - 1)
-    alone = row_of(target, [text[-1]], len(text) - 1, 0, width)
-    in_pass = row_of(target, [ids[-1], *guesses], len(ids) - 1, accepted, width)
-    of_draft = row_of(draft, [text[-1]], len(text) - 1, 0, 1)
-    return {
-        "position": len(text),
-        "guess_of_the_round": accepted + 1,
-        "guess": guesses[accepted],
-        "choice": token,
-        "number_format": str(target.dtype).removeprefix("torch."),
-        "rows": {"target": width, "draft": width if isinstance(draft, Padded) else 1},
-        "draft_top_two": top_two(of_draft),
-        "target_top_two": top_two(in_pass),
-        "largest_logit_difference": float((of_draft - in_pass).abs().max()),
-        "row_depends_on_its_place": not torch.equal(alone, in_pass),
-        "repeated_draft_gives_the_guess": int(of_draft.argmax()) == guesses[accepted],
-        "caches": caches,
-    }
-
-
-def row_of(decoder: CudaDecoder, tokens: Sequence[int], start: int, row: int, width: int) -> Tensor:
-    """Logits of one row of a pass over `tokens`, padded to `width`; entries beyond the cached text are overwritten."""
-    padded = torch.tensor([*tokens, *[0] * (width - len(tokens))], device=decoder.device)
-    at, slot = (torch.tensor([number], device=decoder.device) for number in (start, decoder.slot))
-    return decoder.logits_of(padded, at, slot)[row].clone()
-
-
-def top_two(logits: Tensor) -> list[list[float]]:
-    """[token, logit] of the two most probable tokens."""
-    best = logits.topk(2)
-    return [[int(token), float(logit)] for token, logit in zip(best.indices, best.values, strict=True)]
-
-
-def first_cache_difference(target: CudaDecoder, draft: CudaDecoder, tokens: int) -> dict[str, Any] | None:
-    """The first of `tokens` positions whose keys or values differ between the caches of equal models; None: no such."""
-    pairs = [
-        (of_target[:, target.slot, :, :tokens], of_draft[:, draft.slot, :, :tokens])
-        for of_target, of_draft in ((target.keys, draft.keys), (target.values, draft.values))
-    ]
-    unequal = torch.stack([(left != right).any(dim=-1).any(dim=1) for left, right in pairs]).any(
-        dim=0
-    )  # [layers, tokens]
-    positions = unequal.any(dim=0).nonzero()[:, 0].tolist()
-    if not positions:
-        return None
-    position = positions[0]
-    layer = int(unequal[:, position].nonzero()[0, 0])
-    largest = max(float((left - right)[:, :, position].abs().max()) for left, right in pairs)
-    return {"position": position, "layer": layer, "largest": largest, "positions": len(positions)}
+    return {"drafted": drafted, "accepted": accepted, "in_full": drafted == accepted}
 
 
 # ── speculative against plain decoding ───────────────────────────────────────────────────────────────────────

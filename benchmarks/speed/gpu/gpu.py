@@ -1,6 +1,6 @@
-"""The engine on a GPU: shares of the bandwidth's limit, rounds, equal tokens, tests, and transformers beside it.
+"""The engine on a GPU: shares of the bandwidth's limit, rounds, equal tokens, and tests.
 
-    python -m benchmarks gpu [--only PART[,PART]] [--budget-s 540] [--results DIR]
+    python -m benchmarks gpu [--only PART[,PART]] [--budget-s 240] [--results DIR]
     python -m benchmarks gpu --device cpu --shapes tiny      a test of this script; its times say nothing about a GPU
 
 Parts run in order of worth, each with a budget, and each row is written at once (schedule.py). Models have the real
@@ -24,19 +24,14 @@ from benchmarks.speed.gpu import schedule
 from benchmarks.speed.gpu.schedule import FAILED, Figures, Part, Record
 from speclsp.errors import EngineError, InputError
 
-BUDGET_S = 540.0
+BUDGET_S = 240.0
 PARTS = (  # in order of worth; budgets are 1.1 times the times on an H200, or more
     Part("bandwidth", "gpu", 5, "copy and read bandwidth: the limit"),
     Part("passes", "passes", 80, "passes by rows: 0.5B, 1.5B and 7B in bf16 and nf4"),
-    Part("kernels", "passes:run_kernels", 65, "kernels one by one"),
     Part("rounds", "rounds", 45, "rounds by draft length, and their fixed cost"),
     Part("agreement", "agreement", 15, "a draft that is the target; speculative against plain"),
     Part("tests", "engine_checks", 65, "the decoder's tests"),
-    Part("cancel", "cancel_and_memory", 30, "cancellation latency"),
-    Part("memory", "cancel_and_memory:run_memory", 45, "memory of models and caches"),
-    Part("transformers", "peers", 80, "transformers: plain, static cache, assisted"),
     Part("real", "engine_checks:run_real", 25, "the real 0.5B, plain and with n-grams"),
-    Part("compiled", "peers:run_compiled", 85, "transformers with torch.compile"),
 )
 NAMES = [part.name for part in PARTS]
 REPEATS, FEW_REPEATS = 20, 1
@@ -131,10 +126,6 @@ def summary(data: Figures) -> Iterator[str]:
                 f"(γ {with_draft['gamma']}); verify {in_words(pair['verify'])}, draft step "
                 f"{in_words(pair['draft_step'])}, fixed {fixed} ms"
             )
-    for name, kernels in figures.get("kernels", {}).items():
-        tail = {label: in_words(row) for label, row in kernels.items() if label.startswith("tail")}
-        if tail:
-            yield f"{name:24} {tail}"
     if greedy := figures.get("agreement", {}).get("greedy"):
         own = figures["agreement"].get("draft_is_target", {}).get("engine", {})
         yield (

@@ -108,15 +108,12 @@ def missing(bench: Bench, *parts: tuple[Model, str]) -> str:
     return ""
 
 
-def measurable_models(
-    bench: Bench, record: Record, need_s: float, *, largest_first: bool = False
-) -> Iterator[tuple[str, Model, Model]]:
+def measurable_models(bench: Bench, record: Record, need_s: float) -> Iterator[tuple[str, Model, Model]]:
     """(name, draft, target) of each pair that has time and memory in bf16; the others are listed as not measured.
 
     The memory of a pair returns to the device before the next one.
     """
-    pairs = list(pairs_of(bench).items())
-    for name, (draft_model, target_model) in pairs[::-1] if largest_first else pairs:
+    for name, (draft_model, target_model) in pairs_of(bench).items():
         if not record.has_time(name, need_s if bench.on_gpu() else 0.0):
             continue
         if why := missing(bench, (draft_model, "bf16"), (target_model, "bf16")):
@@ -126,9 +123,9 @@ def measurable_models(
         timing.release(bench.device)
 
 
-def decoder(bench: Bench, model: Model, number_format: str, *, draft: bool = False, slots: int = 1) -> CudaDecoder:
+def decoder(bench: Bench, model: Model, number_format: str, *, draft: bool = False) -> CudaDecoder:
     """A decoder of random weights."""
-    weights = build(bench, model, number_format, slots=slots, seed=2 if draft else 1)
+    weights = build(bench, model, number_format, seed=2 if draft else 1)
     kernels = number_format == "nf4" and nf4_linear.has_kernels(bench.device)
     if kernels and draft:
         weights["head"] = weights["embedding"] = pack_int8(weights["embedding"])
@@ -157,7 +154,7 @@ class Padded(CudaDecoder):
         return logits[rows - 1 : rows] if last_only else logits[:rows]
 
 
-def build(bench: Bench, model: Model, number_format: str, *, slots: int = 1, seed: int = 1) -> dict[str, Any]:
+def build(bench: Bench, model: Model, number_format: str, *, seed: int = 1) -> dict[str, Any]:
     """A CudaDecoder's arguments: random weights in the model's shape, on the device."""
     device, context_tokens, vocab = bench.device, context_of(bench)[0], min(model.vocab, REAL_VOCAB)
     dice = torch.Generator(device=device).manual_seed(seed)
@@ -189,5 +186,5 @@ def build(bench: Bench, model: Model, number_format: str, *, slots: int = 1, see
     )  # fmt: skip
     return {
         "shape": shape, "layers": layers, "embedding": embedding, "norm": ones, "head": head,
-        "context_tokens": context_tokens, "device": device, "dtype": torch.bfloat16, "slots": slots,
+        "context_tokens": context_tokens, "device": device, "dtype": torch.bfloat16, "slots": 1,
     }  # fmt: skip

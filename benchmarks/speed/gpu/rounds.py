@@ -1,10 +1,16 @@
-"""Whole rounds by draft length, their fixed cost, and completions replayed with a recorded acceptance."""
+"""Whole rounds by draft length, their fixed cost, and completions replayed with a recorded acceptance.
+
+trace.json records, for each token of a real target's greedy text, whether the real draft predicts it from the text so
+far. Greedy speculation depends on nothing else, so the rounds of any γ follow exactly. Commit ce6f748a made it, by
+`python -m benchmarks gpu-trace`.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +28,6 @@ from benchmarks.speed.gpu.models import (
 from benchmarks.speed.gpu.passes import pass_ms
 from benchmarks.speed.gpu.schedule import Record
 from benchmarks.speed.gpu.timing import Bench, device_ms, fixed_cost, wall_ms
-from benchmarks.speed.gpu.trace import COMPLETION_TOKENS, TRACE, replayed_rounds
 from speclsp.engine.decoding.accept import Sampling
 from speclsp.engine.decoding.fused_round import FusedRound, choose_layers
 from speclsp.engine.decoding.policy import tau
@@ -31,6 +36,8 @@ from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 GAMMAS = (1, 2, 3, 4, 5, 6, 8)
 PREFILL_LENGTHS = (64, 256, 1024)
 ALPHA = 0.7  # acceptance of the model of a completion's time
+TRACE = Path(__file__).parent / "trace.json"
+COMPLETION_TOKENS = 32
 
 
 def run(bench: Bench, record: Record) -> None:
@@ -150,14 +157,29 @@ def completion(plain: float, wall: dict[int, float]) -> dict[str, Any]:
         "plain_ms": round(plain * COMPLETION_TOKENS, 2),
         "modelled": {"alpha": ALPHA, "gamma": best, "ms": round(modelled[best], 2)},
     }
-    if TRACE.is_file():
-        trace = json.loads(TRACE.read_text(encoding="utf-8"))
-        replayed = {gamma: ms * replayed_rounds(trace, gamma) for gamma, ms in wall.items()}
-        best = min(replayed, key=replayed.__getitem__)
-        figures["replayed"] = {
-            "acceptance": f"recorded from {trace['pair']} on a CPU; not measured on these models",
-            "gamma": best,
-            "ms": round(replayed[best], 2),
-            "by_gamma_ms": {str(gamma): round(ms, 2) for gamma, ms in replayed.items()},
-        }
+    trace = json.loads(TRACE.read_text(encoding="utf-8"))
+    replayed = {gamma: ms * replayed_rounds(trace, gamma) for gamma, ms in wall.items()}
+    best = min(replayed, key=replayed.__getitem__)
+    figures["replayed"] = {
+        "acceptance": f"recorded from {trace['pair']} on a CPU; not measured on these models",
+        "gamma": best,
+        "ms": round(replayed[best], 2),
+        "by_gamma_ms": {str(gamma): round(ms, 2) for gamma, ms in replayed.items()},
+    }
     return figures
+
+
+def rounds_needed(agrees: Sequence[bool], gamma: int, tokens: int) -> int:
+    """Rounds that `tokens` tokens take when the draft's guess at each place agrees or not: exact, if greedy."""
+    done = count = 0
+    while done < tokens:
+        run = next((i for i, right in enumerate(agrees[done : done + gamma]) if not right), None)
+        done += (min(gamma, len(agrees) - done) if run is None else run) + 1
+        count += 1
+    return count
+
+
+def replayed_rounds(trace: dict[str, Any], gamma: int) -> float:
+    """Rounds for COMPLETION_TOKENS tokens: those of all the trace's holes, by their tokens."""
+    rounds = sum(rounds_needed(hole, gamma, len(hole)) for hole in trace["agrees"])
+    return COMPLETION_TOKENS * rounds / sum(map(len, trace["agrees"]))

@@ -37,19 +37,14 @@ class Limit:
         """The time in which the device can read that many bytes."""
         return read_bytes / self.gb_per_s / 1e6
 
-    def row(self, ms: float, read_bytes: float, all_bytes: float | None = None) -> dict[str, Any]:
-        """A result: the time, the least time, and the share of the limit; or why the time is refused.
-
-        Args:
-            all_bytes: data that is read in turn before the same bytes are read again; None: `read_bytes`.
-        """
+    def row(self, ms: float, read_bytes: float) -> dict[str, Any]:
+        """A result: the time, the least time, and the share of the limit; or why the time is refused."""
         figures: dict[str, Any] = {"ms": round(ms, 5)}
-        all_bytes = read_bytes if all_bytes is None else all_bytes
-        if not read_bytes or all_bytes < CACHES * self.cache_bytes:
+        if not read_bytes or read_bytes < CACHES * self.cache_bytes:
             return figures
         least_ms = self.least_ms(read_bytes)
         figures["least_ms"] = round(least_ms, 5)
-        if ms * TOLERANCE < least_ms * (1 - self.cache_bytes / all_bytes):
+        if ms * TOLERANCE < least_ms * (1 - self.cache_bytes / read_bytes):
             return {**figures, "refused": f"impossible: {read_bytes / 1e6:.1f} MB in {ms * 1e3:.2f} us"}
         return {**figures, "percent_of_limit": round(100 * least_ms / ms, 1)}
 
@@ -170,14 +165,3 @@ def guard_memory(device: str) -> None:
 def allocated_mib(device: str) -> float:
     """Memory of this process's tensors on the device; 0 on a CPU."""
     return 0.0 if device == "cpu" else round(torch.cuda.memory_allocated() / 2**20, 1)
-
-
-def reserved_mib(device: str) -> float:
-    """The same with the memory that PyTorch keeps for later tensors and graphs."""
-    return 0.0 if device == "cpu" else round(torch.cuda.memory_reserved() / 2**20, 1)
-
-
-def quantile(values: list[float], share: float) -> float:
-    """The value below which that share of `values` lies; 0 for none."""
-    ordered = sorted(values) or [0.0]
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
