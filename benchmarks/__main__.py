@@ -55,7 +55,6 @@ BENCHMARKS = {
     "auto-closed": Benchmark(
         "quality.auto_closed.auto_closed", "suggestions where the editor has closed brackets, quotes and tags itself"
     ),
-    "formats": Benchmark("speed.number_formats", "quality of the int8 target against its bf16 weights"),
     "floor": Benchmark("speed.floor", "rounds of the CPU engine against the time its weight reads alone take"),
     "memory": Benchmark("speed.resident_memory", "resident memory of the engine's process, as the docs state it"),
     "int4": Benchmark("speed.int4", "fewer bits beside int8: times, memory and error of the logits"),
@@ -66,10 +65,6 @@ BENCHMARKS = {
         "editor.first_suggestion", "first suggestion in a file: new, looked at before, returned to, beside another"
     ),
     "backends": Benchmark("peers.backends", "the language server against real llama.cpp and vLLM servers"),
-    "cancelling": Benchmark("peers.measure_cancelling", "time from a key until a remote server's connection is closed"),
-    "laws": Benchmark(
-        "quality.scoring.laws", "invariants of shown text at all cursors of the task set, without a model"
-    ),
     "tasks": Benchmark("quality.tasks.tasks", "counts and checksum of the quality tasks"),
     "pin": Benchmark("quality.tasks.pin", "pinned versions of the packages that tasks are made from"),
     "install-peers": Benchmark(

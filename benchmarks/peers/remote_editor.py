@@ -37,9 +37,6 @@ class Editor(Server):
             self.shown.append((now_s, message["params"]))
         super()._hear(now_s, message)
 
-    def metrics(self) -> dict[str, float]:
-        return {}
-
     @property
     def phase(self) -> str:
         return str(self.shown[-1][1]["state"]) if self.shown else ""

@@ -31,7 +31,6 @@ from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks import tasks as cursors
 from benchmarks.quality.tasks.tasks import Task
 from benchmarks.quality.variants import BASE, FULL, Variant
-from benchmarks.speed import number_formats
 from speclsp import config as settings_of
 from speclsp.cli import terminal
 from speclsp.config import Config, changes
@@ -257,9 +256,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", metavar="N", type=int, help="so many of the set; the result goes to the cache")
     parser.add_argument("--keep", action="store_true", help="keep a part's result too, or that of other settings")
     parser.add_argument("--only", choices=("cross", "single"), help="tasks that need another file, or the others")
-    parser.add_argument(
-        "--formats", action="store_true", help="int8 beside bf16 instead: `python -m benchmarks formats`"
-    )
     parser.epilog = "--set quick, full or second is the task set (default: quick); --set KEY=VALUE is a setting."
 
 
@@ -269,8 +265,6 @@ def main(options: argparse.Namespace) -> int:
     options.assignments = [word for word in options.assignments if "=" in word]
     if unknown := [word for word in named if word not in SETS]:
         raise InputError(f"--set {unknown[0]}: expected {', '.join(SETS)}, or a setting as KEY=VALUE.")
-    if options.formats:
-        return number_formats.main(options)
     for setting in model_options.settings(options):
         bench(setting, options, named[-1] if named else SETS[0])
     return 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import sysconfig
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from speclsp.engine.api import Request
@@ -49,17 +48,6 @@ def holes_and_rests(
             max_tokens=max_tokens,
         )
         yield request, lines[n][at:]
-
-
-def package_files(packages: Sequence[str], dice: random.Random, most_bytes: int = 40_000) -> list[Path]:
-    """Python files of usual size in installed packages, shuffled by `dice`; packages that are missing are left out."""
-    specs = [find_spec(package) for package in packages]
-    folders = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None]
-    files = [
-        file for folder in folders for file in sorted(folder.rglob("*.py")) if 3000 < file.stat().st_size < most_bytes
-    ]
-    dice.shuffle(files)
-    return files
 
 
 def source(module: str) -> str:
