@@ -273,7 +273,7 @@ class Config:
     model: str = setting(
         "auto",
         "Model that writes the suggestions; `speclsp models list` shows the names. `auto` picks one that fits this "
-        "machine, base weights before instruct weights.",
+        "machine, on a CPU among those whose suggestions were measured.",
     )
     device: str = setting(
         "auto",

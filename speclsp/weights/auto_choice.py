@@ -1,11 +1,10 @@
 """The model for `model = "auto"`: the largest one that fits the free memory and, on a CPU, answers in time.
 
-Base weights come first, because instruct weights were not trained for fill-in-the-middle:
+On a CPU it is a judged model: its card has figures of its suggestions, measured with these weights. A start downloads
+nothing while a judged model that suits is on this machine.
 
-    base      where they are on this machine, also in another program's cache, or the hub answers
-    instruct  otherwise: the package index has them
-
-On a CPU the hub is not asked while a model that suits is here: a start makes no connection and downloads nothing.
+On a GPU no model was judged. Base weights come first there, because instruct weights were not trained for
+fill-in-the-middle.
 
 The CPU's speed is measured once per machine and kept. A suggestion's time is predicted from it:
 
@@ -58,17 +57,17 @@ class CpuSpeed:
 
     def suggestion_ms(self, card: Card, new_tokens: int) -> float:
         """Predicted time of a suggestion after `new_tokens` tokens that are not in the KV cache."""
-        parameters, read_bytes = card.target.parameters, self.int4_bytes if prefers_int4(card) else 1.0
-        prefill_ms = new_tokens * parameters / self.int8_g_s / 1e6
-        return prefill_ms + ANSWER_TOKENS / TOKENS_A_STEP * parameters * read_bytes / self.read_gb_s / 1e6
+        prefill_ms = new_tokens * card.target.parameters / self.int8_g_s / 1e6
+        return prefill_ms + ANSWER_TOKENS / TOKENS_A_STEP * self.step_ms(card)
+
+    def step_ms(self, card: Card) -> float:
+        """Predicted time of a decoding step."""
+        read_bytes = self.int4_bytes if prefers_int4(card) else 1.0
+        return card.target.parameters * read_bytes / self.read_gb_s / 1e6
 
     def usual_ms(self, card: Card) -> float:
         """Predicted time of a suggestion at the next key."""
         return self.suggestion_ms(card, NEW_TOKENS)
-
-    def suits(self, card: Card) -> bool:
-        """True if the usual and the first suggestion of a model stay within their limits."""
-        return self.usual_ms(card) <= MAX_USUAL_MS and self.suggestion_ms(card, FIRST_TOKENS) <= MAX_FIRST_MS
 
 
 def prefers_int4(card: Card) -> bool:
@@ -118,107 +117,66 @@ def choose(
     device: str,
     fetchable: Availability = lambda weights: True,
     speed: CpuSpeed | None = None,
-    here: Availability = lambda weights: False,
     gb_per_s: float | None = None,
     can_nf4: bool | None = None,
 ) -> tuple[Card, str]:
-    """The model for `model = "auto"`, and why, in sentences for people.
+    """The model for `model = "auto"`, and why, in a sentence for people.
 
     Args:
         free_mib: free memory of the device.
         fetchable: True when the weights are here or can be fetched.
         speed: of the CPU, where that is the device; None: not measured.
-        here: True when the weights need no download.
         gb_per_s: bandwidth of the GPU, where that is the device; None: not measured.
         can_nf4: the model may be loaded in nf4; None: if bitsandbytes is installed.
     """
-    machine = _Machine(free_mib, device, speed, gb_per_s, can_nf4)
-    small = load(WITHOUT_GPU)
-    cards = [card for name in names() if (card := load(name)).auto and machine.can_use(card, here)]
-    cards.sort(key=lambda card: machine.preference(card, here), reverse=True)
     passed_over = ""
-    for card in cards:
-        larger = card.auto > small.auto
-        problem = machine.obstacle(card, larger)
-        if card.name == small.name:
-            break
+    for card in candidates(device):
+        if device == "cpu":
+            problem = cpu_obstacle(card, free_mib, speed)
+        else:
+            problem = gpu_obstacle(card, free_mib, gb_per_s, can_nf4)
         if not problem and not all(map(fetchable, card.weights())):
-            problem = f"the weights of {card.name} are not on this machine and cannot be downloaded"
-        if not problem:
-            return card, f"{machine.reason(card, larger, passed_over)} {_kind(card, here)}"
+            problem = f"{card.name} is not on this machine: `speclsp setup` downloads it where it can"
+        if not problem or card.name == WITHOUT_GPU:
+            break
         passed_over = problem
-    return small, f"{machine.reason(small, False, passed_over)} {_kind(small, here)}"
+    return card, reason(card, free_mib, device, speed, passed_over)
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    """The device that a model must fit."""
-
-    free_mib: int
-    device: str
-    speed: CpuSpeed | None
-    gb_per_s: float | None = None  # of a GPU
-    can_nf4: bool | None = None
-
-    @property
-    def is_gpu(self) -> bool:
-        return self.device.startswith("cuda")
-
-    def can_use(self, card: Card, here: Availability) -> bool:
-        """False on a CPU for files of 16 bits that are not here: twice the download for the same int8."""
-        return self.is_gpu or card.target.format == "gguf" or all(map(here, card.weights()))
-
-    def preference(self, card: Card, here: Availability) -> tuple[bool, int, bool, bool]:
-        """Sort key, the best card highest: base weights, the size, no download, the device's usual format."""
-        usual = card.target.format == ("safetensors" if self.is_gpu else "gguf")
-        return not card.instruct, card.auto, all(map(here, card.weights())), usual
-
-    def obstacle(self, card: Card, larger: bool) -> str:
-        """The reason against a card, in part of a sentence; "" without one. The speed limit is for larger models."""
-        if larger and not self.is_gpu and self.speed is None:
-            return "the speed of this CPU was not measured"
-        if larger and not self.is_gpu and self.speed and not self.speed.suits(card):
-            return f"{card.name} would take {self.speed.usual_ms(card):.0f} ms"
-        if self.is_gpu:
-            return gpu_obstacle(card, self.free_mib, self.gb_per_s, self.can_nf4)
-        need_mib = card.memory_mib["int8"] + MARGIN_MIB
-        return f"{card.name} needs {need_mib} MiB" if need_mib > self.free_mib else ""
-
-    def reason(self, card: Card, larger: bool, passed_over: str) -> str:
-        """The sentence for the size."""
-        kind = "instruct" if card.instruct else "base"
-        note = f"; {passed_over}" if passed_over else ""
-        if not self.is_gpu and self.speed is None:
-            return f"{card.name}, because there is no GPU and the speed of this CPU was not measured."
-        if larger and self.speed and not self.is_gpu:
-            predicted = f"{self.speed.usual_ms(card):.0f} ms predicted"
-            limit = f"whose usual suggestion takes at most {MAX_USUAL_MS} ms here"
-            return f"{card.name}, the largest available {kind} model {limit} ({predicted}{note})."
-        note = f" ({passed_over})" if passed_over else ""
-        if larger:
-            fits = f"that fits the {self.free_mib} MiB free on {self.device}"
-            return f"{card.name}, the largest available {kind} model {fits}{note}."
-        where = f"can run on {self.device}" if self.is_gpu else "suits this CPU"
-        return f"{card.name}, because no larger {kind} model {where} with {self.free_mib} MiB free{note}."
+def candidates(device: str) -> list[Card]:
+    """The models that "auto" may choose, the best first: judged ones on a CPU; on a GPU all, base weights first."""
+    cards = [card for name in names() if (card := load(name)).auto and (device != "cpu" or card.judged)]
+    return sorted(cards, key=lambda card: (device != "cpu" and not card.instruct, card.auto), reverse=True)
 
 
-def _kind(card: Card, here: Availability) -> str:
-    """The sentence for base or instruct weights."""
-    if card.instruct:
-        return (
-            "Its weights were not trained for fill-in-the-middle; base weights were, and `speclsp setup` downloads "
-            "them where the hub answers."
-        )
-    source = "are on this machine" if all(map(here, card.weights())) else "come from the hub"
-    return f"These are base weights, trained for fill-in-the-middle; they {source}."
+def cpu_obstacle(card: Card, free_mib: int, speed: CpuSpeed | None) -> str:
+    """The reason against a card on a CPU, in part of a sentence; "" without one."""
+    if speed is None:
+        return "the speed of this CPU was not measured"
+    for tokens, most_ms, name in ((NEW_TOKENS, MAX_USUAL_MS, "usual"), (FIRST_TOKENS, MAX_FIRST_MS, "first")):
+        if (ms := speed.suggestion_ms(card, tokens)) > most_ms:
+            return f"{card.name} would take {ms:.0f} ms for a {name} suggestion, and {most_ms} ms is the limit"
+    need_mib = card.memory_mib["int8"] + MARGIN_MIB
+    return f"{card.name} needs {need_mib} MiB" if need_mib > free_mib else ""
+
+
+def reason(card: Card, free_mib: int, device: str, speed: CpuSpeed | None, passed_over: str) -> str:
+    """The sentence for a choice: the model, why no larger one, and its figures."""
+    if device == "cpu" and speed is None:
+        return f"{card.name}, because there is no GPU and the speed of this CPU was not measured: {card.figures}."
+    kind = "judged" if device == "cpu" else "available instruct" if card.instruct else "available base"
+    predicted = f"{speed.usual_ms(card):.0f} ms predicted for a usual suggestion" if speed else ""
+    note = "; ".join(filter(None, (predicted, passed_over)))
+    fits = f"the largest {kind} model that fits the {free_mib} MiB free on {device}{f' ({note})' if note else ''}"
+    return f"{card.name}, {fits}: {card.figures}."
 
 
 def choose_by_settings(
-    config: settings.Config, free_mib: int, device: str, hub_answers: Callable[[], bool], ask_hub: bool = False
+    config: settings.Config, free_mib: int, device: str, hub_answers: Callable[[], bool], download: bool = False
 ) -> tuple[Card, str]:
     """`choose` with the weights on this machine and the recorded speed of its CPU.
 
-    `ask_hub`: also on a CPU with a model that suits. Elsewhere `hub_answers` is called only if it decides.
+    `download`: also of a larger model than the one on this machine. `hub_answers` is called only if it decides.
     """
 
     @cache
@@ -229,15 +187,14 @@ def choose_by_settings(
     gb_per_s = None if device == "cpu" else process_resources.measured_gb_per_s(device)
     can_nf4 = None if config.engine.quantization in ("auto", "nf4") else False
 
-    def choose_with(hub_answers: Callable[[], bool]) -> tuple[Card, str]:
-        can = fetchable(config.models_dir, config.engine.offline, hub_answers)
-        return choose(free_mib, device, can, speed, here, gb_per_s, can_nf4)
+    def choose_among(available: Availability) -> tuple[Card, str]:
+        return choose(free_mib, device, available, speed, gb_per_s, can_nf4)
 
-    if device == "cpu" and not ask_hub:
-        card, why = choose_with(lambda: False)
+    if device == "cpu" and not download:
+        card, why = choose_among(here)
         if all(map(here, card.weights())):
             return card, why
-    return choose_with(hub_answers)
+    return choose_among(fetchable(config.models_dir, config.engine.offline, hub_answers))
 
 
 def fetchable(
@@ -261,21 +218,21 @@ def fetchable(
 def smaller(card: Card, free_mib: int, device: str) -> str:
     """The best model that "auto" may pick, needs less than `card` and fits into `free_mib`; "" when there is none."""
     most_mib = min(free_mib, card.needed_mib(device, free_mib, "auto") - 1)
-    others = [other for name in names() if (other := load(name)).target.parameters < card.target.parameters]
-    fitting = [other for other in others if other.auto and 0 < other.needed_mib(device, free_mib, "auto") <= most_mib]
-    return max(fitting, key=lambda other: (other.auto, not other.instruct, other.target.format)).name if fitting else ""
+    others = (other for other in candidates(device) if other.target.parameters < card.target.parameters)
+    return next((other.name for other in others if 0 < other.needed_mib(device, free_mib, "auto") <= most_mib), "")
 
 
-def auto(config: settings.Config, ask_hub: bool = False) -> tuple[Card, str]:
-    """The model for these settings, and the reason: the named one, or the choice for this machine.
+def auto(config: settings.Config, download: bool = False) -> tuple[Card, str]:
+    """The model for these settings, and the reason in a sentence: the named one, or the choice for this machine.
 
-    `ask_hub`: for a command whose purpose is a download. On a CPU, the choice needs its speed:
+    `download`: for a command whose purpose is a download. On a CPU, the choice needs its speed:
     `engine.loading.cpu_speed` measures it.
     """
     if config.model != "auto":
-        return load(config.model), "as asked"
+        card = load(config.model)
+        return card, f"{card.name}, as you chose: {card.figures}."
     device = device_of(config.device)
-    return choose_by_settings(config, process_resources.free_mib(device), device, hub.is_reachable, ask_hub)
+    return choose_by_settings(config, process_resources.free_mib(device), device, hub.is_reachable, download)
 
 
 def device_of(wanted: str) -> str:

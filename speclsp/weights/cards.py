@@ -21,7 +21,7 @@ from speclsp.weights import model_directory
 from speclsp.weights.untrusted import untrusted_files
 from speclsp.weights.untrusted.card_table import CardError, CardTable
 
-WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # the choice when no base weights and no larger model can be had
+WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # the choice where no other model suits
 FORMATS = ("safetensors", "gguf", "bundled", "none")
 QUANTIZATIONS = ("bf16", "int8", "nf4")
 MEMORY_FORMATS = (*QUANTIZATIONS, "int4")  # with a figure for int4, "auto" may choose it on a CPU
@@ -124,6 +124,12 @@ class Card:
     edit_format: str = ""  # the prompt that the model was tuned for, to predict the next edit; "" for none
     auto: int = 0  # size rank among the models that "auto" may pick, equal for one model's files; 0: only by name
     instruct: bool = False  # tuned to follow instructions: fill-in-the-middle is weaker than with base weights
+    judged: str = ""  # figures of its suggestions, measured with these weights; "": not measured
+
+    @property
+    def figures(self) -> str:
+        """`judged`, or that there are none, in part of a sentence."""
+        return self.judged or "its suggestions were not judged"
 
     def weights(self) -> tuple[Weights, ...]:
         """The target's and, if there is one, the draft's."""
@@ -211,6 +217,7 @@ def _read(path: Path) -> Card:
         memory_mib=_memory(card.table("memory_mib", {})),
         auto=card.number("auto", 0),
         instruct=card.flag("instruct"),
+        judged=card.text("judged", ""),
         edit_format=card.text("edit_format", ""),
     )
     card.done()

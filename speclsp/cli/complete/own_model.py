@@ -46,10 +46,10 @@ def draw(bar: ProgressLine, step: Progress) -> None:
         bar.show(step.detail, 0.0, "")
 
 
-def choose_card(config: Config, ask_hub: bool = False) -> tuple[Card, str]:
+def choose_card(config: Config, download: bool = False) -> tuple[Card, str]:
     """The model of these settings, and the reason. For "auto", the CPU's speed is measured if it is not known yet.
 
-    `ask_hub`: see `auto_choice.auto`.
+    `download`: see `auto_choice.auto`.
     """
     from speclsp.weights import auto_choice
 
@@ -57,7 +57,7 @@ def choose_card(config: Config, ask_hub: bool = False) -> tuple[Card, str]:
         from speclsp.engine.loading import cpu_speed
 
         cpu_speed.measure_if_needed(config)
-    return auto_choice.auto(config, ask_hub)
+    return auto_choice.auto(config, download)
 
 
 def open_engine(config: Config, bar: ProgressLine, card: Card | None = None) -> tuple[Completer, str]:

@@ -107,8 +107,9 @@ def of_model(config: Config) -> Iterator[DoctorCheck]:
         except SpeclspError as error:
             yield DoctorCheck("model", FAIL, str(error), "`speclsp models list` shows all models")
             return
-    yield DoctorCheck("model", OK, why if config.model == "auto" else f"{config.model} ({why})")
+    yield DoctorCheck("model", OK, why if card is not None else f"{config.model} ({why})")
     if card is not None:
+        yield from of_confidence(card)
         files = list(guarded("weights", partial(of_weights, config, card)))
         yield from files
         if any(check.status in (TODO, FAIL) for check in files):
@@ -277,6 +278,15 @@ def of_adapters(config: Config, card: Card) -> DoctorCheck:
     summary, problem = adapter_choice.describe(config, complete.needed(config, card))
     fix = "follow the message" if problem else ""
     return DoctorCheck("adapter", WARN if problem else OK, problem or summary, fix)
+
+
+def of_confidence(card: Card) -> Iterator[DoctorCheck]:
+    """Report a model whose confidence is not calibrated."""
+    from speclsp.lsp.completion.confidence import CURVES, UNJUDGED
+
+    if card.name not in CURVES and card.name not in UNJUDGED:
+        summary = f"{card.name} has no curve of its own: its plain log-probability decides what is shown"
+        yield DoctorCheck("confidence", OK, summary)
 
 
 def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:

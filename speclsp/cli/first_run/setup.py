@@ -30,12 +30,11 @@ def main(flags: Mapping[str, object], yes: bool = False) -> int:
     config = settings.load(flags)
     with terminal.progress() as bar:
         bar.step(0.0, "choosing a model for this machine")
-        card, why = complete.choose_card(config, ask_hub=True)
+        card, why = complete.choose_card(config, download=True)
     machine = sizes.measure_machine(config)
     disk = terminal.in_size(machine.disk_bytes)
     print(f"Machine: {machine.device}, {machine.memory_mib} MiB of memory free, {disk} of disk free")
-    reason = "as you chose." if config.model != "auto" else why.removeprefix(f"{card.name}, ")
-    print(f"Model:   {card.name} ({card.licence}), {reason}")
+    print(f"Model:   {card.name} ({card.licence}), {why.removeprefix(f'{card.name}, ')}")
     missing = [weights for weights in complete.needed(config, card) if store.path(weights, config.models_dir) is None]
     if not allowed(card, config, machine, missing, yes):
         print("Nothing was downloaded or changed.")

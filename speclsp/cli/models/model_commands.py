@@ -32,17 +32,17 @@ def run_list(options: argparse.Namespace) -> int:
     return SUCCESS
 
 
-def selected(options: argparse.Namespace, ask_hub: bool = False) -> tuple[Config, Card]:
-    """The settings, and the card that the command line names or that they select. `ask_hub`: see `auto_choice.auto`."""
+def selected(options: argparse.Namespace, download: bool = False) -> tuple[Config, Card]:
+    """The settings, and the card that the command line names or that they select; see `auto_choice.auto`."""
     settings = config.load(flags(options) | ({"model": options.name} if options.name else {}))
     from speclsp.weights import auto_choice
 
-    return settings, auto_choice.auto(settings, ask_hub)[0]
+    return settings, auto_choice.auto(settings, download)[0]
 
 
 def run_pull(options: argparse.Namespace) -> int:
     """Fetch weights that are missing or damaged, and keep those that are intact."""
-    settings, card = selected(options, ask_hub=True)
+    settings, card = selected(options, download=True)
     from speclsp.cli import complete, terminal
 
     with terminal.progress() as bar:

@@ -18,6 +18,8 @@ from speclsp.config.schema import EngineConfig
 from speclsp.daemon import control
 from speclsp.engine.model.int8 import native
 from speclsp.errors import SpeclspError
+from speclsp.lsp.completion.confidence import CURVES, UNJUDGED
+from speclsp.weights import cards
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +195,22 @@ def test_an_unknown_pair_fails_and_names_the_fix():
     check = list(doctor.checks({"model": "qwen"}))[-1]
     assert (check.name, check.status) == ("model", FAIL)
     assert "unknown model 'qwen'" in check.found
+
+
+@pytest.mark.parametrize("name", cards.names())
+def test_a_model_without_a_confidence_curve_of_its_own_is_named_in_one_line(name: str):
+    lines = [check.found for check in doctor.of_confidence(cards.load(name))]
+    calibrated = name in CURVES or name in UNJUDGED
+    assert lines == [
+        f"{name} has no curve of its own: its plain log-probability decides what is shown"
+        for _ in range(not calibrated)
+    ]
+
+
+def test_the_model_line_has_the_figures_of_the_model():
+    for name in ("qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-7b"):
+        check = next(check for check in doctor.checks({"model": name}) if check.name == "model")
+        assert check.found == f"{name}, as you chose: {cards.load(name).figures}."
 
 
 def test_missing_weights_are_to_do_with_the_command_that_downloads_them(

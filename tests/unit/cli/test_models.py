@@ -22,8 +22,6 @@ from speclsp.weights import installation, store
 NAME = "qwen2.5-coder-0.5b-instruct"
 INCLUDED = "qwen2.5-coder-0.5b-fill-9"  # an adapter in the package
 
-CHOSEN = "qwen2.5-coder-0.5b-q8_0"  # by `model = "auto"` on an empty disk, where the hub answers
-
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
@@ -50,7 +48,7 @@ def test_the_table_has_a_header_and_marks_the_current_model(run: Run):
     assert (code, err) == (0, "")
     assert head.split() == ["NAME", "SIZE", "MEMORY", "LICENSE", "FITS", "STATUS"]
     rows = {line.split()[0]: line for line in lines}
-    assert [name for name, line in rows.items() if " * " in line] == [CHOSEN]
+    assert [name for name, line in rows.items() if " * " in line] == [NAME]
     assert rows["tiny"].endswith("built in")
     assert " 469 MiB " in rows[NAME] and "Apache-2.0" in rows[NAME] and rows[NAME].endswith("not downloaded")
     assert "~" in rows["starcoder2-3b"], "an estimate where the definition has no sizes"
@@ -60,7 +58,7 @@ def test_the_json_of_the_list_has_the_same_facts(run: Run):
     pairs = {pair["name"]: pair for pair in json.loads(run("list", "--json", "--set", "device=cpu")[1])["pairs"]}
     assert (pairs["tiny"]["here"], pairs[NAME]["here"]) == (True, False)
     assert (pairs[NAME]["licence"], pairs[NAME]["bytes"], pairs[NAME]["memory_mib"]) == ("Apache-2.0", 491400064, 796)
-    assert [name for name, pair in pairs.items() if pair["current"]] == [CHOSEN]
+    assert [name for name, pair in pairs.items() if pair["current"]] == [NAME]
     assert pairs[NAME]["status"] == "not downloaded"
     assert pairs["llama-3.1-70b"]["fits"] in ("no memory", "no disk", "yes")
 

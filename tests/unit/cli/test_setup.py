@@ -32,7 +32,7 @@ HEALTH = {"pid": 7, "version": "0.1.0", "status": "ok", "pair": "tiny", "socket"
 @pytest.fixture(autouse=True)
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU's speed counts as measured: test_auto_choice.py measures it."""
-    monkeypatch.setattr(cpu_speed, "measure_if_needed", lambda *words: None)
+    monkeypatch.setattr(cpu_speed, "measure_if_needed", lambda *words: "")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     opened = open_shop(tmp_path, monkeypatch)
     card = replace(cards.load("tiny"), name="tiny-gguf", target=opened.weights, draft=None, draft_quantization="")
     choice = (card, "tiny-gguf, because there is no GPU.")
-    monkeypatch.setattr(auto_choice, "auto", lambda settings, ask_hub=False: choice)
+    monkeypatch.setattr(auto_choice, "auto", lambda settings, download=False: choice)
     monkeypatch.setattr(setup, "test_completion", lambda settings, chosen: print("tested"))
     return opened
 
@@ -184,7 +184,7 @@ def test_the_lines_of_the_editors_on_this_machine_are_printed(run: Run, shop: Sh
 @pytest.fixture
 def auto(monkeypatch: pytest.MonkeyPatch, isolated: Path) -> None:
     """`auto` chooses `tiny`, with a reason."""
-    monkeypatch.setattr(auto_choice, "auto", lambda config, ask_hub=False: (cards.load("tiny"), f"tiny, {REASON}."))
+    monkeypatch.setattr(auto_choice, "auto", lambda config, download=False: (cards.load("tiny"), f"tiny, {REASON}."))
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:

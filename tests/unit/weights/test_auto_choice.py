@@ -1,4 +1,4 @@
-"""`model = "auto"`: base weights where they can be had; on a CPU, the largest model that answers in time."""
+"""`model = "auto"`: on a CPU, the largest judged model that answers in time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from speclsp.weights.auto_choice import CpuSpeed
 from speclsp.weights.cards import Weights
 
 SMALL, MIDDLE = "qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"
-BASE_SMALL, BASE_MIDDLE = "qwen2.5-coder-0.5b-q8_0", "qwen2.5-coder-1.5b-q8_0"
 
 
 def mirrored(weights: Weights) -> bool:
@@ -48,48 +47,42 @@ def test_auto_picks_the_largest_model_that_answers_in_time(machine: str):
     assert why.startswith(expected) and why.endswith(".")
 
 
-def test_a_cpu_gets_files_of_16_bits_only_where_they_are_here():
-    speed = CpuSpeed("m", 60.0, 1900.0)
-    card, why = auto_choice.choose(64_000, "cpu", lambda weights: True, speed)
-    assert (card.name, card.target.format) == (BASE_MIDDLE, "gguf")
-    assert "at most 250 ms here (201 ms predicted; " in why
-    here = {"qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"}
-    card, why = auto_choice.choose(64_000, "cpu", lambda weights: True, speed, lambda w: w.name in here)
-    assert card.name == "qwen2.5-coder-1.5b"
-    assert why.endswith("These are base weights, trained for fill-in-the-middle; they are on this machine.")
-
-
-def test_base_weights_come_first_and_the_reason_names_the_kind():
-    for speed in (None, CpuSpeed("slow", 1.0, 1.0)):
-        card, why = auto_choice.choose(24_000, "cpu", lambda weights: True, speed)
-        assert card.name == BASE_SMALL and "they come from the hub" in why
-        card, why = auto_choice.choose(24_000, "cpu", mirrored, speed)
-        assert card.name == SMALL and "were not trained for fill-in-the-middle; base weights were" in why
-    fast = CpuSpeed("fast", 60.0, 1900.0)
-
-    def only_small(weights: Weights) -> bool:
-        return weights.mirror is not None or weights.name == BASE_SMALL
-
-    assert auto_choice.choose(24_000, "cpu", only_small, fast)[0].name == BASE_SMALL, "before a larger instruct"
+FAST = MACHINES["desktop, 8 cores, 60 GB/s"][0]
 
 
 CARDS = [cards.load(name) for name in cards.names()]
-ON_A_MACHINE = st.sets(st.sampled_from([card.target.name for card in CARDS if card.auto]))
+IN_CACHES = st.sets(st.sampled_from([weights.name for card in CARDS for weights in card.weights()]))
 
 
-@given(st.sampled_from(["cpu", "cuda"]), st.integers(0, 200_000), ON_A_MACHINE, st.booleans())
-def test_instruct_weights_are_chosen_only_where_no_base_weights_that_fit_can_be_had(
-    device: str, free_mib: int, here: set[str], hub: bool
+@given(
+    st.integers(0, 200_000),
+    IN_CACHES,
+    st.booleans(),
+    st.none() | st.sampled_from([row[0] for row in MACHINES.values()]),
+)
+def test_a_cpu_gets_a_judged_model_whatever_else_is_on_the_machine(
+    free_mib: int, here: set[str], hub: bool, speed: CpuSpeed | None
 ):
     def can(weights: Weights) -> bool:
         return weights.name in here or weights.mirror is not None or hub
 
-    chosen, _ = auto_choice.choose(free_mib, device, can, here=lambda weights: weights.name in here)
-    smallest = [card for card in CARDS if card.auto == 1 and not card.instruct]
-    memory = "bf16" if device == "cuda" else "int8"
-    fits = [card for card in smallest if card.memory_mib[memory] + cards.MARGIN_MIB <= free_mib]
-    possible = [card for card in fits if card.target.name in here or (hub and card.target.format == "gguf")]
-    assert not (chosen.instruct and possible)
+    chosen, why = auto_choice.choose(free_mib, "cpu", can, speed)
+    assert chosen.judged and why.endswith(f": {chosen.judged}.")
+    assert chosen == auto_choice.choose(free_mib, "cpu", mirrored, speed)[0]
+
+
+@given(st.integers(0, 200_000), IN_CACHES, st.booleans())
+def test_a_gpu_gets_instruct_weights_only_where_no_base_weights_that_fit_can_be_had(
+    free_mib: int, here: set[str], hub: bool
+):
+    def can(weights: Weights) -> bool:
+        return weights.name in here or weights.mirror is not None or hub
+
+    chosen, why = auto_choice.choose(free_mib, "cuda", can)
+    bases = [card for card in CARDS if card.auto and not card.instruct]
+    fits = [card for card in bases if card.memory_mib["bf16"] + cards.MARGIN_MIB <= free_mib]
+    assert not (chosen.instruct and any(all(map(can, card.weights())) for card in fits))
+    assert chosen.judged or why.endswith(": its suggestions were not judged.")
 
 
 @pytest.fixture
@@ -107,28 +100,39 @@ def on_disk(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 CPU = Config(device="cpu")
 
 
-def test_a_start_asks_the_hub_only_where_a_download_is_needed_anyway(monkeypatch: pytest.MonkeyPatch, asked: list[str]):
+def test_a_start_downloads_nothing_while_a_judged_model_that_suits_is_here(
+    monkeypatch: pytest.MonkeyPatch, asked: list[str]
+):
+    monkeypatch.setattr(auto_choice, "recorded", lambda threads=0: FAST)
     on_disk(monkeypatch)
-    assert auto_choice.auto(CPU)[0].name == BASE_SMALL and asked == ["hub"]
+    assert auto_choice.auto(CPU)[0].name == MIDDLE
     on_disk(monkeypatch, SMALL)
     card, why = auto_choice.auto(CPU)
-    assert (card.name, asked) == (SMALL, ["hub"]), "a model that suits is here: no connection, no download"
-    assert "`speclsp setup` downloads them where the hub answers." in why
-    assert auto_choice.auto(CPU, ask_hub=True)[0].name == BASE_SMALL and asked == ["hub", "hub"]
-    on_disk(monkeypatch, SMALL, BASE_SMALL)
-    assert auto_choice.auto(CPU)[0].name == BASE_SMALL and asked == ["hub", "hub"]
+    assert card.name == SMALL
+    assert "qwen2.5-coder-1.5b-instruct is not on this machine: `speclsp setup` downloads it where it can" in why
+    assert auto_choice.auto(CPU, download=True)[0].name == MIDDLE
+    on_disk(monkeypatch, SMALL, MIDDLE)
+    assert auto_choice.auto(CPU)[0].name == MIDDLE
+    assert asked == [], "the package index has the judged models, so the choice needs no connection"
 
 
-def test_a_silent_hub_or_offline_leaves_the_package_index(monkeypatch: pytest.MonkeyPatch, asked: list[str]):
-    on_disk(monkeypatch)
+def test_offline_the_choice_is_among_the_models_on_this_machine(monkeypatch: pytest.MonkeyPatch, asked: list[str]):
+    monkeypatch.setattr(auto_choice, "recorded", lambda threads=0: FAST)
     offline = replace(CPU, engine=replace(CPU.engine, offline=True))
-    assert auto_choice.auto(offline, ask_hub=True)[0].name == SMALL and asked == []
-    monkeypatch.setattr(hub, "is_reachable", lambda: False)
-    assert auto_choice.auto(CPU, ask_hub=True)[0].name == SMALL
+    for here, expected in ((), SMALL), ((SMALL,), SMALL), ((SMALL, MIDDLE), MIDDLE):
+        on_disk(monkeypatch, *here)
+        assert auto_choice.auto(offline, download=True)[0].name == expected
+    assert asked == []
+
+
+def test_a_named_model_keeps_its_name_and_its_figures():
+    assert auto_choice.auto(replace(CPU, model=SMALL))[1] == f"{SMALL}, as you chose: {cards.load(SMALL).judged}."
+    base = "qwen2.5-coder-0.5b"
+    assert auto_choice.auto(replace(CPU, model=base))[1] == f"{base}, as you chose: its suggestions were not judged."
 
 
 def test_a_model_that_does_not_fit_the_memory_is_passed_over():
-    card, why = auto_choice.choose(3_000, "cpu", mirrored, MACHINES["desktop, 8 cores, 60 GB/s"][0])
+    card, why = auto_choice.choose(3_000, "cpu", mirrored, FAST)
     assert card.name == SMALL
     assert "qwen2.5-coder-1.5b-instruct needs" in why
 

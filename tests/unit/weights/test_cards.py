@@ -177,7 +177,7 @@ def can(weights: Weights) -> bool:
 @pytest.mark.parametrize(
     ("free_mib", "device", "fetchable", "picked"),
     [
-        (200_000, "cpu", can, "qwen2.5-coder-0.5b-q8_0"),
+        (200_000, "cpu", can, "qwen2.5-coder-0.5b-instruct"),
         (140_000, "cuda", can, "qwen2.5-coder-32b"),
         (80_000, "cuda:1", can, "qwen2.5-coder-32b"),
         (46_000, "cuda", can, "qwen2.5-coder-14b"),
@@ -186,7 +186,7 @@ def can(weights: Weights) -> bool:
         (2_500, "cuda", can, "qwen2.5-coder-0.5b"),
         (1_000, "cuda", can, "qwen2.5-coder-0.5b-instruct"),
         (140_000, "cuda", lambda weights: weights.mirror is not None, "qwen2.5-coder-1.5b-instruct"),
-        (140_000, "cuda", lambda weights: weights.name != "qwen2.5-coder-0.5b", "qwen2.5-coder-7b-q8_0"),
+        (140_000, "cuda", lambda weights: weights.name != "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b-instruct"),
         (140_000, "cuda", lambda weights: False, "qwen2.5-coder-0.5b-instruct"),
     ],
 )
@@ -215,7 +215,7 @@ def test_auto_gives_the_reason_against_a_larger_pair() -> None:
     assert "24000 MiB free on cuda:0" in why
     assert "qwen2.5-coder-14b needs" in why
     _, why = auto_choice.choose(140_000, "cuda", lambda weights: weights.mirror is not None)
-    assert "cannot be downloaded" in why
+    assert "qwen2.5-coder-0.5b is not on this machine" in why
 
 
 # ── a directory instead of a name ────────────────────────────────────────────────────────────────────────────────────
