@@ -44,6 +44,7 @@ MEANING: Mapping[str, str] = {
     "stale_work_ms": "time from the cancellation of a running request to its end",
     "ttft_ms": "time from the request to its first tokens",
     "predicted_ms": "time from the first tokens to the last",
+    "round_ms": "mean time of a request's verification passes, drafts included",
     "latency_ms": "time from the request to its answer",
     "acceptance": "accepted / drafted tokens over the last completions",
     "tokens_per_round": "tokens per verification pass over the last completions",
@@ -110,6 +111,12 @@ class Metrics:
         with self._lock:
             timing = self._timings.get(name)
             return timing.window[-1] if timing else None
+
+    def median_ms(self, name: str, least: int) -> float | None:
+        """The median of the last timings of that name; None if there are fewer than `least`."""
+        with self._lock:
+            timing = self._timings.get(name)
+            return timing.quantile(0.5) if timing and timing.count >= least else None
 
     def total(self, name: str) -> float:
         """A counter's sum over all its labels."""

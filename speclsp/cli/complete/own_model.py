@@ -47,17 +47,10 @@ def draw(bar: ProgressLine, step: Progress) -> None:
 
 
 def choose_card(config: Config, download: bool = False) -> tuple[Card, str]:
-    """The model of these settings, and the reason. For "auto", the CPU's speed is measured if it is not known yet.
+    """The model of these settings, and the reason: see `cpu_speed.choose_card`."""
+    from speclsp.engine.loading import cpu_speed
 
-    `download`: see `auto_choice.auto`.
-    """
-    from speclsp.weights import auto_choice
-
-    if config.model == "auto":
-        from speclsp.engine.loading import cpu_speed
-
-        cpu_speed.measure_if_needed(config)
-    return auto_choice.auto(config, download)
+    return cpu_speed.choose_card(config, download)
 
 
 def open_engine(config: Config, bar: ProgressLine, card: Card | None = None) -> tuple[Completer, str]:

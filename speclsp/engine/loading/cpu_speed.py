@@ -1,30 +1,65 @@
-"""Measures the CPU's speed for `model = "auto"`, once per machine."""
+"""Measures the CPU's speed for `model = "auto"`, at moments without other programs, and keeps the median.
+
+    a start                              while no speed is recorded
+    an unload, as no request comes       while none is recorded, or served rounds disagree with it
+
+A figure that was taken while the processor was busy is not kept. A new one takes effect at the next start.
+"""
 
 from __future__ import annotations
+
+import statistics
+import time
 
 from speclsp.config import Config
 from speclsp.engine.loading import loading
 from speclsp.engine.model.int8 import native
-from speclsp.engine.model.int8.peaks import measure_peaks
-from speclsp.weights import auto_choice
+from speclsp.engine.model.int8.peaks import Peaks, undisturbed_peaks
+from speclsp.weights import auto_choice, cards
+from speclsp.weights.cards import Card
 
 INT4_BYTES = 0.67  # that a step reads for a parameter in int4, beside int8 (benchmarks/speed/int4.py)
+MOMENTS, GAP_S = 5, 0.3  # whose median counts, and the time between two
+TRIES = 8  # moments, disturbed ones included
+SERVED_REQUESTS, MOST_FACTOR = 48, 1.5  # whose median round may differ from its prediction by this factor
+BUSY = "Other programs use the processor, so its speed was not kept; it is measured again when the engine is idle."
 
 
-def measure_if_needed(config: Config) -> None:
-    """Measure and record the CPU's speed if "auto" chooses a model for it and this machine was not measured yet."""
+def choose_card(config: Config, download: bool = False) -> tuple[Card, str]:
+    """The model of these settings, and the reason; see `auto_choice.auto`. A speed that is not known is measured."""
+    busy = measure_if_needed(config)
+    card, why = auto_choice.auto(config, download)
+    return card, f"{why} {busy}".rstrip()
+
+
+def measure_if_needed(config: Config, model: str = "", round_ms: float | None = None) -> str:
+    """Record the CPU's speed if "auto" needs it; BUSY where other programs prevent that, else "".
+
+    A recorded speed is measured again if `round_ms`, the median of `model`'s served rounds, disagrees with it.
+    """
     if config.model != "auto" or auto_choice.device_of(config.device) != "cpu":
-        return
-    if auto_choice.recorded(config.engine.threads):
-        return
+        return ""
+    if speed := auto_choice.recorded(config.engine.threads):
+        factor = round_ms / speed.step_ms(cards.load(model)) if round_ms else 1.0
+        if 1 / MOST_FACTOR <= factor <= MOST_FACTOR:
+            return ""
     native.use(config.engine.cpu_path)
     path = native.best_path()
     if not path:
-        return  # without the compiled forward every model is slow
-    try:
-        peaks = measure_peaks(path, loading.cpu_threads(config))
-    except MemoryError:
-        return  # too little memory for a larger model as well
-    machine = auto_choice.machine_name(config.engine.threads)
-    int4_bytes = INT4_BYTES if path in native.FASTER_IN_INT4 else 1.0
-    auto_choice.record(auto_choice.CpuSpeed(machine, peaks.read_gb_s, peaks.int8_g_s, int4_bytes))
+        return ""  # without the compiled forward every model is slow
+    moments: list[Peaks] = []
+    for _ in range(TRIES):
+        try:
+            peaks = undisturbed_peaks(path, loading.cpu_threads(config))
+        except MemoryError:
+            return ""  # too little memory for a larger model as well
+        moments += [peaks] if peaks else []
+        if len(moments) == MOMENTS:
+            machine = auto_choice.machine_name(config.engine.threads)
+            read_gb_s = statistics.median(peaks.read_gb_s for peaks in moments)
+            int8_g_s = statistics.median(peaks.int8_g_s for peaks in moments)
+            int4_bytes = INT4_BYTES if path in native.FASTER_IN_INT4 else 1.0
+            auto_choice.record(auto_choice.CpuSpeed(machine, read_gb_s, int8_g_s, int4_bytes))
+            return ""
+        time.sleep(GAP_S)
+    return BUSY

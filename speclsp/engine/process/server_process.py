@@ -143,6 +143,7 @@ def serve(
         idle_s=60 * config.engine.idle_unload_minutes,
         min_free_memory_mib=config.engine.min_free_memory_mib,
     )
+    measure_speed_when_idle(config, scheduler)
     server = EngineServer(config, metrics, listeners, scheduler, grace_s, on_listening)
     try:
         scheduler.thread.start()
@@ -328,14 +329,11 @@ def model_loader(config: Config) -> Load:
     why = ""
 
     def load(progress: Callable[[float, str], None], with_draft: bool = True) -> Completer | LoadedModel:
-        from speclsp.weights import auto_choice
-
         nonlocal chosen, why  # auto's choice holds for a reload: the same model wakes up that was unloaded
         if chosen is None:
             from speclsp.engine.loading import cpu_speed
 
-            cpu_speed.measure_if_needed(config)
-            chosen, why = auto_choice.auto(config)
+            chosen, why = cpu_speed.choose_card(config)
         card = chosen
         progress(0.0, "starting")
         from speclsp.engine.loading import loading
@@ -343,3 +341,16 @@ def model_loader(config: Config) -> Load:
         return replace(loading.start(config, card, progress, with_draft), reason=why)
 
     return load
+
+
+def measure_speed_when_idle(config: Config, scheduler: Scheduler) -> None:
+    """Let the engine's thread measure the CPU's speed after it has unloaded the model, where "auto" needs that."""
+
+    def on_idle() -> None:
+        from speclsp.engine.loading import cpu_speed
+
+        round_ms = scheduler.metrics.median_ms("round_ms", cpu_speed.SERVED_REQUESTS)
+        cpu_speed.measure_if_needed(config, scheduler.residency.model, round_ms)
+
+    if config.model == "auto":
+        scheduler.residency.on_idle = on_idle

@@ -63,23 +63,22 @@ class Residency:
         self.state = "loading"  # "loading" | "ok" | "asleep" | "error"
         self.progress = 0.0  # while loading
         self.message = "starting"  # one line: the current action, or why the completer is missing or degraded
-        self.reason = ""  # of "auto" for this model: see LoadedModel
+        self.reason = self._note = ""  # see LoadedModel
         self.draft_only = False  # while loading: `completer` is the draft alone
         self.adapter: Mapping[str, object] = {}  # see LoadedModel
         self.completer: Completer | None = None
         self.ready_event = threading.Event()  # there is a completer, or an error
         self.on_change: Callable[[], None] = lambda: None  # called in the engine's thread, or the one that reads
+        self.on_idle: Callable[[], None] = lambda: None  # called after an unload because no request came
         self.on_device_lost: Callable[[str], None] = lambda why: None  # called when the device no longer answers
         self.quiesce_requested = False  # a change is due that needs idle models
         self.ladder = MemoryLadder(min_free_memory_mib, memory_of)
-        self._quiesce_since_s = float("inf")
+        self._quiesce_since_s, self._failed_s = float("inf"), float("-inf")  # on the clock, at the last of each
         self._load, self._clock, self._idle_s = load, clock, idle_s
         self._used_s = clock()  # when a request last came or was under way
         self._requested = self._loaded_before = False  # a request since the last `maintain`; a load that succeeded
-        self._failed_s = float("-inf")  # the clock at the last failure
         self._target_reading: TargetReading | None = None
         self._clear_caches: Callable[[], None] = lambda: None  # see LoadedModel
-        self._note = ""  # see LoadedModel
 
     # ── for the rest of the process ──────────────────────────────────────────────────────────────────────
 
@@ -131,6 +130,7 @@ class Residency:
                     why = f"no request for {self._idle_s / 60:g} min"
                     log.warning("%s: unloaded, %d MiB released", why, self.ladder.reload_mib)
                     self._set_state("asleep", f"{why}; the next request loads the model again")
+                    self.on_idle()
                 else:
                     self._check_pressure(busy)
             elif self._unloaded_for_others:

@@ -192,5 +192,6 @@ class RequestAccounting:
         if first.rounds:
             metrics.time("ttft_ms", end.queue_ms + first.ttft_ms)
             metrics.time("predicted_ms", first.decode_ms)
+            metrics.time("round_ms", first.decode_ms / first.rounds)
         if not job.cancelled_s:
             metrics.time("latency_ms", ms_since(job.submitted_s))

@@ -171,13 +171,15 @@ def test_a_first_load_that_fails_stays_an_error_and_says_why(world: World):
 
 
 def test_the_model_is_unloaded_after_the_idle_time(world: World, residency: Residency):
-    reference = weakref.ref(residency.completer)
+    reference, idle_s = weakref.ref(residency.completer), []
+    residency.on_idle = lambda: idle_s.append(world.now_s)
     world.run(residency, IDLE_S - 1)
     assert residency.state == "ok"
     world.run(residency, 1)
     assert (residency.state, residency.completer, reference(), world.held_mib()) == ("asleep", None, None, 0)
     assert residency.message == "no request for 15 min; the next request loads the model again"
     assert residency.next_due_s() is None, "only a request wakes it"
+    assert idle_s == [world.now_s], "a moment for the measurement of the CPU's speed"
 
 
 def test_a_request_or_a_running_completion_postpones_unloading(world: World, residency: Residency):

@@ -1,20 +1,22 @@
-"""`model = "auto"`: on a CPU, the largest judged model that answers in time."""
+"""`model = "auto"`: on a CPU, the largest judged model that answers in time; its speed, measured when idle."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import statistics
+from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from speclsp.cli.complete import choose_card
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.loading import cpu_speed, loading
-from speclsp.engine.model.int8 import native
+from speclsp.engine.model.int8 import native, peaks
 from speclsp.engine.model.int8.peaks import Peaks
 from speclsp.errors import OutOfMemory, memory_fix
-from speclsp.process_resources import Memory
+from speclsp.observability.metrics import Metrics
+from speclsp.process_resources import Cpus, Memory
 from speclsp.weights import auto_choice, cards, hub, store
 from speclsp.weights.auto_choice import CpuSpeed
 from speclsp.weights.cards import Weights
@@ -189,20 +191,108 @@ def test_advice_to_close_programs_is_given_only_where_that_can_help(name: str, n
     assert ("close other programs" in fix) != limited == (f"memory limit of its control group ({limit_mib} MiB)" in fix)
 
 
-def test_the_processor_is_measured_once_and_again_after_the_record_is_deleted(monkeypatch: pytest.MonkeyPatch):
-    speeds = iter([(10.0, 100.0), (60.0, 2000.0)])
+# ── the speed of the processor ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def moments(monkeypatch: pytest.MonkeyPatch) -> list[Peaks | None]:
+    """The moments to come; None: other programs use the processor. No time passes between them."""
+    coming: list[Peaks | None] = []
     monkeypatch.setattr(auto_choice, "device_of", lambda device: "cpu")
     monkeypatch.setattr(native, "best_path", lambda: "avx2")
-    monkeypatch.setattr(cpu_speed, "measure_peaks", lambda path, threads: Peaks(*next(speeds)))
-    speeds_used = []
-    for delete in (False, False, True):
-        if delete:
+    monkeypatch.setattr(cpu_speed, "undisturbed_peaks", lambda path, threads: coming.pop(0))
+    monkeypatch.setattr(cpu_speed.time, "sleep", lambda seconds: None)
+    return coming
+
+
+def recorded_gb_s() -> float | None:
+    speed = auto_choice.recorded()
+    return None if speed is None else speed.read_gb_s
+
+
+def test_the_processor_is_measured_once_and_again_after_the_record_is_deleted(moments: list[Peaks | None]):
+    for gb_s, expected in (10.0, 10.0), (20.0, 10.0), (60.0, 60.0):
+        if gb_s == 60.0:
             auto_choice.path().unlink()
+        moments[:] = [Peaks(gb_s, 2000.0)] * cpu_speed.MOMENTS
         choose_card(Config())
-        recorded = auto_choice.recorded()
-        assert recorded is not None
-        speeds_used.append(recorded.read_gb_s)
-    assert speeds_used == [10.0, 10.0, 60.0]
+        assert recorded_gb_s() == expected
+
+
+MOMENT = st.none() | st.floats(1.0, 100.0)
+
+
+@given(figures=st.lists(MOMENT, min_size=cpu_speed.TRIES, max_size=cpu_speed.TRIES))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_median_of_undisturbed_moments_is_kept_and_no_figure_of_a_busy_machine(
+    moments: list[Peaks | None], figures: list[float | None]
+):
+    auto_choice.path().unlink(missing_ok=True)
+    moments[:] = [None if gb_s is None else Peaks(gb_s, 100.0) for gb_s in figures]
+    undisturbed = [gb_s for gb_s in figures if gb_s is not None][: cpu_speed.MOMENTS]
+    busy = len(undisturbed) < cpu_speed.MOMENTS
+    card, why = choose_card(Config())
+    assert recorded_gb_s() == (None if busy else statistics.median(undisturbed))
+    assert why.endswith(cpu_speed.BUSY) == busy
+    assert not busy or card.name == SMALL
+
+
+def test_a_busy_start_is_followed_by_a_measurement_when_idle(moments: list[Peaks | None]):
+    moments[:] = [None] * cpu_speed.TRIES
+    choose_card(Config())
+    assert recorded_gb_s() is None
+    moments[:] = [None, *(Peaks(gb_s, 900.0) for gb_s in (50.0, 10.0, 40.0, 30.0, 90.0))]
+    assert cpu_speed.measure_if_needed(Config(), SMALL) == ""
+    assert recorded_gb_s() == 40.0
+
+
+@given(factor=st.floats(0.1, 10.0), busy=st.booleans(), known=st.booleans())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_speed_that_served_rounds_disagree_with_is_replaced_at_an_idle_moment(
+    moments: list[Peaks | None], factor: float, busy: bool, known: bool
+):
+    kept, now = 10.0, 10.0 / factor
+    auto_choice.record(CpuSpeed(auto_choice.machine_name(), kept, 100.0))
+    moments[:] = [None if busy else Peaks(now, 100.0)] * cpu_speed.TRIES
+    round_ms = CpuSpeed("m", now, 100.0).step_ms(cards.load(SMALL)) if known else None
+    cpu_speed.measure_if_needed(Config(), SMALL, round_ms)
+    disagrees = not 1 / cpu_speed.MOST_FACTOR <= factor <= cpu_speed.MOST_FACTOR
+    assert recorded_gb_s() == (now if known and disagrees and not busy else kept)
+
+
+@given(st.lists(st.floats(1.0, 1000.0), max_size=2 * cpu_speed.SERVED_REQUESTS))
+def test_rounds_count_after_some_dozens_of_requests(rounds_ms: list[float]):
+    metrics = Metrics()
+    for ms in rounds_ms:
+        metrics.time("round_ms", ms)
+    median_ms = metrics.median_ms("round_ms", cpu_speed.SERVED_REQUESTS)
+    enough = len(rounds_ms) >= cpu_speed.SERVED_REQUESTS
+    assert median_ms == (statistics.median_low(rounds_ms) if enough else None)
+
+
+@given(share=st.floats(0.0, 1.0), threads=st.integers(1, 16), usable=st.integers(1, 16))
+def test_a_moment_is_undisturbed_if_the_threads_get_their_processors(share: float, threads: int, usable: int):
+    computing = min(threads, usable)
+
+    @dataclass
+    class Clock:
+        wall_s: float = 0.0
+        cpu_s: float = 0.0
+
+        def measure(self, path: str, what: int, threads: int, seconds: float, turns: int) -> float:
+            self.wall_s += seconds
+            self.cpu_s += seconds * share * computing
+            return 7.0
+
+    clock = Clock()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peaks, "measure", clock.measure)
+        patch.setattr(peaks.time, "perf_counter", lambda: clock.wall_s)
+        patch.setattr(peaks.time, "process_time", lambda: clock.cpu_s)
+        patch.setattr(peaks.process_resources, "cpus", lambda: Cpus(usable, usable))
+        moment = peaks.undisturbed_peaks("avx2", threads)
+    assume(abs(share - peaks.LEAST_SHARE) > 1e-6)
+    assert moment == (Peaks(7.0, 7.0) if share > peaks.LEAST_SHARE else None)
 
 
 @pytest.mark.parametrize("tokens", [256, 2048, 16_384, 32_768, 131_072])

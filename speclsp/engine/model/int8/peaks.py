@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from speclsp import process_resources
@@ -10,6 +11,8 @@ from speclsp.engine.model.int8.native import PATHS
 
 READ_BYTES, INT8_PRODUCTS, ATTENTION_PRODUCTS = range(3)  # as in peaks.h
 NEEDED_MIB = 512 + 32  # peaks.h reads 512 MiB; the rest is for what the process allocates beside them
+MOMENT_S = 0.1  # of each measurement at a moment
+LEAST_SHARE = 0.85  # of their processors that the threads get at an undisturbed moment
 NO_MEMORY = "the CPU's speed is not measured, because 512 MiB are not free"
 
 
@@ -29,6 +32,16 @@ def measure_peaks(path: str, threads: int, seconds: float = 0.5, turns: int = 2)
     """Measure reads and the linears' products, for `seconds` each in every turn."""
     read, products = (measure(path, what, threads, seconds, turns) for what in (READ_BYTES, INT8_PRODUCTS))
     return Peaks(read, products)
+
+
+def undisturbed_peaks(path: str, threads: int) -> Peaks | None:
+    """Measure at one moment; None if other programs take processor time from the threads. Raises MemoryError."""
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    products = measure(path, INT8_PRODUCTS, threads, MOMENT_S, turns=1)
+    possible_s = (time.perf_counter() - began_s) * min(threads, process_resources.cpus().usable)
+    if time.process_time() - began_cpu_s < LEAST_SHARE * possible_s:
+        return None
+    return Peaks(measure(path, READ_BYTES, threads, MOMENT_S, turns=1), products)
 
 
 def measure(path: str, what: int, threads: int, seconds: float = 0.5, turns: int = 2) -> float:
