@@ -41,7 +41,6 @@ OPTIONAL = {"bitsandbytes"}  # only 4-bit weights need it
 KNOWN_HOLE, KNOWN_ANSWER = "def add(a, b):\n    return ", "a + b"
 UNTRAINED = ("echo", "tiny/")  # the models for tests: any text shows that they run
 SAMPLE, SAMPLE_MARK = Path(__file__).with_name("doctor_sample.txt"), "<cursor>"  # Python source of usual size
-PEAK_S = 0.5  # to measure each peak of the processor
 
 
 def main(flags: Mapping[str, object], as_json: bool = False) -> int:
@@ -231,7 +230,7 @@ def device(config: Config) -> DoctorCheck:
     if path:
         facts |= {"path": path}
         try:
-            peaks = measure_peaks(path, loading.cpu_threads(config), PEAK_S, turns=1)
+            peaks = measure_peaks(path, loading.cpu_threads(config), turns=1)
             facts |= {"peaks": asdict(peaks)}
             speed = f"; {peaks.text}"
         except MemoryError as error:

@@ -49,7 +49,7 @@ __all__ = [
     "write_stderr",
 ]
 
-DIM, GREEN, RED, YELLOW = "2", "32", "31", "33"
+GREEN, RED, YELLOW = "32", "31", "33"
 REDRAW_MS = 100
 LINES_BEFORE, LINES_AFTER = 12, 4  # of the file, around a suggestion
 PLAIN_STEP, PLAIN_S = 0.1, 2.0  # without a terminal: a line per tenth, and not oftener than that

@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 BLOCK = 128  # weights whose codes are stored together
-SCALED = 64  # weights with one scale
 SLICE_WEIGHTS = 1 << 23  # dequantized at a time, with 12 bytes each for what lies between; memory_plan.GRAPHS_MIB
 
 
