@@ -58,7 +58,7 @@ from speclsp.lsp.completion.confidence import COSTS
 from speclsp.weights import auto_choice
 
 REFERENCE = "qwen2.5-coder-0.5b-instruct"  # with its included adapter
-TASKS, INFILLING_TASKS, PLACES, BODIES = 150, 150, 80, 16
+TASKS, INFILLING_TASKS, PLACES, BODIES = 150, 150, 80, 24
 HIGHER, LOWER, NEITHER = 1, -1, 0  # the better direction of a metric; NEITHER decides nothing
 
 
@@ -212,12 +212,13 @@ def compared(mine: Measures, reference: Measures) -> dict[str, dict[str, Any]]:
     figures: dict[str, dict[str, Any]] = {}
     for measure_name, metrics in METRICS.items():
         figures[measure_name] = {}
-        for key in metrics:
+        for key, metric in metrics.items():
             one, other = mine[measure_name][key], reference[measure_name][key]
             drawn = bootstrap.draws(len(one[0]))
             values = {"model": bootstrap.figure(one, drawn), "reference": bootstrap.figure(other, drawn)}
             values["difference"] = bootstrap.difference(one, other, drawn)
-            figures[measure_name][key] = {what: quality_figures.as_json(value) for what, value in values.items()}
+            rows = {what: quality_figures.as_json(value) for what, value in values.items()}
+            figures[measure_name][key] = {"label": metric.label, "scale": metric.scale, **rows}
     return figures
 
 
@@ -241,16 +242,22 @@ def verdict(model: str, figures: Mapping[str, Mapping[str, Any]]) -> str:
 def page(title: str, sizes: Mapping[str, str], figures: Mapping[str, Mapping[str, Any]]) -> str:
     """The table of all measures."""
     lines = [title, "", " " * 42 + "".join(head.rjust(24) for head in ("model", "reference", "difference"))]
-    for measure_name, metrics in METRICS.items():
+    for measure_name, rows in figures.items():
         lines.append(f"{measure_name}, {sizes[measure_name]}")
-        for key, metric in metrics.items():
-            values = figures[measure_name][key]
+        for row in rows.values():
             cells = [
-                quality.spanned(values[what], metric.scale, form)
+                quality.spanned(row[what], row["scale"], form)
                 for what, form in (("model", "{:.1f}"), ("reference", "{:.1f}"), ("difference", "{:+.1f}"))
             ]
-            lines.append(f"  {metric.label}".ljust(42) + "".join(cell.rjust(24) for cell in cells))
+            lines.append(f"  {row['label']}".ljust(42) + "".join(cell.rjust(24) for cell in cells))
     return "\n".join(lines)
+
+
+def card_line(sizes: Mapping[str, str], figures: Mapping[str, Mapping[str, Any]]) -> str:
+    """The model's figures, as its card states them."""
+    exact, saved = figures["quality"]["exact"]["model"]["value"], figures["economy"]["keys_saved"]["model"]["value"]
+    lines = sizes["quality"].partition(" ")[0]
+    return f'judged = "{exact * 100:.0f} % of {lines} lines are exactly right, {saved * 100:.0f} of 100 keys are saved"'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -280,7 +287,8 @@ def main(options: argparse.Namespace) -> int:
     model = auto_choice.auto(settings_of.load(own))[0].name
     curve, source = curve_of(recordings["model"], model)
     print(page(title, tasks.sizes(), figures))
-    print(f"\nFor CURVES of speclsp/lsp/completion/confidence.py:\n\n{source}\n\n{sentence}")
+    print(f"\nFor CURVES of speclsp/lsp/completion/confidence.py:\n\n{source}")
+    print(f"\nFor models/{Path(model).name}.toml:\n\n{card_line(tasks.sizes(), figures)}\n\n{sentence}")
     summary = {
         "pair": model,
         **about,

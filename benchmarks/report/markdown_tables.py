@@ -89,6 +89,7 @@ def tables(results: Results) -> dict[str, str]:
         "sources": sources(results[f"quality-full-{SMALL}"]),
         "policies": policies(results[f"quality-peer-{SMALL}"]),
         "ablations": ablations(results[f"quality-full-{SMALL}"]),
+        **({"judge": judge(results[name])} if (name := f"judge-{LARGE}") in results else {}),
         **({"renames": renames(results["renames"])} if "renames" in results else {}),
     }
 
@@ -251,6 +252,24 @@ def ablations(data: Mapping[str, Any]) -> str:
             yield name, str(variant["asked"]), interval(exact), percent(default, 1)
 
     return table(("change to the default", "n", "exact", "default on the same tasks"), rows())
+
+
+def judge(data: Mapping[str, Any]) -> str:
+    """A model beside the reference, measure by measure."""
+    sizes = data["sizes"]
+
+    def cell(figure: Mapping[str, float], scale: float, sign: str = "") -> str:
+        value, low, high = (f"{figure[name] * scale:{sign}.1f}" for name in ("value", "low", "high"))
+        return f"{value} [{low}, {high}]"
+
+    def rows() -> Iterator[Sequence[str]]:
+        for measure, metrics in data["measures"].items():
+            for number, row in enumerate(metrics.values()):
+                values = [cell(row[what], row["scale"]) for what in ("model", "reference")]
+                name = "" if number else f"{measure}, {sizes[measure]}"
+                yield name, row["label"], *values, cell(row["difference"], row["scale"], "+")
+
+    return table(("measure", "", data["model"], data["reference"], "difference"), rows())
 
 
 def spread(times: Mapping[str, float]) -> str:
