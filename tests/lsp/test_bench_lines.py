@@ -33,7 +33,7 @@ def test_every_answer_counted_as_fresh_is_for_the_text_on_screen():
 
 
 @pytest.mark.soak
-def test_a_typed_line_has_its_trace(tmp_path: Path):
+def test_a_typed_line_has_its_trace_and_the_cause_of_its_prompt(tmp_path: Path):
     (tmp_path / "sums.py").write_text(SOURCE)
     header, rest = SOURCE[: SOURCE.index("\n")], "\n    c = a\n    return c"
     body = Body(
@@ -53,4 +53,5 @@ def test_a_typed_line_has_its_trace(tmp_path: Path):
     assert len(rows) == len(keys_of(body)) - 1 == figures["keys"]
     assert rows[0].kind == NEW_PLACE and {row.kind for row in rows[1:]} <= {MID_LINE, LINE_START, AFTER_REST}
     assert all(row.outcome for row in rows)
+    assert all(row.cause for row in rows if row.prompt_tokens and not row.adopted)
     assert figures["processor_s_per_minute"] > 0

@@ -1,9 +1,12 @@
-"""Figures of typed lines: prompt tokens from the cache, and times, for each kind of key.
+"""Figures of typed lines: prompt tokens from the cache, times and causes, for each kind of key.
 
     to the answer   from just before didChange is written to any answer; none before the next key counts as endless
     to a suggestion the same, over answers with a suggestion
     cached share    mean over the requests with a known prompt; an answer from the answer cache or an adopted stream: 1
-    mostly new      requests that computed over half of their prompt
+    mostly new      requests that computed over half of their prompt; the cause is that of prompt_change.py
+    unchanged share mean of the share of a prompt before its first change from the document's previous prompt; a request
+                    without a prompt: 1. It needs no report of the engine, so it holds for all requests
+    mostly changed  requests where that share is below half
 
 The engine reports a prompt with its first round. If a later key has adopted the stream by then, the report counts for
 the key that began the stream. If a key has ended it before, the prompt is unknown, and in no share of those above. The
@@ -13,13 +16,14 @@ long prompts are the unknown ones: read the cached share together with `known_pr
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from statistics import fmean
 from typing import Any
 
+from benchmarks.keystrokes.lines.prompt_change import CAUSES, PromptChange
 from benchmarks.keystrokes.lines.schedule import KINDS
 from benchmarks.keystrokes.replay_editor import Press
 from speclsp.plain_text import digest
@@ -38,6 +42,8 @@ class KeyRow:
     answer_ms: float | None  # None: no answer before the next key
     late_ms: float  # of the key, behind its schedule
     shown: bool
+    cause: str  # of the change of the prompt, whether cached or not; "" without a prompt
+    unchanged: float  # share of the prompt before its first change; 1 without a prompt
     line: int = -1
     outcome: str = ""
     total_ms: float = 0.0  # in the server
@@ -48,8 +54,8 @@ class KeyRow:
     prepared: bool = False
 
     @classmethod
-    def of(cls, press: Press, body: str, trace: Mapping[str, Any]) -> KeyRow:
-        """`trace`: the server's of this request; {} if it has none."""
+    def of(cls, press: Press, body: str, trace: Mapping[str, Any], change: PromptChange | None) -> KeyRow:
+        """`trace`: the server's of this request; {} if it has none. `change`: None without a prompt."""
         return cls(
             body=body,
             language=press.language,
@@ -57,6 +63,8 @@ class KeyRow:
             answer_ms=round(press.answer_ms, 1) if press.fresh else None,
             late_ms=round(press.late_ms, 1),
             shown=press.on_screen,
+            cause=change.cause if change is not None else "",
+            unchanged=change.unchanged if change is not None else 1.0,
             **{name: trace[name] for name in TRACED if name in trace},
         )
 
@@ -120,6 +128,8 @@ def of_kind(rows: Sequence[KeyRow]) -> dict[str, Any]:
     """The figures of some keys."""
     shares = [row.cached for row in rows if row.cached is not None]
     mostly_new = [row for row in rows if row.cached is not None and row.cached < 0.5]
+    mostly_changed = [row for row in rows if row.unchanged < 0.5]
+    counts, changed = (Counter(row.cause for row in counted) for counted in (mostly_new, mostly_changed))
     return {
         "count": len(rows),
         "in_time": part(sum(row.answer_ms is not None for row in rows), len(rows)),
@@ -129,6 +139,10 @@ def of_kind(rows: Sequence[KeyRow]) -> dict[str, Any]:
         "known_prompts": part(len(shares), len(rows)),
         "cached_share": round(fmean(shares), 4) if shares else None,
         "mostly_new": part(len(mostly_new), len(shares)),
+        "causes": {name: counts[name] for name in CAUSES if counts[name]},
+        "unchanged_share": round(fmean(row.unchanged for row in rows), 4) if rows else None,
+        "mostly_changed": part(len(mostly_changed), len(rows)),
+        "causes_of_change": {name: changed[name] for name in CAUSES if changed[name]},
         "to_answer": percentiles([math.inf if row.answer_ms is None else row.answer_ms for row in rows]),
         "to_suggestion": percentiles([row.answer_ms for row in rows if row.shown and row.answer_ms is not None]),
     }
@@ -151,6 +165,8 @@ def table(condition: Mapping[str, Any]) -> str:
         "known": "known_prompts",
         "cached": "cached_share",
         "mostly new": "mostly_new",
+        "unchanged": "unchanged_share",
+        "mostly changed": "mostly_changed",
         "reused": "from_answer_cache_or_adopted",
         "in time": "in_time",
         "shown": "with_suggestion",
@@ -158,7 +174,11 @@ def table(condition: Mapping[str, Any]) -> str:
     lines = [" ".join([f"{'':11} {'keys':>5}", *shares])]
     for kind, row in condition["kinds"].items():
         cells = [shown(row[name], len(title), 100, "%") for title, name in shares.items()]
-        lines.append(f"{kind:11} {row['count']:5} {' '.join(cells)}")
+        causes, changes = (
+            ", ".join(f"{name} {count}" for name, count in row[counts].items()) or "-"
+            for counts in ("causes", "causes_of_change")
+        )
+        lines.append(f"{kind:11} {row['count']:5} {' '.join(cells)}  new: {causes}; changed: {changes}")
     for title in ("to_answer", "to_suggestion"):
         lines.append(f"{title:18} {'p50':>6} {'p90':>6} {'p95':>6}")
         for kind, row in condition["kinds"].items():
