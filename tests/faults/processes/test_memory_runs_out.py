@@ -25,8 +25,10 @@ LOADED_S = 120.0  # on a busy machine
 WINDOWS = 5
 NEEDED_MIB = 96  # MiB more that a pass allocates where the test selects it
 ROOM_MIB = 32  # MiB that the system would still grant
+# A text's keys take 80 MiB in one allocation: more than that room, and than malloc's largest arena, of 64 MiB.
+LARGE_CONTEXT_TOKENS = 65536
 PROGRAM = """
-import sys
+import sys, time
 from pathlib import Path
 import torch
 from speclsp.config import Config
@@ -34,30 +36,34 @@ from speclsp.config import EngineConfig
 from speclsp.engine.model import decoder
 from speclsp.engine.process import server_process as process
 
-WANTED = Path(sys.argv[1] + ".hungry")
+WANTED, HELD = Path(sys.argv[1] + ".hungry"), Path(sys.argv[1] + ".held")
 
 def hungry(name, place):
     real = getattr(decoder.Decoder, name)
     def method(self, *given, **named):
         if self.rows == decoder.ROWS and WANTED.exists() and WANTED.read_text() == place:
             ballast = torch.ones({needed_mib} * 2**18)
+        while HELD.exists():
+            time.sleep(0.01)
         return real(self, *given, **named)
     setattr(decoder.Decoder, name, method)
 
 hungry("extend", "prefill")
 hungry("forward", "verify")
-sys.exit(process.main(Config(model="tiny", engine=EngineConfig(context_tokens=1024, threads=1)), sys.argv[1]))
+engine = EngineConfig(context_tokens={context_tokens}, threads=1)
+sys.exit(process.main(Config(model="tiny", engine=engine), sys.argv[1]))
 """
 Start = Callable[..., EngineProcess]
 
 
 @pytest.fixture
 def start(isolated: Path) -> Iterator[Start]:
-    """Starts an engine of the model tiny: unchanged, or with passes that allocate more memory on demand."""
+    """Starts an engine of the model tiny, whose passes allocate more memory, or wait, on demand."""
     with engine_starter(isolated / "run") as started:
 
-        def start_loaded(*more: str, program: str = "") -> EngineProcess:
-            engine = started(*([] if program else ["--model", "tiny"]), *more, program=program).wait()
+        def start_loaded(context_tokens: int = 1024) -> EngineProcess:
+            program = PROGRAM.format(needed_mib=NEEDED_MIB, context_tokens=context_tokens)
+            engine = started(program=program).wait()
             engine.http.timeout = LOADED_S
             wait_until(lambda: engine.http.get("/health").json()["status"] == "ok", LOADED_S)
             return engine
@@ -103,7 +109,7 @@ def test_repeated_memory_exhaustion_costs_one_request_each_time_and_leaks_nothin
     start: Start, promise: Measured, soak: bool
 ):
     cycles = 50 if soak else 8  # eight cycles: every release step, unloaded, and loaded again
-    engine = start(program=PROGRAM.format(needed_mib=NEEDED_MIB))
+    engine = start()
     hungry = Path(f"{engine.socket}.hungry")
     expected = [ask(engine, number)[1] for number in range(2)]
     started_mib, longest_s, next_s, levels = resident_mib(engine), 0.0, 0.0, []
@@ -133,18 +139,27 @@ def test_repeated_memory_exhaustion_costs_one_request_each_time_and_leaks_nothin
 
 @pytest.mark.promise(18)
 def test_a_full_cache_fails_one_request_and_the_others_are_answered(start: Start, promise: Measured):
-    """An unchanged engine: five windows at once, 40 MiB of cache for each text, and no memory for a fourth."""
-    engine = start("--set", "engine.context_tokens=16384")
-    expected = [ask(engine, number)[:2] for number in range(WINDOWS)]
+    """Five windows at once, 160 MiB of cache for each text, and no memory for a fourth.
+
+    The first window's pass waits until the other requests are queued. A round yields one token, so no request ends
+    before four have started.
+    """
+    engine = start(LARGE_CONTEXT_TOKENS)
+    held = Path(f"{engine.socket}.held")
+    fields = {"speculation": {"enabled": False}}
+    expected = [ask(engine, number, **fields)[:2] for number in range(WINDOWS)]
     with no_more_memory(engine, ROOM_MIB), ThreadPoolExecutor(WINDOWS) as pool:
-        futures = [pool.submit(ask, engine, number, session=f"window {number}") for number in range(WINDOWS)]
+        held.touch()
+        futures = [pool.submit(ask, engine, number, session=f"window {number}", **fields) for number in range(WINDOWS)]
+        wait_until(lambda: engine.busy() == (1, WINDOWS - 1))
+        held.unlink()
         answers = [future.result()[:2] for future in futures]
     ran_out = int(engine.metric("oom_total"))
     failed = [answer for answer in answers if answer[0] != 200]
     assert 1 <= ran_out == len(failed) < WINDOWS
     assert all("not enough memory" in sentence for _, sentence in failed)
     assert all(answer == wanted for answer, wanted in zip(answers, expected, strict=True) if answer[0] == 200)
-    assert [ask(engine, number)[:2] for number in range(WINDOWS)] == expected
+    assert [ask(engine, number, **fields)[:2] for number in range(WINDOWS)] == expected
     promise.measured(
         f"{WINDOWS} windows and room for 3: {len(failed)} told of it and {WINDOWS - len(failed)} answered as ever",
         holds=True,
@@ -153,7 +168,7 @@ def test_a_full_cache_fails_one_request_and_the_others_are_answered(start: Start
 
 @pytest.mark.promise(18)
 def test_an_editor_gets_one_empty_answer_and_a_status_message(start: Start, promise: Measured):
-    engine = start(program=PROGRAM.format(needed_mib=NEEDED_MIB))
+    engine = start()
     hungry, source = Path(f"{engine.socket}.hungry"), "def add(a, b):\n    return \n"
     settings = ("--set", f"engine.socket={engine.socket}", "--set", "completion.timeout_ms=30000")
     settings += ("--set", "completion.prefetch_next=false")  # it would exhaust memory by itself and be counted
