@@ -9,7 +9,7 @@ A container, a systemd unit and a batch job limit a process by control groups (c
 nested: each group on the path from the process's own group to the root of the mount applies. A container sees its own
 group as that root. Page cache counts as free memory, because the kernel drops it before it refuses an allocation.
 
-RLIMIT_AS is left out. It bounds address space, of which libraries and thread stacks map far more than they use.
+A limit of this process's address space (`ulimit -v`) counts for what it loads, and not as another program's need.
 """
 
 from __future__ import annotations
@@ -125,9 +125,14 @@ def group_quota(group: Path, version: int) -> float | None:
 
 def memory(root: Path = ROOT) -> Memory:
     """The memory that this process could allocate now. `root`: of /proc and /sys."""
+    return min([shared_memory(root), *address_space(root)], key=lambda memory: memory.free_mib)
+
+
+def shared_memory(root: Path = ROOT) -> Memory:
+    """The memory that this process, or another of its control group, could allocate now."""
     machine = Memory(machine_free_mib(root))
     left = [memory for group, version in groups("memory", root) if (memory := group_memory(group, version))]
-    return min([machine, *left, *address_space(root)], key=lambda memory: memory.free_mib)
+    return min([machine, *left], key=lambda memory: memory.free_mib)
 
 
 def address_space(root: Path = ROOT) -> list[Memory]:

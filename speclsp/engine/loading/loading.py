@@ -38,7 +38,6 @@ from speclsp.engine.model.cuda.memory_plan import MemoryPlan
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.library import load_problem
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
-from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.loaded_model import LoadedModel, PendingTarget, ReportProgress
 from speclsp.engine.scheduling.memory_ladder import NO_DRAFT, SHORT_CONTEXT, SMALL_CACHE, ReleaseStep
 from speclsp.errors import WeightsError
@@ -384,7 +383,7 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
         context_tokens,
         kv_bytes(target_dir),
         kv_bytes(draft_dir) if draft_dir is not None else 0,
-        DeviceMemory(device).free_mib(),
+        process_resources.free_mib(device),
         device,
         matrix_bytes(read_config(target_dir)),
     )

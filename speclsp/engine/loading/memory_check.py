@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from speclsp import process_resources
 from speclsp.engine.model.cuda.memory_plan import MemoryPlan
 from speclsp.engine.scheduling.device_errors import ran_out_of_memory
-from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.errors import OutOfMemory
 from speclsp.weights import auto_choice
 from speclsp.weights.cards import Card
@@ -19,7 +18,7 @@ def check_memory(card: Card, target_format: str, device: str, with_draft: bool =
     need_mib = card.needed_mib(device, 0, target_format)
     if card.draft is not None and not with_draft:  # the card's figure includes both
         need_mib = int(need_mib * card.target.parameters / (card.target.parameters + card.draft.parameters))
-    free_mib = DeviceMemory(device).free_mib()
+    free_mib = process_resources.free_mib(device)
     if process_resources.address_space():
         need_mib += mapped_mib  # the files count there, and not as memory
     if need_mib > free_mib:
@@ -35,7 +34,7 @@ def explain_out_of_memory(card: Card, plan: MemoryPlan, device: str) -> Iterator
         if not ran_out_of_memory(error):
             raise
         need_mib = plan.need_mib or card.needed_mib(device, 0, plan.number_format)
-        raise out_of_memory(card, need_mib, DeviceMemory(device).free_mib(), device) from None
+        raise out_of_memory(card, need_mib, process_resources.free_mib(device), device) from None
 
 
 def out_of_memory(card: Card, need_mib: int, free_mib: int, device: str) -> OutOfMemory:

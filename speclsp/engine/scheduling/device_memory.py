@@ -24,7 +24,9 @@ class DeviceMemory:
         self.device = device
 
     def free_mib(self) -> int:
-        """Memory that another program could allocate."""
+        """Memory that another program could allocate, whatever limit this process's own address space has."""
+        if self.device == "cpu":
+            return process_resources.shared_memory().free_mib
         return process_resources.free_mib(self.device)
 
     def held_mib(self) -> int:

@@ -7,9 +7,12 @@ import weakref
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import psutil
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speclsp import process_resources
 from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.memory_ladder import CHECK_S, WAIT_S, MemoryPressure, Pressure
 
@@ -154,6 +157,17 @@ def test_free_and_own_memory_of_this_machine_are_plausible():
     memory = DeviceMemory("cpu")
     assert 0 <= memory.free_mib() < 2**24
     assert 10 < memory.held_mib() < 2**20
+
+
+@pytest.mark.skipif(not hasattr(psutil, "RLIMIT_AS"), reason="only Linux has psutil's limit of the address space")
+def test_a_limit_of_the_own_address_space_is_no_need_of_another_program():
+    process, room_mib = psutil.Process(), 32
+    _, hard = process.rlimit(psutil.RLIMIT_AS)
+    process.rlimit(psutil.RLIMIT_AS, (process.memory_info().vms + room_mib * 2**20, hard))
+    try:
+        assert process_resources.free_mib("cpu") <= room_mib < DeviceMemory("cpu").free_mib()
+    finally:
+        process.rlimit(psutil.RLIMIT_AS, (hard, hard))
 
 
 def test_trim_frees_frozen_reference_cycles(monkeypatch):
