@@ -44,10 +44,7 @@ BENCHMARKS = {
     "renames": Benchmark("editor.edit_replay.renames", "next edits after a definition was renamed by program"),
     "economy": Benchmark(
         "keystrokes.economy.economy",
-        "keys saved and wrong suggestions while functions of 2026 are typed again",
-    ),
-    "calibration": Benchmark(
-        "quality.calibration.calibration", "confidence curves, fitted to the recording of `economy`"
+        "keys saved and wrong suggestions while functions of 2026 are typed again, and the confidence curve",
     ),
     "humaneval-infilling": Benchmark(
         "quality.infilling.infilling", "HumanEval-Infilling: exact match and pass@1, beside published figures"

@@ -27,7 +27,7 @@ from benchmarks import model_options, results_file
 from benchmarks.keystrokes.economy import economy
 from benchmarks.keystrokes.economy import figures as typing_figures
 from benchmarks.keystrokes.economy.bodies import Body, bodies
-from benchmarks.keystrokes.economy.policies import by_value
+from benchmarks.keystrokes.economy.person import READER
 from benchmarks.keystrokes.economy.policies import judge as line_values_of
 from benchmarks.keystrokes.economy.recording import Recording, record
 from benchmarks.keystrokes.economy.typing import SETTINGS
@@ -54,7 +54,6 @@ from speclsp import config as settings_of
 from speclsp.cli import terminal
 from speclsp.config import Config, changes
 from speclsp.errors import InputError
-from speclsp.lsp.completion.confidence import COSTS
 from speclsp.weights import auto_choice
 
 REFERENCE = "qwen2.5-coder-0.5b-instruct"  # with its included adapter
@@ -182,17 +181,11 @@ def recordings_of(config: Config, tasks: Parts, name: str) -> list[Recording]:
 
 
 def typing_counts(recordings: Sequence[Recording]) -> dict[str, Counts]:
-    """The counts of each body, under a curve from packages that are not its own."""
-    curves = economy.crossed_curves(recordings)
-    policies = [
-        by_value(line_values_of(recording, curves[recording.body.package]), COSTS["medium"]) for recording in recordings
-    ]
-    typed = economy.typed(recordings, policies)
-    pairs = {key: typing_figures.FIGURES[key] for key in METRICS["economy"]}
-    return {
-        key: (typing_figures.column(typed, above), typing_figures.column(typed, below))
-        for key, (above, below) in pairs.items()
-    }
+    """The counts of each body for the reader, under a curve from packages that are not its own."""
+    curves = calibration.crossed_curves(recordings)
+    judged = [line_values_of(recording, curves[recording.body.package]) for recording in recordings]
+    typed = economy.typed(recordings, judged, economy.policies(READER)["medium"], READER)
+    return {key: typing_figures.columns(typed, key) for key in METRICS["economy"]}
 
 
 def curve_of(recordings: Sequence[Recording], model: str) -> tuple[dict[str, Any] | None, str]:

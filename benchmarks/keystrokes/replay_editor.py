@@ -51,6 +51,7 @@ class Press:
     heard_s: float = math.inf
     shown: bool = False  # the answer had a suggestion
     fits: bool = True  # and it fitted the text and the cursor
+    suggestion: str = ""  # its text from the cursor on
     error: int = 0
 
     @property
@@ -152,4 +153,6 @@ class Editor:
             press.error = message["error"]["code"] if "error" in message else 0
             items = (message.get("result") or {}).get("items") or []
             press.shown = bool(items)
-            press.fits = not items or press is not self.newest or self.fitted(items[0]) is not None
+            fitted = self.fitted(items[0]) if items and press is self.newest else None
+            press.suggestion = fitted[1] if fitted is not None else ""
+            press.fits = not items or press is not self.newest or fitted is not None

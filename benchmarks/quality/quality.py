@@ -174,7 +174,7 @@ def quality_dir() -> Path:
 
 
 def write_rows(tasks: Sequence[Task], rows: Mapping[str, Sequence[Row]], texts: Path) -> None:
-    """Write the row of each task in each variant, with its texts, below the user's cache; `calibration` reads them."""
+    """Write the row of each task in each variant, with its texts, below the user's cache; for reading."""
     texts.mkdir(parents=True, exist_ok=True)
     for name, of in rows.items():
         with (texts / f"{name}.jsonl").open("w", encoding="utf-8") as out:

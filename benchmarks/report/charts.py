@@ -17,14 +17,14 @@ from xml.sax.saxutils import escape
 
 from benchmarks import results_file
 from benchmarks.quality.infilling import published
-from benchmarks.report import gpu_tables, infilling_table
+from benchmarks.report import economy_tables, gpu_tables, infilling_table
 from benchmarks.report.bars import THEMES, Bar, Chart, svg
 from benchmarks.report.markdown_tables import FORMATS, NAMES, tables
 from benchmarks.report.result_files import CPU_KINDS, SMALL, Results, newest_gpu, read
 from speclsp.errors import SpeclspError
 
 DOCS = results_file.CHECKOUT / "docs"
-PAGES = ("benchmarks.md", "benchmarks-engines.md", "gpu.md", "benchmarks-next-edit.md")
+PAGES = ("benchmarks.md", "benchmarks-engines.md", "gpu.md", "benchmarks-next-edit.md", "confidence.md")
 TABLE = re.compile(r"(<!-- table ([a-z0-9.-]+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
 
@@ -226,6 +226,7 @@ def picture(name: str, chart: Chart) -> str:
 def with_tables(page: str, results: Results) -> str:
     """The page with each table between its markers replaced."""
     current = tables(results) | infilling_table.markdown(results) | gpu_tables.markdown(results)
+    current |= economy_tables.tables(results)
     current["gpu-chart"] = picture("gpu", gpu(results))
 
     def replaced(match: re.Match[str]) -> str:

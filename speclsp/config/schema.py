@@ -147,7 +147,7 @@ class CompletionConfig:
         "How readily suggestions appear (docs/confidence.md). A manual request uses at least `medium`.",
         choices={
             "low": "Only likely correct lines, after a pause of 350 ms; none in mid-line.",
-            "medium": "All suggestions that save more than a wrong one costs.",
+            "medium": "Lines that are worth reading: about half of them are right.",
             "high": "Everything, inside words and short ones too, and longer blocks.",
         },
     )

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from benchmarks import model_options
 from benchmarks.keystrokes.economy.bodies import Body
-from benchmarks.keystrokes.economy.figures import Typed
-from benchmarks.keystrokes.economy.person import Keyboard
-from benchmarks.keystrokes.economy.replay import Screen, walk
+from benchmarks.keystrokes.economy.person import Keyboard, Person
+from benchmarks.keystrokes.economy.replay import Counts, Screen, ScreenAt, walk
 from benchmarks.quality.cache.generation_cache import GenerationCache, read_text
 from benchmarks.quality.llama_vscode.policy import CONTEXT_TOKENS, ask
 from benchmarks.quality.run_task import TaskRunner
@@ -24,32 +23,32 @@ from speclsp.config import Config, cache_dir
 from speclsp.lsp.postprocess.plan import Suggestion
 
 
-def peer(config: Config, bodies: Sequence[Body]) -> list[Typed]:
-    """The counts of each body. A text that was generated once is in the cache. Raises SpeclspError."""
+def peer(config: Config, bodies: Sequence[Body], persons: Sequence[Person]) -> dict[str, list[Counts]]:
+    """The counts of each body, by person. A text that was generated once is in the cache. Raises SpeclspError."""
     tokens = max(config.engine.context_tokens, CONTEXT_TOKENS)
     engine = model_options.engine(replace(config, engine=replace(config.engine, context_tokens=tokens)))
     cache = GenerationCache(cache_dir() / "quality" / "said")
     with closing(cache), closing(TaskRunner(engine, config, cache)) as runner:
-        return [(walk(body, screen(runner, body)), walk(body, screen(runner, body), accepts=False)) for body in bodies]
+        return {person.name: [walk(body, screen(runner, body), person) for body in bodies] for person in persons}
 
 
-def screen(runner: TaskRunner, body: Body) -> Screen:
+def screen(runner: TaskRunner, body: Body) -> ScreenAt:
     """The extension's suggestion at each position of a body."""
     import torch
 
     ends = Keyboard.of(body.text).ends
 
-    def screen_at(position: int, shown: str) -> str:
+    def screen_at(position: int, shown: str) -> Screen:
         if shown:
-            return shown
+            return Screen(shown)
         question = ask(task_of(body, ends[position]))
         with torch.inference_mode():  # the cache of the prompt before is copied outside of a completion
             generation, _ = runner.say(question.request(), question, runner.infill, warm=True)
         result = read_text(generation, question)
         if result is None:
-            return ""
+            return Screen("")
         suggestion = question.to_suggestion(result.text, complete=result.whole)
-        return suggestion.text if isinstance(suggestion, Suggestion) else ""
+        return Screen(suggestion.text if isinstance(suggestion, Suggestion) else "")
 
     return screen_at
 

@@ -1,11 +1,11 @@
-"""Simulated person: types a body, and takes of each suggestion the right part that saves keys.
+"""Simulated persons: they type a body, and take of each suggestion the right part that saves keys.
 
     all of it       if every character is right                        one key (Tab)
     its lines       the first ones that are right to their end         one key each
-    its words       the next ones that are right, after such lines     one key each
+    its words       the next ones that are right, after such lines     one key each; the word taker only
 
-The person takes the part that saves most, if that is at least MIN_SAVED keys, and nothing otherwise. So no character
-is taken that does not stay, and an acceptance never costs keys.
+A person takes the part that saves most, if that is at least MIN_SAVED keys, and nothing otherwise. So no character
+is taken that does not stay, and an acceptance never costs keys. The reader takes at pauses only, the others at any key.
 """
 
 from __future__ import annotations
@@ -20,6 +20,20 @@ from benchmarks.keystrokes.economy.bodies import KEY
 
 MIN_SAVED = 3
 WORD = re.compile(r"\s*(?:\w+|[^\w\s]+)")
+
+
+class Person(NamedTuple):
+    """A habit of taking suggestions."""
+
+    name: str
+    at_pauses: bool  # takes nothing between fast keys
+    words: bool  # takes single words
+    takes: bool = True  # anything at all
+
+
+READER = Person("reader", at_pauses=True, words=False)
+PERSONS = (READER, Person("typist", at_pauses=False, words=False), Person("word taker", at_pauses=False, words=True))
+ONLOOKER = Person("onlooker", at_pauses=True, words=False, takes=False)  # the same pauses under every policy
 
 
 class Acceptance(NamedTuple):
@@ -80,7 +94,7 @@ def right_length(suggestion: str, meant: str) -> int:
     return next((at for at in range(length) if suggestion[at] != meant[at]), length)
 
 
-def accept(suggestion: str, meant: str, keyboard: Keyboard, offset: int) -> Acceptance:
+def accept(suggestion: str, meant: str, keyboard: Keyboard, offset: int, person: Person) -> Acceptance:
     """The acceptance of a suggestion at `offset` of the keyboard's text, of which `meant` is the rest."""
 
     def part(characters: int, keys: int) -> Acceptance:
@@ -93,9 +107,9 @@ def accept(suggestion: str, meant: str, keyboard: Keyboard, offset: int) -> Acce
     parts = [part(right, 1)] if right == len(suggestion) else []
     for lines, start in enumerate([0, *right_lines(suggestion, meant)]):
         parts.append(part(start, lines))
-        for words, word in enumerate(WORD.finditer(suggestion, start), 1):
+        for words, word in enumerate(WORD.finditer(suggestion, start) if person.words else (), 1):
             if word.end() > right:
                 break
             parts.append(part(word.end(), lines + words))
     best = max(parts, key=lambda acceptance: (acceptance.saved, acceptance.characters))
-    return best if best.saved >= MIN_SAVED else NOTHING
+    return best if person.takes and best.saved >= MIN_SAVED else NOTHING

@@ -39,12 +39,18 @@ class Recording:
 
 
 def record(
-    config: Config, bodies: Sequence[Body], progress: Callable[[int, int], None] = lambda done, total: None
+    config: Config,
+    bodies: Sequence[Body],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    anew: bool = False,
 ) -> list[Recording]:
-    """The recordings of all bodies; those that the cache lacks are made now. Raises EngineError."""
+    """The recordings of all bodies. Those that the cache lacks, and with `anew` all, are made now. Raises EngineError.
+
+    `anew`: on an idle machine, the times of the requests are right.
+    """
     source = candidate_source(config)
     files = [recordings_dir() / f"{digest([source, asdict(body) | {'root': ''}])}.json" for body in bodies]
-    missing = [(body, file) for body, file in zip(bodies, files, strict=True) if not file.is_file()]
+    missing = [(body, file) for body, file in zip(bodies, files, strict=True) if anew or not file.is_file()]
     if missing:
         recordings_dir().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="economy-") as place:
@@ -70,10 +76,12 @@ def typed_rows(typing: TypingEditor, rows_file: Path) -> Iterator[dict[str, Any]
         if key:
             typing.type(key)
         rows_file.write_text("", encoding="utf-8")
+        began_s = perf_counter()
         typing.request()
+        request_ms = (perf_counter() - began_s) * 1000
         lines = rows_file.read_text(encoding="utf-8").splitlines()
         row = json.loads(lines[-1]) if lines else {"reason": "no_request", "text": "", "lines": []}
-        yield row
+        yield row | {"ms": round(request_ms, 1)}
 
 
 def read(body: Body, file: Path) -> Recording:

@@ -11,25 +11,41 @@
 The engine reports a prompt with its first round. If a later key has adopted the stream by then, the report counts for
 the key that began the stream. If a key has ended it before, the prompt is unknown, and in no share of those above. The
 long prompts are the unknown ones: read the cached share together with `known_prompts`.
+
+A pause is a key that no other key follows within PAUSE_MS. There, the suggestion counts as right if its first line is.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from statistics import fmean
 from typing import Any
 
+from benchmarks.keystrokes.economy.clock import PAUSE_MS
+from benchmarks.keystrokes.economy.person import right_lines
 from benchmarks.keystrokes.lines.prompt_change import CAUSES, PromptChange
 from benchmarks.keystrokes.lines.schedule import KINDS
 from benchmarks.keystrokes.replay_editor import Press
 from speclsp.plain_text import digest
 
 PERCENTILES = (50, 90, 95)
-TRACED = ("line", "outcome", "total_ms", "prompt_tokens", "cached_tokens", "reused", "adopted", "prepared")
+TRACED = (
+    "line",
+    "outcome",
+    "total_ms",
+    "prompt_tokens",
+    "cached_tokens",
+    "reused",
+    "adopted",
+    "prepared",
+    "confidence",
+)
+BINS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.01)  # of confidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +58,8 @@ class KeyRow:
     answer_ms: float | None  # None: no answer before the next key
     late_ms: float  # of the key, behind its schedule
     shown: bool
+    right: bool = False  # the first line of what is shown
+    wait_ms: float = 0.0  # until the next key
     cause: str  # of the change of the prompt, whether cached or not; "" without a prompt
     unchanged: float  # share of the prompt before its first change; 1 without a prompt
     line: int = -1
@@ -52,10 +70,16 @@ class KeyRow:
     reused: bool = False
     adopted: bool = False
     prepared: bool = False
+    confidence: float | None = None  # in the first line; None: not computed for this request
 
     @classmethod
-    def of(cls, press: Press, body: str, trace: Mapping[str, Any], change: PromptChange | None) -> KeyRow:
-        """`trace`: the server's of this request; {} if it has none. `change`: None without a prompt."""
+    def of(
+        cls, press: Press, body: str, trace: Mapping[str, Any], change: PromptChange | None, meant: str = ""
+    ) -> KeyRow:
+        """`trace`: the server's of this request; {} if it has none. `change`: None without a prompt.
+
+        `meant`: the text that follows the key.
+        """
         return cls(
             body=body,
             language=press.language,
@@ -63,6 +87,8 @@ class KeyRow:
             answer_ms=round(press.answer_ms, 1) if press.fresh else None,
             late_ms=round(press.late_ms, 1),
             shown=press.on_screen,
+            right=press.on_screen and bool(right_lines(press.suggestion, meant)),
+            wait_ms=round(press.next_ms, 1),
             cause=change.cause if change is not None else "",
             unchanged=change.unchanged if change is not None else 1.0,
             **{name: trace[name] for name in TRACED if name in trace},
@@ -148,6 +174,26 @@ def of_kind(rows: Sequence[KeyRow]) -> dict[str, Any]:
     }
 
 
+def of_pauses(rows: Sequence[KeyRow]) -> dict[str, Any]:
+    """Suggestions at pauses: shown and right, in all and by the confidence of their first line.
+
+    A suggestion that is typed along has the confidence that it had when it appeared.
+    """
+    sure: float | None = None
+    by_bin = {f"{low:g} to {min(high, 1.0):g}": [0, 0] for low, high in pairwise(BINS)}
+    pauses = shown = right = 0
+    for row in rows:
+        sure = row.confidence if row.confidence is not None or not row.reused else sure
+        if row.wait_ms < PAUSE_MS:
+            continue
+        pauses, shown, right = pauses + 1, shown + row.shown, right + row.right
+        if row.shown and sure is not None:
+            counts = list(by_bin.values())[bisect_right(BINS, sure) - 1]
+            counts[0] += 1
+            counts[1] += row.right
+    return {"pauses": pauses, "shown": shown, "right": right, "shown_and_right_by_confidence": by_bin}
+
+
 def of_condition(rows: Sequence[KeyRow], typing_s: float, processor_s: float) -> dict[str, Any]:
     """The figures of one condition. `processor_s`: of the server and its engine while the bodies were typed."""
     return {
@@ -156,6 +202,7 @@ def of_condition(rows: Sequence[KeyRow], typing_s: float, processor_s: float) ->
         "processor_s_per_minute": round(processor_s / typing_s * 60, 2),
         "late_keys_p99_ms": quantile([row.late_ms for row in rows], 0.99),
         "kinds": {kind: of_kind([row for row in rows if row.kind == kind]) for kind in KINDS},
+        "at_pauses": of_pauses(rows),
     }
 
 
@@ -184,6 +231,7 @@ def table(condition: Mapping[str, Any]) -> str:
         for kind, row in condition["kinds"].items():
             times = " ".join(shown(row[title][f"p{share}_ms"], 6) for share in PERCENTILES)
             lines.append(f"{kind:18} {times}")
+    lines.append(f"at pauses: {condition['at_pauses']}")
     lines.append(
         f"processor: {condition['processor_s_per_minute']} s per minute of typing;"
         f" {condition['typing_s']} s typed; keys late p99: {condition['late_keys_p99_ms']} ms;"

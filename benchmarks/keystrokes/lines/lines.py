@@ -32,6 +32,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -158,6 +159,11 @@ def type_body(server: Server, body: Body) -> TypedBody:
     return typed
 
 
+def texts_after_keys(body: Body) -> list[str]:
+    """The rest of a body after each of its keys."""
+    return [body.text[end:] for end in accumulate(len(key.text) for key in keys_of(body))]
+
+
 def measure(config: Config, plan: Sequence[Body], bar: terminal.ProgressLine) -> tuple[dict[str, Any], list[KeyRow]]:
     """The figures of one condition, and a row for each key. Raises EngineError."""
     load_before = [round(load, 2) for load in os.getloadavg()]
@@ -177,9 +183,9 @@ def measure(config: Config, plan: Sequence[Body], bar: terminal.ProgressLine) ->
     traced = by_request([press for run in typed for press in run.presses], traces)
     change_of = {change.request: change for change in (PromptChange(**json.loads(line)) for line in lines)}
     rows = [
-        KeyRow.of(press, run.body.id, traced.get(press.number, {}), change_of.get(press.number))
+        KeyRow.of(press, run.body.id, traced.get(press.number, {}), change_of.get(press.number), meant)
         for run in typed
-        for press in run.presses
+        for press, meant in zip(run.presses, texts_after_keys(run.body), strict=False)
     ]
     rows = with_adopted_prompts(rows)
     figures = of_condition(rows, sum(run.typing_s for run in typed), sum(run.processor_s for run in typed))
@@ -212,7 +218,8 @@ def bench(config: Config, options: argparse.Namespace) -> None:
         "packages": len({body.package for body in plan}),
         "bodies": [{"id": body.id, "package": body.package, "language": body.language} for body in plan],
     }
-    name = "-".join(["lines", *([str(options.bodies)] * (options.bodies != USUAL_BODIES)), model])
+    otherwise = [words.rpartition(".")[2].replace("=", "-") for words in options.assignments]
+    name = "-".join(["lines", *([str(options.bodies)] * (options.bodies != USUAL_BODIES)), *otherwise, model])
     for condition in (IDLE, LOADED)[: 1 + options.busy]:
         beside = one_busy_core() if condition == LOADED else nullcontext()
         with beside, terminal.progress() as bar:

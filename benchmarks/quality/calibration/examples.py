@@ -6,13 +6,13 @@ next position, so it weighs less there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.keystrokes.economy.person import Keyboard, right_lines
 from benchmarks.keystrokes.economy.policies import line_list
 from benchmarks.keystrokes.economy.recording import Recording
-from benchmarks.quality.calibration.features import features, with_history
+from speclsp.lsp.completion.confidence import total_logprob
 
 AGAIN = 0.2  # weight of a candidate at each position after its first
 
@@ -23,7 +23,7 @@ class Example:
 
     package: str
     language: str
-    features: Mapping[str, float]
+    total: float  # log-probability of the line
     right: bool
     weight: float = 1.0
 
@@ -41,11 +41,11 @@ def examples(recordings: Sequence[Recording]) -> tuple[list[Example], list[Examp
 def of_body(recording: Recording) -> Iterator[tuple[int, Example]]:
     """(number of the line in its candidate, example) for each judged line of a body."""
     body, keyboard = recording.body, Keyboard.of(recording.body.text)
-    for row, offset in zip(with_history(recording.rows, body.text, keyboard.ends), keyboard.ends, strict=True):
+    for row, offset in zip(recording.rows, keyboard.ends, strict=True):
         if not row["lines"]:
             continue
         text, meant = row.get("generated", row["text"]), body.text[offset:]
-        right, start = len(right_lines(text, meant)), 0
+        right = len(right_lines(text, meant))
         for number, line in enumerate(line_list(row)):
             if line.tokens:
                 yield (
@@ -53,11 +53,10 @@ def of_body(recording: Recording) -> Iterator[tuple[int, Example]]:
                     Example(
                         package=body.package,
                         language=body.group,
-                        features=features(line.tokens, text[start : line.end], row),
+                        total=total_logprob(line.tokens),
                         right=number < right,
                         weight=AGAIN if row["typed"] else 1.0,
                     ),
                 )
             if number >= right:
                 break
-            start = line.end

@@ -1,4 +1,4 @@
-"""Fit of the confidence curve: logistic regression over the features of lines, judged on packages it was not fit to."""
+"""Fit of the confidence curve: logistic regression on the log-probability of lines, judged on other packages."""
 
 from __future__ import annotations
 
@@ -6,57 +6,34 @@ import math
 from collections.abc import Mapping, Sequence
 
 from benchmarks.quality.calibration.examples import Example
-from benchmarks.quality.calibration.features import FEATURES, NEVER_NEGATIVE
 from speclsp.lsp.completion.confidence import sigmoid
 
 RIDGE = 1.0  # against large weights: as if that much had been seen beside
-USED = ("total",)  # by the product, for the first line and for later ones
-PLACE = ("opens", "inside_word", "line_start", "argument", "operator", "comment", "string", "next_line")
-HISTORY = ("contradicted", "agreed", "same_end", "repeats")
-TRIED: Mapping[str, tuple[str, ...]] = {  # sets of features of the first line, compared on packages outside the fit
-    "used": USED,
-    "share": ("share",),
-    "worst": ("worst",),
-    "total and worst": ("total", "worst"),
-    "total and length": ("total", "length", "depth"),
-    "total and place": ("total", *PLACE),
-    "total and history": ("total", *HISTORY),
-    "all": tuple(FEATURES),
-}
 
 
-def fit(examples: Sequence[Example], names: Sequence[str] = USED) -> dict[str, float]:
-    """The weights that make these examples likeliest (logistic regression).
-
-    A weight of NEVER_NEGATIVE that would be negative is left out.
-    """
+def fit(examples: Sequence[Example]) -> dict[str, float]:
+    """The weights that make these examples likeliest (logistic regression)."""
     import numpy as np
 
-    columns = ["intercept", *names]
     answers = np.array([example.right for example in examples], dtype=float)
     weight = np.array([example.weight for example in examples])
-    while True:
-        x = np.array([[example.features.get(name, 1.0) for name in columns] for example in examples])
-        ridge = RIDGE * np.diag([0.0, *[1.0] * (len(columns) - 1)])
-        weights = np.zeros(len(columns))
-        for _ in range(50):
-            p = 1 / (1 + np.exp(-np.clip(x @ weights, -30, 30)))
-            slope = x.T @ (weight * (answers - p)) - ridge @ weights
-            hessian = (x.T * (weight * p * (1 - p) + 1e-9)) @ x + ridge + 1e-9 * np.eye(len(columns))
-            step = np.linalg.solve(hessian, slope)
-            weights += step
-            if np.abs(step).max() < 1e-8:
-                break
-        weight_of = dict(zip(columns, map(float, weights), strict=True))
-        wrong = [name for name in NEVER_NEGATIVE if weight_of.get(name, 0.0) < 0]
-        if not wrong:
-            return {name: round(value, 2) for name, value in weight_of.items()}
-        columns.remove(min(wrong, key=lambda name: weight_of[name]))
+    x = np.array([[1.0, example.total] for example in examples])
+    ridge = RIDGE * np.diag([0.0, 1.0])
+    weights = np.zeros(2)
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-np.clip(x @ weights, -30, 30)))
+        slope = x.T @ (weight * (answers - p)) - ridge @ weights
+        hessian = (x.T * (weight * p * (1 - p) + 1e-9)) @ x + ridge + 1e-9 * np.eye(2)
+        step = np.linalg.solve(hessian, slope)
+        weights += step
+        if np.abs(step).max() < 1e-8:
+            break
+    return {"intercept": round(float(weights[0]), 2), "total": round(float(weights[1]), 2)}
 
 
-def weighed(example: Example, table: Mapping[str, float]) -> float:
+def weighed(example: Example, weights: Mapping[str, float]) -> float:
     """The confidence in an example."""
-    return sigmoid(sum(weight * example.features.get(name, 1.0) for name, weight in table.items()))
+    return sigmoid(weights["intercept"] + weights["total"] * example.total)
 
 
 def halves(packages: Sequence[str]) -> dict[str, int]:
@@ -64,10 +41,10 @@ def halves(packages: Sequence[str]) -> dict[str, int]:
     return {package: number % 2 for number, package in enumerate(sorted(set(packages)))}
 
 
-def crossed(examples: Sequence[Example], names: Sequence[str] = USED) -> list[float]:
+def crossed(examples: Sequence[Example]) -> list[float]:
     """Each example's confidence, by weights from packages that are not its own."""
     half = halves([example.package for example in examples])
-    tables = [fit([example for example in examples if half[example.package] != fold], names) for fold in (0, 1)]
+    tables = [fit([example for example in examples if half[example.package] != fold]) for fold in (0, 1)]
     return [weighed(example, tables[half[example.package]]) for example in examples]
 
 

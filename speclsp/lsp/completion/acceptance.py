@@ -36,6 +36,7 @@ CLOSERS = {"(": ")", "[": "]", "{": "}", '"': '"', "'": "'", "`": "`"}  # insert
 LINE_END = re.compile(r"[ \t]*(?:\r\n?|\n)[ \t]*")
 
 SHOWN, ACCEPTED, PARTLY, TYPED, IGNORED, UNDONE = "shown", "accepted", "partly", "typed", "ignored", "undone"
+WORDS = "words"  # single words of it were accepted
 SHOWN_CHARACTERS, ACCEPTED_CHARACTERS, TYPED_CHARACTERS = (f"{name}_characters" for name in (SHOWN, ACCEPTED, TYPED))
 
 SentItem = tuple[str, int, int]  # the text of an answer, which replaces the document's [start, end)
@@ -78,6 +79,16 @@ class ShownSuggestion:
     @property
     def accepted_characters(self) -> int:
         return sum(characters for accepted, characters in self.pieces if accepted)
+
+    @property
+    def by_words(self) -> bool:
+        """True if a piece was accepted that ends inside a line."""
+        text, end = self.offers[0].text, 0
+        for accepted, characters in self.pieces:
+            end += characters
+            if accepted and end < len(text) and text[end] not in "\r\n" and text[end - 1] not in "\r\n":
+                return True
+        return False
 
     def add(self, accepted: bool, characters: int) -> None:
         """A further piece of it has arrived."""
@@ -133,7 +144,7 @@ class ShownSuggestion:
         else:
             outcome = TYPED if self.complete else IGNORED
         counts = {SHOWN: 1, outcome: 1, SHOWN_CHARACTERS: len(self.offers[0].text)}
-        counts |= {ACCEPTED_CHARACTERS: accepted, TYPED_CHARACTERS: self.arrived - accepted}
+        counts |= {WORDS: int(self.by_words), ACCEPTED_CHARACTERS: accepted, TYPED_CHARACTERS: self.arrived - accepted}
         return {name: count for name, count in counts.items() if count}
 
     def _arrives_whole(

@@ -5,17 +5,20 @@
 
 Confidence in the first line is the probability that it is exactly the line that its user wants: a logistic regression
 on the log-probability of the line. Later lines have a regression of their own, given that all lines above are right.
-`python -m benchmarks calibration` fits both on functions that are typed again. It also judges other features: the kind
-of place, the length, repetition. None of them predicts lines of other packages better, so none is used. The weight of
-the log-probability is positive: the surer the model, the higher the confidence.
+`python -m benchmarks economy` fits both on functions that are typed again. The weight of the log-probability is
+positive: the surer the model, the higher the confidence. A model without a curve has the plain probability.
 
-A suggestion of k lines is worth the characters that are right from its start on, as far as its probabilities go, less
-the cost of a wrong one: kept_k - (1 - p_k) (c0 + c1 k), in characters. The best k is shown, and nothing if no value is
-positive. A user takes right words and right lines of a wrong suggestion too, so `kept_k` counts them.
+A suggestion of k lines is worth the characters that it saves its user, less the cost of a wrong one, in characters:
+
+    saved_k - (1 - p_k) cost
+
+Most users accept whole lines, so `saved_k` counts the lines that are right. For a user who accepts single words, it
+counts the characters that are right from the start on, in a wrong line too. The best k is shown, and nothing if no
+value is positive, or if the confidence is below the lowest one of the level.
 
 Users differ from tasks, and languages differ among themselves. The acceptance of earlier suggestions scales the cost
-in their language, by half a unit of log-odds at most, with a half-life of one week. The counts come from acceptance.py
-and, where `stats.enabled`, from the statistics of the last weeks.
+in their language, by half a unit of log-odds at most, with a half-life of one week. It also shows who accepts single
+words. The counts come from acceptance.py and, where `stats.enabled`, from the statistics of the last weeks.
 """
 
 from __future__ import annotations
@@ -35,29 +38,29 @@ TokenProb = tuple[int, float]  # of a token: the characters it brings to the lin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Calibration of one model, computed by `python -m benchmarks calibration`."""
+    """Calibration of one model, computed by `python -m benchmarks economy`."""
 
-    first: Mapping[str, float]  # weights of the first line, in log-odds: "intercept" and "total"
+    first: Mapping[str, float]  # weights of the first line, in log-odds: "intercept" and "total"; none: probability
     later: Mapping[str, float]  # the same of each further line, given that the lines above are right
     expected: float  # share of right first lines among the shown at "medium"
 
 
-# 2026-11-27, with the adapter fill-9: 1916 candidates in 60 bodies of 35 packages;
+# 2026-11-29, with the adapter fill-9: 1774 candidates in 60 bodies of 35 packages;
 # on the half that it is not made from, area under ROC 0.92, Brier's score 0.10
-QWEN_05B = Curve(first={"intercept": 1.85, "total": 1.61}, later={"intercept": 2.69, "total": 1.86}, expected=0.34)
+QWEN_05B = Curve(first={"intercept": 1.71, "total": 2.07}, later={"intercept": 1.17, "total": 2.02}, expected=0.64)
 CURVES: Mapping[str, Curve] = {  # by model
     "qwen2.5-coder-0.5b-instruct": QWEN_05B,
     # 2026-11-27: 184 candidates in 8 bodies of 7 packages; on the half that it is not made from,
     # area under ROC 0.92, Brier's score 0.11. Too few later lines: those of the 0.5B.
     "qwen2.5-coder-1.5b-instruct": Curve(first={"intercept": 2.45, "total": 2.54}, later=QWEN_05B.later, expected=0.43),
 }
-DEFAULT = QWEN_05B  # for models that were not measured
+PLAIN = Curve(first={}, later={}, expected=QWEN_05B.expected)  # of models that were not measured
 UNJUDGED = ("echo", "tiny")  # models for tests: everything that they write is shown
 
 
 def curve_of(model: str) -> Curve | None:
     """The curve of a model; None where nothing is judged."""
-    return None if model in UNJUDGED else CURVES.get(model, DEFAULT)
+    return None if model in UNJUDGED else CURVES.get(model, PLAIN)
 
 
 # ── the tokens of a line ─────────────────────────────────────────────────────────────────────────────────────
@@ -131,7 +134,12 @@ def total_logprob(tokens: Sequence[TokenProb]) -> float:
 
 
 def confidence(tokens: Sequence[TokenProb], weights: Mapping[str, float]) -> float:
-    """The probability that a line is exactly the one that its user wants, in [0, 1]."""
+    """The probability that a line is exactly the one that its user wants, in [0, 1].
+
+    Without weights, it is the model's own probability of the line.
+    """
+    if not weights:
+        return math.exp(total_logprob(tokens))
     return sigmoid(weights["intercept"] + weights["total"] * total_logprob(tokens))
 
 
@@ -148,73 +156,97 @@ def log_odds(probability: float) -> float:
 # ── the value of the first lines ─────────────────────────────────────────────────────────────────────────────
 
 
-class Cost(NamedTuple):
-    """The cost of a wrong suggestion, in characters that it would have to save."""
-
-    once: float
-    each_line: float
+NEXT_LINE = 3.0  # scale of the cost for a suggestion that begins with the next line
 
 
-NO_COST = Cost(0.0, 0.0)
-COSTS: Mapping[str, Cost] = {  # by completion.eagerness; chosen by `python -m benchmarks economy`
-    "low": Cost(16.0, 1.0),
-    "medium": Cost(4.0, 0.5),
-    "high": NO_COST,
+class Level(NamedTuple):
+    """A value of completion.eagerness. Chosen by `python -m benchmarks economy`."""
+
+    lines: float  # cost of a wrong suggestion, in characters, for a user who accepts whole lines
+    words: float  # for a user who accepts single words too
+    least: float  # lowest confidence in the lines that are shown, all together
+
+
+LEVELS: Mapping[str, Level] = {
+    "low": Level(6.0, 4.0, least=0.5),
+    "medium": Level(6.0, 4.0, least=0.1),
+    "high": Level(0.0, 0.0, least=0.0),
 }
+
+
+class Bar(NamedTuple):
+    """The demands on a suggestion that is shown."""
+
+    cost: float = 0.0  # of a wrong one, in characters; 0: only the confidence decides
+    least: float = 0.0  # lowest confidence in its lines, all together
+    words: bool = False  # its user accepts single words
+
+    def raised(self, factor: float) -> Bar:
+        """With a cost that is `factor` times as high."""
+        return self._replace(cost=self.cost * factor)
+
+    def at(self, text: str) -> Bar:
+        """For a suggestion that begins with `text`: higher for one that begins with a new line.
+
+        The line at the cursor is complete then, as after most acceptances. Enter shows the suggestion again.
+        """
+        return self.raised(NEXT_LINE) if text.lstrip(" \t").startswith("\n") else self
 
 
 class LineValue(NamedTuple):
     """The first lines of a suggestion, up to one of them."""
 
     confidence: float  # that all of them are right
-    kept: float  # expected characters that are right from the start on
+    line_characters: float  # expected characters of its first lines that are right
+    word_characters: float  # expected characters that are right from the start on
+    characters: int
 
-    def value(self, lines: int, cost: Cost) -> float:
-        """The value of showing so many lines, in characters."""
-        return self.kept - (1.0 - self.confidence) * (cost.once + cost.each_line * lines)
+    def value(self, bar: Bar) -> float:
+        """The value of showing them, in characters."""
+        saved = self.word_characters if bar.words else self.line_characters
+        return saved - (1.0 - self.confidence) * bar.cost
 
 
 def line_values(own_lines: Sequence[Line], begin: int, curve: Curve) -> list[LineValue]:
-    """For each number of first lines of a text from `begin` on, their confidence and the characters that they keep.
+    """For each number of first lines of a text from `begin` on, their confidence and the characters that they save.
 
     A line without tokens, of which no probability is known, counts as right.
     """
     values: list[LineValue] = []
-    likelihood, kept, sure, start = 1.0, 0.0, 1.0, begin
+    likelihood, by_words, by_lines, sure, start = 1.0, 0.0, 0.0, 1.0, begin
     for number, line in enumerate(own_lines):
         if line.tokens:
             sure *= confidence(line.tokens, curve.later if number else curve.first)
         else:
-            kept += likelihood * (line.end - start)
+            by_words += likelihood * (line.end - start)
         for characters, logprob in line.tokens:
             likelihood *= math.exp(clipped(logprob))
-            kept += characters * likelihood
-        values.append(LineValue(sure, kept))
+            by_words += characters * likelihood
+        by_lines += sure * (line.end - start)
+        values.append(LineValue(sure, by_lines, by_words, line.end - begin))
         start = line.end
     return values
 
 
-def best_lines(values: Sequence[LineValue], cost: Cost) -> int:
+def lines_to_show(values: Sequence[LineValue], bar: Bar) -> int:
     """The number of first lines with the highest value, the most of equal ones; 0 if none is positive.
 
-    Without a cost, all of them.
+    Without a cost, all that are sure enough.
     """
-    if not values or cost == NO_COST:
-        return len(values)
-    worth = [value.value(number, cost) for number, value in enumerate(values, 1)]
+    sure = [value for value in values if value.confidence >= bar.least]  # it falls from line to line
+    if not sure or not bar.cost:
+        return len(sure)
+    worth = [value.value(bar) for value in sure]
     best = max(worth)
     return len(worth) - worth[::-1].index(best) if best > 0 else 0
 
 
-def sure_lines(values: Sequence[LineValue], least: float) -> int:
-    """The number of first lines that are right with at least the probability `least`, all together."""
-    return next((number for number, value in enumerate(values) if value.confidence < least), len(values))
-
-
-def needed_confidence(value: LineValue, cost: Cost) -> float:
+def needed_confidence(value: LineValue, bar: Bar) -> float:
     """The confidence from which one line is worth showing; 0 if it always is."""
-    price = cost.once + cost.each_line
-    return max(0.0, 1.0 - value.kept / price) if price else 0.0
+    if not bar.cost:
+        return bar.least
+    by_value = 1.0 - value.word_characters / bar.cost if bar.words else bar.cost / (value.characters + bar.cost)
+    return max(bar.least, by_value)
 
 
 # ── the cost, by recent acceptance ────────────────────────────────────────────────────────────────────────────────────
@@ -224,8 +256,10 @@ PRIOR = 20.0  # weight of the expected acceptance, in suggestions
 IGNORED_WEIGHT = 0.5  # of an ignored suggestion: many end because the next key came first
 MAX_SHIFT = 0.5  # in log-odds
 MAX_LANGUAGES = 64
+WORD_SHARE, WORD_WEIGHT = 0.25, 5.0  # of the accepted suggestions; the weight from which it counts
 TAKEN_AS = ("accepted", "partly", "typed")
 LEFT_AS = ("ignored", "undone")
+BY_WORDS = ("words",)
 
 
 @dataclass(slots=True)
@@ -234,12 +268,14 @@ class AcceptanceRate:
 
     taken: float = 0.0
     left: float = 0.0
+    words: float = 0.0  # suggestions of which single words were accepted
     at_s: float = 0.0
 
     def decay(self, now_s: float) -> None:
         """Weigh the counts as of `now_s`."""
         share = 0.5 ** (max(0.0, now_s - self.at_s) / HALF_LIFE_S)
-        self.taken, self.left, self.at_s = self.taken * share, self.left * share, now_s
+        self.taken, self.left, self.words = self.taken * share, self.left * share, self.words * share
+        self.at_s = now_s
 
     def shift(self, expected: float) -> float:
         """Log-odds by which suggestions are taken more often than `expected`; bounded, and 0 without any."""
@@ -257,16 +293,23 @@ class AcceptanceHistory:
 
     def learn(self, language: str, counts: Mapping[str, int], ago_s: float = 0.0) -> None:
         """Add counts named as in acceptance.py, made `ago_s` ago. An acceptance that was undone counts -1."""
-        taken_count, left_count = (sum(counts.get(name, 0) for name in names) for names in (TAKEN_AS, LEFT_AS))
-        if taken_count or left_count:
+        added = [sum(counts.get(name, 0) for name in names) for names in (TAKEN_AS, LEFT_AS, BY_WORDS)]
+        if any(added):
             rate, share = self._rate_of(language), 0.5 ** (ago_s / HALF_LIFE_S)
-            rate.taken = max(0.0, rate.taken + share * taken_count)
-            rate.left = max(0.0, rate.left + share * left_count)
+            rate.taken, rate.left, rate.words = (
+                max(0.0, before + share * count)
+                for before, count in zip((rate.taken, rate.left, rate.words), added, strict=True)
+            )
 
-    def cost(self, language: str, eagerness: str, curve: Curve) -> Cost:
-        """The cost of a wrong suggestion: lower where suggestions are accepted more often than expected."""
-        usual, scale = COSTS[eagerness], math.exp(-self._rate_of(language).shift(curve.expected))
-        return Cost(usual.once * scale, usual.each_line * scale)
+    def bar(self, language: str, eagerness: str, curve: Curve) -> Bar:
+        """The bar of a level: lower where suggestions are accepted more often than expected.
+
+        Where single words are accepted often, it is the one for them.
+        """
+        rate, level = self._rate_of(language), LEVELS[eagerness]
+        words = rate.words >= max(WORD_WEIGHT, WORD_SHARE * rate.taken)
+        usual = Bar(level.words if words else level.lines, level.least, words)
+        return usual.raised(math.exp(-rate.shift(curve.expected)))
 
     def counts(self, language: str) -> tuple[float, float]:
         """The weighted counts of taken and left suggestions."""

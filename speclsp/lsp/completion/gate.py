@@ -15,17 +15,15 @@ from typing import NamedTuple
 from speclsp.config import Config
 from speclsp.lsp.backend.types import Backend
 from speclsp.lsp.completion.confidence import (
-    NO_COST,
     AcceptanceHistory,
-    Cost,
+    Bar,
     Curve,
     TokenSpan,
-    best_lines,
     curve_of,
     line_values,
     lines,
+    lines_to_show,
     needed_confidence,
-    sure_lines,
 )
 from speclsp.lsp.completion.job import CompletionJob
 from speclsp.lsp.completion.stream import Stream
@@ -64,10 +62,13 @@ class ConfidenceGate:
             return suggestion
         language = stream.origin.language
         completion = job.completion if job is not None else self._config().completion
-        cost, least = self._history.cost(language, completion.eagerness, curve), completion.min_confidence
         if job is not None and job.request.by_hand:
-            cost, least = NO_COST, 0.0
-        decision = evaluate(stream.text, stream.token_spans, len(stream.typed), curve, cost, least)
+            bar = Bar()
+        elif completion.min_confidence:
+            bar = Bar(least=completion.min_confidence)
+        else:
+            bar = self._history.bar(language, completion.eagerness, curve)
+        decision = evaluate(stream.text, stream.token_spans, len(stream.typed), curve, bar)
         if trace is not None:
             trace.confidence, trace.least_confidence = decision.confidence, decision.threshold
             trace.taken_and_left = self._history.counts(language)
@@ -82,21 +83,15 @@ class GateDecision(NamedTuple):
     keep: int  # characters that are worth showing, always up to the end of a line
 
 
-def evaluate(
-    text: str, tokens: Sequence[TokenSpan], begin: int, curve: Curve, cost: Cost, least: float = 0.0
-) -> GateDecision:
-    """The part of `text[begin:]` that is shown; `keep` counts from `begin`.
-
-    Args:
-        least: lowest confidence that is shown, in place of the value at `cost`; 0: the value decides.
-    """
+def evaluate(text: str, tokens: Sequence[TokenSpan], begin: int, curve: Curve, bar: Bar) -> GateDecision:
+    """The part of `text[begin:]` that is shown; `keep` counts from `begin`."""
     own_lines = list(lines(text, tokens, begin))
-    values = line_values(own_lines, begin, curve)
-    count = sure_lines(values, least) if least else best_lines(values, cost)
+    values, bar = line_values(own_lines, begin, curve), bar.at(text[begin:])
+    count = lines_to_show(values, bar)
     keep = len(text) - begin if count == len(values) else own_lines[count - 1].end - begin if count else 0
     if not own_lines or not own_lines[0].tokens:
-        return GateDecision(None, least, keep)
-    return GateDecision(values[0].confidence, least or needed_confidence(values[0], cost), keep)
+        return GateDecision(None, bar.least, keep)
+    return GateDecision(values[0].confidence, needed_confidence(values[0], bar), keep)
 
 
 def apply_gate(

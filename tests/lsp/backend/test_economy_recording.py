@@ -8,11 +8,12 @@ import pytest
 
 from benchmarks.keystrokes.economy import live, recording
 from benchmarks.keystrokes.economy.bodies import Body
+from benchmarks.keystrokes.economy.person import PERSONS
 from benchmarks.keystrokes.economy.policies import by_value
 from benchmarks.keystrokes.economy.replay import replay
 from benchmarks.keystrokes.economy.typing import SETTINGS
 from speclsp import config
-from speclsp.lsp.completion.confidence import NO_COST
+from speclsp.lsp.completion.confidence import Bar
 
 TEXT = "\n    total = 0\n    return total"
 
@@ -41,8 +42,9 @@ def test_a_body_is_recorded_once_and_a_live_run_equals_its_replay(body: Body):
         raise AssertionError("it was recorded already")
 
     assert recording.record(settings, [body], fail) == [recorded]
-    (counts,) = live.live(settings, [body])
-    replayed = replay(recorded, by_value({}, NO_COST))
+    typist = PERSONS[1]
+    (counts,) = live.live(settings, [body], typist)
+    replayed = replay(recorded, by_value({}, Bar()), typist)
     assert (counts.keys, counts.pressed, counts.stay) == (replayed.keys, replayed.pressed, replayed.stay)
 
 

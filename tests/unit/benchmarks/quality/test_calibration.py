@@ -3,60 +3,47 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks.keystrokes.economy.bodies import Body
 from benchmarks.keystrokes.economy.person import Keyboard
 from benchmarks.keystrokes.economy.recording import Recording
 from benchmarks.quality.calibration import calibration, fit
 from benchmarks.quality.calibration.examples import Example
-from benchmarks.quality.calibration.features import FEATURES, NEVER_NEGATIVE, features, with_history
 from speclsp.errors import InputError
 from speclsp.lsp.completion import confidence
 
 
 def made_up(count: int, weight: float = 1.5, seed: int = 3) -> list[Example]:
-    """Lines whose chance of being right is that of these log-odds: 1 + `weight` x the sum of log-probabilities."""
+    """Lines whose chance of being right is that of these log-odds: 1 + `weight` x the log-probability."""
     dice, examples = random.Random(seed), []
     for number in range(count):
-        logprobs = [-dice.expovariate(2.0) for _ in range(dice.randint(1, 6))]
-        row = {"line": "x" * dice.randint(0, 1), "opens": dice.random() < 0.5, "kind": "code", "above": [], "typed": 0}
-        values = features([(dice.randint(1, 8), logprob) for logprob in logprobs], "x", row)
-        right = dice.random() < confidence.sigmoid(1.0 + weight * sum(logprobs))
-        examples.append(Example(package=f"p{number % 20}", language="go", features=values, right=right))
+        total = -sum(dice.expovariate(2.0) for _ in range(dice.randint(1, 6)))
+        right = dice.random() < confidence.sigmoid(1.0 + weight * total)
+        examples.append(Example(package=f"p{number % 20}", language="go", total=total, right=right))
     return examples
 
 
 def test_the_fit_finds_the_weights_that_made_the_data():
-    table = fit.fit(made_up(4000), ("total",))
+    table = fit.fit(made_up(4000))
     assert table["intercept"] == pytest.approx(1.0, abs=0.25)
     assert table["total"] == pytest.approx(1.5, abs=0.25)
-
-
-def test_a_weight_of_probabilities_is_never_negative():
-    table = fit.fit(made_up(1000, weight=-1.0), fit.TRIED["all"])
-    assert all(table.get(name, 0.0) >= 0 for name in NEVER_NEGATIVE)
-    assert set(table) < {"intercept", *FEATURES}, "those that would be are left out"
 
 
 def test_an_example_of_twice_the_weight_counts_as_two():
     examples = made_up(300)
     doubled = [
-        Example(package=one.package, language="go", features=one.features, right=one.right, weight=2.0)
-        for one in examples
+        Example(package=one.package, language="go", total=one.total, right=one.right, weight=2.0) for one in examples
     ]
-    assert fit.fit(doubled, ("total",)) == fit.fit([*examples, *examples], ("total",))
+    assert fit.fit(doubled) == fit.fit([*examples, *examples])
 
 
 def test_confidences_of_packages_outside_the_fit_are_calibrated():
     examples = made_up(4000)
-    sure = fit.crossed(examples, ("total",))  # which they are made by
+    sure = fit.crossed(examples)
     right = [example.right for example in examples]
     for one in fit.reliability(sure, right, bins=5):
         assert one["said"] == pytest.approx(one["true"], abs=0.08)
@@ -107,45 +94,8 @@ def test_recordings_become_weights_figures_and_words():
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
     curves = eval("{" + calibration.source(figures, "tiny") + "}", {"Curve": confidence.Curve})  # as in the source
     assert curves["tiny"].first == figures["first"] and curves["tiny"].later == figures["later"]
-    assert "used" in calibration.in_words(figures)
 
 
 def test_too_few_lines_are_reported():
     with pytest.raises(InputError, match="more bodies"):
         calibration.calibrate([])
-
-
-def test_the_gate_uses_only_features_of_the_fit():
-    for curve in confidence.CURVES.values():
-        assert set(curve.first) == set(curve.later) == {"intercept", *fit.USED}
-
-
-TOKENS = st.lists(st.tuples(st.integers(0, 9), st.floats(-14, 0)), min_size=1, max_size=8)
-
-
-@given(TOKENS, st.text(max_size=9), st.sampled_from(("", "    ", "x = ", "f(", "# word")))
-def test_every_feature_has_a_meaning_and_is_finite(tokens: list[tuple[int, float]], text: str, line: str):
-    row = {"line": line, "opens": False, "kind": "comment", "above": ["x = 1"], "typed": 2}
-    values = features(tokens, text, row)
-    assert set(values) == set(FEATURES) and all(map(math.isfinite, values.values()))
-    assert 0 <= values["share"] <= 1
-
-
-def test_features_name_the_place():
-    tokens, row = [(4, -0.5), (2, -2.0)], {"opens": False, "kind": "code", "above": ["    foo_up(x)"], "typed": 0}
-    behind_word = features(tokens, "_up(x)", row | {"line": "    foo"})
-    assert behind_word["inside_word"] and behind_word["repeats"] and not behind_word["line_start"]
-    assert (behind_word["total"], behind_word["worst"], behind_word["depth"]) == (-2.5, -2.0, math.log(5))
-    below = features(tokens, "\n    foo()", row | {"line": "# text", "kind": "comment", "opens": True})
-    assert below["next_line"] and below["comment"] and below["opens"] and not below["string"]
-    assert (
-        features(tokens, "a", row | {"line": "f("})["argument"]
-        and features(tokens, "a", row | {"line": "x = "})["operator"]
-    )
-
-
-def test_a_candidate_that_the_next_keys_contradict_is_counted_on_its_line():
-    text, ends = "abXd\nef", (0, 1, 2, 3, 4, 5, 6)
-    candidates = ["abcd", "bcd", "cd", "d", "", "ef", "f"]
-    rows = with_history([{"text": candidate} for candidate in candidates], text, ends)
-    assert [row["contradicted"] for row in rows] == [0, 0, 0, 1, 1, 0, 0]

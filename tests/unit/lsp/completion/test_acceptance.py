@@ -26,8 +26,10 @@ def editing(request: pytest.FixtureRequest) -> EditedDocument:
 AT = len(HEAD)
 
 
-def counts(outcome: str, of: str = SUGGESTION, accepted: int = 0, typed: int = 0) -> dict[str, int]:
-    expected = {"shown": 1, outcome: 1, "shown_characters": len(of)}
+def counts(
+    outcome: str, of: str = SUGGESTION, accepted: int = 0, typed: int = 0, words: bool = False
+) -> dict[str, int]:
+    expected = {"shown": 1, outcome: 1, "shown_characters": len(of)} | ({"words": 1} if words else {})
     return expected | {f"{name}_characters": n for name, n in (("accepted", accepted), ("typed", typed)) if n}
 
 
@@ -56,10 +58,13 @@ STORIES: dict[str, tuple[list[Step], dict[str, int]]] = {  # {edits: (the steps,
         [show("return " + SUGGESTION, start=AT - 7), edit("return " + SUGGESTION, -7, 0)],
         counts("accepted", accepted=SIZE),
     ),
-    "some words, one by one": ([show(), edit("total "), edit("+ step_of", 6)], counts("partly", accepted=15)),
+    "some words, one by one": (
+        [show(), edit("total "), edit("+ step_of", 6)],
+        counts("partly", accepted=15, words=True),
+    ),
     "all words, one by one": (
         [show(), edit("total"), edit(" + step_of", 5), edit("(total)", 15)],
-        counts("accepted", accepted=SIZE),
+        counts("accepted", accepted=SIZE, words=True),
     ),
     "some keys, then the rest in one edit": (
         [show(), keys("tot"), edit(SUGGESTION[3:], 3)],
@@ -101,7 +106,11 @@ STORIES: dict[str, tuple[list[Step], dict[str, int]]] = {  # {edits: (the steps,
     "a pair of brackets in one edit, which is one key": ([show("[]"), edit("[]")], counts("typed", "[]", typed=2)),
     "a pair of brackets after a word": (
         [show("total()"), edit("total"), edit("()", 5)],
-        counts("accepted", "total()", accepted=7),
+        counts("accepted", "total()", accepted=7, words=True),
+    ),
+    "line by line, each with its newline or without": (
+        [show(LIST), edit("[\n", 0), edit("        1,", 2), edit("\n    ]", 12)],
+        counts("accepted", LIST, len(LIST)),
     ),
 }  # fmt: skip
 AT_ONCE = {

@@ -11,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.config import stats_path
+from speclsp.lsp.completion import acceptance
 from speclsp.lsp.completion.confidence import (
-    COSTS,
+    BY_WORDS,
     HALF_LIFE_S,
     LEFT_AS,
+    LEVELS,
     MAX_SHIFT,
-    NO_COST,
     TAKEN_AS,
+    WORD_WEIGHT,
     AcceptanceHistory,
     Curve,
 )
@@ -38,19 +40,18 @@ COUNTS = st.dictionaries(
 def test_the_learned_scale_is_bounded_and_decays(first: dict[str, int], second: dict[str, int], eagerness: str):
     now = [0.0]
     history = AcceptanceHistory(clock=lambda: now[0])
-    usual = history.cost("python", eagerness, CURVE)
-    assert usual == pytest.approx(COSTS[eagerness])
+    usual = history.bar("python", eagerness, CURVE).cost
+    assert usual == pytest.approx(LEVELS[eagerness].lines)
     history.learn("python", first)
     now[0] += HALF_LIFE_S
     history.learn("python", second)
-    learned = history.cost("python", eagerness, CURVE)
-    assert abs(math.log(learned.once / usual.once)) <= MAX_SHIFT + 1e-9
-    assert learned.each_line / usual.each_line == pytest.approx(learned.once / usual.once), "one scale for both parts"
-    assert history.cost("go", eagerness, CURVE) == pytest.approx(usual), "each language for itself"
-    off = [abs(learned.once - usual.once)]
+    learned = history.bar("python", eagerness, CURVE).cost
+    assert abs(math.log(learned / usual)) <= MAX_SHIFT + 1e-9
+    assert history.bar("go", eagerness, CURVE).cost == pytest.approx(usual), "each language for itself"
+    off = [abs(learned - usual)]
     for _ in range(40):
         now[0] += HALF_LIFE_S
-        off.append(abs(history.cost("python", eagerness, CURVE).once - usual.once))
+        off.append(abs(history.bar("python", eagerness, CURVE).cost - usual))
     assert off == sorted(off, reverse=True) and off[-1] < 1e-6
 
 
@@ -60,21 +61,40 @@ def test_an_accepted_suggestion_never_raises_the_cost_and_an_ignored_one_never_l
 ):
     history = AcceptanceHistory(clock=lambda: 0.0)
     history.learn("python", counts)
-    before = history.cost("python", "medium", CURVE).once
+    before = history.bar("python", "medium", CURVE).cost
     history.learn("python", {"accepted": more})
-    assert history.cost("python", "medium", CURVE).once <= before + 1e-12
+    assert history.bar("python", "medium", CURVE).cost <= before + 1e-12
     history.learn("python", {"accepted": -more, "ignored": more})
-    assert history.cost("python", "medium", CURVE).once >= before - 1e-12
+    assert history.bar("python", "medium", CURVE).cost >= before - 1e-12
 
 
 @given(COUNTS)
 def test_without_a_cost_nothing_is_learned(counts: dict[str, int]):
     history = AcceptanceHistory(clock=lambda: 0.0)
     history.learn("python", counts)
-    assert history.cost("python", "high", CURVE) == NO_COST
+    assert history.bar("python", "high", CURVE).cost == 0
+
+
+@given(COUNTS, st.integers(0, 60), st.integers(0, 60))
+def test_who_accepts_single_words_often_gets_the_value_of_words_in_that_language(
+    counts: dict[str, int], partly: int, words: int
+):
+    now = [0.0]
+    history = AcceptanceHistory(clock=lambda: now[0])
+    history.learn("python", counts)
+    assert not history.bar("python", "medium", CURVE).words
+    history.learn("python", {"partly": partly, "words": words})
+    taken = partly + sum(counts.get(name, 0) for name in TAKEN_AS)
+    is_often = words >= WORD_WEIGHT and words >= taken / 4
+    bar = history.bar("python", "medium", CURVE)
+    assert bar.words == is_often and not history.bar("go", "medium", CURVE).words
+    assert bar.least == LEVELS["medium"].least == 0.1, "for words too"
+    now[0] += 20 * HALF_LIFE_S
+    assert not history.bar("python", "medium", CURVE).words
 
 
 def test_the_outcomes_it_learns_from_are_counted_in_the_statistics():
+    assert BY_WORDS == (acceptance.WORDS,)
     assert {*TAKEN_AS, *LEFT_AS} <= set(usage_db.Figures().as_json())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,25 +17,24 @@ from speclsp.lsp.backend.engine_http import InvalidResponse
 from speclsp.lsp.backend.infill_codec import infill_body, parse_piece
 from speclsp.lsp.backend.types import FimRequest
 from speclsp.lsp.completion.confidence import (
-    COSTS,
     CURVES,
-    DEFAULT,
     LEFT_OF_LOGPROB,
-    NO_COST,
+    LEVELS,
+    NEXT_LINE,
+    PLAIN,
     UNJUDGED,
     AcceptanceHistory,
-    Cost,
+    Bar,
     Curve,
     LineValue,
     TokenProb,
     TokenSpan,
-    best_lines,
     confidence,
     curve_of,
     line_values,
     lines,
+    lines_to_show,
     needed_confidence,
-    sure_lines,
     token_spans,
 )
 from speclsp.lsp.completion.gate import GateDecision, apply_gate, evaluate
@@ -46,6 +46,9 @@ from speclsp.lsp.syntax.text_windows import common_ends
 from speclsp.observability import explanation
 
 CURVE = Curve(first={"intercept": 1.0, "total": 1.5}, later={"intercept": 1.0, "total": 1.5}, expected=0.5)
+
+
+MEDIUM = Bar(LEVELS["medium"].lines, LEVELS["medium"].least)
 
 
 BLOCK = "def total(items):\n    "
@@ -75,7 +78,7 @@ def tokens(text: str, sizes: Sequence[int], logprobs: Sequence[float]) -> list[T
     return token_spans(pieces)
 
 
-MEASURED = st.sampled_from((CURVE, DEFAULT, *CURVES.values()))
+MEASURED = st.sampled_from((CURVE, PLAIN, *CURVES.values()))
 
 
 @given(TOKENS, st.data(), MEASURED)
@@ -87,25 +90,25 @@ def test_confidence_never_falls_when_the_probability_of_a_token_rises(
     higher = [*line_tokens[:number], (characters, data.draw(st.floats(logprob, 0))), *line_tokens[number + 1 :]]
     for weights in (curve.first, curve.later):
         assert confidence(higher, weights) >= confidence(line_tokens, weights) - 1e-9
-        assert 0 < confidence(line_tokens, weights) < 1
+        assert 0 <= confidence(line_tokens, weights) <= 1
 
 
-@pytest.mark.parametrize("curve", [DEFAULT, *CURVES.values()])
+@pytest.mark.parametrize("curve", CURVES.values())
 def test_the_measured_curves_are_consistent(curve: Curve):
     for weights in (curve.first, curve.later):
         assert set(weights) == {"intercept", "total"} and weights["total"] > 0
     assert 0 < curve.expected < 1
 
 
-def test_every_eagerness_has_a_cost_and_the_more_eager_the_lower():
-    for value, cost in COSTS.items():
+def test_every_eagerness_has_a_level_and_the_more_eager_the_lower():
+    for value in LEVELS:
         config, problems = parse({"completion.eagerness": value}, Config())
         assert not problems and config.completion.eagerness == value
-        assert cost.once >= 0 and cost.each_line >= 0
     assert parse({"completion.eagerness": "other"}, Config())[1]
-    assert COSTS["high"] == NO_COST
-    assert COSTS["low"].once > COSTS["medium"].once > 0
-    assert COSTS["low"].each_line >= COSTS["medium"].each_line > 0
+    low, medium, high = (LEVELS[name] for name in ("low", "medium", "high"))
+    assert high == (0, 0, 0)
+    assert low.lines >= medium.lines > 0 and low.words >= medium.words > 0
+    assert low.least > medium.least >= 0.1, "nothing that is wrong nine times of ten"
 
 
 @pytest.mark.parametrize(("value", "is_valid"), [(0.0, True), (0.25, True), (1.0, True), (-0.1, False), (1.1, False)])
@@ -115,58 +118,98 @@ def test_the_least_confidence_is_a_probability(value: float, is_valid: bool):
     assert config.completion.min_confidence == (value if is_valid else 0.0)
 
 
-def test_a_pair_without_a_measured_curve_has_the_usual_one_and_a_test_pair_none():
-    assert curve_of("some-other-model") is DEFAULT
+def test_a_model_without_a_measured_curve_has_the_plain_probability_and_a_test_model_none():
+    assert curve_of("some-other-model") is PLAIN
+    assert confidence([(3, -0.5), (4, -1.0)], PLAIN.first) == pytest.approx(math.exp(-1.5))
     assert all(curve_of(model) is None for model in UNJUDGED)
     assert all(curve_of(model) is curve for model, curve in CURVES.items())
 
 
 # ── the value of the first lines ─────────────────────────────────────────────────────────────────────────────────────
 
-VALUES = st.lists(st.builds(LineValue, st.floats(0, 1), st.floats(0, 200)), max_size=8)
-PRICES = st.builds(Cost, st.floats(0.1, 50), st.floats(0, 5))
+
+@st.composite
+def line_value_lists(draw: st.DrawFn, most: int = 8) -> list[LineValue]:
+    """The values of the first lines of a suggestion: each line saves more, and all of them are less sure."""
+    sure = sorted(draw(st.lists(st.floats(0, 1), min_size=1, max_size=most)), reverse=True)
+    values: list[LineValue] = []
+    by_lines, by_words, characters = 0.0, 0.0, 0
+    for confidence_in in sure:
+        length = draw(st.integers(1, 90))
+        by_lines, characters = by_lines + confidence_in * length, characters + length
+        by_words += draw(st.floats(0, length))
+        values.append(LineValue(confidence_in, by_lines, by_words, characters))
+    return values
 
 
-@given(VALUES, PRICES)
-def test_the_shown_lines_have_the_highest_value_and_it_is_positive(values: list[LineValue], cost: Cost):
-    count = best_lines(values, cost)
-    worth = [value.value(number, cost) for number, value in enumerate(values, 1)]
+VALUES = line_value_lists()
+COSTS = st.floats(0.1, 50)
+BARS = st.builds(Bar, COSTS, st.sampled_from((0.0, 0.1, 0.5)), st.booleans())
+
+
+@given(VALUES, BARS)
+def test_the_shown_lines_have_the_highest_value_and_it_is_positive(values: list[LineValue], bar: Bar):
+    count = lines_to_show(values, bar)
+    worth = [value.value(bar) for value in values if value.confidence >= bar.least]
     if count:
         assert worth[count - 1] == max(worth) > 0
     else:
         assert all(value <= 0 for value in worth)
-    assert best_lines(values, NO_COST) == len(values)
+    assert lines_to_show(values, Bar()) == len(values)
 
 
-@given(VALUES, PRICES, st.data())
-def test_a_surer_suggestion_is_never_hidden(values: list[LineValue], cost: Cost, data: st.DataObject):
+@given(VALUES, BARS, st.data())
+def test_a_surer_suggestion_is_never_hidden(values: list[LineValue], bar: Bar, data: st.DataObject):
     surer = [
-        LineValue(data.draw(st.floats(value.confidence, 1)), data.draw(st.floats(value.kept, 300))) for value in values
+        value._replace(
+            confidence=data.draw(st.floats(value.confidence, 1)),
+            line_characters=data.draw(st.floats(value.line_characters, 1000)),
+            word_characters=data.draw(st.floats(value.word_characters, 1000)),
+        )
+        for value in values
     ]
-    if best_lines(values, cost):
-        assert best_lines(surer, cost)
+    surer.sort(key=lambda value: value.confidence, reverse=True)
+    if lines_to_show(values[:1], bar):
+        assert lines_to_show(surer, bar)
 
 
-@given(VALUES, PRICES, st.floats(1, 5))
-def test_a_higher_cost_shows_no_suggestion_that_a_lower_one_hides(values: list[LineValue], cost: Cost, times: float):
-    if best_lines(values, Cost(cost.once * times, cost.each_line * times)):
-        assert best_lines(values, cost)
+@given(VALUES, BARS, st.floats(1, 5))
+def test_a_higher_bar_shows_no_suggestion_that_a_lower_one_hides(values: list[LineValue], bar: Bar, times: float):
+    if lines_to_show(values, bar.raised(times)):
+        assert lines_to_show(values, bar)
 
 
-@given(st.builds(LineValue, st.floats(0, 1), st.floats(0.1, 200)), PRICES)
-def test_one_line_is_shown_from_the_needed_confidence_on(value: LineValue, cost: Cost):
-    needed = needed_confidence(value, cost)
-    assert 0 <= needed <= 1
-    if abs(value.confidence - needed) > 1e-9:
-        assert bool(best_lines([value], cost)) is (value.confidence > needed)
+@given(VALUES, BARS)
+def test_nothing_less_sure_than_the_lowest_confidence_is_shown(values: list[LineValue], bar: Bar):
+    assert all(value.confidence >= bar.least for value in values[: lines_to_show(values, bar)])
 
 
-@given(st.lists(st.floats(0, 1), max_size=8), st.floats(0.01, 1), st.floats(0.01, 1))
-def test_a_higher_least_confidence_shows_no_more_lines(sure: list[float], one: float, other: float):
-    values = [LineValue(p, 1.0) for p in sorted(sure, reverse=True)]
-    low, high = sorted((one, other))
-    assert sure_lines(values, high) <= sure_lines(values, low)
-    assert all(value.confidence >= low for value in values[: sure_lines(values, low)])
+@given(COSTS, st.floats(0, 1), st.integers(1, 200), st.sampled_from((0.0, 0.1, 0.5)))
+def test_one_line_is_shown_from_the_needed_confidence_on(cost: float, sure: float, characters: int, least: float):
+    bar = Bar(cost, least)
+    value = LineValue(sure, sure * characters, 0.0, characters)
+    needed = needed_confidence(value, bar)
+    assert least <= needed <= 1
+    if abs(sure - needed) > 1e-9:
+        assert bool(lines_to_show([value], bar)) is (sure > needed)
+
+
+@given(COSTS, st.floats(0, 1), st.floats(0.1, 90))
+def test_right_words_of_a_wrong_line_lower_the_needed_confidence_of_who_accepts_words(
+    cost: float, sure: float, words: float
+):
+    bar = Bar(cost, words=True)
+    value = LineValue(sure, 0.0, words, 90)
+    needed = needed_confidence(value, bar)
+    if abs(sure - needed) > 1e-9:
+        assert bool(lines_to_show([value], bar)) is (sure > needed)
+
+
+@given(BARS, st.sampled_from(("\n", "  \n    x", "\n\n")), st.sampled_from(("x", " x\n", "", ")")))
+def test_the_bar_is_higher_for_a_suggestion_that_begins_with_the_next_line(bar: Bar, next_line: str, same_line: str):
+    assert bar.at(same_line) == bar
+    assert bar.at(next_line).cost == pytest.approx(bar.cost * NEXT_LINE)
+    assert Bar().at(next_line) == Bar()
 
 
 @given(TEXTS, st.lists(st.integers(1, 5), min_size=1), LOGPROBS, MEASURED)
@@ -177,8 +220,9 @@ def test_more_lines_are_never_surer_and_never_keep_less(
     values = line_values(own_lines, 0, curve)
     assert len(values) == len(own_lines)
     assert [value.confidence for value in values] == sorted((value.confidence for value in values), reverse=True)
-    assert [value.kept for value in values] == sorted(value.kept for value in values)
-    assert all(0 <= value.kept <= len(text) + 1e-9 and 0 <= value.confidence <= 1 for value in values)
+    for saved in ([value.line_characters for value in values], [value.word_characters for value in values]):
+        assert saved == sorted(saved) and all(0 <= characters <= len(text) + 1e-9 for characters in saved)
+    assert all(0 <= value.confidence <= 1 and value.characters <= len(text) for value in values)
 
 
 @given(TEXTS, st.lists(st.integers(1, 5), min_size=1), LOGPROBS, COUNTS)
@@ -186,7 +230,7 @@ def test_more_eager_never_hides(text: str, sizes: list[int], logprobs: list[floa
     history, spans = AcceptanceHistory(clock=lambda: 0.0), tokens(text, sizes, logprobs)
     history.learn("python", counts)
     kept = [
-        evaluate(text, spans, 0, CURVE, history.cost("python", name, CURVE)).keep for name in ("low", "medium", "high")
+        evaluate(text, spans, 0, CURVE, history.bar("python", name, CURVE)).keep for name in ("low", "medium", "high")
     ]
     assert [bool(keep) for keep in kept] == sorted(bool(keep) for keep in kept)
     assert kept[-1] == len(text)
@@ -234,7 +278,7 @@ def test_the_gate_shows_all_lines_or_the_first_lines_or_nothing(
     text = "\n    ".join(code_lines)
     block = block_plan()
     suggestion = block.to_suggestion(text)
-    verdict = evaluate(text, tokens(text, [3], logprobs), 0, CURVE, Cost(cost, 1.0))
+    verdict = evaluate(text, tokens(text, [3], logprobs), 0, CURVE, Bar(cost, 0.1))
     cuts: list[tuple[str, int]] = []
     shown = apply_gate(suggestion, block, text, verdict, cuts)
     if isinstance(shown, Suggestion):
@@ -260,7 +304,7 @@ def test_a_block_is_shown_up_to_the_lines_that_are_worth_it():
     spans = [TokenSpan(start, start + 1, -9.0 if 33 <= start < 60 else -0.001) for start in range(len(text))]
     block, cuts = block_plan(), list[tuple[str, int]]()
     suggestion = block.to_suggestion(text)
-    verdict = evaluate(text, spans, 0, CURVE, COSTS["medium"])
+    verdict = evaluate(text, spans, 0, CURVE, MEDIUM)
     shown = apply_gate(suggestion, block, text, verdict, cuts)
     assert isinstance(shown, Suggestion) and shown.text == "total = 0", "no header of a loop alone"
     assert cuts == [("unsure", len(text) - len(shown.text))]
@@ -283,16 +327,16 @@ def test_all_lines_are_shown_if_the_first_ones_alone_are_no_valid_suggestion():
             return NoSuggestion(Reason.EMPTY)
 
     suggestion = Suggestion("call(\n    a)", 3, 3)
-    verdict = evaluate(suggestion.text, [TokenSpan(0, 6, 0.0), TokenSpan(6, 12, -12.0)], 0, CURVE, COSTS["medium"])
+    verdict = evaluate(suggestion.text, [TokenSpan(0, 6, 0.0), TokenSpan(6, 12, -12.0)], 0, CURVE, MEDIUM)
     assert 0 < verdict.keep < len(suggestion.text)
     assert apply_gate(suggestion, Strict(), suggestion.text, verdict, []) == suggestion  # type: ignore[arg-type]
 
 
 def test_the_rest_of_a_typed_token_is_surer_than_the_whole():
     spans = token_spans([(6, -8.0), (3, -0.01)])
-    whole, rest = (evaluate("append(x)", spans, begin, CURVE, NO_COST).confidence for begin in (0, 2))
+    whole, rest = (evaluate("append(x)", spans, begin, CURVE, Bar()).confidence for begin in (0, 2))
     assert whole is not None and rest is not None and rest > whole
-    nothing = evaluate("append(x)", [], 0, CURVE, COSTS["low"])
+    nothing = evaluate("append(x)", [], 0, CURVE, MEDIUM)
     assert nothing.confidence is None and nothing.keep == 9, "it is shown where the server reports no probabilities"
 
 

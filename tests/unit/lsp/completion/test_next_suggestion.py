@@ -268,7 +268,7 @@ async def test_accepting_the_first_line_while_lines_are_under_way_adopts_their_s
 
 
 async def test_lines_that_are_not_sure_enough_do_not_join_but_the_next_line_is_ready() -> None:
-    logprobs = {1: -0.62 / len(FIRST), 2: -0.9 / len(LINES[1]), 3: -2.0}
+    logprobs = {1: -0.4 / len(FIRST), 2: -0.4 / len(LINES[1]), 3: -2.0}
     async with preparing(TokenBackend(DOCUMENT, logprobs), **{"completion.min_confidence": 0.5}) as scripted:
         reports = grown(scripted)
         await prepared(scripted)
@@ -281,7 +281,7 @@ async def test_lines_that_are_not_sure_enough_do_not_join_but_the_next_line_is_r
 
 async def test_the_forced_tokens_keep_the_log_probabilities_that_they_had() -> None:
     """The engine reports forced tokens as certain: an unsure first line must not become sure."""
-    logprobs = {1: -0.75 / len(FIRST), 2: -0.3 / len(LINES[1]), 3: -9.0}  # together below 0.6, each of them above
+    logprobs = {1: -0.3 / len(FIRST), 2: -0.3 / len(LINES[1]), 3: -9.0}  # together below 0.6, each of them above
     async with preparing(TokenBackend(DOCUMENT, logprobs), **{"completion.min_confidence": 0.62}) as scripted:
         await prepared(scripted)
         assert await scripted.texts(at(TEXT)) == [FIRST]

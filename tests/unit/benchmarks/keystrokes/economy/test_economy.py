@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from benchmarks.keystrokes.economy import economy, figures
 from benchmarks.keystrokes.economy.bodies import Body
-from benchmarks.keystrokes.economy.person import Keyboard
-from benchmarks.keystrokes.economy.policies import by_confidence, by_share, by_value, judge, line_list
+from benchmarks.keystrokes.economy.clock import PAUSE_MS, waits_ms
+from benchmarks.keystrokes.economy.person import ONLOOKER, PERSONS, READER, Keyboard, Person
+from benchmarks.keystrokes.economy.policies import by_value, judge, line_list
 from benchmarks.keystrokes.economy.recording import Recording
-from benchmarks.keystrokes.economy.replay import AFTER_ACCEPTING, EVERYWHERE, PAUSES, replay, replay_joined
+from benchmarks.keystrokes.economy.replay import Counts, ready_times_ms, replay
 from benchmarks.quality.calibration.examples import examples
-from speclsp.lsp.completion.confidence import COSTS, NO_COST, Cost, Curve, lines, token_spans
+from speclsp.lsp.completion.confidence import LEVELS, Bar, Curve, lines, token_spans
 
 CURVE = Curve(first={"intercept": 2.0, "total": 2.0}, later={"intercept": 2.0, "total": 2.0}, expected=0.5)
 TEXT = "\n    total = 0\n    for item in items:\n        total += item\n    return total"
@@ -36,7 +37,7 @@ def row(text: str, before: str, logprob: float) -> dict[str, Any]:
     last = [line.end for line in own]
     return {
         "reason": "" if text else "empty", "text": text, "typed": 0, "in_token": False, "kind": "code",
-        "line": before.rpartition("\n")[2], "above": [], "opens": False,
+        "ms": 100.0, "line": before.rpartition("\n")[2], "above": [], "opens": False,
         "lines": [[line.end, [list(token) for token in line.tokens], line.end] for line in own if line.end in last],
     }  # fmt: skip
 
@@ -53,24 +54,87 @@ def recording(candidates: list[tuple[str, float]], text: str = TEXT, package: st
     return Recording(body(text, package), tuple(rows), 1.0)
 
 
-@given(CANDIDATES, st.booleans())
-def test_the_books_balance_under_every_policy(candidates: list[tuple[str, float]], accepts: bool):
+TYPIST = PERSONS[1]
+MEDIUM = Bar(LEVELS["medium"].lines, LEVELS["medium"].least)
+
+
+@given(CANDIDATES, st.sampled_from((*PERSONS, ONLOOKER)), st.sampled_from((0.0, 1.0, 4.0)))
+def test_the_books_balance_under_every_policy(candidates: list[tuple[str, float]], person: Person, speed: float):
     typed = recording(candidates)
     judged = judge(typed, CURVE)
-    for policy in (by_share(0.1), by_value(judged, COSTS["medium"]), by_confidence(judged, 0.2)):
-        counts = replay(typed, policy, accepts)
+    for bar in (Bar(), MEDIUM, Bar(LEVELS["medium"].words, words=True), Bar(least=0.2)):
+        counts = replay(typed, by_value(judged, bar), person, speed)
         assert counts.keys == Keyboard.of(TEXT).keys and counts.characters == len(TEXT)
         assert counts.shown == counts.first_line_right + counts.wrong
-        assert counts.wrong_but_used <= counts.wrong <= counts.shown
         assert 0 <= counts.pauses_right <= counts.pauses_shown <= counts.pauses
+        assert counts.pauses_hidden <= counts.pauses - counts.pauses_shown
         assert counts.pressed <= counts.keys, "suggestions never cost keys"
         assert counts.stay <= counts.characters
-        assert accepts or (counts.pressed, counts.stay) == (counts.keys, 0)
+        assert person.takes or (counts.pressed, counts.stay) == (counts.keys, 0)
 
 
 def test_a_right_suggestion_is_taken_with_one_key():
-    counts = replay(recording([("right", -0.01)]), by_value({}, NO_COST))
+    counts = replay(recording([("right", -0.01)]), by_value({}, Bar()), TYPIST)
     assert (counts.pressed, counts.shown, counts.wrong, counts.stay) == (1, 1, 0, len(TEXT))
+
+
+def test_the_reader_takes_at_the_first_pause():
+    typed = recording([("right", -0.01)])
+    pause = next(number for number, wait_ms in enumerate(waits_ms(typed.body)) if wait_ms >= PAUSE_MS)
+    counts = replay(typed, by_value({}, Bar()), READER)
+    assert counts.pressed == pause + 1 and counts.pauses == counts.pauses_right == 1
+
+
+@given(CANDIDATES)
+def test_a_hidden_right_candidate_is_counted_at_pauses(candidates: list[tuple[str, float]]):
+    typed = recording(candidates)
+    shown, hidden = (replay(typed, policy, ONLOOKER) for policy in (by_value({}, Bar()), lambda rows, position: 0))
+    assert hidden.pauses_hidden <= hidden.pauses == shown.pauses and hidden.shown == 0
+    if {kind for kind, _ in candidates} == {"right"}:
+        assert hidden.pauses_hidden == shown.pauses_right == shown.pauses
+
+
+# ── time ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_times(typed: Recording, request_ms: float) -> Recording:
+    """The same candidates, each computed anew in this time."""
+    return Recording(typed.body, tuple(one | {"ms": request_ms} for one in typed.rows), typed.seconds)
+
+
+@given(CANDIDATES, st.floats(0, 3000), st.floats(0.5, 8))
+def test_a_faster_machine_is_never_later_and_an_endless_one_shows_nothing(
+    candidates: list[tuple[str, float]], request_ms: float, times: float
+):
+    typed = with_times(recording(candidates), request_ms)
+    slow, fast = (ready_times_ms(typed, speed) for speed in (1.0, max(1.0, times)))
+    assert all(one >= other for one, other in zip(slow, fast, strict=True))
+    policy = by_value({}, Bar())
+    at_once = replay(typed, policy, READER)
+    assert replay(with_times(typed, 0.0), policy, READER, 1.0) == at_once
+    late = replay(with_times(typed, 1e9), policy, READER, 1.0)
+    assert late.shown <= 1 and late.pressed == late.keys, "but for the last position, at which nothing follows"
+
+
+def test_a_candidate_that_the_keys_agree_with_is_ready_from_its_first_key_on():
+    typed = with_times(recording([("right", -0.01)]), 400.0)
+    rows = [row | {"typed": number} for number, row in enumerate(typed.rows)]
+    times = ready_times_ms(Recording(typed.body, tuple(rows), 1.0), 1.0)
+    waits = waits_ms(typed.body)
+    assert times[0] == 400.0
+    assert times[1] == max(0.0, 400.0 - waits[0]) and times == sorted(times, reverse=True)
+
+
+def test_pauses_are_longest_at_a_line_start():
+    typed = recording([("none", 0.0)])
+    waits = waits_ms(typed.body)
+    keys = typed.body.keys
+    at_lines = [wait for key, wait in zip(keys, waits[1:], strict=True) if key.startswith("\n")]
+    inside = [wait for key, wait in zip(keys[:-1], waits[1:], strict=False) if key.isalpha()]
+    assert min(at_lines) > sum(inside) / len(inside) and waits[-1] == 0 < min(waits[:-1])
+
+
+# ── policies and figures ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_shown_suggestion_stays_until_a_key_disagrees_and_counts_once():
@@ -79,7 +143,7 @@ def test_a_shown_suggestion_stays_until_a_key_disagrees_and_counts_once():
     rows = list(typed.rows)
     rows[1] = row("abcdefgX", "    ", -0.01)  # no word of it is right
     rows[2] = row("another", "    a", -0.01)  # never asked: the first one still stands
-    counts = replay(Recording(typed.body, tuple(rows), 1.0), by_value({}, NO_COST))
+    counts = replay(Recording(typed.body, tuple(rows), 1.0), by_value({}, Bar()), TYPIST)
     assert (counts.shown, counts.wrong, counts.pressed) == (1, 1, counts.keys)
 
 
@@ -89,7 +153,8 @@ def test_a_higher_cost_shows_no_candidate_that_a_lower_one_hides(
 ):
     typed = recording(candidates)
     judged = judge(typed, CURVE)
-    low, high = by_value(judged, Cost(once, 0.5)), by_value(judged, Cost(once * times, 0.5 * times))
+    bar = Bar(once)
+    low, high = by_value(judged, bar), by_value(judged, bar.raised(times))
     for position in range(len(typed.rows)):
         if high(typed.rows, position):
             assert low(typed.rows, position)
@@ -115,56 +180,35 @@ def test_counts_become_figures_with_intervals_and_a_table():
         recording([("right", -0.02), ("half", -2.0), ("wrong", -1.5), ("none", 0.0)], package=f"p{number}")
         for number in range(4)
     ]
-    result = economy.compare(recordings, {f"p{number}": CURVE for number in range(4)})
-    before, high = result["policies"]["before, share 0"], result["policies"]["high"]
-    assert before["keys_saved"] == high["keys_saved"], "both show everything"
-    assert high["keys_saved_change"]["value"] >= 0
+    judged = [judge(one, CURVE) for one in recordings]
+    result = economy.compare(recordings, judged)
+    for rows in result["persons"].values():
+        assert rows["everything"]["keys_saved"] == rows["high"]["keys_saved"], "both show everything"
+        assert rows["medium"]["wrong_per_key"]["value"] <= rows["high"]["wrong_per_key"]["value"]
     assert json.loads(json.dumps(result, allow_nan=False)) == result
-    assert "medium" in figures.table(result["policies"])
+    assert "medium" in figures.table(result["persons"]["reader"])
     assert result["languages"]["medium"]["python"]["bodies"] == 4
+    chosen = economy.chosen_costs(recordings, judged)
+    assert [row["judged_on"] for row in chosen.values()] == ["the other half", "the other half", "itself"]
+    times = economy.in_real_time([with_times(one, 100.0) for one in recordings], judged)
+    assert times["speed 4"]["keys_saved"]["value"] >= times["speed 1"]["keys_saved"]["value"]
 
 
-def first_lines(longer: Recording) -> Recording:
-    """The same candidates with their first lines alone."""
-    rows = []
-    for number, end in enumerate(Keyboard.of(longer.body.text).ends):
-        text = longer.rows[number]["text"]
-        blank = len(text) - len(text.lstrip("\n"))
-        line_end = text.find("\n", blank)
-        rows.append(row(text[:line_end] if line_end >= 0 else text, longer.body.text[:end], -0.02))
-    return Recording(longer.body, tuple(rows), 1.0)
-
-
-@given(CANDIDATES, st.sets(st.sampled_from((PAUSES, AFTER_ACCEPTING, EVERYWHERE))))
-def test_lines_that_join_keep_the_books_and_right_ones_save_keys(candidates: list[tuple[str, float]], ways: set[str]):
-    longer = recording(candidates)
-    alone, policy = first_lines(longer), by_value({}, NO_COST)
-    counts = replay_joined(alone, longer, policy, policy, ways)
-    assert counts.shown == counts.first_line_right + counts.wrong and counts.pressed <= counts.keys
-    if not ways:
-        assert counts == replay(alone, policy)
-    if {kind for kind, _ in candidates} <= {"right"}:
-        assert counts.pressed <= replay(alone, policy).pressed and counts.wrong == 0
-
-
-def test_lines_that_join_make_no_other_suggestion():
-    longer, policy = recording([("right", -0.01)]), by_value({}, NO_COST)
-    joined = replay_joined(first_lines(longer), longer, policy, policy, (EVERYWHERE,))
-    assert (joined.pressed, joined.shown) == (1, 1)
-    looked = replay_joined(first_lines(longer), longer, policy, policy, (PAUSES,), accepts=False)
-    assert (looked.shown, looked.pressed) == (1, looked.keys), "it grows at the next pause"
-
-
-def test_lines_that_do_not_continue_the_shown_one_never_join():
-    longer, policy = recording([("wrong", -0.01)]), by_value({}, NO_COST)
-    alone = first_lines(recording([("right", -0.01)]))
-    assert replay_joined(alone, longer, policy, policy, (EVERYWHERE,)) == replay(alone, policy)
-
-
-def test_the_joined_lines_are_compared_with_the_first_line_alone():
-    recordings = [recording([("right", -0.02), ("half", -2.0)], package=f"p{number}") for number in range(4)]
-    curves = {f"p{number}": CURVE for number in range(4)}
-    result = economy.joined([first_lines(longer) for longer in recordings], recordings, curves)
-    assert result["medium"]["keys_saved_change"]["value"] == 0
-    assert len(result) == 2 * (1 + len(economy.JOINED))
-    assert "joined everywhere" in figures.table(result) and "wrong_per_key" in figures.changes_table(result)
+@given(
+    st.dictionaries(
+        st.floats(0, 16),
+        st.builds(
+            Counts, keys=st.just(100), pressed=st.integers(0, 100), wrong=st.integers(0, 9), pauses=st.just(10),
+            pauses_shown=st.integers(0, 10),
+        ),
+        min_size=1,
+    )
+)  # fmt: skip
+def test_the_chosen_cost_saves_most_within_the_aims(walks: dict[float, Counts]):
+    chosen = walks[economy.best_cost({cost: [counts] for cost, counts in walks.items()})]
+    within = [counts for counts in walks.values() if counts.wrong <= 2 and counts.pauses_shown <= 6]
+    if within:
+        assert chosen.wrong <= 2 and chosen.pauses_shown <= 6
+        assert chosen.pressed == min(counts.pressed for counts in within)
+    else:
+        assert chosen.pauses_shown == min(counts.pauses_shown for counts in walks.values())

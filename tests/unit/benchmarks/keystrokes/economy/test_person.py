@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 from benchmarks.keystrokes.economy.person import (
     MIN_SAVED,
     NOTHING,
+    ONLOOKER,
+    PERSONS,
+    READER,
     Acceptance,
     Keyboard,
+    Person,
     accept,
     right_length,
     right_lines,
@@ -19,9 +23,20 @@ from benchmarks.keystrokes.economy.person import (
 TEXTS = st.text(alphabet="ab (.\n", max_size=40)
 
 
-def taken(suggestion: str, meant: str) -> Acceptance:
+WORD_TAKER = PERSONS[-1]
+
+
+def taken(suggestion: str, meant: str, person: Person = WORD_TAKER) -> Acceptance:
     """The acceptance at the start of `meant`."""
-    return accept(suggestion, meant, Keyboard.of(meant), 0)
+    return accept(suggestion, meant, Keyboard.of(meant), 0, person)
+
+
+@given(TEXTS, TEXTS)
+def test_only_the_word_taker_takes_a_part_of_a_line(suggestion: str, meant: str):
+    acceptance = taken(suggestion, meant, READER)
+    assert acceptance.characters in (0, len(suggestion), *right_lines(suggestion, meant))
+    assert acceptance.saved <= taken(suggestion, meant).saved
+    assert taken(suggestion, meant, ONLOOKER) == NOTHING
 
 
 @given(TEXTS)

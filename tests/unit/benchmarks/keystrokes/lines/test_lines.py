@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.keystrokes.economy.bodies import Body
+from benchmarks.keystrokes.economy.clock import PAUSE_MS
 from benchmarks.keystrokes.lines.figures import (
     KeyRow,
     by_request,
     of_condition,
+    of_pauses,
     quantile,
     table,
     with_adopted_prompts,
@@ -66,6 +68,28 @@ ROW = KeyRow(
     prompt_tokens=1000,
     cached_tokens=900,
 )
+
+
+@given(st.lists(st.tuples(st.floats(0, 1000), st.booleans(), st.booleans(), st.none() | st.floats(0, 1)), max_size=20))
+def test_the_books_of_pauses_balance(keys: list[tuple[float, bool, bool, float | None]]):
+    rows = [
+        replace(ROW, wait_ms=wait_ms, shown=shown, right=shown and right, confidence=sure)
+        for wait_ms, shown, right, sure in keys
+    ]
+    figures = of_pauses(rows)
+    assert figures["right"] <= figures["shown"] <= figures["pauses"] == sum(row.wait_ms >= PAUSE_MS for row in rows)
+    by_bin = figures["shown_and_right_by_confidence"].values()
+    assert sum(shown for shown, _ in by_bin) <= figures["shown"]
+    if all(row.confidence is not None for row in rows):
+        assert [sum(column) for column in zip(*by_bin, strict=True)] == [figures["shown"], figures["right"]]
+
+
+def test_a_suggestion_that_is_typed_along_keeps_its_confidence():
+    appeared = replace(ROW, confidence=0.75, wait_ms=100.0)
+    along = replace(ROW, reused=True, right=True, wait_ms=400.0)
+    assert of_pauses([appeared, along])["shown_and_right_by_confidence"]["0.7 to 0.9"] == [1, 1]
+
+
 LINES = st.lists(st.text("ab =", max_size=20).map(str.rstrip), min_size=1, max_size=30)
 
 
