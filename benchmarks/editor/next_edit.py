@@ -16,10 +16,10 @@ evidence. Times are of the processor. Writes benchmarks/results/next-edit.json, 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks import results_file
-from benchmarks.editor.edit_replay import edit_scores
 from benchmarks.editor.edit_replay.edit_counts import Count
 from benchmarks.editor.edit_replay.release_edits import (
     BLIND,
@@ -28,12 +28,11 @@ from benchmarks.editor.edit_replay.release_edits import (
     MORE,
     PARTS,
     language_of,
-    lines_of,
     listed_packages,
     replayed,
 )
 from benchmarks.editor.edit_replay.replay_states import HALF_TYPED, QUIET, STATE, ReplayState, states
-from benchmarks.editor.edit_replay.replayed_file import EditProducer, rules, shift
+from benchmarks.editor.edit_replay.replayed_file import EditProducer, rules
 from benchmarks.quality import edits
 from speclsp.cli import terminal
 from speclsp.lsp.next_edit.producer import PRODUCER, Proposal
@@ -59,7 +58,7 @@ def judged(state: ReplayState, proposal: Proposal, count: Count) -> tuple[bool, 
     file = state.file
     text, now, proposed = file.document.text, file.lines(), file.with_edit(proposal)
     right, exact = state.verdict(proposal)
-    count.undoing += edit_scores.undoes(state.earlier, now, proposed)
+    count.undoing += undoes(state.earlier, now, proposed)
     if state.kind == HALF_TYPED:
         count.half_typed_shown += 1
         count.half_typed_right += right
@@ -67,32 +66,30 @@ def judged(state: ReplayState, proposal: Proposal, count: Count) -> tuple[bool, 
         count.shown, count.right, count.exact = count.shown + 1, count.right + right, count.exact + exact
         count.by_kind[proposal.kind] += 1
         count.right_by_kind[proposal.kind] += right
-        count.chrf.append(chrf_of(proposal, text, now, proposed, state.left, file.done))
     return right, proposal, text[proposal.place.start : proposal.place.end]
 
 
-def chrf_of(
-    proposal: Proposal,
-    text: str,
-    now: Sequence[str],
-    proposed: Sequence[str],
-    left: Sequence[edits.Hunk],
-    done: Sequence[edits.Hunk],
-) -> float:
-    """deltaChrF against the difference that the edit meets; 0 where the newer release changes nothing there."""
-    first, end = lines_of(proposal, text)
-    for hunk in left:
-        start = hunk.start + shift(done, hunk)
-        stop = start + hunk.end - hunk.start
-        if start < max(end, first + 1) and first < max(stop, start + 1):
-            return edit_scores.delta_chrf(now, proposed, [*now[:start], *hunk.lines, *now[stop:]])
-    return 0.0
+def undoes(earlier: Sequence[str], now: Sequence[str], proposed: Sequence[str]) -> bool:
+    """True if most lines that an edit changes go back to the text before the user's last edits.
+
+    Lines without a letter or digit do not count.
+    """
+    gone, come = lines_between(earlier, now)
+    removed, added = lines_between(now, proposed)
+    changed = removed.total() + added.total()
+    return bool(changed) and ((removed & come).total() + (added & gone).total()) * 2 > changed
+
+
+def lines_between(before: Sequence[str], after: Sequence[str]) -> tuple[Counter[str], Counter[str]]:
+    """(lines that went, lines that came)."""
+    old, new = (Counter(line.strip() for line in lines if any(map(str.isalnum, line))) for lines in (before, after))
+    return old - new, new - old
 
 
 def table(columns: Mapping[str, Mapping[str, object]]) -> str:
     """The rates as a Markdown table."""
     names = (
-        "packages", "states", "shown", "right", "exact", "precision", "shown_rate", "delta_chrf", "quiet_states",
+        "packages", "states", "shown", "right", "exact", "precision", "shown_rate", "quiet_states",
         "quiet_rate", "half_typed", "reversal_rate", "ms",
     )  # fmt: skip
     head = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]

@@ -31,7 +31,6 @@ class Count:
     undoing: int = 0  # shown edits that undo the user's newest one
     by_kind: Counter[str] = field(default_factory=Counter)
     right_by_kind: Counter[str] = field(default_factory=Counter)
-    chrf: list[float] = field(default_factory=list)  # deltaChrF of each shown edit, without half-typed states
     ms: list[float] = field(default_factory=list)
 
     @staticmethod
@@ -51,7 +50,6 @@ class Count:
             "shown_rate": rate(self.shown, self.states),
             "precision": rate(self.right, self.shown),
             "exact_rate": rate(self.exact, self.states),
-            "delta_chrf": round(statistics.fmean(self.chrf), 1) if self.chrf else None,
             "quiet_states": self.quiet_states,
             "quiet_rate": rate(self.quiet, self.quiet_states),
             "half_typed": [self.half_typed, self.half_typed_shown, self.half_typed_right],
