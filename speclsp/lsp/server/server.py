@@ -228,6 +228,7 @@ class CompletionServer(SpecLanguageServer):
             "last_reason": self.last_reason,
             "last_reason_meaning": meaning(self.last_reason),
             "trigger": self.config.completion.trigger,
+            "eagerness": self.config.completion.eagerness,
             "show_latency": self.config.completion.show_latency,
             "next_edit": self.config.next_edit.enabled,
             "problems": self._all_problems(),
