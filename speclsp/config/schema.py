@@ -146,9 +146,9 @@ class CompletionConfig:
         "medium",
         "How readily suggestions appear (docs/confidence.md). A manual request uses at least `medium`.",
         choices={
-            "low": "Only likely correct lines, after a pause of 350 ms; none in mid-line.",
-            "medium": "Lines that are worth reading: about half of them are right.",
-            "high": "Everything, inside words and short ones too, and longer blocks.",
+            "low": "Fewer, only likely ones, after a pause of 350 ms; none in mid-line.",
+            "medium": "The usual, lines that are worth reading: about half of them are right.",
+            "high": "All, inside words and short ones too, and longer blocks.",
         },
     )
     min_confidence: float = setting(0.0, "Lowest confidence shown. 0: by `eagerness`.", advanced=True, low=0, high=1)

@@ -13,7 +13,7 @@ import type { Retry } from "./protocol";
 import { onPythonSelected, selectedPython } from "./python";
 import { showUses } from "./renameUses";
 import { Server } from "./server";
-import { asFlags, declaredSettings, setByUser } from "./settings";
+import { asFlags, declaredSettings, levels, setByUser } from "./settings";
 import { Snooze } from "./snooze";
 import { StatusBar } from "./statusBar";
 import { hasItems } from "./suggestions";
@@ -67,7 +67,7 @@ export function activate(context: ExtensionContext): void {
     void subscription.then((listener) => listener && context.subscriptions.push(listener));
   };
   const actions: Record<string, () => unknown> = {
-    menu: () => showMenu(running, bar.here),
+    menu: () => showMenu(running, bar.here, levels(declared)),
     suggest: () => commands.executeCommand("editor.action.inlineSuggest.trigger"),
     acceptNextEdit: () => nextEdits.accept(),
     dismissNextEdit: () => nextEdits.dismiss(),

@@ -1,36 +1,47 @@
-/** Status bar menu: the commands that apply to the current state. Each is also in the command palette. */
+/** Status bar menu: the actions that apply to the current state. Each command is also in the command palette. */
 import { commands, QuickPickItem, QuickPickItemKind, window, workspace } from "vscode";
 import { canRetry, Here } from "./protocol";
 import { Server } from "./server";
-import { globOf } from "./settings";
+import { globOf, Level } from "./settings";
+import { setEagerness } from "./toggles";
 
 interface Action extends QuickPickItem {
   command?: string;
+  level?: string;
 }
 
-export async function showMenu(server: Server, here: Here | undefined): Promise<void> {
-  const chosen = await window.showQuickPick(actions(server, here), {
+export async function showMenu(server: Server, here: Here | undefined, levels: Level[]): Promise<void> {
+  const chosen = await window.showQuickPick(actions(server, levels), {
     title: "speclsp",
     placeHolder: headline(server, here),
   });
+  if (chosen?.level) await setEagerness(chosen.level);
   if (chosen?.command) await commands.executeCommand(chosen.command);
 }
 
-function actions(server: Server, here: Here | undefined): Action[] {
+function actions(server: Server, levels: Level[]): Action[] {
   const running = server.health.kind === "running";
   return [
     ...(server.health.kind === "running" && canRetry(server.health.status) ? [retry] : []),
-    ...(running
-      ? [...switches(), separator("suggestions"), ...suggestions(here), ...engine(server)]
-      : remedies(server)),
+    ...(running ? [...switches(), ...eagerness(server, levels), ...model(server)] : remedies(server)),
     separator("diagnose"),
     ...(running ? [explanation] : []),
     { label: "$(output) Open log", command: "speclsp.openLog" },
     { label: "$(heart) Diagnose problems", description: "doctor", command: "speclsp.doctor" },
     { label: "$(graph) Show statistics", description: "shown, accepted, saved", command: "speclsp.statistics" },
     { label: "$(gear) Settings", command: "speclsp.openSettings" },
-    { label: "$(book) Get started", command: "speclsp.openGuide" },
   ];
+}
+
+/** The levels of completion.eagerness; the current one has a mark. */
+function eagerness({ health }: Server, levels: Level[]): Action[] {
+  const current = health.kind === "running" ? health.status?.eagerness : undefined;
+  const actions = levels.map(({ name, shows }) => ({
+    label: `$(${name === current ? "check" : "blank"}) ${name}`,
+    description: shows,
+    level: name,
+  }));
+  return [separator("how many"), ...actions];
 }
 
 function remedies(server: Server): Action[] {
@@ -41,6 +52,7 @@ function remedies(server: Server): Action[] {
   ];
 }
 
+/** Toggles of suggestions, and the snooze. */
 function switches(): Action[] {
   const settings = workspace.getConfiguration("speclsp.completion");
   const document = window.activeTextEditor?.document;
@@ -60,21 +72,14 @@ function switches(): Action[] {
   return toggles;
 }
 
-function suggestions(here: Here | undefined): Action[] {
-  const now: Action = { label: "$(zap) Trigger suggestion", description: "Alt+\\", command: "speclsp.suggest" };
-  return [
-    ...(window.activeTextEditor && here?.on !== false ? [now] : []),
-    { label: "$(server) Select model...", command: "speclsp.selectModel" },
-    { label: "$(refresh) Restart server", command: "speclsp.restart" },
-  ];
-}
-
-/** Stop action of a shared engine: frees its memory at once. An unused engine exits by itself after a while. */
-function engine({ health }: Server): Action[] {
+/** The choice of a model, and the stop of a shared engine. An unused engine exits by itself after a while. */
+function model({ health }: Server): Action[] {
+  const select: Action = { label: "$(server) Select model...", command: "speclsp.selectModel" };
   const status = health.kind === "running" ? health.status : undefined;
-  if (!status?.shared || !status.engine_pid) return [];
+  if (!status?.shared || !status.engine_pid) return [separator("model"), select];
   const description = (status.clients ?? 1) > 1 ? "for all windows; frees its memory" : "frees its memory";
-  return [{ label: "$(debug-stop) Stop the model process", description, command: "speclsp.stopEngine" }];
+  const stop: Action = { label: "$(debug-stop) Stop the model process", description, command: "speclsp.stopEngine" };
+  return [separator("model"), select, stop];
 }
 
 function headline(server: Server, here: Here | undefined): string {

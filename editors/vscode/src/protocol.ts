@@ -20,6 +20,7 @@ export interface Status {
   draft_only?: boolean;
   memory?: string; // "full", or the part that was freed
   trigger?: "automatic" | "manual"; // completion.trigger
+  eagerness?: string; // completion.eagerness
   show_latency?: boolean; // completion.show_latency
   next_edit?: boolean; // next_edit.enabled
   problems: string[];

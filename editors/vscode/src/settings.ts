@@ -3,6 +3,14 @@
 /** A setting as package.json declares it. */
 export interface Declared {
   scope: string;
+  enum?: string[];
+  enumDescriptions?: string[];
+}
+
+/** A value of completion.eagerness, and the suggestions that it shows. */
+export interface Level {
+  name: string;
+  shows: string;
 }
 
 /** The scopes of a setting's value that VS Code's `inspect` returns and the server uses. */
@@ -19,6 +27,12 @@ const READ_AT_START = ["remote.", "models_dir", "engine.adapter", "engine.socket
 /** The settings that package.json declares, of all groups. */
 export function declaredSettings(groups: { properties: object }[]): Record<string, Declared> {
   return Object.assign({}, ...groups.map((group) => group.properties)) as Record<string, Declared>;
+}
+
+/** The levels of completion.eagerness, in the words of package.json. */
+export function levels(declared: Record<string, Declared>): Level[] {
+  const { enum: names = [], enumDescriptions = [] } = declared["speclsp.completion.eagerness"] ?? {};
+  return names.map((name, at) => ({ name, shows: enumDescriptions[at] ?? "" }));
 }
 
 /** Returns {dotted key: value} of the server settings that the user set; the narrowest scope wins. */

@@ -1,4 +1,4 @@
-/** Toggles of suggestions: everywhere, by language, by file. Each writes a setting in the scope where it is set. */
+/** Menu actions that write a setting, in the scope where it is set: toggles of suggestions, and their eagerness. */
 import { ConfigurationTarget, TextDocument, window, workspace } from "vscode";
 import { globOf, toggled } from "./settings";
 
@@ -20,6 +20,9 @@ export async function toggleFile(): Promise<void> {
   else if (document)
     await write("completion.disabled_globs", toggled(list("completion.disabled_globs"), globOf(document.uri.fsPath)));
 }
+
+/** Set completion.eagerness. */
+export const setEagerness = (level: string): Thenable<void> => write("completion.eagerness", level);
 
 function active(): TextDocument | undefined {
   const document = window.activeTextEditor?.document;

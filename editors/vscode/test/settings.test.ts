@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import manifest from "../package.json";
 import { versionProblem } from "../src/protocol";
-import { asFlags, declaredSettings, needingRestart, globOf, Inspected, setByUser, toggled } from "../src/settings";
+import { asFlags, declaredSettings, globOf, Inspected, levels, needingRestart, setByUser, toggled } from "../src/settings";
 
 const declared = declaredSettings(manifest.contributes.configuration);
 const sentSettings = (values: Record<string, Inspected>) => setByUser(declared, (key) => values[key]);
@@ -85,4 +85,10 @@ test("a server of an unsupported version is named, a supported one is not", () =
   assert.match(versionProblem({ name: "speclsp" }), /too old/);
   assert.match(versionProblem({ name: "pylsp", version: "1.0" }), /does not introduce itself/);
   assert.match(versionProblem(undefined), /does not introduce itself/);
+});
+
+test("the menu has every level of eagerness with the suggestions that it shows", () => {
+  const offered = levels(declared);
+  assert.deepEqual(offered.map(({ name }) => name), ["low", "medium", "high"]);
+  for (const { shows } of offered) assert.match(shows, /^[A-Z].*\.$/);
 });

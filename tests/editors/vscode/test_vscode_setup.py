@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 from support.editors.code_server import until
 from support.editors.vscode_screen import Studio, Window, lines, same
+from support.soak import in_soak
 
 FUNCTION = "def area(width, height):\n    return width * height\n\n\n"
+LEVEL = "speclsp.completion.eagerness"
 BEGINNINGS = ("def total(items):\n", "result = ", "0\nfor item in items:\n", "print(", "\nreturn ")
 
 
@@ -93,7 +95,6 @@ def test_turning_suggestions_off_from_the_menu_hides_the_shown_one(window: Windo
         "in python",
         "anywhere",
         "Select model",
-        "Restart server",
         "Open log",
         "Diagnose problems",
     ):
@@ -105,6 +106,35 @@ def test_turning_suggestions_off_from_the_menu_hides_the_shown_one(window: Windo
     window.menu()
     window.pick("Suggestions anywhere again")
     window.says("ready")
+
+
+@pytest.mark.parametrize("scope", ["user", *in_soak("workspace")])
+def test_two_clicks_from_the_status_bar_choose_a_level_that_the_server_uses_at_once(window: Window, scope: str) -> None:
+    """The level is written where it is set already, else into the user's settings."""
+    window.says("ready")
+    before, file = "medium", window.server.user
+    if scope == "workspace":
+        before, file = "high", window.folder / ".vscode/settings.json"
+        file.parent.mkdir()
+        file.write_text(json.dumps({LEVEL: before}))
+        level_becomes(window, before)
+    window.menu()
+    marked = window.page.locator(".quick-input-widget .monaco-list-row", has=window.page.locator(".codicon-check"))
+    assert f"{before}, " in marked.first.get_attribute("aria-label")
+    window.shot("levels")
+    window.pick("Fewer, ")
+    level_becomes(window, "low")
+    assert json.loads(file.read_text())[LEVEL] == "low"
+    assert scope == "user" or LEVEL not in json.loads(window.server.user.read_text())
+    window.focus()
+    window.type("name = (x) + y")
+    window.press(*["ArrowLeft"] * len(") + y"))
+    window.type("a")
+    until(lambda: window.wire.told("speclsp/status")[-1]["last_reason"] == "mid_line", "the reason of this level")
+
+
+def level_becomes(window: Window, level: str) -> None:
+    until(lambda: window.wire.told("speclsp/status")[-1]["eagerness"] == level, f"the server's level is {level}")
 
 
 @pytest.mark.soak
