@@ -219,7 +219,7 @@ def test_builtin_inline_completion_accepts_parts_with_our_plugin(newest, home, t
 
 def test_the_command_completes_its_arguments_and_reports_errors(settled):
     words = settled.lua("return vim.fn.getcompletion('Speclsp ', 'cmdline')")
-    expected = {"status", "toggle", "retry", "restart", "trigger", "model", "log", "doctor", "stats", "health"}
+    expected = {"status", "toggle", "retry", "restart", "trigger", "model", "eagerness", "log", "doctor", "stats"}
     assert expected <= set(words)
     assert settled.lua("return vim.fn.getcompletion('Speclsp toggle h', 'cmdline')") == ["here"]
     assert "tiny" in settled.lua("return vim.fn.getcompletion('Speclsp model ', 'cmdline')")
@@ -254,6 +254,29 @@ def test_the_status_line_follows_the_server(settled):
     settled.lua("vim.o.statusline = [[%{%v:lua.require'speclsp'.statusline()%}]]")
     since = settled.keys(PLACE)
     settled.wait(lambda frame: re.search(r"speclsp \d+ ms", frame.row(len(frame.rows) - 2)), "the latency", since)
+
+
+def click(seat: NvimSession, text: str) -> None:
+    """Clicks on the first place of the screen with this text."""
+    shown = seat.screen.text.split("\n")
+    row = next(number for number, line in enumerate(shown) if text in line)
+    for action in ("press", "release"):
+        seat.call("nvim_input_mouse", "left", action, "", 0, row, shown[row].index(text))
+
+
+def test_two_clicks_from_the_status_line_choose_a_level_that_the_server_uses_at_once(program, home, tiny):
+    with NvimSession(program, home, OURS, *tiny) as seat:
+        begin(seat)
+        seat.lua("vim.o.statusline = [[%@v:lua.require'speclsp'.eagerness@%{v:lua.require'speclsp'.statusline()}%X]]")
+        seat.normal()
+        seat.wait(lambda frame: "speclsp " in frame.text, "the status line")
+        click(seat, "speclsp ")
+        seat.wait(lambda frame: "medium (in use): " in frame.text, "the menu")
+        click(seat, "low: ")
+        seat.wire.wait(lambda wire: wire.status.get("eagerness") == "low", "the level")
+        seat.keys("oname = (x) + y<Esc>F)ia")
+        seat.nothing()
+        seat.wire.wait(lambda wire: wire.status.get("last_reason") == "mid_line", "the reason of this level")
 
 
 @pytest.mark.soak

@@ -356,6 +356,29 @@ specs["a model is chosen by name or from a list, and sent to the server"] = func
   notified(n, "no model smal; did you mean small?")
 end
 
+specs["a level is chosen by name or from a list with its words, and sent to the server beside the other settings"] = function(
+  n
+)
+  n:open({ "" }, { settings = { completion = { multiline = "never" }, ["completion.eagerness"] = "medium" } })
+  n:lua("sent = function() return fake.messages[#fake.messages].params.settings end")
+  n:lua("vim.cmd.Speclsp({ args = { 'eagerness', 'high' } })")
+  equal(n:lua("return sent()"), { speclsp = { completion = { multiline = "never", eagerness = "high" } } })
+  n:lua("fake.status({ eagerness = 'high' })")
+  n:lua([[
+    vim.ui.select = function(items, options, choose) shown = vim.tbl_map(options.format_item, items) choose(items[1]) end
+    require("speclsp").eagerness(0) -- as a click of the status line calls it
+  ]])
+  equal(n:lua("return sent().speclsp.completion.eagerness"), "low")
+  local words = n:lua("return require('speclsp.levels')")
+  equal(n:lua("return shown"), {
+    "low: " .. words[1].shows,
+    "medium: " .. words[2].shows,
+    "high (in use): " .. words[3].shows,
+  })
+  n:lua("vim.cmd.Speclsp({ args = { 'eagerness', 'hgh' } })")
+  notified(n, "no level hgh; did you mean high?")
+end
+
 specs["one server serves all projects, and gets the folder of each"] = function(n)
   n:lua([[
     root = vim.fn.tempname()

@@ -315,6 +315,14 @@ local subcommands = {
       return names
     end,
   },
+  eagerness = {
+    run = function(name)
+      require("speclsp.eagerness").set(name)
+    end,
+    words = function()
+      return require("speclsp.eagerness").names()
+    end,
+  },
   explain = { run = explain },
   uses = { run = list_uses },
   log = { run = open_log },
@@ -326,11 +334,6 @@ local subcommands = {
   stats = {
     run = function()
       terminal("stats")
-    end,
-  },
-  health = {
-    run = function()
-      vim.cmd.checkhealth("speclsp")
     end,
   },
 }

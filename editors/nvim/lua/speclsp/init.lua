@@ -98,6 +98,14 @@ function M.toggle(scope)
   return true
 end
 
+--- Choose how many suggestions come, until Neovim ends. A click of the status line passes a number: it opens the menu.
+---@param level? "low"|"medium"|"high"|integer from a menu unless a level is given
+---@return boolean acted
+function M.eagerness(level)
+  require("speclsp.eagerness").set(type(level) == "string" and level or nil)
+  return true
+end
+
 --- Redraw for a snooze that began or ended.
 local function snooze_changed()
   if options().ui == "builtin" then

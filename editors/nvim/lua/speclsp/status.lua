@@ -22,6 +22,7 @@ local notify = require("speclsp.notify")
 ---@field draft_only? boolean
 ---@field memory? string "full", or the part that was freed
 ---@field trigger? "automatic"|"manual" the setting completion.trigger
+---@field eagerness? string the setting completion.eagerness
 ---@field show_latency? boolean the setting completion.show_latency
 ---@field next_edit? boolean the setting next_edit.enabled
 ---@field problems string[]
