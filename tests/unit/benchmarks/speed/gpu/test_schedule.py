@@ -1,4 +1,4 @@
-"""Parts of the GPU benchmark: budgets, isolation, and the result file that grows; then the whole command on a CPU."""
+"""Parts of the GPU benchmark: budgets, processes, and the result file that grows; then the whole command on a CPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,35 +43,24 @@ def measure(which: Part, record: Record) -> None:
     record.put("rows", "1", value={"ms": 2.0})
 
 
-def worker(file: Path, names: Sequence[str], ends_s: float | None = None) -> bool:
-    ends_s = time.monotonic() + 600 if ends_s is None else ends_s
-    return schedule.work(file, [part(name) for name in names], measure, ends_s)
+def work(file: Path, name: str) -> bool:
+    return schedule.work(file, part(name), measure, 600.0)
 
 
-def test_a_part_that_cannot_run_here_says_why_and_does_not_end_the_worker(tmp_path: Path):
+def test_a_part_that_cannot_run_here_says_why_and_has_not_failed(tmp_path: Path):
     file = tmp_path / "gpu.json"
-    assert worker(file, ["absent", "first"])
-    assert (entries(file)["absent"]["status"], entries(file)["absent"]["why"]) == (NOT_RUN, "the weights are not here")
-    assert entries(file)["first"]["status"] == DONE
+    assert work(file, "absent")
+    assert entries(file)["absent"] == {"status": NOT_RUN, "why": "the weights are not here"}
 
 
-def test_a_second_run_adds_its_part_and_keeps_the_others(tmp_path: Path):
+def test_a_failure_keeps_the_rows_before_it_and_the_error_s_first_line(tmp_path: Path):
     file = tmp_path / "gpu.json"
-    worker(file, ["first", "second"])
-    before = entries(file)["first"]
-    worker(file, ["third", "second"])
-    assert entries(file)["first"] == before
-    assert set(entries(file)) == {"first", "second", "third"}
+    assert not work(file, "broken")
+    broken = entries(file)["broken"]
+    assert broken == {"status": FAILED, "why": "RuntimeError: the device is gone", "figures": {"before": 1}}
 
 
-def test_a_part_without_time_is_recorded_as_not_run(tmp_path: Path):
-    file = tmp_path / "gpu.json"
-    assert worker(file, ["first"], ends_s=time.monotonic())
-    assert entries(file)["first"]["status"] == NOT_RUN
-    assert "budget" in entries(file)["first"]["why"]
-
-
-# ── the supervisor, with real processes ──────────────────────────────────────────────────────────────────────
+# ── workers, real processes ──────────────────────────────────────────────────────────────────────────────────
 
 WORKER = """
 import os, sys, time
@@ -88,33 +77,48 @@ def run(part, record):
     if part.name == "hang":
         time.sleep(600)
 
-parts = [Part(name, "", 0.5 if name == "hang" else 60, "") for name in sys.argv[2].split(",")]
-sys.exit(0 if schedule.work(Path(sys.argv[1]), parts, run, float(sys.argv[3])) else 1)
+sys.exit(0 if schedule.work(Path(sys.argv[1]), Part(sys.argv[2], "", 60, ""), run, float(sys.argv[3])) else 1)
 """
 
 
-@pytest.mark.slow
-def test_a_crash_a_failure_and_a_hang_cost_one_part_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(schedule, "GRACE_S", 0.2)
+def worker(file: Path) -> Callable[[Part, float], list[str]]:
+    return lambda part, part_s: [sys.executable, "-c", WORKER, os.fspath(file), part.name, repr(part_s)]
+
+
+@pytest.fixture
+def checkout_is_importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.fspath(results_file.CHECKOUT))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("checkout_is_importable")
+def test_a_crash_a_failure_and_a_hang_cost_one_part_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(schedule, "START_S", 5.0)
     file, names = tmp_path / "gpu.json", ["a", "crash", "b", "fail", "c", "hang", "d"]
-
-    def command(left: Sequence[str], ends_s: float) -> list[str]:
-        return [sys.executable, "-c", WORKER, os.fspath(file), ",".join(left), repr(ends_s)]
-
-    schedule.supervise(file, [part(name) for name in names], command, 120.0)
+    parts = [part(name, 0.5 if name == "hang" else 60.0) for name in names]
+    schedule.run_parts(file, parts, worker(file), 120.0)
     statuses = {name: entry["status"] for name, entry in entries(file).items()}
     assert statuses == {"a": DONE, "crash": FAILED, "b": DONE, "fail": FAILED, "c": DONE, "hang": STOPPED, "d": DONE}
     assert entries(file)["crash"]["why"] == "its process ended with code 9"
     assert all(entry["figures"] == {"row": 1} for entry in entries(file).values())
-    assert all("until_s" not in entry for entry in entries(file).values())
 
 
-def test_a_worker_that_cannot_start_is_started_once(tmp_path: Path):
+@pytest.mark.slow
+@pytest.mark.usefixtures("checkout_is_importable")
+def test_a_second_run_adds_its_parts_and_keeps_the_others(tmp_path: Path):
     file = tmp_path / "gpu.json"
-    schedule.supervise(file, [part("a"), part("b")], lambda left, ends_s: [sys.executable, "-c", "exit(3)"], 60.0)
-    assert {entry["status"] for entry in entries(file).values()} == {FAILED}
-    assert "code 3 before it began" in entries(file)["b"]["why"]
+    schedule.run_parts(file, [part("first"), part("fail")], worker(file), 120.0)
+    before = entries(file)["first"]
+    schedule.run_parts(file, [part("fail"), part("third")], worker(file), 120.0)
+    assert entries(file)["first"] == before
+    assert set(entries(file)) == {"first", "fail", "third"}
+
+
+def test_a_part_without_time_is_not_started(tmp_path: Path):
+    file = tmp_path / "gpu.json"
+    schedule.run_parts(file, [part("first")], lambda part, part_s: ["no such program"], 0.0)
+    assert entries(file)["first"]["status"] == NOT_RUN
+    assert "budget" in entries(file)["first"]["why"]
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -152,7 +156,7 @@ def test_every_part_runs_on_a_cpu_with_tiny_shapes(tmp_path: Path):
 
 
 def test_the_budgets_fit_the_whole_run_and_the_times_of_the_last_one():
-    assert sum(part.budget_s for part in gpu.PARTS) <= gpu.BUDGET_S == 4 * 60
+    assert sum(part.budget_s for part in gpu.PARTS) <= gpu.BUDGET_S == 5 * 60
     measured = entries(results_file.CHECKOUT / "benchmarks" / "results" / "gpu-h200.json")
     assert set(measured) == set(gpu.NAMES)
     for each in gpu.PARTS:
