@@ -20,7 +20,6 @@ LIMITS = {  # (lines, words) of a page; others: DOCS_LIMIT
     "docs/lsp-extensions.md": (240, 2_800),
     "docs/http-api.md": (240, 2_400),
     "docs/benchmarks.md": (400, 3_540),
-    "docs/teams.md": (220, 2_600),
 }
 DOCS_LIMIT = (220, 1_900)
 GLOSSARY_LINES = 45
