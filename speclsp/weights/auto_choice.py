@@ -140,7 +140,7 @@ def choose(
         if not problem or card.name == WITHOUT_GPU:
             break
         passed_over = problem
-    return card, reason(card, free_mib, device, speed, passed_over)
+    return card, reason(card, free_mib, device, speed, passed_over, problem)
 
 
 def candidates(device: str) -> list[Card]:
@@ -160,10 +160,12 @@ def cpu_obstacle(card: Card, free_mib: int, speed: CpuSpeed | None) -> str:
     return f"{card.name} needs {need_mib} MiB" if need_mib > free_mib else ""
 
 
-def reason(card: Card, free_mib: int, device: str, speed: CpuSpeed | None, passed_over: str) -> str:
-    """The sentence for a choice: the model, why no larger one, and its figures."""
+def reason(card: Card, free_mib: int, device: str, speed: CpuSpeed | None, passed_over: str, problem: str) -> str:
+    """The sentence for a choice: the model, why no larger one, and its figures. `problem`: against the model itself."""
     if device == "cpu" and speed is None:
         return f"{card.name}, because there is no GPU and the speed of this CPU was not measured: {card.figures}."
+    if problem:
+        return f"{card.name}, because no model suits {device} with {free_mib} MiB free ({problem}): {card.figures}."
     kind = "judged" if device == "cpu" else "available instruct" if card.instruct else "available base"
     predicted = f"{speed.usual_ms(card):.0f} ms predicted for a usual suggestion" if speed else ""
     note = "; ".join(filter(None, (predicted, passed_over)))

@@ -73,6 +73,16 @@ def test_a_cpu_gets_a_judged_model_whatever_else_is_on_the_machine(
     assert chosen == auto_choice.choose(free_mib, "cpu", mirrored, speed)[0]
 
 
+@given(st.sampled_from(["cpu", "cuda"]), st.integers(0, 10_000), st.sampled_from([row[0] for row in MACHINES.values()]))
+def test_the_reason_claims_that_the_model_fits_only_where_it_does(device: str, free_mib: int, speed: CpuSpeed):
+    speed_there = speed if device == "cpu" else None
+    card, why = auto_choice.choose(free_mib, device, speed=speed_there)
+    obstacle = auto_choice.cpu_obstacle if device == "cpu" else auto_choice.gpu_obstacle
+    problem = obstacle(card, free_mib, speed_there)
+    assert ("that fits the" in why) == (not problem)
+    assert not problem or f"because no model suits {device} with {free_mib} MiB free ({problem})" in why
+
+
 @given(st.integers(0, 200_000), IN_CACHES, st.booleans())
 def test_a_gpu_gets_instruct_weights_only_where_no_base_weights_that_fit_can_be_had(
     free_mib: int, here: set[str], hub: bool
