@@ -350,7 +350,10 @@ def measure_speed_when_idle(config: Config, scheduler: Scheduler) -> None:
         from speclsp.engine.loading import cpu_speed
 
         round_ms = scheduler.metrics.median_ms("round_ms", cpu_speed.SERVED_REQUESTS)
-        cpu_speed.measure_if_needed(config, scheduler.residency.model, round_ms)
+        try:
+            cpu_speed.measure_if_needed(config, scheduler.residency.model, round_ms)
+        except Exception as error:  # no failure of the model, which the next request loads
+            log.warning("the CPU's speed was not measured: %s", message(error))
 
     if config.model == "auto":
         scheduler.residency.on_idle = on_idle

@@ -7,15 +7,20 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from speclsp.config import Config
 from speclsp.engine.api import Request
+from speclsp.engine.loading import cpu_speed
+from speclsp.engine.process.server_process import measure_speed_when_idle
 from speclsp.engine.scheduling.loaded_model import LoadedModel, PendingTarget
 from speclsp.engine.scheduling.memory_ladder import CHECK_S, NO_DRAFT, WAIT_S, ReleaseStep
 from speclsp.engine.scheduling.residency import NO_ROOM_RETRY_S, PAUSE_S, QUIESCE_S, RETRY_S, Residency
 from speclsp.errors import OutOfMemory, WeightsError
+from speclsp.observability.metrics import Metrics
 
 IDLE_S = 900.0
 KEEP_MIB = 500
@@ -180,6 +185,20 @@ def test_the_model_is_unloaded_after_the_idle_time(world: World, residency: Resi
     assert residency.message == "no request for 15 min; the next request loads the model again"
     assert residency.next_due_s() is None, "only a request wakes it"
     assert idle_s == [world.now_s], "a moment for the measurement of the CPU's speed"
+
+
+def test_a_failed_measurement_of_the_speed_leaves_the_model_to_the_next_request(
+    world: World, residency: Residency, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*words: object) -> str:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(cpu_speed, "measure_if_needed", fail)
+    measure_speed_when_idle(Config(), SimpleNamespace(residency=residency, metrics=Metrics()))  # type: ignore[arg-type]
+    world.run(residency, IDLE_S)
+    assert residency.state == "asleep"
+    world.ask(residency)
+    assert residency.state == "ok"
 
 
 def test_a_request_or_a_running_completion_postpones_unloading(world: World, residency: Residency):
