@@ -10,9 +10,10 @@ is not counted. An answer that continues the one before is the same suggestion: 
 key brings the rest. An edit that removes exactly the accepted text takes it back: undone.
 
 Editors describe one edit in many ways: a word replaced by itself and more, a line replaced, the place of an insertion
-moved along repeating text. So texts are compared, not edits. Some cases look the same. A paste that equals the
-suggestion counts as accepted. A single character accepted alone, or a pair of brackets as editors insert it when the
-first is typed, counts as typed. A suggestion that the editor chose not to show counts as shown.
+moved along repeating text. Neovim removes the text that a suggestion replaces before it inserts. So texts are
+compared, not edits. Some cases look the same. A paste that equals the suggestion counts as accepted. A single
+character accepted alone, or a pair of brackets as editors insert it when the first is typed, counts as typed. A
+suggestion that the editor chose not to show counts as shown.
 
 One suggestion is kept for each document, until the next edit after its end at the latest, and only numbers are
 reported. A document without one is not watched.
@@ -24,7 +25,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from speclsp.errors import error_site
@@ -48,10 +49,14 @@ log = logging.getLogger("speclsp.feedback")
 
 @dataclass(frozen=True, slots=True)
 class OfferedSuggestion:
-    """The effect of accepting: `text` is inserted, and `over` characters right of it are removed."""
+    """The effect of accepting: `text` is inserted, and `over` characters right of it are removed.
+
+    `kept` follows them in the document, and may be replaced by itself.
+    """
 
     text: str
     over: int = 0
+    kept: str = ""
 
 
 @dataclass(slots=True)
@@ -108,13 +113,13 @@ class ShownSuggestion:
             return False
         if typed_over:
             self.add(False, typed_over)
-        self.offers = [OfferedSuggestion(text[: self.arrived] + offer.text, offer.over) for offer in offers]
+        self.offers = [replace(offer, text=text[: self.arrived] + offer.text) for offer in offers]
         return True
 
     def apply_edit(self, start: int, removed: int, inserted: str, document: Document) -> bool:
         """Follow an edit that brings more of the suggestion, or steps back in it; False for any other edit."""
         if not inserted:
-            return self.step_back(start, removed, document)
+            return self._replaced_is_removed(start, removed) or self.step_back(start, removed, document)
         here = self.start + self.arrived
         for offer in self.offers:
             if offer.over and self._arrives_whole(offer, start, removed, inserted, document):
@@ -159,6 +164,19 @@ class ShownSuggestion:
             and document.piece(here, here + len(rest)) == rest
         )
 
+    def _replaced_is_removed(self, start: int, removed: int) -> bool:
+        """True if an edit removed text right of the cursor that accepting would replace."""
+        end = start + removed - self.start - self.arrived  # right of the cursor
+        wide = [offer for offer in self.offers if removed <= end <= offer.over + len(offer.kept)]
+        if not wide:
+            return False
+        self.offers = []
+        for offer in wide:
+            from_kept = max(0, removed - offer.over)
+            text, over = offer.text + offer.kept[:from_kept], max(0, offer.over - removed)
+            self.offers.append(OfferedSuggestion(text, over, offer.kept[from_kept:]))
+        return True
+
     def _bracket_closed(self, text: str) -> bool:
         """True if `text` is an opening bracket or quote with the closer that the editor adds, or that closer alone.
 
@@ -172,9 +190,9 @@ class ShownSuggestion:
             self.add(False, 1)
         matching = [offer for offer in self.offers if offer.text.startswith(shown[: self.arrived])]
         self.offers = [
-            OfferedSuggestion(offer.text[:-1], offer.over)
+            replace(offer, text=offer.text[:-1], kept=text[-1] + offer.kept)
             if not offer.over and len(offer.text) > self.arrived and offer.text.endswith(text[-1])
-            else OfferedSuggestion(offer.text, offer.over + 1)
+            else replace(offer, over=offer.over + 1)
             for offer in matching
         ]
         return True
@@ -311,8 +329,9 @@ def offer_of(sent: SentItem, cursor: int, document: Document) -> tuple[int, Offe
     over, typed = end - start, document.piece(start, cursor)
     if text.startswith(typed):
         start, over, text = cursor, over - len(typed), text[len(typed) :]
-    if over and text.endswith(document.piece(start, start + over)):
-        text, over = text[:-over], 0
+    kept = document.piece(start, start + over)
+    if kept and text.endswith(kept):
+        return (start, OfferedSuggestion(text[:-over], kept=kept)) if len(text) > over else None
     return (start, OfferedSuggestion(text, over)) if text else None
 
 

@@ -54,7 +54,7 @@ class EditedDocument:
         elif self.way == "rightmost":  # Neovim: the edit starts at the first character that differs
             while start < len(text) and text[: start + 1] == after[: start + 1]:
                 start += 1
-            end = max(end, start)
+            end = max(end, start, start + len(text) - len(after))
             new = after[start : len(after) - (len(text) - end)]
         span = {
             "start": self.document.position(start, self.encoding),

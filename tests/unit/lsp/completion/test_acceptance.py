@@ -173,6 +173,20 @@ def test_a_closed_bracket_is_replaced_by_the_suggestion(way: str, text: str, sav
     assert shown - saved in (0, 1)
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("typed", ["", "to"])
+@pytest.mark.parametrize("closers", [")", "))", ")]"])
+@pytest.mark.parametrize("text", ["total{}", "total, step(1){} + 1", "total{}, step("])
+def test_closers_that_an_editor_removes_before_it_inserts_the_suggestion(way: str, typed: str, closers: str, text: str):
+    editing, text = EditedDocument(f"print({closers}\n", way=way), text.format(closers)
+    editing.show(6, text, end=6 + len(closers))
+    at = editing.type(6, typed)
+    for _ in closers:
+        editing.edit(at, at + 1, "")
+    editing.edit(at, at, text[len(typed) :])
+    assert editing.counted() == counts("accepted", text, accepted=len(text) - len(typed), typed=len(typed))
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("text", ["f(total)", "f(total) + 1"])
 def test_a_bracket_that_the_editor_closes_counts_as_typed(at_once: bool, text: str):
