@@ -179,7 +179,7 @@ async def test_the_gate_is_open_without_probabilities_and_for_pairs_of_tests():
         assert scripted.traces[0].confidence is None
 
 
-async def test_a_pair_without_a_measured_curve_is_judged_by_the_usual_one():
+async def test_a_model_without_a_measured_curve_is_judged_by_its_plain_probability():
     backend = UnsureBackend("append(1)", logprob=-9.0)
     backend.status = replace(backend.status, model="another")
     scripted = ScriptedSession(backend)
