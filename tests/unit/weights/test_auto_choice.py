@@ -251,6 +251,7 @@ def test_a_busy_start_is_followed_by_a_measurement_when_idle(moments: list[Peaks
     moments[:] = [None] * cpu_speed.TRIES
     choose_card(Config())
     assert recorded_gb_s() is None
+    assert len(moments) == cpu_speed.MOMENTS - 1, "a start does not wait for moments that cannot suffice"
     moments[:] = [None, *(Peaks(gb_s, 900.0) for gb_s in (50.0, 10.0, 40.0, 30.0, 90.0))]
     assert cpu_speed.measure_if_needed(Config(), SMALL) == ""
     assert recorded_gb_s() == 40.0
