@@ -59,6 +59,7 @@ from speclsp.weights import auto_choice
 REFERENCE = "qwen2.5-coder-0.5b-instruct"  # with its included adapter
 TASKS, INFILLING_TASKS, PLACES = 150, 150, 80  # economy has its usual bodies
 HIGHER, LOWER, NEITHER = 1, -1, 0  # the better direction of a metric; NEITHER decides nothing
+DECISIVE = ("economy", "keys_saved")  # alone, because among many metrics one is better by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +217,8 @@ def compared(mine: Measures, reference: Measures) -> dict[str, dict[str, Any]]:
 
 
 def verdict(model: str, figures: Mapping[str, Mapping[str, Any]]) -> str:
-    """One sentence. A model beats the reference if a difference favours it beyond chance, and none the reference."""
-    better, worse = [], []
+    """One sentence. A model beats the reference if it saves more keys, and is worse in nothing, beyond chance."""
+    better, worse, decided = [], [], False
     for measure_name, metrics in METRICS.items():
         for key, metric in metrics.items():
             change = figures[measure_name][key]["difference"]
@@ -226,9 +227,10 @@ def verdict(model: str, figures: Mapping[str, Mapping[str, Any]]) -> str:
             )
             label = f"{measure_name}: {metric.label.partition(',')[0]}"
             better += [label] * (ends[0] > 0)
+            decided |= ends[0] > 0 and (measure_name, key) == DECISIVE
             worse += [label] * (ends[1] < 0)
     reasons = [f"{word} in {' and '.join(labels)}" for word, labels in (("better", better), ("worse", worse)) if labels]
-    beats = "beats" if better and not worse else "does not beat"
+    beats = "beats" if decided and not worse else "does not beat"
     return f"{model} {beats} {REFERENCE}: {'; '.join(reasons) or 'no difference is beyond chance'}."
 
 
@@ -247,10 +249,18 @@ def page(title: str, sizes: Mapping[str, str], figures: Mapping[str, Mapping[str
 
 
 def card_line(sizes: Mapping[str, str], figures: Mapping[str, Mapping[str, Any]]) -> str:
-    """The model's figures, as its card states them."""
-    exact, saved = figures["quality"]["exact"]["model"]["value"], figures["economy"]["keys_saved"]["model"]["value"]
+    """The model's figures beside those of the reference, as its card states them."""
+
+    def percent(measure_name: str, key: str, who: str) -> str:
+        return f"{figures[measure_name][key][who]['value'] * 100:.0f}"
+
+    exact, exact_reference = (percent("quality", "exact", who) for who in ("model", "reference"))
+    saved, saved_reference = (percent("economy", "keys_saved", who) for who in ("model", "reference"))
     lines = sizes["quality"].partition(" ")[0]
-    return f'judged = "{exact * 100:.0f} % of {lines} lines are exactly right, {saved * 100:.0f} of 100 keys are saved"'
+    return (
+        f'judged = "{exact} % of {lines} lines are exactly right (0.5B: {exact_reference} %), '
+        f'{saved} of 100 keys are saved (0.5B: {saved_reference})"'
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -264,6 +274,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Exit code 0, whatever the judgement."""
     own = {**dict(map(settings_of.from_words, options.assignments)), "model": options.model}
+    own["model"] = model = auto_choice.auto(settings_of.load(own))[0].name
     if own == {"model": REFERENCE}:
         raise InputError(f"{REFERENCE} is the reference itself: name another model, or a setting.")
     both = {"model": own, "reference": {"model": REFERENCE}}
@@ -277,7 +288,6 @@ def main(options: argparse.Namespace) -> int:
     figures = compared(counts["model"], counts["reference"])
     title = f"{about['model']}, beside {about['reference']}"
     sentence = verdict(about["model"], figures)
-    model = auto_choice.auto(settings_of.load(own))[0].name
     curve, source = curve_of(recordings["model"], model)
     print(page(title, tasks.sizes(), figures))
     print(f"\nFor CURVES of speclsp/lsp/completion/confidence.py:\n\n{source}")

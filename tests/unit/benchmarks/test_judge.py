@@ -91,11 +91,11 @@ def test_one_worse_metric_is_enough_to_lose(metric: tuple[str, str]):
 
 
 @given(st.sampled_from(DECIDING))
-def test_one_better_metric_is_enough_to_win_where_none_is_worse(metric: tuple[str, str]):
+def test_where_none_is_worse_more_saved_keys_win_alone_and_no_other_metric_does(metric: tuple[str, str]):
     measure, key = metric
     mine = counts()
     mine[measure][key] = counts(True)[measure][key]
-    assert judged(mine, counts()).startswith("m beats ")
+    assert judged(mine, counts()).startswith("m beats " if metric == judge.DECISIVE else "m does not beat ")
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -182,7 +182,7 @@ def test_the_command_prints_one_page_and_writes_one_file(command: Any, capsys: p
             assert metric.label in out
             assert set(summary["measures"][measure][key]) > {"model", "reference", "difference"}
     assert summary["sizes"]["quality"] == "1 of 671 tasks" and summary["sizes"]["economy"].startswith("2 bodies, ")
-    assert 'judged = "0 % of 1 lines are exactly right, ' in out
+    assert 'judged = "0 % of 1 lines are exactly right (0.5B: 0 %), ' in out
     assert '"tiny": Curve(' in out and summary["curve"]["bodies"] == 2
     assert out.rstrip().splitlines()[-2] == summary["verdict"], "the same answers from both"
     assert summary["verdict"].endswith("no difference is beyond chance.")
