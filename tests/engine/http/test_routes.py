@@ -172,7 +172,8 @@ def test_metrics_count_requests_tokens_and_times(engine: EngineProcess):
     engine.infill()
     assert engine.metric("predicted_tokens_total") == before[0] + len(ANSWER)
     assert engine.metric('requests_total{stop="eos"}') == before[1] + 1
-    assert engine.metric("ttft_ms_count") > 0
+    assert engine.metric("ttft_ms_count") == engine.metric("round_ms_count") > 0
+    assert engine.metric("round_ms_sum") > 0
     assert engine.metric("latency_ms_count") > 0
     assert 'speclsp_pair_info{device="cpu",draft="",pair="echo"' in engine.http.get("/metrics").text
 
