@@ -365,9 +365,14 @@ specs["a level is chosen by name or from a list with its words, and sent to the 
   equal(n:lua("return sent()"), { speclsp = { completion = { multiline = "never", eagerness = "high" } } })
   n:lua("fake.status({ eagerness = 'high' })")
   n:lua([[
-    vim.ui.select = function(items, options, choose) shown = vim.tbl_map(options.format_item, items) choose(items[1]) end
+    vim.o.mouse = "nvi"
+    vim.ui.select = function(items, options, choose)
+      shown, mouse = vim.tbl_map(options.format_item, items), vim.o.mouse
+      choose(items[1])
+    end
     require("speclsp").eagerness(0) -- as a click of the status line calls it
   ]])
+  equal(n:lua("return { mouse, vim.o.mouse }"), { "nvic", "nvi" }) -- without c a terminal sends no clicks to the list
   equal(n:lua("return sent().speclsp.completion.eagerness"), "low")
   local words = n:lua("return require('speclsp.levels')")
   equal(n:lua("return shown"), {
