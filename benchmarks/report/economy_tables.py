@@ -21,25 +21,35 @@ HEAD = (
     "of these right", "pauses where a right one is hidden",
 )  # fmt: skip
 LANGUAGES = {"go": "Go", "python": "Python", "rust": "Rust", "typescript": "TypeScript"}
+MODELS = {"0.5B": SMALL, "1.5B": LARGE}
 Rows = Iterator[Sequence[str]]
 
 
 def tables(results: Results) -> dict[str, str]:
     """{name: Markdown} of every table that has a result."""
     result = {}
-    for size, model in (("", SMALL), ("-1.5b", LARGE)):
-        if (data := results.get(f"economy-{model}")) is None:
-            continue
-        result[f"economy{size}"] = table(HEAD, by_person(data))
-        result[f"economy-languages{size}"] = table(HEAD, by_language(data))
-        result[f"economy-chosen{size}"] = table(HEAD, by_half(data))
-        result[f"reliability{size}"] = reliability(data["curve"]["reliability"])
-        if "real_time" in data:
-            result[f"economy-time{size}"] = table(HEAD, in_real_time(data))
+    models = {size: data for size, model in MODELS.items() if (data := of_model(results, model)) is not None}
+    for size, data in models.items():
+        suffix = "" if size == "0.5B" else f"-{size.lower()}"
+        result[f"economy{suffix}"] = table(HEAD, by_person(data))
+        result[f"economy-languages{suffix}"] = table(HEAD, by_language(data))
+        result[f"economy-chosen{suffix}"] = table(HEAD, by_half(data))
+        result[f"reliability{suffix}"] = reliability(data["curve"]["reliability"])
         if "peer" in data:
             peers = data["peer"]["policies"].items()
-            result[f"economy-peer{size}"] = table(HEAD, ((name, *cells(row)) for name, row in peers))
+            result[f"economy-peer{suffix}"] = table(HEAD, ((name, *cells(row)) for name, row in peers))
+    timed = {size: data["real_time"]["speeds"] for size, data in models.items() if "real_time" in data}
+    if timed:
+        speeds = next(iter(timed.values()))
+        rows = ((size, *(spread(rows[speed]["keys_saved"]) for speed in speeds)) for size, rows in timed.items())
+        result["economy-time"] = table(("keys saved of 100", *speeds), rows)
     return result
+
+
+def of_model(results: Results, model: str) -> Mapping[str, Any] | None:
+    """The result of a model with most bodies; None without one."""
+    own = [data for data in results.values() if data["bench"] == "economy" and data["pair"] == model]
+    return max(own, key=lambda data: int(data["bodies"]), default=None)
 
 
 def by_person(data: Mapping[str, Any]) -> Rows:
@@ -52,21 +62,15 @@ def by_person(data: Mapping[str, Any]) -> Rows:
 
 def by_language(data: Mapping[str, Any]) -> Rows:
     """The reader's figures in each language."""
-    for language in data["languages"]["medium"]:
-        for name in ("former medium", "medium"):
-            yield f"{LANGUAGES[language]}: {POLICIES[name]}", *cells(data["languages"][name][language])
+    for language, row in data["languages"]["medium"].items():
+        before = data["languages"]["former medium"][language]["wrong_per_key"]["value"]
+        yield f"{LANGUAGES[language]} (before, {100 * before:.1f} wrong)", *cells(row)
 
 
 def by_half(data: Mapping[str, Any]) -> Rows:
     """The cost that each half of the packages chooses."""
     for name, row in data["chosen"].items():
         yield f"{name}: cost {row['cost']:g}, judged on {row['judged_on']}", *cells(row)
-
-
-def in_real_time(data: Mapping[str, Any]) -> Rows:
-    """The reader's figures by the speed of the machine."""
-    for name, row in data["real_time"]["speeds"].items():
-        yield name, *cells(row)
 
 
 def cells(row: Mapping[str, Any]) -> Iterator[str]:

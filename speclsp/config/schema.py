@@ -146,9 +146,9 @@ class CompletionConfig:
         "medium",
         "How readily suggestions appear (docs/confidence.md). A manual request uses at least `medium`.",
         choices={
-            "low": "Fewer, only likely ones, after a pause of 350 ms; none in mid-line.",
-            "medium": "The usual, lines that are worth reading: about half of them are right.",
-            "high": "All, inside words and short ones too, and longer blocks.",
+            "low": "Fewer: six of ten are right; after a pause of 350 ms, none in mid-line.",
+            "medium": "The usual: every second one is right.",
+            "high": "All: one of four is right; inside words too, and longer blocks.",
         },
     )
     min_confidence: float = setting(0.0, "Lowest confidence shown. 0: by `eagerness`.", advanced=True, low=0, high=1)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from benchmarks import model_options, results_file
@@ -46,7 +46,7 @@ FORMER = Bar(4.0, words=True)  # right words of a wrong line counted for everybo
 CONFIDENCES = (0.1, 0.2, 0.3, 0.5)
 COSTS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0, 16.0)  # that are compared, in characters
 MOST_WRONG, MOST_SHOWN = 0.025, 0.6  # aims of "medium": wrong suggestions of a key, and share of pauses
-SPEEDS = (1.0, 2.0, 4.0)  # of the machine
+SPEEDS = (0.5, 1.0, 2.0, 4.0)  # of the machine, as multiples of this one
 PEER = "llama.vscode"
 
 
@@ -158,6 +158,7 @@ def check_live(config: Config, recordings: Sequence[Recording], curve: Curve, ea
 def bench(config: Config, options: argparse.Namespace) -> None:
     """Record what is missing, replay all policies, print the tables, write the JSON."""
     model = auto_choice.auto(config)[0].name
+    config = replace(config, model=model)  # a server that chooses by itself could take another one
     with terminal.progress() as bar:
         packages = corpus.fetch(lambda done, total: bar.bytes(done, total, "fetching packages"))
         body_list: list[Body] = bodies(packages, options.bodies)

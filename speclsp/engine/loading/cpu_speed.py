@@ -48,7 +48,7 @@ def measure_if_needed(config: Config, model: str = "", round_ms: float | None = 
     if not path:
         return ""  # without the compiled forward every model is slow
     moments: list[Peaks] = []
-    for left in reversed(range(TRIES)):
+    for _ in range(TRIES):
         try:
             peaks = undisturbed_peaks(path, loading.cpu_threads(config))
         except MemoryError:
@@ -61,7 +61,5 @@ def measure_if_needed(config: Config, model: str = "", round_ms: float | None = 
             int4_bytes = INT4_BYTES if path in native.FASTER_IN_INT4 else 1.0
             auto_choice.record(auto_choice.CpuSpeed(machine, read_gb_s, int8_g_s, int4_bytes))
             return ""
-        if len(moments) + left < MOMENTS:
-            break  # a start waits for this
         time.sleep(GAP_S)
     return BUSY

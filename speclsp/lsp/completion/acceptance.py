@@ -26,7 +26,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
@@ -59,14 +59,6 @@ class OfferedSuggestion:
     kept: str = ""
 
 
-class Piece(NamedTuple):
-    """A part of a suggestion that has arrived."""
-
-    accepted: bool  # else typed
-    characters: int
-    cut: bool = False  # its end was removed again
-
-
 @dataclass(slots=True)
 class ShownSuggestion:
     """The suggestion that an editor shows, and how much of it has arrived in the document."""
@@ -77,7 +69,7 @@ class ShownSuggestion:
     offers: list[OfferedSuggestion]  # the first is shown; the others, on an explicit request, may be chosen
     since_s: float
     arrived: int = 0  # characters of it that are in the document
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[tuple[bool, int]] = field(default_factory=list)  # whether accepted (else typed), how many characters
 
     @property
     def complete(self) -> bool:
@@ -87,25 +79,25 @@ class ShownSuggestion:
     @property
     def accepting(self) -> bool:
         """True if its last piece was accepted, not typed."""
-        return bool(self.pieces) and self.pieces[-1].accepted
+        return bool(self.pieces) and self.pieces[-1][0]
 
     @property
     def accepted_characters(self) -> int:
-        return sum(piece.characters for piece in self.pieces if piece.accepted)
+        return sum(characters for accepted, characters in self.pieces if accepted)
 
     @property
     def by_words(self) -> bool:
         """True if a piece was accepted that ends inside a line."""
         text, end = self.offers[0].text, 0
-        for accepted, characters, cut in self.pieces:
+        for accepted, characters in self.pieces:
             end += characters
-            if accepted and not cut and end < len(text) and text[end] not in "\r\n" and text[end - 1] not in "\r\n":
+            if accepted and end < len(text) and text[end] not in "\r\n" and text[end - 1] not in "\r\n":
                 return True
         return False
 
-    def add(self, accepted: bool, characters: int, cut: bool = False) -> None:
+    def add(self, accepted: bool, characters: int) -> None:
         """A further piece of it has arrived."""
-        self.pieces.append(Piece(accepted, characters, cut))
+        self.pieces.append((accepted, characters))
         self.arrived += characters
 
     def continue_with(self, start: int, offers: Sequence[OfferedSuggestion], document: Document) -> bool:
@@ -224,10 +216,10 @@ class ShownSuggestion:
         if document.piece(begin, start) != self.offers[0].text[kept : kept + start - begin]:
             return False
         while self.arrived > kept:
-            piece = self.pieces.pop()
-            self.arrived -= piece.characters
+            accepted, characters = self.pieces.pop()
+            self.arrived -= characters
             if self.arrived < kept:
-                self.add(piece.accepted, kept - self.arrived, cut=True)
+                self.add(accepted, kept - self.arrived)
         return True
 
 
@@ -255,7 +247,7 @@ class SuggestionWatcher:
             return
         accepted, self.accepted = self.accepted, None
         if accepted is not None and not inserted:
-            last_characters = accepted.pieces[-1].characters
+            last_characters = accepted.pieces[-1][1]
             if removed == last_characters and accepted.step_back(start, removed, self.document):
                 self.end()
                 outcome = PARTLY if accepted.accepted_characters else UNDONE

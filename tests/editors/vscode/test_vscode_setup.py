@@ -122,7 +122,7 @@ def test_two_clicks_from_the_status_bar_choose_a_level_that_the_server_uses_at_o
     marked = window.page.locator(".quick-input-widget .monaco-list-row", has=window.page.locator(".codicon-check"))
     assert f"{before}, " in marked.first.get_attribute("aria-label")
     window.shot("levels")
-    window.pick("Fewer, ")
+    window.pick("Fewer: ")
     level_becomes(window, "low")
     assert json.loads(file.read_text())[LEVEL] == "low"
     assert scope == "user" or LEVEL not in json.loads(window.server.user.read_text())

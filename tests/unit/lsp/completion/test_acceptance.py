@@ -112,10 +112,6 @@ STORIES: dict[str, tuple[list[Step], dict[str, int]]] = {  # {edits: (the steps,
         [show(LIST), edit("[\n", 0), edit("        1,", 2), edit("\n    ]", 12)],
         counts("accepted", LIST, len(LIST)),
     ),
-    "a line whose end is then deleted": (
-        [show(LONG), edit("if total:"), edit("", 8, 9), keys(" and", 8)],
-        counts("partly", LONG, accepted=8),
-    ),
 }  # fmt: skip
 AT_ONCE = {
     "the whole suggestion in one edit",
