@@ -42,7 +42,7 @@ from speclsp.lsp.completion.confidence import LEVELS, Bar, Curve, curve_of
 from speclsp.weights import auto_choice
 
 USUAL_BODIES = 60
-FORMER = Bar(4.0, words=True)  # right words of a wrong line counted for everybody
+FORMER = Bar(4.0, words=True)  # as before, without its cost of 0.5 for each line and with the curve of today
 CONFIDENCES = (0.1, 0.2, 0.3, 0.5)
 COSTS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0, 16.0)  # that are compared, in characters
 MOST_WRONG, MOST_SHOWN = 0.025, 0.6  # aims of "medium": wrong suggestions of a key, and share of pauses

@@ -29,11 +29,10 @@ def judge(recording: Recording, curve: Curve) -> dict[int, list[LineValue]]:
 
 
 def characters_of(row: Row, lines: int) -> int:
-    """The characters of a candidate that its first lines have. All of it, where they are no suggestion of their own."""
+    """The characters of a candidate that its first lines have: of so many, or of the fewest more that are valid."""
     if lines == 0:
         return 0
-    shown = row["lines"][lines - 1][2] if lines < len(row["lines"]) else len(row["text"])
-    return shown if shown > 0 else len(row["text"])
+    return next((shown for _, _, shown in row["lines"][lines - 1 : -1] if shown > 0), len(row["text"]))
 
 
 def by_value(judged: Judged, bar: Bar) -> Policy:
