@@ -57,7 +57,7 @@ from speclsp.errors import InputError
 from speclsp.weights import auto_choice
 
 REFERENCE = "qwen2.5-coder-0.5b-instruct"  # with its included adapter
-TASKS, INFILLING_TASKS, PLACES = 150, 150, 80  # economy has its usual bodies
+TASKS, INFILLING_TASKS, PLACES = 300, 150, 80  # economy has its usual bodies
 HIGHER, LOWER, NEITHER = 1, -1, 0  # the better direction of a metric; NEITHER decides nothing
 DECISIVE = ("economy", "keys_saved")  # alone, because among many metrics one is better by chance
 
