@@ -41,7 +41,10 @@ def tables(results: Results) -> dict[str, str]:
     timed = {size: data["real_time"]["speeds"] for size, data in models.items() if "real_time" in data}
     if timed:
         speeds = next(iter(timed.values()))
-        rows = ((size, *(spread(rows[speed]["keys_saved"]) for speed in speeds)) for size, rows in timed.items())
+        rows = (
+            (size, *(f"{100 * rows[speed]['keys_saved']['value']:.1f}" for speed in speeds))
+            for size, rows in timed.items()
+        )
         result["economy-time"] = table(("keys saved of 100", *speeds), rows)
     return result
 

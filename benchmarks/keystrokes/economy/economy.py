@@ -46,7 +46,7 @@ FORMER = Bar(4.0, words=True)  # as before, without its cost of 0.5 for each lin
 CONFIDENCES = (0.1, 0.2, 0.3, 0.5)
 COSTS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0, 16.0)  # that are compared, in characters
 MOST_WRONG, MOST_SHOWN = 0.025, 0.6  # aims of "medium": wrong suggestions of a key, and share of pauses
-SPEEDS = (0.5, 1.0, 2.0, 4.0)  # of the machine, as multiples of this one
+SPEEDS = (0.5, 0.8, 1.0, 2.0, 4.0)  # of the machine, as multiples of this one
 PEER = "llama.vscode"
 
 

@@ -36,7 +36,7 @@ MACHINES = {
     "desktop, 8 cores, 60 GB/s": (CpuSpeed("c", 60.0, 1900.0), MIDDLE),
     "laptop, 4 cores, AVX2, 25 GB/s": (CpuSpeed("d", 25.0, 250.0), SMALL),
     "workstation, 32 cores, 250 GB/s": (CpuSpeed("e", 250.0, 9000.0), MIDDLE),
-    "desktop, 4 cores, 45 GB/s, int8": (CpuSpeed("f", 45.0, 800.0), MIDDLE),
+    "desktop, 4 cores, 45 GB/s, int8": (CpuSpeed("f", 45.0, 800.0), SMALL),
     "desktop, 4 cores, 45 GB/s, int4": (CpuSpeed("g", 45.0, 800.0, 0.67), MIDDLE),
 }
 
