@@ -42,6 +42,7 @@ PLACES = [  # language, code with the cursor at ¦, and a pattern of every sugge
 @pytest.mark.real
 def test_qwen_completes_a_line_and_typing_through_it_needs_no_model(coder_0_5b: Path):
     settings = ("--set", f"models_dir={coder_0_5b.parent}", "--set", "completion.disabled_languages=")
+    settings += ("--set", "completion.eagerness=high")  # "b" alone is worth no reading at "medium"
     with Editor(*settings, model="qwen2.5-coder-0.5b-instruct") as editor:
         editor.initialize({"window": {"workDoneProgress": True}})
         page = Page(editor, SOURCE)
