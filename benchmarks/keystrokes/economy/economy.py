@@ -42,7 +42,7 @@ from speclsp.lsp.completion.confidence import LEVELS, Bar, Curve, curve_of
 from speclsp.weights import auto_choice
 
 USUAL_BODIES = 60
-FORMER = Bar(4.0, words=True)  # as before, without its cost of 0.5 for each line and with the curve of today
+FORMER = Bar(4.0, words=True)  # right words of a wrong line count for everybody, as in commit 2270189c
 CONFIDENCES = (0.1, 0.2, 0.3, 0.5)
 COSTS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0, 16.0)  # that are compared, in characters
 MOST_WRONG, MOST_SHOWN = 0.025, 0.6  # aims of "medium": wrong suggestions of a key, and share of pauses
@@ -52,10 +52,7 @@ PEER = "llama.vscode"
 
 def policies(person: Person) -> dict[str, Bar]:
     """The bars that are compared, by name. The levels are those for the person's habit."""
-    levels = {
-        name: Bar(level.words if person.words else level.lines, level.least, person.words)
-        for name, level in LEVELS.items()
-    }
+    levels = {name: level.bar(person.words) for name, level in LEVELS.items()}
     plain = {f"min_confidence {least:g}": Bar(least=least) for least in CONFIDENCES}
     return {"everything": Bar(), "former medium": FORMER, **levels, **plain}
 

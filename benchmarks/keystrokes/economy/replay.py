@@ -7,7 +7,7 @@ hidden one is judged again at every key. What is left of a suggestion after a pa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from benchmarks.keystrokes.economy.bodies import Body
@@ -44,11 +44,6 @@ class Counts:
     pauses_shown: int = 0  # pauses at which a suggestion stood
     pauses_right: int = 0  # of these, with the right first line
     pauses_hidden: int = 0  # pauses at which a candidate with the right first line was hidden
-
-    def add(self, other: Counts) -> None:
-        """Add the counts of another body."""
-        for name, value in asdict(other).items():
-            setattr(self, name, getattr(self, name) + value)
 
 
 def walk(body: Body, screen_at: ScreenAt, person: Person, candidates: Sequence[str] = ()) -> Counts:

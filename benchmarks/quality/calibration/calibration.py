@@ -16,7 +16,7 @@ from benchmarks.keystrokes.economy.recording import Recording
 from benchmarks.quality.calibration.examples import Example, examples
 from benchmarks.quality.calibration.fit import crossed, fit, halves, quality, reliability
 from speclsp.errors import InputError
-from speclsp.lsp.completion.confidence import LEVELS, QWEN_05B, Bar, Curve, lines_to_show
+from speclsp.lsp.completion.confidence import LEVELS, QWEN_05B, Curve, lines_to_show
 
 LEAST = 10  # right lines, and wrong ones, that a fit needs
 
@@ -69,7 +69,7 @@ def is_enough(lines: Sequence[Example]) -> bool:
 
 def expected(recordings: Sequence[Recording], curve: Curve) -> float:
     """The mean confidence of the new candidates that "medium" shows."""
-    bar = Bar(LEVELS["medium"].lines, LEVELS["medium"].least)
+    bar = LEVELS["medium"].bar()
     shown = [
         values[0].confidence
         for recording in recordings

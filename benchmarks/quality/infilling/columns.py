@@ -31,7 +31,7 @@ from benchmarks.quality.scoring.scores import PARSE_MS
 from speclsp.config import Config
 from speclsp.engine.api import Request
 from speclsp.errors import EngineError
-from speclsp.lsp.completion.confidence import LEVELS, Bar, curve_of, token_spans
+from speclsp.lsp.completion.confidence import LEVELS, curve_of, token_spans
 from speclsp.lsp.completion.gate import apply_gate, evaluate
 from speclsp.lsp.completion.next_suggestion import joins
 from speclsp.lsp.context import build
@@ -177,7 +177,7 @@ class Column:
         part = read_text(generation, plan)
         assert part is not None  # otherwise it would have been generated again
         tokens = token_spans(list(zip(map(len, generation.texts), generation.logprobs, strict=False)))
-        decision = evaluate(part.text, tokens, 0, curve, Bar(LEVELS["medium"].lines, LEVELS["medium"].least))
+        decision = evaluate(part.text, tokens, 0, curve, LEVELS["medium"].bar())
         longer = plan.to_suggestion(part.text, complete=part.whole)
         longer = apply_gate(longer, plan, part.text, decision, [])
         return longer if isinstance(longer, Suggestion) and joins(longer, shown) else shown

@@ -161,21 +161,6 @@ def log_odds(probability: float) -> float:
 NEXT_LINE = 2.0  # scale of the cost for a suggestion that begins with the next line
 
 
-class Level(NamedTuple):
-    """A value of completion.eagerness. Chosen by `python -m benchmarks economy`."""
-
-    lines: float  # cost of a wrong suggestion, in characters, for a user who accepts whole lines
-    words: float  # for a user who accepts single words too
-    least: float  # lowest confidence in the lines that are shown, all together
-
-
-LEVELS: Mapping[str, Level] = {
-    "low": Level(7.0, 4.0, least=0.5),
-    "medium": Level(7.0, 4.0, least=0.1),
-    "high": Level(0.0, 0.0, least=0.0),
-}
-
-
 class Bar(NamedTuple):
     """The demands on a suggestion that is shown."""
 
@@ -193,6 +178,25 @@ class Bar(NamedTuple):
         The line at the cursor is complete then, as after most acceptances. Enter shows the suggestion again.
         """
         return self.raised(NEXT_LINE) if text.lstrip(" \t").startswith("\n") else self
+
+
+class Level(NamedTuple):
+    """A value of completion.eagerness. Chosen by `python -m benchmarks economy`."""
+
+    lines: float  # cost of a wrong suggestion, in characters, for a user who accepts whole lines
+    words: float  # for a user who accepts single words too
+    least: float  # lowest confidence in the lines that are shown, all together
+
+    def bar(self, words: bool = False) -> Bar:
+        """The bar of this level. `words`: for a user who accepts single words too."""
+        return Bar(self.words if words else self.lines, self.least, words)
+
+
+LEVELS: Mapping[str, Level] = {
+    "low": Level(7.0, 4.0, least=0.5),
+    "medium": Level(7.0, 4.0, least=0.1),
+    "high": Level(0.0, 0.0, least=0.0),
+}
 
 
 class LineValue(NamedTuple):
@@ -310,8 +314,7 @@ class AcceptanceHistory:
         """
         rate, level = self._rate_of(language), LEVELS[eagerness]
         words = rate.words >= max(WORD_WEIGHT, WORD_SHARE * rate.taken)
-        usual = Bar(level.words if words else level.lines, level.least, words)
-        return usual.raised(math.exp(-rate.shift(curve.expected)))
+        return level.bar(words).raised(math.exp(-rate.shift(curve.expected)))
 
     def counts(self, language: str) -> tuple[float, float]:
         """The weighted counts of taken and left suggestions."""

@@ -48,7 +48,7 @@ from speclsp.observability import explanation
 CURVE = Curve(first={"intercept": 1.0, "total": 1.5}, later={"intercept": 1.0, "total": 1.5}, expected=0.5)
 
 
-MEDIUM = Bar(LEVELS["medium"].lines, LEVELS["medium"].least)
+MEDIUM = LEVELS["medium"].bar()
 
 
 BLOCK = "def total(items):\n    "

@@ -55,7 +55,7 @@ def recording(candidates: list[tuple[str, float]], text: str = TEXT, package: st
 
 
 TYPIST = PERSONS[1]
-MEDIUM = Bar(LEVELS["medium"].lines, LEVELS["medium"].least)
+MEDIUM = LEVELS["medium"].bar()
 
 
 @given(CANDIDATES, st.sampled_from((*PERSONS, ONLOOKER)), st.sampled_from((0.0, 1.0, 4.0)))
