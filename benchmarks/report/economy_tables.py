@@ -26,33 +26,19 @@ Rows = Iterator[Sequence[str]]
 
 
 def tables(results: Results) -> dict[str, str]:
-    """{name: Markdown} of every table that has a result."""
-    result = {}
-    models = {size: data for size, model in MODELS.items() if (data := of_model(results, model)) is not None}
-    for size, data in models.items():
-        suffix = "" if size == "0.5B" else f"-{size.lower()}"
-        result[f"economy{suffix}"] = table(HEAD, by_person(data))
-        result[f"economy-languages{suffix}"] = table(HEAD, by_language(data))
-        result[f"economy-chosen{suffix}"] = table(HEAD, by_half(data))
-        result[f"reliability{suffix}"] = reliability(data["curve"]["reliability"])
-        if "peer" in data:
-            peers = data["peer"]["policies"].items()
-            result[f"economy-peer{suffix}"] = table(HEAD, ((name, *cells(row)) for name, row in peers))
-    timed = {size: data["real_time"]["speeds"] for size, data in models.items() if "real_time" in data}
-    if timed:
-        speeds = next(iter(timed.values()))
-        rows = (
-            (size, *(f"{100 * rows[speed]['keys_saved']['value']:.1f}" for speed in speeds))
-            for size, rows in timed.items()
-        )
-        result["economy-time"] = table(("keys saved of 100", *speeds), rows)
-    return result
-
-
-def of_model(results: Results, model: str) -> Mapping[str, Any] | None:
-    """The result of a model with most bodies; None without one."""
-    own = [data for data in results.values() if data["bench"] == "economy" and data["pair"] == model]
-    return max(own, key=lambda data: int(data["bodies"]), default=None)
+    """{name: Markdown} of every table."""
+    small = results[f"economy-{SMALL}"]
+    speeds = {size: results[f"economy-{model}"]["real_time"]["speeds"] for size, model in MODELS.items()}
+    times = (
+        (size, *(f"{100 * row['keys_saved']['value']:.1f}" for row in rows.values())) for size, rows in speeds.items()
+    )
+    return {
+        "economy": table(HEAD, by_person(small)),
+        "economy-languages": table(HEAD, by_language(small)),
+        "economy-chosen": table(HEAD, by_half(small)),
+        "economy-time": table(("keys saved of 100", *speeds["0.5B"]), times),
+        "reliability": reliability(small["curve"]["reliability"]),
+    }
 
 
 def by_person(data: Mapping[str, Any]) -> Rows:
