@@ -28,7 +28,7 @@ try:
     main(["--help"])
 finally:
     allowed = ("benchmarks.__main__", "benchmarks.results_file")
-    print([name for name in sys.modules if name in ("torch", "pygls", "matplotlib")])
+    print([name for name in sys.modules if name in ("torch", "pygls")])
     print([name for name in sys.modules if name.startswith("benchmarks.") and name not in allowed])
 """
     text = " ".join(python(code).split())
