@@ -125,6 +125,7 @@ bench: .venv/.installed  ## measure everything beside other engines (under 40 mi
 	@failed=; trap 'exit 130' INT; \
 	$(BENCH) completions --model $(TEST_PAIR) --holes 12 || failed="$$failed completions-0.5b"; \
 	$(BENCH) completions --model $(LARGE_PAIR) --holes 4 || failed="$$failed completions-1.5b"; \
+	$(BENCH) start --model $(TEST_PAIR) || failed="$$failed start"; \
 	$(BENCH) lines --model $(TEST_PAIR) || failed="$$failed lines"; \
 	$(BENCH) floor $(TEST_PAIR) $(LARGE_PAIR) || failed="$$failed floor"; \
 	$(BENCH) peers --model $(TEST_PAIR) || failed="$$failed peers-0.5b"; \

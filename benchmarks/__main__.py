@@ -53,11 +53,10 @@ BENCHMARKS = {
         "quality.auto_closed.auto_closed", "suggestions where the editor has closed brackets, quotes and tags itself"
     ),
     "floor": Benchmark("speed.floor", "rounds of the CPU engine against the time its weight reads alone take"),
-    "memory": Benchmark("speed.resident_memory", "resident memory of the engine's process, as the docs state it"),
+    "start": Benchmark("speed.start", "time from no engine to the first text, and memory, beside llama.cpp"),
     "int4": Benchmark("speed.int4", "fewer bits beside int8: times, memory and error of the logits"),
     "gpu": Benchmark("speed.gpu.gpu", "a GPU's limit, passes, rounds, equal tokens and tests"),
     "editor-latency": Benchmark("editor.latency", "time from a key to ghost text in Neovim and VS Code"),
-    "record": Benchmark("editor.record", "animated and still pictures of suggestions in VS Code and Neovim"),
     "first-suggestion": Benchmark(
         "editor.first_suggestion", "first suggestion in a file: new, looked at before, returned to, beside another"
     ),

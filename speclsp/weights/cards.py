@@ -34,7 +34,7 @@ DIRECTORY = (
     "another model (`speclsp models list`)."
 )
 MAX_CONTEXT_TOKENS = 1 << 24  # a larger value is not a valid config
-PROCESS_MIB = 96  # resident beside the model on a CPU: Python, tokenizer, prompt caches; `python -m benchmarks memory`
+PROCESS_MIB = 96  # resident beside the model on a CPU: Python, tokenizer, prompt caches; `python -m benchmarks start`
 TORCH_MIB = 192  # more, if torch computes
 MARGIN_MIB = 768  # the driver's own context, fragmentation, and the desktop's use in the meantime
 
