@@ -14,13 +14,14 @@
 All three return tokens distributed exactly as the target's own. Plain decoding is the case of no drafted tokens.
 No token is chosen from logits that contain NaN or plus infinity, nor where all are minus infinity.
 
-Greedy choices from a CPU's logits need NumPy alone. Sampled choices, and a GPU's logits, need torch. It is imported at
-the first of them, because it takes seconds and 195 MiB.
+Choices from a CPU's logits need NumPy alone. Greedy and coupled choices from a GPU's logits are torch's; rejection
+sampling copies them to the host.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,13 +31,11 @@ import numpy as np
 
 from speclsp.engine.api import MIN_TEMPERATURE
 from speclsp.engine.model.bfloat16 import Floats
-from speclsp.engine.model.draws import MAX_SEED, Draw, warped
+from speclsp.engine.model.draws import MAX_SEED, Doubles, Draw, coupled, drawn, weights
+from speclsp.engine.model.kv_cache import on_host
 from speclsp.errors import InvalidLogits
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
     from speclsp.engine.model.kv_cache import Logits
 
 
@@ -76,11 +75,9 @@ class Sampler:
             self.needs_logits = True
 
     @cached_property
-    def stream(self) -> torch.Generator:
-        """The random numbers of rejection sampling."""
-        import torch
-
-        return torch.Generator().manual_seed(self.sampling.seed & MAX_SEED)
+    def stream(self) -> random.Random:
+        """The random numbers of rejection sampling; Python keeps them the same for a seed in any version."""
+        return random.Random(self.sampling.seed & MAX_SEED)
 
     def choose(self, logits: Logits, position: int) -> list[int]:
         """The target's own tokens at `position`, `position` + 1, ...: [T, vocab] -> T ids.
@@ -92,29 +89,31 @@ class Sampler:
 
     def choices(self, logits: Logits, position: int) -> list[int]:
         """`choose`, with -1 for a row in which no token can be chosen."""
-        if self.sampling.greedy and isinstance(logits, np.ndarray):
-            tokens = (int(row.argmax()) for row in logits)  # the first of the highest; of a row with NaN, a NaN
-            return [token if math.isfinite(row[token]) else -1 for row, token in zip(logits, tokens, strict=True)]
+        if self.sampling.rejection or isinstance(logits, np.ndarray):
+            return [self.choice(row, position + at) for at, row in enumerate(on_host(logits))]
         import torch
 
         from speclsp.engine.model.cuda.device_ops import ops_for
         from speclsp.engine.model.cuda.graphs import on
 
-        logits = torch.as_tensor(logits)
-        if self.sampling.rejection:
-            valid = logits.amax(dim=-1).isfinite().cpu()  # NaN, if a row has any
-            p = warp(logits, self.sampling).cpu()
-            p[~valid] = 1.0  # a draw from NaN raises
-            choice = torch.multinomial(p, 1, generator=self.stream)[:, 0]
-        else:  # as in a pass that chooses on its device: one implementation draws all tokens of a text
-            device = str(logits.device)
-            seed = torch.tensor([self.sampling.seed & MAX_SEED], device=device)
-            positions = position + torch.arange(len(logits), device=device)
-            with on(device):
-                choice, logprob = ops_for(device).choose(logits, None, self.sampling.draw, seed, positions)
-            valid = logprob.isfinite()
-        chosen: list[int] = choice.where(valid, -1).tolist()  # the one wait on the device
+        # as in a pass that chooses on its device: one implementation draws all tokens of a text
+        device = str(logits.device)
+        seed = torch.tensor([self.sampling.seed & MAX_SEED], device=device)
+        positions = position + torch.arange(len(logits), device=device)
+        with on(device):
+            choice, logprob = ops_for(device).choose(logits, None, self.sampling.draw, seed, positions)
+        chosen: list[int] = choice.where(logprob.isfinite(), -1).tolist()  # the one wait on the device
         return chosen
+
+    def choice(self, row: Floats, position: int) -> int:
+        """The token at `position` from its logits [vocab]; -1 if no token can be chosen."""
+        best = int(row.argmax())  # the first of the highest; in a row with NaN, a NaN
+        if not math.isfinite(row[best]):
+            return -1
+        if self.sampling.rejection:
+            return drawn(distribution(row, self.sampling), self.stream)
+        draw = self.sampling.draw
+        return best if draw is None else coupled(row, draw, position)
 
     def valid(self, token: int, logits: Logits, row: int, position: int) -> int:
         """`token`, the choice in a row of `logits`. Raises InvalidLogits if it is -1."""
@@ -122,17 +121,17 @@ class Sampler:
             raise InvalidLogits(position + row, float(logits[row].max()))
         return token
 
-    def draft(self, logits: Logits, position: int) -> tuple[int, Tensor | None]:
+    def draft(self, logits: Floats, position: int) -> tuple[int, Doubles | None]:
         """A draft model's token at `position` from its logits [vocab], and q when `accept` will need it.
 
         Raises:
             InvalidLogits: no token can be chosen.
         """
         token = self.choose(logits[None], position)[0]
-        return token, warp(logits[None], self.sampling)[0].cpu() if self.sampling.rejection else None
+        return token, distribution(logits, self.sampling) if self.sampling.rejection else None
 
     def accept(
-        self, drafted: Sequence[int], logits: Logits, position: int, q: Sequence[Tensor] | None = None
+        self, drafted: Sequence[int], logits: Logits, position: int, q: Sequence[Doubles] | None = None
     ) -> tuple[int, int]:
         """(the number of accepted draft tokens, the token that follows them).
 
@@ -145,13 +144,14 @@ class Sampler:
             InvalidLogits: no token can be chosen in a row up to the one that follows the accepted tokens.
         """
         if self.sampling.rejection:
-            p = warp(logits, self.sampling).cpu()
-            valid = p.isfinite().all(dim=-1).tolist()
+            rows = on_host(logits)
 
-            def check(row: int) -> None:
-                self.valid(0 if valid[row] else -1, logits, row, position)
+            def p(row: int) -> Doubles:
+                if not math.isfinite(rows[row].max()):  # NaN, if the row has any
+                    raise InvalidLogits(position + row, float(rows[row].max()))
+                return distribution(rows[row], self.sampling)
 
-            return reject(drafted, p, q, self.stream, check)
+            return reject(drafted, p, q, self.stream)
         if not isinstance(logits, np.ndarray):  # one wait on the device, for all rows
             n, token = agree(drafted, self.choices(logits, position))
             return n, self.valid(token, logits, n, position)
@@ -200,34 +200,27 @@ def agree(drafted: Sequence[int], choice: Sequence[int]) -> tuple[int, int]:
 
 
 def reject(
-    drafted: Sequence[int], p: Tensor, q: Sequence[Tensor] | None, stream: torch.Generator, check: Callable[[int], None]
+    drafted: Sequence[int], p: Callable[[int], Doubles], q: Sequence[Doubles] | None, stream: random.Random
 ) -> tuple[int, int]:
-    """Modified rejection sampling (arXiv 2211.17192, algorithm 1). p [k+1, vocab]; q: a row for each guess, or None.
+    """Modified rejection sampling (arXiv 2211.17192, algorithm 1). q: a distribution [vocab] for each guess, or None.
 
-    `check` is called with each row of p before it is read, and raises if that row is not a distribution.
+    `p` returns the target's distribution in a row, and raises if there is none. No row after a rejected guess is read.
     """
-    import torch
-
     for i, x in enumerate(drafted):
-        check(i)
-        q_x = 1.0 if q is None else float(q[i][x])
-        p_x = float(p[i, x])
-        if float(torch.rand((), generator=stream)) * q_x < p_x:  # u < p/q, without dividing by a q of zero
+        p_i = p(i)
+        if stream.random() * (1.0 if q is None else q[i][x]) < p_i[x]:  # u < p/q, without dividing by a q of zero
             continue
         if q is None:
-            residual = p[i].clone()
+            residual = p_i.copy()
             residual[x] = 0.0  # max(0, p - q) with all of q on x
         else:
-            residual = (p[i] - q[i]).clamp_min(0.0)
-        if not residual.any():  # p and q are equal up to rounding
-            return i, int(torch.multinomial(p[i], 1, generator=stream))
-        return i, int(torch.multinomial(residual, 1, generator=stream))  # multinomial normalizes
-    check(len(drafted))
-    return len(drafted), int(torch.multinomial(p[len(drafted)], 1, generator=stream))
+            residual = np.maximum(p_i - q[i], 0.0)
+        return i, drawn(residual if residual.any() else p_i, stream)  # p and q may be equal up to rounding
+    return len(drafted), drawn(p(len(drafted)), stream)
 
 
-def warp(logits: Logits, sampling: Sampling) -> Tensor:
-    """draws.warped of an array's or a tensor's logits: [T, vocab] -> [T, vocab] probabilities, float32."""
-    import torch
-
-    return warped(torch.as_tensor(logits), sampling.temperature, sampling.top_k, sampling.top_p)
+def distribution(row: Floats, sampling: Sampling) -> Doubles:
+    """The probabilities [vocab] after temperature, top-k and top-p, from finite or -inf logits."""
+    w = weights(row, sampling.temperature, sampling.top_k, sampling.top_p)
+    w /= w.sum()
+    return w

@@ -19,11 +19,10 @@ from speclsp.engine.api import Branch
 from speclsp.engine.decoding.accept import Sampler, Sampling, likeliest, log_sum_exp
 from speclsp.engine.decoding.vocabulary import Vocabulary
 from speclsp.engine.model.bfloat16 import Floats
+from speclsp.engine.model.draws import Doubles
 from speclsp.engine.model.kv_cache import on_host
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from speclsp.engine.model.kv_cache import Logits
 
 MIN_PROBABILITY = 0.02  # a less likely token is not reported
@@ -41,7 +40,7 @@ class RecordingSampler(Sampler):
         self.positions: list[tuple[float, list[tuple[int, float]]]] = []
 
     def accept(
-        self, drafted: Sequence[int], logits: Logits, position: int, q: Sequence[Tensor] | None = None
+        self, drafted: Sequence[int], logits: Logits, position: int, q: Sequence[Doubles] | None = None
     ) -> tuple[int, int]:
         n, token = super().accept(drafted, logits, position, q)
         chosen = (*drafted[:n], token)

@@ -12,19 +12,17 @@ import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from speclsp.engine.decoding.accept import log_sum_exp
 from speclsp.engine.model.bfloat16 import Floats
+from speclsp.engine.model.draws import Doubles
 from speclsp.engine.model.kv_cache import CachedModel, Cancelled, on_host
 from speclsp.errors import InvalidLogits
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 CATCH_UP_TOKENS = 4  # maximum number of missing tokens in one draft pass with the newest token
 
-Pick = Callable[[Floats, Sequence[int]], "tuple[int, Tensor | None]"]
+Pick = Callable[[Floats, Sequence[int]], "tuple[int, Doubles | None]"]
 """(logits [vocab], tokens drafted so far) -> (token, q [vocab] when rejection sampling will need it)."""
 
 
@@ -33,7 +31,7 @@ class Guess(NamedTuple):
 
     tokens: list[int]
     strength: int = 0  # number of tokens before the guess that matched; acceptance is learned per strength
-    q: Sequence[Tensor] | None = None  # for each token the distribution [vocab] that a draft model drew it from
+    q: Sequence[Doubles] | None = None  # for each token the distribution [vocab] that a draft model drew it from
     verified: tuple[int, int] | None = None  # already verified: tokens accepted, the next token (fused_round.py)
     logprobs: tuple[float, ...] = ()  # if verified: accept.logprobs of the accepted tokens and the next one
 
@@ -246,7 +244,7 @@ class ModelDrafter:
         except Cancelled:  # `generate` sees the cancellation too, after this round
             return Guess([])
         drafted: list[int] = []
-        rows: list[Tensor] = []
+        rows: list[Doubles] = []
         while True:
             if drafted and self.p_min and confidence(logits) < self.p_min:
                 break

@@ -32,12 +32,11 @@ from numpy.typing import NDArray
 from speclsp.engine.decoding.accept import Sampler, agree, likeliest, log_sum_exp, logprobs
 from speclsp.engine.decoding.drafters import Drafter, Guess, Pick
 from speclsp.engine.model.bfloat16 import Floats
+from speclsp.engine.model.draws import Doubles
 from speclsp.engine.model.kv_cache import CachedModel, CacheSlot, Cancelled, on_host
 from speclsp.errors import InvalidLogits
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from speclsp.engine.model.kv_cache import Logits
 
 Rows = TypeVar("Rows", bound="Logits")  # an array or a tensor, and a function returns what it got
@@ -142,7 +141,7 @@ def generate(
     prefill.cached_tokens = cache_slot.acquire(cacheable(target, ids, start))
     prefill.ms = (perf_counter() - began_s) * 1e3
 
-    def pick(logits: Floats, drafted: Sequence[int]) -> tuple[int, Tensor | None]:
+    def pick(logits: Floats, drafted: Sequence[int]) -> tuple[int, Doubles | None]:
         emitted = [*ids[start:], *drafted]
         return sampler.draft(limit(logits[None], [emitted], limits)[0], len(ids) + len(drafted))
 

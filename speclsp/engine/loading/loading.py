@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("speclsp.engine")
 
-SMALL_PARAMETERS = 50_000_000  # below this, "auto" keeps float32: the cost is negligible, and nothing is rounded
+SMALL_PARAMETERS = 50_000_000  # below this, one thread computes, and without forward.c the format is float32
 MIN_CONTEXT_TOKENS = 256  # memory pressure cuts prompts no shorter than this
 LONG_PARAMETERS = 400_000_000  # from here on, the draft answers alone while the target is read
 
@@ -332,25 +332,23 @@ def pick_format(wanted: str, device: str, parameters: int, prefers_int4: bool = 
         return wanted
     if device != "cpu":
         return "bf16"
+    if path:
+        return "int4" if prefers_int4 and path in native.FASTER_IN_INT4 else "int8"
     if 0 < parameters < SMALL_PARAMETERS:
         return "fp32"
-    if prefers_int4 and path in native.FASTER_IN_INT4:
-        return "int4"
-    if path:
-        return "int8"
     from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 
     return "int8" if int8_is_exact() else quicker_float()
 
 
 def pick_draft_format(wanted: str, parameters: int, device: str) -> str:
-    """The card's number format for its draft; fp32 for a tiny draft, and int8 where forward.c runs: it is faster.
+    """int8 where forward.c runs: it is faster. Elsewhere fp32 for a tiny draft, and the card's number format.
 
     (0.5B on two cores: 20 ms a token in int8, 37 to 50 in nf4.)
     """
-    if 0 < parameters < SMALL_PARAMETERS:
-        return "fp32"
-    return "int8" if device == "cpu" and native.best_path() else wanted or "nf4"
+    if device == "cpu" and native.best_path():
+        return "int8"
+    return "fp32" if 0 < parameters < SMALL_PARAMETERS else wanted or "nf4"
 
 
 def describe_device(device: str, threads: int) -> str:

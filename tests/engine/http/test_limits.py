@@ -23,7 +23,9 @@ METHODS = "import os\n\n\nclass A:\n    def f(self):\n        return 1\n\n    de
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
     socket = tmp_path_factory.mktemp("t") / "e.sock"
     program = [sys.executable, "-m", "speclsp", "engine", "--model", "tiny", "--socket", str(socket)]
-    options = ("--set", f"engine.context_tokens={CONTEXT_TOKENS}", "--set", "engine.threads=1")
+    # a round in float32 takes longer than the least limit, 1 ms
+    limits = (f"engine.context_tokens={CONTEXT_TOKENS}", "engine.threads=1", "engine.quantization=fp32")
+    options = [word for limit in limits for word in ("--set", limit)]
     process = EngineProcess(socket, *options, program=program).wait()
     wait_until(lambda: process.http.get("/health").json()["status"] == "ok", 60)
     yield process

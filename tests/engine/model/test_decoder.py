@@ -253,6 +253,9 @@ def test_int4_is_chosen_for_models_that_prefer_it_where_it_is_faster(path: str, 
         assert loading.pick_format("int4", "cpu", 10**9, prefers_int4) == ("int4" if has_4_bits else "int8")
         assert loading.pick_format("int8", "cpu", 10**9, prefers_int4) == "int8"
     assert loading.pick_format("auto", "cpu", 10**9) == "int8"
+    assert loading.pick_format("auto", "cpu", 10**6) == ("int8" if path else "fp32")
+    assert loading.pick_draft_format("nf4", 10**6, "cpu") == ("int8" if path else "fp32")
+    assert loading.pick_draft_format("nf4", 10**9, "cpu") == ("int8" if path else "nf4")
     assert loading.pick_format("auto", "cuda", 10**9, prefers_int4=True) == "bf16"
 
 
@@ -261,7 +264,6 @@ def test_a_number_format_that_a_device_cannot_run_is_named():
         with pytest.raises(WeightsError, match=f'"{number_format}" runs on a CPU only'):
             loading.pick_format(number_format, "cuda", 10**9)
     assert loading.pick_format("auto", "cuda", 10**9) == "bf16"
-    assert loading.pick_format("auto", "cpu", 10**6) == "fp32"
 
 
 @given(cores=st.integers(1, 256), threads=st.integers(0, 64), parameters=st.sampled_from([0, 10**6, 10**9]))

@@ -50,7 +50,7 @@ def hungry(name, place):
 
 hungry("extend", "prefill")
 hungry("forward", "verify")
-engine = EngineConfig(context_tokens={context_tokens}, threads=1)
+engine = EngineConfig(context_tokens={context_tokens}, threads=1, quantization="fp32")
 sys.exit(process.main(Config(model="tiny", engine=engine), sys.argv[1]))
 """
 Start = Callable[..., EngineProcess]

@@ -21,6 +21,7 @@ import pytest
 from support.cli.command_streams import commands_of
 from support.cli.interrupted_command import InterruptedCommand
 from support.cli.terminal import Run, Terminal, runner
+from support.engine.tiny_engine import FAST
 from support.rows import rows
 
 import speclsp
@@ -378,7 +379,7 @@ def test_an_altered_or_truncated_file_is_detected_and_named(run: Run, fetched: P
 def test_the_tiny_pair_completes_and_reports_its_accepted_drafts(run: Run, source: Path):
     words = ("complete", f"{source}:2:13", "--model", "tiny", "--own-engine", "--json")
     report, plain = (json.loads(run(*words, *more)[1]) for more in ((), ("--no-speculation",)))
-    assert (report["pair"], report["draft"]) == ("tiny", "tiny/draft (fp32)")
+    assert (report["pair"], report["draft"]) == ("tiny", f"tiny/draft ({FAST})")
     assert report["suggestion"] == plain["suggestion"]
     assert plain["drafted_tokens"] == 0
     assert plain["rounds"] == plain["new_tokens"]

@@ -17,13 +17,14 @@ and `values` are [slots, J, L, D].
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from speclsp.engine.model.draws import Draw, noise_rows, warped
+from speclsp.engine.model.draws import LEAST_SHARE, LOWBIAS32, Draw, mix, random_bits
 
 
 class Ops(NamedTuple):
@@ -108,9 +109,37 @@ def choose(
         positions: int64 [M], of the tokens that are chosen.
     """
     logits = logits.float() if bias is None else logits.float() + bias
-    p = logits if draw is None else warped(logits, *draw[:3]) / noise_rows(seed, positions, logits.shape[-1])
-    choice = p.argmax(dim=-1)
+    score = logits if draw is None else weights(logits, *draw[:3]) / noise(seed, positions, logits.shape[-1])
+    choice = score.argmax(dim=-1)
     return choice, logits.gather(1, choice[:, None])[:, 0] - logits.logsumexp(dim=-1)
+
+
+def weights(logits: Tensor, temperature: float, top_k: int = 0, top_p: float = 1.0) -> Tensor:
+    """draws.weights of rows [T, vocab], float64."""
+    wide = logits.double()
+    w = ((wide - wide.amax(dim=-1, keepdim=True)) / temperature).exp()
+    if 0 < top_k < logits.shape[-1]:
+        w = w.masked_fill(wide < wide.topk(top_k, dim=-1).values[:, -1:], 0.0)
+    if top_p < 1.0:
+        order = wide.argsort(dim=-1, descending=True, stable=True)
+        ordered = w.gather(-1, order)
+        limit = max(top_p, LEAST_SHARE) * w.cumsum(dim=-1)[:, -1:]
+        beyond = ordered.cumsum(dim=-1) - ordered >= limit
+        w = w.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), 0.0)
+    return w
+
+
+def noise(seed: Tensor, positions: Tensor, vocab: int) -> Tensor:
+    """draws.noise of several positions, float64 [T, vocab], computed on their device; `seed`: int64 [1] or [T]."""
+    low, high, position = (part.int()[:, None] for part in (seed, seed >> 32, positions))
+    bits = random_bits(low, high, position, hashes_on(vocab, positions.device))
+    return -(-(bits.double() + 0.5) * 2.0**-31).log1p()
+
+
+@lru_cache(maxsize=4)
+def hashes_on(vocab: int, device: torch.device) -> Tensor:
+    """draws.token_hashes, computed on a device: a captured graph has no copy from the host."""
+    return mix(torch.arange(vocab, dtype=torch.int32, device=device) * LOWBIAS32[0])
 
 
 def verify(

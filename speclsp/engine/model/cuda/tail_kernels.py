@@ -4,8 +4,8 @@
     tail         one program: the parts in order, then the number of accepted guesses, the length and the last tokens
 
 The logits are read once, in their own 16 bits. Parts have fixed boundaries and are added in order, so a row's result
-does not depend on the other rows. A coupled draw is the maximum of logit/temperature - log e: the order of p/e without
-the sum of p. Its hash is that of draws.py.
+does not depend on the other rows. A coupled draw is the maximum of logit/temperature - log e: the order of w/e in
+draws.py, in float32. Its hash is the same.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
@@ -19,11 +19,11 @@ import triton.language as tl
 from torch import Tensor
 
 from speclsp.engine.model.cuda import ops
-from speclsp.engine.model.draws import LOWBIAS32, MAX_UNIFORM, Draw
+from speclsp.engine.model.draws import LOWBIAS32, Draw
 
 PART_TOKENS = 2048  # of the vocabulary, for one program
 FIRST, SECOND = (tl.constexpr(multiplier & 0xFFFFFFFF) for multiplier in LOWBIAS32)
-LARGEST_UNIFORM = tl.constexpr(MAX_UNIFORM)
+LARGEST_UNIFORM = tl.constexpr(1 - 2**-24)  # in float32; 1 would be infinite noise, and a certain token would lose
 NO_TOKEN = tl.constexpr(2**31 - 1)
 
 

@@ -18,7 +18,7 @@ import torch
 from support.soak import in_soak
 
 from speclsp.engine.model.cuda import ops
-from speclsp.engine.model.draws import Draw, noise_rows, warped
+from speclsp.engine.model.draws import Draw
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
@@ -264,7 +264,7 @@ if INTERPRETED:
         logits = logits_like("infinite", 8)
         choice, logprob = chosen(kernels.TRITON, logits, Draw(temperature))
         positions = torch.arange(50, 58)
-        score = (warped(logits, temperature) / noise_rows(torch.tensor([2**40 + 5]), positions, VOCAB)).log()
+        score = (ops.weights(logits, temperature) / ops.noise(torch.tensor([2**40 + 5]), positions, VOCAB)).log()
         of_choice = score.gather(1, choice[:, None])[:, 0]
         assert ((score.amax(dim=1) - of_choice) < 1e-4).all()
         near(logprob, logits.float().log_softmax(dim=-1).gather(1, choice[:, None])[:, 0])
