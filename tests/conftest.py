@@ -208,7 +208,7 @@ def isolated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(scope="session")
 def coder_0_5b() -> Path:
-    """The directory of Qwen2.5-Coder-0.5B-Instruct, downloaded and converted once; for tests marked `real`."""
+    """The directory of Qwen2.5-Coder-0.5B-Instruct, downloaded once; for tests marked `real`."""
     from speclsp.weights import cards, store
 
     with pytest.MonkeyPatch.context() as patch:

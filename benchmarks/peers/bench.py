@@ -29,7 +29,7 @@ class Peer:
     """Recipe to run a peer. Memory is an estimate, used to decide which peers are loaded together."""
 
     driver: str
-    models: str  # where a model is, of {root} and {name}; "": our own safetensors
+    models: str  # where a model is, of {root} and {name}; "": bf16_folder
     bytes_per_parameter: float
     base_mib: int
     own_process: bool = False  # for each mode; otherwise one process holds all modes

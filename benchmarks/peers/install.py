@@ -3,7 +3,7 @@
     python -m benchmarks install-peers [PEER ...] [--model NAME ...] [--python PYTHON]
 
 Everything is in the user's cache, speclsp/peers (or $SPECLSP_PEERS_DIR), never in the checkout. All peers get the
-same source weights: those that speclsp itself reads, in bf16, and for llama.cpp the GGUF they were converted from.
+same source weights: those that speclsp itself reads, in bf16, and for llama.cpp the GGUF they come from.
 Existing parts are kept. A peer that cannot be installed is reported and the others continue; the exit code is then 1.
 """
 
@@ -181,7 +181,7 @@ def compile_llama_paths(root: Path, paths: Mapping[str, Mapping[str, str]]) -> N
 
 
 def fetch_gguf(root: Path, one: Weights) -> None:
-    """The GGUF our safetensors came from; the same weights as Q8_0, for equal precision, and in 4 bits, for speed."""
+    """The GGUF that speclsp reads; the same weights as Q8_0, for equal precision, and in 4 bits, for speed."""
     small = root / "models" / f"{one.name}.q4_k_m.gguf"
     work = root / "models" / f"{one.name}.fetching"
     if one.format != "gguf" or one.mirror is None:

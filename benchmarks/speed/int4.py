@@ -75,7 +75,7 @@ def bench(model_name: str, turns: int, path: str) -> bool:
     for name in FORMATS:
         model = read_decoder(directory, name, "cpu", CONTEXT_TOKENS + 64, vocab)
         if not isinstance(model, NativeDecoder) or model.number_format != name:
-            print(f"{model_name} has no {name} weights here: convert it again, or use another cpu_path.")
+            print(f"{model_name} has no {name} weights here: use another cpu_path.")
             return False
         models[name] = model
     ms = times_ms(models, ids, turns)

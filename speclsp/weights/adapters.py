@@ -174,13 +174,14 @@ def sum_of_weights(directory: Path) -> str:
     """The sum that names the weights in a model's directory: that of the file they were published in.
 
     Of several safetensors files it is the sum of the text "SHA-256, two spaces, name, newline" for each, by name: what
-    `LC_ALL=C sha256sum *.safetensors | sha256sum` prints. A GGUF's is in the manifest. Raises AdapterError.
+    `LC_ALL=C sha256sum *.safetensors | sha256sum` prints. The manifest of a converted GGUF has its sum. Raises
+    AdapterError.
     """
     made_from = model_directory.manifest(directory).get("made_from")
     if isinstance(made_from, str):
         return made_from
     recorded = model_directory.sums_of(directory)
-    names = sorted(path.name for path in directory.glob("*.safetensors"))
+    names = [file.name for file in model_directory.weight_files(directory)]
     try:
         sums = {name: recorded.get(name) or model_directory.sum_of(directory / name) for name in names}
     except Unreadable as error:

@@ -72,11 +72,6 @@ class Weights:
     files: tuple[WeightFile, ...] = ()
     mirror: Mirror | None = None
     parameters: int = 0
-    converted: tuple[tuple[int, str], ...] = ()  # SHA-256 of the converted model.safetensors, by converter version
-
-    def converted_sum(self, version: int) -> str:
-        """The SHA-256 of the model.safetensors that this version of the converter writes; "" if it is not known."""
-        return dict(self.converted).get(version, "")
 
     def download_bytes(self) -> int:
         """Bytes of the published files, or two for each parameter if a size is unknown. Files in the wheel count 0."""
@@ -254,7 +249,6 @@ def _weights(table: CardTable, card_name: str) -> Weights:
         files=tuple(_file(entry) for entry in table.tables("files")),
         mirror=_mirror(mirror) if mirror.values else None,
         parameters=table.number("parameters", 0),
-        converted=_converted(table.table("converted_sha256", {})),
     )
     table.done()
     if weights.format not in FORMATS:
@@ -278,13 +272,6 @@ def _file(table: CardTable) -> WeightFile:
     if file.sha256 and not re.fullmatch(r"[0-9a-f]{64}", file.sha256):
         raise table.error("sha256", f"is {file.sha256!r}: expected 64 hexadecimal digits")
     return file
-
-
-def _converted(table: CardTable) -> tuple[tuple[int, str], ...]:
-    for version, digest in table.values.items():
-        if not version.isdecimal() or not re.fullmatch(r"[0-9a-f]{64}", str(digest)):
-            raise table.error(version, f"is {digest!r}: expected a converter's version and 64 hexadecimal digits")
-    return tuple((int(version), digest) for version, digest in table.values.items())
 
 
 def _mirror(table: CardTable) -> Mirror:
@@ -318,6 +305,9 @@ def _from_directory(path: Path) -> Card:
         raise CardError(f"model = {str(path)!r}: there is no such directory. `speclsp models list` lists all models.")
     if problem := model_directory.unfit(path, DIRECTORY):
         raise CardError(problem)
+    size = sum(file.stat().st_size for file in path.glob("*.safetensors"))
+    if not size:
+        raise CardError(f"{path} has a GGUF and no *.safetensors file. {DIRECTORY}")
     file = path / "tokenizer.json"
     try:
         added = untrusted_files.read_json(file, untrusted_files.TOKENIZER_BYTES).get("added_tokens", [])
@@ -331,7 +321,6 @@ def _from_directory(path: Path) -> Card:
         problem = f"lacks {error}" if isinstance(error, KeyError) else str(error)
         fix = "it belongs to no model. Restore the model's own files, or choose another model."
         raise CardError(f"{file} {problem}: {fix}") from None
-    size = sum(file.stat().st_size for file in path.glob("*.safetensors"))
     known = (load(file.stem) for file in sorted(models_root().glob("*.toml")))
     alike = next((card for card in known if card.fim.prefix and set(card.fim.markers()) <= special), None)
     edits = of_model.get("edit_format", "") if alike and alike.fim.file_sep == EDIT_SEPARATOR else ""

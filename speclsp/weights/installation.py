@@ -1,22 +1,21 @@
 """Installation of fetched weights in the store, their state there, and their removal.
 
-    install   files of one source ─► a GGUF is converted ─► sums, values ─► manifest.json ─► renamed to <store>/<name>/
+    install   files of one source ─► config, tokenizer of a GGUF ─► manifest.json ─► renamed to <store>/<name>/
     remove    <store>/<name>/ ─► renamed into <store>/<name>.fetching/free-removed/ ─► deleted
 
-The sum of a conversion is that of its file, read again after the last write. It must be the sum of the bytes that were
-written, and the card's where the card has one. Without one, a fault of the memory during the conversion is not found.
+The sums of config.json and tokenizer.json are those of their files, read again after the last write. They must be the
+sums of the bytes that were written.
 
 Each rename is one step. An interrupted removal leaves <name>.fetching. The next download or removal deletes it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,29 +26,25 @@ from speclsp.private_files.os_errors import sentence
 from speclsp.weights import locations, model_directory, store_messages
 from speclsp.weights.cards import Weights
 
-WEIGHTS_FILE = "model.safetensors"  # of a conversion
 READY, PARTIAL, DAMAGED, MISSING = "downloaded", "partial", "damaged", "not downloaded"
-
-
-Report = Callable[[str, int, int], None]  # stage, done bytes, total bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """Files that were fetched and checked, ready to be installed."""
 
-    name: str  # local | hub | mirror
+    name: str  # local | another program | hub | mirror
     revision: str  # the hub's commit, where it came from there
     files: dict[Path, str]  # and the SHA-256, "" where it is not known yet
+    modified_ns: int = 0  # time of change before the sum was computed, of a file that others may write; else 0
 
 
-def install(weights: Weights, source: Source, work: Path, report: Report) -> Path:
+def install(weights: Weights, source: Source, work: Path) -> Path:
     """Build the directory in `work`, write the manifest as its last file, and rename it. Raises WeightsError."""
     manifest: dict[str, Any] = {"repo": weights.repo, "revision": source.revision, "source": source.name}
     if weights.format == "gguf":
         ready = work / "ready"
-        manifest |= {"converter": locations.CONVERTER, "made_from": weights.files[0].sha256}
-        sums = _convert(weights, next(iter(source.files)), ready, report)
+        sums = _with_model_files(weights, source, ready)
     else:
         ready = work / "hub"
         sums = {file.name: known or model_directory.sum_of(file) for file, known in source.files.items()}
@@ -64,39 +59,36 @@ def install(weights: Weights, source: Source, work: Path, report: Report) -> Pat
     return move_into_place(ready, work, weights)
 
 
-def _convert(weights: Weights, source: Path, into: Path, report: Report) -> dict[str, str]:
-    """Convert `source` into the new directory `into`; {file: SHA-256}. Raises WeightsError, and `into` is removed."""
-    from speclsp.weights.gguf.convert import convert
+def _with_model_files(weights: Weights, source: Source, into: Path) -> dict[str, str]:
+    """Write config and tokenizer of the source's GGUF into `into`, and move it there; {file: SHA-256}.
 
-    shutil.rmtree(into, ignore_errors=True)
-    into.mkdir(parents=True)
-    before = source.stat()
-    written = convert(source, into, partial(report, "convert"))
-    total = written[WEIGHTS_FILE].bytes
+    Raises WeightsError.
+    """
+    from speclsp.weights.gguf.model_files import model_files
 
-    def advance(done: int, *_: object) -> None:
-        report("check", done, total)
-
-    sums = {name: model_directory.sum_on_disk(into / name, advance) for name in written}
-    wanted = {name: entry.sha256 for name, entry in written.items()}
-    wanted[WEIGHTS_FILE] = weights.converted_sum(locations.CONVERTER) or wanted[WEIGHTS_FILE]
-    problem = model_directory.unfit_values(into, store_messages.FAULTY_DISK, advance)
-    if different := next((name for name in sums if sums[name] != wanted[name]), None):
-        problem = store_messages.wrong_conversion(weights, into / different, sums[different], wanted[different])
-    after = source.stat()
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        problem = f"{source} was changed during its conversion. Run `speclsp models pull {weights.name}` again."
-    if problem:
+    ((gguf_file, gguf_sum),) = source.files.items()
+    if gguf_file.parent != into:
         shutil.rmtree(into, ignore_errors=True)
-        raise WeightsError(problem)
-    return sums
+        into.mkdir(parents=True)
+    sums = {}
+    for name, content in model_files(gguf_file).items():
+        file, wanted = into / name, hashlib.sha256(content).hexdigest()
+        file.write_bytes(content)
+        sums[name] = model_directory.sum_on_disk(file)
+        if sums[name] != wanted:
+            raise WeightsError(store_messages.wrong_file(weights, file, sums[name], wanted))
+    if source.modified_ns not in (0, gguf_file.stat().st_mtime_ns):
+        again = f"run `speclsp models pull {weights.name}` again."
+        raise WeightsError(f"{gguf_file.name} was changed while it was installed: {again}")
+    retry_while_open(lambda: gguf_file.replace(into / gguf_file.name))
+    return sums | {gguf_file.name: gguf_sum}
 
 
 def is_whole(directory: Path, weights: Weights) -> bool:
     """True when every byte of the directory is right: an earlier fetch was interrupted just before the final rename."""
     if not locations.is_current(directory, weights):
         return False
-    return not (locations.damage(directory, weights, "") or model_directory.altered(directory, ""))
+    return not (model_directory.damage(directory, "") or model_directory.altered(directory, ""))
 
 
 def move_into_place(ready: Path, work: Path, weights: Weights) -> Path:
@@ -128,7 +120,7 @@ def state(weights: Weights, models_dir: str = "") -> str:
         return READY
     for directory in locations.candidates(weights, models_dir):
         if model_directory.is_there(directory):
-            return DAMAGED if locations.damage(directory, weights, "") else READY
+            return DAMAGED if model_directory.damage(directory, "") else READY
     final, work = _places(weights)
     if model_directory.is_there(work):
         return PARTIAL

@@ -30,9 +30,8 @@ from speclsp.weights import cards, model_directory
 from speclsp.weights.cards import Weights
 from speclsp.weights.gguf import other_caches
 
-CONVERTER = 2  # version of the GGUF conversion; raised when it writes different files, so that older ones are replaced
 NUMBERS = itertools.count()  # of the downloads of this process
-NOT_RESUMED = ("ready", "replaced", "pip-*")  # parts of a download that the next one makes again
+NOT_RESUMED = ("ready", "replaced", "local", "pip-*")  # parts of a download that the next one makes again
 
 
 def store_root() -> Path:
@@ -58,13 +57,19 @@ def models_dir_problem(models_dir: str) -> str:
 def users_directory(weights: Weights, models_dir: str) -> Path | None:
     """The directory in models_dir with these weights, under their own name or the hub's.
 
-    A directory with a GGUF is not one: the GGUF is converted into the cache.
+    A directory with a GGUF and no config.json is not one: `users_gguf` is the file in it.
     """
     for name in dict.fromkeys((weights.name, weights.repo.rpartition("/")[2])):
         directory = Path(models_dir).expanduser() / name
-        if models_dir and name and model_directory.is_there(directory) and not any(directory.glob("*.gguf")):
+        if models_dir and name and model_directory.is_there(directory) and not _is_only_gguf(directory, weights):
             return directory
     return None
+
+
+def _is_only_gguf(directory: Path, weights: Weights) -> bool:
+    names = {file.name for file in directory.glob("*.gguf")}
+    is_whole = names == {file.name for file in weights.files} and (directory / "config.json").is_file()
+    return bool(names) and not is_whole
 
 
 def candidates(weights: Weights, models_dir: str) -> Iterator[Path]:
@@ -80,7 +85,7 @@ def candidates(weights: Weights, models_dir: str) -> Iterator[Path]:
 
 
 def local_gguf(weights: Weights, models_dir: str) -> Path | None:
-    """The GGUF that can be converted without a download, by name and size; `ensure` compares its checksum."""
+    """The GGUF that can be installed without a download, by name and size; `ensure` compares its checksum."""
     file = users_gguf(weights, models_dir)
     return file if file and file.stat().st_size == weights.files[0].bytes else others_gguf(weights)
 
@@ -103,29 +108,16 @@ def others_gguf(weights: Weights) -> Path | None:
 
 
 def is_current(directory: Path, weights: Weights) -> bool:
-    """True when the directory holds the revision and conversion that the card names, and not an older one."""
+    """True when the directory holds the revision or the GGUF that the card names, or a conversion of that GGUF."""
     if not (directory / model_directory.MANIFEST).is_symlink() and not (directory / model_directory.MANIFEST).is_file():
         return False
     if model_directory.unread_manifest(directory, ""):
         return True  # `damage` names the obstacle; a second download would hide it
     manifest = model_directory.manifest(directory)
     if weights.format == "gguf":
-        return manifest.get("made_from") == weights.files[0].sha256 and manifest.get("converter") == CONVERTER
+        sums = model_directory.sums_of(directory)
+        return sums.get(weights.files[0].name, manifest.get("made_from")) == weights.files[0].sha256
     return not weights.revision or manifest.get("revision") == weights.revision
-
-
-def converted_sum(directory: Path, weights: Weights) -> str | None:
-    """The card's SHA-256 of the converted model.safetensors: "" if it has none, None where nothing was converted."""
-    version = model_directory.manifest(directory).get("converter")
-    return weights.converted_sum(version) if isinstance(version, int) else None
-
-
-def damage(directory: Path, weights: Weights, repair: str) -> str:
-    """As model_directory.damage; also a conversion whose recorded sum is not the card's."""
-    wanted, recorded = converted_sum(directory, weights), model_directory.sums_of(directory).get("model.safetensors")
-    if wanted and recorded != wanted:
-        return f"{directory / 'model.safetensors'} is damaged: its sha256 is {recorded}, not {wanted}. {repair}"
-    return model_directory.damage(directory, repair)
 
 
 # ── directories of downloads ──

@@ -3,8 +3,8 @@
     manifest.json   every other file's size, SHA-256 and time of change, and where they came from; written last, so it
                     means "whole"
 
-A directory is loaded only with config.json, tokenizer.json and whole safetensors. Formats that run code when read
-(pickle) and models that bring code (auto_map, .py) are refused, whoever made the directory. Sizes and headers are
+A directory is loaded only with config.json, tokenizer.json, and whole safetensors or a GGUF. Formats that run code when
+read (pickle) and models that bring code (auto_map, .py) are refused, whoever made the directory. Sizes and headers are
 looked at each time; every byte when asked to, and when a file has another time of change than it had when it was made.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,11 @@ def is_there(directory: Path) -> bool:
         return any(directory.iterdir())
     except OSError:
         return False
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """The files with the weights: safetensors, or a GGUF where there are none."""
+    return sorted(directory.glob("*.safetensors")) or sorted(directory.glob("*.gguf"))
 
 
 def manifest(directory: Path) -> dict[str, Any]:
@@ -98,11 +104,11 @@ def unfit(directory: Path, repair: str) -> str:
         names = sorted(entry.name for entry in directory.iterdir())
     except OSError as error:
         return sentence(error, directory, "be read")
-    tensors = [directory / name for name in names if name.endswith(".safetensors")]
+    files = weight_files(directory)
     pickles = [name for name in names if name.endswith(PICKLES)]
     if "adapter_config.json" in names and "config.json" not in names:
         return f"{directory} is an adapter (LoRA), not a model: merge it into its model first."
-    if not tensors and pickles:
+    if not files and pickles:
         return (
             f"{directory} has {pickles[0]} and no safetensors: pickle files can run code when they are read, so they "
             "are refused."
@@ -110,8 +116,8 @@ def unfit(directory: Path, repair: str) -> str:
     for name in ("config.json", "tokenizer.json"):
         if name not in names:
             return f"{directory} has no {name}. {repair}"
-    if not tensors:
-        return f"{directory} has no *.safetensors file. {repair}"
+    if not files:
+        return f"{directory} has no *.safetensors or *.gguf file. {repair}"
     file = directory / "config.json"
     try:
         config = untrusted_files.read_json(file, untrusted_files.CONFIG_BYTES)
@@ -123,8 +129,11 @@ def unfit(directory: Path, repair: str) -> str:
         file = directory / "tokenizer.json"
         check_tokenizer(file)
         tensors_of = {}
-        for file in tensors:
-            tensors_of[file.name] = safetensors_header.read(file)
+        for file in files:
+            if file.suffix == ".gguf":
+                check_gguf(file)
+            else:
+                tensors_of[file.name] = safetensors_header.read(file)
         file = directory / INDEX
         if file.name in names:
             check_index(untrusted_files.read_json(file, untrusted_files.INDEX_BYTES), tensors_of)
@@ -143,6 +152,16 @@ def check_tokenizer(file: Path) -> None:
         raise Unreadable("is not JSON: it does not begin with a brace")
     if size > untrusted_files.TOKENIZER_BYTES:
         raise Unreadable(f"has {size} bytes; the limit is {untrusted_files.TOKENIZER_BYTES}")
+
+
+def check_gguf(file: Path) -> None:
+    """Raise Unreadable when the file's beginning is not a GGUF's. Its header is read where the model is loaded."""
+    with untrusted_files.open_plain(file) as opened:
+        start = opened.read(64)
+    if problem := untrusted_files.not_itself(start):
+        raise Unreadable(problem)
+    if not start.startswith(b"GGUF"):
+        raise Unreadable(f"is not a GGUF file: it begins with {start[:4]!r}")
 
 
 def check_index(index: Mapping[str, Any], tensors_of: Mapping[str, Mapping[str, object]]) -> None:
@@ -187,7 +206,10 @@ def altered(directory: Path, repair: str, advance: Advance | None = None, sums: 
 
 
 def unfit_values(directory: Path, repair: str, advance: Advance, sums: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The first safetensors file without a sum whose values are damaged, in a sentence; "" without one."""
+    """The first safetensors file without a sum whose values are damaged, in a sentence; "" without one.
+
+    A GGUF has a sum: that of its card.
+    """
     for file in sorted(directory.glob("*.safetensors")):
         size = file_bytes(file)
         try:
@@ -228,9 +250,18 @@ def file_bytes(path: Path) -> int:
 
 
 def size_of(directory: Path) -> int:
-    """Bytes of the files below `directory`; links count nothing."""
+    """Bytes of the files below `directory`; links count nothing, nor do files with another name elsewhere."""
     files = (Path(base, name) for base, _, names in os.walk(directory) for name in names)
-    return 0 if directory.is_symlink() else sum(file_bytes(file) for file in files if not file.is_symlink())
+    return 0 if directory.is_symlink() else sum(map(own_bytes, files))
+
+
+def own_bytes(path: Path) -> int:
+    """Bytes that the removal of a file frees; 0 where there is none."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 else 0
 
 
 def sum_on_disk(path: Path, advance: Callable[[int], None] | None = None) -> str:

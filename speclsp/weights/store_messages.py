@@ -9,7 +9,7 @@ from speclsp.weights import cards
 from speclsp.weights.cards import Weights
 
 FAULTY_DISK = "The disk, its connection or the memory changes bytes: check them, then run the command again."
-STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}  # of store.Progress
+STAGES = {"fetch": "fetching", "check": "checking"}  # of store.Progress
 
 
 def repair(weights: Weights, is_users_own: bool) -> str:
@@ -48,18 +48,14 @@ def wrong_gguf(weights: Weights, file: Path, size_bytes: int, digest: str) -> st
     )
 
 
-def wrong_conversion(weights: Weights, file: Path, digest: str, wanted: str) -> str:
-    """For a conversion whose file is not the one that was written, or not the one of the model definition."""
-    return f"{file} of {weights.name} has sha256 {digest} after its conversion: expected {wanted}. {FAULTY_DISK}"
+def wrong_file(weights: Weights, file: Path, digest: str, wanted: str) -> str:
+    """For a file that is not the one that was written."""
+    return f"{file} of {weights.name} has sha256 {digest} after it was written: expected {wanted}. {FAULTY_DISK}"
 
 
-def verified(sums: Mapping[str, str], converted_sum: str | None) -> str:
-    """The result of a check without a fault. `converted_sum`: "" for a conversion that the card has no sum of."""
-    if not sums:
-        return "complete and its values are finite; no checksums are known"
-    if converted_sum == "":
-        return "all checksums match those of its conversion here"
-    return "all checksums match"
+def verified(sums: Mapping[str, str]) -> str:
+    """The result of a check without a fault."""
+    return "all checksums match" if sums else "complete and its values are finite; no checksums are known"
 
 
 def no_space(weights: Weights, need_bytes: int, free_bytes: int, directory: Path) -> str:

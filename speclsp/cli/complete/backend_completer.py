@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 DEADLINE_MS = 300_000  # nobody is typing: the model may have to be loaded first
 UNKNOWN_TOKEN = -1  # a backend reports how many tokens a piece has, and not always which
 CLIENT = "speclsp complete"  # among the clients of `speclsp engine status`
-DOWNLOAD = ("fetching", "checking", "converting")  # first words of the engine's message about the weights
+DOWNLOAD = ("fetching", "checking")  # first words of the engine's message about the weights
 IN_USE = "the shared engine serves other clients with other settings, so this command loads a model of its own."
 
 

@@ -37,7 +37,7 @@ def fetch(config: Config, card: Card, bar: ProgressLine, repair: bool = False) -
 
 
 def draw(bar: ProgressLine, step: Progress) -> None:
-    """Draw one step of fetching, checking or converting weights."""
+    """Draw one step of fetching or checking weights."""
     from speclsp.weights.store_messages import STAGES
 
     if step.total_bytes:

@@ -254,7 +254,7 @@ def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
             if state in (installation.MISSING, installation.PARTIAL):
                 fix = f"`speclsp models pull {card.name}`"
                 if file := locations.local_gguf(weights, config.models_dir):
-                    summary, fix = f"{weights.name} is here and not converted yet, {file}", f"{fix}, or the first start"
+                    summary, fix = f"{weights.name} is here and not installed yet, {file}", f"{fix}, or the first start"
                 else:
                     part = " completely" if state == installation.PARTIAL else ""
                     size = terminal.in_size(weights.download_bytes())

@@ -70,7 +70,7 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
         raise WeightsError(
             f"{missing[0].name} is not downloaded and engine.offline = true forbids it: set it to false."
         )
-    missing = convert_only(missing, config)
+    missing = without_local(missing, config)
     if not missing:
         return True
     total_bytes, here_bytes = sum(map(true_bytes, missing)), sum(map(locations.partial_bytes, missing))
@@ -83,11 +83,11 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
     return terminal.confirm("Download it now?", default=True)
 
 
-def convert_only(missing: list[Weights], config: Config) -> list[Weights]:
-    """The weights to download; prints the GGUF files on this machine that are converted instead."""
+def without_local(missing: list[Weights], config: Config) -> list[Weights]:
+    """The weights to download; prints the GGUF files on this machine that are used instead."""
     for weights in missing:
         if file := locations.local_gguf(weights, config.models_dir):
-            print(f"Download: nothing for {weights.name}, {file} is converted")
+            print(f"Download: nothing for {weights.name}, {file} is used")
     return [weights for weights in missing if locations.local_gguf(weights, config.models_dir) is None]
 
 

@@ -37,9 +37,8 @@ def measure_machine(config: Config) -> Machine:
 
 
 def disk_bytes(weights: Weights, models_dir: str = "") -> int:
-    """Bytes that a download needs at its highest point: a GGUF is converted to 16 bits beside itself."""
-    converted = 2 * weights.parameters if weights.format == "gguf" else 0
-    return store.download_bytes(weights, models_dir) + converted + store.SPARE_BYTES
+    """Bytes that a download needs."""
+    return store.download_bytes(weights, models_dir) + store.SPARE_BYTES
 
 
 def needed_mib(card: Card, config: Config, machine: Machine) -> int:

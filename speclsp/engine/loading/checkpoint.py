@@ -1,8 +1,9 @@
 """Checkpoint reader: tokenizer, and weights in a given number format.
 
 model_config.py reads config.json. The forward pass is our own (decoder.py), so that rows are
-independent and rewinding is free. Weights are safetensors, read one tensor at a time as NumPy arrays. This module opens
-no connection, and it never runs code that comes with a model. torch is imported for the decoders that compute with it.
+independent and rewinding is free. Weights are safetensors or a GGUF, read one tensor at a time as NumPy arrays. This
+module opens no connection, and it never runs code that comes with a model. torch is imported for the decoders that
+compute with it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import errno
 import math
 import mmap
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from speclsp import process_resources
-from speclsp.engine.loading import checkpoint_checks
+from speclsp.engine.loading import checkpoint_checks, gguf_tensors
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint_checks import FIX, first_line
 from speclsp.engine.loading.model_config import ModelConfig, expected_tensors, read_config, read_raw, read_shape
@@ -33,6 +34,7 @@ from speclsp.engine.model.model_shape import ROWS, ModelShape
 from speclsp.engine.scheduling.loaded_model import ReportProgress
 from speclsp.errors import TokenizerMismatch, WeightsError
 from speclsp.private_files.os_errors import sentence
+from speclsp.weights import model_directory
 from speclsp.weights.cards import Card
 from speclsp.weights.untrusted import safetensors_header, untrusted_files
 from speclsp.weights.untrusted.safetensors_header import NUMPY_TYPES, StoredTensor
@@ -101,7 +103,7 @@ def read_decoder(
     lora: Lora | None = None,
     threads: int = 0,
 ) -> CachedModel:
-    """A decoder from a directory with config.json and *.safetensors.
+    """A decoder from a directory with config.json and the weights' files.
 
     Args:
         number_format: "fp32" | "bf16" | "int8" | "int4" | "nf4" for the linears; norms stay as they are.
@@ -160,9 +162,9 @@ def read_native(
 
 
 def stored_embedding(tensors: Mapping[str, tuple[Path, StoredTensor]], shape: ModelShape) -> StoredEmbedding | None:
-    """The embedding in the model's file; None: it is not stored in bfloat16."""
+    """The embedding in the model's file; None: it is not stored there in bfloat16."""
     path, stored = tensors.get("model.embed_tokens.weight", (None, None))
-    if path is None or stored is None or stored.dtype != "BF16":
+    if path is None or stored is None or stored.dtype != "BF16" or path.suffix == ".gguf":
         return None
     file = untrusted_files.open_plain(path)
     data_start = 8 + int.from_bytes(file.read(8), "little")
@@ -171,25 +173,32 @@ def stored_embedding(tensors: Mapping[str, tuple[Path, StoredTensor]], shape: Mo
 
 @contextmanager
 def open_tensors(directory: Path, lora: Lora | None = None) -> Iterator[Any]:
-    """Yield get(name, optional=False), which reads one tensor at a time from all *.safetensors of a directory.
+    """Yield get(name, optional=False), which reads one tensor at a time from the weights' files of a directory.
 
     A weight that is stored as superblocks is dequantized; `get` of the blocks' name returns the blocks. `lora` is
-    merged into its weights, which have no blocks then. Tensors are arrays (bfloat16.py), a copy of the file's memory
-    from the first write on.
+    merged into its weights, which have no blocks then. Tensors are arrays (bfloat16.py): those of a GGUF in memory,
+    those of safetensors a copy of the file's memory from the first write on.
     """
-    files = sorted(directory.glob("*.safetensors"))
+    files = model_directory.weight_files(directory)
     if not files:
-        raise WeightsError(f"{directory} has no *.safetensors. {FIX}")
-    arrays: dict[str, partial[Array]] = {}
-    for file in files:
-        try:
-            arrays.update(mapped_tensors(file))
-        except OSError as error:
-            if error.errno == errno.ENOMEM:
-                raise  # `explain_out_of_memory` names the limit
-            raise WeightsError(sentence(error, file, "be read")) from None
-        except (untrusted_files.Unreadable, ValueError) as error:
-            raise WeightsError(f"{file} is not a readable safetensors file ({first_line(error)}). {FIX}") from None
+        raise WeightsError(f"{directory} has no *.safetensors and no *.gguf. {FIX}")
+    with ExitStack() as stack:
+        arrays: dict[str, Callable[[], Array]] = {}
+        for file in files:
+            try:
+                is_gguf = file.suffix == ".gguf"
+                arrays.update(stack.enter_context(gguf_tensors.readers(file)) if is_gguf else mapped_tensors(file))
+            except OSError as error:
+                if error.errno == errno.ENOMEM:
+                    raise  # `explain_out_of_memory` names the limit
+                raise WeightsError(sentence(error, file, "be read")) from None
+            except (untrusted_files.Unreadable, ValueError) as error:
+                raise WeightsError(f"{file} is not a readable file of weights ({first_line(error)}). {FIX}") from None
+        yield adapted_reader(directory, arrays, lora)
+
+
+def adapted_reader(directory: Path, arrays: Mapping[str, Callable[[], Array]], lora: Lora | None) -> Callable[..., Any]:
+    """The function that `open_tensors` yields."""
 
     def get(name: str, optional: bool = False) -> Any:  # an array; None if it is optional and missing
         if name in arrays:
@@ -206,10 +215,10 @@ def open_tensors(directory: Path, lora: Lora | None = None) -> Iterator[Any]:
             return get(name, optional)
         return lora.merged(name, get(name)) if name.endswith(".weight") else None
 
-    yield adapted
+    return adapted
 
 
-def mapped_tensors(file: Path) -> dict[str, partial[Array]]:
+def mapped_tensors(file: Path) -> dict[str, Callable[[], Array]]:
     """Functions that return the tensors of a file, by name; the file is mapped while one of them or an array exists.
 
     Raises Unreadable, OSError, ValueError.

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speclsp.engine.loading import gguf_tensors
 from speclsp.engine.model.superblocks import KINDS, SUPERBLOCK_WEIGHTS, BlockKind
 from speclsp.errors import WeightsError
+from speclsp.weights import model_directory
 from speclsp.weights.untrusted import safetensors_header
 from speclsp.weights.untrusted.safetensors_header import StoredTensor
 from speclsp.weights.untrusted.untrusted_files import Unreadable
@@ -89,9 +91,10 @@ def check_tensors(
     """
     stored: dict[str, StoredTensor] = {}
     files: dict[str, Path] = {}
-    for file in sorted(directory.glob("*.safetensors")):
+    for file in model_directory.weight_files(directory):
+        read = gguf_tensors.stored_tensors if file.suffix == ".gguf" else safetensors_header.read
         try:
-            for name, tensor in safetensors_header.read(file).items():
+            for name, tensor in read(file).items():
                 stored[name], files[name] = tensor, file
         except Unreadable as error:
             raise WeightsError(f"{file} {error}. {error.fix or FIX}") from None

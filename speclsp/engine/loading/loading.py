@@ -293,7 +293,7 @@ def share(progress: ReportProgress, start: float, end: float) -> ReportProgress:
 
 
 def weights_progress(progress: ReportProgress, step: store.Progress) -> None:
-    """Report a step of fetching, checking or converting weights, with sizes in MB."""
+    """Report a step of fetching or checking weights, with sizes in MB."""
     done = step.done_bytes / step.total_bytes if step.total_bytes else 0.0
     sizes = f": {step.done_bytes // 10**6} of {step.total_bytes // 10**6} MB" if step.total_bytes else ""
     progress(min(done, 1.0), f"{STAGES[step.stage]} {step.detail}{sizes}")

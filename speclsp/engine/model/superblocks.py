@@ -3,8 +3,8 @@
     Q4_K   weight = d * step * q - d_base * base; q of 4 bits, step and base of 6 bits for each 32 weights
     Q6_K   weight = d * step * (q - 32);          q of 6 bits, step of 8 bits for each 16 weights
 
-d and d_base are in half precision. In a converted model NAME.q4k or NAME.q6k, [out, in / 256 * bytes] uint8, replaces
-NAME.weight, [out, in].
+d and d_base are in half precision. In a model that is mostly Q4_K, NAME.q4k or NAME.q6k, [out, in / 256 * bytes] uint8,
+are the blocks of NAME.weight, [out, in].
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BlockKind:
     """A kind of superblock."""
 
     title: str
-    suffix: str  # of a tensor's name in a converted model
+    suffix: str  # of the tensor's name
     bytes: int
     source: int  # its number in forward.c
     weights_of: Callable[[Array], Floats]  # superblocks [rows, n, bytes] -> [rows, n * 256], float32

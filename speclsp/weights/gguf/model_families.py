@@ -1,7 +1,7 @@
 """Model families that speclsp runs: one record each, with the differences from Llama.
 
 A family is a `model_type` of config.json. Three readers share the records: model_config.py the settings, checkpoint.py
-the tensors, and gguf/convert.py the form in GGUF files. Tests compare each family with transformers.
+the tensors, and gguf_tensors.py the form in GGUF files. Tests compare each family with transformers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Family:
     has_multipliers: bool = False  # of embedding, residuals, attention and logits
     requires: tuple[tuple[str, object], ...] = ()  # settings, and the only value that the decoders compute
     layer_types: frozenset[str] = frozenset()  # those that the decoders compute, where config.json lists them
-    gguf: GgufForm | None = None  # None: its GGUF files are not converted
+    gguf: GgufForm | None = None  # None: its GGUF files are not read
 
     @property
     def gguf_layer_names(self) -> Mapping[str, str]:

@@ -1,7 +1,7 @@
 """An installation of speclsp for tests of weights: its own copy, with cards for models of a few megabytes.
 
     hubbed    the trained tiny target, in two shards, from a hub on loopback that can fail in every way
-    shelved   a GGUF of the same hub, to be converted
+    shelved   a GGUF of the same hub
 
 The copy is the product but for one constant: a hub that is silent for STALL_S is given up on after 1 s, not 30.
 """

@@ -1,4 +1,4 @@
-"""Writes a GGUF of a few kilobytes with a real model's layout, for the tests of weights and of their conversion."""
+"""Writes a GGUF of a few kilobytes with a real model's layout, for the tests of weights."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from speclsp.cli import commands, complete, entry, terminal
 from speclsp.cli.arguments import command_tree as tree
 from speclsp.cli.arguments.help_parser import HIDDEN
 from speclsp.errors import InputError
-from speclsp.weights import cards, locations
+from speclsp.weights import cards
 
 ROWS = rows(__file__)
 
@@ -352,14 +352,14 @@ def fetched(isolated: Path) -> Path:
         for file in directory.iterdir()
     }
     made_from = cards.load(name).target.files[0].sha256
-    manifest = {"name": name, "made_from": made_from, "converter": locations.CONVERTER, "files": files}
+    manifest = {"name": name, "made_from": made_from, "files": files}
     (directory / "manifest.json").write_text(json.dumps(manifest))
     return directory
 
 
 def test_an_altered_or_truncated_file_is_detected_and_named(run: Run, fetched: Path):
     name = fetched.name
-    assert run("models", "verify", name)[:2] == (0, f"{name}: all checksums match those of its conversion here\n")
+    assert run("models", "verify", name)[:2] == (0, f"{name}: all checksums match\n")
     altered = fetched / "model.safetensors"
     data = bytearray(altered.read_bytes())
     data[-1] ^= 1

@@ -153,7 +153,7 @@ def test_settings_that_cannot_be_written_cost_nothing_else(run: Run, monkeypatch
     assert code == 2 and err.count("\n") == 1 and str(config.config_path()) in err
 
 
-def test_a_gguf_of_another_program_is_converted_instead_of_downloaded(
+def test_a_gguf_of_another_program_is_used_instead_of_downloaded(
     run: Run, shop: Shop, isolated: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("LOCALAPPDATA", str(isolated / "cac"))  # the user's cache of llama.cpp on Windows
@@ -162,7 +162,7 @@ def test_a_gguf_of_another_program_is_converted_instead_of_downloaded(
     file.write_bytes(shop.gguf)
     code, out, err = run()
     assert code == 0, err
-    assert f"Download: nothing for tiny-gguf, {file} is converted" in out
+    assert f"Download: nothing for tiny-gguf, {file} is used" in out
     assert shop.requested_parts() == [] and store.path(shop.weights) is not None
 
 

@@ -42,7 +42,7 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "daemon": BASE,
     "observability": BASE,
     "weights": {"weights.gguf", "weights.untrusted", *BASE},
-    "weights.gguf": {"errors", "private_files", "process_resources"},
+    "weights.gguf": {"errors"},
     "weights.untrusted": {"private_files", "errors"},
     "engine.api": set(),
     "engine.truncation": {"engine.api"},
@@ -104,7 +104,7 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "keyring": {"config.api_keys"},
     "transformers": {"engine.loading.model_config"},
     "bitsandbytes": {"engine.loading.nf4_linear"},
-    "tokenizers": {"engine.loading.checkpoint", "weights.gguf.convert"},
+    "tokenizers": {"engine.loading.checkpoint", "weights.gguf.model_files"},
     "huggingface_hub": {"weights.hub"},
     "triton": {
         f"engine.model.cuda.{part}" for part in ("kernels", "tail_kernels", "layer_kernels", "attention_kernels")
@@ -246,7 +246,7 @@ def test_a_forbidden_import_is_reported(importer: str, source: str, complaint: s
 @pytest.mark.parametrize(
     ("importer", "source"),
     [
-        ("weights.store", "def convert():\n    import torch"),
+        ("weights.store", "def ensure():\n    import torch"),
         ("weights.store", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
         ("lsp.server.app", "from pygls import server\nfrom speclsp.lsp.completion import session"),
         ("engine.model.decoder", "import torch"),

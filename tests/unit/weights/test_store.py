@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import re
 import shutil
@@ -10,10 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
-from support.weights.wheel_index import Shop, open_shop
+from support.weights.faulty_hub import packed
+from support.weights.wheel_index import Shop, digest, open_shop
 
 from speclsp.errors import WeightsError
-from speclsp.weights import cards, locations, store
+from speclsp.weights import adapters, cards, installation, locations, model_directory, store
 
 
 @pytest.fixture
@@ -49,12 +52,36 @@ def others_file(request: pytest.FixtureRequest, isolated: Path, shop: Shop, monk
     return blob
 
 
-def test_a_gguf_in_another_programs_cache_is_converted_without_a_download(others_file: Path, shop: Shop) -> None:
+def test_a_gguf_in_another_programs_cache_is_linked_without_a_download(others_file: Path, shop: Shop) -> None:
     assert store.is_here(shop.weights) and store.download_bytes(shop.weights) == 0
     directory = shop.ensure(offline=True)
     assert store.path(shop.weights) == directory
-    assert others_file.read_bytes() == shop.gguf, "another program's file stays as it is"
+    assert (directory / "model.gguf").samefile(others_file), "it takes no second space"
     assert shop.requested_parts() == []
+    others_file.unlink()
+    assert store.verify(shop.weights) == "all checksums match", "the other program may remove its file"
+
+
+def test_a_gguf_on_another_file_system_is_copied(
+    others_file: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link", str(path))
+
+    usage = shutil.disk_usage(shop.root)
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    with monkeypatch.context() as patch, pytest.raises(WeightsError, match=r"needs \d+ free bytes"):
+        patch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
+        shop.ensure(offline=True)
+    file = shop.ensure(offline=True) / "model.gguf"
+    assert not file.samefile(others_file) and file.read_bytes() == others_file.read_bytes()
+
+
+def test_the_removal_of_a_linked_gguf_keeps_the_file_and_frees_only_the_rest(others_file: Path, shop: Shop) -> None:
+    directory = shop.ensure(offline=True)
+    rest = sum(file.stat().st_size for file in directory.iterdir() if file.name != "model.gguf")
+    assert installation.remove(shop.weights) == rest
+    assert others_file.read_bytes() == shop.gguf
 
 
 def test_another_file_of_that_name_is_passed_over(others_file: Path, shop: Shop) -> None:
@@ -69,7 +96,7 @@ def test_another_file_of_that_name_is_passed_over(others_file: Path, shop: Shop)
 
 @pytest.mark.promise(23)
 def test_a_truncated_file_is_named_with_its_sizes_and_repaired_by_pulling_again(shop: Shop) -> None:
-    file = shop.ensure() / "model.safetensors"
+    file = shop.ensure() / "model.gguf"
     size = file.stat().st_size
     os.truncate(file, size - 7)
     assert store.path(shop.weights) is None
@@ -88,16 +115,40 @@ def test_a_directory_without_its_manifest_counts_as_missing(shop: Shop) -> None:
     assert shop.ensure() is not None
 
 
-def test_another_revision_or_conversion_is_created_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop.ensure()
-    monkeypatch.setattr(locations, "CONVERTER", locations.CONVERTER + 1)
+def test_the_directory_of_another_gguf_is_replaced(shop: Shop) -> None:
+    directory = shop.ensure()
+    manifest = json.loads((directory / "manifest.json").read_text())
+    manifest["files"]["model.gguf"]["sha256"] = "a" * 64
+    (directory / "manifest.json").write_text(json.dumps(manifest))
     assert store.path(shop.weights) is None
     shop.ensure()
     assert store.path(shop.weights) is not None
 
 
+def test_a_directory_that_an_earlier_version_converted_is_used_without_a_download(shop: Shop) -> None:
+    directory = shop.ensure()
+    before = shop.requested_parts()
+    (directory / "model.gguf").unlink()
+    (directory / "model.safetensors").write_bytes(packed({}, b""))
+    names = ("config.json", "tokenizer.json", "model.safetensors")
+    content = {
+        "converter": 2,
+        "made_from": shop.weights.files[0].sha256,
+        "files": {
+            name: {"bytes": (directory / name).stat().st_size, "sha256": digest((directory / name).read_bytes())}
+            for name in names
+        },
+    }
+    model_directory.write_manifest(directory, content)
+    assert shop.ensure(repair=True) == shop.ensure() == directory
+    assert store.verify(shop.weights) == "all checksums match"
+    assert adapters.sum_of_weights(directory) == shop.weights.files[0].sha256
+    assert shop.requested_parts() == before
+
+
 def test_the_users_own_directory_comes_first_and_is_used_in_place(shop: Shop) -> None:
     built = shop.ensure()
+    assert adapters.sum_of_weights(built) == shop.weights.files[0].sha256
     mine = shop.root / "mine"
     shutil.copytree(built, mine / "tiny-gguf")
     (mine / "tiny-gguf" / "manifest.json").unlink()
@@ -105,6 +156,8 @@ def test_the_users_own_directory_comes_first_and_is_used_in_place(shop: Shop) ->
     before = shop.requested_parts()
     assert shop.ensure(models_dir=str(mine), offline=True) == mine / "tiny-gguf"
     assert shop.requested_parts() == before
+    assert store.verify(shop.weights, str(mine)) == "all checksums match", "those of the model definition"
+    assert adapters.sum_of_weights(mine / "tiny-gguf") == shop.weights.files[0].sha256
 
 
 def test_the_users_directory_may_contain_the_gguf_itself(shop: Shop) -> None:
@@ -113,7 +166,7 @@ def test_the_users_directory_may_contain_the_gguf_itself(shop: Shop) -> None:
     (mine / "model.gguf").write_bytes(shop.gguf)
     directory = shop.ensure(models_dir=str(mine), offline=True)
     assert directory.parent == shop.cache
-    assert (mine / "model.gguf").is_file(), "it is the user's, and stays"
+    assert (mine / "model.gguf").samefile(directory / "model.gguf"), "it is the user's, and stays"
     shutil.rmtree(directory)
     (mine / "model.gguf").write_bytes(shop.gguf[:-1])
     with pytest.raises(WeightsError, match=f"has {len(shop.gguf) - 1} bytes: expected {len(shop.gguf)} bytes"):
@@ -127,6 +180,7 @@ def test_the_users_directory_may_contain_the_gguf_itself(shop: Shop) -> None:
         ({"model.safetensors": None, "modeling_x.py": b"import os"}, r"contains model code \(modeling_x.py\)"),
         ({"model.safetensors": None, "config.json": b'{"auto_map": {}}'}, r"contains model code \(auto_map in"),
         ({"model.safetensors": None, "config.json": b"{"}, "config.json is not JSON"),
+        ({"model.gguf": b"GGML" * 9}, "is not a GGUF file: it begins with b'GGML'"),
         ({"model.safetensors": b"\xff" * 64}, "has a header of 18446744073709551615 bytes, in a file of 64"),
         ({"model.safetensors": b"\x02" + bytes(7) + b"[]"}, "is not a safetensors file"),
         ({"model.safetensors": b"\x02" + bytes(7) + b"{}more"}, "is 14 bytes long, not 10"),
@@ -186,7 +240,7 @@ def test_a_link_of_the_cache_or_of_a_models_directory_is_followed(shop: Shop, tm
 
 
 @LINKS
-@pytest.mark.parametrize("name", ["manifest.json", "config.json", "model.safetensors"])
+@pytest.mark.parametrize("name", ["manifest.json", "config.json", "model.gguf"])
 def test_a_linked_file_is_named_with_its_target_and_no_second_download_hides_it(
     shop: Shop, tmp_path: Path, name: str
 ) -> None:
