@@ -27,7 +27,7 @@ from benchmarks.peers.driver_process import DRIVERS, PeerError
 from benchmarks.peers.figures import Way, against, facts, show
 from benchmarks.peers.reference import bf16_folder, bf16_way
 from speclsp.config import Config
-from speclsp.engine.loading.loading import pick_format
+from speclsp.engine.loading.load_plan import pick_format
 from speclsp.errors import ConfigError
 from speclsp.weights import auto_choice
 from speclsp.weights.cards import Card

@@ -115,7 +115,7 @@ def is_ready(state: Mapping[str, Any]) -> bool:
     """True for a state in which the language server sends requests. Raises EngineError."""
     if state.get("status") == "error":
         raise EngineError(f"the model was not loaded: {state.get('error')}")
-    return state.get("status") == "ok" or state.get("draft_only") is True
+    return state.get("status") == "ok"
 
 
 @contextmanager

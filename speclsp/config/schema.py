@@ -46,12 +46,11 @@ class EngineConfig:
         high=86_400,
     )
     idle_unload_minutes: float = setting(
-        15.0, "Unload the model after this time without requests; the next request loads it again. 0 disables.", low=0
+        5.0, "Unload the model after this time without requests; the next request loads it again. 0 disables.", low=0
     )
     min_free_memory_mib: int = setting(
         512,
-        "Free memory (MiB) to leave for other programs. Below it, speclsp releases its cache, then the draft model, "
-        "then the model. 0 disables this.",
+        "On a GPU: free memory (MiB) to leave for other programs. Below it, the model is unloaded. 0 disables this.",
         advanced=True,
         low=0,
     )

@@ -113,8 +113,7 @@ def in_words(status: Mapping[str, Any]) -> str:
     models = f" ({status['target']}{drafted}, on {status['device']})" if status.get("target") else ""
     lines += [f"model     {status['pair'] or 'auto'}{models}"]
     gpu = f", {status['gpu_mib']} MiB of GPU memory" if "gpu_mib" in status else ""
-    reduced = f" ({status['memory']})" if status.get("memory", "full") != "full" else ""
-    lines += [f"memory    {status.get('rss_mib', 0)} MiB{gpu}{reduced}"]
+    lines += [f"memory    {status.get('rss_mib', 0)} MiB{gpu}"]
     clients = [
         f"{client['client']} (pid {client['pid']}, {duration(client['seconds'])})"
         if client["pid"]

@@ -153,7 +153,6 @@ class Result:
     accepted: int = 0
     by_source: dict[str, dict[str, int]] = field(default_factory=dict)  # {"ngram": {"drafted": 8, "accepted": 5}}
     likely: list[TokenLogprobs] = field(default_factory=list)  # for `Request.logprobs`: of the tokens of `text`
-    draft_only: bool = False  # by the draft model alone: the target is still loading
 
 
 class Completion(Protocol):
@@ -197,7 +196,7 @@ class Completer(Protocol):
 
     @property
     def context_tokens(self) -> int:
-        """The most tokens of a prompt and its completion, now; 0: no limit. Less while memory is short."""
+        """The most tokens of a prompt and its completion, now; 0: no limit."""
         ...
 
     @property

@@ -96,8 +96,6 @@ def maker(record: Record) -> str:
     engine = record["engine"]
     where = f", at {clean(engine['remote'])}" if engine["remote"] else f" on {clean(engine['device'])}"
     model = clean(engine["target"] or engine["pair"], 100)
-    if record["draft_only"]:
-        return f"the draft model only, {clean(engine['draft'], 100)}: the target was still loading"
     if record["reused"] and record.get("prepared"):
         return f"{model}{where}, prepared while the previous suggestion was shown"
     if record["reused"]:

@@ -8,8 +8,6 @@
 A container, a systemd unit and a batch job limit a process by control groups (cgroups) of version 1 or 2. Limits are
 nested: each group on the path from the process's own group to the root of the mount applies. A container sees its own
 group as that root. Page cache counts as free memory, because the kernel drops it before it refuses an allocation.
-
-A limit of this process's address space (`ulimit -v`) counts for what it loads, and not as another program's need.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -125,14 +123,22 @@ def group_quota(group: Path, version: int) -> float | None:
 
 def memory(root: Path = ROOT) -> Memory:
     """The memory that this process could allocate now. `root`: of /proc and /sys."""
-    return min([shared_memory(root), *address_space(root)], key=lambda memory: memory.free_mib)
+    return min([Memory(machine_free_mib(root)), *limits(root)], key=lambda memory: memory.free_mib)
 
 
-def shared_memory(root: Path = ROOT) -> Memory:
-    """The memory that this process, or another of its control group, could allocate now."""
-    machine = Memory(machine_free_mib(root))
+def whole_memory(root: Path = ROOT) -> Memory:
+    """The memory that this process could use if no other used any: the machine's, or its lowest limit."""
+    import psutil
+
+    machine = Memory(int(psutil.virtual_memory().total / MIB))
+    limited = [replace(memory, free_mib=memory.limit_mib or 0) for memory in limits(root)]
+    return min([machine, *limited], key=lambda memory: memory.free_mib)
+
+
+def limits(root: Path = ROOT) -> list[Memory]:
+    """The memory that each limit leaves to this process: those of its control groups and of its address space."""
     left = [memory for group, version in groups("memory", root) if (memory := group_memory(group, version))]
-    return min([machine, *left], key=lambda memory: memory.free_mib)
+    return left + address_space(root)
 
 
 def address_space(root: Path = ROOT) -> list[Memory]:
@@ -159,10 +165,7 @@ def free_mib(device: str) -> int:
 
 
 def machine_free_mib(root: Path = ROOT) -> int:
-    """Memory of the whole machine that a program could allocate.
-
-    An idle engine asks every few seconds, so Linux's own figure is read, at a twentieth of the cost of psutil's table.
-    """
+    """Memory of the whole machine that a program could allocate."""
     available_kib = re.search(r"^MemAvailable:\s+(\d+)", read(root / "proc/meminfo"), re.MULTILINE)
     if available_kib:
         return int(available_kib[1]) * 1024 // MIB

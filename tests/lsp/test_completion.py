@@ -72,7 +72,7 @@ def test_loading_is_reported_as_status_and_as_progress():
     assert set(statuses[-1]) == {
         *("state", "pair", "pair_reason", "target", "draft", "device", "message", "progress", "last_latency_ms"),
         *("acceptance", "tokens_per_round", "last_reason", "last_reason_meaning", "problems"),
-        *("remote", "shared", "clients", "engine_pid", "draft_only", "memory", "trigger", "show_latency"),
+        *("remote", "shared", "clients", "engine_pid", "trigger", "show_latency"),
         *("eagerness", "next_edit", "adapter", "edit_format", "log"),
     }
     assert (statuses[-1]["pair"], statuses[-1]["device"], statuses[-1]["problems"]) == ("echo", "cpu", [])

@@ -17,8 +17,6 @@ export interface Status {
   shared?: boolean;
   clients?: number; // number of windows and editors that use the engine, including this one
   engine_pid?: number;
-  draft_only?: boolean;
-  memory?: string; // "full", or the part that was freed
   trigger?: "automatic" | "manual"; // completion.trigger
   eagerness?: string; // completion.eagerness
   show_latency?: boolean; // completion.show_latency

@@ -83,8 +83,7 @@ function running(status: Status, here: Here | undefined, snooze: string): Shown 
       const percent = status.progress === null ? "" : ` ${Math.floor(100 * status.progress)} %`;
       const text = `$(loading~spin) speclsp${percent}`;
       const why = status.message || "the model is loaded";
-      const until = status.draft_only ? "; until then the draft model suggests single lines" : "";
-      return { text, label: `speclsp: loading${percent}`, why: why + until };
+      return { text, label: `speclsp: loading${percent}`, why };
     }
     case "asleep": {
       const why = status.message || "the model is unloaded until the next suggestion is asked for";

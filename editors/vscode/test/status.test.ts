@@ -110,11 +110,6 @@ test("the hover names the engine's users and the host that receives the code", (
   assert.match(running({ remote: "gpu.example:8000" }).label, /gpu.example:8000/);
 });
 
-test("while only the draft model is loaded, the hover announces single lines", () => {
-  assert.match(running({ state: "loading", draft_only: true }).hover, /single lines/);
-  assert.doesNotMatch(running({ state: "loading" }).hover, /single lines/);
-});
-
 test("off here names the reason; off everywhere and an error take precedence", () => {
   const here = { on: false, reason: "language_off", message: "python is in completion.disabled_languages" };
   assert.match(running({}, { here }).text, /off here/);

@@ -157,7 +157,7 @@ class BackendCompletion:
         result.accepted += piece.accepted
         count_drafted(result.by_source, piece)
         if piece.cost is not None:
-            result.stop_type, result.draft_only = piece.cost.stop_type, piece.cost.draft_only
+            result.stop_type = piece.cost.stop_type
             result.prompt_tokens = piece.cost.prompt_tokens or result.prompt_tokens
             result.ttft_ms = piece.cost.ttft_ms or result.ttft_ms
             if not result.decode_ms and self._first_s:

@@ -216,7 +216,7 @@ def device(config: Config) -> DoctorCheck:
         name, free = torch.cuda.get_device_name(chosen), process_resources.free_mib(chosen)
         summary = f"{name}, {free} MiB free" + (f"; {problem}" if problem else "")
         return DoctorCheck("device", WARN if problem else OK, summary, facts=facts | {"gpu_free_mib": free})
-    from speclsp.engine.loading import loading
+    from speclsp.engine.loading.load_plan import cpu_threads
     from speclsp.engine.model.int8 import native
     from speclsp.engine.model.int8.library import load_problem
     from speclsp.engine.model.int8.peaks import measure_peaks
@@ -230,7 +230,7 @@ def device(config: Config) -> DoctorCheck:
     if path:
         facts |= {"path": path}
         try:
-            peaks = measure_peaks(path, loading.cpu_threads(config), turns=1)
+            peaks = measure_peaks(path, cpu_threads(config), turns=1)
             facts |= {"peaks": asdict(peaks)}
             speed = f"; {peaks.text}"
         except MemoryError as error:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from speclsp.config import EngineConfig
 from speclsp.engine.api import Piece, Request, Result
@@ -59,7 +58,6 @@ class CompletionEngine:
     costs: Costs
     fused: FusedRound | None = None  # both models on one GPU
     policy: MeasuredPolicy = field(init=False)
-    running: WeakSet[RunningCompletion] = field(init=False, default_factory=WeakSet)
 
     def __post_init__(self) -> None:
         self.policy = MeasuredPolicy(self.costs, self.config.max_draft_tokens, self.config.max_model_draft_tokens)
@@ -87,25 +85,12 @@ class CompletionEngine:
         prompt = self.prompter.build(request)
         self.prompter.check_begin(request, prompt.heal)
         request = replace(request, begin=request.begin[: prompt.max_tokens])
-        completion = RunningCompletion(self, request, prompt, cancel)
-        self.running.add(completion)
-        return completion
-
-    def set_slot_count(self, slots: int) -> None:
-        """Keep the cache of that many texts from now on; between rounds. See CachedModel.set_slot_count."""
-        for decoder in self.decoders():
-            decoder.set_slot_count(slots)
+        return RunningCompletion(self, request, prompt, cancel)
 
     def empty(self) -> None:
         """Forget every cached text; running completions have theirs computed again. Between rounds."""
         for decoder in self.decoders():
             decoder.empty()
-
-    def set_context_tokens(self, tokens: int) -> None:
-        """Cut prompts to at most `tokens` from now on. Between completions."""
-        for decoder in self.decoders():
-            decoder.set_context_tokens(tokens)
-        self.prompter.context_tokens = tokens
 
     def decoders(self) -> list[CachedModel]:
         """The target's decoder, and the draft's if there is one."""
@@ -136,19 +121,6 @@ class CompletionEngine:
     def truncate(self, request: Request) -> Request:
         """See api.Completer."""
         return self.prompter.truncate(request)
-
-    def drop_draft(self) -> None:
-        """Release the draft model, between rounds: running completions continue without it."""
-        self.draft_decoder = self.fused = None
-        for completion in self.running:
-            completion.drafters[:] = [drafter for drafter in completion.drafters if drafter.source != "model"]
-
-    def restore_draft(self, decoder: CachedModel, costs: Costs, fused: FusedRound | None = None) -> None:
-        """Use a draft model again, for completions that start from now on; `costs` are newly measured."""
-        self.draft_decoder, self.fused = decoder, fused
-        costs.guess_ms = {**self.costs.guess_ms, **costs.guess_ms}
-        costs.first_ms = self.costs.first_ms
-        self.costs = self.policy.costs = costs
 
     def make_drafters(self, request: Request, prompt: Prompt, cancel: threading.Event) -> list[Drafter]:
         """The drafters for one request, cheapest first."""
@@ -189,7 +161,7 @@ class CompletionEngine:
         return [drafter for drafter in drafters if not request.sources or drafter.source in request.sources]
 
 
-@dataclass(eq=False)  # no slots: the engine holds a weak reference, and Python 3.10 has no weakref_slot
+@dataclass(eq=False, slots=True)
 class RunningCompletion:
     """A running completion. `result` is up to date after each Piece and final after the last.
 

@@ -277,13 +277,6 @@ def try_layers(decoder: CudaDecoder, context: Sequence[int], repeats: int) -> tu
     return logits, warm_step(decoder, width, len(context), repeats)
 
 
-def prepare_alone(draft: Any, repeats: int = 5) -> None:
-    """Choose the layers of a draft, a CudaDecoder, that answers before `warm_up`, while another thread allocates."""
-    choose_layers(draft, warm_context(draft), repeats)
-    draft.forget()
-    draft.graphs.record = None  # no capture meanwhile; a FusedRound shares the target's graphs
-
-
 def warm_context(decoder: CudaDecoder) -> list[int]:
     """Tokens for a prefill pass as wide as the decoder's context allows."""
     most = min(PREFILL_WIDTHS[-1], decoder.context_tokens - 2 * decoder.widths[-1] - 2)

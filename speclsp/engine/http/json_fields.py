@@ -299,7 +299,7 @@ def rates(name: str, tokens: int, ms: float) -> Json:
 
 
 def costs_json(results: Sequence[Result], queue_ms: float) -> Json:
-    """Costs of the first result; `draft_only` where the draft answered alone, `truncated` where text did not fit."""
+    """Costs of the first result; `truncated` where text did not fit."""
     result = results[0]
     costs: Json = {
         "timings": timings(result, queue_ms),
@@ -310,8 +310,7 @@ def costs_json(results: Sequence[Result], queue_ms: float) -> Json:
             "by_source": result.by_source,
         },
     }
-    facts = {"draft_only": result.draft_only, "truncated": result.truncated}
-    return costs | {name: True for name, holds in facts.items() if holds}
+    return costs | ({"truncated": True} if result.truncated else {})
 
 
 def start_json(start: Start) -> Json:
@@ -324,11 +323,6 @@ def start_json(start: Start) -> Json:
         **counted,
         "prompt_ms": round(start.prompt_ms, 3),
     }
-
-
-def served_name(model: str, results: Sequence[Result]) -> str:
-    """Name of the model that answered: the model, or its draft alone."""
-    return f"{model} (draft only)" if any(result.draft_only for result in results) else model
 
 
 def error_json(code: int, message: str, param: str | None = None) -> Json:

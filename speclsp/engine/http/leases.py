@@ -96,11 +96,7 @@ class Leases:
             fields |= {"target": completer.target, "draft": completer.draft, "device": completer.device}
         if state == "ok" and residency.adapter:
             fields["adapter"] = dict(residency.adapter)
-        fields |= {
-            "draft_only": residency.draft_only,
-            "clients": len(self.open),
-            "memory": residency.memory,
-        }
+        fields["clients"] = len(self.open)
         if residency.reason:
             fields["reason"] = residency.reason
         if state == "error":

@@ -142,7 +142,7 @@ def final_json(parsed: ParsedRequest, index: int, result: Result, model: str, qu
         "tokens": result.tokens,
         "stop": True,
         "stop_type": result.stop_type,
-        "model": json_fields.served_name(model, [result]),
+        "model": model,
         "tokens_predicted": len(result.tokens),
         "tokens_evaluated": result.prompt_tokens,
         "tokens_cached": result.prompt_tokens + len(result.tokens),

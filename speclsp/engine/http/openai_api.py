@@ -55,9 +55,8 @@ def answer_json(parsed: ParsedRequest, number: int, results: Sequence[Result], m
         choice_json(index, parsed.echo + result.text, result, parsed.request.logprobs, likely=result.likely)
         for index, result in enumerate(results)
     ]
-    name = json_fields.served_name(model, results)
     return {
-        **chunk_json(number, name, choices),
+        **chunk_json(number, model, choices),
         "usage": usage_json(results),
         **json_fields.costs_json(results, queue_ms),
     }

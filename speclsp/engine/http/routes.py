@@ -148,7 +148,6 @@ async def openai_events(answer: RunningAnswer, event: Event | None) -> AsyncIter
         spelled_chars[index] += sum(len(token.text) for token in piece.likely)
         event = await answer.next()
     if isinstance(event, DoneEvent):
-        name = json_fields.served_name(name, event.results)
         for index, result in enumerate(event.results):
             choice = openai_api.choice_json(index, result.text[len(sent[index]) :], result)
             costs = json_fields.costs_json([result], event.queue_ms)

@@ -12,7 +12,7 @@ import statistics
 import time
 
 from speclsp.config import Config
-from speclsp.engine.loading import loading
+from speclsp.engine.loading.load_plan import cpu_threads
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.peaks import Peaks, undisturbed_peaks
 from speclsp.weights import auto_choice, cards
@@ -50,7 +50,7 @@ def measure_if_needed(config: Config, model: str = "", round_ms: float | None = 
     moments: list[Peaks] = []
     for _ in range(TRIES):
         try:
-            peaks = undisturbed_peaks(path, loading.cpu_threads(config))
+            peaks = undisturbed_peaks(path, cpu_threads(config))
         except MemoryError:
             return ""  # too little memory for a larger model as well
         moments += [peaks] if peaks else []

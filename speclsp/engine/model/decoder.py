@@ -115,11 +115,6 @@ class Decoder(CachedModel):
     def free_slot(self, slot: int) -> None:
         self._kv.pop(slot, None)
 
-    def set_context_tokens(self, tokens: int) -> None:
-        super().set_context_tokens(tokens)
-        layers, _, kv_heads, keys, width = self.kv_shape
-        self.kv_shape = (layers, blocks_for(tokens), kv_heads, keys, width)
-
     @torch.inference_mode()
     def forward(self, new: Sequence[int]) -> Floats:
         """Append `new`; their logits, [T, vocab]."""

@@ -107,13 +107,12 @@ class CachedModel:
 
     def __init__(self, context_tokens: int, prefill_tokens: int, slots: int = SLOTS, most_slots: int = 0) -> None:
         self.context_tokens, self.prefill_tokens = context_tokens, prefill_tokens
-        self.slots, self.most_slots = slots, max(slots, most_slots)
-        self._initial_slots = self.slots, self.most_slots
+        self.most_slots = max(slots, most_slots)
         self.slot_ids: list[list[int]] = [[] for _ in range(self.most_slots)]  # the tokens that each slot holds
         self.slot = 0  # the current one
         self.archive = KvArchive(0)  # a decoder that can save a slot has a larger one
         self.owners: WeakValueDictionary[int, CacheSlot] = WeakValueDictionary()  # by slot
-        self._order = list(range(slots))  # slots in use, least recently used first, the current one last
+        self.slots_in_use = list(range(slots))  # least recently used first, the current one last
 
     @property
     def ids(self) -> list[int]:
@@ -162,7 +161,7 @@ class CachedModel:
         own = self.slot_of(owner)
         if own is not None:
             return common_prefix(self.slot_ids[own], ids)
-        in_slots = max(common_prefix(self.slot_ids[slot], ids) for slot in self._order)
+        in_slots = max(common_prefix(self.slot_ids[slot], ids) for slot in self.slots_in_use)
         _, archived = self.archive.find(ids)
         return archived if archived >= in_slots + WORTH_RESTORING_TOKENS else in_slots
 
@@ -175,8 +174,8 @@ class CachedModel:
         if best is not None:
             cached = common_prefix(self.slot_ids[best], ids)
         else:
-            shared = {slot: common_prefix(self.slot_ids[slot], ids) for slot in self._order}
-            best = max(self._order, key=lambda slot: shared[slot])  # among equals the least recently used one
+            shared = {slot: common_prefix(self.slot_ids[slot], ids) for slot in self.slots_in_use}
+            best = max(self.slots_in_use, key=lambda slot: shared[slot])  # among equals the least recently used one
             cached, lost = shared[best], len(self.slot_ids[best]) - shared[best]
             low_priority = owner is not None and owner.low_priority
             text, archived = self.archive.find(ids)
@@ -198,9 +197,9 @@ class CachedModel:
             else:
                 self.owners[best] = owner
         self.slot = best
-        if best in self._order:
-            self._order.remove(best)
-        self._order.append(best)
+        if best in self.slots_in_use:
+            self.slots_in_use.remove(best)
+        self.slots_in_use.append(best)
         self.rewind(cached)
         return cached
 
@@ -212,34 +211,14 @@ class CachedModel:
 
     def _slot_to_evict(self) -> int:
         """The least recently used slot without an owner; else a slot not in use yet; else the least recently used."""
-        unowned = [slot for slot in self._order if slot not in self.owners]
-        if not unowned and len(self._order) < self.most_slots:
-            return next(slot for slot in range(len(self.slot_ids)) if slot not in self._order)
-        return (unowned or self._order)[0]
+        unowned = [slot for slot in self.slots_in_use if slot not in self.owners]
+        if not unowned and len(self.slots_in_use) < self.most_slots:
+            return next(slot for slot in range(len(self.slot_ids)) if slot not in self.slots_in_use)
+        return (unowned or self.slots_in_use)[0]
 
     def slot_of(self, owner: CacheSlot | None) -> int | None:
         """The slot that belongs to `owner`; None if it has none."""
         return None if owner is None else next((slot for slot, by in self.owners.items() if by is owner), None)
-
-    def set_slot_count(self, slots: int) -> None:
-        """Use `slots` slots from now on. The most recently used ones keep their text; added ones are empty.
-
-        Fewer slots release memory, so the archive is emptied then.
-
-        Between rounds. Completions that lose their slot have their text computed again before their next round.
-        """
-        kept = self._order[-slots:]
-        if slots < len(self._order):
-            self.archive.clear()
-        for slot in set(self._order) - set(kept):
-            self.slot_ids[slot].clear()
-            self.owners.pop(slot, None)
-            self.free_slot(slot)
-        self.slot_ids += [[] for _ in range(slots - len(self.slot_ids))]
-        unused = [slot for slot in range(len(self.slot_ids)) if slot not in kept]
-        self._order = [*unused[: slots - len(kept)], *kept]
-        initial, initial_most = self._initial_slots
-        self.slots, self.most_slots = slots, slots if slots < initial else max(slots, initial_most)
 
     def rewind(self, length: int) -> None:
         """Forget the current slot's tokens from position `length` on. O(1): entries beyond it are never read."""
@@ -265,11 +244,6 @@ class CachedModel:
         self.forget()
         for slot in range(len(self.slot_ids)):
             self.free_slot(slot)
-
-    def set_context_tokens(self, tokens: int) -> None:
-        """Limit texts to `tokens` from now on. Between completions; every slot is empty afterwards."""
-        self.empty()
-        self.context_tokens = tokens
 
     def forward(self, new: Sequence[int]) -> Logits:
         """Append `new` to the current slot; their logits, [T, vocab], float32."""

@@ -322,13 +322,13 @@ def http_protocol(guarded: ASGIApp | None) -> type[tcp_guard.TimedProtocol]:
 def model_loader(config: Config) -> Load:
     """The function that loads the completer, for the engine's thread. Raises UnknownModel for an unknown name."""
     if config.model == "echo":
-        return lambda progress, with_draft=True: EchoCompleter(config)
+        return lambda progress: EchoCompleter(config)
     from speclsp.weights import cards
 
     chosen = None if config.model == "auto" else cards.load(config.model)
     why = ""
 
-    def load(progress: Callable[[float, str], None], with_draft: bool = True) -> Completer | LoadedModel:
+    def load(progress: Callable[[float, str], None]) -> Completer | LoadedModel:
         nonlocal chosen, why  # auto's choice holds for a reload: the same model wakes up that was unloaded
         if chosen is None:
             from speclsp.engine.loading import cpu_speed
@@ -338,7 +338,7 @@ def model_loader(config: Config) -> Load:
         progress(0.0, "starting")
         from speclsp.engine.loading import loading
 
-        return replace(loading.start(config, card, progress, with_draft), reason=why)
+        return replace(loading.start(config, card, progress), reason=why)
 
     return load
 

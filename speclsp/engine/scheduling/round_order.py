@@ -51,12 +51,11 @@ class RoundOrder(Generic[AnyEntrant]):
         entrant.since = self.round if since is None else since
         self.entrants.append(entrant)
 
-    def next(self, started_only: bool = False) -> AnyEntrant | None:
-        """The entrant of the next round, or None. With `started_only`, no new request starts."""
-        candidates = [entrant for entrant in self.entrants if entrant.started or not started_only]
-        answers = [entrant for entrant in candidates if not entrant.prefill_only]
+    def next(self) -> AnyEntrant | None:
+        """The entrant of the next round, or None."""
+        answers = [entrant for entrant in self.entrants if not entrant.prefill_only]
         if not answers:
-            return candidates[-1] if candidates else None
+            return self.entrants[-1] if self.entrants else None
         newest = answers[-1]
         others = sorted(answers[:-1], key=lambda entrant: entrant.anonymous)[: MAX_ACTIVE - 1]
         chosen = newest
@@ -72,7 +71,7 @@ class RoundOrder(Generic[AnyEntrant]):
                 chosen = behind
         prefills = (
             entrant
-            for entrant in candidates
+            for entrant in self.entrants
             if entrant.prefill_only and entrant.started and entrant.session == chosen.session
         )
         return next(prefills, chosen)  # a prefill that was started for this session is finished first

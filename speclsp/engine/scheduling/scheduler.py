@@ -10,8 +10,8 @@ prefills a prompt for the request it expects. That request, if it comes, waits f
 any other request ends the prefill. The same thread loads and completes, because OpenMP keeps a pool of workers for each
 thread that ever computed.
 
-A request that runs out of memory fails, and the engine continues with less memory (residency.py). A step that hangs
-(watchdog.py), or a device that no longer answers, ends all requests and the process.
+A request that runs out of memory fails, and the caches are cleared (residency.py). A step that hangs (watchdog.py), or
+a device that no longer answers, ends all requests and the process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from speclsp.observability.metrics import Metrics
 
 READ_S = 1e-6  # upper bound for turning one character of a request into a part of its prompt
 NO_MEMORY = (
-    "there was not enough memory for this request. The engine continues with less; if this happens often, close other "
+    "there was not enough memory for this request. The engine clears its caches; if this happens often, close other "
     "programs, or set a smaller model (`speclsp models list`) or a smaller engine.context_tokens."
 )
 OTHER_SESSION_IDLE_S = 2.0  # after another session's request: before that, an idle request is refused
@@ -208,12 +208,10 @@ class Scheduler:
     def _choose(self) -> ScheduledJob | None:
         """The job of the next round. Jobs that only have to end come first, which takes no time."""
         order = self._order
-        if self.residency.force_quiesce:
-            self._cancel([job for job in order.entrants if job.started], "quiet")
         for job in order.entrants:
             if job.started and (job.cancel.is_set() or job.past_deadline):
                 return job
-        chosen = order.next(started_only=self.residency.quiesce_requested)
+        chosen = order.next()
         if chosen is not None:
             order.serve(chosen)
             before, self._last_served = self._last_served, chosen
@@ -274,7 +272,7 @@ class Scheduler:
             self.metrics.count("oom_total")
             self.residency.report_out_of_memory()
             return EngineError(NO_MEMORY)
-        self._device_lost = self.residency.ladder.device_lost_message(error)
+        self._device_lost = self.residency.memory.lost_message(error)
         return error
 
     def _completer(self) -> Completer:

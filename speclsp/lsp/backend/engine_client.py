@@ -40,10 +40,6 @@ BACKOFF_S = (0.0, 0.5, 2.0)  # delay before the next start, by the number of cra
 POLL_S = 2.0  # interval of looking for an engine that is not ours to start
 # Completes a sentence that begins with "To try again: ". Each client adds its own command.
 TRY_AGAIN = "the editor's command for that, any change of a setting or a restart of the language server"
-SHORT_OF_MEMORY = {
-    "small cache": "another program needs memory: the prompt cache is smaller",
-    "no draft": "another program needs memory: the draft model is unloaded",
-}
 
 
 class EngineHung(EngineError):
@@ -198,8 +194,7 @@ class EngineClient:
         if "target" in event:
             facts["draft"] = str(event.get("draft") or "")
         facts["clients"], facts["engine_pid"] = int_or_zero(event.get("clients")), int_or_zero(event.get("pid"))
-        facts["draft_only"] = state == "loading" and event.get("draft_only") is True
-        facts["memory"], facts["adapter"] = str(event.get("memory") or "full"), AdapterUse.of(event.get("adapter"))
+        facts["adapter"] = AdapterUse.of(event.get("adapter"))
         progress, message = None, str(event.get("message") or "")
         if state == "loading":
             progress = float(event["progress"]) if isinstance(event.get("progress"), int | float) else None
@@ -208,13 +203,11 @@ class EngineClient:
             message = message or "the model is unloaded until the next request"
         elif event.get("version", __version__) != __version__:
             message = message or f"the engine has version {event['version']}, not {__version__}"
-        else:
-            message = message or SHORT_OF_MEMORY.get(facts["memory"], "")
         self._set_status("ready" if state == "ok" else str(state), message, progress, **facts)
 
     def _set_status(self, state: str, message: str = "", progress: float | None = None, **facts: Any) -> None:
         if state not in ("ready", "asleep", "loading"):
-            facts = {"clients": 0, "engine_pid": 0, "draft_only": False, "memory": "full", **facts}
+            facts = {"clients": 0, "engine_pid": 0, **facts}
         status = replace(self.status, state=state, message=message, progress=progress, **facts)
         if status != self.status:
             self.status = status

@@ -63,7 +63,6 @@ class CompletionCost:
     prompt_tokens: int = 0  # cached tokens included
     cached_tokens: int = 0  # tokens of the prompt found in the KV cache
     ttft_ms: float = 0.0
-    draft_only: bool = False  # the target was still loading: the draft model answered alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,20 +133,18 @@ class Status:
     shared: bool = False  # other editors use the same engine
     clients: int = 0  # editors that use it, this one included
     engine_pid: int = 0
-    draft_only: bool = False  # while loading: the draft model alone completes single lines
     adapter: AdapterUse | None = None
     edit_format: str = ""  # of a remote server's model
-    memory: str = "full"  # or the memory released for another program: "small cache" | "no draft"
 
     @property
     def usable(self) -> bool:
         """True if requests can be sent. An unloaded ("asleep") engine loads its model on the next request."""
-        return self.state in ("ready", "asleep") or (self.state == "loading" and self.draft_only)
+        return self.state in ("ready", "asleep")
 
     @property
     def model_identity(self) -> tuple[object, ...]:
         """The models that produce the answers. When it changes, cached answers are invalid."""
-        return self.model, self.target, self.draft_only
+        return self.model, self.target
 
 
 T = TypeVar("T")

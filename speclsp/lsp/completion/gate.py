@@ -58,7 +58,7 @@ class ConfidenceGate:
         if trace is not None:
             trace.streamed_characters = len(text)
         backend = self._backend()
-        if backend is None or backend.status.draft_only or (curve := curve_of(backend.status.model)) is None:
+        if backend is None or (curve := curve_of(backend.status.model)) is None:
             return suggestion
         language = stream.origin.language
         completion = job.completion if job is not None else self._config().completion

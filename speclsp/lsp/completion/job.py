@@ -104,12 +104,10 @@ class CompletionJob:
         answered_alike = self.completion.trigger == "automatic" or own.automatic == newer.automatic
         return own.menu != newer.menu and same and unsure_shown and answered_alike
 
-    def is_cacheable(self, outcome: Outcome, draft_only: bool) -> bool:
-        """True if the outcome also answers later requests for the same text. `draft_only`: of the backend, now."""
-        only_from_draft = self.trace.draft_only and not draft_only  # the target has loaded meanwhile
+    def is_cacheable(self, outcome: Outcome) -> bool:
+        """True if the outcome also answers later requests for the same text."""
         preempted = self.prepares_next and self.trace.stop == PREEMPTED
-        outdated = self.outdated or only_from_draft or preempted
-        return outcome.reason not in NOT_CACHED and not outdated and not self.answer.done()
+        return outcome.reason not in NOT_CACHED and not self.outdated and not preempted and not self.answer.done()
 
     @property
     def may_grow(self) -> bool:
@@ -118,8 +116,8 @@ class CompletionJob:
 
     def first_line_of(self, outcome: Outcome) -> FirstLine | None:
         """The suggestion that further lines can join; None for several suggestions, other models or other settings."""
-        stream, is_current = self.read_stream, not (self.outdated or self.trace.draft_only)
-        if stream is None or not stream.can_continue or self.request.wanted > 1 or not is_current:
+        stream = self.read_stream
+        if stream is None or not stream.can_continue or self.request.wanted > 1 or self.outdated:
             return None
         return FirstLine(outcome.suggestions[0], stream)
 

@@ -70,11 +70,6 @@ class Pipeline:
         self.selections.pop(uri, None)
         self.prefilled_at_rest.pop(uri, None)
 
-    def draft_only(self) -> bool:
-        """True if the draft model answers alone while the target loads."""
-        backend = self._backend()
-        return backend is not None and backend.status.draft_only
-
     def refusal_reason(self, current: CompletionInput) -> str:
         """The reason to refuse a document, whatever its text; "" when the engine can be asked."""
         snapshot, root, backend = current.snapshot, current.root, self._backend()
@@ -91,9 +86,8 @@ class Pipeline:
         completion, backend = self._config().completion, self._backend()
         if not completion.prefetch_next or completion.eagerness == "low" or completion.trigger == "manual":
             return False
-        if backend is None or backend.status.state != "ready" or backend.status.remote:
-            return False  # it neither wakes an unloaded engine nor uses a server that may cost money
-        return backend.status.memory == "full"  # otherwise memory is short: another program needs it
+        # it neither wakes an unloaded engine nor uses a server that may cost money
+        return backend is not None and backend.status.state == "ready" and not backend.status.remote
 
     def may_prepare(self, after_accept: CompletionInput) -> bool:
         """True if the suggestion at a document that nobody has requested yet should be computed."""
@@ -231,7 +225,6 @@ class Pipeline:
         backend = self._backend()
         if backend is None:
             raise EngineError("the backend is being replaced")
-        job.trace.draft_only = self.draft_only()
         linger_s = REMOTE_LINGER_S if backend.status.remote else LINGER_S
         stream = self._streams.begin(backend.stream(request), job.snapshot, plan, job, request, linger_s)
         job.stream = stream

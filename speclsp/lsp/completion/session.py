@@ -216,7 +216,7 @@ class Session:
         if stream is None:
             return
         job.stream, trace = stream, job.trace
-        trace.adopted, trace.draft_only, trace.prepared = True, self.pipeline.draft_only(), prepared is not None
+        trace.adopted, trace.prepared = True, prepared is not None
         if stream.start is not None:
             trace.stream_started(stream.start)
         self.metrics.count("adopted_total")
@@ -253,7 +253,7 @@ class Session:
             outcome = Outcome(reason=Reason.FAILED)
         if job.stream is not None and job.stream.reader is job:  # adopted, and not worth showing
             self._streams.drop(job.stream)
-        if job.is_cacheable(outcome, self.pipeline.draft_only()):
+        if job.is_cacheable(outcome):
             wanted, prepared = job.request.wanted, job.prepares_next
             self.cache.store(job.snapshot, outcome.suggestions, wanted, outcome.reason, prepared=prepared)
         if job.is_joined and (shown_for := self.next_suggestion.request_of(job)) is not None:

@@ -44,7 +44,6 @@ class Trace:
     adopted: bool = False  # from the stream of an older request, typed through by the user
     prepared: bool = False  # reused or adopted from a preparation
     at_rest: bool = False  # its prompt was computed while the cursor rested
-    draft_only: bool = False  # from the draft model alone, while the target was loading
     line: int = 0  # of the document, from 0
     column: int = 0  # in the editor's units, from 0
     waited_ms: float = 0.0  # debounce
@@ -108,7 +107,6 @@ class Trace:
         """Add a round; the last piece carries the cost of the whole completion instead."""
         if piece.cost is not None:
             self.prompt_tokens, self.cached_tokens = piece.cost.prompt_tokens, piece.cost.cached_tokens
-            self.draft_only = self.draft_only or piece.cost.draft_only
             return
         if piece.start is not None:
             self.stream_started(piece.start)

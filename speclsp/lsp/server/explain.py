@@ -29,7 +29,7 @@ Outcome = TypeVar("Outcome")
 NOT_LOOKED_AT = f"not among the {MAX_NEIGHBOURS} used last"
 MAX_TRACES = 64  # documents whose last outcome is kept
 MAX_CHECKED = 64  # open documents whose visibility is evaluated for one explanation
-ENGINE_FIELDS = ("state", "message", "pair", "target", "draft", "device", "remote", "shared", "clients", "draft_only")
+ENGINE_FIELDS = ("state", "message", "pair", "target", "draft", "device", "remote", "shared", "clients")
 
 
 @dataclass(eq=False, repr=False)
@@ -145,7 +145,6 @@ def explanation(
         "adopted": trace.adopted,
         "prepared": trace.prepared,
         "at_rest": trace.at_rest,
-        "draft_only": trace.draft_only,
         **_timings_and_tokens(trace),
         "confidence": {
             "first_line": None if trace.confidence is None else round(trace.confidence, 3),

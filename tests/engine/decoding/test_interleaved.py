@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import random
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +11,7 @@ from queue import Queue
 import numpy as np
 import pytest
 import torch
-from support.engine.tiny_engine import FAST, fused_tiny_engine, tiny_engine
+from support.engine.tiny_engine import FAST, fused_tiny_engine, set_slots, tiny_engine
 from support.soak import in_soak
 
 from speclsp.engine.api import Cancel, Piece, Request, Result
@@ -75,8 +73,7 @@ def module_engine() -> CompletionEngine:
 
 @pytest.fixture
 def engine(module_engine: CompletionEngine) -> CompletionEngine:
-    module_engine.target_decoder.forget()
-    module_engine.set_slot_count(SLOTS)
+    set_slots(module_engine, SLOTS, MAX_SLOTS)
     return module_engine
 
 
@@ -118,8 +115,8 @@ def alone(engine: CompletionEngine, request: Request) -> Result:
 
 
 def interleaved(engine: CompletionEngine, requests: Sequence[Request], slots: int, dice: random.Random) -> list[Driven]:
-    """Runs rounds in random order; some completions start late, some are cancelled, and the cache shrinks and grows."""
-    engine.set_slot_count(slots)
+    """Runs rounds in random order; some completions start late, some are cancelled, and the caches are cleared."""
+    set_slots(engine, slots)
     runs: list[Driven] = []
     live: list[Driven] = []
     waiting = list(requests)
@@ -133,9 +130,8 @@ def interleaved(engine: CompletionEngine, requests: Sequence[Request], slots: in
         elif dice.random() < 0.01:
             run.cancel.set()
         if dice.random() < 0.03:
-            engine.set_slot_count(dice.randint(1, slots))
-            engine.set_slot_count(slots)
-    engine.set_slot_count(SLOTS)
+            engine.empty()
+    set_slots(engine, SLOTS, MAX_SLOTS)
     return runs
 
 
@@ -148,7 +144,6 @@ def test_interleaved_completions_have_the_tokens_they_have_alone(anywhere: Compl
         dice = random.Random(f"{many} {slots}")
         requests = [various(dice.randrange(1000)) for _ in range(many)]
         wanted = [alone(anywhere, request).tokens for request in requests]
-        anywhere.target_decoder.forget()
         compared = 0
         for run, tokens in zip(interleaved(anywhere, requests, slots, dice), wanted, strict=True):
             result = run.running.result
@@ -193,7 +188,7 @@ def test_no_draft_comes_from_another_sessions_prompt(engine: CompletionEngine):
 
 def test_evicted_prompts_are_counted_as_computed_again(engine: CompletionEngine):
     requests = [request(number, max_tokens=12, ignore_eos=True, heal=False) for number in (6, 7)]
-    engine.set_slot_count(1)
+    set_slots(engine, 1)
     runs = [begun(engine, r) for r in requests]
     rounds = 0
     while live := [run for run in runs if run.round()]:
@@ -257,55 +252,25 @@ def test_the_scheduler_gives_four_sessions_the_texts_they_get_alone(engine: Comp
     scheduler.thread.join(10)
 
 
-# ── memory released for other programs ─────────────────────────────────────────────────────────────────────────────
+# ── memory of the slots ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_slots_are_allocated_for_concurrent_completions_and_freed_on_request():
+def test_slots_are_allocated_for_concurrent_completions_and_freed_when_the_caches_are_cleared():
     engine = tiny_engine()
     target = engine.target_decoder
-    target.set_slot_count(1)
+    set_slots(engine, 1)
     alone(engine, request(1))
     one_mib = target.kv_mib
-    target.set_slot_count(SLOTS)
+    set_slots(engine, SLOTS, MAX_SLOTS)
     runs = [begun(engine, request(number, ignore_eos=True, max_tokens=6)) for number in range(MAX_SLOTS + 2)]
     for run in runs:
         while not run.tokens:
             run.round()
     assert target.kv_mib - target.archive.mib == MAX_SLOTS * one_mib, "never more than that"
-    engine.set_slot_count(1)
-    assert target.kv_mib == one_mib
+    engine.empty()
+    assert target.kv_mib == 0
     wanted = [alone(tiny_engine(), request(number, ignore_eos=True, max_tokens=6)).text for number in (0, 1)]
     assert [finished(run).text for run in runs[:2]] == wanted
-    engine.set_slot_count(SLOTS)
-    for number in range(5, 9):
-        alone(engine, request(number))
-    assert target.kv_mib - target.archive.mib == SLOTS * one_mib, "one after the other needs no more"
-
-
-@pytest.mark.parametrize("number_format", [FAST, *in_soak("fp32")])
-def test_a_draft_model_can_be_dropped_during_a_completion_and_restored(number_format: str):
-    engine = tiny_engine(number_format)
-    drafting = request(3, gamma=4, sources=("model",), ignore_eos=True)
-    wanted = alone(engine, drafting)
-    run = begun(engine, drafting)
-    while len(run.tokens) < 6:
-        run.round()
-    draft, costs = weakref.ref(engine.draft_decoder), engine.costs
-    assert engine.draft and run.running.result.by_source["model"]["drafted"]
-    engine.drop_draft()
-    gc.collect()
-    assert draft() is None, "nothing keeps its weights"
-    assert engine.draft == ""
-    drafted = run.running.result.by_source["model"]["drafted"]
-    assert finished(run).text == wanted.text
-    assert run.running.result.by_source["model"]["drafted"] == drafted
-    assert alone(engine, drafting).text == wanted.text
-    again = tiny_engine(number_format).draft_decoder
-    assert again is not None
-    engine.restore_draft(again, replace(costs, guess_ms={"model": 0.1}))
-    assert engine.policy.costs.guess("model") == 0.1
-    result = alone(engine, drafting)
-    assert (result.text, result.by_source) == (wanted.text, wanted.by_source)
 
 
 # ── log-probabilities ────────────────────────────────────────────────────────────────────────────────────────────

@@ -284,18 +284,6 @@ def test_a_line_end_that_was_streamed_already_counts_as_one_of_the_completion():
         assert final(parsed(stream=True), result(text), text)["has_new_line"] is has_new_line
 
 
-def test_draft_only_results_are_marked_and_named():
-    alone = result("abc", draft_only=True)
-    ask = openai_api.completions(b'{"prompt": ""}', CONFIG)
-    answers = (
-        llamacpp_api.answer_json(parsed(), [alone], "big", 0.0),
-        openai_api.answer_json(ask, 1, [alone], "big", 0.0),
-    )
-    for answer in answers:
-        assert (answer["draft_only"], answer["model"]) == (True, "big (draft only)")
-    assert "draft_only" not in llamacpp_api.answer_json(parsed(), [result("abc")], "big", 0.0)
-
-
 LIKELY = [
     TokenLogprobs(token=7, text="ab", logprob=-0.5, top=((7, "ab", -0.5), (8, "é", -1.5))),
     TokenLogprobs(token=9, text="é", logprob=-3.0, top=((7, "ab", -0.25), (8, "x", -2.0))),

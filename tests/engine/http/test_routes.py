@@ -178,39 +178,6 @@ def test_metrics_count_requests_tokens_and_times(engine: EngineProcess):
     assert 'speclsp_pair_info{device="cpu",draft="",pair="echo"' in engine.http.get("/metrics").text
 
 
-DRAFT_ALONE = """
-import sys
-from speclsp.config import Config
-from speclsp.engine.process import server_process as process
-from speclsp.engine.api import Piece
-from speclsp.engine.api import Result
-class Alone:
-    model, target, draft, device = "big", "big (int8)", "small", "cpu"
-    def truncate(self, request): return request
-    def complete(self, request, cancel): return Answer()
-class Answer:
-    result = Result(text="abc", tokens=[1], stop_type="eos", draft_only=True)
-    def __iter__(self): yield Piece(text="abc", tokens=(1,), source="", drafted=0, accepted=0, ms=1.0)
-process.model_loader = lambda config: lambda progress, with_draft=True: Alone()
-sys.exit(process.main(Config(model="tiny"), sys.argv[1]))
-"""
-
-
-def test_draft_only_text_is_marked_in_every_kind_of_answer(place: Path):
-    socket = place / "alone"
-    with closing(EngineProcess(socket, program=[sys.executable, "-c", DRAFT_ALONE, str(socket)])) as engine:
-        engine.wait()
-        wait_until(lambda: engine.http.get("/health").status_code == 200)
-        for answer in (engine.infill(), list(engine.stream())[-1]):
-            assert (answer["draft_only"], answer["model"]) == (True, "big (draft only)")
-        body = {"prompt": "x"}
-        whole = engine.http.post("/v1/completions", json=body).json()
-        with engine.http.stream("POST", "/v1/completions", json=body | {"stream": True}) as reply:
-            last = list(events(reply))[-1]
-        for answer in (whole, last):
-            assert (answer["draft_only"], answer["model"]) == (True, "big (draft only)")
-
-
 ENDLESS = """
 import itertools, sys
 from speclsp.config import Config
@@ -230,7 +197,7 @@ class Answer:
             self.result.tokens.append(7)
             yield Piece(text=text, tokens=(7,), source="", drafted=0, accepted=0, ms=10.0)
         self.result.stop_type = "cancelled"
-process.model_loader = lambda config: lambda progress, with_draft=True: Coder()
+process.model_loader = lambda config: lambda progress: Coder()
 sys.exit(process.main(Config(model="tiny"), sys.argv[1]))
 """
 

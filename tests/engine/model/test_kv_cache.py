@@ -30,7 +30,6 @@ class TokenCache(CachedModel):
         self.tail_tokens = tail_tokens
         self.entries: list[dict[int, int]] = [{} for _ in self.slot_ids]
         self.steps: list[int] = []
-        self.released: list[int] = []
 
     def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
         self.steps.append(len(new))
@@ -44,7 +43,6 @@ class TokenCache(CachedModel):
 
     def free_slot(self, slot: int) -> None:
         self.entries[slot].clear()
-        self.released.append(slot)
 
     def check(self) -> None:
         for slot, ids in enumerate(self.slot_ids):
@@ -220,23 +218,6 @@ def test_a_garbage_collected_completion_releases_its_slot():
     assert sum(bool(ids) for ids in cache.slot_ids) == SLOTS
 
 
-@given(slots=st.integers(1, SLOTS))
-def test_fewer_slots_keep_the_most_recent_texts_and_free_the_other_slots_memory(slots: int):
-    cache = TokenCache(most_slots=8)
-    claims = [acquired(cache, [number] * 200) for number in range(5)]
-    cache.set_slot_count(slots)
-    assert [cache_slot.evicted for cache_slot in claims] == [number < 5 - slots for number in range(5)]
-    assert len(cache.released) == 5 - slots
-    assert not any(cache.slot_ids[slot] for slot in cache.released)
-    cache.check()
-    again = claims[0].acquire([0] * 200)
-    assert again == 0
-    claims[0].release()
-    cache.set_slot_count(SLOTS)
-    others = [acquired(cache, [10 + number] * 200) for number in range(8)]
-    assert not any(cache_slot.evicted for cache_slot in others), "and all concurrent completions get a slot again"
-
-
 @given(a=st.lists(st.integers(0, 1), max_size=40), b=st.lists(st.integers(0, 1), max_size=40))
 def test_a_common_prefix_ends_where_the_sequences_differ(a: list[int], b: list[int]):
     length = common_prefix(a, b)
@@ -300,11 +281,11 @@ def test_the_archive_stays_within_its_limit_and_forgets_the_oldest():
     assert archive.texts == [], "a text above the limit is not kept"
 
 
-@pytest.mark.parametrize("release", ["forget", "empty", "set_slot_count"])
+@pytest.mark.parametrize("release", ["forget", "empty"])
 def test_released_memory_includes_the_archive(release: str):
     cache = ArchivingCache()
     for number in range(2 * SLOTS):
         cache.catch_up([number] * 200)
     assert cache.archive.texts
-    getattr(cache, release)(*([1] if release == "set_slot_count" else []))
+    getattr(cache, release)()
     assert not cache.archive.texts

@@ -22,7 +22,7 @@ def test_a_failed_restore_of_the_endpoint_is_retried_at_each_tick_and_logged_onc
         if len(tried) in (2, 3):
             raise EngineError("the runtime directory cannot be written.")
 
-    scheduler = Scheduler(lambda progress, with_draft=True: None, Metrics())
+    scheduler = Scheduler(lambda progress: None, Metrics())
     server = EngineServer(Config(model="echo"), Metrics(), Listeners(restore=restore), scheduler, None, lambda: None)
 
     async def tick_on() -> None:

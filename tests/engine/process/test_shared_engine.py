@@ -56,19 +56,19 @@ from speclsp.engine.api import Result
 process.model_loader = lambda config: load
 sys.exit(cli.main(["engine", "start", "--model", "tiny", "--set", "engine.shutdown_delay_seconds=0.05"]))
 """
-NEVER_LOADED = "def load(progress, with_draft=True): progress(0.25, 'fetching weights'); time.sleep(600)"
+NEVER_LOADED = "def load(progress): progress(0.25, 'fetching weights'); time.sleep(600)"
 NEVER_DONE = """
 class Deaf:  # a round that cancel cannot reach
     model = target = 'deaf'; draft = device = ''; result = Result()
     def truncate(self, request): return request
     def complete(self, request, cancel): return self
     def __iter__(self): time.sleep(600); yield
-def load(progress, with_draft=True): return Deaf()
+def load(progress): return Deaf()
 """
 LOADS_IN_1000_STEPS = """
 class Silent:
     model = target = 'silent'; draft = device = ''
-def load(progress, with_draft=True):
+def load(progress):
     for step in range(1000): progress(step / 1000, f'step {step}'); time.sleep(0.001)
     return Silent()
 """
@@ -76,12 +76,12 @@ LOOKS_AFTER_ITS_FILES_OFTEN = """
 from speclsp.engine.decoding.echo import EchoCompleter
 from speclsp.config import Config
 process.TICK_S = 2.0
-def load(progress, with_draft=True): return EchoCompleter(Config())
+def load(progress): return EchoCompleter(Config())
 """
 IS_NOT_WAITED_FOR = """
 from speclsp.engine.http import leases
 leases.FIRST_USE_S = 0.05
-def load(progress, with_draft=True): time.sleep(600)
+def load(progress): time.sleep(600)
 """
 # The command on a system without Unix sockets.
 WITHOUT_UNIX_SOCKETS = """
@@ -452,9 +452,7 @@ def test_a_lease_reports_the_state_of_the_engine_and_its_clients():
             "device": "cpu",
             "version": __version__,
             "pid": running.pid,
-            "draft_only": False,
             "clients": 1,
-            "memory": "full",
         }
         assert ask("GET", "/health") == event
         with lease("x%0ay%1b[31m" + "z" * 500):

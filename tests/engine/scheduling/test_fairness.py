@@ -24,7 +24,6 @@ from support.waiting import wait_until
 
 from speclsp.engine.api import Piece, Request, Result
 from speclsp.engine.model.kv_cache import MAX_SLOTS
-from speclsp.engine.scheduling import residency
 from speclsp.engine.scheduling.round_order import MAX_ACTIVE, Entrant, RoundOrder
 from speclsp.engine.scheduling.scheduled_job import DoneEvent, Event, RoundEvent, ScheduledJob
 from speclsp.engine.scheduling.scheduler import Scheduler
@@ -396,33 +395,6 @@ def test_a_failed_request_does_not_affect_the_others(room: Room):
     room.gate.release(20)
     assert result_of(fine).text == answer_to("fine")
     assert type(ended.get(timeout=60)).__name__ == "ErrorEvent"
-
-
-def test_quiescing_finishes_running_requests_and_starts_none(room: Room):
-    room.scheduler.residency.maintain = lambda busy=False: tended.append(busy)  # type: ignore[method-assign]
-    tended: list[bool] = []
-    begin(room, "under way")
-    room.scheduler.residency.quiesce_requested = True
-    waiting, _ = room.ask("waiting")
-    assert room.rounds(6) == ["under way"] * 6
-    wait_until(lambda: tended[-1:] == [False])
-    assert not waiting.started, "until what had to be quiet has been done"
-    assert False not in tended[tended.index(True) : -1]
-    room.scheduler.residency.quiesce_requested = False
-    room.ask("wakes it")
-    room.rounds(1)
-    assert {*room.rounds(2)} == {"waiting", "wakes it"}
-
-
-def test_quiescing_cancels_requests_that_do_not_end_in_time(room: Room, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(residency, "QUIESCE_S", 0.0)
-    room.scheduler.residency.maintain = lambda busy=False: None  # type: ignore[method-assign]
-    job, events = room.ask("without an end")
-    room.rounds(2)
-    room.scheduler.residency.request_quiesce()
-    room.gate.release(1)
-    assert result_of(events).stop_type == "cancelled"
-    assert job.cancel.is_set()
 
 
 # ── over the socket ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""Out of memory in a request: only that request fails, no state of it stays, and the engine uses less memory."""
+"""Out of memory in a request: only that request fails, and no state of it stays."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ from speclsp.engine.api import Request
 from speclsp.engine.decoding.accept import Sampling
 from speclsp.engine.decoding.fused_round import FusedRound, warm_up
 from speclsp.engine.loading import checkpoint
-from speclsp.engine.model import decoder
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
-from speclsp.engine.model.decoder import Decoder
+from speclsp.engine.model.kv_cache import CachedModel
 from speclsp.engine.scheduling.device_errors import clear_references, is_device_failure, ran_out_of_memory
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-from speclsp.engine.scheduling.memory_ladder import CALM_S, CHECK_S, NO_DRAFT, WAIT_S
 from speclsp.engine.scheduling.scheduled_job import DoneEvent, ErrorEvent, RoundEvent
 from speclsp.engine.scheduling.scheduler import NO_MEMORY, Scheduler
 from speclsp.errors import InputError, OutOfMemory, WeightsError
@@ -38,7 +36,6 @@ TINY = cards.models_root() / "tiny"
 CONTEXT_TOKENS = 1024
 CONFIG = tiny(CONTEXT_TOKENS)
 LONG = replace(ASKED, prefix="".join(f"value_{n} = {n}\n" for n in range(200)) + ASKED.prefix)
-LEVELS = ["small cache", "short context", NO_DRAFT]
 
 
 # ── recognised errors ────────────────────────────────────────────────────────────────────────────────────
@@ -115,7 +112,7 @@ def test_a_cleared_error_keeps_no_object_alive():
     assert references[0]() is None
 
 
-# ── the levels ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── cleared caches, and a reload ─────────────────────────────────────────────────────────────────────────────
 
 
 def plain(subject: ManagedModel, request: Request) -> list[int]:
@@ -129,80 +126,24 @@ def test_at_every_release_step_the_text_equals_plain_decoding(promise: Measured)
     subject = ManagedModel(CONFIG)
     engine = subject.residency.completer
     whole = subject.says(LONG)
-    assert whole.prompt_tokens > CONTEXT_TOKENS // 2
-    prompts = [whole.prompt_tokens]
     subject.runs_out()
-    assert subject.is_now == ("ok", "full"), "at first what was read is forgotten, and no more"
+    assert subject.residency.state == "ok", "at first what was read is forgotten, and no more"
     assert not any(engine.target_decoder.slot_ids) and engine.target_decoder.kv_mib == 0.0
-    assert subject.says(LONG).tokens == whole.tokens
-    for level in LEVELS:
-        subject.after(1.0)
-        subject.runs_out()
-        assert subject.is_now == ("ok", level)
-        assert subject.residency.message == f"memory ran out: {level}"
-        result = subject.says(LONG)
-        prompts.append(result.prompt_tokens)
-        assert result.tokens == plain(subject, LONG) and result.tokens
-        assert subject.says(ASKED).tokens == plain(subject, ASKED)
-    assert prompts[1] == prompts[0] and prompts[2] <= CONTEXT_TOKENS // 4
-    assert engine.draft == ""
+    assert subject.says(LONG).tokens == whole.tokens == plain(subject, LONG)
     left = weakref.ref(engine.target_decoder)
     del engine
+    subject.after(1.0)
     subject.runs_out()
-    assert subject.is_now == ("asleep", NO_DRAFT) and subject.residency.completer is None
+    assert (subject.residency.state, subject.residency.completer) == ("asleep", None)
     gc.collect()
     assert left() is None
-    assert subject.says(ASKED).tokens == plain(subject, ASKED), "the next request loads it again"
-    assert subject.is_now == ("ok", NO_DRAFT), "as small as it was"
-    promise.measured(f"{len(LEVELS) + 2} rungs of the ladder: token for token what plain decoding says", holds=True)
+    again = subject.says(LONG)
+    assert (again.tokens, again.prompt_tokens) == (whole.tokens, whole.prompt_tokens), "the next request loads it again"
+    assert again.tokens == plain(subject, LONG)
+    promise.measured("caches cleared, unloaded, loaded again: token for token what plain decoding says", holds=True)
 
 
-@pytest.mark.parametrize("min_free_memory_mib", [0, 1], ids=["only our own", "others too"])
-def test_after_a_time_without_pressure_the_steps_are_restored_one_at_a_time(min_free_memory_mib: int):
-    subject = ManagedModel(CONFIG, min_free_memory_mib=min_free_memory_mib)
-    whole = subject.says(LONG)
-    for _ in range(1 + len(LEVELS)):
-        subject.runs_out()
-    assert subject.is_now == ("ok", NO_DRAFT)
-    levels: list[str] = []
-    for _ in range(int(6 * CALM_S / CHECK_S)):
-        subject.after(CHECK_S)
-        if subject.residency.memory not in levels[-1:]:
-            levels.append(subject.residency.memory)
-            assert subject.residency.message == ("" if levels[-1] == "full" else f"memory ran out: {levels[-1]}")
-    assert levels == [*reversed(LEVELS), "full"]
-    assert subject.says(LONG).tokens == whole.tokens and subject.says(LONG).prompt_tokens == whole.prompt_tokens
-    assert subject.residency.completer.draft
-    subject.runs_out()
-    assert subject.is_now == ("ok", "full"), "what was long ago does not count"
-
-
-def test_rare_out_of_memory_clears_the_caches_and_releases_no_step():
-    subject = ManagedModel(CONFIG)
-    for _ in range(5):
-        subject.runs_out()
-        subject.after(CALM_S)
-        assert subject.is_now == ("ok", "full") and not subject.residency.message
-
-
-def test_other_programs_need_and_our_own_share_one_order_of_steps():
-    subject = ManagedModel(CONFIG, min_free_memory_mib=500)
-    subject.machine.free = 400
-    subject.after(CHECK_S)
-    assert subject.is_now == ("ok", "small cache")
-    subject.after(CHECK_S)
-    assert subject.is_now == ("ok", NO_DRAFT), "for others nothing that changes a suggestion"
-    subject.machine.free = 10**6
-    subject.runs_out()
-    subject.runs_out()
-    assert subject.is_now == ("ok", "short context")
-    for _ in range(int(5 * (CALM_S + WAIT_S) / CHECK_S)):
-        subject.after(CHECK_S)
-    assert subject.is_now == ("ok", "full")
-    assert subject.says(LONG).prompt_tokens > CONTEXT_TOKENS // 2
-
-
-def test_a_completion_under_way_prefills_again_after_a_release_and_ends_the_same():
+def test_a_completion_under_way_prefills_again_after_its_cache_is_cleared_and_ends_the_same():
     subject = ManagedModel(CONFIG)
     expected = subject.says(LONG).tokens
     running = iter(completion := subject.residency.completer.complete(LONG, threading.Event()))
@@ -213,31 +154,11 @@ def test_a_completion_under_way_prefills_again_after_a_release_and_ends_the_same
         subject.residency.report_out_of_memory()
         subject.residency.maintain(busy=True)
         next(running)
-    assert subject.is_now == ("ok", "small cache") and not subject.residency.quiesce_requested
-    subject.residency.report_out_of_memory()
-    subject.residency.maintain(busy=True)
-    assert subject.is_now == ("ok", "small cache") and subject.residency.quiesce_requested, (
-        "a shorter context waits for it"
-    )
+    assert subject.residency.state == "ok", "the model stays for it"
     assert [*running] and completion.result.tokens == expected
+    del running, completion
     subject.residency.maintain()
-    assert subject.is_now == ("ok", "short context")
-
-
-def test_a_step_that_cannot_be_restored_is_tried_again_later(monkeypatch: pytest.MonkeyPatch):
-    subject = ManagedModel(CONFIG)
-    subject.runs_out()
-    subject.runs_out()
-    tried: list[float] = []
-
-    def refuse(slots: int) -> None:
-        tried.append(subject.now_s)
-        raise MemoryError
-
-    monkeypatch.setattr(type(subject.residency.completer), "set_slot_count", lambda engine, slots: refuse(slots))
-    for _ in range(int(3.5 * CALM_S / CHECK_S)):
-        subject.after(CHECK_S)
-    assert len(tried) == 3 and subject.is_now == ("ok", "small cache")
+    assert subject.residency.state == "asleep"
 
 
 # ── through the engine's thread, with torch's own error in every place ───────────────────────────────────────
@@ -265,11 +186,11 @@ class Witness:
     """An object that lives as long as the frames of a forward pass."""
 
 
-PLACES = {  # (the decoder's rows, its method)
-    "prefill": (decoder.ROWS, "extend"),
-    "verify": (decoder.ROWS, "forward"),
-    "the draft's prefill": (1, "extend"),
-    "draft": (1, "forward"),
+PLACES = {  # (the model, its decoder's method)
+    "prefill": ("target_decoder", "extend"),
+    "verify": ("target_decoder", "forward"),
+    "the draft's prefill": ("draft_decoder", "extend"),
+    "draft": ("draft_decoder", "forward"),
 }
 
 
@@ -281,17 +202,18 @@ def test_out_of_memory_anywhere_fails_only_its_request_and_leaves_no_state(
     request = replace(ASKED, prefix="x = 1\n" * 60 + ASKED.prefix, sources=("model",), gamma=2, heal=False)
     good = end(scheduler, request)
     assert isinstance(good, DoneEvent)
-    rows, name = PLACES[place]
-    real, references = getattr(Decoder, name), []
+    model, name = PLACES[place]
+    decoder = getattr(scheduler.residency.completer, model)
+    real, references = getattr(type(decoder), name), []
 
-    def full(self: Decoder, *given: Any, **named: Any) -> Any:
+    def full(self: CachedModel, *given: Any, **named: Any) -> Any:
         subject = Witness()
-        if self.rows == rows:
+        if self is decoder:
             references.append(weakref.ref(subject))
             raise type(FULL[kind])(*FULL[kind].args)
         return real(self, *given, **named)
 
-    monkeypatch.setattr(Decoder, name, full)
+    monkeypatch.setattr(type(decoder), name, full)
     fresh = replace(request, prefix="y = 2\n" * 60 + ASKED.prefix)
     failed = end(scheduler, fresh)
     assert isinstance(failed, ErrorEvent) and str(failed.error) == NO_MEMORY
@@ -299,7 +221,7 @@ def test_out_of_memory_anywhere_fails_only_its_request_and_leaves_no_state(
     assert references and [reference() for reference in references] == [None] * len(references), (
         "the traceback kept a pass's tensors"
     )
-    monkeypatch.setattr(Decoder, name, real)
+    monkeypatch.setattr(type(decoder), name, real)
     again = end(scheduler, request)
     assert isinstance(again, DoneEvent) and again.results[0].tokens == good.results[0].tokens
     assert scheduler.metrics.total("oom_total") == 1 and scheduler.residency.state == "ok"
@@ -373,40 +295,6 @@ def test_a_gpu_round_that_fails_anywhere_does_not_affect_the_next_round(
             pair.round(other, 3, Sampling())
     assert rounds(pair, text, 3) == expected[0], "the one before goes on"
     assert rounds(pair, rounds(pair, other, 2), 3) == expected[1]
-
-
-@pytest.mark.parametrize("which", ["target", "draft"])
-def test_a_gpus_cache_shrinks_to_a_shorter_context_and_grows_again(which: str):
-    decoder = on_gpu(which)
-    whole_mib = decoder.kv_mib
-    decoder.catch_up(IDS[:100])
-    logits = decoder.forward([7])
-    for tokens in (128, 512):
-        decoder.graphs.replays["old"] = lambda: None
-        decoder.set_context_tokens(tokens)
-        assert decoder.context_tokens == tokens and not any(decoder.slot_ids) and not decoder.graphs.replays
-        assert (decoder.kv_mib < whole_mib) == (tokens < 256)
-        assert decoder.catch_up(IDS[:100]) == 0
-        assert torch.equal(decoder.forward([7]), logits)
-        with pytest.raises(ValueError, match="do not fit"):
-            decoder.catch_up([1] * (tokens + 1))
-    assert decoder.kv_mib == whole_mib
-
-
-def test_a_gpu_without_room_for_the_longer_context_keeps_the_short_one(monkeypatch: pytest.MonkeyPatch):
-    decoder = on_gpu("target")
-    decoder.set_context_tokens(128)
-    with monkeypatch.context() as patch:
-
-        def full(*shape: Any, **how: Any) -> Any:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-        patch.setattr(torch.Tensor, "new_zeros", full)
-        with pytest.raises(torch.OutOfMemoryError):
-            decoder.set_context_tokens(512)
-    assert decoder.context_tokens == 128
-    decoder.catch_up(IDS[:100])
-    decoder.forward([1])
 
 
 def test_a_device_answers_only_if_a_small_computation_succeeds_on_it(monkeypatch: pytest.MonkeyPatch):

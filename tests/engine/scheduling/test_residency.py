@@ -1,4 +1,4 @@
-"""State machine of model residency: every transition between loading, ok, asleep, degraded and error. No test waits."""
+"""State machine of model residency: every transition between loading, ok, asleep and error. No test waits."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from speclsp.config import Config
 from speclsp.engine.api import Request
 from speclsp.engine.loading import cpu_speed
 from speclsp.engine.process.server_process import measure_speed_when_idle
-from speclsp.engine.scheduling.loaded_model import LoadedModel, PendingTarget
-from speclsp.engine.scheduling.memory_ladder import CHECK_S, NO_DRAFT, WAIT_S, ReleaseStep
-from speclsp.engine.scheduling.residency import NO_ROOM_RETRY_S, PAUSE_S, QUIESCE_S, RETRY_S, Residency
+from speclsp.engine.scheduling.device_memory import CHECK_S, SHORT_CHECKS, DeviceMemory
+from speclsp.engine.scheduling.loaded_model import LoadedModel
+from speclsp.engine.scheduling.residency import CALM_S, RETRY_S, Residency
 from speclsp.errors import OutOfMemory, WeightsError
 from speclsp.observability.metrics import Metrics
 
 IDLE_S = 900.0
 KEEP_MIB = 500
-TARGET_MIB, DRAFT_MIB, CACHE_MIB = 2000, 700, 300
+MODEL_MIB, CACHE_MIB = 2700, 300
+NOTICED_S = SHORT_CHECKS * CHECK_S  # another program's need
 
 
 class Completer:
     """A completer that is only loaded and never completes."""
 
-    device = "cpu"
+    device = "cuda"
 
     def __init__(self, name: str = "pair") -> None:
         self.model = self.target = name
@@ -41,21 +42,17 @@ class Completer:
 
 
 @dataclass
-class World:
-    """A clock, a machine with fixed memory, other programs that use it, and a model that loads as the test sets."""
+class World(DeviceMemory):
+    """A clock, a GPU with fixed memory, other programs that use it, and a model that loads as the test sets."""
 
+    device: str = "cuda"  # of the model
     total_mib: int = 8000
     others_mib: int = 0
     now_s: float = 1000.0
     parts_mib: dict[str, int] = field(default_factory=dict)  # MiB of each part in memory
-    loads: list[bool] = field(default_factory=list)  # each load: with the draft or without
+    loads: int = 0
     error: Exception | None = None  # raised by the next loads
-    restore_error: Exception | None = None  # raised by restoring the draft
-    takes: int = 0  # attempts to restore the draft
-    release_error: Exception | None = None  # raised by shrinking the cache
-    changes: list[tuple[str, str]] = field(default_factory=list)  # (state, memory) at each change
-    has_draft: bool = True
-    has_small_cache: bool = True
+    states: list[str] = field(default_factory=list)  # at each change
     answers: bool = True  # whether the device responds
 
     def new_residency(self, **given: Any) -> Residency:
@@ -63,39 +60,20 @@ class World:
         settings = {"idle_s": IDLE_S, "min_free_memory_mib": KEEP_MIB} | given
         load = settings.pop("load", self.load)
         residency = Residency(load, "pair", clock=lambda: self.now_s, memory_of=lambda device: self, **settings)
-        residency.on_change = lambda: self.changes.append((residency.state, residency.memory))
+        residency.on_change = lambda: self.states.append(residency.state)
         return residency
 
-    def load(self, progress: Callable[[float, str], None], with_draft: bool = True) -> LoadedModel:
-        self.loads.append(with_draft)
+    def load(self, progress: Callable[[float, str], None]) -> LoadedModel:
+        self.loads += 1
         progress(0.5, "loading weights")
         if self.error is not None:
             raise self.error
-        self.parts_mib = {"target": TARGET_MIB, "cache": CACHE_MIB}
-        if with_draft and self.has_draft:
-            self.parts_mib["draft"] = DRAFT_MIB
-        small = ReleaseStep(
-            name="small cache",
-            release=self.release_cache,
-            restore=lambda: self.parts_mib.update(cache=CACHE_MIB),
-        )
-        none = ReleaseStep(name=NO_DRAFT, release=lambda: self.parts_mib.update(draft=0), restore=self.restore_draft)
+        self.parts_mib = {"model": MODEL_MIB, "cache": CACHE_MIB}
         self.made = Completer()
         finalizer = weakref.finalize(self.made, lambda: self.parts_mib.clear())
         finalizer.atexit = False
-        steps = [step for step, has in ((small, self.has_small_cache), (none, self.has_draft)) if has]
-        return LoadedModel(completer=self.made, device="cpu", steps=tuple(steps))
-
-    def release_cache(self) -> None:
-        if self.release_error is not None:
-            raise self.release_error
-        self.parts_mib["cache"] = CACHE_MIB // 3
-
-    def restore_draft(self) -> None:
-        self.takes += 1
-        if self.restore_error is not None:
-            raise self.restore_error
-        self.parts_mib["draft"] = DRAFT_MIB
+        clear = lambda: self.parts_mib.update(cache=0)  # noqa: E731
+        return LoadedModel(completer=self.made, device=self.device, clear_caches=clear)
 
     # the interface of device_memory.DeviceMemory
 
@@ -125,6 +103,10 @@ class World:
     def ask(self, residency: Residency) -> None:
         residency.note_request()
         residency.maintain()
+
+    def run_out(self, residency: Residency, busy: bool = False) -> None:
+        residency.report_out_of_memory()
+        residency.maintain(busy)
 
 
 @pytest.fixture
@@ -156,7 +138,7 @@ def test_the_first_maintain_loads_and_until_then_requests_are_refused_with_the_p
     assert residency.next_due_s() == 0.0
     residency.maintain()
     assert refused == ["the model is loading (40%, loading weights): retry when /health reports ok."]
-    assert (residency.state, residency.refusal(), residency.memory, residency.model) == ("ok", "", "full", "pair")
+    assert (residency.state, residency.refusal(), residency.model) == ("ok", "", "pair")
     assert residency.ready_event.is_set()
 
 
@@ -169,7 +151,7 @@ def test_a_first_load_that_fails_stays_an_error_and_says_why(world: World):
         world.ask(residency)
         assert (residency.state, residency.completer) == ("error", None)
         assert residency.refusal() == residency.message == "model.safetensors is cut short: pull again."
-    assert world.loads == [True] and residency.next_due_s() is None
+    assert world.loads == 1 and residency.next_due_s() is None
 
 
 # ── unloaded ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -230,7 +212,7 @@ def test_a_request_reloads_the_model_and_waits_for_it(world: World, residency: R
     assert residency.refusal() == "", "it may queue"
     world.ask(residency)
     assert changes == [("loading", "waking up", ""), ("loading", "waking up: loading weights", ""), ("ok", "", "")]
-    assert residency.completer is not None and world.loads == [True, True]
+    assert residency.completer is not None and world.loads == 2
     world.run(residency, IDLE_S)
     assert residency.state == "asleep", "and it falls asleep again"
 
@@ -243,19 +225,19 @@ def test_a_failed_reload_reports_why_and_a_later_request_tries_again(world: Worl
     assert residency.message == "model.safetensors is cut short: pull again."
     assert residency.refusal() == residency.message, "a key that is typed now does not load again"
     world.ask(residency)
-    assert len(world.loads) == 2
+    assert world.loads == 2
     world.error = None
     world.now_s += RETRY_S
     assert residency.refusal() == ""
     world.ask(residency)
-    assert (residency.state, residency.refusal(), len(world.loads)) == ("ok", "", 3)
+    assert (residency.state, residency.refusal(), world.loads) == ("ok", "", 3)
 
 
 @pytest.mark.parametrize(
     "error",
     [OutOfMemory("pair", 3000, 2900, "cpu", "small"), MemoryError("no room"), RuntimeError("CUDA out of memory")],
 )
-def test_a_reload_without_room_stays_unloaded_and_soon_tries_a_smaller_level(
+def test_a_reload_without_room_stays_unloaded_and_a_later_request_tries_again(
     world: World, residency: Residency, error: Exception
 ):
     world.run(residency, IDLE_S)
@@ -264,245 +246,133 @@ def test_a_reload_without_room_stays_unloaded_and_soon_tries_a_smaller_level(
     assert (residency.state, residency.completer) == ("asleep", None)
     assert str(error) in residency.message and residency.refusal() == residency.message
     world.ask(residency)
-    assert world.loads == [True, True], "a key that is typed now does not load again"
+    assert world.loads == 2, "a key that is typed now does not load again"
     world.error = None
-    world.now_s += NO_ROOM_RETRY_S
+    world.now_s += RETRY_S
     assert residency.refusal() == ""
     world.ask(residency)
-    assert (residency.state, residency.memory, world.loads[2:]) == ("ok", NO_DRAFT, [False])
-    assert world.parts_mib["cache"] < CACHE_MIB
-    residency.note_request()
-    world.run(residency, IDLE_S - 1)
-    assert residency.memory == "full", "and bit by bit all of it is there again"
+    assert (residency.state, world.loads) == ("ok", 3)
 
 
-def test_a_reload_waits_for_memory_that_other_programs_need(world: World, residency: Residency):
-    world.run(residency, IDLE_S)
-    world.others_mib = world.total_mib - TARGET_MIB - DRAFT_MIB - CACHE_MIB - KEEP_MIB + 1
-    world.ask(residency)
-    assert (residency.state, residency.completer, world.loads) == ("asleep", None, [True])
-    assert "3499 MiB of main memory are free, the model needs 3000 and 500 stay free for others" in residency.message
-    world.others_mib -= 1
-    world.ask(residency)
-    assert residency.state == "ok"
+# ── a request ran out of memory ──────────────────────────────────────────────────────────────────────────────
 
 
-# ── pressure ─────────────────────────────────────────────────────────────────────────────────────────────────
+def test_memory_that_runs_out_once_clears_the_caches_and_keeps_the_model(world: World, residency: Residency):
+    for _ in range(5):
+        world.run_out(residency)
+        assert (residency.state, residency.message, world.parts_mib) == ("ok", "", {"model": MODEL_MIB, "cache": 0})
+        world.now_s += CALM_S
+    assert world.loads == 1
 
 
-def test_pressure_releases_step_by_step_and_only_as_far_as_needed(
+def test_memory_that_runs_out_again_within_a_minute_unloads_and_the_next_request_loads(
     world: World, residency: Residency, caplog: pytest.LogCaptureFixture
 ):
-    world.changes.clear()
-    world.others_mib = world.free_mib() - KEEP_MIB + 100
-    world.run(residency, CHECK_S)
-    assert (residency.memory, residency.state, world.free_mib()) == ("small cache", "ok", KEEP_MIB + 100)
-    assert residency.message == "another program needs main memory: small cache"
-    world.run(residency, 10 * CHECK_S)
-    assert residency.memory == "small cache", "that was enough"
-    world.others_mib += 200
-    world.run(residency, 10 * CHECK_S)
-    assert (residency.memory, world.parts_mib["draft"]) == (NO_DRAFT, 0)
-    world.others_mib += 2000
-    world.run(residency, CHECK_S)
+    world.run_out(residency)
+    world.now_s += CALM_S - 1
+    world.run_out(residency)
     assert (residency.state, residency.completer, world.held_mib()) == ("asleep", None, 0)
-    assert world.changes == [("ok", "small cache"), ("ok", NO_DRAFT), ("asleep", NO_DRAFT)]
-    why = "another program needs memory ({} MiB of main memory were free, the reserve is 500): {}"
+    assert residency.message == "memory ran out again; the next request loads the model again"
+    assert residency.refusal() == "" and residency.next_due_s() is None
     assert [record.getMessage() for record in caplog.records] == [
-        why.format(400, "small cache, 200 MiB released"),
-        why.format(400, "no draft, 700 MiB released"),
-        why.format(0, "unloaded, 2100 MiB released"),
+        "memory ran out in a request: the caches are cleared, 300 MiB released",
+        "memory ran out in a request: the caches are cleared, 0 MiB released",
+        "memory ran out again: unloaded, 2700 MiB released",
     ]
-
-
-def test_steps_are_restored_one_by_one_after_lasting_room(world: World, residency: Residency):
-    world.others_mib = world.total_mib
-    world.run(residency, 3 * CHECK_S)
-    assert residency.state == "asleep"
-    residency.note_request()
-    world.others_mib = 0
-    world.changes.clear()
-    world.run(residency, 4 * (WAIT_S + 2 * CHECK_S))
-    kept = list(dict.fromkeys(world.changes))
-    assert kept == [
-        ("asleep", NO_DRAFT),
-        ("loading", NO_DRAFT),
-        ("ok", NO_DRAFT),
-        ("ok", "small cache"),
-        ("ok", "full"),
-    ]
-    assert world.loads == [True, False], "the draft is read when there is room for it as well"
-    assert world.parts_mib == {"target": TARGET_MIB, "cache": CACHE_MIB, "draft": DRAFT_MIB}
-    assert residency.message == ""
-
-
-def test_a_request_while_unloaded_for_others_is_refused_with_the_measured_memory(world: World, residency: Residency):
-    world.others_mib = world.total_mib - 123
-    world.run(residency, 3 * CHECK_S)
-    assert residency.refusal() == "", "it queues, and the engine's thread fails it with the message"
-    world.others_mib -= 200
     world.ask(residency)
-    assert residency.completer is None
-    assert "323 MiB of main memory are free" in residency.message and "engine.min_free_memory_mib" in residency.message
-    world.others_mib = 0
-    world.ask(residency)
-    assert residency.message.endswith("memory is free again, and the model reloads if it stays free for 30 s")
+    assert (residency.state, residency.message, world.loads) == ("ok", "", 2)
+    world.run_out(residency)
+    assert residency.state == "ok", "a loaded model begins anew"
 
 
-def test_with_room_again_an_idle_model_stays_unloaded_until_a_request(world: World, residency: Residency):
-    world.others_mib = world.total_mib
-    world.run(residency, IDLE_S + 100)
-    world.others_mib = 0
-    world.run(residency, WAIT_S + 2 * CHECK_S)
-    assert (residency.state, world.loads) == ("asleep", [True])
-    assert residency.next_due_s() is None
-    world.ask(residency)
-    assert (residency.state, residency.memory, world.loads) == ("ok", NO_DRAFT, [True, False])
-
-
-def test_a_reload_keeps_the_release_level(world: World, residency: Residency):
-    world.others_mib = world.free_mib() - KEEP_MIB + 250
-    world.run(residency, 2 * CHECK_S)
-    assert residency.memory == NO_DRAFT
-    world.run(residency, IDLE_S)
-    assert residency.state == "asleep"
-    world.ask(residency)
-    assert (residency.state, residency.memory, world.loads) == ("ok", NO_DRAFT, [True, False])
-    assert world.parts_mib == {"target": TARGET_MIB, "cache": CACHE_MIB // 3}
-
-
-def test_pressure_during_a_completion_only_requests_quiescing(world: World, residency: Residency):
-    world.others_mib = world.total_mib
-    world.now_s += CHECK_S
-    residency.maintain(busy=True)
-    assert (residency.quiesce_requested, residency.memory) == (True, "full")
-    assert residency.completer is not None and residency.next_due_s() == 0.0
+def test_the_model_is_not_unloaded_while_a_completion_is_under_way(world: World, residency: Residency):
+    for _ in range(3):
+        world.run_out(residency, busy=True)
+    assert residency.state == "ok" and world.parts_mib == {"model": MODEL_MIB, "cache": 0}
     residency.maintain()
-    assert (residency.quiesce_requested, residency.memory) == (False, "small cache")
-
-
-def test_quiescing_is_forced_after_a_short_wait(world: World, residency: Residency):
-    assert not residency.force_quiesce
-    world.others_mib = world.total_mib
-    world.now_s += CHECK_S
-    residency.maintain(busy=True)
-    assert not residency.force_quiesce, "they may end by themselves"
-    world.now_s += QUIESCE_S
-    residency.maintain(busy=True)
-    assert residency.force_quiesce
-    residency.maintain()
-    assert (residency.force_quiesce, residency.memory) == (False, "small cache")
-
-
-def test_the_draft_is_restored_in_a_pause_and_not_during_typing(world: World, residency: Residency):
-    world.others_mib = world.free_mib() - KEEP_MIB + 250
-    world.run(residency, 2 * CHECK_S)
-    assert residency.memory == NO_DRAFT
-    world.others_mib = 0
-    for _ in range(2 * int(WAIT_S)):
-        world.ask(residency)
-        world.run(residency, 1.0)
-    assert (residency.memory, world.takes) == (NO_DRAFT, 0)
-    world.run(residency, PAUSE_S + CHECK_S)
-    assert (residency.memory, world.takes) == ("small cache", 1)
-
-
-def test_a_draft_that_cannot_be_restored_is_tried_again_later(world: World, residency: Residency):
-    world.others_mib = world.free_mib() - KEEP_MIB + 250
-    world.run(residency, 2 * CHECK_S)
-    world.others_mib, world.restore_error = 0, MemoryError("no")
-    world.run(residency, WAIT_S + 2 * CHECK_S)
-    assert (residency.state, residency.memory, world.takes) == ("ok", NO_DRAFT, 1)
-    world.restore_error = None
-    world.run(residency, WAIT_S - 3 * CHECK_S)
-    assert world.takes == 1, "not at every look"
-    world.run(residency, WAIT_S + 6 * CHECK_S)
-    assert (residency.memory, world.takes) == ("full", 2)
-
-
-def test_a_reload_without_the_cache_step_still_restores_the_draft(world: World, residency: Residency):
-    world.others_mib = world.total_mib
-    world.run(residency, 3 * CHECK_S)
-    assert residency.state == "asleep"
-    world.has_small_cache = False  # it now fits only with one text's cache, so no cache step is left
-    residency.note_request()
-    world.others_mib = 0
-    world.run(residency, WAIT_S + 3 * CHECK_S)
-    assert (residency.state, residency.memory) == ("ok", NO_DRAFT)
-    world.run(residency, WAIT_S + 3 * CHECK_S)
-    assert (residency.memory, world.parts_mib["draft"]) == ("full", DRAFT_MIB)
-    world.others_mib = world.total_mib
-    world.run(residency, 2 * CHECK_S)
     assert residency.state == "asleep"
 
 
-def test_nothing_is_released_when_free_memory_cannot_be_measured(world: World, residency: Residency):
-    def refuse() -> int:
-        raise OSError("no such device")
+# ── another program needs the GPU's memory ───────────────────────────────────────────────────────────────────
 
-    world.free_mib = refuse
+
+def test_free_memory_that_stays_below_the_reserve_unloads_the_model(
+    world: World, residency: Residency, caplog: pytest.LogCaptureFixture
+):
+    world.states.clear()
+    world.others_mib = world.free_mib() - KEEP_MIB
     world.run(residency, 10 * CHECK_S)
-    assert (residency.state, residency.memory) == ("ok", "full")
-    assert residency.next_due_s() == pytest.approx(IDLE_S - 10 * CHECK_S), "it is not asked again"
+    assert residency.state == "ok", "the reserve is free"
+    world.others_mib += 100
+    world.run(residency, NOTICED_S)
+    assert (residency.state, residency.completer, world.held_mib()) == ("asleep", None, 0)
+    assert world.states == ["asleep"]
+    why = "another program needs the GPU's memory (400 MiB were free, engine.min_free_memory_mib keeps 500)"
+    assert residency.message == f"{why}; the next request loads the model again"
+    assert [record.getMessage() for record in caplog.records] == [f"{why}: unloaded, 3000 MiB released"]
+    assert residency.next_due_s() is None, "only a request can load it again"
 
 
-def test_a_release_that_fails_on_reload_is_an_error_and_unloads_everything(world: World, residency: Residency):
-    world.others_mib = world.free_mib() - KEEP_MIB + 50
-    world.run(residency, CHECK_S)
-    world.run(residency, IDLE_S)
-    assert (residency.state, residency.memory) == ("asleep", "small cache")
-    world.release_error = RuntimeError("no")
+def test_a_request_loads_again_only_where_there_is_room(world: World, residency: Residency):
+    world.others_mib = world.total_mib - 123
+    world.run(residency, NOTICED_S)
+    assert residency.refusal() == "", "it queues, and the engine's thread fails it with the message"
+    world.others_mib = world.total_mib - MODEL_MIB - CACHE_MIB - KEEP_MIB + 1
     world.ask(residency)
-    assert (residency.state, residency.message, residency.completer, world.held_mib()) == (
-        "error",
-        "RuntimeError: no",
-        None,
-        0,
-    )
+    assert (residency.state, residency.completer, world.loads) == ("asleep", None, 1)
+    assert "3499 MiB of the GPU's memory are free, the model needs 3000 and 500 stay free" in residency.message
+    world.others_mib -= 1
+    world.ask(residency)
+    assert (residency.state, residency.message, world.loads) == ("ok", "", 2)
+    world.run(residency, 10 * NOTICED_S)
+    assert residency.state == "ok", "its own weights do not unload it"
 
 
-def test_a_release_that_fails_halfway_unloads_everything_and_is_retried(world: World, residency: Residency):
-    world.others_mib = world.free_mib() - KEEP_MIB + 50
-    world.release_error = RuntimeError("no")
-    world.run(residency, CHECK_S)
-    assert (residency.state, residency.completer, world.held_mib()) == ("error", None, 0)
-    world.release_error, world.others_mib = None, 0
-    world.run(residency, RETRY_S)
+def test_after_an_idle_time_a_reload_waits_for_room_too(world: World, residency: Residency):
+    world.run(residency, IDLE_S)
+    world.others_mib = world.total_mib
+    world.ask(residency)
+    assert (residency.state, world.loads) == ("asleep", 1) and "other programs need memory" in residency.message
+    world.others_mib = 0
     world.ask(residency)
     assert residency.state == "ok"
 
 
-def test_a_pair_without_a_draft_has_one_step_fewer(world: World):
-    world.has_draft = False
+def test_another_programs_need_waits_for_the_completions_under_way(world: World, residency: Residency):
+    world.others_mib = world.total_mib
+    for _ in range(SHORT_CHECKS + 1):
+        world.now_s += CHECK_S
+        residency.maintain(busy=True)
+    assert residency.state == "ok"
+    world.run(residency, NOTICED_S)
+    assert residency.state == "asleep"
+
+
+def test_on_a_cpu_nothing_is_released_for_other_programs(world: World):
+    world.device = "cpu"
     residency = world.new_residency()
     residency.maintain()
     world.others_mib = world.total_mib
-    world.run(residency, 2 * CHECK_S)
-    assert residency.state == "asleep"
-
-
-@pytest.mark.parametrize("way", ["min_free_memory_mib = 0", "a completer that takes no memory"])
-def test_without_a_reserve_the_memory_is_never_checked(world: World, way: str, monkeypatch: pytest.MonkeyPatch):
-    residency = (
-        world.new_residency(min_free_memory_mib=0)
-        if way.startswith("min_free")
-        else world.new_residency(load=lambda tell: Completer())
-    )
-    residency.maintain()
-    world.others_mib = world.total_mib
     world.run(residency, IDLE_S - 1)
-    assert (residency.state, residency.memory) == ("ok", "full")
+    assert residency.state == "ok"
+    world.run(residency, 1)
+    assert residency.state == "asleep"
+    world.ask(residency)
+    assert residency.state == "ok", "and a reload does not wait for room"
 
 
-def test_a_machine_smaller_than_the_reserve_still_runs_the_model(world: World):
-    world.total_mib = TARGET_MIB + DRAFT_MIB + CACHE_MIB + 200  # 200 left, 500 wanted
+def test_a_gpu_smaller_than_the_reserve_still_runs_the_model(world: World):
+    world.total_mib = MODEL_MIB + CACHE_MIB + 200  # 200 left, 500 wanted
     residency = world.new_residency()
     residency.maintain()
     world.run(residency, 100)
-    assert residency.memory == "full"
+    assert residency.state == "ok"
     world.others_mib = 150
-    world.run(residency, CHECK_S)
-    assert residency.memory == "small cache"
+    world.run(residency, NOTICED_S)
+    assert residency.state == "asleep"
+
+
+# ── failures of the device ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_buffers_of_reading_are_released_once_the_model_is_loaded(world: World):
@@ -528,103 +398,3 @@ def test_a_device_failure_while_unloading_is_an_error_and_is_retried(world: Worl
     world.now_s += RETRY_S
     world.ask(residency)
     assert (residency.state, residency.refusal()) == ("ok", "")
-
-
-# ── the draft alone ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass
-class Staged:
-    """A load whose target is read when the test says so."""
-
-    read: threading.Event = field(default_factory=threading.Event)
-    error: Exception | None = None
-    finish_error: Exception | None = None
-    draft: Callable[[], Any] = lambda: None  # a weak reference
-    target: Callable[[], Any] = lambda: None
-    kept: dict[str, Any] = field(default_factory=dict)
-    at_finish: Callable[[], Any] = lambda: None
-
-    def __call__(self, progress: Callable[[float, str], None]) -> LoadedModel:
-        alone = Completer("alone")
-        self.draft = weakref.ref(alone)
-
-        def read() -> None:
-            assert self.read.wait(30)
-            if self.error is not None:
-                raise self.error
-            self.kept["target"] = Completer("pair")
-            self.target = weakref.ref(self.kept["target"])
-
-        def finish(draft: Completer = alone) -> LoadedModel:
-            assert threading.current_thread() is threading.main_thread()
-            self.at_finish()
-            target = self.kept.pop("target")
-            if self.finish_error is not None:
-                raise self.finish_error
-            return LoadedModel(completer=target)
-
-        return LoadedModel(completer=alone, pending_target=PendingTarget(read=read, finish=finish))
-
-
-def maintain_until(residency: Residency, done: Callable[[], bool], busy: bool = False) -> None:
-    """Calls `maintain` as scheduler.py does, a little more often, until `done()`: the reader thread has come so far."""
-    for _ in range(3000):
-        residency.maintain(busy)
-        if done():
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("that never came")
-
-
-def test_the_draft_answers_alone_and_the_target_takes_over_between_two_completions(world: World):
-    staged = Staged()
-    residency = world.new_residency(load=staged)
-    residency.maintain()
-    assert (residency.state, residency.draft_only, residency.completer.target) == ("loading", True, "alone")
-    assert residency.refusal() == "" and residency.ready_event.is_set()
-    assert 0 < residency.next_due_s() < 1
-    residency.maintain()
-    assert residency.draft_only, "the target is not there yet"
-    meanwhile: list[Any] = []
-    staged.at_finish = lambda: meanwhile.extend((residency.state, residency.refusal()))
-    staged.read.set()
-    maintain_until(residency, lambda: residency.quiesce_requested, busy=True)
-    assert residency.completer.target == "alone", "a completion is under way, and ends with what it began with"
-    residency.maintain()
-    assert (residency.state, residency.draft_only, residency.completer.target) == ("ok", False, "pair")
-    assert not residency.quiesce_requested
-    assert meanwhile == ["loading", ""], "what is asked while the target is measured waits for it"
-    assert staged.draft() is None, "nothing keeps the draft alone"
-
-
-@pytest.mark.parametrize("when", ["reading", "finishing"])
-def test_a_target_that_cannot_be_loaded_also_unloads_the_draft(world: World, when: str):
-    staged = Staged()
-    error = WeightsError("the target's file is cut short: pull again.")
-    staged.error, staged.finish_error = (error, None) if when == "reading" else (None, error)
-    staged.read.set()
-    alive: list[Any] = []
-    world.trim = lambda: alive.extend((gc.collect() * 0, staged.draft(), staged.target()))
-    residency = world.new_residency(load=staged)
-    residency.maintain()
-    maintain_until(residency, lambda: residency.state == "error")
-    assert (residency.completer, residency.draft_only, residency.message) == (None, False, str(error))
-    assert residency.refusal() == str(error)
-    assert alive == [0, None, None], "both are out of memory when it is given back to the system"
-
-
-def test_a_reload_may_start_with_the_draft_alone(world: World):
-    staged = Staged()
-    staged.read.set()
-    residency = world.new_residency(load=staged)
-    residency.maintain()
-    maintain_until(residency, lambda: residency.state == "ok")
-    world.run(residency, IDLE_S)
-    assert residency.state == "asleep"
-    staged.read.clear()
-    world.ask(residency)
-    assert (residency.state, residency.draft_only, residency.refusal()) == ("loading", True, "")
-    staged.read.set()
-    maintain_until(residency, lambda: residency.state == "ok")
-    assert residency.completer.target == "pair"

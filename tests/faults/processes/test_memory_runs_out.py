@@ -108,11 +108,11 @@ def resident_mib(engine: EngineProcess) -> float:
 def test_repeated_memory_exhaustion_costs_one_request_each_time_and_leaks_nothing(
     start: Start, promise: Measured, soak: bool
 ):
-    cycles = 50 if soak else 8  # eight cycles: every release step, unloaded, and loaded again
+    cycles = 50 if soak else 6  # every second one unloads the model
     engine = start()
     hungry = Path(f"{engine.socket}.hungry")
     expected = [ask(engine, number)[1] for number in range(2)]
-    started_mib, longest_s, next_s, levels = resident_mib(engine), 0.0, 0.0, []
+    started_mib, longest_s, next_s = resident_mib(engine), 0.0, 0.0
     for cycle in range(cycles):
         hungry.write_text(("prefill", "verify")[cycle % 2])
         with no_more_memory(engine, ROOM_MIB):
@@ -120,14 +120,14 @@ def test_repeated_memory_exhaustion_costs_one_request_each_time_and_leaks_nothin
         hungry.unlink()
         assert (status, "not enough memory" in sentence) == (503, True), sentence
         longest_s = max(longest_s, seconds)
+        state = ("ok", "asleep")[cycle % 2]
+        wait_until(lambda state=state: engine.http.get("/health").json()["status"] == state)
         began_s = time.monotonic()
         status, answer, _ = ask(engine, cycle % 2)
         next_s = max(next_s, time.monotonic() - began_s)
         assert (status, answer) == (200, expected[cycle % 2])
-        levels.append(engine.http.get("/health").json()["memory"])
     grown_mib = resident_mib(engine) - started_mib
     assert engine.metric("oom_total") == cycles
-    assert levels[:6] == ["full", "small cache", "short context", "no draft", "no draft", "no draft"]
     assert engine.process.poll() is None and grown_mib < 32
     assert longest_s < 20 and next_s < 60
     promise.measured(
@@ -187,9 +187,8 @@ def test_an_editor_gets_one_empty_answer_and_a_status_message(start: Start, prom
                 longest_s = max(longest_s, time.monotonic() - began_s)
             hungry.unlink()
             assert engine.metric("oom_total") > number, "the answer is empty because memory ran out"
-        editor.wait_for(lambda: editor.statuses()[-1]["message"] != "", 10)
-        assert editor.statuses()[-1]["message"] == "memory ran out: small cache"
-        assert editor.statuses()[-1]["state"] == "ready"
+        unloaded = "asleep", "memory ran out again; the next request loads the model again"
+        assert editor.wait_for(lambda: unloaded in [(it["state"], it["message"]) for it in editor.statuses()], 10)
         page.edit(cursor, cursor, " ")
         page.edit(cursor, cursor + 1, "")
         assert editor.text(page.ask(cursor)) == first

@@ -66,7 +66,7 @@ class Completion:
         self.result.text, self.result.rounds, self.result.stop_type = "done", 1, "eos"
         yield Piece(text="done", tokens=(1,), source="", drafted=0, accepted=0, ms=1.0)
 
-process.model_loader = lambda config: lambda progress, with_draft=True: Steps()
+process.model_loader = lambda config: lambda progress: Steps()
 sys.exit(process.main(Config(model="tiny"), sys.argv[1]))
 """
 IMPATIENT = """

@@ -1,4 +1,4 @@
-"""The tiny model in a Residency driven from this thread: the test moves its clock, and other programs' memory."""
+"""The tiny model in a Residency driven from this thread: the test moves its clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from speclsp.cli.measure import complete_once
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request, Result
 from speclsp.engine.loading import loading
-from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.residency import Residency
 from speclsp.weights import cards
 
@@ -17,17 +16,8 @@ ASKED = Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n
 
 
 def tiny(context_tokens: int) -> Config:
-    """Settings of a small engine."""
-    return Config(model="tiny", engine=EngineConfig(context_tokens=context_tokens, threads=1))
-
-
-class Crowded(DeviceMemory):
-    """This machine, with the free memory (MiB) set by the test."""
-
-    free = 10**6
-
-    def free_mib(self) -> int:
-        return self.free
+    """Settings of a small engine, computed by the reference decoder, whose methods a test can replace."""
+    return Config(model="tiny", engine=EngineConfig(context_tokens=context_tokens, threads=1, quantization="fp32"))
 
 
 class ManagedModel:
@@ -35,10 +25,7 @@ class ManagedModel:
 
     def __init__(self, config: Config, load: Callable[..., Any] | None = None, **settings: Any) -> None:
         self.now_s = 0.0
-        self.machine = Crowded("cpu")
-        self.residency = Residency(
-            load or loader(config), clock=lambda: self.now_s, memory_of=lambda device: self.machine, **settings
-        )
+        self.residency = Residency(load or loader(config), clock=lambda: self.now_s, **settings)
         self.residency.maintain()
 
     def runs_out(self) -> None:
@@ -55,11 +42,7 @@ class ManagedModel:
         assert self.residency.completer is not None, self.residency.message
         return complete_once(self.residency.completer, request)
 
-    @property
-    def is_now(self) -> tuple[str, str]:
-        return self.residency.state, self.residency.memory
-
 
 def loader(config: Config) -> Callable[..., Any]:
     """Loads tiny with `config`."""
-    return lambda progress, with_draft=True: loading.start(config, cards.load("tiny"), progress, with_draft)
+    return lambda progress: loading.start(config, cards.load("tiny"), progress)

@@ -25,6 +25,15 @@ def tiny_engine(number_format: str = FAST, draft: bool = True) -> CompletionEngi
     return loaded
 
 
+def set_slots(engine: CompletionEngine, slots: int, most_slots: int = 0) -> None:
+    """Give each cache so many slots, all of them empty; a GPU's has no more than it has allocated."""
+    for decoder in engine.decoders():
+        decoder.empty()
+        allocated = len(decoder.slot_ids)
+        decoder.most_slots = min(max(slots, most_slots), allocated)
+        decoder.slots_in_use = list(range(min(slots, allocated)))
+
+
 def fused_tiny_engine() -> CompletionEngine:
     """As on a GPU: fused rounds of both models, run eagerly on a CPU under a GPU's device name."""
     tiny = cards.models_root() / "tiny"

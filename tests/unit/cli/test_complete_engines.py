@@ -220,15 +220,6 @@ def scripted(*states: Status) -> tuple[list[ScriptedBackend], Callable[[OnStatus
     return made, connect
 
 
-def test_a_draft_model_that_answers_alone_is_waited_out():
-    alone = replace(LOADING, draft_only=True)
-    seen: list[Status] = []
-    made, connect = scripted(Status(state="starting"), alone, Status(state="ready"))
-    with blocking.ready(connect, seen.append) as backend:
-        assert backend.status.state == "ready"
-    assert made[0].closed and "ready" not in [status.state for status in seen]
-
-
 def test_complete_prints_the_engines_sentence_about_a_setting_that_it_cannot_use(monkeypatch: pytest.MonkeyPatch):
     problem = "engine.adapter = 'nope': there is no adapter of that name."
     notes: list[str] = []

@@ -23,7 +23,6 @@ LONG_FILES = {  # files above the limit of code, and the reason
     # tests whose content is data, or that share one costly arrangement
     "tests/engine/http/test_tcp_guard.py": "a table of connections, headers and refusals",
     "tests/engine/process/test_shared_engine.py": "the life of real engine processes, which one set of fixtures starts",
-    "tests/engine/scheduling/test_residency.py": "sequences of events on one clock and one fake model",
 }
 DRAWERS = {"utils", "util", "common", "helpers", "misc"}
 VAGUE_CLASSES = ("Manager", "Factory", "Service")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from speclsp.cli.complete import choose_card
 from speclsp.config import Config, EngineConfig
-from speclsp.engine.loading import cpu_speed, loading
+from speclsp.engine.loading import cpu_speed, load_plan
 from speclsp.engine.model.int8 import native, peaks
 from speclsp.engine.model.int8.peaks import Peaks
 from speclsp.errors import OutOfMemory, memory_fix
@@ -310,7 +310,7 @@ def test_a_moment_is_undisturbed_if_the_threads_get_their_processors(share: floa
 def test_a_context_above_the_trained_one_is_shortened_with_a_sentence(name: str, tokens: int):
     card = cards.load(name)
     wanted = Config(engine=EngineConfig(context_tokens=tokens))
-    config, note = loading.within_training(wanted, card)
+    config, note = load_plan.within_training(wanted, card)
     if tokens <= card.context_tokens or name == "tiny":
         assert (config, note) == (wanted, "")
         return

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from speclsp import process_resources
 from speclsp.config import Config, EngineConfig
-from speclsp.engine.loading import loading
+from speclsp.engine.loading import load_plan
 from speclsp.errors import WeightsError
 from speclsp.process_resources import pick_device
 from speclsp.weights import auto_choice, cards
@@ -91,7 +91,7 @@ def test_a_gpu_that_cannot_compute_is_named_in_one_sentence_and_the_cpu_computes
     assert sentence in problem and "\n" not in problem and len(problem) < 400
     assert auto_choice.device_of("auto") == "cpu"
     with pytest.raises(WeightsError, match='device = "cuda"') as refused:
-        loading.pick_device("cuda")
+        load_plan.pick_device("cuda")
     error = str(refused.value)
     assert error.count("set device") <= 2 and ', or set device = "auto".' in error
     assert "so the CPU computes" not in error, "nothing computes: the error ends the load"
@@ -101,14 +101,14 @@ def test_without_a_driver_torch_is_not_asked_and_nothing_is_reported(plant: Plan
     plant(driver=False, available=fail_to_answer)
     assert pick_device("auto") == ("cpu", "")
     with pytest.raises(WeightsError, match="no NVIDIA driver"):
-        loading.pick_device("cuda")
+        load_plan.pick_device("cuda")
 
 
 def test_an_empty_list_of_visible_gpus_hides_them_on_purpose(plant: Plant):
     plant(visible="", available=fail_to_answer)
     assert pick_device("auto") == ("cpu", "")
     with pytest.raises(WeightsError, match='"cuda": CUDA_VISIBLE_DEVICES is empty: unset it, or set device = "auto"'):
-        loading.pick_device("cuda")
+        load_plan.pick_device("cuda")
 
 
 def test_a_gpu_that_fails_at_the_second_question_is_named_too(plant: Plant, monkeypatch: pytest.MonkeyPatch):
@@ -121,7 +121,7 @@ def test_a_gpu_that_fails_at_the_second_question_is_named_too(plant: Plant, monk
 def test_a_gpu_that_is_not_there_is_one_error_with_those_that_are(plant: Plant):
     plant(gpus=[SMALL, LARGE])
     with pytest.raises(WeightsError) as refused:
-        loading.pick_device("cuda:3")
+        load_plan.pick_device("cuda:3")
     assert str(refused.value) == (
         'device = "cuda:3": PyTorch finds no cuda:3: set cuda:0 to cuda:1, or set device = "auto".'
     )
@@ -131,7 +131,7 @@ def test_auto_is_one_gpu_in_a_process_however_its_memory_fills(plant: Plant, mon
     plant(gpus=[SMALL, LARGE])
     assert pick_device("auto")[0] == "cuda:1"
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda at: ((2 - at) << 30, 44 << 30))
-    assert auto_choice.device_of("auto") == loading.pick_device("auto") == "cuda:1"
+    assert auto_choice.device_of("auto") == load_plan.pick_device("auto") == "cuda:1"
     process_resources.forget_gpu()
     assert pick_device("auto")[0] == "cuda:0"
 
@@ -249,5 +249,5 @@ def test_a_model_that_auto_chose_in_nf4_is_loaded_in_nf4(monkeypatch: pytest.Mon
     monkeypatch.setattr(auto_choice, "find_spec", lambda name: object())
     monkeypatch.setattr(process_resources, "measured_gb_per_s", lambda device: 500.0)
     card = cards.load("qwen2.5-coder-7b")
-    assert loading.gpu_formats(Config(model="auto"), card, "cuda", "bf16") == ("nf4",)
-    assert loading.gpu_formats(Config(model=card.name), card, "cuda", "bf16") == ("bf16", "nf4")
+    assert load_plan.gpu_formats(Config(model="auto"), card, "cuda", "bf16") == ("nf4",)
+    assert load_plan.gpu_formats(Config(model=card.name), card, "cuda", "bf16") == ("bf16", "nf4")

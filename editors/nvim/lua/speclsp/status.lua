@@ -19,8 +19,6 @@ local notify = require("speclsp.notify")
 ---@field shared? boolean
 ---@field clients? integer number of editors that use the engine, including this one
 ---@field engine_pid? integer
----@field draft_only? boolean
----@field memory? string "full", or the part that was freed
 ---@field trigger? "automatic"|"manual" the setting completion.trigger
 ---@field eagerness? string the setting completion.eagerness
 ---@field show_latency? boolean the setting completion.show_latency

@@ -183,47 +183,6 @@ class CudaDecoder(CachedModel):
         for part in (self.keys, self.values):
             part[:, slot].zero_()
 
-    @torch.no_grad()
-    def set_slot_count(self, slots: int) -> None:
-        layers, old_slots, *rest = self.keys.shape
-        grown = {}
-        if slots > old_slots:  # allocated first: if there is no memory, nothing has changed
-            grown = {name: self.keys.new_zeros((layers, slots, *rest)) for name in ("keys", "values")}
-        super().set_slot_count(slots)
-        in_use = sorted(self._order)
-        old = [slot for slot in in_use if slot < old_slots]
-        for name in ("keys", "values"):
-            kept = getattr(self, name)[:, old].cpu()  # through host memory: there is little memory on the device
-            setattr(self, name, kept[:, :0].to(self.device))
-            if self.header.is_cuda:
-                torch.cuda.empty_cache()  # else the smaller buffer is cut from the larger one, which stays allocated
-            fresh = (
-                grown.pop(name) if grown else torch.zeros((layers, slots, *rest), dtype=self.dtype, device=self.device)
-            )
-            fresh[:, [in_use.index(slot) for slot in old]] = kept.to(self.device)
-            setattr(self, name, fresh)
-        number = {slot: at for at, slot in enumerate(in_use)}
-        self.slot_ids = [self.slot_ids[slot] for slot in in_use]
-        self.slot = number.get(self.slot, number[self._order[-1]])
-        owners = {number[slot]: owner for slot, owner in self.owners.items()}
-        self.owners.clear()
-        self.owners.update(owners)
-        self._order = [number[slot] for slot in self._order]
-        self.graphs.forget()
-
-    @torch.no_grad()
-    def set_context_tokens(self, tokens: int) -> None:
-        layers, slots, heads, old_capacity, width = self.keys.shape
-        shape = (layers, slots, heads, capacity_for(tokens), width)
-        grown = {}
-        if shape[3] > old_capacity:  # allocated first: if there is no memory, nothing has changed
-            grown = {name: self.keys.new_zeros(shape) for name in ("keys", "values")}
-        super().set_context_tokens(tokens)
-        for name in ("keys", "values"):
-            setattr(self, name, None)  # else old and new would be allocated at once
-            setattr(self, name, grown.pop(name) if grown else self.x.new_zeros(shape))
-        self.graphs.forget()
-
     @property
     def kv_mib(self) -> float:
         """Memory of the KV cache in MiB."""

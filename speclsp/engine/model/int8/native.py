@@ -250,12 +250,6 @@ class NativeDecoder(CachedModel):
     def free_slot(self, slot: int) -> None:
         self._kv.pop(slot, None)
 
-    def set_context_tokens(self, tokens: int) -> None:
-        super().set_context_tokens(tokens)
-        self.positions = positions_for(tokens)
-        layers, kv_heads, _, width = self._kv_shape
-        self._kv_shape = (layers, kv_heads, self.positions, width)
-
     @property
     def layers(self) -> int:
         """The number of layers."""

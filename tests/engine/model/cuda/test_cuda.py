@@ -28,7 +28,7 @@ from speclsp.engine.api import Request
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import Drafter, ModelDrafter, NGramDrafter
-from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound, choose_layers, prepare_alone, warm_up
+from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound, choose_layers, warm_up
 from speclsp.engine.decoding.generate import Limits, Round, generate
 from speclsp.engine.decoding.policy import FixedPolicy
 from speclsp.engine.loading import checkpoint, loading, nf4_linear, torch_checkpoint
@@ -611,8 +611,8 @@ def test_where_the_operations_fail_no_kernel_is_used_and_torch_computes(monkeypa
 
     decoder.ops = TORCH._replace(choose=fail)
     decoder.fused_ways = [None, FakeLayers(decoder, 0.0)]
-    prepare_alone(decoder, 1)
-    assert decoder.ops is TORCH and decoder.fused is None and decoder.ids == []
+    choose_layers(decoder, IDS[:60], 1)
+    assert decoder.ops is TORCH and decoder.fused is None
     assert device_ops.failed == {DEVICE.partition(":")[0]}
     device_ops.refuse_kernels("cuda:1")
     assert device_ops.ops_for("cuda") is TORCH, "also for the sampler, which has no decoder"

@@ -36,6 +36,5 @@ def test_a_ratio_is_the_median_of_the_turns_ratios():
 
 def test_an_engine_is_ready_when_it_accepts_requests():
     assert [start.is_ready({"status": status}) for status in ("loading", "ok")] == [False, True]
-    assert start.is_ready({"status": "loading", "draft_only": True})
     with pytest.raises(EngineError, match="no memory"):
         start.is_ready({"status": "error", "error": {"message": "no memory"}})

@@ -196,7 +196,7 @@ def test_quotations_of_the_document_are_removed_from_an_error(prompt: str, messa
 
 EVENT_FIELDS = """
 content tokens stop stop_type round drafted accepted source timings prompt_n cache_n predicted_n ttft_ms speculation
-rounds by_source draft_only
+rounds by_source
 """
 EVENT_KEYS = EVENT_FIELDS.split()
 EVENTS = st.recursive(

@@ -432,8 +432,6 @@ READY, REMOTE = Status(state="ready"), Status(state="ready", remote="models.exam
         ({}, REMOTE, True),
         ({"completion.multiline": "never"}, READY, False),
         ({"completion.trigger": "manual"}, READY, False),
-        ({}, Status(state="ready", memory="no draft"), False),
-        ({}, Status(state="loading", draft_only=True), False),
     ],
 )
 @pytest.mark.parametrize("backend", [TokenBackend(DOCUMENT), ScriptedBackend(FIRST, SECOND)], ids=["tokens", "texts"])

@@ -212,24 +212,6 @@ async def test_nothing_is_sent_to_a_remote_server_while_the_ignore_files_are_unr
     assert len(backend.requests) == shown
 
 
-async def test_a_draft_only_answer_is_shown_only_until_the_target_has_loaded():
-    alone = Status(state="loading", draft_only=True)
-    scripted = ScriptedSession(ScriptedBackend("append(1)", "late", "better", "best", round_s=0.01))
-    scripted.backend.status = alone
-    assert await scripted.texts(at(TEXT)) == ["append(1)"]
-    assert await scripted.texts(at(TEXT)) == ["append(1)"], "as long as there is nothing better"
-    assert [trace.draft_only for trace in scripted.traces] == [True, False] and scripted.traces[1].reused
-    under_way = asyncio.create_task(scripted.texts(at(TEXT + "x", version=2)))
-    await asyncio.sleep(0.01)
-    scripted.backend.status = Status(state="ready", target="the target")
-    scripted.session.discard_answers()  # as the server does then
-    assert await under_way == ["late"], "who waited for it gets it"
-    assert await scripted.texts(at(TEXT + "x", version=2)) == ["better"]
-    assert await scripted.texts(at(TEXT, version=3)) == ["best"]
-    assert [trace.draft_only for trace in scripted.traces[2:]] == [True, False, False]
-    assert len(scripted.backend.requests) == 4
-
-
 async def test_a_trace_records_the_arrival_the_duration_and_the_engines_share():
     scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.02))
     before_ms = time.monotonic() * 1000
