@@ -16,9 +16,9 @@ from pathlib import Path
 from benchmarks import results_file
 from benchmarks.peers.driver_process import DRIVERS, PeerProcess, peers_dir
 from benchmarks.peers.figures import Way
-from speclsp.engine.loading import gguf_tensors
 from speclsp.engine.loading.checkpoint import open_tensors
 from speclsp.engine.loading.torch_checkpoint import tensor
+from speclsp.engine.model import gguf_tensors
 from speclsp.engine.model.superblocks import KINDS, weight_name
 from speclsp.weights import model_directory, store
 from speclsp.weights.cards import Weights

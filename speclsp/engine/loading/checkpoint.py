@@ -21,11 +21,11 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from speclsp import process_resources
-from speclsp.engine.loading import checkpoint_checks, gguf_tensors
+from speclsp.engine.loading import checkpoint_checks
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint_checks import FIX, first_line
 from speclsp.engine.loading.model_config import ModelConfig, expected_tensors, read_config, read_raw, read_shape
-from speclsp.engine.model import superblocks
+from speclsp.engine.model import gguf_tensors, superblocks
 from speclsp.engine.model.bfloat16 import Array
 from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.int8.lazy_memory import StoredEmbedding

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speclsp.engine.loading import gguf_tensors
+from speclsp.engine.model import gguf_tensors
 from speclsp.engine.model.superblocks import KINDS, SUPERBLOCK_WEIGHTS, BlockKind
 from speclsp.errors import WeightsError
 from speclsp.weights import model_directory

@@ -3,7 +3,7 @@
     config     the settings in the header, in the words of the hub
     tokenizer  byte-level BPE rebuilt from the vocabulary, merges and token types in the header
 
-The weights stay in the GGUF: engine/loading/gguf_tensors.py reads them.
+The weights stay in the GGUF: engine/model/gguf_tensors.py reads them.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.weights import tiny_gguf
 
-from speclsp.engine.loading import checkpoint, checkpoint_checks, gguf_tensors, model_config
+from speclsp.engine.loading import checkpoint, checkpoint_checks, model_config
 from speclsp.engine.loading.torch_checkpoint import tensor
+from speclsp.engine.model import gguf_tensors
 from speclsp.engine.model.bfloat16 import narrow
 from speclsp.errors import WeightsError
 from speclsp.weights.gguf.model_families import FAMILIES, GGUF_OUTER_NAMES

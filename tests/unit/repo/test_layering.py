@@ -47,6 +47,9 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "engine.api": set(),
     "engine.truncation": {"engine.api"},
     "engine.model": {"errors"},
+    "engine.model.gguf_tensors": {
+        *("engine.model", "weights.gguf", "weights.untrusted", "errors", "private_files", "process_resources"),
+    },
     "engine.model.int8": {"engine.model", "errors", "process_resources"},
     "engine.model.cuda": {"engine.model", "weights", "errors"},
     "engine.scheduling": {"engine.api", "observability", "errors", "process_resources"},
@@ -56,7 +59,7 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     },
     "engine.loading": {
         *("engine.api", "engine.decoding", "engine.scheduling", "weights", "weights.gguf", "weights.untrusted"),
-        *("engine.model", "engine.model.int8", "engine.model.cuda"),
+        *("engine.model", "engine.model.gguf_tensors", "engine.model.int8", "engine.model.cuda"),
         *BASE,
     },
     "engine.http": {"engine.api", "engine.scheduling", "daemon", "observability", *BASE},
