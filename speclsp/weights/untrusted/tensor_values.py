@@ -1,7 +1,7 @@
 """Check of the numbers in a safetensors file, for damage that its header and size do not show.
 
 Damaged is a file with
-    a value that is not finite: NaN or infinite, also as the scale of a superblock (.q4k, .q6k)
+    a value that is not finite: NaN or infinite
     a matrix of zeros, or ZERO_BYTES of zeros in the matrix of a layer
 
 No trained model has these. The check allows rows of zeros: unused tokens and removed heads. It allows vectors of zeros:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 ZERO_BYTES = 4 << 20  # 512 rows of 4096 values in BF16
 # The exponent bits of a number format: a value is finite if they are not all set.
 EXPONENTS = {"F64": ("<u8", 0x7FF0 << 48), "F32": ("<u4", 0x7F800000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}
-SCALES = {".q4k": (144, 0, 4), ".q6k": (210, 208, 210)}  # bytes of a superblock, and where its F16 scales lie
 
 
 def check(path: Path, advance: Callable[[int], None]) -> None:
@@ -35,32 +34,21 @@ def check(path: Path, advance: Callable[[int], None]) -> None:
         tensors = safetensors_header.read(path)
         body = path.stat().st_size - max((stored.end for stored in tensors.values()), default=0)
         for name, stored in tensors.items():
-            block_bytes = _block_bytes(name)
             zeros = []
-            for start in range(stored.start, stored.end, block_bytes):
+            for start in range(stored.start, stored.end, ZERO_BYTES):
                 file.seek(body + start)
-                raw = np.frombuffer(file.read(min(block_bytes, stored.end - start)), np.uint8)
-                if not is_finite(name, stored.dtype, raw):
+                raw = np.frombuffer(file.read(min(ZERO_BYTES, stored.end - start)), np.uint8)
+                if not is_finite(stored.dtype, raw):
                     raise Unreadable(f"has values in {name[:80]!r} that are not finite")
                 zeros.append(not raw.any())
                 advance(body + start + raw.size)
-            whole_blocks = (stored.end - stored.start) // block_bytes
+            whole_blocks = (stored.end - stored.start) // ZERO_BYTES
             if len(stored.shape) > 1 and zeros and (all(zeros) or (".layers." in name and any(zeros[:whole_blocks]))):
                 raise Unreadable(f"has zeros in place of values in {name[:80]!r}")
 
 
-def _block_bytes(name: str) -> int:
-    """The bytes that are read at a time: ZERO_BYTES, or the superblocks in them."""
-    superblock = next((size for suffix, (size, _, _) in SCALES.items() if name.endswith(suffix)), 1)
-    return ZERO_BYTES // superblock * superblock
-
-
-def is_finite(name: str, dtype: str, raw: NDArray[np.uint8]) -> bool:
-    """True unless one of the values, or of the scales of superblocks, is NaN or infinite. Integers are finite."""
-    for suffix, (size, start, end) in SCALES.items():
-        if name.endswith(suffix) and dtype == "U8" and raw.size % size == 0:
-            raw, dtype = raw.reshape(-1, size)[:, start:end].reshape(-1), "F16"
-            break
+def is_finite(dtype: str, raw: NDArray[np.uint8]) -> bool:
+    """True unless one of the values is NaN or infinite. Integers are finite."""
     if dtype not in EXPONENTS:
         return True
     unsigned, exponent = EXPONENTS[dtype]
