@@ -8,12 +8,13 @@ PYTHON ?= python3
 PAIR   ?= auto
 BIN    := .venv/bin
 BENCH  := $(BIN)/python -m benchmarks
-# Without an NVIDIA driver, PyTorch is the CPU build of its own index: 0.7 GB on disk instead of several. An index that
-# cannot be reached is a warning, and pip takes the build of the package index. PIP_ variables that name an index or
-# links decide themselves.
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
+# With an NVIDIA driver, the program is installed with PyTorch (the extra gpu). Tests have it on every machine: without a
+# driver, the CPU build of PyTorch's own index, 0.7 GB on disk instead of several. An index that cannot be reached is a
+# warning, and pip takes the build of the package index. PIP_ variables that name an index or links decide themselves.
+DRIVER := $(wildcard /proc/driver/nvidia/version)
 OWN_INDEX := $(PIP_INDEX_URL)$(PIP_EXTRA_INDEX_URL)$(PIP_FIND_LINKS)
-TORCH  := $(if $(wildcard /proc/driver/nvidia/version)$(OWN_INDEX),,--extra-index-url https://download.pytorch.org/whl/cpu --retries 1)
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt $(TORCH)
+TORCH  := $(if $(DRIVER)$(OWN_INDEX),,--extra-index-url https://download.pytorch.org/whl/cpu --retries 1)
 TEST_PAIR := qwen2.5-coder-0.5b-instruct
 LARGE_PAIR := qwen2.5-coder-1.5b-instruct
 QUICK := build/bench-quick
@@ -118,7 +119,7 @@ dist: .test-editors $(VSCODE)/node_modules/.installed  ## what a release uploads
 
 # A benchmark that fails (a text that differs, a peer that does not run) ends with 1. The others still run, and make names
 # what failed. The quick run keeps its figures in build/bench-quick: those in benchmarks/results are from whole runs.
-bench: .venv/.installed  ## measure everything beside other engines (under 40 min on 2 cores, after their installation)
+bench: .venv/.installed-dev  ## measure everything beside other engines (under 40 min on 2 cores, after their installation)
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
 	@$(BIN)/speclsp models pull $(LARGE_PAIR)
 	@$(BENCH) install-peers || true
@@ -159,13 +160,13 @@ clean:  ## remove what was made here; weights in the user's cache stay
 
 # The stamps are younger than what they depend on, so a second run starts no pip and opens no connection.
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
-	@echo "installing speclsp and its dependencies into .venv (once, a few minutes)"
-	@$(PIP) -e .
+	@echo "installing speclsp$(if $(DRIVER), with PyTorch for the GPU (5.9 GB on disk)) into .venv (once, a few minutes)"
+	@$(PIP) -e '.$(if $(DRIVER),[gpu])'
 	@touch $@
 
 # One pip run for developers: it installs the package, too. A module is compiled when it is imported, and most of the
 # 15,000 that are installed never are.
 .venv/.installed-dev: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing speclsp and the development tools into .venv (once, a few minutes)"
-	@$(PIP) --no-compile -e '.[dev]'
+	@$(PIP) $(TORCH) --no-compile -e '.[dev]'
 	@touch .venv/.installed $@

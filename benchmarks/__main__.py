@@ -54,6 +54,7 @@ BENCHMARKS = {
     ),
     "floor": Benchmark("speed.floor", "rounds of the CPU engine against the time its weight reads alone take"),
     "start": Benchmark("speed.start", "time from no engine to the first text, and memory, beside llama.cpp"),
+    "install-size": Benchmark("speed.install_size", "size of the program without a GPU, by package"),
     "int4": Benchmark("speed.int4", "fewer bits beside int8: times, memory and error of the logits"),
     "gpu": Benchmark("speed.gpu.gpu", "a GPU's limit, passes, rounds, equal tokens and tests"),
     "editor-latency": Benchmark("editor.latency", "time from a key to ghost text in Neovim and VS Code"),

@@ -32,9 +32,10 @@ LINE_CHARACTERS = 160  # an innermost list or object up to this long is written 
 def machine() -> dict[str, object]:
     """The hardware and system of this run; no host name, user or path."""
     import psutil
-    import torch
 
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    from speclsp.engine.loading.load_plan import describe_device
+
+    gpu = process_resources.find_gpu("auto")[0]
     cpus, limit_mib = process_resources.cpus(), process_resources.memory().limit_mib
     total_bytes = psutil.virtual_memory().total
     if limit_mib is not None:
@@ -43,9 +44,8 @@ def machine() -> dict[str, object]:
         "cpu": cpu_name(),
         "cpu_features": cpu_features(),
         "cores": cpus.logical if cpus.usable == cpus.logical else round(cpus.usable, 2),
-        "torch_threads": torch.get_num_threads(),
         "memory_gib": round(total_bytes / 2**30, 1),
-        "gpu": gpu,
+        "gpu": None if gpu == "cpu" else describe_device(gpu, 0),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
     }

@@ -29,6 +29,8 @@ from windows.harness.wheel import LIBRARIES
 from windows.harness.wheel import install as install_for_windows
 from windows.harness.wheel import run as run_on_windows
 
+from speclsp.process_resources import gpu_extra
+
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
 MODEL = "qwen2.5-coder-0.5b-instruct"
@@ -113,7 +115,7 @@ def create_venv(room: CleanRoom, name: str) -> Path:
 
 
 def borrow_dependencies(room: CleanRoom, python: Path) -> None:
-    """Let another environment import the dependencies in `venv`: installing them again would take 1 GB."""
+    """Let another environment import the dependencies in `venv`: installing them again would take minutes."""
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = Path(room.run(python, "-c", code).strip())
     shared = room.run(room.root / "venv/bin/python", "-c", code).strip()
@@ -167,6 +169,8 @@ def test_the_windows_wheel_installs_and_completes(tmp_path: Path) -> None:
 
 def test_setup_demo_and_complete_work_from_the_wheel(room: CleanRoom) -> None:
     assert compiled(room, room.root / "venv/bin/python") == {"_forward.so", "_forward_avx2.so"}
+    packages = {line.partition("==")[0] for line in room.run("python", "-m", "pip", "freeze").splitlines()}
+    assert "tokenizers" in packages and not packages & set(gpu_extra.PACKAGES)
     assert "is completed with" in room.run(room.speclsp, "setup", "--yes", "--model", MODEL)
     demo = room.run(room.speclsp, "demo", "--repeats", "1")
     assert "identical" in demo, demo

@@ -2,10 +2,10 @@
 
     python tests/lower_bounds.py        about 4 GB of downloads; `make soak` runs it
 
-Every `name>=X` of the dependencies and of the build system becomes `name==X`. It fails if pip finds no such set, if
-the package is built without a kernel, if a grammar does not load, or if speclsp does not complete. The environment and
-the copy of the tracked files lie outside the checkout, and are removed. SPECLSP_LOWER_BOUNDS_DIR keeps them in a
-directory.
+Every `name>=X` of the dependencies, of the extra gpu and of the build system becomes `name==X`. It fails if pip finds
+no such set, if the package is built without a kernel, if a grammar does not load, or if speclsp does not complete. The
+environment and the copy of the tracked files lie outside the checkout, and are removed. SPECLSP_LOWER_BOUNDS_DIR keeps
+them in a directory.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def pinned(requirement: str) -> str:
 def lower_bounds(project: dict[str, Any]) -> tuple[list[str], list[str]]:
     """(the build system's requirements, the dependencies), each at its lower bound."""
     build, dependencies = project["build-system"]["requires"], project["project"]["dependencies"]
+    dependencies = [*dependencies, *project["project"]["optional-dependencies"]["gpu"]]
     return [pinned(each) for each in build], [pinned(each) for each in dependencies]
 
 

@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from speclsp.process_resources.programs import find_program
+from speclsp.process_resources import gpu_extra
 
 MIB = 2**20
 NO_LIMIT = 2**62  # version 1 writes its largest page-aligned number in place of "max"
@@ -216,7 +216,7 @@ def find_gpu(wanted: str) -> tuple[str, str, str]:
         return "cpu", "", ""
     if not os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip():
         return "cpu", *(("", "") if wanted == "auto" else ("CUDA_VISIBLE_DEVICES is empty", "unset it"))
-    if not has_gpu_driver():
+    if not gpu_extra.has_gpu_driver():
         return "cpu", *(("", "") if wanted == "auto" else ("This machine has no NVIDIA driver", "install it"))
     return _search_gpu(wanted)
 
@@ -229,6 +229,8 @@ def forget_gpu() -> None:
 @cache
 def _search_gpu(wanted: str) -> tuple[str, str, str]:
     """One search per process: "auto", the memory plan and the note need one device, and free memory changes."""
+    if not gpu_extra.is_installed():
+        return "cpu", "This machine has an NVIDIA GPU, and PyTorch is not installed", gpu_extra.fix()
     import torch
 
     with warnings.catch_warnings(record=True) as caught:  # torch warns of an old driver
@@ -251,11 +253,6 @@ def _search_gpu(wanted: str) -> tuple[str, str, str]:
 def triton_package(platform: str) -> str:
     """The package that has the module triton. `platform`: as sys.platform."""
     return "triton-windows" if platform == "win32" else "triton"  # Triton's own has no build for Windows
-
-
-def has_gpu_driver() -> bool:
-    """True where an NVIDIA driver is installed, or was."""
-    return bool(find_program("nvidia-smi")) or Path("/dev/nvidiactl").exists()
 
 
 def unusable_gpu(torch: Any, wanted: str, caught: Sequence[warnings.WarningMessage]) -> tuple[str, str]:

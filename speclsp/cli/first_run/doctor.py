@@ -14,6 +14,7 @@ import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from importlib import metadata
@@ -29,15 +30,14 @@ from speclsp.cli.first_run.doctor_system import copilot_servers, program
 from speclsp.config import Config
 from speclsp.errors import SpeclspError
 from speclsp.private_files.os_errors import message
+from speclsp.process_resources import gpu_extra
 
 if TYPE_CHECKING:
     from speclsp.engine.api import Completer
     from speclsp.weights.cards import Card
 
 STYLES = {OK: terminal.GREEN, WARN: terminal.YELLOW, TODO: terminal.YELLOW, FAIL: terminal.RED}
-PACKAGES = ("torch", "transformers", "bitsandbytes", "tree-sitter", "pygls")
-NEEDED_BY_MODELS = {"torch", "transformers", "tree-sitter"}
-OPTIONAL = {"bitsandbytes"}  # only 4-bit weights need it
+PACKAGES = ("tree-sitter", "pygls")
 KNOWN_HOLE, KNOWN_ANSWER = "def add(a, b):\n    return ", "a + b"
 UNTRAINED = ("echo", "tiny/")  # the models for tests: any text shows that they run
 SAMPLE, SAMPLE_MARK = Path(__file__).with_name("doctor_sample.txt"), "<cursor>"  # Python source of usual size
@@ -68,6 +68,7 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
         yield from guarded("program", program)
     packages = [line for name in PACKAGES for line in guarded(name, partial(package, name))]
     yield from packages
+    yield from guarded("pytorch", pytorch)
     config, problems = gathered(flags)
     from speclsp.weights import locations
 
@@ -83,7 +84,7 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
     if config.remote.url:
         yield from guarded("remote", partial(remote, config))
         return  # no model runs here
-    if not lost & NEEDED_BY_MODELS:
+    if "tree-sitter" not in lost:
         yield from guarded("device", partial(device, config))
         yield from guarded("model", partial(of_model, config))
 
@@ -131,9 +132,21 @@ def package(name: str) -> DoctorCheck:
     try:
         return DoctorCheck(name, OK, metadata.version(name))
     except metadata.PackageNotFoundError:
-        status = WARN if name in OPTIONAL else FAIL
-        lost = "4-bit weights cannot be used" if name in OPTIONAL else "not installed"
-        return DoctorCheck(name, status, lost, f"python -m pip install {name}")
+        return DoctorCheck(name, FAIL, "not installed", f"python -m pip install {name}")
+
+
+def pytorch() -> DoctorCheck:
+    """Report the packages of the extra `gpu`, without importing them; `device` says if this machine needs them."""
+    installed = {}
+    for name in gpu_extra.PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            installed[name] = metadata.version(name)
+    missing = [name for name in gpu_extra.PACKAGES if name not in installed]
+    if len(missing) == len(gpu_extra.PACKAGES):
+        return DoctorCheck("pytorch", OK, "not installed; a CPU needs it for few models and number formats only")
+    versions = ", ".join(f"{name} {version}" for name, version in installed.items())
+    summary = f"{versions}; {', '.join(missing)} not installed" if missing else versions
+    return DoctorCheck("pytorch", WARN if missing else OK, summary, f"`{gpu_extra.command()}`" if missing else "")
 
 
 def of_settings(problems: list[str]) -> DoctorCheck:
@@ -203,20 +216,19 @@ def grammars() -> DoctorCheck:
 
 def device(config: Config) -> DoctorCheck:
     """Check the model's device and report its free memory."""
-    import torch
+    from speclsp.engine.loading import load_plan
 
     cpus, memory = process_resources.cpus(), process_resources.memory()
-    facts: dict[str, object] = {"free_mib": memory.free_mib, "cores": cpus.cores, "cuda": torch.cuda.is_available()}
+    facts: dict[str, object] = {"free_mib": memory.free_mib, "cores": cpus.cores}
     facts |= {"cpu_quota": cpus.quota, "memory_limit_mib": memory.limit_mib}
     chosen, problem = process_resources.pick_device(config.device)
     if config.device.startswith("cuda") and chosen == "cpu":
         _, reason, fix = process_resources.find_gpu(config.device)
         return DoctorCheck("device", FAIL, f"{reason}: {fix}", 'device = "auto"')
     if chosen != "cpu":
-        name, free = torch.cuda.get_device_name(chosen), process_resources.free_mib(chosen)
+        name, free = load_plan.describe_device(chosen, 0), process_resources.free_mib(chosen)
         summary = f"{name}, {free} MiB free" + (f"; {problem}" if problem else "")
         return DoctorCheck("device", WARN if problem else OK, summary, facts=facts | {"gpu_free_mib": free})
-    from speclsp.engine.loading.load_plan import cpu_threads
     from speclsp.engine.model.int8 import native
     from speclsp.engine.model.int8.library import load_problem
     from speclsp.engine.model.int8.peaks import measure_peaks
@@ -230,12 +242,12 @@ def device(config: Config) -> DoctorCheck:
     if path:
         facts |= {"path": path}
         try:
-            peaks = measure_peaks(path, cpu_threads(config), turns=1)
+            peaks = measure_peaks(path, load_plan.cpu_threads(config), turns=1)
             facts |= {"peaks": asdict(peaks)}
             speed = f"; {peaks.text}"
         except MemoryError as error:
             speed = f"; {error}"
-    instructions = path or torch.backends.cpu.get_cpu_capability()
+    instructions = path or "no compiled forward pass"
     quota = f", a quota of {cpus.quota:g} CPUs" if cpus.quota is not None and cpus.quota < cpus.logical else ""
     limit = f" of a limit of {memory.limit_mib} MiB" if memory.limit_mib is not None else ""
     cores = f"{cpus.cores} core{'s'[: cpus.cores != 1]} ({instructions}){quota}"

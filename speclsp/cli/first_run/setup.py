@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 
 from speclsp import config as settings
+from speclsp import process_resources
 from speclsp.cli import complete, terminal
 from speclsp.cli.first_run import doctor, editors
 from speclsp.cli.models import sizes
@@ -34,6 +35,8 @@ def main(flags: Mapping[str, object], yes: bool = False) -> int:
     machine = sizes.measure_machine(config)
     disk = terminal.in_size(machine.disk_bytes)
     print(f"Machine: {machine.device}, {machine.memory_mib} MiB of memory free, {disk} of disk free")
+    if problem := process_resources.pick_device(config.device)[1]:
+        print(f"GPU:     {problem}")
     print(f"Model:   {card.name} ({card.licence}), {why.removeprefix(f'{card.name}, ')}")
     missing = [weights for weights in complete.needed(config, card) if store.path(weights, config.models_dir) is None]
     if not allowed(card, config, machine, missing, yes):

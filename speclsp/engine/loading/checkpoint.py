@@ -34,6 +34,7 @@ from speclsp.engine.model.model_shape import ROWS, ModelShape
 from speclsp.engine.scheduling.loaded_model import ReportProgress
 from speclsp.errors import TokenizerMismatch, WeightsError
 from speclsp.private_files.os_errors import sentence
+from speclsp.process_resources import gpu_extra
 from speclsp.weights import model_directory
 from speclsp.weights.cards import Card
 from speclsp.weights.untrusted import safetensors_header, untrusted_files
@@ -116,7 +117,7 @@ def read_decoder(
         threads: that compute on a CPU; 0: one for each CPU that this process may use.
 
     Raises:
-        WeightsError: not a supported model, or a file that does not match its config.
+        WeightsError: not a supported model, a file that does not match its config, or PyTorch is missing.
     """
     config = read_config(directory)
     shape = read_shape(config, vocab)
@@ -125,6 +126,9 @@ def read_decoder(
         stored = partial(stored_embedding, tensors, shape)
         threads = threads or process_resources.cpus().workers
         return read_native(directory, config, shape, context_tokens, progress, number_format, lora, stored, threads)
+    own = f"{directory.name}, a {config.model_type} model that the compiled forward pass does not compute,"
+    if problem := gpu_extra.problem(own):
+        raise WeightsError(problem)
     from speclsp.engine.loading import torch_checkpoint
 
     number_format = "int8" if number_format in INTEGERS else number_format

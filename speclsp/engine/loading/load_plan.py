@@ -14,11 +14,13 @@ from speclsp.engine.loading.model_config import matrix_bytes, read_config, read_
 from speclsp.engine.model.cuda import memory_plan
 from speclsp.engine.model.cuda.memory_plan import MemoryPlan
 from speclsp.engine.model.int8 import native
+from speclsp.engine.model.int8.library import load_problem
 from speclsp.engine.model.kv_cache import SLOTS
 from speclsp.engine.scheduling.device_errors import ran_out_of_memory
 from speclsp.errors import OutOfMemory, WeightsError
+from speclsp.process_resources import gpu_extra
 from speclsp.weights import auto_choice
-from speclsp.weights.cards import Card
+from speclsp.weights.cards import TORCH_FORMATS, Card
 
 SMALL_PARAMETERS = 50_000_000  # below this, one thread computes, and without forward.c the format is float32
 
@@ -45,6 +47,20 @@ def pick_device(wanted: str) -> str:
     if wanted.startswith("cuda") and device == "cpu":
         raise WeightsError(f'device = "{wanted}": {reason}: {fix}, or set device = "auto".')
     return device
+
+
+def check_torch(wanted: str, device: str) -> None:
+    """Raise WeightsError if a number format or this processor needs PyTorch, and it is not installed."""
+    if device != "cpu":
+        return
+    if wanted in TORCH_FORMATS:
+        problem = gpu_extra.problem(f'engine.quantization = "{wanted}"', ', or set it to "auto"')
+    elif not native.best_path():
+        problem = gpu_extra.problem("Without a compiled forward pass for this processor, a model")
+    else:
+        return
+    if problem:
+        raise WeightsError(f"{load_problem(native.best_path())} {problem}".strip())
 
 
 def pick_format(wanted: str, device: str, parameters: int, prefers_int4: bool = False) -> str:

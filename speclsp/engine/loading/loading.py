@@ -25,6 +25,7 @@ from speclsp.engine.loading import adapter_choice
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint import check_same_tokenizer, read_decoder, read_tokenizer
 from speclsp.engine.loading.load_plan import (
+    check_torch,
     cpu_threads,
     describe_device,
     explain_out_of_memory,
@@ -158,6 +159,7 @@ def prepare(config: Config, card: Card, progress: ReportProgress) -> LoadedParts
     config, context_note = within_training(config, card)
     if device == "cpu":
         native.use(config.engine.cpu_path)
+    check_torch(config.engine.quantization, device)
     fetch = partial(weights_progress, share(progress, 0.0, 0.5))
     models_dir, offline = config.models_dir, config.engine.offline
     target_dir = store.ensure(card.target, models_dir=models_dir, offline=offline, progress=fetch)

@@ -25,6 +25,7 @@ from speclsp.engine.loading.checkpoint_checks import FIX, ExpectedTensor, check_
 from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.model_shape import ModelShape
 from speclsp.errors import WeightsError
+from speclsp.process_resources import gpu_extra
 from speclsp.weights.gguf.model_families import FAMILIES, Family
 from speclsp.weights.untrusted import untrusted_files
 
@@ -202,6 +203,8 @@ def rope_frequencies(config: ModelConfig) -> tuple[Floats, float]:
             return plain / (rope["factor"] + 0.0), 1.0  # + 0.0 is an error unless it is a number
         if kind == "llama3":
             return llama3_frequencies(plain, rope), 1.0
+        if problem := gpu_extra.problem(f"The position encoding {str(kind)[:40]!r}"):
+            raise WeightsError(problem)
         with quiet_imports():
             import torch
             from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS

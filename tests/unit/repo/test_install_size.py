@@ -1,4 +1,4 @@
-"""Sizes that the pages state: dependencies, the build of PyTorch, and resident memory."""
+"""Sizes that the pages state: dependencies, the extra gpu, and resident memory."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from speclsp.process_resources import gpu_extra
 from speclsp.weights import cards
 
 if sys.version_info >= (3, 11):
@@ -23,7 +24,7 @@ else:
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 GRAMMARS = re.compile(r"tree-sitter-[\w-]+")  # loaded by name: speclsp/lsp/syntax/grammars.py
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+HEAVY = {"torch", "transformers", "bitsandbytes"}
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "editors").glob("*/*.md")]
 PAGES += [*(ROOT / "editors/nvim").rglob("*.lua"), *(ROOT / "editors/nvim/doc").glob("*.txt")]
 INSTALL = re.compile(r"[^\n`]*\b(?:uv tool|uv pip|pipx|pip) install\b[^\n`]*")
@@ -52,7 +53,29 @@ def test_every_dependency_is_imported_by_the_package_and_none_is_for_plots_only(
     used = imported()
     unused = {name for name in names if not modules.get(name.lower().replace("_", "-"), {name}) & used}
     assert {name for name in unused if not GRAMMARS.fullmatch(name)} == set()
-    assert "matplotlib" not in names and {"torch", "transformers", "bitsandbytes"} <= names
+    assert "matplotlib" not in names and not names & HEAVY
+
+
+def test_pytorch_is_an_extra_that_developers_have_too():
+    extras = PROJECT["optional-dependencies"]
+    assert {Requirement(text).name for text in extras["gpu"]} == HEAVY
+    assert "speclsp[gpu]" in extras["dev"]
+
+
+def test_the_small_install_has_no_package_of_the_extra_and_the_pages_state_its_size():
+    size = json.loads((ROOT / "benchmarks/results/install-size.json").read_text(encoding="utf-8"))
+    assert not HEAVY & set(size["packages_mb"])
+    assert size["disk_mb"] == pytest.approx(sum(size["packages_mb"].values()), abs=2)
+    gb = f"{size['disk_mb'] / 1000:.2f}", f"{(size['disk_mb'] + size['compiled_mb']) / 1000:.2f}"
+    page, readme = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/install.md", "README.md"))
+    for row, stated in zip(("program, by uv", "the same by pip or pipx"), gb, strict=True):
+        assert re.search(rf"^\| {row}[^|]*\| {size['download_mb']} MB \| {stated} GB \|$", page, re.MULTILINE)
+    assert re.search(rf"{size['disk_mb'] / 1000:.1f} GB for\s+the program", readme)
+    (cuda_gb,) = re.findall(r"program with PyTorch and CUDA, by uv \| about 3 GB \| ([\d.]+) GB", page)
+    (cpu_gb,) = re.findall(r"program with PyTorch for a CPU, by uv \| about 0.3 GB \| ([\d.]+) GB", page)
+    for whole_gb, stated in ((cuda_gb, gpu_extra.GPU_SIZE), (cpu_gb, gpu_extra.CPU_SIZE)):
+        assert float(stated.removesuffix(" GB")) == pytest.approx(float(whole_gb) - size["disk_mb"] / 1000, abs=0.05)
+    assert f"PyTorch too, {gpu_extra.GPU_SIZE}" in readme
 
 
 def install_lines() -> Iterator[tuple[str, str]]:
@@ -60,21 +83,22 @@ def install_lines() -> Iterator[tuple[str, str]]:
     for page in PAGES:
         for match in INSTALL.finditer(page.read_text(encoding="utf-8")):
             line = match[0].strip()
-            if re.search(r"install .*(?:\s\.(?=[\s\"']|$)|speclsp\b(?!\[)|CHECKOUT)", line):
+            if re.search(r"install\b.*(?:[\s\"]\.(?=[\s\"'\[]|$)|speclsp\b|CHECKOUT)", line):
                 yield page.name, line
 
 
-def test_every_documented_install_command_gets_the_cpu_build_where_there_is_no_gpu():
+def test_no_documented_install_command_has_pytorch_except_by_the_extra():
     lines = list(install_lines())
     assert len(lines) > 5
-    assert [line for line in lines if "--torch-backend=auto" not in line[1] and CPU_INDEX not in line[1]] == []
+    assert [line for line in lines if ("torch" in line[1]) > ("[gpu]" in line[1])] == []
 
 
-def test_make_gets_the_cpu_build_where_there_is_no_gpu():
+def test_make_installs_the_extra_where_there_is_a_driver_and_tests_have_the_cpu_build_elsewhere():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert re.search(rf"TORCH +:= .*/proc/driver/nvidia/version.*{re.escape(CPU_INDEX)}", makefile)
-    installs = re.findall(r"^PIP +:= .* install .*$", makefile, re.MULTILINE)
-    assert installs and all("$(TORCH)" in line for line in installs)
+    assert "DRIVER := $(wildcard /proc/driver/nvidia/version)" in makefile
+    assert re.search(rf"TORCH +:= \$\(if \$\(DRIVER\).*{re.escape(gpu_extra.CPU_INDEX)}", makefile)
+    installs = re.findall(r"^\t@\$\(PIP\) (.*)$", makefile, re.MULTILINE)
+    assert installs == ["-e '.$(if $(DRIVER),[gpu])'", "$(TORCH) --no-compile -e '.[dev]'"]
 
 
 # ── memory ──────────────────────────────────────────────────────────────────────────────────────────────────────────

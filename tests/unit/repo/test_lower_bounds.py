@@ -17,6 +17,7 @@ else:
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 REQUIREMENTS = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies"]]
+REQUIREMENTS += PROJECT["project"]["optional-dependencies"]["gpu"]
 TESTED = {
     canonicalize_name(tested.name): next(iter(tested.specifier)).version
     for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines()

@@ -19,7 +19,7 @@ from speclsp import process_resources
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.loading import load_plan
 from speclsp.errors import WeightsError
-from speclsp.process_resources import pick_device
+from speclsp.process_resources import gpu_extra, pick_device
 from speclsp.weights import auto_choice, cards
 
 Plant = Callable[..., None]
@@ -38,7 +38,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plant]:
         triton: bool = True,
     ) -> None:
         gpus = [("NVIDIA H200", (9, 0), 140)] if gpus is None else gpus
-        monkeypatch.setattr(process_resources, "has_gpu_driver", lambda: driver)
+        monkeypatch.setattr(gpu_extra, "has_gpu_driver", lambda: driver)
         monkeypatch.setattr(torch.version, "cuda", cuda)
         monkeypatch.setattr(torch.cuda, "is_available", available)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))

@@ -30,6 +30,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from support.editors.install import CannotInstall, apt_of, editors_dir, locked, run
 
+from speclsp.process_resources import gpu_extra
+
 HERE = Path(__file__).parent
 DEBIAN_PACKAGES = {  # of bookworm; Wine's other libraries are for screens, sound and printers
     "libwine": "8.0~repack-4",
@@ -50,7 +52,7 @@ MARKERS = {
     "platform_python_implementation": "CPython",
     "extra": "",
 }
-NEEDED = ("speclsp", "pytest", "pytest-timeout", "hypothesis", "safetensors")
+NEEDED = ("speclsp", *gpu_extra.PACKAGES, "gguf", "pytest", "pytest-timeout", "hypothesis", "safetensors")
 HEAVY = ("torch", "bitsandbytes", "transformers", "safetensors", "gguf")  # with what only they need
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 AFTER_CRASH = r"HKLM\Software\Microsoft\Windows NT\CurrentVersion\AeDebug"

@@ -1,6 +1,6 @@
 """Prints the tokens and texts of completions as JSON, and the engine's note: one system's answers, for comparison.
 
-    python engine_tokens.py PACKAGES MODEL [MODELS_DIR]
+    python engine_tokens.py PACKAGES MODEL [MODELS_DIR [QUANTIZATION]]
 
 PACKAGES is a directory whose speclsp is imported; "" is that of the interpreter. The engine runs in this process.
 """
@@ -29,11 +29,12 @@ REQUESTS = (
 )
 
 
-def answers(model: str, models_dir: str) -> dict[str, object]:
+def answers(model: str, models_dir: str = "", quantization: str = "auto") -> dict[str, object]:
     """The answers to REQUESTS with draft and plain, and what computed them."""
-    config = Config(model=model, models_dir=models_dir, device="cpu", engine=EngineConfig(offline=True))
+    settings = EngineConfig(offline=True, quantization=quantization)
+    config = Config(model=model, models_dir=models_dir, device="cpu", engine=settings)
     parts = loading.prepare(config, cards.load(model), lambda fraction, message: None)
-    engine = parts.whole_engine(lambda fraction, message: None)
+    engine = parts.build_engine(lambda fraction, message: None)
     results = [complete_once(engine, request) for request in REQUESTS]
     return {
         "tokens": [result.tokens for result in results],
@@ -46,4 +47,4 @@ def answers(model: str, models_dir: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(answers(sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else "")))
+    print(json.dumps(answers(*sys.argv[2:])))

@@ -35,7 +35,7 @@ local function executable()
   if not command then
     return vim.health.error(problem, {
       "It is looked for on PATH, then in ~/.local/bin.",
-      "Install it from the checkout this plugin came with: uv tool install --torch-backend=auto " .. CHECKOUT,
+      "Install it from the checkout this plugin came with: uv tool install " .. CHECKOUT,
       'Or say where it is: require("speclsp").setup{ cmd = { "/path/to/speclsp", "lsp" } }.',
     })
   end

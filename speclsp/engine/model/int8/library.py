@@ -58,7 +58,7 @@ def load_problem(path: str) -> str:
     errors = [f"{DIRECTORY / name}{SUFFIX} {error}" for name in expected if (error := load_library(name)[1])]
     if not errors:
         return ""
-    effect = f"the CPU computes with {path}" if path else "PyTorch computes, which is slower"
+    effect = f"the CPU computes with {path}" if path else "PyTorch has to compute, which is slower"
     fix = "install speclsp again, and allow the file in the antivirus program if that blocked it"
     return f"{' and '.join(errors)}, so {effect}: {fix}."
 

@@ -28,8 +28,8 @@ def test_a_package_without_libraries_is_no_problem_but_on_windows(package: Path,
     monkeypatch.setattr(sys, "platform", "win32")
     first, second = (package / f"{name}{library.SUFFIX}" for name in library.NAMES)
     assert library.load_problem("") == (
-        f"{first} is missing and {second} is missing, so PyTorch computes, which is slower: install speclsp again, and "
-        "allow the file in the antivirus program if that blocked it."
+        f"{first} is missing and {second} is missing, so PyTorch has to compute, which is slower: install "
+        "speclsp again, and allow the file in the antivirus program if that blocked it."
     )
 
 

@@ -1,0 +1,156 @@
+"""Without PyTorch a CPU computes. What needs PyTorch is one sentence, with its size and the command that adds it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.cli.terminal import runner
+from support.engine.random_models import NATIVE, save_random
+
+from speclsp import process_resources
+from speclsp.cli.first_run import doctor
+from speclsp.cli.first_run.doctor_check import OK, WARN
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.loading import checkpoint, load_plan, loading
+from speclsp.engine.model.int8 import native
+from speclsp.errors import WeightsError
+from speclsp.process_resources import gpu_extra
+from speclsp.weights import auto_choice, cards
+
+PIP = f'`"{Path(sys.executable).as_posix()}" -m pip install '
+NEEDS = "needs PyTorch, which is not installed: install it (0.9 GB on disk) with "
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models that the compiled forward pass does not compute, written by transformers."""
+    directory = tmp_path_factory.mktemp("models")
+    save_random("gemma", directory / "gemma")
+    rope = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}
+    save_random("llama", directory / "yarn", rope_parameters=rope)
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def no_torch(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch is not installed, and there is no NVIDIA driver. `models`: transformers is imported before."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(gpu_extra, "has_gpu_driver", lambda: False)
+    monkeypatch.setattr(sys, "platform", "linux")
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This machine has an NVIDIA driver."""
+    monkeypatch.setattr(gpu_extra, "has_gpu_driver", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    process_resources.forget_gpu()
+    yield
+    process_resources.forget_gpu()
+
+
+def load(**settings: object) -> None:
+    config = Config(model="tiny", device="cpu", engine=EngineConfig(offline=True, **settings))
+    loading.load(config, cards.load("tiny"))
+
+
+@pytest.mark.parametrize("number_format", cards.TORCH_FORMATS)
+def test_a_number_format_of_pytorch_is_refused_before_any_download(number_format: str):
+    with pytest.raises(WeightsError) as refused:
+        load(quantization=number_format)
+    assert str(refused.value).startswith(f'engine.quantization = "{number_format}" {NEEDS}{PIP}')
+    assert str(refused.value).endswith('"speclsp[gpu]"`, or set it to "auto".')
+
+
+def test_a_processor_without_a_compiled_forward_pass_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(native, "paths", lambda: ())
+    with pytest.raises(WeightsError) as refused:
+        load()
+    assert f"Without a compiled forward pass for this processor, a model {NEEDS}" in str(refused.value)
+
+
+def test_a_model_that_the_compiled_forward_pass_does_not_compute_is_refused(models: Path):
+    with pytest.raises(WeightsError, match="a gemma model that the compiled forward pass does not compute, needs PyT"):
+        checkpoint.read_decoder(models / "gemma", "int8", "cpu", 64, 97)
+    with pytest.raises(WeightsError, match="The position encoding 'yarn' needs PyTorch, which is not installed: "):
+        checkpoint.read_decoder(models / "yarn", "int8", "cpu", 64, 97)
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_machine_with_a_gpu_computes_on_its_cpu_and_says_how_to_change_that():
+    device, problem = process_resources.pick_device("auto")
+    assert device == auto_choice.device_of("auto") == "cpu"
+    assert problem == (
+        "This machine has an NVIDIA GPU, and PyTorch is not installed, so the CPU computes: "
+        f'install it (5.7 GB on disk) with {PIP}"speclsp[gpu]"`.'
+    )
+    with pytest.raises(WeightsError, match='device = "cuda": This machine has an NVIDIA GPU, and PyTorch is not inst'):
+        load_plan.pick_device("cuda")
+
+
+@pytest.mark.skipif(not NATIVE, reason="forward.c does not run here")
+@pytest.mark.usefixtures("driver")
+def test_the_engines_note_setup_and_doctor_name_the_command(capsys: pytest.CaptureFixture[str]):
+    config = Config(model="tiny", engine=EngineConfig(offline=True))
+    parts = loading.prepare(config, cards.load("tiny"), lambda fraction, message: None)
+    sentence = process_resources.pick_device("auto")[1]
+    assert parts.device == "cpu" and sentence in parts.note
+    check = doctor.device(config)
+    assert check.status == WARN and sentence in check.found
+    code, out, _ = runner(capsys, "setup")("--model", "tiny")
+    assert code == 0 and f"GPU:     {sentence}" in out
+
+
+def test_doctor_without_pytorch_is_no_problem_without_a_gpu(monkeypatch: pytest.MonkeyPatch):
+    def missing(name: str) -> str:
+        raise doctor.metadata.PackageNotFoundError(name)
+
+    assert doctor.device(Config()).status == OK
+    monkeypatch.setattr(doctor.metadata, "version", missing)
+    assert doctor.pytorch().status == OK and "not installed" in doctor.pytorch().found
+    monkeypatch.setattr(doctor.metadata, "version", lambda name: "1.0" if name == "torch" else missing(name))
+    check = doctor.pytorch()
+    assert (check.status, check.found) == (WARN, "torch 1.0; transformers, bitsandbytes not installed")
+    assert check.fix == f"`{gpu_extra.command()}`"
+
+
+def without_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setitem(sys.modules, "pip", None)
+    python = Path(sys.executable).as_posix()
+    return f'uv pip install --torch-backend=auto --python "{python}" "speclsp[gpu]"'
+
+
+def by_uv_from_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    (tmp_path / "uv-receipt.toml").touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(gpu_extra, "source_url", lambda: "file:///checkout")
+    return 'uv tool install --torch-backend=auto "speclsp[gpu] @ file:///checkout"'
+
+
+def by_uv_from_an_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    by_uv_from_a_checkout(monkeypatch, tmp_path)
+    monkeypatch.setattr(gpu_extra, "source_url", lambda: "")
+    return 'uv tool install --torch-backend=auto "speclsp[gpu]"'
+
+
+def on_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setattr(sys, "platform", "win32")
+    return f'{PIP[1:]}"speclsp[gpu]"'
+
+
+def on_linux(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    return f'{PIP[1:]}--extra-index-url {gpu_extra.CPU_INDEX} "speclsp[gpu]"'
+
+
+@pytest.mark.parametrize("install", [without_pip, by_uv_from_a_checkout, by_uv_from_an_index, on_windows, on_linux])
+def test_the_command_is_one_of_the_tool_that_installed_speclsp(
+    install: Callable[[pytest.MonkeyPatch, Path], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    assert install(monkeypatch, tmp_path) == gpu_extra.command()
+
+
+def test_the_checkout_that_speclsp_was_installed_from_is_found():
+    assert gpu_extra.source_url().startswith("file://"), "PEP 610: an editable install has an address, too"
